@@ -1,0 +1,243 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// SpecPayloadType is the payload type of a job spec's envelope. It is signed
+// along with the payload, so no other signed document passes for a spec.
+const SpecPayloadType = "application/vnd.fairlead.job-spec.v1+json"
+
+// JobSpec is all that a step may do: one operation, on one component of one
+// install, for one epoch, until it expires. A step does nothing that its spec
+// does not say, and believes no spec that a pinned key has not signed.
+type JobSpec struct {
+	V           int                   `json:"v"` // 1
+	Runner      fairlead.RunnerID     `json:"runner"`
+	Install     fairlead.InstallID    `json:"install,omitempty"`
+	InstallName string                `json:"install_name,omitempty"`
+	Deployment  fairlead.DeploymentID `json:"deployment,omitempty"`
+	Job         fairlead.JobID        `json:"job"`
+	Epoch       int64                 `json:"epoch"`
+	Component   string                `json:"component,omitempty"`
+	Plugin      string                `json:"plugin"`
+	Operation   string                `json:"operation"`
+	IssuedAt    time.Time             `json:"issued_at"`
+	ExpiresAt   time.Time             `json:"expires_at"`
+	Timeout     Seconds               `json:"timeout_seconds"`    // of the whole step
+	Grace       Seconds               `json:"grace_seconds"`      // between interrupt and kill
+	Artifact    *ArtifactRef          `json:"artifact,omitempty"` // the component's source
+	Vars        map[string]SpecVar    `json:"vars,omitempty"`     // absent for apply and destroy: they are in the saved plan
+	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
+	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
+	Env         map[string]string     `json:"env,omitempty"`      // of the tool; never secret
+}
+
+// Seconds is a whole number of seconds.
+type Seconds int64
+
+// Duration converts s.
+func (s Seconds) Duration() time.Duration { return time.Duration(s) * time.Second }
+
+// ArtifactRef names an OCI artifact in the control plane's registry.
+type ArtifactRef struct {
+	Repository string `json:"repository"`
+	Digest     string `json:"digest"` // sha256:…
+}
+
+// SpecVar is the value of one of the tool's input variables. A sensitive one
+// is kept out of argv, logs and summaries.
+type SpecVar struct {
+	Value     json.RawMessage `json:"value"`
+	Sensitive bool            `json:"sensitive,omitempty"`
+}
+
+// StateRef says where the state is. Storage is "local" (the runner's own disk,
+// under Key) or "http" (the control plane, at Path below the runner API).
+type StateRef struct {
+	Storage string `json:"storage"`
+	Key     string `json:"key"` // <install id>/<component>
+	Path    string `json:"path,omitempty"`
+}
+
+// PlanRef names the saved plan that was approved: what the plan job stored,
+// byte for byte.
+type PlanRef struct {
+	Job    fairlead.JobID `json:"job"`
+	Digest string         `json:"digest"` // sha256:… of the saved plan file
+}
+
+// Reasons for which a step refuses a spec. They are stable: they travel in
+// finish and died reports.
+const (
+	RefusedMalformed = "spec-malformed"
+	RefusedSignature = "spec-signature"
+	RefusedVersion   = "spec-version"
+	RefusedRunner    = "spec-runner"
+	RefusedInstall   = "spec-install"
+	RefusedJob       = "spec-job"
+	RefusedEpoch     = "spec-epoch"
+	RefusedOperation = "spec-operation"
+	RefusedExpired   = "spec-expired"
+	RefusedArtifact  = "spec-artifact"
+	RefusedPlan      = "spec-plan"
+)
+
+// Refusal says why a step does not run a spec.
+type Refusal struct {
+	Reason  string // one of the Refused… constants
+	Message string
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+func refuse(reason, format string, args ...any) error {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// KeyID names a public key: the first 16 hex digits of its SHA-256.
+func KeyID(pub ed25519.PublicKey) string {
+	sum := sha256.Sum256(pub)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Signer signs envelopes with one Ed25519 key. Safe for concurrent use.
+type Signer struct{ key ed25519.PrivateKey }
+
+// NewSigner returns a Signer for key.
+func NewSigner(key ed25519.PrivateKey) *Signer { return &Signer{key: key} }
+
+// Public returns the key that verifies what s signs.
+func (s *Signer) Public() ed25519.PublicKey { return s.key.Public().(ed25519.PublicKey) }
+
+// Sign returns the DSSE envelope, as JSON, around spec.
+func (s *Signer) Sign(ctx context.Context, spec JobSpec) ([]byte, error) {
+	spec.V = 1
+	payload, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode spec of job %s: %w", spec.Job, err)
+	}
+	es, err := dsse.NewEnvelopeSigner(signerVerifier{key: s.key, pub: s.Public()})
+	if err != nil {
+		return nil, fmt.Errorf("sign spec of job %s: %w", spec.Job, err)
+	}
+	env, err := es.SignPayload(ctx, SpecPayloadType, payload)
+	if err != nil {
+		return nil, fmt.Errorf("sign spec of job %s: %w", spec.Job, err)
+	}
+	return json.Marshal(env)
+}
+
+// Expect is what the agent was told when it claimed the job. A spec that says
+// anything else was meant for somebody else.
+type Expect struct {
+	Runner     fairlead.RunnerID
+	Install    string // name; "" when the claim named none
+	Job        fairlead.JobID
+	Epoch      int64
+	Operation  string
+	Operations []string // that this runner supports
+}
+
+// MaxEnvelope is the largest envelope that a step reads, in bytes.
+const MaxEnvelope = 8 << 20
+
+// clockSkew is how far a runner's clock may be behind or ahead of the control
+// plane's before a fresh spec is refused.
+const clockSkew = 2 * time.Minute
+
+// Verify opens an envelope. It returns a *Refusal unless one of keys signed it
+// and it says exactly what want says, now.
+func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want Expect, now time.Time) (JobSpec, error) {
+	if len(envelope) > MaxEnvelope {
+		return JobSpec{}, refuse(RefusedMalformed, "the job spec is larger than %d bytes", MaxEnvelope)
+	}
+	var env dsse.Envelope
+	if err := json.Unmarshal(envelope, &env); err != nil {
+		return JobSpec{}, refuse(RefusedMalformed, "the job spec is not a DSSE envelope")
+	}
+	if env.PayloadType != SpecPayloadType {
+		return JobSpec{}, refuse(RefusedMalformed, "the envelope holds %q, not a job spec", env.PayloadType)
+	}
+	verifiers := make([]dsse.Verifier, len(keys))
+	for i, k := range keys {
+		verifiers[i] = signerVerifier{pub: k}
+	}
+	ev, err := dsse.NewEnvelopeVerifier(verifiers...)
+	if err != nil {
+		return JobSpec{}, refuse(RefusedSignature, "no verification key is pinned, so no job spec can be trusted")
+	}
+	_, payload, err := ev.VerifyAndDecode(ctx, &env)
+	if err != nil {
+		return JobSpec{}, refuse(RefusedSignature, "the job spec is not signed by a pinned key")
+	}
+	var spec JobSpec
+	dec := json.NewDecoder(bytes.NewReader(payload))
+	dec.DisallowUnknownFields() // an unknown field might be a restriction that we would ignore
+	if err := dec.Decode(&spec); err != nil {
+		return JobSpec{}, refuse(RefusedVersion, "the job spec holds something this runner does not know; a newer runner may")
+	}
+	if spec.V != 1 {
+		return JobSpec{}, refuse(RefusedVersion, "the job spec is of version %d, this runner knows 1", spec.V)
+	}
+	return spec, check(spec, want, now)
+}
+
+func check(spec JobSpec, want Expect, now time.Time) error {
+	switch {
+	case spec.Runner != want.Runner:
+		return refuse(RefusedRunner, "the job spec is for runner %s, this is %s", spec.Runner, want.Runner)
+	case spec.InstallName != want.Install:
+		return refuse(RefusedInstall, "the job spec is for install %q, the claim was for %q", spec.InstallName, want.Install)
+	case spec.Job != want.Job:
+		return refuse(RefusedJob, "the spec is for job %s, the claim was for %s", spec.Job, want.Job)
+	case spec.Epoch != want.Epoch:
+		return refuse(RefusedEpoch, "the job spec is for epoch %d, the claim was for %d", spec.Epoch, want.Epoch)
+	case spec.Operation != want.Operation:
+		return refuse(RefusedOperation, "the job spec says %s, the claim said %s", spec.Operation, want.Operation)
+	case now.After(spec.ExpiresAt.Add(clockSkew)):
+		return refuse(RefusedExpired, "the job spec expired at %s", spec.ExpiresAt.UTC().Format(time.RFC3339))
+	case now.Add(clockSkew).Before(spec.IssuedAt):
+		return refuse(RefusedExpired, "the job spec was issued at %s, which is in this runner's future: check the clock", spec.IssuedAt.UTC().Format(time.RFC3339))
+	}
+	for _, op := range want.Operations {
+		if op == spec.Operation {
+			return nil
+		}
+	}
+	return refuse(RefusedOperation, "this runner's %s plugin does not support %q", spec.Plugin, spec.Operation)
+}
+
+// signerVerifier adapts Ed25519 to dsse. key is nil in a verifier.
+type signerVerifier struct {
+	key ed25519.PrivateKey
+	pub ed25519.PublicKey
+}
+
+func (s signerVerifier) Sign(_ context.Context, data []byte) ([]byte, error) {
+	return ed25519.Sign(s.key, data), nil
+}
+
+func (s signerVerifier) Verify(_ context.Context, data, sig []byte) error {
+	if len(s.pub) != ed25519.PublicKeySize || !ed25519.Verify(s.pub, data, sig) {
+		return errors.New("signature does not verify")
+	}
+	return nil
+}
+
+func (s signerVerifier) KeyID() (string, error) { return KeyID(s.pub), nil }
+
+func (s signerVerifier) Public() crypto.PublicKey { return s.pub }

@@ -1,0 +1,281 @@
+package wire
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The routes of the control API.
+var (
+	GetMeta           = Route{"get-meta", "GET", "/v1/meta"}
+	PublishVersion    = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
+	ListApps          = Route{"list-apps", "GET", "/v1/apps"}
+	GetApp            = Route{"get-app", "GET", "/v1/apps/{app}"}
+	CreateInstall     = Route{"create-install", "POST", "/v1/installs"}
+	ListInstalls      = Route{"list-installs", "GET", "/v1/installs"}
+	GetInstall        = Route{"get-install", "GET", "/v1/installs/{install}"}
+	UpdateInstall     = Route{"update-install", "PATCH", "/v1/installs/{install}"}
+	ForgetInstall     = Route{"forget-install", "DELETE", "/v1/installs/{install}"}
+	GetOutputs        = Route{"get-outputs", "GET", "/v1/installs/{install}/outputs"}
+	UnlockState       = Route{"unlock-state", "POST", "/v1/installs/{install}/components/{component}/unlock"}
+	CreateDeployment  = Route{"create-deployment", "POST", "/v1/installs/{install}/deployments"}
+	ListDeployments   = Route{"list-deployments", "GET", "/v1/deployments"}
+	GetDeployment     = Route{"get-deployment", "GET", "/v1/deployments/{deployment}"}
+	ApproveDeployment = Route{"approve-deployment", "POST", "/v1/deployments/{deployment}/approve"}
+	CancelDeployment  = Route{"cancel-deployment", "POST", "/v1/deployments/{deployment}/cancel"}
+	RetryDeployment   = Route{"retry-deployment", "POST", "/v1/deployments/{deployment}/retry"}
+	ListJobs          = Route{"list-jobs", "GET", "/v1/jobs"}
+	GetJob            = Route{"get-job", "GET", "/v1/jobs/{job}"}
+	CancelJob         = Route{"cancel-job", "POST", "/v1/jobs/{job}/cancel"}
+	ReadJobLog        = Route{"read-job-log", "GET", "/v1/jobs/{job}/log"}
+	CreateRunner      = Route{"create-runner", "POST", "/v1/runners"}
+	ListRunners       = Route{"list-runners", "GET", "/v1/runners"}
+	GetRunner         = Route{"get-runner", "GET", "/v1/runners/{runner}"}
+	CreateEnrolment   = Route{"create-enrolment", "POST", "/v1/runners/{runner}/enrolments"}
+	CheckRunner       = Route{"check-runner", "POST", "/v1/runners/{runner}/checks"}
+)
+
+// Meta describes the control plane.
+type Meta struct {
+	Version  string `json:"version" doc:"Version of the control plane"`
+	Registry string `json:"registry" doc:"Host and port of the OCI registry for artifacts"`
+}
+
+// PublishVersionRequest publishes an immutable app version. Publishing the
+// same content again answers with the version that exists.
+type PublishVersionRequest struct {
+	Config    json.RawMessage   `json:"config" doc:"The app's configuration in canonical JSON"`
+	Artifacts map[string]string `json:"artifacts" doc:"Digest of each component's source artifact, by component"`
+}
+
+// App is an app and its newest version.
+type App struct {
+	ID          string     `json:"id"`
+	Name        string     `json:"name"`
+	Description string     `json:"description,omitempty"`
+	Version     AppVersion `json:"version" doc:"The newest version"`
+	CreatedAt   time.Time  `json:"created_at"`
+}
+
+// AppVersion is an immutable version of an app.
+type AppVersion struct {
+	ID         string         `json:"id"`
+	App        string         `json:"app" doc:"Name of the app"`
+	CreatedAt  time.Time      `json:"created_at"`
+	New        bool           `json:"new,omitempty" doc:"Whether this request made the version"`
+	Inputs     []AppInput     `json:"inputs" nullable:"false"`
+	Components []AppComponent `json:"components" nullable:"false"`
+}
+
+// AppInput is an input that an app declares.
+type AppInput struct {
+	Name        string          `json:"name"`
+	Type        string          `json:"type"`
+	Description string          `json:"description,omitempty"`
+	Required    bool            `json:"required"`
+	Sensitive   bool            `json:"sensitive"`
+	Default     json.RawMessage `json:"default,omitempty"`
+}
+
+// AppComponent is a component of an app version.
+type AppComponent struct {
+	Name      string   `json:"name"`
+	Type      string   `json:"type"`
+	DependsOn []string `json:"depends_on" nullable:"false"`
+	Artifact  string   `json:"artifact" doc:"Digest of the source artifact"`
+}
+
+// CreateInstallRequest makes an install.
+type CreateInstallRequest struct {
+	Name   string                     `json:"name"`
+	App    string                     `json:"app"`
+	Runner string                     `json:"runner,omitempty" doc:"Name of the runner; \"local\" when absent"`
+	Inputs map[string]json.RawMessage `json:"inputs,omitempty"`
+}
+
+// UpdateInstallRequest changes inputs; those not named keep their values, and
+// null takes a value back to its default.
+type UpdateInstallRequest struct {
+	Inputs map[string]json.RawMessage `json:"inputs"`
+}
+
+// Install is one app in one customer's account.
+type Install struct {
+	ID         string                     `json:"id"`
+	Name       string                     `json:"name"`
+	App        string                     `json:"app"`
+	Runner     string                     `json:"runner"`
+	State      string                     `json:"state" enum:"new,deployed,partial,torn-down" doc:"What the last deployments left"`
+	Inputs     map[string]json.RawMessage `json:"inputs" doc:"Given inputs; sensitive ones read as \"(sensitive)\""`
+	Components []InstallComponent         `json:"components" nullable:"false"`
+	Deployment string                     `json:"deployment,omitempty" doc:"The deployment that runs now"`
+	Queued     []string                   `json:"queued" nullable:"false" doc:"Deployments that wait for it, in order"`
+	CreatedAt  time.Time                  `json:"created_at"`
+}
+
+// InstallComponent is what an install knows of one component.
+type InstallComponent struct {
+	Name       string    `json:"name"`
+	State      string    `json:"state" enum:"absent,present,unknown" doc:"unknown: an apply was interrupted and nothing has reconciled it yet"`
+	Version    string    `json:"version,omitempty" doc:"App version it was last applied from"`
+	Deployment string    `json:"deployment,omitempty" doc:"Deployment that last changed it"`
+	UpdatedAt  time.Time `json:"updated_at"`
+	LockedBy   string    `json:"locked_by,omitempty" doc:"Job that holds the lock of its state"`
+}
+
+// Output is one output of a component. Value is absent when it is sensitive
+// and was not asked for.
+type Output struct {
+	Value     json.RawMessage `json:"value,omitempty"`
+	Sensitive bool            `json:"sensitive,omitempty"`
+}
+
+// Outputs holds outputs by component, then by name.
+type Outputs struct {
+	Components map[string]map[string]Output `json:"components"`
+}
+
+// CreateDeploymentRequest starts a deployment, or queues it behind the one
+// that runs.
+type CreateDeploymentRequest struct {
+	Kind        string `json:"kind" enum:"deploy,teardown"`
+	PlanOnly    bool   `json:"plan_only,omitempty"`
+	AutoApprove bool   `json:"auto_approve,omitempty"`
+	Version     string `json:"version,omitempty" doc:"App version; the newest when absent"`
+}
+
+// Deployment is a graph of jobs on one install.
+type Deployment struct {
+	ID          string                `json:"id"`
+	Revision    int64                 `json:"revision" doc:"Grows with each change; pass it as 'after' to wait for the next"`
+	Install     string                `json:"install"`
+	App         string                `json:"app"`
+	Version     string                `json:"version"`
+	Kind        string                `json:"kind" enum:"deploy,teardown"`
+	State       string                `json:"state" enum:"queued,running,awaiting-approval,canceling,succeeded,failed,canceled"`
+	PlanOnly    bool                  `json:"plan_only"`
+	AutoApprove bool                  `json:"auto_approve"`
+	RetryOf     string                `json:"retry_of,omitempty"`
+	Message     string                `json:"message,omitempty" doc:"What happened, when that is not plain from the components"`
+	Hint        string                `json:"hint,omitempty" doc:"What a person can do next"`
+	Components  []DeploymentComponent `json:"components" nullable:"false" doc:"In an order that respects dependencies"`
+	CreatedAt   time.Time             `json:"created_at"`
+	FinishedAt  *time.Time            `json:"finished_at,omitempty"`
+}
+
+// Done reports whether the deployment has reached a final state.
+func (d Deployment) Done() bool {
+	return d.State == "succeeded" || d.State == "failed" || d.State == "canceled"
+}
+
+// DeploymentComponent is one component's way through a deployment.
+type DeploymentComponent struct {
+	Name    string   `json:"name"`
+	State   string   `json:"state" enum:"pending,planning,awaiting-approval,applying,reconciling,applied,unchanged,planned,failed,canceled,skipped,lost"`
+	Needs   []string `json:"needs" nullable:"false" doc:"Components that come first in this deployment"`
+	PlanJob string   `json:"plan_job,omitempty"`
+	Job     string   `json:"job,omitempty" doc:"The job that applies or destroys"`
+	Changes *Changes `json:"changes,omitempty" doc:"What the plan would change"`
+	Reason  string   `json:"reason,omitempty" doc:"Typed reason of a failure"`
+	Message string   `json:"message,omitempty"`
+	Hint    string   `json:"hint,omitempty"`
+}
+
+// Changes counts what a plan would do.
+type Changes struct {
+	Add     int  `json:"add"`
+	Change  int  `json:"change"`
+	Destroy int  `json:"destroy"`
+	Outputs bool `json:"outputs,omitempty" doc:"Whether outputs change"`
+}
+
+// ApproveRequest approves plans that wait for approval: all that wait when
+// Components is empty.
+type ApproveRequest struct {
+	Components []string `json:"components,omitempty"`
+}
+
+// Job is one operation on one component, run by a runner.
+type Job struct {
+	ID         string          `json:"id"`
+	State      string          `json:"state" enum:"queued,claimed,running,canceling,succeeded,failed,canceled,lost"`
+	Operation  string          `json:"operation" enum:"plan,apply,plan-destroy,destroy,check"`
+	Runner     string          `json:"runner"`
+	Install    string          `json:"install,omitempty"`
+	Deployment string          `json:"deployment,omitempty"`
+	Component  string          `json:"component,omitempty"`
+	Epoch      int64           `json:"epoch" doc:"How often it was claimed; the current attempt"`
+	Reason     string          `json:"reason,omitempty" doc:"Typed reason of a failure"`
+	Message    string          `json:"message,omitempty"`
+	Hint       string          `json:"hint,omitempty"`
+	ExitCode   *int            `json:"exit_code,omitempty"`
+	Plan       *Plan           `json:"plan,omitempty"`
+	CreatedAt  time.Time       `json:"created_at"`
+	ClaimedAt  *time.Time      `json:"claimed_at,omitempty"`
+	StartedAt  *time.Time      `json:"started_at,omitempty"`
+	FinishedAt *time.Time      `json:"finished_at,omitempty"`
+	Log        []LogStreamInfo `json:"log,omitempty" doc:"One stream for each attempt; on single jobs only"`
+}
+
+// Plan is a saved plan as the control plane knows it: never the plan itself.
+type Plan struct {
+	Digest  string          `json:"digest" doc:"sha256:… of the saved plan; what is approved and applied"`
+	Changes Changes         `json:"changes"`
+	NoOp    bool            `json:"no_op"`
+	Summary json.RawMessage `json:"summary,omitempty" doc:"Resource changes, sensitive values masked; on single jobs only"`
+}
+
+// LogStreamInfo describes one attempt's log.
+type LogStreamInfo struct {
+	Epoch     int64 `json:"epoch"`
+	Size      int64 `json:"size"`
+	Ended     bool  `json:"ended"`
+	Truncated bool  `json:"truncated"`
+}
+
+// LogChunk is a piece of a job's log. The reader asks again with Epoch and
+// Next until Done.
+type LogChunk struct {
+	Epoch     int64  `json:"epoch"`
+	Offset    int64  `json:"offset"`
+	Data      []byte `json:"data" doc:"Base64"`
+	Next      int64  `json:"next"`
+	Truncated bool   `json:"truncated,omitempty"`
+	Done      bool   `json:"done" doc:"The job is over and this was the last of its log"`
+}
+
+// CreateRunnerRequest makes a runner.
+type CreateRunnerRequest struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	Storage     string `json:"storage,omitempty" enum:"local,http" doc:"Where its installs' state is kept; \"local\" when absent"`
+}
+
+// Runner runs the jobs of its installs.
+type Runner struct {
+	ID          string          `json:"id"`
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Storage     string          `json:"storage" enum:"local,http"`
+	State       string          `json:"state" enum:"never-seen,online,lost"`
+	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
+	CreatedAt   time.Time       `json:"created_at"`
+}
+
+// RunnerSession is one agent process.
+type RunnerSession struct {
+	ID       string    `json:"id"`
+	Instance string    `json:"instance" doc:"The agent's own name for itself"`
+	Version  string    `json:"version"`
+	Capacity int       `json:"capacity" doc:"Jobs it runs at once"`
+	Running  []string  `json:"running" nullable:"false"`
+	Draining bool      `json:"draining"`
+	State    string    `json:"state" enum:"online,lost,ended"`
+	LastSeen time.Time `json:"last_seen"`
+}
+
+// Enrolment is a single-use token that lets one agent enrol.
+type Enrolment struct {
+	Token     string    `json:"token" doc:"Shown once"`
+	ExpiresAt time.Time `json:"expires_at"`
+}

@@ -1,0 +1,185 @@
+package wire
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The routes of the runner API. Session routes take the session token as a
+// bearer; job routes take the lease token, start takes the launch token.
+var (
+	EnrolRunner      = Route{"enrol-runner", "POST", "/runner/v1/enrol"}
+	CreateChallenge  = Route{"create-challenge", "POST", "/runner/v1/challenges"}
+	CreateSession    = Route{"create-session", "POST", "/runner/v1/sessions"}
+	HeartbeatSession = Route{"heartbeat-session", "POST", "/runner/v1/session/heartbeat"}
+	ClaimJob         = Route{"claim-job", "POST", "/runner/v1/claims"}
+	ReleaseJob       = Route{"release-job", "POST", "/runner/v1/jobs/{job}/release"}
+	ReportDied       = Route{"report-died", "POST", "/runner/v1/jobs/{job}/died"}
+	StartJob         = Route{"start-job", "POST", "/runner/v1/jobs/{job}/start"}
+	HeartbeatJob     = Route{"heartbeat-job", "POST", "/runner/v1/jobs/{job}/heartbeat"}
+	AppendJobLog     = Route{"append-job-log", "PUT", "/runner/v1/jobs/{job}/log"}
+	FinishJob        = Route{"finish-job", "POST", "/runner/v1/jobs/{job}/finish"}
+	PutPlan          = Route{"put-plan", "PUT", "/runner/v1/jobs/{job}/plan"}
+	GetPlan          = Route{"get-plan", "GET", "/runner/v1/jobs/{job}/plan"}
+	GetState         = Route{"get-state", "GET", "/runner/v1/state/{install}/{component}"}
+	PutState         = Route{"put-state", "POST", "/runner/v1/state/{install}/{component}"}
+	DeleteState      = Route{"delete-state", "DELETE", "/runner/v1/state/{install}/{component}"}
+	LockState        = Route{"lock-state", "PUT", "/runner/v1/state/{install}/{component}/lock"}
+	UnlockStateJob   = Route{"release-state", "DELETE", "/runner/v1/state/{install}/{component}/lock"}
+)
+
+// VerificationKey is a public key that job specs are signed with. An agent
+// pins those of its enrolment and accepts no other.
+type VerificationKey struct {
+	ID        string `json:"id"`
+	PublicKey []byte `json:"public_key" doc:"Ed25519, 32 bytes, base64"`
+}
+
+// EnrolRequest trades a single-use token for an identity: from then on the
+// agent proves that it holds the private half of PublicKey.
+type EnrolRequest struct {
+	Token     string `json:"token"`
+	PublicKey []byte `json:"public_key" doc:"The agent's Ed25519 key, made by the agent; base64"`
+}
+
+// Enrolled is the answer to an enrolment.
+type Enrolled struct {
+	Runner   string            `json:"runner" doc:"Name of the runner"`
+	RunnerID string            `json:"runner_id"`
+	Keys     []VerificationKey `json:"keys" nullable:"false"`
+	Registry string            `json:"registry"`
+}
+
+// Challenge is a nonce that a session request signs; it is good once, for a minute.
+type Challenge struct {
+	Nonce string `json:"nonce"`
+}
+
+// SessionRequest proves the agent's identity: Signature is over
+// SessionStatement(Nonce, RunnerID, Instance).
+type SessionRequest struct {
+	RunnerID  string `json:"runner_id"`
+	Nonce     string `json:"nonce"`
+	Instance  string `json:"instance"`
+	Version   string `json:"version"`
+	Capacity  int    `json:"capacity"`
+	PublicKey []byte `json:"public_key"`
+	Signature []byte `json:"signature"`
+}
+
+// SessionStatement is the text that an agent signs for a session.
+func SessionStatement(nonce, runnerID, instance string) []byte {
+	return []byte("fairlead-session-v1\n" + nonce + "\n" + runnerID + "\n" + instance + "\n")
+}
+
+// Session is a short-lived right to claim the jobs of one runner.
+type Session struct {
+	ID        string    `json:"id"`
+	Token     string    `json:"token"`
+	ExpiresAt time.Time `json:"expires_at" doc:"Ask for a new session before it"`
+	Registry  string    `json:"registry"`
+}
+
+// SessionHeartbeat says how the agent is.
+type SessionHeartbeat struct {
+	Capacity int      `json:"capacity"`
+	Running  []string `json:"running" nullable:"false" doc:"Jobs whose steps are alive"`
+	Draining bool     `json:"draining"`
+	Ending   bool     `json:"ending" doc:"The agent stops now"`
+}
+
+// SessionStatus is the answer to a session heartbeat.
+type SessionStatus struct {
+	HeartbeatSeconds int `json:"heartbeat_seconds" doc:"When to send the next"`
+}
+
+// ClaimRequest asks for a job and waits for one.
+type ClaimRequest struct {
+	WaitSeconds int `json:"wait_seconds" minimum:"0" maximum:"20"`
+}
+
+// Claim is a job that is now leased to the session. 204 means there was none.
+type Claim struct {
+	Job          string    `json:"job"`
+	Epoch        int64     `json:"epoch"`
+	Operation    string    `json:"operation"`
+	Plugin       string    `json:"plugin"`
+	Install      string    `json:"install,omitempty"`
+	Component    string    `json:"component,omitempty"`
+	LaunchToken  string    `json:"launch_token" doc:"Good once, for this epoch"`
+	StartBefore  time.Time `json:"start_before" doc:"A step that has not started by then has lost its lease"`
+	GraceSeconds int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`
+}
+
+// ReleaseRequest gives a claimed job back that was never launched.
+type ReleaseRequest struct {
+	Epoch int64 `json:"epoch"`
+}
+
+// DiedRequest reports a step that is gone without having finished its job.
+type DiedRequest struct {
+	Epoch    int64  `json:"epoch"`
+	ExitCode *int   `json:"exit_code,omitempty" doc:"Absent when nobody could see it"`
+	Signal   string `json:"signal,omitempty" example:"killed"`
+	Reason   string `json:"reason" enum:"exited,killed,out-of-memory,launch-failed,vanished"`
+	Message  string `json:"message,omitempty" doc:"The last of what the step said, without secrets"`
+}
+
+// StartRequest trades the launch token for the job's spec. Repeating it with
+// the same StepID repeats the answer; another StepID is refused.
+type StartRequest struct {
+	StepID string `json:"step_id" minLength:"8" maxLength:"64"`
+}
+
+// Started holds the signed spec and the lease.
+type Started struct {
+	Envelope     json.RawMessage `json:"envelope" doc:"DSSE envelope around the job spec"`
+	LeaseToken   string          `json:"lease_token"`
+	RenewSeconds int             `json:"renew_seconds" doc:"How often to renew the lease"`
+}
+
+// JobHeartbeat renews the lease. The answer comes at once, or as soon as the
+// job is canceled, or after WaitSeconds.
+type JobHeartbeat struct {
+	WaitSeconds int `json:"wait_seconds" minimum:"0" maximum:"20"`
+}
+
+// Lease is the state of a lease after a heartbeat.
+type Lease struct {
+	Cancel       bool      `json:"cancel" doc:"Interrupt the tool, save what there is, and finish as canceled"`
+	CancelReason string    `json:"cancel_reason,omitempty"`
+	ExpiresAt    time.Time `json:"expires_at"`
+	RenewSeconds int       `json:"renew_seconds"`
+}
+
+// LogAppended is the answer to an append. An append at a wrong offset is a 409
+// whose details hold "want".
+type LogAppended struct {
+	Next int64 `json:"next"`
+}
+
+// LogEnd describes the whole log as its writer knows it.
+type LogEnd struct {
+	Size      int64  `json:"size"`
+	CRC32     uint32 `json:"crc32" doc:"IEEE, over all bytes"`
+	Truncated bool   `json:"truncated,omitempty"`
+}
+
+// FinishRequest reports how a job ended. It is accepted once for an epoch;
+// repeating it is harmless.
+type FinishRequest struct {
+	Outcome  string                `json:"outcome" enum:"succeeded,failed,canceled"`
+	Reason   string                `json:"reason,omitempty" doc:"Typed reason when it did not succeed"`
+	Message  string                `json:"message,omitempty"`
+	ExitCode *int                  `json:"exit_code,omitempty" doc:"The tool's"`
+	Plan     *Plan                 `json:"plan,omitempty"`
+	Outputs  map[string]FullOutput `json:"outputs,omitempty" doc:"All outputs in the state after the job"`
+	Log      LogEnd                `json:"log"`
+	Mutated  bool                  `json:"mutated,omitempty" doc:"The tool began to change something"`
+}
+
+// FullOutput is an output with its value, sensitive or not.
+type FullOutput struct {
+	Value     json.RawMessage `json:"value"`
+	Sensitive bool            `json:"sensitive,omitempty"`
+}

@@ -1,0 +1,49 @@
+// Package wire is what crosses HTTP between the two APIs and their callers:
+// the routes, and the JSON of every request and answer. The server's handlers
+// and package client are both typed from it, and the OpenAPI documents are
+// generated from it; it imports nothing of this module.
+package wire
+
+// Route is one operation of an API. Path uses net/http's pattern syntax.
+type Route struct {
+	ID     string // operation id: stable, unique, kebab-case
+	Method string
+	Path   string
+}
+
+// Headers that both sides use.
+const (
+	HeaderRequestID      = "X-Request-Id"    // on every answer; the caller may set it
+	HeaderIdempotencyKey = "Idempotency-Key" // on requests that create something
+	HeaderProtocol       = "Fairlead-Protocol"
+)
+
+// Protocol is the version of the runner protocol that this code speaks.
+const Protocol = "1"
+
+// ProblemType is the prefix of every problem's type; its code follows.
+const ProblemType = "urn:fairlead:problem:"
+
+// Problem is an RFC 9457 problem document.
+type Problem struct {
+	Type      string            `json:"type" doc:"Stable identifier of the kind of problem" example:"urn:fairlead:problem:install-not-found"`
+	Title     string            `json:"title" doc:"Kind of error, in words"`
+	Status    int               `json:"status" doc:"HTTP status code"`
+	Detail    string            `json:"detail,omitempty" doc:"What happened, to what"`
+	Hint      string            `json:"hint,omitempty" doc:"What to do next"`
+	RequestID string            `json:"request_id,omitempty" doc:"Names this request in the server's log"`
+	Details   map[string]string `json:"details,omitempty" doc:"Facts about the refusal"`
+	Errors    []FieldError      `json:"errors,omitempty" doc:"What is wrong with the request, field by field"`
+}
+
+// FieldError is one thing that is wrong with a request.
+type FieldError struct {
+	Location string `json:"location,omitempty" doc:"Where, as a path into the request"`
+	Message  string `json:"message"`
+}
+
+// Page is the frame of every listing.
+type Page[T any] struct {
+	Items []T    `json:"items" nullable:"false"`
+	Next  string `json:"next,omitempty" doc:"Cursor of the next page; absent on the last one"`
+}

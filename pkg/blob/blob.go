@@ -1,0 +1,33 @@
+// Package blob keeps what is too large for an item of the table: Terraform
+// state and saved plans, always sealed before they come here. A blob never
+// changes; the row that names it is written after it. Every driver passes
+// blobtest.
+package blob
+
+import (
+	"context"
+	"errors"
+)
+
+// MaxSize is the largest blob, in bytes.
+const MaxSize = 128 << 20
+
+// ErrNotFound says that there is no such blob.
+var ErrNotFound = errors.New("no such blob")
+
+// ErrTooLarge says that a blob would pass MaxSize.
+var ErrTooLarge = errors.New("the blob is too large")
+
+// Store keeps blobs by key: segments of [a-zA-Z0-9._=-] (none of them "." or
+// "..") joined by "/". Safe for concurrent use.
+type Store interface {
+	// Put stores data under key, durably and whole or not at all. Putting the
+	// same key again replaces it whole.
+	Put(ctx context.Context, key string, data []byte) error
+	// Get returns the blob, or ErrNotFound.
+	Get(ctx context.Context, key string) ([]byte, error)
+	// Delete removes the blob; one that is gone is no error.
+	Delete(ctx context.Context, key string) error
+	// List returns the keys that begin with prefix, in byte order.
+	List(ctx context.Context, prefix string) ([]string, error)
+}

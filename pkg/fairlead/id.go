@@ -1,0 +1,81 @@
+package fairlead
+
+import (
+	"crypto/rand"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// The identifiers. Each is a short prefix naming the noun, "_", and a
+// lower-case ULID, so identifiers made later sort later.
+type (
+	// OrgID names a tenant.
+	OrgID string
+	// AppID identifies an app across renames.
+	AppID string
+	// VersionID identifies an immutable app version: "ver_" and the first 26
+	// hex digits of the SHA-256 of its canonical content.
+	VersionID string
+	// InstallID identifies one app in one customer's account. A recreated
+	// install has a new one, so it never meets old state.
+	InstallID string
+	// RunnerID identifies a runner.
+	RunnerID string
+	// SessionID identifies one runner process' session.
+	SessionID string
+	// DeploymentID identifies a graph of jobs on one install.
+	DeploymentID string
+	// JobID identifies one job.
+	JobID string
+)
+
+// DefaultOrg is the tenant of an embedded control plane.
+const DefaultOrg OrgID = "default"
+
+// The prefixes of identifiers, one for each noun.
+const (
+	PrefixApp        = "app"
+	PrefixVersion    = "ver"
+	PrefixInstall    = "ins"
+	PrefixRunner     = "run"
+	PrefixSession    = "ses"
+	PrefixDeployment = "dep"
+	PrefixJob        = "job"
+	PrefixRequest    = "req"
+	PrefixToken      = "tok"
+)
+
+// IDSource makes identifiers. It is passed to whatever needs new ones, so that
+// a test or a simulation can replay them. Safe for concurrent use.
+type IDSource func(prefix string) string
+
+// RandomIDs returns an IDSource that takes its time from now and its entropy
+// from the operating system.
+func RandomIDs(now func() time.Time) IDSource {
+	return func(prefix string) string {
+		return prefix + "_" + strings.ToLower(ulid.MustNew(ulid.Timestamp(now()), rand.Reader).String())
+	}
+}
+
+var namePattern = regexp.MustCompile(`^[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// MaxName is the longest name of an app, install, component, input or runner,
+// in bytes: the limit of a DNS label, which names end up in.
+const MaxName = 63
+
+// CheckName reports why name cannot name a noun: names are DNS labels that
+// begin with a letter. The error is of KindInvalid.
+func CheckName(noun, name string) error {
+	if namePattern.MatchString(name) {
+		return nil
+	}
+	return &Error{
+		Kind: KindInvalid, Code: "invalid-name",
+		Message: fmt.Sprintf("%q is not a valid %s name", name, noun),
+		Hint:    "Use 1 to 63 lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit.",
+	}
+}

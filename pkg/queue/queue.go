@@ -1,0 +1,66 @@
+// Package queue carries wake-ups. A message holds a job's identifier and
+// nothing that the table also holds: losing, repeating or reordering messages
+// changes nothing but latency.
+//
+// The semantics are those of an SQS standard queue: a received message is
+// hidden for a while and comes back unless it is deleted; delivery is at least
+// once and in no order; a message received too often goes to dead letters.
+// Every driver passes queuetest.
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Message is one delivery of a message. Receipt belongs to this delivery: it
+// is dead once the message has been delivered again.
+type Message struct {
+	ID       string
+	Body     []byte
+	Receipt  string
+	Receives int // how often it has been delivered, this time included; at least 1
+}
+
+// The limits, all SQS's.
+const (
+	MaxBody = 256 << 10        // bytes of a message's body
+	MaxWait = 20 * time.Second // longest long poll
+	MaxHide = 12 * time.Hour   // longest visibility timeout
+)
+
+// Errors of a queue.
+var (
+	// ErrNoMessage says that none became visible while Receive waited.
+	ErrNoMessage = errors.New("no message")
+	// ErrReceipt says that the message was deleted, or delivered again since.
+	ErrReceipt = errors.New("receipt is no longer valid")
+)
+
+// Queue holds many named queues; a name is made by its first use. Safe for
+// concurrent use.
+type Queue interface {
+	// Send adds a message that becomes visible after delay. It is durable when
+	// Send returns nil.
+	Send(ctx context.Context, name string, body []byte, delay time.Duration) error
+
+	// Receive takes one visible message and hides it for hide. When there is
+	// none it waits up to wait for one, wakes as soon as one is sent within the
+	// same process, and returns ErrNoMessage at the end of the wait.
+	Receive(ctx context.Context, name string, hide, wait time.Duration) (Message, error)
+
+	// Delete removes the message for good. ErrReceipt means another delivery
+	// owns it now; a message that is already gone is no error.
+	Delete(ctx context.Context, name, receipt string) error
+
+	// Extend hides the message for hide from now on; 0 shows it at once.
+	Extend(ctx context.Context, name, receipt string, hide time.Duration) error
+
+	// DeadLetters takes up to max messages that were received too often off
+	// the queue's dead letters.
+	DeadLetters(ctx context.Context, name string, max int) ([]Message, error)
+
+	// Drop removes the named queue with all it holds.
+	Drop(ctx context.Context, name string) error
+}

@@ -1,0 +1,205 @@
+// Package graph orders named nodes by what they need: the waves in which they
+// can run, the cycle that forbids an order, what is ready next, and the
+// reverse for teardown. It knows nothing of what a node is, does no I/O and
+// keeps no state; every answer is the same for the same set of nodes, however
+// they are listed, because ties are broken by name.
+package graph
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Node is a named thing and the names of the nodes that must be finished
+// before it starts.
+type Node struct {
+	Name  string   `json:"name"`
+	Needs []string `json:"needs,omitempty"` // in any order; a repeated name counts once
+}
+
+// Order returns the nodes' names in waves. Every node is in a wave after all
+// those it needs, and in the earliest such wave; inside a wave names are
+// sorted and may run at the same time. Flattened, the waves are a valid serial
+// order.
+//
+// The error is of fairlead.KindInvalid, with the code "duplicate-node",
+// "unknown-node" (something is needed that is not among nodes) or "cycle" (the
+// message shows it; Cycle returns it).
+func Order(nodes []Node) ([][]string, error) {
+	needs, err := index(nodes)
+	if err != nil {
+		return nil, err
+	}
+	missing := make(map[string]int, len(needs)) // needs that no wave holds yet
+	neededBy := make(map[string][]string, len(needs))
+	var wave []string
+	for name, list := range needs {
+		missing[name] = len(list)
+		if len(list) == 0 {
+			wave = append(wave, name)
+		}
+		for _, need := range list {
+			neededBy[need] = append(neededBy[need], name)
+		}
+	}
+	var waves [][]string
+	placed := 0
+	for len(wave) > 0 {
+		slices.Sort(wave)
+		waves = append(waves, wave)
+		placed += len(wave)
+		var next []string
+		for _, name := range wave {
+			for _, dependent := range neededBy[name] {
+				if missing[dependent]--; missing[dependent] == 0 {
+					next = append(next, dependent)
+				}
+			}
+		}
+		wave = next
+	}
+	if placed < len(needs) {
+		return nil, fairlead.Invalid("cycle", "there is no order in which these can run: each needs the next: %s",
+			strings.Join(Cycle(nodes), " -> "))
+	}
+	return waves, nil
+}
+
+// Cycle returns the path of a cycle, or nil if there is none. The path begins
+// and ends with the same name, the first in name order of those on the cycle;
+// each name needs the one after it. A node that needs itself is the path
+// [a a]. Needs that are not among nodes are on no cycle.
+func Cycle(nodes []Node) []string {
+	needs := merge(nodes)
+	const (
+		onPath = 1
+		left   = 2
+	)
+	mark := make(map[string]int, len(needs))
+	var path, cycle []string
+	var visit func(name string) bool
+	visit = func(name string) bool {
+		mark[name] = onPath
+		path = append(path, name)
+		for _, need := range needs[name] {
+			switch mark[need] {
+			case onPath:
+				cycle = slices.Clone(path[slices.Index(path, need):])
+				return true
+			case 0:
+				if visit(need) {
+					return true
+				}
+			}
+		}
+		path = path[:len(path)-1]
+		mark[name] = left
+		return false
+	}
+	for _, name := range slices.Sorted(maps.Keys(needs)) {
+		if mark[name] == 0 && visit(name) {
+			first := slices.Index(cycle, slices.Min(cycle))
+			cycle = append(cycle[first:len(cycle):len(cycle)], cycle[:first]...)
+			return append(cycle, cycle[0])
+		}
+	}
+	return nil
+}
+
+// Ready returns the sorted names of the nodes that are not done and whose
+// needs all are. done is asked about needs that are not among nodes too. The
+// caller leaves out those that it has already started.
+func Ready(nodes []Node, done func(name string) bool) []string {
+	var ready []string
+	for name, needs := range merge(nodes) {
+		if !done(name) && !slices.ContainsFunc(needs, func(need string) bool { return !done(need) }) {
+			ready = append(ready, name)
+		}
+	}
+	slices.Sort(ready)
+	return ready
+}
+
+// Reverse returns the graph of a teardown, sorted by name: each node needs
+// those that needed it. Needs that are not among nodes are left out, as nobody
+// tears them down here.
+func Reverse(nodes []Node) []Node {
+	forward := merge(nodes)
+	backward := make(map[string][]string, len(forward))
+	for name, needs := range forward {
+		for _, need := range needs {
+			backward[need] = append(backward[need], name)
+		}
+	}
+	reversed := make([]Node, 0, len(forward))
+	for _, name := range slices.Sorted(maps.Keys(forward)) {
+		slices.Sort(backward[name])
+		reversed = append(reversed, Node{Name: name, Needs: backward[name]})
+	}
+	return reversed
+}
+
+// Downstream returns the sorted names of the nodes that need name, directly or
+// through others: those that cannot run when name fails. It never holds name
+// itself, also where name is on a cycle.
+func Downstream(nodes []Node, name string) []string {
+	neededBy := make(map[string][]string, len(nodes))
+	for dependent, needs := range merge(nodes) {
+		for _, need := range needs {
+			neededBy[need] = append(neededBy[need], dependent)
+		}
+	}
+	seen := map[string]bool{name: true}
+	var below []string
+	for queue := []string{name}; len(queue) > 0; queue = queue[1:] {
+		for _, dependent := range neededBy[queue[0]] {
+			if !seen[dependent] {
+				seen[dependent] = true
+				below = append(below, dependent)
+				queue = append(queue, dependent)
+			}
+		}
+	}
+	slices.Sort(below)
+	return below
+}
+
+// index returns each node's needs, sorted and without repetition, and refuses
+// sets in which a name is ambiguous or means nothing.
+func index(nodes []Node) (map[string][]string, error) {
+	needs := merge(nodes)
+	if len(needs) < len(nodes) {
+		seen := make(map[string]bool, len(nodes))
+		for _, n := range nodes {
+			if seen[n.Name] {
+				return nil, fairlead.Invalid("duplicate-node", "%q is listed twice", n.Name)
+			}
+			seen[n.Name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(needs)) {
+		for _, need := range needs[name] {
+			if _, ok := needs[need]; !ok {
+				return nil, fairlead.Invalid("unknown-node", "%q needs %q, which does not exist", name, need)
+			}
+		}
+	}
+	return needs, nil
+}
+
+// merge returns each node's needs, sorted and without repetition. Nodes of the
+// same name become one.
+func merge(nodes []Node) map[string][]string {
+	needs := make(map[string][]string, len(nodes))
+	for _, n := range nodes {
+		needs[n.Name] = append(needs[n.Name], n.Needs...)
+	}
+	for name, list := range needs {
+		slices.Sort(list)
+		needs[name] = slices.Compact(list)
+	}
+	return needs
+}

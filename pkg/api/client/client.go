@@ -1,0 +1,317 @@
+// Package client calls the control API and the runner API over HTTP. Its
+// requests and answers are those of package wire, so it cannot drift from the
+// server; it imports nothing else of this module.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// maxAnswer is the largest JSON answer read, in bytes.
+const maxAnswer = 32 << 20
+
+// Options of a Client; the zero value is useful.
+type Options struct {
+	HTTP      *http.Client  // transport; nil: one with sane limits
+	UserAgent string        // nil: "fairlead"
+	Retries   int           // further tries after a failure that may pass; 0: 4, negative: none
+	MaxWait   time.Duration // longest pause between two tries; 0: 2 s
+}
+
+// Client calls one control plane with one token. Safe for concurrent use.
+type Client struct {
+	base  *url.URL
+	token string
+	agent string
+	http  *retryablehttp.Client
+}
+
+// New returns a client of the control plane at baseURL.
+func New(baseURL, token string, o Options) (*Client, error) {
+	base, err := url.Parse(strings.TrimSuffix(baseURL, "/"))
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
+		return nil, fmt.Errorf("%q is not the URL of a control plane: it begins with https:// or http://", baseURL)
+	}
+	rc := retryablehttp.NewClient()
+	rc.Logger = nil
+	if o.HTTP != nil {
+		rc.HTTPClient = o.HTTP
+	} else {
+		rc.HTTPClient = &http.Client{Transport: transport()}
+	}
+	rc.RetryMax = o.Retries
+	if o.Retries == 0 {
+		rc.RetryMax = 4
+	} else if o.Retries < 0 {
+		rc.RetryMax = 0
+	}
+	rc.RetryWaitMin = 50 * time.Millisecond // 50, 100, 200, … ms: a restarted server is back within the first few
+	rc.RetryWaitMax = 2 * time.Second
+	if o.MaxWait > 0 {
+		rc.RetryWaitMax = o.MaxWait
+	}
+	rc.CheckRetry = checkRetry
+	rc.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	agent := o.UserAgent
+	if agent == "" {
+		agent = "fairlead"
+	}
+	return &Client{base: base, token: token, agent: agent, http: rc}, nil
+}
+
+func transport() http.RoundTripper {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = 16
+	t.ResponseHeaderTimeout = 60 * time.Second // three times the longest wait that we ask for
+	return t
+}
+
+// checkRetry retries what never reached the server or what it asked to have
+// repeated. Every request of ours may be repeated: creating ones carry an
+// idempotency key, the others are idempotent by themselves.
+func checkRetry(ctx context.Context, res *http.Response, err error) (bool, error) {
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if err != nil {
+		return retryablehttp.DefaultRetryPolicy(ctx, res, err)
+	}
+	switch res.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true, nil
+	}
+	return false, nil
+}
+
+// WithToken returns a client that differs in its token only.
+func (c *Client) WithToken(token string) *Client {
+	d := *c
+	d.token = token
+	return &d
+}
+
+// URL returns the control plane's URL.
+func (c *Client) URL() string { return c.base.String() }
+
+// Token returns the token that the client sends.
+func (c *Client) Token() string { return c.token }
+
+// Error is a refusal by the control plane.
+type Error struct {
+	wire.Problem
+	Operation string // operation id of the route
+}
+
+// Code returns the last segment of the problem's type, such as "stale-epoch".
+func (e *Error) Code() string { return strings.TrimPrefix(e.Type, wire.ProblemType) }
+
+func (e *Error) Error() string {
+	msg := e.Detail
+	if msg == "" {
+		msg = e.Title
+	}
+	for _, f := range e.Errors {
+		msg += "; " + strings.TrimSpace(f.Location+" "+f.Message)
+	}
+	return msg
+}
+
+// UnreachableError says that the control plane did not answer.
+type UnreachableError struct {
+	URL string
+	Err error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("the control plane at %s does not answer: %v", e.URL, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// HasCode reports whether err is a refusal with the given code.
+func HasCode(err error, code string) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code() == code
+}
+
+// HasStatus reports whether err is a refusal with the given HTTP status.
+func HasStatus(err error, status int) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == status
+}
+
+// call describes one request.
+type call struct {
+	route  wire.Route
+	path   map[string]string
+	query  url.Values
+	in     any    // sent as JSON unless raw is set
+	raw    []byte // sent as it is
+	key    string // idempotency key; "": none
+	header http.Header
+}
+
+// do sends the request and decodes a JSON answer into out, if that is not
+// nil. It reports whether there was a body (204 has none).
+func (c *Client) do(ctx context.Context, k call, out any) (bool, error) {
+	body, err := c.send(ctx, k)
+	if err != nil {
+		return false, err
+	}
+	if len(body) == 0 || out == nil {
+		return len(body) > 0, nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return false, fmt.Errorf("%s: the control plane answered with something else than its API: %w", k.route.ID, err)
+	}
+	return true, nil
+}
+
+func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
+	path := k.route.Path
+	for name, value := range k.path {
+		path = strings.Replace(path, "{"+name+"}", url.PathEscape(value), 1)
+	}
+	u := c.base.String() + path
+	if len(k.query) > 0 {
+		u += "?" + k.query.Encode()
+	}
+	payload, contentType := k.raw, "application/octet-stream"
+	if k.in != nil {
+		b, err := json.Marshal(k.in)
+		if err != nil {
+			return nil, fmt.Errorf("%s: encode the request: %w", k.route.ID, err)
+		}
+		payload, contentType = b, "application/json"
+	}
+	var rd any
+	if payload != nil {
+		rd = bytes.NewReader(payload)
+	}
+	req, err := retryablehttp.NewRequestWithContext(ctx, k.route.Method, u, rd)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", k.route.ID, err)
+	}
+	if payload != nil {
+		req.Header.Set("Content-Type", contentType)
+	}
+	for name, vs := range k.header {
+		req.Header[name] = vs
+	}
+	req.Header.Set("User-Agent", c.agent)
+	req.Header.Set(wire.HeaderProtocol, wire.Protocol)
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if k.key != "" {
+		req.Header.Set(wire.HeaderIdempotencyKey, k.key)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if ue, ok := errors.AsType[*url.Error](err); ok {
+			err = ue.Err
+		}
+		return nil, &UnreachableError{URL: c.base.String(), Err: err}
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, &UnreachableError{URL: c.base.String(), Err: err}
+	}
+	if len(body) > maxAnswer && k.route.ID != wire.GetPlan.ID {
+		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", k.route.ID, maxAnswer)
+	}
+	if res.StatusCode >= 300 {
+		return nil, problem(k.route.ID, res, body)
+	}
+	return body, nil
+}
+
+func problem(operation string, res *http.Response, body []byte) error {
+	e := &Error{Operation: operation}
+	mt, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if mt != "application/problem+json" || json.Unmarshal(body, &e.Problem) != nil || e.Status == 0 {
+		e.Problem = wire.Problem{Title: http.StatusText(res.StatusCode), Status: res.StatusCode,
+			Detail: fmt.Sprintf("the server answered %s without saying why; is this the URL of a control plane?", res.Status)}
+	}
+	if e.RequestID == "" {
+		e.RequestID = res.Header.Get(wire.HeaderRequestID)
+	}
+	return e
+}
+
+// NewIdempotencyKey returns a key for one creating request and its retries.
+func NewIdempotencyKey() string {
+	b := make([]byte, 16)
+	rand.Read(b) // never fails (crypto/rand)
+	return hex.EncodeToString(b)
+}
+
+// ListOptions select a page of a listing.
+type ListOptions struct {
+	Cursor string
+	Limit  int // 0: the server's default
+}
+
+func (o ListOptions) query() url.Values {
+	q := url.Values{}
+	set(q, "cursor", o.Cursor)
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	return q
+}
+
+func set(q url.Values, name, value string) {
+	if value != "" {
+		q.Set(name, value)
+	}
+}
+
+// All calls list page by page and returns every item.
+func All[T any](ctx context.Context, list func(context.Context, ListOptions) (wire.Page[T], error)) ([]T, error) {
+	var all []T
+	o := ListOptions{}
+	for {
+		p, err := list(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p.Items...)
+		if p.Next == "" {
+			return all, nil
+		}
+		o.Cursor = p.Next
+	}
+}
+
+// get sends the call and decodes the answer.
+func get[T any](ctx context.Context, c *Client, k call) (T, error) {
+	var out T
+	_, err := c.do(ctx, k, &out)
+	return out, err
+}

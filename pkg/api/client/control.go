@@ -1,0 +1,178 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+type vars = map[string]string
+
+// Meta asks the control plane about itself; it needs no token.
+func (c *Client) Meta(ctx context.Context) (wire.Meta, error) {
+	return get[wire.Meta](ctx, c, call{route: wire.GetMeta})
+}
+
+// PublishVersion publishes an app version.
+func (c *Client) PublishVersion(ctx context.Context, app string, in wire.PublishVersionRequest) (wire.AppVersion, error) {
+	return get[wire.AppVersion](ctx, c, call{route: wire.PublishVersion, path: vars{"app": app}, in: in, key: NewIdempotencyKey()})
+}
+
+// ListApps lists one page of apps.
+func (c *Client) ListApps(ctx context.Context, o ListOptions) (wire.Page[wire.App], error) {
+	return get[wire.Page[wire.App]](ctx, c, call{route: wire.ListApps, query: o.query()})
+}
+
+// GetApp returns an app with its newest version.
+func (c *Client) GetApp(ctx context.Context, app string) (wire.App, error) {
+	return get[wire.App](ctx, c, call{route: wire.GetApp, path: vars{"app": app}})
+}
+
+// CreateInstall makes an install.
+func (c *Client) CreateInstall(ctx context.Context, in wire.CreateInstallRequest) (wire.Install, error) {
+	return get[wire.Install](ctx, c, call{route: wire.CreateInstall, in: in, key: NewIdempotencyKey()})
+}
+
+// ListInstalls lists one page of installs.
+func (c *Client) ListInstalls(ctx context.Context, o ListOptions) (wire.Page[wire.Install], error) {
+	return get[wire.Page[wire.Install]](ctx, c, call{route: wire.ListInstalls, query: o.query()})
+}
+
+// GetInstall returns an install.
+func (c *Client) GetInstall(ctx context.Context, install string) (wire.Install, error) {
+	return get[wire.Install](ctx, c, call{route: wire.GetInstall, path: vars{"install": install}})
+}
+
+// UpdateInstall changes an install's inputs.
+func (c *Client) UpdateInstall(ctx context.Context, install string, in wire.UpdateInstallRequest) (wire.Install, error) {
+	return get[wire.Install](ctx, c, call{route: wire.UpdateInstall, path: vars{"install": install}, in: in})
+}
+
+// ForgetInstall drops an install's records. Unless abandon is set it is
+// refused while any component may still exist in the customer's account.
+func (c *Client) ForgetInstall(ctx context.Context, install string, abandon bool) error {
+	q := url.Values{}
+	if abandon {
+		q.Set("abandon", "true")
+	}
+	_, err := c.do(ctx, call{route: wire.ForgetInstall, path: vars{"install": install}, query: q}, nil)
+	return err
+}
+
+// GetOutputs returns an install's outputs; sensitive values only when asked for.
+func (c *Client) GetOutputs(ctx context.Context, install string, showSensitive bool) (wire.Outputs, error) {
+	q := url.Values{}
+	if showSensitive {
+		q.Set("show_sensitive", "true")
+	}
+	return get[wire.Outputs](ctx, c, call{route: wire.GetOutputs, path: vars{"install": install}, query: q})
+}
+
+// UnlockState breaks the lock of a component's state that a dead tool left.
+func (c *Client) UnlockState(ctx context.Context, install, component string) error {
+	_, err := c.do(ctx, call{route: wire.UnlockState, path: vars{"install": install, "component": component}}, nil)
+	return err
+}
+
+// CreateDeployment starts or queues a deployment.
+func (c *Client) CreateDeployment(ctx context.Context, install string, in wire.CreateDeploymentRequest) (wire.Deployment, error) {
+	return get[wire.Deployment](ctx, c, call{route: wire.CreateDeployment, path: vars{"install": install}, in: in, key: NewIdempotencyKey()})
+}
+
+// ListDeployments lists one page of deployments, newest first; of one install
+// unless install is "".
+func (c *Client) ListDeployments(ctx context.Context, install string, o ListOptions) (wire.Page[wire.Deployment], error) {
+	q := o.query()
+	set(q, "install", install)
+	return get[wire.Page[wire.Deployment]](ctx, c, call{route: wire.ListDeployments, query: q})
+}
+
+// GetDeployment returns a deployment.
+func (c *Client) GetDeployment(ctx context.Context, deployment string) (wire.Deployment, error) {
+	return get[wire.Deployment](ctx, c, call{route: wire.GetDeployment, path: vars{"deployment": deployment}})
+}
+
+// WaitDeployment returns the deployment once its revision is greater than
+// after, or as it is when wait is over. The server waits at most 20 s.
+func (c *Client) WaitDeployment(ctx context.Context, deployment string, after int64, wait time.Duration) (wire.Deployment, error) {
+	q := url.Values{"after": {strconv.FormatInt(after, 10)}, "wait_seconds": {seconds(wait)}}
+	return get[wire.Deployment](ctx, c, call{route: wire.GetDeployment, path: vars{"deployment": deployment}, query: q})
+}
+
+// ApproveDeployment approves plans that wait for approval.
+func (c *Client) ApproveDeployment(ctx context.Context, deployment string, in wire.ApproveRequest) (wire.Deployment, error) {
+	return get[wire.Deployment](ctx, c, call{route: wire.ApproveDeployment, path: vars{"deployment": deployment}, in: in})
+}
+
+// CancelDeployment cancels a deployment; running tools are interrupted.
+func (c *Client) CancelDeployment(ctx context.Context, deployment string) (wire.Deployment, error) {
+	return get[wire.Deployment](ctx, c, call{route: wire.CancelDeployment, path: vars{"deployment": deployment}})
+}
+
+// RetryDeployment starts a deployment that goes on where this one failed.
+func (c *Client) RetryDeployment(ctx context.Context, deployment string) (wire.Deployment, error) {
+	return get[wire.Deployment](ctx, c, call{route: wire.RetryDeployment, path: vars{"deployment": deployment}, key: NewIdempotencyKey()})
+}
+
+// JobFilter selects jobs; the zero value selects all.
+type JobFilter struct{ Deployment string }
+
+// ListJobs lists one page of jobs, newest first.
+func (c *Client) ListJobs(ctx context.Context, f JobFilter, o ListOptions) (wire.Page[wire.Job], error) {
+	q := o.query()
+	set(q, "deployment", f.Deployment)
+	return get[wire.Page[wire.Job]](ctx, c, call{route: wire.ListJobs, query: q})
+}
+
+// GetJob returns a job.
+func (c *Client) GetJob(ctx context.Context, job string) (wire.Job, error) {
+	return get[wire.Job](ctx, c, call{route: wire.GetJob, path: vars{"job": job}})
+}
+
+// CancelJob cancels a job, and with it its deployment's way through that component.
+func (c *Client) CancelJob(ctx context.Context, job string) (wire.Job, error) {
+	return get[wire.Job](ctx, c, call{route: wire.CancelJob, path: vars{"job": job}})
+}
+
+// ReadJobLog reads a job's log from a cursor: the epoch (0: the first) and
+// offset of the chunk before. The server waits up to wait for news.
+func (c *Client) ReadJobLog(ctx context.Context, job string, epoch, offset int64, wait time.Duration) (wire.LogChunk, error) {
+	q := url.Values{"offset": {strconv.FormatInt(offset, 10)}, "wait_seconds": {seconds(wait)}}
+	if epoch > 0 {
+		q.Set("epoch", strconv.FormatInt(epoch, 10))
+	}
+	return get[wire.LogChunk](ctx, c, call{route: wire.ReadJobLog, path: vars{"job": job}, query: q})
+}
+
+// CreateRunner makes a runner.
+func (c *Client) CreateRunner(ctx context.Context, in wire.CreateRunnerRequest) (wire.Runner, error) {
+	return get[wire.Runner](ctx, c, call{route: wire.CreateRunner, in: in, key: NewIdempotencyKey()})
+}
+
+// ListRunners lists one page of runners.
+func (c *Client) ListRunners(ctx context.Context, o ListOptions) (wire.Page[wire.Runner], error) {
+	return get[wire.Page[wire.Runner]](ctx, c, call{route: wire.ListRunners, query: o.query()})
+}
+
+// GetRunner returns a runner with its sessions.
+func (c *Client) GetRunner(ctx context.Context, runner string) (wire.Runner, error) {
+	return get[wire.Runner](ctx, c, call{route: wire.GetRunner, path: vars{"runner": runner}})
+}
+
+// CreateEnrolment makes a single-use enrolment token.
+func (c *Client) CreateEnrolment(ctx context.Context, runner string) (wire.Enrolment, error) {
+	return get[wire.Enrolment](ctx, c, call{route: wire.CreateEnrolment, path: vars{"runner": runner}})
+}
+
+// CheckRunner queues a job that does nothing but prove the way through the runner.
+func (c *Client) CheckRunner(ctx context.Context, runner string) (wire.Job, error) {
+	return get[wire.Job](ctx, c, call{route: wire.CheckRunner, path: vars{"runner": runner}, key: NewIdempotencyKey()})
+}
+
+// seconds rounds d up to whole seconds.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+}

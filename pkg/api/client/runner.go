@@ -1,0 +1,92 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// ErrNoWork says that no job was queued while a claim waited. It is normal.
+var ErrNoWork = errors.New("no work")
+
+// Enrol trades a single-use token for an identity.
+func (c *Client) Enrol(ctx context.Context, in wire.EnrolRequest) (wire.Enrolled, error) {
+	return get[wire.Enrolled](ctx, c, call{route: wire.EnrolRunner, in: in})
+}
+
+// Challenge asks for a nonce to sign.
+func (c *Client) Challenge(ctx context.Context) (wire.Challenge, error) {
+	return get[wire.Challenge](ctx, c, call{route: wire.CreateChallenge})
+}
+
+// CreateSession proves the agent's identity and returns a session.
+func (c *Client) CreateSession(ctx context.Context, in wire.SessionRequest) (wire.Session, error) {
+	return get[wire.Session](ctx, c, call{route: wire.CreateSession, in: in})
+}
+
+// HeartbeatSession says how the agent is. The client carries a session token.
+func (c *Client) HeartbeatSession(ctx context.Context, in wire.SessionHeartbeat) (wire.SessionStatus, error) {
+	return get[wire.SessionStatus](ctx, c, call{route: wire.HeartbeatSession, in: in})
+}
+
+// Claim waits up to wait (at most 20 s) for a job of the session's runner, or
+// returns ErrNoWork. A claim whose answer is lost runs out by itself.
+func (c *Client) Claim(ctx context.Context, wait time.Duration) (wire.Claim, error) {
+	var out wire.Claim
+	ok, err := c.do(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{WaitSeconds: int(wait / time.Second)}}, &out)
+	if err == nil && !ok {
+		err = ErrNoWork
+	}
+	return out, err
+}
+
+// Release gives back a claimed job that was never launched.
+func (c *Client) Release(ctx context.Context, job string, epoch int64) error {
+	_, err := c.do(ctx, call{route: wire.ReleaseJob, path: vars{"job": job}, in: wire.ReleaseRequest{Epoch: epoch}}, nil)
+	return err
+}
+
+// Died reports a step that is gone without having finished.
+func (c *Client) Died(ctx context.Context, job string, in wire.DiedRequest) error {
+	_, err := c.do(ctx, call{route: wire.ReportDied, path: vars{"job": job}, in: in}, nil)
+	return err
+}
+
+// Start trades the launch token, which the client carries, for the signed spec.
+func (c *Client) Start(ctx context.Context, job string, in wire.StartRequest) (wire.Started, error) {
+	return get[wire.Started](ctx, c, call{route: wire.StartJob, path: vars{"job": job}, in: in})
+}
+
+// HeartbeatJob renews the lease; the client carries the lease token.
+func (c *Client) HeartbeatJob(ctx context.Context, job string, wait time.Duration) (wire.Lease, error) {
+	return get[wire.Lease](ctx, c, call{route: wire.HeartbeatJob, path: vars{"job": job}, in: wire.JobHeartbeat{WaitSeconds: int(wait / time.Second)}})
+}
+
+// AppendLog stores data at offset of the attempt's log and returns the next
+// offset. A gap is an *Error with code "log-offset" and the detail "want".
+func (c *Client) AppendLog(ctx context.Context, job string, offset int64, data []byte) (int64, error) {
+	q := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
+	a, err := get[wire.LogAppended](ctx, c, call{route: wire.AppendJobLog, path: vars{"job": job}, query: q, raw: data})
+	return a.Next, err
+}
+
+// Finish reports how the job ended.
+func (c *Client) Finish(ctx context.Context, job string, in wire.FinishRequest) error {
+	_, err := c.do(ctx, call{route: wire.FinishJob, path: vars{"job": job}, in: in}, nil)
+	return err
+}
+
+// PutPlan stores the attempt's saved plan beside the state, in http storage.
+func (c *Client) PutPlan(ctx context.Context, job string, plan []byte) error {
+	_, err := c.do(ctx, call{route: wire.PutPlan, path: vars{"job": job}, raw: plan}, nil)
+	return err
+}
+
+// GetPlan fetches the saved plan that the job's spec names, from http storage.
+func (c *Client) GetPlan(ctx context.Context, job string) ([]byte, error) {
+	return c.send(ctx, call{route: wire.GetPlan, path: vars{"job": job}})
+}

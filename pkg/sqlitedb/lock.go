@@ -1,0 +1,70 @@
+package sqlitedb
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// takeLock opens path+".lock" and locks it for this process. The lock belongs
+// to the open file, so it goes with the process, kill -9 included, and a
+// second Open in the same process is refused like any other. The file itself
+// stays: removing it would let two processes lock two files of one name.
+func takeLock(path string) (*os.File, error) {
+	name := path + ".lock"
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, Classify("lock database "+path, err)
+	}
+	// EINTR: a signal (Go's own preemption uses them) came while we asked.
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		holder := readHolder(f)
+		_ = f.Close() // nothing was written
+		return nil, inUse(path, holder)
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, Classify("lock database "+path, err)
+	}
+	// The process id is for people who read the refusal. Failing to write it
+	// (a full disk) takes nothing from the lock.
+	if f.Truncate(0) == nil {
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	return f, nil
+}
+
+// readHolder returns the process id in the lock file, or "".
+func readHolder(f *os.File) string {
+	b := make([]byte, 20)
+	n, _ := f.ReadAt(b, 0) // an unreadable id is an unknown id
+	id := strings.TrimSpace(string(b[:n]))
+	if _, err := strconv.Atoi(id); err != nil {
+		return ""
+	}
+	return id
+}
+
+func inUse(path, holder string) error {
+	e := &fairlead.Error{
+		Kind:    fairlead.KindUnavailable,
+		Code:    CodeInUse,
+		Message: fmt.Sprintf("another process is using %s", path),
+		Hint:    "Stop the other process, or choose another data folder.",
+		Details: map[string]string{"path": path},
+	}
+	if holder != "" {
+		e.Message += fmt.Sprintf(" (process %s)", holder)
+		e.Details["process"] = holder
+	}
+	return e
+}

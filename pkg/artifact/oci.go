@@ -1,0 +1,129 @@
+package artifact
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// What an artifact is called on the wire. A reader accepts exactly these, so a
+// change of the packing comes with a new name.
+const (
+	// ArtifactType names a component's source.
+	ArtifactType = "application/vnd.fairlead.component.v1"
+	// layerType is the one layer: the tar, not compressed.
+	layerType types.MediaType = "application/vnd.fairlead.component.v1.tar"
+	// emptyType is the config of an OCI 1.1 artifact that has none: the two
+	// bytes of emptyConfig.
+	emptyType types.MediaType = "application/vnd.oci.empty.v1+json"
+)
+
+const emptyConfig = "{}"
+
+// Artifact is a packed source folder. It is immutable and safe for concurrent
+// use.
+type Artifact struct {
+	digest   string
+	manifest []byte
+	layer    v1.Descriptor
+	tar      []byte
+	files    int
+	bytes    int64
+}
+
+func newArtifact(archive []byte, files int, content int64) (*Artifact, error) {
+	a := &Artifact{tar: archive, files: files, bytes: content, layer: describe(layerType, archive)}
+	// The order of the fields is the library's struct; a golden digest in the
+	// tests notices if it ever changes.
+	manifest, err := json.Marshal(v1.Manifest{
+		SchemaVersion: 2,
+		MediaType:     types.OCIManifestSchema1,
+		ArtifactType:  ArtifactType,
+		Config:        describe(emptyType, []byte(emptyConfig)),
+		Layers:        []v1.Descriptor{a.layer},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode manifest: %w", err)
+	}
+	a.manifest = manifest
+	a.digest = digestOf(manifest).String()
+	return a, nil
+}
+
+// Digest names the artifact, "sha256:" and 64 hex digits: the digest of its OCI
+// manifest. It is known before, and without, a push.
+func (a *Artifact) Digest() string { return a.digest }
+
+// Files is how many files the artifact holds.
+func (a *Artifact) Files() int { return a.files }
+
+// Bytes is the size of the files' content.
+func (a *Artifact) Bytes() int64 { return a.bytes }
+
+// Tar returns a reader of the archive, for Unpack.
+func (a *Artifact) Tar() io.Reader { return bytes.NewReader(a.tar) }
+
+func describe(mediaType types.MediaType, content []byte) v1.Descriptor {
+	return v1.Descriptor{MediaType: mediaType, Size: int64(len(content)), Digest: digestOf(content)}
+}
+
+func digestOf(content []byte) v1.Hash {
+	sum := sha256.Sum256(content)
+	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
+}
+
+// image returns the artifact as the library pushes it.
+func (a *Artifact) image() (v1.Image, error) {
+	return partial.CompressedToImage(imageCore{a})
+}
+
+type imageCore struct{ a *Artifact }
+
+func (c imageCore) RawConfigFile() ([]byte, error)      { return []byte(emptyConfig), nil }
+func (c imageCore) RawManifest() ([]byte, error)        { return c.a.manifest, nil }
+func (c imageCore) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+func (c imageCore) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
+	switch h {
+	case c.a.layer.Digest:
+		return rawLayer{c.a.layer, c.a.tar}, nil
+	case digestOf([]byte(emptyConfig)):
+		return rawLayer{describe(emptyType, []byte(emptyConfig)), []byte(emptyConfig)}, nil
+	}
+	return nil, fmt.Errorf("the artifact has no blob %s", h)
+}
+
+type rawLayer struct {
+	desc    v1.Descriptor
+	content []byte
+}
+
+func (l rawLayer) Digest() (v1.Hash, error)            { return l.desc.Digest, nil }
+func (l rawLayer) Size() (int64, error)                { return l.desc.Size, nil }
+func (l rawLayer) MediaType() (types.MediaType, error) { return l.desc.MediaType, nil }
+func (l rawLayer) Compressed() (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(l.content)), nil
+}
+
+// parseManifest returns the layer of a component's manifest. Anything else than
+// what newArtifact writes is refused.
+func parseManifest(raw []byte) (v1.Descriptor, error) {
+	m, err := v1.ParseManifest(bytes.NewReader(raw))
+	switch {
+	case err != nil:
+		return v1.Descriptor{}, damaged("", "has no readable manifest", err)
+	case m.SchemaVersion != 2 || m.MediaType != types.OCIManifestSchema1 || m.ArtifactType != ArtifactType:
+		return v1.Descriptor{}, damaged("", fmt.Sprintf("is of the type %q, not a component", abbreviate(m.ArtifactType)), nil)
+	case len(m.Layers) != 1 || m.Layers[0].MediaType != layerType:
+		return v1.Descriptor{}, damaged("", "does not have exactly one layer of source", nil)
+	case m.Layers[0].Size < 0:
+		return v1.Descriptor{}, damaged("", "has a layer of a negative size", nil)
+	}
+	return m.Layers[0], nil
+}

@@ -1,0 +1,241 @@
+package artifact
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Pack reads the folder and makes its artifact. What belongs to one machine or
+// holds secrets is left out: see Skipped. A link to a file inside the folder is
+// packed as that file; any other link, and anything that is neither file nor
+// folder, is refused. Empty folders are left out, as in a fresh clone.
+//
+// Errors about the content are of KindInvalid and name the path, the limit and
+// what to do. The folder may change meanwhile: nothing outside it is read, and
+// a file that changes while it is read is an error. At most limits.Entries
+// entries are looked at, so a huge folder is refused early.
+func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
+	p := packer{root: dir, limits: limits.withDefaults(), names: names{}}
+	if err := p.walk("."); err != nil {
+		return nil, err
+	}
+	if len(p.files) == 0 {
+		return nil, invalid("source-empty", "Put the component's files there, or correct `source`.",
+			"the folder %s has no files to pack", dir.Name())
+	}
+	// A walk's order is that of single names ("a/b" before "a.tf"), and the
+	// file system's beneath; the order of whole paths is nobody's.
+	slices.SortFunc(p.files, func(a, b string) int { return cmp.Compare(a, b) })
+
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	for _, name := range p.files {
+		if err := p.addFile(tw, name); err != nil {
+			return nil, err
+		}
+	}
+	if err := tw.Close(); err != nil {
+		return nil, fmt.Errorf("pack %s: %w", dir.Name(), err)
+	}
+	return newArtifact(buf.Bytes(), len(p.files), p.bytes)
+}
+
+// Skipped reports whether Pack leaves out the file or folder of this name, at
+// any depth: version control, caches, and what Terraform writes beside the
+// source (state and plans hold secrets). The dependency lock file stays.
+func Skipped(name string) bool {
+	switch name {
+	case ".terraform", ".git", ".DS_Store", "crash.log", ".terraformrc", "terraform.rc":
+		return true
+	}
+	return strings.Contains(name, ".tfstate") || strings.HasSuffix(name, ".tfplan") ||
+		strings.HasPrefix(name, "crash.") && strings.HasSuffix(name, ".log")
+}
+
+type packer struct {
+	root   *os.Root
+	limits Limits
+	seen   int
+	bytes  int64
+	files  []string
+	names  names
+}
+
+// readBatch is how many names are read from a directory at a time: a directory
+// with millions must not be held in memory to be refused.
+const readBatch = 512
+
+func (p *packer) walk(dir string) error {
+	var below []string
+	err := p.list(dir, func(name string, e fs.DirEntry) error {
+		if e.IsDir() {
+			below = append(below, name)
+			return nil
+		}
+		return p.addEntry(name, e)
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range below {
+		if err := p.walk(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list calls visit for each entry of dir that is not skipped.
+func (p *packer) list(dir string, visit func(string, fs.DirEntry) error) error {
+	d, err := p.root.Open(dir)
+	if err != nil {
+		return p.readError(dir, err)
+	}
+	defer d.Close()
+	for {
+		entries, err := d.ReadDir(readBatch)
+		for _, e := range entries {
+			if p.seen++; p.seen > p.limits.Entries {
+				return invalid("source-too-many-entries",
+					"Pack only what the component needs; generated files do not belong in its source folder.",
+					"the folder %s has more than %d files and folders (reached at %q)",
+					p.root.Name(), p.limits.Entries, abbreviate(path.Join(dir, e.Name())))
+			}
+			if Skipped(e.Name()) {
+				continue
+			}
+			name := path.Join(dir, e.Name())
+			if err := p.limits.checkPath("source", name); err != nil {
+				return err
+			}
+			if err := visit(name, e); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return p.readError(dir, err)
+		}
+	}
+}
+
+func (p *packer) addEntry(name string, e fs.DirEntry) error {
+	mode := e.Type()
+	if mode&fs.ModeSymlink != 0 {
+		target, _ := p.root.Readlink(name) // for the message only
+		info, err := p.root.Stat(name)
+		if err != nil {
+			return &fairlead.Error{
+				Kind: fairlead.KindInvalid, Code: "source-link-out",
+				Message: fmt.Sprintf("%q is a link to %q, which leaves the folder %s or leads nowhere", name, abbreviate(target), p.root.Name()),
+				Hint:    "Copy what it points at into the folder: an artifact contains all that it needs.",
+				Err:     err,
+			}
+		}
+		if info.IsDir() {
+			return invalid("source-link-directory", "Copy the folder, or refer to it by its own path.",
+				"%q is a link to the folder %q; only links to files are packed", name, abbreviate(target))
+		}
+		mode = info.Mode().Type()
+	}
+	if !mode.IsRegular() {
+		return specialFile(name, mode)
+	}
+	if earlier, ok := p.names.add(name); !ok {
+		return invalid("source-case-collision", "Rename one of them.",
+			"%q and %q differ only in case and are one file on some systems", earlier, name)
+	}
+	p.files = append(p.files, name)
+	return nil
+}
+
+func specialFile(name string, mode fs.FileMode) error {
+	return invalid("source-special-file", "Remove it from the folder.",
+		"%q is neither a file nor a folder (%s)", name, mode.Type())
+}
+
+// epoch is the time of every packed file: tar cannot say "none".
+func epoch() time.Time { return time.Unix(0, 0).UTC() }
+
+func (p *packer) addFile(tw *tar.Writer, name string) error {
+	// Without O_NONBLOCK, a pipe put in the file's place since the walk would
+	// make the open wait for a writer.
+	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return p.readError(name, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return p.readError(name, err)
+	}
+	size := info.Size()
+	switch {
+	case !info.Mode().IsRegular():
+		return specialFile(name, info.Mode())
+	case info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0:
+		return invalid("source-special-mode", fmt.Sprintf("Run `chmod u-s,g-s,-t %s`.", name),
+			"%q has the set-user-id, set-group-id or sticky bit", name)
+	case size > p.limits.FileBytes:
+		return invalid("source-file-too-large",
+			"Keep large files out of the source folder; fetch them by digest from where they are built.",
+			"%q has %d bytes, the limit for one file is %s", name, size, formatBytes(p.limits.FileBytes))
+	case p.bytes+size > p.limits.Bytes:
+		return invalid("source-too-large",
+			"Keep large files out of the source folder; fetch them by digest from where they are built.",
+			"the folder %s has more than %s of files (reached at %q)", p.root.Name(), formatBytes(p.limits.Bytes), name)
+	}
+	p.bytes += size
+
+	mode := int64(0o644)
+	if info.Mode()&0o100 != 0 {
+		mode = 0o755
+	}
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: mode, ModTime: epoch()}
+	if err := tw.WriteHeader(header); err != nil {
+		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	if _, err := io.CopyN(tw, f, size); errors.Is(err, io.EOF) {
+		return changed(name)
+	} else if err != nil {
+		return p.readError(name, err)
+	}
+	if n, err := f.Read(make([]byte, 1)); n != 0 {
+		return changed(name)
+	} else if !errors.Is(err, io.EOF) {
+		return p.readError(name, err)
+	}
+	return nil
+}
+
+func changed(name string) error {
+	return &fairlead.Error{
+		Kind: fairlead.KindConflict, Code: "source-changed",
+		Message: fmt.Sprintf("%q changed while it was packed", name),
+		Hint:    "Run the command again once nothing writes to the folder.",
+	}
+}
+
+func (p *packer) readError(name string, err error) error {
+	return &fairlead.Error{
+		Kind: fairlead.KindInvalid, Code: "source-unreadable",
+		Message: fmt.Sprintf("%q in the folder %s cannot be read", name, p.root.Name()),
+		Hint:    "Correct its permissions, or remove it from the folder.",
+		Err:     err,
+	}
+}

@@ -1,0 +1,294 @@
+package artifact
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path"
+	"sync"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// uploadsDir holds what has no name yet. Nothing in it survives a start.
+const uploadsDir = "uploads"
+
+func createTemp(root *os.Root) (*os.File, string, error) {
+	name := path.Join(uploadsDir, rand.Text())
+	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	return f, name, err
+}
+
+// uploads receives blobs into files. Safe for concurrent use.
+type uploads struct {
+	root    *os.Root
+	blobs   *blobStore
+	log     *slog.Logger
+	now     func() time.Time
+	maxBlob int64
+	most    int
+	idle    time.Duration
+
+	mu       sync.Mutex
+	sessions map[string]*session
+}
+
+// session is one upload between its POST and its PUT.
+type session struct {
+	repository string
+	name       string // of its file
+	touched    time.Time
+	// busy is true while a request works on the file; size and file are its own.
+	busy bool
+	size int64
+	file *os.File
+}
+
+func newUploads(root *os.Root, blobs *blobStore, o RegistryOptions) (*uploads, error) {
+	if err := root.RemoveAll(uploadsDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := root.Mkdir(uploadsDir, 0o700); err != nil {
+		return nil, err
+	}
+	now := o.Now
+	if now == nil {
+		now = time.Now
+	}
+	return &uploads{
+		root: root, blobs: blobs, now: now, log: blobs.log,
+		maxBlob:  cmp.Or(o.MaxBlob, Limits{}.withDefaults().tarBytes()),
+		most:     cmp.Or(o.MaxUploads, 64),
+		idle:     cmp.Or(o.IdleUpload, 10*time.Minute),
+		sessions: map[string]*session{},
+	}, nil
+}
+
+func (u *uploads) serve(w http.ResponseWriter, req *http.Request, r route) {
+	if r.name == "" {
+		if req.Method != http.MethodPost {
+			writeError(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "an upload begins with POST")
+			return
+		}
+		u.begin(w, req, r)
+		return
+	}
+	s, status := u.take(r)
+	if status != 0 {
+		writeError(w, status, "BLOB_UPLOAD_UNKNOWN", "there is no such upload, or another request works on it")
+		return
+	}
+	switch req.Method {
+	case http.MethodPatch:
+		defer u.release(s)
+		if u.receive(w, req, s) {
+			writeProgress(w, r, s, http.StatusAccepted)
+		}
+	case http.MethodGet:
+		defer u.release(s)
+		writeProgress(w, r, s, http.StatusNoContent)
+	case http.MethodPut:
+		u.finish(w, req, r, s)
+	case http.MethodDelete:
+		u.drop(r.name, s)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		u.release(s)
+		writeError(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "an upload knows GET, PATCH, PUT and DELETE")
+	}
+}
+
+// begin opens a session; with a digest it is the whole upload in one request.
+func (u *uploads) begin(w http.ResponseWriter, req *http.Request, r route) {
+	id, s, err := u.open(r)
+	switch {
+	case err != nil:
+		u.log.Error("an artifact's upload cannot be stored", "repository", r.repository, "err", err)
+		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the upload cannot be stored")
+		return
+	case s == nil:
+		writeError(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "too many uploads are under way")
+		return
+	}
+	r.name = id
+	if req.URL.Query().Has("digest") {
+		u.finish(w, req, r, s)
+		u.abandon(id, s)
+		return
+	}
+	defer u.release(s)
+	writeProgress(w, r, s, http.StatusAccepted)
+}
+
+// open returns a new, busy session, or none if there are too many.
+func (u *uploads) open(r route) (string, *session, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.sessions) >= u.most && !u.evict() {
+		return "", nil, nil
+	}
+	f, name, err := createTemp(u.root)
+	if err != nil {
+		return "", nil, err
+	}
+	s := &session{repository: r.repository, name: name, file: f, busy: true, touched: u.now()}
+	id := path.Base(name)
+	u.sessions[id] = s
+	return id, s, nil
+}
+
+// evict drops the sessions that nobody touched for long and reports whether
+// there was one. The caller holds the lock.
+func (u *uploads) evict() bool {
+	before := len(u.sessions)
+	for id, s := range u.sessions {
+		if !s.busy && u.now().Sub(s.touched) >= u.idle {
+			delete(u.sessions, id)
+			u.discard(s)
+		}
+	}
+	return len(u.sessions) < before
+}
+
+// take makes the session the caller's alone, or returns the status to answer.
+func (u *uploads) take(r route) (*session, int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s, ok := u.sessions[r.name]
+	switch {
+	case !ok || s.repository != r.repository:
+		return nil, http.StatusNotFound
+	case s.busy:
+		return nil, http.StatusConflict
+	}
+	s.busy = true
+	return s, 0
+}
+
+func (u *uploads) release(s *session) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s.busy, s.touched = false, u.now()
+}
+
+func (u *uploads) drop(id string, s *session) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.sessions, id)
+	u.discard(s)
+}
+
+// abandon drops the session if it is still there.
+func (u *uploads) abandon(id string, s *session) {
+	u.mu.Lock()
+	_, there := u.sessions[id]
+	u.mu.Unlock()
+	if there {
+		u.drop(id, s)
+	}
+}
+
+// discard removes the session's file, which may have become a blob already.
+func (u *uploads) discard(s *session) {
+	err := s.file.Close()
+	if rerr := u.root.Remove(s.name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	if err != nil {
+		u.log.Warn("an upload's file cannot be removed; the next start does", "file", s.name, "err", err)
+	}
+}
+
+// receive appends the request's body. After a failure the session is as it was
+// before, so that the client can repeat the request; the client was answered.
+func (u *uploads) receive(w http.ResponseWriter, req *http.Request, s *session) bool {
+	if cr := req.Header.Get("Content-Range"); cr != "" {
+		var start, end int64
+		if _, err := fmt.Sscanf(cr, "%d-%d", &start, &end); err != nil || start != s.size {
+			w.Header().Set("Range", progress(s))
+			writeError(w, http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "the upload continues elsewhere")
+			return false
+		}
+	}
+	left := u.maxBlob - s.size
+	n, err := io.Copy(io.NewOffsetWriter(s.file, s.size), http.MaxBytesReader(w, req.Body, left))
+	if err == nil {
+		s.size += n
+		return true
+	}
+	if terr := s.file.Truncate(s.size); terr != nil {
+		u.log.Warn("an upload cannot be cut back", "file", s.name, "err", terr)
+	}
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		u.log.Error("an artifact's upload cannot be stored", "repository", s.repository, "err", err)
+	}
+	writeBodyError(w, err, u.maxBlob)
+	return false
+}
+
+// finish appends the last part, verifies the whole and makes it a blob. The
+// session ends with success or with content that is not what the digest says.
+func (u *uploads) finish(w http.ResponseWriter, req *http.Request, r route, s *session) {
+	digest := req.URL.Query().Get("digest")
+	h, err := v1.NewHash(digest)
+	if err != nil || h.Algorithm != "sha256" {
+		u.release(s)
+		writeError(w, http.StatusBadRequest, "DIGEST_INVALID", "the digest must be a sha256")
+		return
+	}
+	if !u.receive(w, req, s) {
+		u.release(s)
+		return
+	}
+	got, _, err := hashFile(s.file)
+	if err == nil && got != h {
+		u.drop(r.name, s)
+		writeError(w, http.StatusBadRequest, "DIGEST_INVALID", "the content has the digest "+got.String())
+		return
+	}
+	if err == nil {
+		err = s.file.Sync()
+	}
+	if err == nil {
+		err = u.blobs.commit(s.name, h)
+	}
+	u.drop(r.name, s)
+	if err != nil {
+		u.log.Error("an artifact's blob cannot be stored", "blob", digest, "err", err)
+		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the blob cannot be stored")
+		return
+	}
+	w.Header().Set("Location", "/v2/"+r.repository+"/blobs/"+digest)
+	w.Header().Set("Docker-Content-Digest", digest)
+	w.WriteHeader(http.StatusCreated)
+}
+
+func progress(s *session) string {
+	return fmt.Sprintf("0-%d", max(s.size-1, 0))
+}
+
+func writeProgress(w http.ResponseWriter, r route, s *session, status int) {
+	w.Header().Set("Location", "/v2/"+r.repository+"/blobs/uploads/"+r.name)
+	w.Header().Set("Docker-Upload-UUID", r.name)
+	w.Header().Set("Range", progress(s))
+	w.WriteHeader(status)
+}
+
+func writeBodyError(w http.ResponseWriter, err error, limit int64) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		writeError(w, http.StatusRequestEntityTooLarge, "SIZE_INVALID", "the limit is "+formatBytes(limit))
+		return
+	}
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the upload cannot be stored")
+		return
+	}
+	writeError(w, http.StatusBadRequest, "BLOB_UPLOAD_INVALID", "the body ended early")
+}

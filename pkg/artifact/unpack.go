@@ -1,0 +1,191 @@
+package artifact
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// Unpack writes the files of the tar into dst, which is best empty: no file is
+// ever replaced. Nothing outside dst is written, whatever the archive says, and
+// no link of any kind is made. Files get mode 0644, or 0755 if their owner may
+// execute them, less the umask.
+//
+// Errors about the archive are of KindInvalid with the code
+// "artifact-invalid", or one that names the limit. After an error dst holds
+// part of the files.
+func Unpack(archive io.Reader, dst *os.Root, limits Limits) error {
+	l := limits.withDefaults()
+	in := &boundedReader{r: archive, left: l.tarBytes()}
+	tr := tar.NewReader(in)
+	u := unpacker{dst: dst, limits: l, names: names{}}
+	for {
+		header, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return in.checkEnd()
+		}
+		if err != nil {
+			return damaged("", "is not a whole tar archive", err)
+		}
+		if err := u.add(header, tr); err != nil {
+			return err
+		}
+	}
+}
+
+type unpacker struct {
+	dst     *os.Root
+	limits  Limits
+	entries int
+	bytes   int64
+	names   names
+}
+
+func (u *unpacker) add(h *tar.Header, content io.Reader) error {
+	if u.entries++; u.entries > u.limits.Entries {
+		return invalid("artifact-too-many-entries", "", "the artifact has more than %d entries", u.limits.Entries)
+	}
+	name := h.Name
+	if h.Typeflag == tar.TypeDir {
+		name = strings.TrimSuffix(name, "/")
+	}
+	switch {
+	case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir:
+		return damaged(name, fmt.Sprintf("is of the type %q; only files and folders are allowed", h.Typeflag), nil)
+	case isSparse(h):
+		return damaged(name, "is a sparse file", nil)
+	case !fs.ValidPath(name) || name == ".":
+		// ValidPath refuses absolute paths, "..", "." and empty segments.
+		return damaged(name, "is not a clean path inside the folder", nil)
+	case h.Mode&^0o777 != 0:
+		return damaged(name, fmt.Sprintf("has the mode %#o; only permission bits are allowed", h.Mode), nil)
+	}
+	if err := u.limits.checkPath("artifact", name); err != nil {
+		return err
+	}
+	if h.Typeflag == tar.TypeDir {
+		return u.addDir(name)
+	}
+	return u.addFile(name, h, content)
+}
+
+func isSparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
+}
+
+func (u *unpacker) addDir(name string) error {
+	// A folder's name is taken as if a file were in it, so that it may be named
+	// twice but not in two spellings.
+	if earlier, ok := u.names.add(name + "/."); !ok && earlier != name+"/." {
+		return damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
+	}
+	if err := u.dst.MkdirAll(name, 0o755); err != nil {
+		return fmt.Errorf("unpack folder %q: %w", name, err)
+	}
+	return nil
+}
+
+func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error {
+	switch earlier, ok := u.names.add(name); {
+	case !ok && earlier == name:
+		return damaged(name, "is there twice", nil)
+	case !ok:
+		return damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
+	case h.Size > u.limits.FileBytes:
+		return invalid("artifact-file-too-large", "", "%q in the artifact has %d bytes, the limit for one file is %s",
+			abbreviate(name), h.Size, formatBytes(u.limits.FileBytes))
+	case u.bytes+h.Size > u.limits.Bytes:
+		return invalid("artifact-too-large", "", "the artifact has more than %s of files", formatBytes(u.limits.Bytes))
+	}
+	u.bytes += h.Size
+
+	if err := u.dst.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return fmt.Errorf("unpack folder of %q: %w", name, err)
+	}
+	perm := fs.FileMode(0o644)
+	if h.Mode&0o100 != 0 {
+		perm = 0o755
+	}
+	f, err := u.dst.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return fmt.Errorf("unpack file %q: %w", name, err)
+	}
+	_, copyErr := io.CopyN(f, content, h.Size)
+	closeErr := f.Close()
+	switch {
+	case errors.Is(copyErr, io.EOF), errors.Is(copyErr, io.ErrUnexpectedEOF):
+		return damaged(name, "is cut short", copyErr)
+	case copyErr != nil:
+		return fmt.Errorf("unpack file %q: %w", name, copyErr)
+	case closeErr != nil:
+		return fmt.Errorf("unpack file %q: %w", name, closeErr)
+	}
+	return nil
+}
+
+func damaged(name, reason string, cause error) error {
+	e := invalid("artifact-invalid", "Pack and push the component again; do not use an artifact that another tool made or changed.",
+		"the artifact %s", reason)
+	if name != "" {
+		e.Message = fmt.Sprintf("%q in the artifact %s", abbreviate(name), reason)
+	}
+	e.Err = cause
+	return e
+}
+
+var errTooLong = errors.New("the archive is longer than its limits allow")
+
+// boundedReader counts what the tar reader takes, and remembers whether it
+// asked for more than there is: the tar reader itself takes an archive that
+// lacks its end for a whole one.
+type boundedReader struct {
+	r     io.Reader
+	left  int64
+	ended bool
+}
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLong
+	}
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	if n > 0 {
+		return n, nil // an error comes again with the next read
+	}
+	b.ended = b.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// checkEnd is called after the tar's last entry: its end mark must have been
+// there, and nothing but zeros may follow it.
+func (b *boundedReader) checkEnd() error {
+	if b.ended {
+		return damaged("", "is cut short", nil)
+	}
+	buf := make([]byte, 4096)
+	for {
+		n, err := b.Read(buf)
+		for _, c := range buf[:n] {
+			if c != 0 {
+				return damaged("", "has data behind its end", nil)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return damaged("", "cannot be read to its end", err)
+		}
+	}
+}

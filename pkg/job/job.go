@@ -1,0 +1,213 @@
+// Package job is the life of a job: its states, the events that move it, the
+// lease that says who may speak for it, and the schedule of its retries. It is
+// pure: time comes in with each event and nothing is read or written.
+//
+// One table holds every transition (transitions.go). docs/STATES.md is
+// generated from it.
+package job
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// State is where a job is in its life.
+type State string
+
+// The states of a job.
+const (
+	// Queued: committed, and waiting for an agent of its runner. A crash
+	// leaves it queued; the sweep sends its wake-up again.
+	Queued State = "queued"
+	// Claimed: leased to an agent, which is launching a step. No tool has run.
+	Claimed State = "claimed"
+	// Running: the step has fetched the spec and renews the lease. A crash may
+	// leave a tool at work, so what follows depends on what the tool does.
+	Running State = "running"
+	// Canceling: somebody asked the running step to stop and it has not yet.
+	Canceling State = "canceling"
+	// Succeeded: the step reported success. Final.
+	Succeeded State = "succeeded"
+	// Failed: the step reported a failure, or the job was given up. Final.
+	Failed State = "failed"
+	// Canceled: it was canceled before it began, or the step stopped. Final.
+	Canceled State = "canceled"
+	// Lost: the step vanished while its tool may have been changing something.
+	// Nobody knows what it did. Final: what runs next is a plan, never this
+	// job again.
+	Lost State = "lost"
+)
+
+// States lists every state in the order of a job's life.
+func States() []State {
+	return []State{Queued, Claimed, Running, Canceling, Succeeded, Failed, Canceled, Lost}
+}
+
+// Final reports whether no event moves a job out of s.
+func (s State) Final() bool {
+	return s == Succeeded || s == Failed || s == Canceled || s == Lost
+}
+
+// Leased reports whether a session holds a job in s.
+func (s State) Leased() bool { return s == Claimed || s == Running || s == Canceling }
+
+// Operation is what a job does.
+type Operation string
+
+// The operations.
+const (
+	OpPlan        Operation = "plan"         // compute and save what an apply would change
+	OpApply       Operation = "apply"        // carry out exactly a saved plan
+	OpPlanDestroy Operation = "plan-destroy" // compute and save what a destroy would remove
+	OpDestroy     Operation = "destroy"      // carry out exactly a saved plan of removal
+	OpCheck       Operation = "check"        // do nothing, and prove the way through a runner
+)
+
+// Operations lists every operation.
+func Operations() []Operation { return []Operation{OpPlan, OpApply, OpPlanDestroy, OpDestroy, OpCheck} }
+
+// Mutates reports whether the operation changes the customer's account. A
+// mutating job that is interrupted is never repeated blindly.
+func (o Operation) Mutates() bool { return o == OpApply || o == OpDestroy }
+
+// Lease says who may speak for a job. The epoch rises with each claim and
+// never falls; whoever speaks with another epoch is stale.
+type Lease struct {
+	Epoch   int64              `json:"epoch"`             // 0: never claimed
+	Session fairlead.SessionID `json:"session,omitempty"` // the agent's
+	Step    string             `json:"step,omitempty"`    // the step process that traded the launch token
+	Expires time.Time          `json:"expires,omitzero"`
+}
+
+// Job is one operation on one component, run by a runner.
+type Job struct {
+	ID         fairlead.JobID        `json:"id"`
+	Org        fairlead.OrgID        `json:"org"`
+	Runner     fairlead.RunnerID     `json:"runner"`
+	Install    fairlead.InstallID    `json:"install,omitempty"`
+	Deployment fairlead.DeploymentID `json:"deployment,omitempty"`
+	Component  string                `json:"component,omitempty"`
+	Operation  Operation             `json:"operation"`
+	Plugin     string                `json:"plugin"`
+
+	State     State     `json:"state"`
+	Lease     Lease     `json:"lease"`
+	Attempts  int       `json:"attempts"`            // claims that were not given back
+	NotBefore time.Time `json:"not_before,omitzero"` // of a retry
+	Stop      string    `json:"stop,omitempty"`      // why it is canceling
+	Reason    string    `json:"reason,omitempty"`    // typed; see Reasons
+	Message   string    `json:"message,omitempty"`
+	ExitCode  *int      `json:"exit_code,omitempty"`
+
+	Created  time.Time `json:"created"`
+	Queued   time.Time `json:"queued"`
+	Claimed  time.Time `json:"claimed,omitzero"`
+	Started  time.Time `json:"started,omitzero"`
+	Finished time.Time `json:"finished,omitzero"`
+}
+
+// Durations and counts of a job's life.
+const (
+	// StartTTL is how long a claimed job may take to start. Launching a
+	// process takes milliseconds, a container seconds.
+	StartTTL = 20 * time.Second
+	// LeaseTTL is how long a lease holds without a renewal: three missed ones.
+	LeaseTTL = 45 * time.Second
+	// RenewEvery is how often a step renews its lease.
+	RenewEvery = 15 * time.Second
+	// QueueTimeout is how long a job may wait for a runner.
+	QueueTimeout = 24 * time.Hour
+	// MaxAttempts is how many claims a job that may be repeated gets before it
+	// is taken for poison.
+	MaxAttempts = 3
+	// Grace is how long an interrupted tool may take to save its state.
+	Grace = 2 * time.Minute
+)
+
+// Timeout returns how long a job of this operation may run. The step enforces
+// it; the control plane does so Grace later, should the step not.
+func (o Operation) Timeout() time.Duration {
+	switch {
+	case o.Mutates():
+		return 2 * time.Hour
+	case o == OpCheck:
+		return time.Minute
+	}
+	return 30 * time.Minute
+}
+
+// Backoff returns how long a job waits before it is claimed again after the
+// given number of attempts (≥ 1): 1 s, 4 s, 16 s, then a minute.
+func Backoff(attempts int) time.Duration {
+	d := time.Second
+	for range min(attempts-1, 3) {
+		d *= 4
+	}
+	return min(d, time.Minute)
+}
+
+// Reasons why a job did not succeed that the control plane gives. Plugins have
+// reasons of their own.
+const (
+	ReasonCanceled     = "canceled"
+	ReasonTimeout      = "timeout"
+	ReasonQueueTimeout = "queue-timeout"
+	ReasonPoison       = "poison"
+	ReasonStepDied     = "step-died"
+	ReasonLeaseExpired = "lease-expired"
+)
+
+// New returns a job that is queued at the given time. The caller fills in
+// what it is about.
+func New(id fairlead.JobID, op Operation, at time.Time) Job {
+	return Job{ID: id, Operation: op, State: Queued, Created: at, Queued: at}
+}
+
+// Due returns when the sweep must look at the job next, or the zero time for
+// never: a queued job may have lost its wake-up, a leased one its step.
+func (j Job) Due() time.Time {
+	switch {
+	case j.State == Queued:
+		at := j.Queued.Add(ResendAfter)
+		if j.NotBefore.After(j.Queued) {
+			at = j.NotBefore.Add(ResendAfter)
+		}
+		return at
+	case j.State.Leased():
+		return j.Lease.Expires
+	}
+	return time.Time{}
+}
+
+// ResendAfter is how long a job waits in the queue before the sweep sends its
+// wake-up again.
+const ResendAfter = 30 * time.Second
+
+// StaleError says that somebody spoke for a job with a lease that is not, or
+// no longer, theirs. Whoever hears it stops working at once.
+type StaleError struct {
+	Job   fairlead.JobID
+	State State
+	Epoch int64 // of the job now
+	Given int64
+}
+
+func (e *StaleError) Error() string {
+	if e.Epoch == e.Given {
+		return fmt.Sprintf("job %s is %s: its lease is over", e.Job, e.State)
+	}
+	return fmt.Sprintf("epoch %d of job %s is stale: it is %s at epoch %d", e.Given, e.Job, e.State, e.Epoch)
+}
+
+// TransitionError says that an event is not possible in a job's state.
+type TransitionError struct {
+	Job   fairlead.JobID
+	State State
+	Event Kind
+}
+
+func (e *TransitionError) Error() string {
+	return fmt.Sprintf("job %s is %s: %s is not possible", e.Job, e.State, e.Event)
+}

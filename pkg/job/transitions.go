@@ -1,0 +1,240 @@
+package job
+
+import (
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Kind is what happened to a job.
+type Kind string
+
+// The kinds of events.
+const (
+	Claim   Kind = "claim"   // an agent takes the job; the epoch rises
+	Release Kind = "release" // the agent gives it back: it was never launched
+	Start   Kind = "start"   // the step traded its launch token for the spec
+	Renew   Kind = "renew"   // the step is alive
+	Cancel  Kind = "cancel"  // a person or the deployment wants it stopped
+	TimeOut Kind = "timeout" // it waited or ran for too long
+	Succeed Kind = "succeed" // the step reports success
+	Fail    Kind = "fail"    // the step reports a failure
+	Stopped Kind = "stopped" // the step reports that it stopped because it was told to
+	Die     Kind = "die"     // the agent reports that the step is gone, and all it started
+	Expire  Kind = "expire"  // nobody renewed the lease in time
+)
+
+// Kinds lists every kind of event.
+func Kinds() []Kind {
+	return []Kind{Claim, Release, Start, Renew, Cancel, TimeOut, Succeed, Fail, Stopped, Die, Expire}
+}
+
+// Leased reports whether the event must carry the epoch of the job's lease.
+func (k Kind) Leased() bool {
+	switch k {
+	case Release, Start, Renew, Succeed, Fail, Stopped, Die, Expire:
+		return true
+	}
+	return false
+}
+
+// Event is what happened to a job, and when.
+type Event struct {
+	Kind     Kind
+	At       time.Time
+	Epoch    int64              // of leased events
+	Session  fairlead.SessionID // of Claim
+	Step     string             // of Start: names the step process, so that a repeated Start is known
+	Reason   string             // typed; of Cancel, TimeOut, Fail, Stopped, Die
+	Message  string
+	ExitCode *int
+}
+
+// Guard is a condition on the job that chooses between two transitions of the
+// same event.
+type Guard string
+
+// The guards. The empty guard always holds.
+const (
+	Always   Guard = ""
+	Mutates  Guard = "mutates"       // the operation changes the customer's account
+	TimedOut Guard = "timed out"     // it is being stopped because it ran for too long
+	Retries  Guard = "attempts left" // it may be repeated, and has been tried less than MaxAttempts times
+)
+
+func (g Guard) holds(j Job) bool {
+	switch g {
+	case Mutates:
+		return j.Operation.Mutates()
+	case TimedOut:
+		return j.Stop == ReasonTimeout
+	case Retries:
+		return j.Attempts < MaxAttempts
+	}
+	return true
+}
+
+// Transition is one row of the table. The first row of an event whose guard
+// holds is taken.
+type Transition struct {
+	From   State
+	On     Kind
+	If     Guard
+	To     State
+	Effect string // what else changes, for docs/STATES.md
+}
+
+// Transitions returns every transition there is. What is not here is refused.
+func Transitions() []Transition {
+	return []Transition{
+		{Queued, Claim, Always, Claimed, "epoch + 1, attempt + 1; the start deadline begins"},
+		{Queued, Cancel, Always, Canceled, "no tool has run"},
+		{Queued, TimeOut, Always, Failed, "reason queue-timeout"},
+
+		{Claimed, Start, Always, Running, "the step is named; the lease begins"},
+		{Claimed, Release, Always, Queued, "attempt − 1; claimable at once"},
+		{Claimed, Cancel, Always, Canceled, "no tool has run; a late start is refused"},
+		{Claimed, Die, Retries, Queued, "after a pause"},
+		{Claimed, Die, Always, Failed, "reason poison"},
+		{Claimed, Expire, Retries, Queued, "after a pause"},
+		{Claimed, Expire, Always, Failed, "reason poison"},
+
+		{Running, Start, Always, Running, "only the same step again, whose answer was lost"},
+		{Running, Renew, Always, Running, "the lease is extended"},
+		{Running, Cancel, Always, Canceling, "the next answer to the step tells it"},
+		{Running, TimeOut, Always, Canceling, "reason timeout"},
+		{Running, Succeed, Always, Succeeded, ""},
+		{Running, Fail, Always, Failed, ""},
+		{Running, Stopped, Always, Canceled, "somebody stopped the step on its machine"},
+		{Running, Die, Mutates, Lost, "never repeated: a plan runs next"},
+		{Running, Die, Retries, Queued, "after a pause"},
+		{Running, Die, Always, Failed, "reason poison"},
+		{Running, Expire, Mutates, Lost, "never repeated: a plan runs next"},
+		{Running, Expire, Retries, Queued, "after a pause"},
+		{Running, Expire, Always, Failed, "reason poison"},
+
+		{Canceling, Start, Always, Canceling, "only the same step again, whose answer was lost"},
+		{Canceling, Renew, Always, Canceling, "the lease is extended, the answer says cancel"},
+		{Canceling, Cancel, Always, Canceling, "asked twice"},
+		{Canceling, Succeed, Always, Succeeded, "it was faster"},
+		{Canceling, Fail, Always, Failed, ""},
+		{Canceling, Stopped, TimedOut, Failed, "reason timeout"},
+		{Canceling, Stopped, Always, Canceled, ""},
+		{Canceling, Die, Mutates, Lost, "nobody knows how far it came"},
+		{Canceling, Die, Always, Canceled, ""},
+		{Canceling, Expire, Mutates, Lost, "nobody knows how far it came"},
+		{Canceling, Expire, Always, Canceled, ""},
+	}
+}
+
+// table indexes Transitions by state and event. It is built once and only read.
+var table = func() map[State]map[Kind][]Transition {
+	t := map[State]map[Kind][]Transition{}
+	for _, tr := range Transitions() {
+		if t[tr.From] == nil {
+			t[tr.From] = map[Kind][]Transition{}
+		}
+		t[tr.From][tr.On] = append(t[tr.From][tr.On], tr)
+	}
+	return t
+}()
+
+// Apply returns the job after the event. A leased event with another epoch, or
+// after the lease is over, is a *StaleError; an event that the state does not
+// know is a *TransitionError. j is not changed.
+func Apply(j Job, e Event) (Job, error) {
+	if e.Kind.Leased() && (e.Epoch != j.Lease.Epoch || !j.State.Leased()) {
+		return j, &StaleError{Job: j.ID, State: j.State, Epoch: j.Lease.Epoch, Given: e.Epoch}
+	}
+	if e.Kind == Start && j.State != Claimed && e.Step != j.Lease.Step {
+		return j, &StaleError{Job: j.ID, State: j.State, Epoch: j.Lease.Epoch, Given: e.Epoch}
+	}
+	for _, tr := range table[j.State][e.Kind] {
+		if tr.If.holds(j) {
+			return effect(j, e, tr.To), nil
+		}
+	}
+	return j, &TransitionError{Job: j.ID, State: j.State, Event: e.Kind}
+}
+
+// effect is what a transition changes besides the state. The event decides;
+// the states only say whether the job is over or waits again.
+func effect(j Job, e Event, to State) Job {
+	from := j.State
+	j.State = to
+	switch e.Kind {
+	case Claim:
+		j.Attempts++
+		j.Lease = Lease{Epoch: j.Lease.Epoch + 1, Session: e.Session, Expires: e.At.Add(StartTTL)}
+		j.Claimed, j.Started = e.At, time.Time{}
+		j.Reason, j.Message, j.ExitCode = "", "", nil
+	case Release:
+		j.Attempts--
+	case Start:
+		if from == Claimed {
+			j.Started, j.Lease.Step = e.At, e.Step
+		}
+		j.Lease.Expires = e.At.Add(LeaseTTL)
+	case Renew:
+		if x := e.At.Add(LeaseTTL); x.After(j.Lease.Expires) {
+			j.Lease.Expires = x // a clock that jumped back must not shorten a lease
+		}
+	case Cancel:
+		j.Stop = first(j.Stop, e.Reason, ReasonCanceled)
+	case TimeOut:
+		j.Stop = first(j.Stop, ReasonTimeout)
+	}
+	switch {
+	case to == Queued:
+		j.Queued = e.At
+		j.Lease.Session, j.Lease.Step, j.Lease.Expires = "", "", time.Time{}
+		j.NotBefore = e.At
+		if e.Kind != Release {
+			j.NotBefore = e.At.Add(Backoff(j.Attempts))
+			j.Reason, j.Message, j.ExitCode = reasonOf(e), e.Message, e.ExitCode
+		}
+	case to.Final():
+		j.Finished = e.At
+		j.ExitCode = e.ExitCode
+		if to != Succeeded {
+			j.Reason, j.Message = endReason(j, e, from, to), e.Message
+		}
+	}
+	return j
+}
+
+// endReason is the typed reason of a job that ends without success.
+func endReason(j Job, e Event, from, to State) string {
+	switch {
+	case e.Kind == TimeOut:
+		return ReasonQueueTimeout
+	case to == Failed && (e.Kind == Die || e.Kind == Expire):
+		return ReasonPoison
+	case e.Kind == Cancel:
+		return j.Stop
+	case from == Canceling && (to == Canceled || e.Kind == Stopped):
+		return j.Stop
+	}
+	return reasonOf(e)
+}
+
+func reasonOf(e Event) string {
+	switch e.Kind {
+	case Die:
+		return first(e.Reason, ReasonStepDied)
+	case Expire:
+		return ReasonLeaseExpired
+	case Stopped:
+		return first(e.Reason, ReasonCanceled)
+	}
+	return e.Reason
+}
+
+func first(ss ...string) string {
+	for _, s := range ss {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}

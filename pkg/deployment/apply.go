@@ -1,0 +1,331 @@
+package deployment
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// Event moves a deployment. It is one of Begin, JobStarted, JobEnded,
+// Unplannable, Approve and Cancel.
+type Event interface{ event() }
+
+// Begin says that the install is free for this deployment.
+type Begin struct{}
+
+// JobStarted names the job that the caller made for a command.
+type JobStarted struct {
+	Component string
+	Operation job.Operation
+	Job       fairlead.JobID
+}
+
+// JobEnded says how a job of the deployment ended.
+type JobEnded struct {
+	Job     fairlead.JobID
+	State   job.State // final
+	Reason  string
+	Message string
+	NoOp    bool     // of plans
+	Changes *Changes // of plans
+	Digest  string   // of plans
+}
+
+// Unplannable says that a component cannot be planned, because a value that it
+// needs is not known (Skip) or is wrong.
+type Unplannable struct {
+	Component string
+	Skip      bool
+	Reason    string
+	Message   string
+}
+
+// Approve lets the plans of these components be carried out; of all that wait
+// when there are none.
+type Approve struct{ Components []string }
+
+// Cancel stops what runs and starts nothing more.
+type Cancel struct{ Reason string }
+
+func (Begin) event()       {}
+func (JobStarted) event()  {}
+func (JobEnded) event()    {}
+func (Unplannable) event() {}
+func (Approve) event()     {}
+func (Cancel) event()      {}
+
+// Apply returns the deployment after the event, and what the caller must do.
+// d is not changed. An event that the deployment does not allow is a
+// *fairlead.Error of KindConflict.
+func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
+	d = d.clone()
+	var cmds []Command
+	var err error
+	switch e := e.(type) {
+	case Begin:
+		if d.State != Queued {
+			return d, nil, refuse(d, "begin")
+		}
+		d.State, d.Began = Running, at
+	case JobStarted:
+		err = jobStarted(&d, e)
+	case JobEnded:
+		cmds, err = jobEnded(&d, e)
+	case Unplannable:
+		err = unplannable(&d, e)
+	case Approve:
+		cmds, err = approve(&d, e)
+	case Cancel:
+		cmds, err = cancel(&d, e)
+	}
+	if err != nil {
+		return d, nil, err
+	}
+	cmds = append(cmds, settle(&d)...)
+	derive(&d, at)
+	return d, cmds, nil
+}
+
+func refuse(d Deployment, verb string) error {
+	return fairlead.Conflict("deployment-state", "deployment %s is %s: it cannot %s", d.ID, d.State, verb)
+}
+
+// jobStarted does not count a job that was made for a node which no longer
+// wants it; the caller makes both in one commit, so it cannot happen.
+func jobStarted(d *Deployment, e JobStarted) error {
+	n := d.Node(e.Component)
+	if n == nil {
+		return fmt.Errorf("deployment %s has no component %q", d.ID, e.Component)
+	}
+	if e.Operation.Mutates() {
+		n.ApplyJob = e.Job
+	} else {
+		n.PlanJob = e.Job
+	}
+	return nil
+}
+
+func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
+	for i := range d.Nodes {
+		n := &d.Nodes[i]
+		switch {
+		case e.Job == n.PlanJob && (n.State == Planning || n.State == Reconciling):
+			return planEnded(d, n, e), nil
+		case e.Job == n.ApplyJob && n.State == Applying:
+			return applyEnded(d, n, e), nil
+		}
+	}
+	return nil, nil // it was told twice
+}
+
+func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
+	reconciled := n.State == Reconciling
+	if e.State != job.Succeeded {
+		n.State = ended(e.State)
+		if reconciled {
+			// The plan that should tell what the lost apply left did not come
+			// about: what is known is still nothing.
+			n.State = NodeLost
+		}
+		n.Reason, n.Message = e.Reason, e.Message
+		return nil
+	}
+	n.Changes, n.Digest = e.Changes, e.Digest
+	n.Reason, n.Message = "", ""
+	switch {
+	case e.NoOp && reconciled:
+		n.State = Applied
+		n.Message = "its apply was interrupted, and a new plan found nothing left to do"
+	case e.NoOp:
+		n.State = Unchanged
+	case d.PlanOnly:
+		n.State = Planned
+	case d.Stop != "":
+		n.State, n.Reason = NodeStopped, job.ReasonCanceled
+		if reconciled {
+			n.State = NodeLost
+		}
+	case reconciled:
+		// Auto-approval was given to a plan that has been used up. Whether the
+		// rest should be applied is for a person to say.
+		n.State = Awaiting
+		n.Message = "its apply was interrupted; the new plan shows what is still missing"
+	case d.AutoApprove:
+		return []Command{n.start()}
+	default:
+		n.State = Awaiting
+	}
+	return nil
+}
+
+// start puts the node to work on its saved plan.
+func (n *Node) start() Command {
+	n.State = Applying
+	n.Message = ""
+	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest}
+}
+
+func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
+	n.Reason, n.Message = e.Reason, e.Message
+	switch {
+	case e.State == job.Succeeded:
+		n.State, n.Reason, n.Message = Applied, "", ""
+	case e.State == job.Lost && d.Stop != "":
+		n.State, n.Lost = NodeLost, true
+	case e.State == job.Lost:
+		n.State, n.Lost = Reconciling, true
+		return []Command{{Component: n.Component, Operation: n.operation(false)}}
+	default:
+		n.State = ended(e.State)
+	}
+	return nil
+}
+
+func ended(s job.State) NodeState {
+	if s == job.Canceled {
+		return NodeStopped
+	}
+	return NodeFailed
+}
+
+func unplannable(d *Deployment, e Unplannable) error {
+	n := d.Node(e.Component)
+	if n == nil || (n.State != Planning && n.State != Reconciling) {
+		return nil
+	}
+	n.State, n.Reason, n.Message = NodeFailed, e.Reason, e.Message
+	if e.Skip {
+		n.State = Skipped
+	}
+	return nil
+}
+
+func approve(d *Deployment, e Approve) ([]Command, error) {
+	if d.State.Final() || d.State == Canceling {
+		return nil, refuse(*d, "be approved")
+	}
+	var cmds []Command
+	for _, name := range e.Components {
+		n := d.Node(name)
+		if n == nil {
+			return nil, fairlead.NotFound("component", name)
+		}
+		if n.State != Awaiting {
+			return nil, fairlead.Conflict("not-awaiting-approval", "component %s is %s: it has no plan that waits for approval", name, n.State)
+		}
+	}
+	for i := range d.Nodes {
+		n := &d.Nodes[i]
+		if n.State == Awaiting && (len(e.Components) == 0 || slices.Contains(e.Components, n.Component)) {
+			cmds = append(cmds, n.start())
+		}
+	}
+	if len(cmds) == 0 {
+		return nil, fairlead.Conflict("not-awaiting-approval", "deployment %s is %s: no plan waits for approval", d.ID, d.State)
+	}
+	return cmds, nil
+}
+
+func cancel(d *Deployment, e Cancel) ([]Command, error) {
+	if d.State.Final() {
+		return nil, refuse(*d, "be canceled")
+	}
+	d.Stop = e.Reason
+	if d.Stop == "" {
+		d.Stop = job.ReasonCanceled
+	}
+	var cmds []Command
+	for i := range d.Nodes {
+		n := &d.Nodes[i]
+		switch n.State {
+		case Pending, Awaiting:
+			if n.Lost {
+				n.State = NodeLost
+			} else {
+				n.State, n.Reason = NodeStopped, job.ReasonCanceled
+			}
+		case Planning, Reconciling:
+			cmds = append(cmds, Command{Cancel: n.PlanJob})
+		case Applying:
+			cmds = append(cmds, Command{Cancel: n.ApplyJob})
+		}
+	}
+	return cmds, nil
+}
+
+// settle moves every pending node whose needs are met or can no longer be. A
+// skipped node may cause others to be skipped; nodes are in dependency order,
+// so one pass is enough.
+func settle(d *Deployment) []Command {
+	if d.State == Queued || d.Stop != "" {
+		return nil
+	}
+	var cmds []Command
+	for i := range d.Nodes {
+		n := &d.Nodes[i]
+		if n.State != Pending {
+			continue
+		}
+		ready := true
+		var broken []string
+		for _, need := range n.Needs {
+			s := d.Node(need).State
+			if s.Final() && !s.Done() {
+				broken = append(broken, need)
+			}
+			ready = ready && s.Done()
+		}
+		switch {
+		case len(broken) > 0:
+			n.State, n.Reason = Skipped, "needs-failed"
+			n.Message = "it needs " + strings.Join(broken, ", ")
+		case ready:
+			n.State = Planning
+			cmds = append(cmds, Command{Component: n.Component, Operation: n.operation(false)})
+		}
+	}
+	return cmds
+}
+
+// derive computes the deployment's state from its nodes.
+func derive(d *Deployment, at time.Time) {
+	if d.State == Queued && d.Stop == "" {
+		return
+	}
+	var working, waiting, bad, open bool
+	for _, n := range d.Nodes {
+		working = working || n.State.atWork()
+		waiting = waiting || n.State == Awaiting
+		open = open || !n.State.Final()
+		switch n.State {
+		case NodeFailed, NodeLost, NodeStopped:
+			bad = true
+		case Skipped:
+			// A plan-only deployment skips what cannot be known before an apply.
+			bad = bad || !d.PlanOnly
+		}
+	}
+	switch {
+	case d.Stop != "" && open:
+		d.State = Canceling
+	case working:
+		d.State = Running
+	case waiting:
+		d.State = Waiting
+	case open:
+		d.State = Running
+	case d.Stop != "":
+		d.State = Canceled
+	case bad:
+		d.State = Failed
+	default:
+		d.State = Succeeded
+	}
+	if d.State.Final() && d.Finished.IsZero() {
+		d.Finished = at
+	}
+}

@@ -1,0 +1,156 @@
+// Package deployment is the life of a deployment: a graph of components, each
+// planned, approved and applied in the order that the graph asks for. It is
+// pure: an event goes in, the next state and the jobs to start or cancel come
+// out.
+//
+// Nothing is applied that nobody approved, and nothing is repeated after its
+// outcome was lost: a lost apply is followed by a plan that shows what is
+// still missing, and if anything is, a person decides.
+package deployment
+
+import (
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// Kind is what a deployment is for.
+type Kind string
+
+// The kinds.
+const (
+	Deploy   Kind = "deploy"
+	Teardown Kind = "teardown"
+)
+
+// State is where a deployment is. All but Queued follow from its nodes.
+type State string
+
+// The states.
+const (
+	Queued    State = "queued"            // behind another deployment of its install
+	Running   State = "running"           // at least one job is queued or at work
+	Waiting   State = "awaiting-approval" // nothing runs; a person has to decide
+	Canceling State = "canceling"         // canceled, and a job has not stopped yet
+	Succeeded State = "succeeded"         // final
+	Failed    State = "failed"            // final
+	Canceled  State = "canceled"          // final
+)
+
+// Final reports whether the deployment is over.
+func (s State) Final() bool { return s == Succeeded || s == Failed || s == Canceled }
+
+// NodeState is where one component is on its way through a deployment.
+type NodeState string
+
+// The states of a node.
+const (
+	Pending     NodeState = "pending"           // needs others first
+	Planning    NodeState = "planning"          // its plan job is queued or at work
+	Awaiting    NodeState = "awaiting-approval" // its plan waits for a person
+	Applying    NodeState = "applying"          // its apply or destroy job is queued or at work
+	Reconciling NodeState = "reconciling"       // its apply was lost; a plan looks what is missing
+	Applied     NodeState = "applied"           // final: changed as planned
+	Unchanged   NodeState = "unchanged"         // final: there was nothing to change
+	Planned     NodeState = "planned"           // final: plan-only
+	NodeFailed  NodeState = "failed"            // final
+	NodeStopped NodeState = "canceled"          // final
+	Skipped     NodeState = "skipped"           // final: what it needs did not succeed
+	NodeLost    NodeState = "lost"              // final: interrupted, outcome unknown, not reconciled
+)
+
+// Done reports whether others that need the node may go on.
+func (s NodeState) Done() bool { return s == Applied || s == Unchanged || s == Planned }
+
+// Final reports whether the node will not move again.
+func (s NodeState) Final() bool {
+	switch s {
+	case Pending, Planning, Awaiting, Applying, Reconciling:
+		return false
+	}
+	return true
+}
+
+// atWork reports whether a job of the node is queued or running.
+func (s NodeState) atWork() bool { return s == Planning || s == Applying || s == Reconciling }
+
+// Changes counts what a plan would do.
+type Changes struct {
+	Add     int  `json:"add"`
+	Change  int  `json:"change"`
+	Destroy int  `json:"destroy"`
+	Outputs bool `json:"outputs,omitempty"`
+}
+
+// Node is one component's way through a deployment.
+type Node struct {
+	Component string         `json:"component"`
+	Destroy   bool           `json:"destroy,omitempty"` // remove it instead of applying it
+	Needs     []string       `json:"needs,omitempty"`   // nodes that come first
+	State     NodeState      `json:"state"`
+	PlanJob   fairlead.JobID `json:"plan_job,omitempty"`
+	ApplyJob  fairlead.JobID `json:"apply_job,omitempty"`
+	Digest    string         `json:"digest,omitempty"` // of the saved plan
+	Changes   *Changes       `json:"changes,omitempty"`
+	Lost      bool           `json:"lost,omitempty"` // an apply of it was lost in this deployment
+	Reason    string         `json:"reason,omitempty"`
+	Message   string         `json:"message,omitempty"`
+}
+
+// Deployment is a graph of jobs on one install.
+type Deployment struct {
+	ID          fairlead.DeploymentID `json:"id"`
+	Org         fairlead.OrgID        `json:"org"`
+	Install     fairlead.InstallID    `json:"install"`
+	App         string                `json:"app"`
+	Version     fairlead.VersionID    `json:"version"`
+	Kind        Kind                  `json:"kind"`
+	PlanOnly    bool                  `json:"plan_only,omitempty"`
+	AutoApprove bool                  `json:"auto_approve,omitempty"`
+	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
+	State       State                 `json:"state"`
+	Stop        string                `json:"stop,omitempty"`  // why it was canceled
+	Nodes       []Node                `json:"nodes,omitempty"` // in an order that respects Needs
+	Created     time.Time             `json:"created"`
+	Began       time.Time             `json:"began,omitzero"`
+	Finished    time.Time             `json:"finished,omitzero"`
+}
+
+// Node returns the node of the component, or nil.
+func (d *Deployment) Node(component string) *Node {
+	for i := range d.Nodes {
+		if d.Nodes[i].Component == component {
+			return &d.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// clone returns a deployment whose nodes can be changed.
+func (d Deployment) clone() Deployment {
+	d.Nodes = append([]Node(nil), d.Nodes...)
+	return d
+}
+
+// operation returns what the node's next job does.
+func (n *Node) operation(apply bool) job.Operation {
+	switch {
+	case apply && n.Destroy:
+		return job.OpDestroy
+	case apply:
+		return job.OpApply
+	case n.Destroy:
+		return job.OpPlanDestroy
+	}
+	return job.OpPlan
+}
+
+// Command is what the caller must do, in the same commit as the deployment.
+type Command struct {
+	Cancel    fairlead.JobID // cancel this job; or, when empty, start one:
+	Component string
+	Operation job.Operation
+	PlanJob   fairlead.JobID // whose saved plan is carried out; of apply and destroy
+	Digest    string         // of that plan
+}

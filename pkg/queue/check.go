@@ -1,0 +1,77 @@
+package queue
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
+
+// CheckName reports why name cannot name a queue: 1 to 80 letters, digits,
+// hyphens and underscores, SQS's rule. The error is of KindInvalid.
+func CheckName(name string) error {
+	if namePattern.MatchString(name) {
+		return nil
+	}
+	return fairlead.Invalid("invalid-queue-name", "%.100q does not name a queue: 1 to 80 letters, digits, hyphens and underscores do", name)
+}
+
+// CheckSend reports why Send refuses its arguments, so that every driver
+// refuses the same: KindTooLarge for a body over MaxBody, KindInvalid for an
+// empty body, a bad name or a delay outside 0 to MaxDelay.
+func CheckSend(name string, body []byte, delay time.Duration) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if len(body) == 0 {
+		return fairlead.Invalid("invalid-message", "a message needs a body")
+	}
+	if len(body) > MaxBody {
+		return &fairlead.Error{
+			Kind: fairlead.KindTooLarge, Code: "message-too-large",
+			Message: fmt.Sprintf("a message of %d bytes is larger than the %d a queue takes", len(body), MaxBody),
+		}
+	}
+	return checkRange("delay", delay, MaxDelay)
+}
+
+// CheckReceive reports why Receive refuses its arguments, with KindInvalid.
+func CheckReceive(name string, hide, wait time.Duration) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if err := checkRange("wait", wait, MaxWait); err != nil {
+		return err
+	}
+	return checkRange("hide", hide, MaxHide)
+}
+
+// CheckExtend reports why Extend refuses its arguments, with KindInvalid.
+func CheckExtend(name string, hide time.Duration) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	return checkRange("hide", hide, MaxHide)
+}
+
+// CheckDeadLetters reports why DeadLetters refuses its arguments, with
+// KindInvalid.
+func CheckDeadLetters(name string, limit int) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if limit < 1 {
+		return fairlead.Invalid("invalid-limit", "at most %d dead letters is not a number of messages", limit)
+	}
+	return nil
+}
+
+func checkRange(what string, d, limit time.Duration) error {
+	if d < 0 || d > limit {
+		return fairlead.Invalid("invalid-"+what, "a %s of %s is not between 0 and %s", what, d, limit)
+	}
+	return nil
+}

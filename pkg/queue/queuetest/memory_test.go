@@ -1,0 +1,22 @@
+package queuetest_test
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMemory(t *testing.T) {
+	queuetest.Run(t, queuetest.Harness{
+		Open: func(*testing.T, string) (queue.Queue, func()) {
+			return queuetest.Memory(time.Now, queuetest.MaxReceives), func() {}
+		},
+		Volatile: true,
+	})
+}

@@ -1,0 +1,47 @@
+package sqlite
+
+// migrations are the steps of sqlitedb.Migrate; a released step never changes.
+//
+// AUTOINCREMENT: an id is never used twice, so a receipt of a message that is
+// gone can never match a later one. The index is the order in which Receive
+// takes messages: the longest visible first, of those the first sent.
+var migrations = []string{`
+CREATE TABLE queue_messages (
+	id         INTEGER PRIMARY KEY AUTOINCREMENT,
+	name       TEXT    NOT NULL,
+	dead       INTEGER NOT NULL DEFAULT 0, -- 1: among the dead letters
+	visible_at INTEGER NOT NULL,           -- nanoseconds since 1970
+	receives   INTEGER NOT NULL DEFAULT 0,
+	body       BLOB    NOT NULL
+) STRICT;
+CREATE INDEX queue_order ON queue_messages (name, dead, visible_at, id);
+`}
+
+const (
+	insertMessage = `INSERT INTO queue_messages (name, visible_at, body) VALUES (?, ?, ?)`
+
+	// firstMessage finds the message that is or becomes visible first.
+	firstMessage = `SELECT id, visible_at, receives FROM queue_messages
+		WHERE name = ? AND dead = 0 ORDER BY visible_at, id LIMIT 1`
+
+	takeMessage = `UPDATE queue_messages SET visible_at = ?, receives = receives + 1
+		WHERE id = ? RETURNING body, receives`
+
+	// buryMessage moves a message to the dead letters.
+	buryMessage = `UPDATE queue_messages SET dead = 1 WHERE id = ?`
+
+	// findMessage reads what a receipt is checked against.
+	findMessage = `SELECT name, visible_at, receives FROM queue_messages WHERE id = ?`
+
+	deleteMessage = `DELETE FROM queue_messages WHERE id = ?`
+
+	extendMessage = `UPDATE queue_messages SET visible_at = ? WHERE id = ?`
+
+	buryAll = `UPDATE queue_messages SET dead = 1
+		WHERE name = ? AND dead = 0 AND visible_at <= ? AND receives >= ?`
+
+	deadMessages = `SELECT id, body, receives FROM queue_messages
+		WHERE name = ? AND dead = 1 ORDER BY visible_at, id LIMIT ?`
+
+	dropQueue = `DELETE FROM queue_messages WHERE name = ?`
+)

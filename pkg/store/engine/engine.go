@@ -42,7 +42,7 @@ type Item struct {
 	Body    []byte    // at most MaxBody bytes
 	List    *Key      // place in the List index; nil: not in it
 	Due     *Key      // place in the Due index; nil: not in it
-	Expires time.Time // after it the engine may drop the item at any time; zero: never
+	Expires time.Time // after it the engine may drop the item at any time; kept in seconds, rounded up; zero: never
 }
 
 // Op is what a Write does.
@@ -115,7 +115,9 @@ type Query struct {
 }
 
 // Page is part of a query's answer. Next is "" at the end, and otherwise an
-// opaque cursor for the same query on the same engine.
+// opaque cursor for the same query on the same engine. A page that is not the
+// last may still hold fewer items than asked for, even none: only Next tells.
+// Items that share a place in an index come in an order of the engine's own.
 type Page struct {
 	Items []Item
 	Next  string
@@ -131,11 +133,16 @@ type Engine interface {
 	Query(ctx context.Context, q Query) (Page, error)
 
 	// Commit applies every write or none, durably. A *ConflictError means that
-	// a precondition did not hold and nothing was written, with one exception:
+	// a precondition did not hold and nothing was written; it names the first
+	// write, in the order given, that did not hold. There is one exception:
 	// when every stored item that was to be put already carries token, the
-	// commit has happened before, and Commit returns nil. Any other error
-	// leaves it unknown whether the commit happened: repeat it with the same
-	// token, or read.
+	// commit has happened before, and Commit returns nil. (A commit without a
+	// put leaves no token, so repeating it may meet a conflict; repeating one
+	// with Any may write again.) Any other error leaves it unknown whether the
+	// commit happened: repeat it with the same token, or read.
+	//
+	// A token belongs to one commit: using it for another one is a fault that
+	// an engine may refuse.
 	Commit(ctx context.Context, token string, writes ...Write) error
 }
 
@@ -181,6 +188,9 @@ func CheckCommit(token string, writes []Write) error {
 	seen := make(map[Key]bool, len(writes))
 	sum := 0
 	for _, w := range writes {
+		if err := checkOp(w.Op); err != nil {
+			return err
+		}
 		k := w.Item.Key
 		if seen[k] {
 			return fmt.Errorf("commit writes %s twice", k)
@@ -190,8 +200,8 @@ func CheckCommit(token string, writes []Write) error {
 			if k == nil {
 				continue
 			}
-			if len(k.Partition) == 0 || len(k.Partition) > MaxPartition || len(k.Sort) == 0 || len(k.Sort) > MaxSort {
-				return fmt.Errorf("key %s: a partition is 1 to %d bytes, a sort key 1 to %d", k, MaxPartition, MaxSort)
+			if err := CheckKey(*k); err != nil {
+				return err
 			}
 		}
 		if len(w.Item.Body) > MaxBody {

@@ -1,0 +1,101 @@
+package engine_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+func TestHolds(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		op     engine.Op
+		cond   engine.Precondition
+		stored int64
+		want   bool
+	}{
+		{"the zero precondition is Absent: no write is unconditional by accident", engine.Put, engine.Precondition{}, 1, false},
+		{"a put makes an item", engine.Put, engine.Absent(), 0, true},
+		{"a put of a known version replaces it", engine.Put, engine.Version(3), 3, true},
+		{"a put that read too early is refused", engine.Put, engine.Version(3), 4, false},
+		{"a put of a deleted item is refused", engine.Put, engine.Version(3), 0, false},
+		{"the last writer may win", engine.Put, engine.Any(), 7, true},
+		{"a delete needs an item", engine.Delete, engine.Version(1), 0, false},
+		{"a delete of nothing, meant so", engine.Delete, engine.Any(), 0, true},
+		{"a delete of nothing, not meant so", engine.Delete, engine.Absent(), 0, false},
+		{"a check that nothing is there", engine.Check, engine.Absent(), 0, true},
+	} {
+		if got := (engine.Write{Op: c.op, If: c.cond}).Holds(c.stored); got != c.want {
+			t.Errorf("%s: got %t", c.name, got)
+		}
+	}
+}
+
+func TestRepeated(t *testing.T) {
+	a, b := engine.Key{Partition: "p", Sort: "a"}, engine.Key{Partition: "p", Sort: "b"}
+	w := func(op engine.Op, k engine.Key) engine.Write {
+		return engine.Write{Op: op, Item: engine.Item{Key: k}}
+	}
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		name   string
+		writes []engine.Write
+		tokens map[engine.Key]string
+		want   bool
+	}{
+		{"every put is ours", []engine.Write{w(engine.Put, a), w(engine.Put, b)}, map[engine.Key]string{a: "t", b: "t"}, true},
+		{"half is not all", []engine.Write{w(engine.Put, a), w(engine.Put, b)}, map[engine.Key]string{a: "t", b: "u"}, false},
+		{"the item is gone again", []engine.Write{w(engine.Put, a)}, nil, false},
+		{"a delete leaves no token: it cannot be recognised", []engine.Write{w(engine.Delete, a)}, nil, false},
+		{"deletes and checks beside our puts do not matter", []engine.Write{w(engine.Delete, b), w(engine.Put, a)}, map[engine.Key]string{a: "t", b: "u"}, true},
+	} {
+		got, err := engine.Repeated("t", c.writes, func(k engine.Key) (string, error) { return c.tokens[k], nil })
+		if got != c.want || err != nil {
+			t.Errorf("%s: got %t, %v", c.name, got, err)
+		}
+	}
+	if _, err := engine.Repeated("t", []engine.Write{w(engine.Put, a)}, func(engine.Key) (string, error) { return "", broken }); !errors.Is(err, broken) {
+		t.Errorf("an item that cannot be read: got %v", err)
+	}
+}
+
+func TestCursorCarriesAnyBytes(t *testing.T) {
+	parts := []string{"", "\x00\xff", "ä/b c"}
+	cursor := engine.WriteCursor(parts...)
+	if strings.Trim(cursor, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+		t.Errorf("the cursor %q needs escaping in a URL", cursor)
+	}
+	if got, err := engine.ReadCursor(cursor, 3); err != nil || !slices.Equal(got, parts) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, bad := range []string{"", "?", "bnVsbA", cursor + "x", engine.WriteCursor("two", "parts")} {
+		if _, err := engine.ReadCursor(bad, 3); fairlead.KindOf(err) != fairlead.KindInvalid {
+			t.Errorf("cursor %q: got %v", bad, err)
+		}
+	}
+}
+
+func TestExpiryIsNeverEarly(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		at   time.Time
+		want int64
+	}{
+		{"never", time.Time{}, 0},
+		{"a whole second", time.Unix(100, 0), 100},
+		{"a nanosecond past it", time.Unix(100, 1), 101},
+		{"long gone is not never", time.Unix(-5, 0), 1},
+	} {
+		if got := engine.ExpirySeconds(c.at); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
+		}
+	}
+	if got := engine.ExpiryTime(0); !got.IsZero() {
+		t.Errorf("never came back as %s", got)
+	}
+}

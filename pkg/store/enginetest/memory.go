@@ -1,0 +1,221 @@
+package enginetest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// MemoryEngine keeps its items in memory. It passes the conformance suite and
+// is for unit tests and simulations: real in everything but durability. It
+// never drops an expired item. Safe for concurrent use.
+type MemoryEngine struct {
+	mu     sync.RWMutex
+	items  map[engine.Key]engine.Item
+	orders map[place][]entry
+}
+
+// place names one partition of one index.
+type place struct {
+	index     engine.Index
+	partition string
+}
+
+// entry is an item's place in the order of a partition. Several items may
+// share a sort key in an index, so the item's own key is part of the order.
+type entry struct {
+	sort string
+	key  engine.Key
+}
+
+func compareEntries(a, b entry) int {
+	return cmp.Or(
+		strings.Compare(a.sort, b.sort),
+		strings.Compare(a.key.Partition, b.key.Partition),
+		strings.Compare(a.key.Sort, b.key.Sort),
+	)
+}
+
+// Memory returns an empty engine.
+func Memory() *MemoryEngine {
+	return &MemoryEngine{items: make(map[engine.Key]engine.Item), orders: make(map[place][]entry)}
+}
+
+// Get implements engine.Engine.
+func (m *MemoryEngine) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
+	if err := ctx.Err(); err != nil {
+		return engine.Item{}, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	it, ok := m.items[k]
+	if !ok {
+		return engine.Item{}, engine.ErrNotFound
+	}
+	return clone(it), nil
+}
+
+// Query implements engine.Engine.
+func (m *MemoryEngine) Query(ctx context.Context, q engine.Query) (engine.Page, error) {
+	limit, err := engine.CheckQuery(q)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return engine.Page{}, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	keys, next, err := pageOf(m.orders[place{q.Index, q.Partition}], q, limit)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	page := engine.Page{Next: next}
+	for _, k := range keys {
+		page.Items = append(page.Items, clone(m.items[k]))
+	}
+	return page, nil
+}
+
+// Commit implements engine.Engine.
+func (m *MemoryEngine) Commit(ctx context.Context, token string, writes ...engine.Write) error {
+	if err := engine.CheckCommit(token, writes); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range writes {
+		if w.Holds(m.items[w.Item.Key].Version) {
+			continue
+		}
+		again, err := engine.Repeated(token, writes, func(k engine.Key) (string, error) {
+			return m.items[k].Token, nil
+		})
+		if again || err != nil {
+			return err
+		}
+		conflict := &engine.ConflictError{Key: w.Item.Key, If: w.If}
+		if it, ok := m.items[w.Item.Key]; ok {
+			it = clone(it)
+			conflict.Current = &it
+		}
+		return conflict
+	}
+	for _, w := range writes {
+		old, had := m.items[w.Item.Key]
+		if w.Op == engine.Check {
+			continue
+		}
+		if had {
+			m.unlink(&old)
+			delete(m.items, w.Item.Key)
+		}
+		if w.Op == engine.Put {
+			it := clone(w.Item)
+			it.Version = old.Version + 1
+			it.Token = token
+			it.Expires = engine.ExpiryTime(engine.ExpirySeconds(it.Expires))
+			m.items[it.Key] = it
+			m.link(&it)
+		}
+	}
+	return nil
+}
+
+func (m *MemoryEngine) link(it *engine.Item) {
+	for _, index := range []engine.Index{engine.Table, engine.List, engine.Due} {
+		if k := it.Place(index); k != nil {
+			p := place{index, k.Partition}
+			m.orders[p] = insert(m.orders[p], entry{k.Sort, it.Key})
+		}
+	}
+}
+
+func (m *MemoryEngine) unlink(it *engine.Item) {
+	for _, index := range []engine.Index{engine.Table, engine.List, engine.Due} {
+		if k := it.Place(index); k != nil {
+			p := place{index, k.Partition}
+			if m.orders[p] = remove(m.orders[p], entry{k.Sort, it.Key}); len(m.orders[p]) == 0 {
+				delete(m.orders, p)
+			}
+		}
+	}
+}
+
+func insert(order []entry, e entry) []entry {
+	if i, found := slices.BinarySearchFunc(order, e, compareEntries); !found {
+		return slices.Insert(order, i, e)
+	}
+	return order
+}
+
+func remove(order []entry, e entry) []entry {
+	if i, found := slices.BinarySearchFunc(order, e, compareEntries); found {
+		return slices.Delete(order, i, i+1)
+	}
+	return order
+}
+
+// pageOf returns the keys of one page of an ordered partition, and the cursor
+// to the next page.
+func pageOf(order []entry, q engine.Query, limit int) (keys []engine.Key, next string, err error) {
+	var after entry
+	if q.After != "" {
+		if after, err = readCursor(q.After); err != nil {
+			return nil, "", err
+		}
+	}
+	for i := range order {
+		e := order[i]
+		if q.Backward {
+			e = order[len(order)-1-i]
+		}
+		if !strings.HasPrefix(e.sort, q.Prefix) {
+			continue
+		}
+		if q.After != "" {
+			if c := compareEntries(e, after); c == 0 || c < 0 != q.Backward {
+				continue
+			}
+		}
+		if len(keys) == limit {
+			return keys, next, nil
+		}
+		keys = append(keys, e.key)
+		next = writeCursor(e)
+	}
+	return keys, "", nil
+}
+
+// A cursor is the place of the last entry of a page.
+func writeCursor(e entry) string {
+	return engine.WriteCursor(e.sort, e.key.Partition, e.key.Sort)
+}
+
+func readCursor(s string) (entry, error) {
+	p, err := engine.ReadCursor(s, 3)
+	if err != nil {
+		return entry{}, err
+	}
+	return entry{p[0], engine.Key{Partition: p[1], Sort: p[2]}}, nil
+}
+
+// clone copies what the caller and the engine must not share.
+func clone(it engine.Item) engine.Item {
+	it.Body = bytes.Clone(it.Body)
+	if it.List != nil {
+		it.List = new(*it.List)
+	}
+	if it.Due != nil {
+		it.Due = new(*it.Due)
+	}
+	return it
+}

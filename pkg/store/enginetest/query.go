@@ -1,0 +1,356 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+func queryTests() []test {
+	return []test{
+		{"a partition is listed in byte order", byteOrder},
+		{"a prefix is of bytes", prefixes},
+		{"pages join up, forward and backward, at any size", pages},
+		{"a cursor outlives the item it stands on", cursorOfDeleted},
+		{"partitions and keys of odd bytes are kept apart", partitions},
+		{"an empty partition has one empty page", emptyPartition},
+		{"a query sees every commit that returned", queryAfterCommit},
+		{"items come back whole", wholeItems},
+		{"a bad query is refused", badQueries},
+	}
+}
+
+// oddKeys are in byte order, which is neither that of letters nor of UTF-16,
+// and some are no text at all.
+func oddKeys() []string {
+	return []string{
+		"\x00", "\x00\x00", "\x00a", "\x01", " ", "!", "%", "0", "10", "2", "A", "A\x00", "A\x00\xff", "A\xff", "B",
+		"_", "a", "a b", "a'b", `a"b`, "a/b", "a\\", "ab", "b", "z", "~", "\x7f", "\x80", "\xc3", "é", "ä", "ß",
+		"–", "語", "\uffff", "𝄞", "\xf4\x90", "\xfe", "\xff", "\xff\x00", "\xff\xfe", "\xff\xff",
+	}
+}
+
+func (f *fixture) fill(partition string, sorts ...string) {
+	f.Helper()
+	// Written in an order of their own, so that none comes out right by chance.
+	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(len(sorts)) {
+		f.commit(put(f.key(partition, sorts[i]), fmt.Sprint(i), engine.Any()))
+	}
+}
+
+func byteOrder(f *fixture) {
+	want := oddKeys()
+	slices.Sort(want)
+	f.fill("p", want...)
+	q := engine.Query{Partition: f.part("p")}
+	f.wantSorts(q, 0, want...)
+	q.Backward = true
+	slices.Reverse(want)
+	f.wantSorts(q, 0, want...)
+	for _, s := range want {
+		if it := f.get(f.key("p", s)); it.Key.Sort != s {
+			f.Errorf("asked for %q, got %q", s, it.Key.Sort)
+		}
+	}
+}
+
+func prefixes(f *fixture) {
+	keys := append(oddKeys(), "job/1", "job/10", "job/2", "job0", "Job/1", "jo", "job", "job%2", "job_2", "job*", "\xff\xff\xff")
+	slices.Sort(keys)
+	f.fill("p", keys...)
+	for _, prefix := range []string{
+		"", "job", "job/", "job/1", "job%", "job_", "job*", "none", "a", "\x00", "\xff", "\xff\xff", "A\x00", "é", "\xc3", "\xf4",
+	} {
+		var want []string
+		for _, k := range keys {
+			if strings.HasPrefix(k, prefix) {
+				want = append(want, k)
+			}
+		}
+		for _, limit := range []int{0, 1, 3} {
+			f.wantSorts(engine.Query{Partition: f.part("p"), Prefix: prefix}, limit, want...)
+			back := slices.Clone(want)
+			slices.Reverse(back)
+			f.wantSorts(engine.Query{Partition: f.part("p"), Prefix: prefix, Backward: true}, limit, back...)
+		}
+	}
+}
+
+func pages(f *fixture) {
+	var want []string
+	for i := range 23 {
+		want = append(want, fmt.Sprintf("%03d", i))
+	}
+	f.fill("p", want...)
+	back := slices.Clone(want)
+	slices.Reverse(back)
+	for _, limit := range []int{1, 2, 7, 22, 23, 24, engine.MaxPage} {
+		f.wantSorts(engine.Query{Partition: f.part("p")}, limit, want...)
+		f.wantSorts(engine.Query{Partition: f.part("p"), Backward: true}, limit, back...)
+	}
+}
+
+func cursorOfDeleted(f *fixture) {
+	f.fill("p", "a", "b", "c", "d", "e")
+	for _, backward := range []bool{false, true} {
+		q := engine.Query{Partition: f.part("p"), Limit: 2, Backward: backward}
+		page, err := f.e.Query(f.Context(), q)
+		if err != nil || len(page.Items) != 2 || page.Next == "" {
+			f.Fatalf("first page: %+v, %v", page, err)
+		}
+		last := page.Items[1].Key
+		f.commit(del(last, engine.Any()))
+		// What comes after the cursor while paging is seen, what came before is not.
+		f.commit(put(f.key("p", "c5"), "", engine.Any()))
+		q.After, q.Limit = page.Next, 0
+		page, err = f.e.Query(f.Context(), q)
+		if err != nil {
+			f.Fatal(err)
+		}
+		want := []string{"c", "c5", "d", "e"}
+		if backward {
+			want = []string{"c5", "c", "a"}
+		}
+		if got := sorts(page.Items); !slices.Equal(got, want) {
+			f.Errorf("backward %t: after %q came %q, want %q", backward, last.Sort, got, want)
+		}
+		f.commit(put(last, "", engine.Any()), del(f.key("p", "c5"), engine.Any()))
+		f.commit(del(f.key("p", "b"), engine.Any())) // for the way back
+	}
+}
+
+func partitions(f *fixture) {
+	names := []string{"a", "a/", "a\x00", "a\x00b", "A", "a ", "\xff", "ä", "a\xff"}
+	for _, n := range names {
+		f.commit(put(f.key(n, "k"), n, engine.Absent()))
+	}
+	for _, n := range names {
+		items := f.all(engine.Query{Partition: f.part(n)}, 0)
+		if len(items) != 1 || string(items[0].Body) != n {
+			f.Errorf("partition %q holds %v", n, items)
+		}
+	}
+}
+
+func emptyPartition(f *fixture) {
+	for _, index := range []engine.Index{engine.Table, engine.List, engine.Due} {
+		page, err := f.e.Query(f.Context(), engine.Query{Index: index, Partition: f.part("nobody")})
+		if err != nil || len(page.Items) != 0 || page.Next != "" {
+			f.Errorf("index %q: got %+v, %v", index, page, err)
+		}
+	}
+}
+
+func queryAfterCommit(f *fixture) {
+	q := engine.Query{Partition: f.part("p")}
+	var want []string
+	for i := range 20 {
+		s := fmt.Sprintf("%02d", i)
+		f.commit(put(f.key("p", s), "", engine.Absent()))
+		want = append(want, s)
+		if i%3 == 0 {
+			f.commit(del(f.key("p", want[0]), engine.Version(1)))
+			want = want[1:]
+		}
+		if got := sorts(f.all(q, 0)); !slices.Equal(got, want) {
+			f.Fatalf("just after commit %d: got %q, want %q", i, got, want)
+		}
+	}
+}
+
+func wholeItems(f *fixture) {
+	k := f.key("p", "k")
+	list, due := f.key("l", "1"), f.key("d", "2")
+	it := engine.Item{Key: k, Body: []byte{0, 1, 0xff}, List: &list, Due: &due, Expires: engine.ExpiryTime(7e9)}
+	it.Token, it.Version = f.commit(engine.Write{Item: it}), 1
+	f.want(it)
+	for _, q := range []engine.Query{
+		{Partition: k.Partition},
+		{Index: engine.List, Partition: list.Partition},
+		{Index: engine.Due, Partition: due.Partition},
+	} {
+		f.eventually(func() error {
+			items, err := all(f.Context(), f.e, q, 0)
+			if err != nil || len(items) != 1 {
+				return fmt.Errorf("index %q: got %d items, %v", q.Index, len(items), err)
+			}
+			if d := differ(it, items[0]); d != "" {
+				return fmt.Errorf("index %q: %s", q.Index, d)
+			}
+			return nil
+		})
+	}
+}
+
+func badQueries(f *fixture) {
+	f.fill("p", "a", "b", "c")
+	for name, q := range map[string]engine.Query{
+		"a page larger than MaxPage": {Partition: f.part("p"), Limit: engine.MaxPage + 1},
+		"a negative page":            {Partition: f.part("p"), Limit: -1},
+		"no partition":               {},
+		"an index there is not":      {Index: "other", Partition: f.part("p")},
+		"a huge prefix":              {Partition: f.part("p"), Prefix: strings.Repeat("x", engine.MaxSort+1)},
+	} {
+		if _, err := f.e.Query(f.Context(), q); err == nil {
+			f.Errorf("%s was accepted", name)
+		}
+	}
+	for _, cursor := range []string{"nonsense", "!", "AAAA", "bnVsbA", strings.Repeat("A", 9999)} {
+		_, err := f.e.Query(f.Context(), engine.Query{Partition: f.part("p"), After: cursor})
+		if fairlead.KindOf(err) != fairlead.KindInvalid {
+			f.Errorf("cursor %.20q: got %v, want an error of kind invalid", cursor, err)
+		}
+	}
+	for _, k := range []engine.Key{{}, {Partition: "p"}, {Sort: "s"}, f.key("p", strings.Repeat("x", engine.MaxSort+1))} {
+		if _, err := f.e.Get(f.Context(), k); !errors.Is(err, engine.ErrNotFound) {
+			f.Errorf("get of a key that no item can have: got %v, want ErrNotFound", err)
+		}
+	}
+}
+
+func indexTests() []test {
+	return []test{
+		{"an item is where its latest version says", membership},
+		{"an index lists in byte order, page by page", indexOrder},
+		{"items of many partitions share an index partition", indexAcross},
+		{"items at one place are all listed, once each", samePlace},
+		{"the two indexes know nothing of each other", twoIndexes},
+		{"what an index finds is read from the table", freshBodies},
+	}
+}
+
+func at(w engine.Write, list, due *engine.Key) engine.Write {
+	w.Item.List, w.Item.Due = list, due
+	return w
+}
+
+func membership(f *fixture) {
+	k := f.key("p", "k")
+	ready, done := f.key("ready", "5"), f.key("done", "5")
+	later := f.key("ready", "9")
+	in := func(partition string, want ...string) {
+		f.Helper()
+		f.wantSorts(engine.Query{Index: engine.List, Partition: f.part(partition)}, 0, want...)
+	}
+	f.commit(put(k, "outside", engine.Absent()))
+	in("ready")
+	f.commit(at(put(k, "enters", engine.Version(1)), &ready, nil))
+	in("ready", "k")
+	f.commit(at(put(k, "stays", engine.Version(2)), &ready, nil))
+	in("ready", "k")
+	f.commit(at(put(k, "moves within", engine.Version(3)), &later, nil))
+	in("ready", "k")
+	f.wantSorts(engine.Query{Index: engine.List, Partition: f.part("ready"), Prefix: "5"}, 0)
+	f.commit(at(put(k, "moves away", engine.Any()), &done, nil))
+	in("ready")
+	in("done", "k")
+	f.commit(put(k, "leaves", engine.Any()))
+	in("done")
+	f.commit(at(put(k, "returns", engine.Version(6)), &done, nil))
+	in("done", "k")
+	f.commit(del(k, engine.Version(7)))
+	in("done")
+	f.commit(at(put(k, "anew", engine.Absent()), &done, nil), check(f.key("p", "j"), engine.Absent()))
+	in("done", "k")
+}
+
+func indexOrder(f *fixture) {
+	for _, index := range []engine.Index{engine.List, engine.Due} {
+		p := "order of " + string(index)
+		want := oddKeys()
+		slices.Sort(want)
+		for i, s := range want {
+			place := f.key(p, s)
+			// The table's order is the reverse of the index's.
+			w := put(f.key(p, fmt.Sprintf("%03d", len(want)-i)), s, engine.Absent())
+			if index == engine.List {
+				w = at(w, &place, nil)
+			} else {
+				w = at(w, nil, &place)
+			}
+			f.commit(w)
+		}
+		bodies := func(q engine.Query, limit int, want []string) {
+			f.Helper()
+			f.eventually(func() error {
+				items, err := all(f.Context(), f.e, q, limit)
+				if err != nil {
+					return err
+				}
+				var got []string
+				for _, it := range items {
+					got = append(got, string(it.Body))
+				}
+				if !slices.Equal(got, want) {
+					return fmt.Errorf("%+v: got %q, want %q", q, got, want)
+				}
+				return nil
+			})
+		}
+		back := slices.Clone(want)
+		slices.Reverse(back)
+		for _, limit := range []int{0, 1, 4, len(want)} {
+			bodies(engine.Query{Index: index, Partition: f.part(p)}, limit, want)
+			bodies(engine.Query{Index: index, Partition: f.part(p), Backward: true}, limit, back)
+		}
+		bodies(engine.Query{Index: index, Partition: f.part(p), Prefix: "\xff"}, 1, []string{"\xff", "\xff\x00", "\xff\xfe", "\xff\xff"})
+		bodies(engine.Query{Index: index, Partition: f.part(p), Prefix: "A"}, 2, []string{"A", "A\x00", "A\x00\xff", "A\xff"})
+	}
+}
+
+func indexAcross(f *fixture) {
+	for _, p := range []string{"x", "y", "z"} {
+		place := f.key("all", p)
+		f.commit(at(put(f.key(p, "from "+p), p, engine.Absent()), &place, nil))
+	}
+	f.wantSorts(engine.Query{Index: engine.List, Partition: f.part("all")}, 2, "from x", "from y", "from z")
+}
+
+func samePlace(f *fixture) {
+	place := f.key("due", "2026-11-20")
+	var want []string
+	for i := range 9 {
+		s := fmt.Sprint(i)
+		f.commit(at(put(f.key("p"+fmt.Sprint(i%2), s), "", engine.Absent()), nil, &place))
+		want = append(want, s)
+	}
+	for _, limit := range []int{0, 1, 2, 5} {
+		for _, backward := range []bool{false, true} {
+			f.eventually(func() error {
+				items, err := all(f.Context(), f.e, engine.Query{Index: engine.Due, Partition: place.Partition, Backward: backward}, limit)
+				got := sorts(items)
+				if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+					return fmt.Errorf("%d a page: got %q, %v; want each of %q once", limit, got, err, want)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+func twoIndexes(f *fixture) {
+	place := f.key("same name", "1")
+	f.commit(at(put(f.key("same name", "in list"), "", engine.Absent()), &place, nil))
+	f.commit(at(put(f.key("same name", "in due"), "", engine.Absent()), nil, &place))
+	f.commit(put(f.key("same name", "in none"), "", engine.Absent()))
+	f.wantSorts(engine.Query{Index: engine.List, Partition: place.Partition}, 0, "in list")
+	f.wantSorts(engine.Query{Index: engine.Due, Partition: place.Partition}, 0, "in due")
+	f.wantSorts(engine.Query{Partition: place.Partition}, 0, "in due", "in list", "in none")
+}
+
+func freshBodies(f *fixture) {
+	k, place := f.key("p", "k"), f.key("l", "1")
+	for v := range int64(30) {
+		f.commit(at(put(k, fmt.Sprint(v), engine.Version(v)), &place, nil))
+		for _, it := range f.all(engine.Query{Index: engine.List, Partition: place.Partition}, 0) {
+			if string(it.Body) != fmt.Sprint(v) || it.Version != v+1 {
+				f.Fatalf("version %d was just written, the index showed version %d", v+1, it.Version)
+			}
+		}
+	}
+}

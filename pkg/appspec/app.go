@@ -1,0 +1,211 @@
+// Package appspec reads an app's configuration: a folder with an app.yaml that
+// declares the inputs a customer gives and the components that are deployed
+// from them. It reports everything that is wrong with the configuration, each
+// with file, line and column, and turns what is right into an App: sorted,
+// JSON-serialisable, and canonical, so that equal configurations have equal
+// bytes.
+//
+// The package is pure, apart from reading files through the fs.FS that Load is
+// given. docs/APP.md is its reference for users.
+package appspec
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"io"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/graph"
+)
+
+// The limits of one app. They bound what a hostile configuration can cost; an
+// app that meets one is better cut in two.
+const (
+	MaxFileSize    = 1 << 20 // bytes of app.yaml, and of its canonical form
+	MaxComponents  = 40      // components of one app
+	MaxInputs      = 200     // inputs of one app
+	MaxVars        = 200     // vars of one component
+	MaxDepth       = 20      // nesting of lists and maps
+	MaxProblems    = 100     // problems that are reported at once
+	maxDescription = 2000    // bytes of a description
+)
+
+// FileName is the name of the configuration inside the app's folder.
+const FileName = "app.yaml"
+
+// FormatVersion is the value of the field "fairlead", which says what the
+// other fields mean.
+const FormatVersion = "v1"
+
+// TypeTerraform is the type of a component that is a Terraform or OpenTofu
+// root module. It is the only type so far.
+const TypeTerraform = "terraform"
+
+// App is one version of an app's configuration. Inputs and components are
+// sorted by name.
+type App struct {
+	Name        string      `json:"name"`
+	Description string      `json:"description,omitempty"`
+	Inputs      []Input     `json:"inputs"`
+	Components  []Component `json:"components"`
+}
+
+// Input is a value that each install gives to the app.
+type Input struct {
+	Name        string `json:"name"`
+	Type        Type   `json:"type"`
+	Required    bool   `json:"required,omitempty"`  // an install must give it; never together with a default
+	Sensitive   bool   `json:"sensitive,omitempty"` // never shown, logged or stored in the clear
+	Default     any    `json:"default,omitempty"`   // a JSON value, numbers as json.Number; nil without HasDefault
+	HasDefault  bool   `json:"has_default,omitempty"`
+	Description string `json:"description,omitempty"`
+}
+
+// UnmarshalJSON keeps every digit of a default that is a number.
+func (in *Input) UnmarshalJSON(data []byte) error {
+	type plain Input
+	var p plain
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil {
+		return err
+	}
+	*in = Input(p)
+	return nil
+}
+
+// Component is one part of an app, deployed by itself.
+type Component struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	// Source is the folder of the component's module: a cleaned, slash-separated
+	// path inside the app's folder, which itself is ".".
+	Source string `json:"source"`
+	// DependsOn holds the names of the components that must be deployed before:
+	// those listed under depends_on and those whose outputs vars refer to.
+	// Sorted, without repetition.
+	DependsOn []string `json:"depends_on,omitempty"`
+	// Vars holds the value of each of the module's variables that is set.
+	Vars map[string]Value `json:"vars,omitempty"`
+}
+
+// Input returns the input of that name.
+func (a *App) Input(name string) (Input, bool) {
+	for _, in := range a.Inputs {
+		if in.Name == name {
+			return in, true
+		}
+	}
+	return Input{}, false
+}
+
+// Component returns the component of that name.
+func (a *App) Component(name string) (Component, bool) {
+	for _, c := range a.Components {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Component{}, false
+}
+
+// Graph returns the components and what they need, in name order.
+func (a *App) Graph() []graph.Node {
+	nodes := make([]graph.Node, len(a.Components))
+	for i, c := range a.Components {
+		nodes[i] = graph.Node{Name: c.Name, Needs: slices.Clone(c.DependsOn)}
+	}
+	slices.SortFunc(nodes, func(a, b graph.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes
+}
+
+// document is the canonical form: the app under the version of its format.
+type document struct {
+	Fairlead string `json:"fairlead"`
+	*App
+}
+
+// Canonical returns the bytes that stand for the app where its content is
+// hashed, signed or stored: JSON without insignificant white space, members in
+// a fixed order, lists sorted, numbers and references in one spelling. Two
+// configurations that mean the same have the same bytes.
+func (a *App) Canonical() ([]byte, error) {
+	sorted := App{
+		Name: a.Name, Description: a.Description,
+		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components),
+	}
+	if sorted.Inputs == nil {
+		sorted.Inputs = []Input{}
+	}
+	slices.SortFunc(sorted.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(sorted.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range sorted.Inputs {
+		if in := &sorted.Inputs[i]; in.HasDefault {
+			value, err := normalize(in.Default)
+			if err != nil {
+				return nil, fairlead.Invalid("invalid-default", "the default of input %q: %v", in.Name, err)
+			}
+			in.Default = value
+		}
+	}
+	for i := range sorted.Components {
+		needs := slices.Clone(sorted.Components[i].DependsOn)
+		slices.Sort(needs)
+		sorted.Components[i].DependsOn = slices.Compact(needs)
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(document{Fairlead: FormatVersion, App: &sorted}); err != nil {
+		return nil, fairlead.Invalid("invalid-app", "write app %q: %v", a.Name, err)
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// FromCanonical reads what Canonical wrote. Bytes that Canonical would not
+// have written are refused, whether they are no app, an app with problems, or
+// an app in another spelling: content is addressed by these bytes, so one app
+// must not have two addresses. The error is of fairlead.KindInvalid or
+// fairlead.KindTooLarge.
+func FromCanonical(data []byte) (*App, error) {
+	if len(data) > MaxFileSize {
+		return nil, &fairlead.Error{
+			Kind: fairlead.KindTooLarge, Code: "app-too-large",
+			Message: "the app's configuration is larger than 1 MiB",
+		}
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	dec.UseNumber()
+	doc := document{App: &App{}}
+	if err := dec.Decode(&doc); err != nil {
+		return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-app", Message: "this is not an app's configuration", Err: err}
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, fairlead.Invalid("invalid-app", "something follows the app's configuration")
+	}
+	if doc.Fairlead != FormatVersion {
+		return nil, fairlead.Invalid("unknown-version", "the app's format is %s, this program reads %q", quote(doc.Fairlead), FormatVersion)
+	}
+	if doc.App == nil { // {"name": null} and the like cannot reach here, a bare null can
+		return nil, fairlead.Invalid("invalid-app", "this is not an app's configuration")
+	}
+	var problems Problems
+	check(doc.App, func(where, code, message, hint string) {
+		problems = append(problems, Problem{File: where, Line: 1, Column: 1, Code: code, Message: message, Hint: hint})
+	})
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	again, err := doc.Canonical()
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(again, data) {
+		return nil, fairlead.Invalid("not-canonical", "the app's configuration is not in canonical form")
+	}
+	return doc.App, nil
+}

@@ -1,0 +1,268 @@
+package appspec
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/graph"
+)
+
+// reporter takes one problem. where is a path such as
+// "components.web.vars.size", for a reference in it followed by "|" and the
+// reference.
+type reporter func(where, code, message, hint string)
+
+// check reports what is wrong with an app that has the right shape, wherever
+// it came from. Whatever it lets pass, Resolve and Graph can rely on.
+func check(a *App, report reporter) {
+	checkName(report, "name", "app", a.Name)
+	checkDescription(report, "description", a.Description)
+	if len(a.Inputs) > MaxInputs {
+		report("inputs", "too-many-inputs", fmt.Sprintf("the app has %d inputs, %d are allowed", len(a.Inputs), MaxInputs), "")
+	}
+	inputs := map[string]Input{}
+	for _, in := range a.Inputs {
+		where := "inputs." + in.Name
+		if _, twice := inputs[in.Name]; twice {
+			report(where, "duplicate-name", fmt.Sprintf("the input %s is declared twice", quote(in.Name)), "")
+		}
+		inputs[in.Name] = in
+		checkInput(report, where, in)
+	}
+
+	switch n := len(a.Components); {
+	case n == 0:
+		report("components", "empty-app", "the app has no component", "Declare at least one under components.")
+	case n > MaxComponents:
+		report("components", "too-many-components", fmt.Sprintf("the app has %d components, %d are allowed", n, MaxComponents), "Split the app.")
+	}
+	components := map[string]bool{}
+	for _, c := range a.Components {
+		if components[c.Name] {
+			report("components."+c.Name, "duplicate-name", fmt.Sprintf("the component %s is declared twice", quote(c.Name)), "")
+		}
+		components[c.Name] = true
+	}
+	// edges holds, for each component, what it needs and where it says so.
+	edges := map[string]map[string]string{}
+	for _, c := range a.Components {
+		edges[c.Name] = checkComponent(report, c, inputs, components)
+	}
+	checkCycles(report, edges)
+}
+
+func checkName(report reporter, where, noun, name string) {
+	err := fairlead.CheckName(noun, name)
+	if err == nil {
+		return
+	}
+	hint := "Use 1 to 63 lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit."
+	// Most people who meet this wrote a name the way Terraform's variables are written.
+	if better := strings.Trim(strings.NewReplacer("_", "-", " ", "-", ".", "-").Replace(strings.ToLower(name)), "-"); fairlead.CheckName(noun, better) == nil {
+		hint = fmt.Sprintf("Write %q: lower-case letters, digits and hyphens.", better)
+	}
+	report(where, "invalid-name", fmt.Sprintf("%s is not a valid %s name", quote(name), noun), hint)
+}
+
+func checkDescription(report reporter, where, text string) {
+	if len(text) > maxDescription {
+		report(where, "too-long", fmt.Sprintf("the description is longer than %d bytes", maxDescription), "")
+	}
+}
+
+func checkInput(report reporter, where string, in Input) {
+	checkName(report, where, "input", in.Name)
+	checkDescription(report, where+".description", in.Description)
+	t, err := ParseType(string(in.Type))
+	if err != nil || t != in.Type {
+		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of input", quote(string(in.Type))), typeHint(string(in.Type)))
+		return
+	}
+	switch {
+	case in.HasDefault != (in.Default != nil):
+		report(where+".default", "wrong-type", fmt.Sprintf("the default of input %s is null", quote(in.Name)),
+			`For an input that may be left out, write "required: false" and no default.`)
+		return
+	case !in.HasDefault:
+		return
+	case in.Required:
+		report(where+".required", "required-with-default", fmt.Sprintf("the input %s is required and has a default, which could never be used", quote(in.Name)),
+			"Remove one of the two.")
+	}
+	if err := in.Type.Check(in.Default); err != nil {
+		hint := ""
+		if outer, _ := in.Type.outer(); outer == Bool && in.Default != "" {
+			hint = "Write true or false, without quotes."
+		} else if outer == Number {
+			hint = "Write a number without quotes."
+		} else if outer == String {
+			hint = "Put quotes around it, or declare another type."
+		}
+		report(where+".default", "wrong-type", fmt.Sprintf("the default of input %s %v", quote(in.Name), err), hint)
+	}
+}
+
+// checkComponent returns what the component needs and where it says so.
+func checkComponent(report reporter, c Component, inputs map[string]Input, components map[string]bool) map[string]string {
+	where := "components." + c.Name
+	checkName(report, where, "component", c.Name)
+	if c.Type != TypeTerraform {
+		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", quote(c.Type)), didYouMean(c.Type, "types", []string{TypeTerraform}))
+	}
+	if clean, message, hint := cleanSource(c.Source); message != "" {
+		report(where+".source", "invalid-source", fmt.Sprintf("the source %s %s", quote(c.Source), message), hint)
+	} else if clean != c.Source {
+		report(where+".source", "invalid-source", fmt.Sprintf("the source %s is not written as %q", quote(c.Source), clean), "")
+	}
+	needs := map[string]string{}
+	for _, need := range c.DependsOn {
+		place := where + ".depends_on|" + need
+		switch {
+		case need == c.Name:
+			report(place, "self-reference", fmt.Sprintf("the component %s depends on itself", quote(c.Name)), "")
+		case !components[need]:
+			report(place, "unknown-reference", fmt.Sprintf("there is no component %s", quote(need)),
+				didYouMean(need, "components", slices.Collect(maps.Keys(components))))
+		default:
+			needs[need] = place
+		}
+	}
+	if len(c.Vars) > MaxVars {
+		report(where+".vars", "too-many-vars", fmt.Sprintf("the component %s sets %d vars, %d are allowed", quote(c.Name), len(c.Vars), MaxVars), "")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Vars)) {
+		place := where + ".vars." + name
+		if !identifier.MatchString(name) || len(name) > 2*fairlead.MaxName {
+			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a variable", quote(name)),
+				"Use letters, digits, underscores and hyphens; begin with a letter or an underscore.")
+		}
+		value := c.Vars[name]
+		for _, ref := range value.References() {
+			checkReference(report, place+"|"+ref.String(), c, ref, inputs, components)
+			if ref.Namespace == Components && components[ref.Name] && ref.Name != c.Name {
+				needs[ref.Name] = place + "|" + ref.String()
+			}
+		}
+		value.walk(func(v Value) {
+			if v.kind == kindText {
+				checkText(report, place, v, inputs)
+			}
+		})
+	}
+	return needs
+}
+
+func checkReference(report reporter, where string, c Component, ref Reference, inputs map[string]Input, components map[string]bool) {
+	switch ref.Namespace {
+	case Inputs:
+		in, ok := inputs[ref.Name]
+		if !ok {
+			report(where, "unknown-reference", fmt.Sprintf("%s refers to an input that is not declared", ref),
+				didYouMean(ref.Name, "inputs", slices.Collect(maps.Keys(inputs))))
+			return
+		}
+		if outer, _ := in.Type.outer(); len(ref.Path) > 0 && (outer == String || outer == Number || outer == Bool) {
+			report(where, "wrong-type", fmt.Sprintf("%s goes into input %q, which is a %s", ref, in.Name, in.Type), "")
+		}
+	case Install:
+		if !slices.Contains(InstallNames(), ref.Name) {
+			report(where, "unknown-reference", fmt.Sprintf("%s refers to nothing that is known of an install", ref),
+				didYouMean(ref.Name, "names under install", InstallNames()))
+		}
+	case Components:
+		switch {
+		case ref.Name == c.Name:
+			report(where, "self-reference", fmt.Sprintf("%s refers to an output of the component that it is a variable of", ref), "")
+		case !components[ref.Name]:
+			report(where, "unknown-reference", fmt.Sprintf("%s refers to a component that is not declared", ref),
+				didYouMean(ref.Name, "components", slices.Collect(maps.Keys(components))))
+		}
+	}
+}
+
+// checkText reports lists and maps that would have to become text, as far as
+// the types of inputs tell. Outputs have no declared type; Resolve meets them.
+func checkText(report reporter, where string, text Value, inputs map[string]Input) {
+	for _, part := range text.items {
+		ref := part.ref
+		in, ok := inputs[ref.Name]
+		if part.kind != kindReference || ref.Namespace != Inputs || !ok {
+			continue
+		}
+		t := in.Type
+		for range ref.Path {
+			_, t = t.outer()
+		}
+		if outer, _ := t.outer(); outer == List || outer == Map {
+			report(where+"|"+ref.String(), "not-a-scalar", fmt.Sprintf("%s is a %s, which cannot be part of a text", ref, t),
+				"Give the reference as the whole value, and build the text in the module.")
+		}
+	}
+}
+
+// checkCycles reports cycles that have no component in common.
+func checkCycles(report reporter, edges map[string]map[string]string) {
+	for {
+		var nodes []graph.Node
+		for name, needs := range edges {
+			nodes = append(nodes, graph.Node{Name: name, Needs: slices.Collect(maps.Keys(needs))})
+		}
+		cycle := graph.Cycle(nodes)
+		if cycle == nil {
+			return
+		}
+		report(edges[cycle[0]][cycle[1]], "cycle", "these components need each other in a circle: "+strings.Join(cycle, " -> "),
+			"Each waits for the next; remove one of the references or entries of depends_on.")
+		for _, name := range cycle {
+			delete(edges, name)
+		}
+	}
+}
+
+// cleanSource returns the canonical path of a component's source, or what is
+// wrong with it.
+func cleanSource(source string) (clean, message, hint string) {
+	const local = "Give a folder beside app.yaml, such as ./network."
+	switch {
+	case source == "":
+		return "", "is empty", local
+	case len(source) > 500:
+		return "", "is longer than 500 bytes", ""
+	case strings.Contains(source, "://") || strings.Contains(source, "::"):
+		return "", "is not a local folder", "Sources are folders inside the app's; a remote module can be called from a module in one. " + local
+	case strings.Contains(source, `\`) || (len(source) > 1 && source[1] == ':'):
+		return "", "is not a path with forward slashes", local
+	case strings.HasPrefix(source, "/") || strings.HasPrefix(source, "~"):
+		return "", "is not inside the app's folder", local
+	case strings.ContainsFunc(source, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return "", "holds a control character", local
+	case strings.Contains(source, "${"):
+		return "", "holds a reference", "A source is the same for every install. " + local
+	}
+	clean = path.Clean(source)
+	if clean == ".." || strings.HasPrefix(clean, "../") {
+		return "", "leaves the app's folder", "Only what is inside the app's folder is shipped. " + local
+	}
+	return clean, "", ""
+}
+
+// addImplied adds to each component's DependsOn the components whose outputs
+// its vars refer to, and sorts it.
+func addImplied(a *App) {
+	for i := range a.Components {
+		c := &a.Components[i]
+		for _, v := range c.Vars {
+			for _, ref := range v.References() {
+				if ref.Namespace == Components {
+					c.DependsOn = append(c.DependsOn, ref.Name)
+				}
+			}
+		}
+		slices.Sort(c.DependsOn)
+		c.DependsOn = slices.Compact(c.DependsOn)
+	}
+}

@@ -1,0 +1,85 @@
+package appspec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// InputProblem is one thing that is wrong with the values given for an app's
+// inputs. It never holds a value.
+type InputProblem struct {
+	Input   string `json:"input"`
+	Code    string `json:"code"` // "unknown-input", "missing-input" or "wrong-type"
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// InputProblems is all that is wrong with the values given, sorted by input.
+type InputProblems []InputProblem
+
+// Error returns one line for each problem.
+func (ps InputProblems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = strings.TrimSpace(p.Message + ". " + p.Hint)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// CheckInputs returns the value of every declared input: what is given (JSON
+// values), else the default, else null. Null counts as not given. A value is
+// sensitive if its input is.
+//
+// The error is a *fairlead.Error of KindInvalid with the code "invalid-inputs"
+// that wraps InputProblems: unknown names, required inputs without a value,
+// values of the wrong type; all of them at once, none with its value.
+func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
+	var problems InputProblems
+	values := make(map[string]Resolved, len(a.Inputs))
+	names := make([]string, len(a.Inputs))
+	for i, in := range a.Inputs {
+		names[i] = in.Name
+		value, err := normalize(given[in.Name])
+		if err == nil && value != nil {
+			err = in.Type.Check(value)
+		}
+		switch {
+		case err != nil:
+			problems = append(problems, InputProblem{
+				Input: in.Name, Code: "wrong-type", Message: fmt.Sprintf("input %q %v", in.Name, err),
+			})
+			continue
+		case value == nil && in.HasDefault:
+			if value, err = normalize(in.Default); err != nil {
+				return nil, fairlead.Invalid("invalid-default", "the default of input %q: %v", in.Name, err)
+			}
+		case value == nil && in.Required:
+			problems = append(problems, InputProblem{
+				Input: in.Name, Code: "missing-input", Message: fmt.Sprintf("input %q is required", in.Name), Hint: in.Description,
+			})
+			continue
+		}
+		values[in.Name] = Resolved{Value: value, Sensitive: in.Sensitive}
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(names, name) {
+			problems = append(problems, InputProblem{
+				Input: name, Code: "unknown-input", Message: fmt.Sprintf("there is no input %s", quote(name)),
+				Hint: didYouMean(name, "inputs", names),
+			})
+		}
+	}
+	if len(problems) == 0 {
+		return values, nil
+	}
+	slices.SortStableFunc(problems, func(a, b InputProblem) int { return strings.Compare(a.Input, b.Input) })
+	message := "an input is wrong"
+	if len(problems) > 1 {
+		message = fmt.Sprintf("%d inputs are wrong", len(problems))
+	}
+	return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-inputs", Message: message, Err: problems}
+}

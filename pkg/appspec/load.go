@@ -1,0 +1,222 @@
+package appspec
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// Load reads the app whose folder fsys is: app.yaml and the folders that its
+// components name. It returns the app, or everything that is wrong with it;
+// never both, never neither.
+//
+// fsys should tell of symbolic links (fs.ReadLinkFS, as os.Root and os.DirFS
+// do); links are followed as long as they stay inside.
+func Load(fsys fs.FS) (*App, Problems) {
+	src, problem := readFile(fsys)
+	if problem != nil {
+		return nil, Problems{*problem}
+	}
+	app, r, problems := parseFile(FileName, src)
+	for name, source := range r.sources {
+		if message, hint := checkFolder(fsys, source); message != "" {
+			where := "components." + name + ".source"
+			p := r.placeOf(where)
+			problems = append(problems, Problem{
+				File: FileName, Line: p.line, Column: p.column, Code: "missing-source",
+				Message: fmt.Sprintf("the source %s of component %s %s", quote(source), quote(name), message), Hint: hint,
+			})
+		}
+	}
+	if len(problems) > 0 {
+		return nil, finish(problems)
+	}
+	return app, nil
+}
+
+// readFile returns app.yaml's content.
+func readFile(fsys fs.FS) ([]byte, *Problem) {
+	fail := func(code, message, hint string) ([]byte, *Problem) {
+		return nil, &Problem{File: FileName, Line: 1, Column: 1, Code: code, Message: message, Hint: hint}
+	}
+	real, err := follow(fsys, FileName)
+	if errors.Is(err, fs.ErrNotExist) {
+		hint := "Create it, or name the folder that holds it."
+		if _, err := fs.Stat(fsys, "app.yml"); err == nil {
+			hint = "Rename app.yml to app.yaml."
+		}
+		return fail("missing-file", "there is no app.yaml in the folder", hint)
+	}
+	if err != nil {
+		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
+	}
+	info, err := fs.Stat(fsys, real)
+	if err != nil {
+		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
+	}
+	// A pipe or a device would be waited for, or never end.
+	if !info.Mode().IsRegular() {
+		return fail("unreadable-file", "app.yaml is not a regular file", "")
+	}
+	f, err := fsys.Open(real)
+	if err != nil {
+		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
+	}
+	defer f.Close() // opened for reading: closing loses nothing
+	src, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
+	if err != nil {
+		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
+	}
+	return src, nil
+}
+
+// reason returns what went wrong without the path, which is the caller's own.
+func reason(err error) string {
+	if perr, ok := errors.AsType[*fs.PathError](err); ok {
+		err = perr.Err
+	}
+	return printable(err.Error())
+}
+
+// errLeaves says that a symbolic link points out of the app's folder.
+var errLeaves = errors.New("a symbolic link leaves the app's folder")
+
+// follow returns name with every symbolic link in it replaced by what it
+// points to, and errLeaves if one points out of fsys. fs.FS has no call for
+// it, and an fs.FS made with os.DirFS would follow the link out.
+func follow(fsys fs.FS, name string) (string, error) {
+	const maxLinks = 40 // as Linux allows
+	rest := strings.Split(path.Clean(name), "/")
+	done := "."
+	for links := 0; len(rest) > 0; {
+		step := rest[0]
+		rest = rest[1:]
+		switch step {
+		case ".", "":
+			continue
+		case "..":
+			if done == "." {
+				return "", errLeaves
+			}
+			done = path.Dir(done)
+			continue
+		}
+		next := path.Join(done, step)
+		info, err := fs.Lstat(fsys, next)
+		if err != nil {
+			return "", err
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			done = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", errors.New("too many symbolic links")
+		}
+		target, err := fs.ReadLink(fsys, next)
+		if err != nil {
+			return "", err
+		}
+		if path.IsAbs(target) || strings.Contains(target, `\`) {
+			return "", errLeaves
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return done, nil
+}
+
+// checkFolder says what is wrong with a component's folder, and what to do.
+func checkFolder(fsys fs.FS, source string) (message, hint string) {
+	real, err := follow(fsys, source)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "does not exist", nearFolder(fsys, source)
+	case errors.Is(err, errLeaves):
+		return "leaves the app's folder through a symbolic link", "Only what is inside the app's folder is shipped; copy the module into it."
+	case err != nil:
+		return "cannot be read: " + reason(err), ""
+	}
+	info, err := fs.Stat(fsys, real)
+	if err != nil {
+		return "cannot be read: " + reason(err), ""
+	}
+	if !info.IsDir() {
+		return "is not a folder", "Name the folder that holds the module's .tf files."
+	}
+	found, err := hasModule(fsys, real)
+	if err != nil {
+		return "cannot be read: " + reason(err), ""
+	}
+	if !found {
+		return "holds no .tf or .tofu file", "A component of type terraform is a folder with a root module."
+	}
+	return "", ""
+}
+
+// nearFolder names the folder beside the missing one whose name is nearest.
+func nearFolder(fsys fs.FS, source string) string {
+	parent, base := path.Split(source)
+	parent = path.Clean(parent)
+	if real, err := follow(fsys, parent); err == nil {
+		if dir, err := fsys.Open(real); err == nil {
+			defer dir.Close() // opened for reading: closing loses nothing
+			if list, ok := dir.(fs.ReadDirFile); ok {
+				var names []string
+				entries, _ := list.ReadDir(500) // a hint only: what cannot be read is not suggested
+				for _, e := range entries {
+					if e.IsDir() {
+						names = append(names, e.Name())
+					}
+				}
+				if name := nearest(base, names); name != "" {
+					return fmt.Sprintf("Did you mean %s?", quote("./"+path.Join(parent, name)))
+				}
+			}
+		}
+	}
+	return "Sources are relative to the folder of app.yaml."
+}
+
+// hasModule reports whether a folder holds a module. It reads the folder in
+// parts and stops at the first file, or after a hundred thousand entries.
+func hasModule(fsys fs.FS, dir string) (bool, error) {
+	f, err := fsys.Open(dir)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() // opened for reading: closing loses nothing
+	list, ok := f.(fs.ReadDirFile)
+	if !ok {
+		return false, errors.New("it cannot be listed")
+	}
+	for range 100 {
+		entries, err := list.ReadDir(1000)
+		for _, e := range entries {
+			if !e.IsDir() && isModuleFile(e.Name()) {
+				return true, nil
+			}
+		}
+		if err == io.EOF || (err == nil && len(entries) == 0) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+func isModuleFile(name string) bool {
+	if strings.HasPrefix(name, ".") {
+		return false // the tools do not read them
+	}
+	for _, ext := range []string{".tf", ".tofu", ".tf.json", ".tofu.json"} {
+		if strings.HasSuffix(name, ext) {
+			return true
+		}
+	}
+	return false
+}

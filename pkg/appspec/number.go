@@ -1,0 +1,135 @@
+package appspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Numbers are kept as decimal text from the file to the tool, because the
+// detour over a float64 would change large identifiers. Terraform computes
+// with 512 bits of mantissa, which hold 154 digits; that and a limit on the
+// exponent keep "1e999999999" from becoming a gigabyte of zeros.
+const (
+	maxDigits   = 150
+	maxExponent = 400
+)
+
+var numberPattern = regexp.MustCompile(`^([-+]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([-+]?[0-9]{1,9}))?$`)
+
+// canonicalNumber returns the one spelling of a decimal number: no leading or
+// trailing zeros, no plus sign, an exponent only where it is shorter than
+// zeros.
+func canonicalNumber(text string) (json.Number, error) {
+	m := numberPattern.FindStringSubmatch(text)
+	if m == nil || m[2]+m[3] == "" {
+		return "", fmt.Errorf("%s is not a number", quote(text))
+	}
+	exponent := 0
+	if m[4] != "" {
+		exponent, _ = strconv.Atoi(m[4]) // at most nine digits, by the pattern
+	}
+	// The value is 0.digits times ten to the power of point.
+	digits := m[2] + m[3]
+	point := len(m[2]) + exponent
+	trimmed := strings.TrimLeft(digits, "0")
+	point -= len(digits) - len(trimmed)
+	digits = strings.TrimRight(trimmed, "0")
+	if digits == "" {
+		return "0", nil
+	}
+	if len(digits) > maxDigits || point > maxExponent || point < -maxExponent {
+		return "", fmt.Errorf("the number %s has more than %d digits or an exponent beyond %d", quote(text), maxDigits, maxExponent)
+	}
+	sign := strings.TrimPrefix(m[1], "+")
+	switch {
+	case point >= len(digits) && point <= 40:
+		return json.Number(sign + digits + strings.Repeat("0", point-len(digits))), nil
+	case point > 0 && point < len(digits):
+		return json.Number(sign + digits[:point] + "." + digits[point:]), nil
+	case point <= 0 && point > -6:
+		return json.Number(sign + "0." + strings.Repeat("0", -point) + digits), nil
+	case len(digits) == 1:
+		return json.Number(fmt.Sprintf("%s%se%d", sign, digits, point-1)), nil
+	default:
+		return json.Number(fmt.Sprintf("%s%s.%se%d", sign, digits[:1], digits[1:], point-1)), nil
+	}
+}
+
+// normalize returns v with numbers as canonical json.Numbers and nothing but
+// nil, bool, string, json.Number, []any and map[string]any in it, all of it a
+// copy.
+func normalize(v any) (any, error) { return normalizeAt(v, 0) }
+
+func normalizeAt(v any, depth int) (any, error) {
+	if depth > MaxDepth {
+		return nil, fmt.Errorf("lists and maps are nested deeper than %d", MaxDepth)
+	}
+	switch v := v.(type) {
+	case nil, bool, string:
+		return v, nil
+	case json.Number:
+		return canonicalNumber(string(v))
+	case float64:
+		return canonicalNumber(strconv.FormatFloat(v, 'g', -1, 64))
+	case int:
+		return canonicalNumber(strconv.Itoa(v))
+	case int64:
+		return canonicalNumber(strconv.FormatInt(v, 10))
+	case uint64:
+		return canonicalNumber(strconv.FormatUint(v, 10))
+	case []any:
+		list := make([]any, len(v))
+		for i, item := range v {
+			n, err := normalizeAt(item, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list[i] = n
+		}
+		return list, nil
+	case []string:
+		list := make([]any, len(v))
+		for i, item := range v {
+			list[i] = item
+		}
+		return list, nil
+	case map[string]any:
+		fields := make(map[string]any, len(v))
+		for key, item := range v {
+			n, err := normalizeAt(item, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			fields[key] = n
+		}
+		return fields, nil
+	default:
+		return nil, fmt.Errorf("a %T is not a JSON value", v)
+	}
+}
+
+// radixInteger reads the hexadecimal and octal integers of YAML 1.2.
+func radixInteger(text string) (json.Number, bool) {
+	base := 0
+	switch {
+	case strings.HasPrefix(text, "0x"):
+		base = 16
+	case strings.HasPrefix(text, "0o"):
+		base = 8
+	default:
+		return "", false
+	}
+	if len(text) > 2+maxDigits/2 || strings.ContainsAny(text, "+-_") {
+		return "", false
+	}
+	n, ok := new(big.Int).SetString(text[2:], base)
+	if !ok {
+		return "", false
+	}
+	number, err := canonicalNumber(n.String())
+	return number, err == nil
+}

@@ -1,0 +1,270 @@
+package appspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// The namespaces of references.
+const (
+	Inputs     = "inputs"     // ${inputs.NAME}
+	Install    = "install"    // ${install.NAME}
+	Components = "components" // ${components.NAME.outputs.OUTPUT}
+)
+
+// InstallNames returns the names of the namespace install.
+func InstallNames() []string { return []string{"app", "id", "name", "version"} }
+
+// Reference names a value that is known when an install is deployed.
+type Reference struct {
+	Namespace string   // Inputs, Install or Components
+	Name      string   // of the input, of the fact about the install, or of the component
+	Output    string   // of the component; "" in other namespaces
+	Path      []string // steps into a map (keys) or a list (numbers from 0)
+}
+
+// String returns the reference as it is written in app.yaml, in its one
+// canonical spelling.
+func (r Reference) String() string {
+	var b strings.Builder
+	b.WriteString("${" + r.Namespace + "." + r.Name)
+	if r.Namespace == Components {
+		b.WriteString(".outputs." + r.Output)
+	}
+	for _, step := range r.Path {
+		switch {
+		case identifier.MatchString(step):
+			b.WriteString("." + step)
+		case index.MatchString(step):
+			b.WriteString("[" + step + "]")
+		default:
+			b.WriteString("[" + jsonString(step) + "]")
+		}
+	}
+	b.WriteString("}")
+	return b.String()
+}
+
+func jsonString(s string) string {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return strconv.Quote(s)
+	}
+	return string(data)
+}
+
+var (
+	// identifier is a name of Terraform: of a variable, an output, an attribute.
+	identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+	index      = regexp.MustCompile(`^(?:0|[1-9][0-9]{0,5})$`)
+	// bracket is one step in brackets: an index, or a key as a JSON string.
+	bracket = regexp.MustCompile(`^\[(?:([0-9]{1,6})|("(?:[^"\\]|\\.)*"))\]`)
+	word    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*`)
+)
+
+// maxReferences bounds one text.
+const maxReferences = 1000
+
+// textError is one thing that is wrong in a text. Occurrence is the number of
+// the "${" it is about, counted from 0.
+type textError struct {
+	occurrence          int
+	code, message, hint string
+}
+
+// parseText reads a string of app.yaml. A string that is exactly one reference
+// keeps the type of what it refers to; any other string is text, with
+// references in it made text, and "$${" standing for "${".
+func parseText(s string) (Value, []textError) {
+	var parts []Value
+	var errs []textError
+	var literal strings.Builder
+	occurrence := 0
+	for rest := s; rest != ""; {
+		switch {
+		case strings.HasPrefix(rest, "$${"):
+			literal.WriteString("${")
+			rest = rest[3:]
+			occurrence++
+		case strings.HasPrefix(rest, "${"):
+			if occurrence >= maxReferences {
+				return Value{}, append(errs, textError{occurrence, "invalid-reference", fmt.Sprintf("a text cannot hold more than %d references", maxReferences), ""})
+			}
+			ref, length, err := parseReference(rest)
+			if err != nil {
+				err.occurrence = occurrence
+				errs = append(errs, *err)
+			} else {
+				if literal.Len() > 0 {
+					parts = append(parts, Value{literal: literal.String()})
+					literal.Reset()
+				}
+				parts = append(parts, Value{kind: kindReference, ref: ref})
+			}
+			// A nested "${" is part of what is wrong with the outer one, but it
+			// counts where places are looked up.
+			occurrence += strings.Count(rest[:length], "${")
+			rest = rest[length:]
+		default:
+			n := strings.IndexByte(rest[1:], '$') + 1
+			if n == 0 {
+				n = len(rest)
+			}
+			literal.WriteString(rest[:n])
+			rest = rest[n:]
+		}
+	}
+	if len(errs) > 0 {
+		return Value{}, errs
+	}
+	if len(parts) == 1 && literal.Len() == 0 && parts[0].kind == kindReference {
+		return parts[0], nil
+	}
+	if len(parts) == 0 {
+		return Value{literal: literal.String()}, nil
+	}
+	if literal.Len() > 0 {
+		parts = append(parts, Value{literal: literal.String()})
+	}
+	return Value{kind: kindText, items: parts}, nil
+}
+
+// parseReference reads the reference at the beginning of s, which begins with
+// "${", and returns the number of bytes it takes. With an error, length is
+// where reading can go on.
+func parseReference(s string) (ref Reference, length int, failed *textError) {
+	length = len(s)
+	if end := strings.IndexByte(s, '}'); end >= 0 {
+		length = end + 1
+	}
+	body := strings.TrimLeft(s[2:], " \t")
+	fail := func(hint, format string, args ...any) (Reference, int, *textError) {
+		return Reference{}, length, &textError{code: "invalid-reference", message: fmt.Sprintf(format, args...), hint: hint}
+	}
+	const forms = "A reference is ${inputs.NAME}, ${install.NAME} or ${components.NAME.outputs.NAME}; write $${ for a literal ${."
+	if strings.HasPrefix(body, "{") {
+		return fail("Write one pair of braces: ${inputs.NAME}.", "a reference has one opening brace")
+	}
+	var steps []string
+	dotted := 0 // steps before the first bracket
+	rest := body
+	for {
+		step := word.FindString(rest)
+		if step == "" {
+			break
+		}
+		steps = append(steps, step)
+		dotted++
+		rest = rest[len(step):]
+		if !strings.HasPrefix(rest, ".") {
+			break
+		}
+		rest = rest[1:]
+		if word.FindString(rest) == "" {
+			return fail(forms, "a name is missing after %s", quote(s[:len(s)-len(rest)]))
+		}
+	}
+	for {
+		m := bracket.FindStringSubmatch(rest)
+		if m == nil {
+			break
+		}
+		rest = rest[len(m[0]):]
+		step := m[1]
+		if step != "" {
+			n, _ := strconv.Atoi(step) // at most six digits, by the pattern
+			step = strconv.Itoa(n)
+		} else if err := json.Unmarshal([]byte(m[2]), &step); err != nil {
+			return fail(forms, "%s is not a key", quote(m[2]))
+		}
+		steps = append(steps, step)
+		for strings.HasPrefix(rest, ".") {
+			name := word.FindString(rest[1:])
+			if name == "" {
+				return fail(forms, "a name is missing after %s", quote(s[:len(s)-len(rest)+1]))
+			}
+			steps = append(steps, name)
+			rest = rest[1+len(name):]
+		}
+	}
+	rest = strings.TrimLeft(rest, " \t")
+	if !strings.HasPrefix(rest, "}") {
+		switch {
+		case rest == "":
+			return fail("Close it with a brace: }.", "%s is not closed", quote(s))
+		case strings.HasPrefix(rest, "("):
+			return fail("Functions belong into the module. "+forms, "%s is no reference", quote(s[:length]))
+		}
+		return fail("There are no operators and no functions; compute inside the module. "+forms, "%s is no reference", quote(s[:length]))
+	}
+	length = len(s) - len(rest) + 1
+	ref, message, hint := referenceOf(steps, dotted)
+	if message != "" {
+		if hint == "" {
+			hint = forms
+		}
+		return fail(hint, "%s %s", quote(s[:length]), message)
+	}
+	return ref, length, nil
+}
+
+// referenceOf gives steps their meaning. The first dotted of them were names
+// joined by dots.
+func referenceOf(steps []string, dotted int) (ref Reference, message, hint string) {
+	if len(steps) == 0 || dotted == 0 {
+		return ref, "names nothing", ""
+	}
+	if len(steps) > MaxDepth {
+		return ref, fmt.Sprintf("has more than %d steps", MaxDepth), ""
+	}
+	ref.Namespace = steps[0]
+	wanted := 2
+	switch ref.Namespace {
+	case Inputs, Install:
+	case Components:
+		wanted = 4
+	case "var":
+		name := "NAME"
+		if len(steps) > 1 {
+			name = steps[1]
+		}
+		return ref, "is Terraform's name for a module's variable", fmt.Sprintf("An input of the app is ${inputs.%s}.", name)
+	default:
+		if name := nearest(ref.Namespace, []string{Inputs, Install, Components}); name != "" {
+			return ref, fmt.Sprintf("begins with the unknown name %s", quote(ref.Namespace)), fmt.Sprintf("Did you mean %q?", name)
+		}
+		return ref, fmt.Sprintf("begins with the unknown name %s", quote(ref.Namespace)), ""
+	}
+	if dotted < min(wanted, len(steps)) || len(steps) < wanted {
+		switch {
+		case ref.Namespace == Components && len(steps) == 3 && steps[2] != "outputs":
+			return ref, "is no output of a component", fmt.Sprintf("Write ${components.%s.outputs.%s}.", steps[1], steps[2])
+		case ref.Namespace == Components:
+			return ref, "is no output of a component", "Write ${components.NAME.outputs.OUTPUT}."
+		}
+		return ref, "is incomplete", ""
+	}
+	ref.Name = steps[1]
+	if ref.Namespace == Components {
+		if steps[2] != "outputs" {
+			return ref, "is no output of a component", fmt.Sprintf("Write ${components.%s.outputs.OUTPUT}.", steps[1])
+		}
+		ref.Output = steps[3]
+	}
+	if ref.Namespace != Install && fairlead.CheckName("", ref.Name) != nil {
+		return ref, fmt.Sprintf("holds %s, which is not a valid name", quote(ref.Name)), "Names are lower-case letters, digits and hyphens."
+	}
+	if path := steps[wanted:]; len(path) > 0 {
+		ref.Path = slices.Clone(path)
+	}
+	if ref.Namespace == Install && len(ref.Path) > 0 {
+		return ref, "goes into a text", "Everything under install is a string."
+	}
+	return ref, "", ""
+}

@@ -1,0 +1,223 @@
+package appspec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Type is the type of an input: string, number, bool, any, list, map, or a
+// list or map of one type, such as list(string) and map(list(number)). Its
+// value is the canonical spelling, without spaces. A list or map without a
+// type of elements takes any.
+type Type string
+
+// The types that have no elements of a type.
+const (
+	String Type = "string"
+	Number Type = "number"
+	Bool   Type = "bool"
+	List   Type = "list"
+	Map    Type = "map"
+	Any    Type = "any"
+)
+
+// maxTypeDepth bounds list(list(list(...))).
+const maxTypeDepth = 6
+
+// ParseType reads a type, white space allowed.
+func ParseType(text string) (Type, error) {
+	t, err := parseType(text, 0)
+	if err != nil {
+		return "", err
+	}
+	return t, nil
+}
+
+func parseType(text string, depth int) (Type, error) {
+	text = strings.TrimSpace(text)
+	if depth > maxTypeDepth {
+		return "", fmt.Errorf("types are nested deeper than %d", maxTypeDepth)
+	}
+	switch t := Type(text); t {
+	case String, Number, Bool, List, Map, Any:
+		return t, nil
+	}
+	for _, outer := range []Type{List, Map} {
+		if rest, ok := strings.CutPrefix(text, string(outer)); ok {
+			rest = strings.TrimSpace(rest)
+			if strings.HasPrefix(rest, "(") && strings.HasSuffix(rest, ")") {
+				elem, err := parseType(rest[1:len(rest)-1], depth+1)
+				if err != nil {
+					return "", err
+				}
+				if elem == Any {
+					return outer, nil // list(any) is list: one spelling for one type
+				}
+				return outer + "(" + elem + ")", nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s is not a type", quote(text))
+}
+
+// typeHint says what to write for a type that other languages have.
+func typeHint(text string) string {
+	words := map[string]string{
+		"str": "string", "text": "string", "boolean": "bool", "int": "number", "integer": "number", "float": "number",
+		"double": "number", "array": "list", "set": "list", "tuple": "list", "object": "map", "dict": "map",
+	}
+	word := strings.ToLower(text)
+	switch {
+	case words[word] != "":
+		return fmt.Sprintf("Write %q.", words[word])
+	case word == "secret" || word == "password":
+		return `Write "type: string" and "sensitive: true".`
+	}
+	return didYouMean(text, "types", []string{"string", "number", "bool", "any", "list", "map", "list(string)", "map(string)"})
+}
+
+// outer returns the type without that of its elements, and that of its
+// elements, which is Any where nothing is said.
+func (t Type) outer() (outer, elem Type) {
+	name, rest, found := strings.Cut(string(t), "(")
+	if !found {
+		return t, Any
+	}
+	return Type(name), Type(strings.TrimSuffix(rest, ")"))
+}
+
+// Check reports why value, a JSON value, is not of the type. The error names
+// the place inside value and what was found there, but never the value, which
+// may be secret.
+func (t Type) Check(value any) error { return t.check(value, "") }
+
+func (t Type) check(value any, where string) error {
+	outer, elem := t.outer()
+	at := func() string {
+		if where == "" {
+			return ""
+		}
+		return " at " + where
+	}
+	wrong := func() error { return fmt.Errorf("wants a %s, got %s%s", t, describe(value), at()) }
+	switch outer {
+	case Any:
+		return nil
+	case String:
+		if _, ok := value.(string); !ok {
+			return wrong()
+		}
+	case Number:
+		switch value.(type) {
+		case json.Number, float64, int, int64, uint64:
+		default:
+			return wrong()
+		}
+	case Bool:
+		if _, ok := value.(bool); !ok {
+			return wrong()
+		}
+	case List:
+		list, ok := value.([]any)
+		if !ok {
+			return wrong()
+		}
+		for i, item := range list {
+			if err := elem.check(item, fmt.Sprintf("%s[%d]", where, i)); err != nil {
+				return err
+			}
+		}
+	case Map:
+		fields, ok := value.(map[string]any)
+		if !ok {
+			return wrong()
+		}
+		for _, key := range slices.Sorted(maps.Keys(fields)) {
+			if err := elem.check(fields[key], fmt.Sprintf("%s[%s]", where, quote(key))); err != nil {
+				return err
+			}
+		}
+	default:
+		return fmt.Errorf("%s is not a type", quote(string(t)))
+	}
+	return nil
+}
+
+// FromText reads a value of the type from one command-line argument: the text
+// itself for a string, "3" or "true" for a number or bool, JSON for a list or
+// map, and for any JSON if it is that, else the text.
+func (t Type) FromText(text string) (any, error) {
+	outer, _ := t.outer()
+	switch outer {
+	case String:
+		return text, nil
+	case Number:
+		n, err := canonicalNumber(text)
+		if err != nil {
+			return nil, errors.New("wants a number") // not the text: it may be secret
+		}
+		return n, nil
+	case Bool:
+		if text != "true" && text != "false" {
+			return nil, errors.New("wants true or false")
+		}
+		return text == "true", nil
+	}
+	value, err := decodeJSON(text)
+	if err != nil {
+		if outer == Any {
+			return text, nil
+		}
+		return nil, fmt.Errorf("wants a %s as JSON, such as %s", t, example(outer))
+	}
+	if err := t.Check(value); err != nil {
+		return nil, err
+	}
+	return value, nil
+}
+
+func example(t Type) string {
+	if t == Map {
+		return `{"key":"value"}`
+	}
+	return `["a","b"]`
+}
+
+// decodeJSON reads exactly one JSON value.
+func decodeJSON(text string) (any, error) {
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	var value any
+	if err := dec.Decode(&value); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("more than one value")
+	}
+	return normalize(value)
+}
+
+// describe names the type of a JSON value with its article.
+func describe(value any) string {
+	switch value.(type) {
+	case nil:
+		return "nothing (null)"
+	case string:
+		return "a string"
+	case bool:
+		return "a bool"
+	case json.Number, float64, int, int64, uint64:
+		return "a number"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a map"
+	default:
+		return fmt.Sprintf("a %T", value)
+	}
+}

@@ -1,0 +1,412 @@
+package appspec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// place is a line and a column, both from 1, the column in characters.
+type place struct{ line, column int }
+
+// node is one value of the document, with its place. value is nil, bool,
+// json.Number or string for a scalar; lists have items, maps have fields.
+type node struct {
+	place
+	shape  shape
+	value  any
+	items  []node
+	fields []field
+	dollar []place // where each "${" of a string stands
+}
+
+type shape int
+
+const (
+	scalarNode shape = iota
+	listNode
+	mapNode
+)
+
+// field is one entry of a map. A map holds them as they are written, so that
+// whoever reads it can report keys that are repeated.
+type field struct {
+	place
+	key   string
+	value node
+}
+
+// source is the text of the file and where its lines begin.
+type source struct {
+	text  string
+	lines []int // byte offset of each line
+}
+
+// readYAML reads YAML into nodes. It takes the part of YAML 1.2 that JSON
+// could say, with YAML's own quoting, block texts and comments: anchors,
+// aliases, tags, merge keys and complex keys are refused, as an app needs none
+// of them and each is a way to make a small file expand. A document without
+// content is a null. Problems have no File.
+func readYAML(src []byte) (node, Problems) {
+	text, problem := cleanText(src)
+	if problem != nil {
+		return node{}, Problems{*problem}
+	}
+	s := &source{text: text, lines: []int{0}}
+	for i := range text {
+		if text[i] == '\n' {
+			s.lines = append(s.lines, i+1)
+		}
+	}
+	tokens := lexer.Tokenize(text)
+	if problems := checkTokens(tokens); len(problems) > 0 {
+		return node{}, problems
+	}
+	file, err := parse(tokens)
+	if err != nil {
+		return node{}, Problems{s.syntaxProblem(err)}
+	}
+	var root node
+	root.place = place{1, 1}
+	var problems Problems
+	seen := 0
+	for _, doc := range file.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		n := s.node(doc.Body, 0, &problems)
+		if seen++; seen == 2 {
+			problems = append(problems, Problem{
+				Line: n.line, Column: n.column, Code: "malformed-yaml",
+				Message: "the file holds more than one document", Hint: "Remove the line ---.",
+			})
+		}
+		if seen == 1 {
+			root = n
+		}
+	}
+	return root, problems
+}
+
+// parse guards against panics of the parser: the text comes from anybody, and
+// the parser is not ours.
+func parse(tokens token.Tokens) (file *ast.File, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.New("the file cannot be read as YAML")
+		}
+	}()
+	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+}
+
+// cleanText returns the text without byte order mark and carriage returns,
+// or what is wrong with its bytes.
+func cleanText(src []byte) (string, *Problem) {
+	src = bytes.TrimPrefix(src, []byte("\ufeff"))
+	text := strings.ReplaceAll(string(src), "\r\n", "\n")
+	line, column := 1, 0
+	for rest := text; rest != ""; {
+		r, size := utf8.DecodeRuneInString(rest)
+		column++
+		switch {
+		case r == '\n':
+			line, column = line+1, 0
+		case r == utf8.RuneError && size == 1:
+			return "", &Problem{
+				Line: line, Column: column, Code: "malformed-yaml", Message: "the file is not UTF-8 text here",
+				Hint: "Save it as UTF-8.",
+			}
+		case (r < ' ' && r != '\t') || r == 0x7f || (r >= 0x80 && r < 0xa0) || r == '\ufeff' || r == '\u2028' || r == '\u2029':
+			return "", &Problem{
+				Line: line, Column: column, Code: "malformed-yaml",
+				Message: fmt.Sprintf("the file holds the control character U+%04X", r), Hint: "Remove it, or write it as an escape inside double quotes.",
+			}
+		}
+		rest = rest[size:]
+	}
+	return text, nil
+}
+
+// checkTokens reports what is refused before a tree is built of it.
+func checkTokens(tokens token.Tokens) Problems {
+	var problems Problems
+	refuse := func(tk *token.Token, message, hint string) {
+		p := placeOf(tk)
+		problems = append(problems, Problem{Line: p.line, Column: p.column, Code: "unsupported-yaml", Message: message, Hint: hint})
+	}
+	depth := depthMeter{}
+	for _, tk := range tokens {
+		switch tk.Type {
+		case token.AnchorType:
+			refuse(tk, "anchors are not supported", "Write the value out, or put quotes around a text that begins with &.")
+		case token.AliasType:
+			refuse(tk, "aliases are not supported", "Write the value out, or put quotes around a text that begins with *.")
+		case token.MergeKeyType:
+			refuse(tk, "merge keys are not supported", "Write the fields out.")
+		case token.TagType:
+			refuse(tk, "tags are not supported", "Put quotes around a text that looks like another type, or begins with an exclamation mark.")
+		case token.DirectiveType:
+			refuse(tk, "directives are not supported", "Remove the line.")
+		case token.MappingKeyType:
+			refuse(tk, "keys must be plain names", "Put quotes around a text that begins with a question mark.")
+		}
+		if depth.add(tk) > MaxDepth+4 { // app.yaml, components, name, vars and then MaxDepth
+			refuse(tk, fmt.Sprintf("lists and maps are nested deeper than %d", MaxDepth), "")
+			return problems
+		}
+		if len(problems) >= MaxProblems {
+			return problems
+		}
+	}
+	return problems
+}
+
+// depthMeter follows the nesting of collections through the tokens, so that no
+// tree is built, by recursion, of a million brackets.
+type depthMeter struct {
+	flow   int
+	blocks []block
+}
+
+type block struct {
+	column   int
+	sequence bool
+}
+
+// add returns the depth after tk.
+func (m *depthMeter) add(tk *token.Token) int {
+	switch tk.Type {
+	case token.SequenceStartType, token.MappingStartType:
+		m.flow++
+	case token.SequenceEndType, token.MappingEndType:
+		m.flow = max(0, m.flow-1)
+	case token.SequenceEntryType, token.MappingValueType:
+		if m.flow > 0 {
+			break
+		}
+		b := block{column: tk.Position.Column, sequence: tk.Type == token.SequenceEntryType}
+		if prev := tk.Prev; !b.sequence && prev != nil && prev.Position.Line == tk.Position.Line && prev.Position.Column > 0 {
+			b.column = prev.Position.Column // that of the key
+		}
+		for len(m.blocks) > 0 {
+			top := m.blocks[len(m.blocks)-1]
+			if top.column < b.column || (top.column == b.column && (!top.sequence || b.sequence)) {
+				break
+			}
+			m.blocks = m.blocks[:len(m.blocks)-1]
+		}
+		if len(m.blocks) == 0 || m.blocks[len(m.blocks)-1] != b {
+			m.blocks = append(m.blocks, b)
+		}
+	}
+	return m.flow + len(m.blocks)
+}
+
+// syntaxProblem turns an error of the parser into a problem.
+func (s *source) syntaxProblem(err error) Problem {
+	p := Problem{Line: 1, Column: 1, Code: "malformed-yaml", Message: printable(err.Error())}
+	var syntax yaml.Error
+	if errors.As(err, &syntax) {
+		p.Message = printable(syntax.GetMessage())
+		if tk := syntax.GetToken(); tk != nil {
+			at := placeOf(tk)
+			p.Line, p.Column = at.line, at.column
+		}
+	}
+	if p.Line > len(s.lines) {
+		p.Line = len(s.lines)
+	}
+	switch line := s.line(p.Line); {
+	case strings.Contains(line, "${") && strings.ContainsAny(line, "[{,"):
+		p.Hint = `Inside [ ] and { } a reference needs quotes: "${inputs.name}".`
+	case strings.HasPrefix(strings.TrimLeft(line, " "), "\t"):
+		p.Hint = "Indent with spaces, not with tabs."
+	}
+	return p
+}
+
+// line returns the text of a line, counted from 1.
+func (s *source) line(n int) string {
+	if n < 1 || n > len(s.lines) {
+		return ""
+	}
+	text, _, _ := strings.Cut(s.text[s.lines[n-1]:], "\n")
+	return text
+}
+
+// placeOf returns where a token begins. Some tokens of block texts have no
+// column.
+func placeOf(tk *token.Token) place {
+	if tk == nil || tk.Position == nil {
+		return place{1, 1}
+	}
+	return place{max(1, tk.Position.Line), max(1, tk.Position.Column)}
+}
+
+// node converts a parsed node and reports what JSON has no word for.
+func (s *source) node(n ast.Node, depth int, problems *Problems) node {
+	out := node{place: placeOf(n.GetToken())}
+	report := func(message, hint string) {
+		*problems = append(*problems, Problem{Line: out.line, Column: out.column, Code: "unsupported-yaml", Message: message, Hint: hint})
+	}
+	if depth > MaxDepth+4 {
+		report(fmt.Sprintf("lists and maps are nested deeper than %d", MaxDepth), "")
+		return out
+	}
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		out.shape = mapNode
+		for i, value := range n.Values {
+			f := s.field(value, depth, problems)
+			if i == 0 && !n.IsFlowStyle {
+				out.place = f.place // the parser gives that of the colon
+			}
+			out.fields = append(out.fields, f)
+		}
+	case *ast.MappingValueNode:
+		out.shape = mapNode
+		f := s.field(n, depth, problems)
+		out.place = f.place
+		out.fields = []field{f}
+	case *ast.SequenceNode:
+		out.shape = listNode
+		for _, value := range n.Values {
+			if value == nil {
+				out.items = append(out.items, node{place: out.place})
+				continue
+			}
+			out.items = append(out.items, s.node(value, depth+1, problems))
+		}
+	case *ast.LiteralNode:
+		text := ""
+		if n.Value != nil {
+			text = n.Value.Value
+			out.dollar = s.dollars(out.place, text, len(n.Value.GetToken().Origin))
+		}
+		out.value = text
+	case *ast.StringNode:
+		tk := n.GetToken()
+		if tk.Type == token.SingleQuoteType || tk.Type == token.DoubleQuoteType {
+			out.value = n.Value
+			out.dollar = s.dollars(out.place, n.Value, len(tk.Origin))
+			break
+		}
+		s.plain(&out, n.Value, tk, report)
+	case *ast.NullNode:
+	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		tk := n.GetToken()
+		s.plain(&out, tk.Value, tk, report)
+	default:
+		report("this part of YAML is not supported", "Use maps, lists and scalars only.")
+	}
+	return out
+}
+
+// field converts one entry of a map.
+func (s *source) field(n *ast.MappingValueNode, depth int, problems *Problems) field {
+	f := field{place: placeOf(n.Key.GetToken())}
+	switch key := n.Key.(type) {
+	case *ast.StringNode:
+		f.key = key.Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
+		f.key = key.GetToken().Value
+	default:
+		*problems = append(*problems, Problem{
+			Line: f.line, Column: f.column, Code: "unsupported-yaml",
+			Message: "keys must be plain names", Hint: "Put quotes around the key.",
+		})
+	}
+	if n.Value == nil {
+		f.value = node{place: f.place}
+		return f
+	}
+	f.value = s.node(n.Value, depth+1, problems)
+	if f.value.shape == scalarNode && f.value.value == nil {
+		f.value.place = f.place // a value that is not there has no place of its own
+	}
+	return f
+}
+
+// plain gives a scalar without quotes its type, by the core schema of YAML
+// 1.2, which is JSON's but for octal and hexadecimal integers. The parser's own
+// reading is not used, because it knows no "1e3" and takes "1_000" for a number.
+func (s *source) plain(out *node, text string, tk *token.Token, report func(message, hint string)) {
+	switch text {
+	case "", "~", "null", "Null", "NULL":
+		return
+	case "true", "True", "TRUE":
+		out.value = true
+		return
+	case "false", "False", "FALSE":
+		out.value = false
+		return
+	}
+	digits := strings.TrimLeft(text, "+-")
+	switch strings.ToLower(digits) {
+	case ".inf", ".nan":
+		report(fmt.Sprintf("%s is not a number that a module can be given", quote(text)), "")
+		return
+	}
+	if n, ok := radixInteger(text); ok {
+		out.value = n
+		return
+	}
+	if numberPattern.MatchString(text) && strings.ContainsAny(text, "0123456789") {
+		if len(digits) > 1 && digits[0] == '0' && strings.Trim(digits, "0123456789") == "" {
+			// An account number, most likely: read as a number it would lose its zeros.
+			report(fmt.Sprintf("the number %s begins with a zero", quote(text)),
+				fmt.Sprintf("Put quotes around it if it is a text: %s. An octal number is written 0o17.", strconv.Quote(text)))
+			return
+		}
+		n, err := canonicalNumber(text)
+		if err != nil {
+			report(printable(err.Error()), "Put quotes around it if it is a text.")
+			return
+		}
+		out.value = n
+		return
+	}
+	out.value = text
+	out.dollar = s.dollars(out.place, text, len(tk.Origin))
+}
+
+// dollars returns the places of the "${" of a string that begins at p and
+// takes about length bytes of the file. A "${" that is written as an escape
+// stands nowhere in the file, so there may be fewer than in the string.
+func (s *source) dollars(p place, text string, length int) []place {
+	count := strings.Count(text, "${")
+	if count == 0 || p.line > len(s.lines) {
+		return nil
+	}
+	line, column := p.line, p.column
+	// To the byte at which the string begins.
+	offset := s.lines[line-1]
+	for i := 1; i < column && offset < len(s.text); i++ {
+		_, size := utf8.DecodeRuneInString(s.text[offset:])
+		offset += size
+	}
+	const header = 200 // what may follow the | of a block text
+	end := min(len(s.text), offset+length+header)
+	var places []place
+	for offset < end && len(places) < count {
+		if strings.HasPrefix(s.text[offset:], "${") {
+			places = append(places, place{line, column})
+		}
+		r, size := utf8.DecodeRuneInString(s.text[offset:])
+		offset += size
+		column++
+		if r == '\n' {
+			line, column = line+1, 1
+		}
+	}
+	return places
+}

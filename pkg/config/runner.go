@@ -1,0 +1,23 @@
+package config
+
+import "time"
+
+// Runner is the environment of `runner agent`. The agent gives a step nothing
+// of it but paths, in the step's own folder: a step reads no environment
+// besides its launch token.
+type Runner struct {
+	URL  string `env:"FAIRLEAD_URL" flag:"url" doc:"URL of the control plane; needed until the runner has enrolled"`
+	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"folder for the runner's key, its steps, and state kept in local storage; one agent uses it at a time"`
+
+	EnrolmentToken     string `env:"FAIRLEAD_ENROLMENT_TOKEN,unset" doc:"single-use token that enrols this runner; ignored once it has enrolled"`
+	EnrolmentTokenFile string `env:"FAIRLEAD_ENROLMENT_TOKEN_FILE" flag:"enrolment-token-file" doc:"file that holds the enrolment token"`
+
+	Concurrency int           `env:"FAIRLEAD_CONCURRENCY" flag:"concurrency" doc:"most steps that run at once; default: the number of CPUs, at least 4"`
+	LogLevel    string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
+	DrainFor    time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM, after which they are interrupted; 0s: until they end"`
+
+	Tofu        string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"OpenTofu or Terraform; default: tofu, else terraform, on PATH"`
+	PluginCache string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder in which providers are kept between jobs; default: plugin-cache in the data folder"`
+	CLIConfig   string   `env:"FAIRLEAD_TF_CLI_CONFIG_FILE" flag:"tf-cli-config-file" doc:"the tool's own configuration file, such as one that names a provider mirror"`
+	PassEnv     []string `env:"FAIRLEAD_PASS_ENV" flag:"pass-env" doc:"names of variables, separated by commas, that steps and their tools get from the agent's environment; nothing else is passed on"`
+}

@@ -11,9 +11,11 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // maxManifest is the largest manifest the registry takes, in bytes. The
@@ -68,6 +70,7 @@ func RegistryHandler(dir string, options RegistryOptions) (http.Handler, error) 
 		library: registry.New(registry.WithBlobHandler(blobs), registry.Logger(log.New(io.Discard, "", 0))),
 		root:    root,
 		log:     l,
+		needs:   map[route][]v1.Descriptor{},
 	}
 	if err := h.replay(); err != nil {
 		return nil, fmt.Errorf("open artifact registry %s: %w", dir, err)
@@ -81,6 +84,12 @@ type registryHandler struct {
 	library http.Handler
 	root    *os.Root
 	log     *slog.Logger
+
+	puts sync.Mutex // held while a manifest is stored
+
+	mu sync.RWMutex
+	// needs holds what each manifest needs, by repository and reference.
+	needs map[route][]v1.Descriptor
 }
 
 var (
@@ -145,8 +154,9 @@ func (h *registryHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case r.noun == "uploads":
 		h.uploads.serve(w, req, r)
+	case r.noun == "manifests" && read && isReference(r.name):
+		h.getManifest(w, req, r)
 	case r.noun == "blobs" && read && digestPattern.MatchString(r.name),
-		r.noun == "manifests" && read && isReference(r.name),
 		r.noun == "tags" && req.Method == http.MethodGet && r.name == "list":
 		h.library.ServeHTTP(w, req)
 	case r.noun == "manifests" && req.Method == http.MethodPut && isReference(r.name):

@@ -59,43 +59,77 @@ func (h *registryHandler) putManifest(w http.ResponseWriter, req *http.Request, 
 		writeError(w, http.StatusBadRequest, "DIGEST_INVALID", "the manifest has the digest "+rec.Digest)
 		return
 	}
-	if status, code, err := h.checkManifest(req.Context(), rec); err != nil {
-		writeError(w, status, code, err.Error())
+	needs, err := blobsOf(rec)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "MANIFEST_INVALID", err.Error())
 		return
 	}
-	// On disk first: what a client has seen must be there after a crash.
-	if err := h.save(rec); err != nil {
+	if !h.checkBlobs(w, req, needs, http.StatusBadRequest) {
+		return
+	}
+	// One at a time, so that of two manifests for one tag the same is in memory
+	// and on disk. On disk first: what a client has seen must be there after a
+	// crash. By digest too: a tag may move on, the manifest stays.
+	h.puts.Lock()
+	defer h.puts.Unlock()
+	byDigest := rec
+	byDigest.Reference = rec.Digest
+	err = h.save(byDigest)
+	if err == nil && rec.Reference != rec.Digest {
+		err = h.save(rec)
+	}
+	if err != nil {
 		h.log.Error("an artifact's manifest cannot be stored", "repository", rec.Repository, "err", err)
 		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the manifest cannot be stored")
 		return
 	}
-	h.forward(w, req.Context(), rec)
+	h.publish(w, req.Context(), rec, needs)
 }
 
-// checkManifest refuses what would be of no use later: a manifest of another
-// kind than an image's, or one whose blobs are not all there.
-func (h *registryHandler) checkManifest(ctx context.Context, rec record) (status int, code string, err error) {
+// getManifest leaves the answer to the library, except that a manifest whose
+// blobs are not whole any more is absent: it would otherwise tell a client that
+// there is nothing to push.
+func (h *registryHandler) getManifest(w http.ResponseWriter, req *http.Request, r route) {
+	h.mu.RLock()
+	needs := h.needs[r]
+	h.mu.RUnlock()
+	if h.checkBlobs(w, req, needs, http.StatusNotFound) {
+		h.library.ServeHTTP(w, req)
+	}
+}
+
+// blobsOf returns what the manifest needs. Manifests of another kind than an
+// image's are refused: their parts would have to be kept together too.
+func blobsOf(rec record) ([]v1.Descriptor, error) {
 	if !types.MediaType(rec.MediaType).IsImage() {
-		return http.StatusBadRequest, "MANIFEST_INVALID", errors.New("only image manifests are stored here")
+		return nil, errors.New("only image manifests are stored here")
 	}
 	m, err := v1.ParseManifest(bytes.NewReader(rec.Manifest))
 	if err != nil {
-		return http.StatusBadRequest, "MANIFEST_INVALID", fmt.Errorf("the manifest cannot be parsed: %w", err)
+		return nil, fmt.Errorf("the manifest cannot be parsed: %w", err)
 	}
 	if m.MediaType != "" && string(m.MediaType) != rec.MediaType {
-		return http.StatusBadRequest, "MANIFEST_INVALID", errors.New("the manifest's mediaType and the Content-Type differ")
+		return nil, errors.New("the manifest's mediaType and the Content-Type differ")
 	}
-	for _, desc := range append([]v1.Descriptor{m.Config}, m.Layers...) {
-		size, err := h.blobs.Stat(ctx, rec.Repository, desc.Digest)
-		if errors.Is(err, registry.ErrNotFound) || err == nil && size != desc.Size {
-			return http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", fmt.Errorf("blob %s of %d bytes is not there", desc.Digest, desc.Size)
-		}
-		if err != nil {
+	return append([]v1.Descriptor{m.Config}, m.Layers...), nil
+}
+
+// checkBlobs reports whether all blobs are there and whole. If not, it has
+// answered, with the status missing if it is for want of a blob.
+func (h *registryHandler) checkBlobs(w http.ResponseWriter, req *http.Request, needs []v1.Descriptor, missing int) bool {
+	for _, desc := range needs {
+		size, err := h.blobs.Stat(req.Context(), "", desc.Digest)
+		switch {
+		case errors.Is(err, registry.ErrNotFound) || err == nil && size != desc.Size:
+			writeError(w, missing, "MANIFEST_BLOB_UNKNOWN", fmt.Sprintf("blob %s of %d bytes is not there", desc.Digest, desc.Size))
+			return false
+		case err != nil:
 			h.log.Error("an artifact's blob cannot be read", "blob", desc.Digest.String(), "err", err)
-			return http.StatusInternalServerError, "UNKNOWN", errors.New("a blob cannot be read")
+			writeError(w, http.StatusInternalServerError, "UNKNOWN", "a blob cannot be read")
+			return false
 		}
 	}
-	return 0, "", nil
+	return true
 }
 
 // save stores the record durably, whole or not at all.
@@ -118,8 +152,14 @@ func (h *registryHandler) save(rec record) error {
 	return nil
 }
 
-// forward gives the record to the library, which answers the client.
-func (h *registryHandler) forward(w http.ResponseWriter, ctx context.Context, rec record) {
+// publish makes the stored record readable, by the library, which answers the
+// client.
+func (h *registryHandler) publish(w http.ResponseWriter, ctx context.Context, rec record, needs []v1.Descriptor) {
+	h.mu.Lock()
+	for _, name := range []string{rec.Reference, rec.Digest} {
+		h.needs[route{repository: rec.Repository, noun: "manifests", name: name}] = needs
+	}
+	h.mu.Unlock()
 	target := "/v2/" + rec.Repository + "/manifests/" + rec.Reference
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, target, bytes.NewReader(rec.Manifest))
 	if err != nil {
@@ -145,12 +185,13 @@ func (h *registryHandler) replay() error {
 		if err != nil {
 			return err
 		}
-		if !rec.whole() || rec.fileName() != name {
+		needs, err := blobsOf(rec)
+		if err != nil || !rec.whole() || rec.fileName() != name {
 			h.log.Warn("an artifact's manifest is damaged on disk and is not served; pushing it again heals it", "file", name)
 			continue
 		}
 		answer := &statusWriter{header: http.Header{}}
-		h.forward(answer, context.Background(), rec)
+		h.publish(answer, context.Background(), rec, needs)
 		if answer.status != http.StatusCreated {
 			return fmt.Errorf("load manifest %s of %s: status %d", rec.Reference, rec.Repository, answer.status)
 		}

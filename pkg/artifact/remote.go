@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -43,7 +44,7 @@ type Access struct {
 // registry's answer, of KindUnavailable otherwise; requests are retried before.
 func Push(ctx context.Context, repository string, access Access, a *Artifact) (string, error) {
 	repo, err := name.NewRepository(repository, access.nameOptions()...)
-	if err != nil {
+	if err != nil || strings.Contains(repository, "//") {
 		return "", invalid("invalid-repository", "Write host[:port]/path.", "%q is not a repository", repository)
 	}
 	ref := repo.Digest(a.digest)
@@ -71,7 +72,7 @@ func Push(ctx context.Context, repository string, access Access, a *Artifact) (s
 // limits. Safe for concurrent use.
 func Pull(ctx context.Context, ref string, access Access, dst *os.Root, limits Limits) error {
 	digest, err := name.NewDigest(ref, access.nameOptions()...)
-	if err != nil {
+	if err != nil || strings.Contains(ref, "//") { // a URL: its scheme would be taken for a host
 		return invalid("invalid-reference", "Write host[:port]/path@sha256:….", "%q is not an artifact's reference", ref)
 	}
 	options := access.options(ctx)

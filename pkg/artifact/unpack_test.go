@@ -1,0 +1,268 @@
+package artifact_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// entry is a tar entry as an attacker writes it.
+type entry struct {
+	tar.Header
+	content string
+}
+
+func file(name, content string) entry {
+	return entry{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content}
+}
+
+func link(kind byte, name, target string) entry {
+	return entry{tar.Header{Typeflag: kind, Name: name, Linkname: target, Mode: 0o777}, ""}
+}
+
+func makeTar(t testing.TB, entries ...entry) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, e := range entries {
+		h := e.Header
+		h.Size = int64(len(e.content))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, e.content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func TestUnpackRefuses(t *testing.T) {
+	limits := artifact.Limits{Entries: 20, Bytes: 1000, FileBytes: 600, Depth: 4, PathBytes: 300}
+	many := func(n int, kind byte) (es []entry) {
+		for i := range n {
+			e := file("f"+strings.Repeat("x", i), "")
+			e.Typeflag = kind
+			es = append(es, e)
+		}
+		return es
+	}
+	setuid := file("x", "")
+	setuid.Mode = 0o4755
+	whole := makeTar(t, file("a.tf", strings.Repeat("a", 512)), file("b.tf", "b"))
+	zipped := func(content []byte) []byte {
+		var buf bytes.Buffer
+		w := gzip.NewWriter(&buf)
+		if _, err := w.Write(content); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return buf.Bytes()
+	}
+
+	tests := []struct {
+		name    string
+		archive []byte
+		code    string
+	}{
+		{"path that climbs out", makeTar(t, file("../outside", "x")), "artifact-invalid"},
+		{"path that climbs out later (zip slip, CVE-2025-0377's absent parents)", makeTar(t, file("absent/../../outside", "x")), "artifact-invalid"},
+		{"path that climbs and comes back", makeTar(t, file("a/../b", "x")), "artifact-invalid"},
+		{"absolute path", makeTar(t, file("/outside", "x")), "artifact-invalid"},
+		{"folder that climbs out", makeTar(t, entry{tar.Header{Typeflag: tar.TypeDir, Name: "../outside/", Mode: 0o755}, ""}), "artifact-invalid"},
+		{"path of another system", makeTar(t, file(`..\outside`, "x")), "artifact-name"},
+		{"dot segments", makeTar(t, file("./a", "x")), "artifact-invalid"},
+		{"empty segments", makeTar(t, file("a//b", "x")), "artifact-invalid"},
+		{"the folder itself", makeTar(t, entry{tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755}, ""}), "artifact-invalid"},
+		{"link out", makeTar(t, link(tar.TypeSymlink, "x", "../..")), "artifact-invalid"},
+		{"link inside", makeTar(t, file("a", ""), link(tar.TypeSymlink, "x", "a")), "artifact-invalid"},
+		{"chain of links, then a file through it (CVE-2020-29529)", makeTar(t,
+			link(tar.TypeSymlink, "a", "."), link(tar.TypeSymlink, "a/b", ".."), file("a/b/outside", "x")), "artifact-invalid"},
+		{"hard link to a file outside", makeTar(t, link(tar.TypeLink, "x", "/etc/passwd")), "artifact-invalid"},
+		{"character device", makeTar(t, link(tar.TypeChar, "x", "")), "artifact-invalid"},
+		{"block device", makeTar(t, link(tar.TypeBlock, "x", "")), "artifact-invalid"},
+		{"named pipe", makeTar(t, link(tar.TypeFifo, "x", "")), "artifact-invalid"},
+		{"unknown type", makeTar(t, link('Z', "x", "")), "artifact-invalid"},
+		{"global header, which renames what follows", makeTar(t, entry{tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "g",
+			PAXRecords: map[string]string{"path": "../outside"}}, ""}, file("a", "x")), "artifact-invalid"},
+		{"old sparse file", sparseTar(t), "artifact-invalid"},
+		{"set-user-id", makeTar(t, setuid), "artifact-invalid"},
+		{"the same file twice", makeTar(t, file("a", "1"), file("a", "2")), "artifact-invalid"},
+		{"one file on a system without case", makeTar(t, file("a", "1"), file("A", "2")), "artifact-invalid"},
+		{"one folder on a system without case", makeTar(t, file("d/a", "1"), file("D/b", "2")), "artifact-invalid"},
+		{"a folder in a file's place", makeTar(t, file("a", "1"), file("a/b", "2")), "artifact-invalid"},
+		{"a file in a folder's place", makeTar(t, file("a/b", "1"), file("a", "2")), "artifact-invalid"},
+		{"a folder after a file of its name", makeTar(t, file("a", "1"), entry{tar.Header{Typeflag: tar.TypeDir, Name: "a/", Mode: 0o755}, ""}), "artifact-invalid"},
+		{"too many files", makeTar(t, many(21, tar.TypeReg)...), "artifact-too-many-entries"},
+		{"too many folders", makeTar(t, many(21, tar.TypeDir)...), "artifact-too-many-entries"},
+		{"the same folder without end", makeTar(t, sameDir(21)...), "artifact-too-many-entries"},
+		{"too large a file", makeTar(t, file("a", strings.Repeat("x", 601))), "artifact-file-too-large"},
+		{"too large together", makeTar(t, file("a", strings.Repeat("x", 600)), file("b", strings.Repeat("x", 600))), "artifact-too-large"},
+		{"too deep", makeTar(t, file("a/b/c/d/e", "")), "artifact-too-deep"},
+		{"too long a path", makeTar(t, file(strings.Repeat("a/", 150)+"b", "")), "artifact-path-too-long"},
+		{"a name that no file system takes", makeTar(t, file(strings.Repeat("n", 256), "")), "artifact-path-too-long"},
+		{"a name that a terminal acts on", makeTar(t, file("\x1b[2J", "")), "artifact-name"},
+		{"a header that claims more than there is", whole[:600], "artifact-invalid"},
+		{"cut in a header", whole[:1024+100], "artifact-invalid"},
+		{"cut between two files", whole[:1024], "artifact-invalid"},
+		{"without its end", whole[:len(whole)-1024], "artifact-invalid"},
+		{"data behind its end", append(bytes.Clone(whole), "hidden"...), "artifact-invalid"},
+		{"nothing", nil, "artifact-invalid"},
+		{"garbage", bytes.Repeat([]byte("garbage "), 200), "artifact-invalid"},
+		{"compressed, as a bomb is", zipped(makeTar(t, file("a", strings.Repeat("\x00", 500)))), "artifact-invalid"},
+		{"zeros without end", make([]byte, 200_000), "artifact-invalid"},
+		{"an extended header without end", paxBomb(), "artifact-invalid"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			parent := t.TempDir()
+			dst := filepath.Join(parent, "a", "dst")
+			if err := os.MkdirAll(dst, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			err := artifact.Unpack(bytes.NewReader(test.archive), openRoot(t, dst), limits)
+			wantCode(t, err, fairlead.KindInvalid, test.code)
+			checkConfined(t, parent, dst)
+		})
+	}
+}
+
+// checkConfined fails if anything but plain files is in dst, or anything beside
+// it.
+func checkConfined(t testing.TB, parent, dst string) {
+	t.Helper()
+	err := filepath.WalkDir(parent, func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		inside := strings.HasPrefix(name, dst+string(filepath.Separator))
+		above := strings.HasPrefix(dst, name)
+		if !inside && !above {
+			t.Errorf("%s was written outside", name)
+		}
+		if !e.IsDir() && !e.Type().IsRegular() {
+			t.Errorf("%s is a %s", name, e.Type())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sameDir(n int) (es []entry) {
+	for range n {
+		es = append(es, entry{tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o755}, ""})
+	}
+	return es
+}
+
+// sparseTar is a file whose map says that it has a megabyte and holds a block.
+func sparseTar(t testing.TB) []byte {
+	t.Helper()
+	records := "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n" + "26 GNU.sparse.name=sparse\n" + "30 GNU.sparse.realsize=000500\n"
+	content := "1\n0\n1\n" + strings.Repeat("\x00", 512-6) + "x"
+	archive := makeTar(t, file("PaxHeaders.0/x", records), file("x", content))
+	archive[156] = tar.TypeXHeader // makeTar writes no such entry by itself
+	fixChecksum(archive[:512])
+	return archive
+}
+
+// paxBomb is an extended header that claims a gigabyte.
+func paxBomb() []byte {
+	block := make([]byte, 512)
+	copy(block, "x")
+	copy(block[100:], "0000644\x00")
+	copy(block[124:], "10000000000\x00")
+	copy(block[136:], "00000000000\x00")
+	block[156] = tar.TypeXHeader
+	copy(block[257:], "ustar\x0000")
+	fixChecksum(block)
+	return append(block, make([]byte, 150_000)...)
+}
+
+func fixChecksum(block []byte) {
+	copy(block[148:156], "        ")
+	sum := 0
+	for _, b := range block {
+		sum += int(b)
+	}
+	digits := []byte("000000\x00 ")
+	for i := 5; i >= 0; i-- {
+		digits[i] = byte('0' + sum%8)
+		sum /= 8
+	}
+	copy(block[148:156], digits)
+}
+
+func TestUnpackReplacesNothing(t *testing.T) {
+	dir := writeTree(t, map[string]string{"main.tf": "mine"})
+	err := artifact.Unpack(bytes.NewReader(makeTar(t, file("main.tf", "theirs"))), openRoot(t, dir), artifact.Limits{})
+	if !errors.Is(err, fs.ErrExist) {
+		t.Errorf("got %v, want that the file exists", err)
+	}
+	if got := readTree(t, dir)["main.tf"]; got != "mine" {
+		t.Errorf("the file now holds %q", got)
+	}
+}
+
+func TestUnpackIntoLinkThatLeadsOut(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	symlink(t, outside, filepath.Join(dir, "modules"))
+	err := artifact.Unpack(bytes.NewReader(makeTar(t, file("modules/x", "x"))), openRoot(t, dir), artifact.Limits{})
+	if err == nil {
+		t.Error("no error for a folder that is a link out")
+	}
+	if found := readTree(t, outside); len(found) != 0 {
+		t.Errorf("written outside: %v", found)
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add(makeTar(f, file("main.tf", "x"), file("modules/a/main.tf", "y")))
+	f.Add(makeTar(f, file("../x", "x")))
+	f.Add(makeTar(f, link(tar.TypeSymlink, "a", ".."), file("a/b", "x")))
+	f.Add(makeTar(f, file(strings.Repeat("long/", 40)+"ü", "x")))
+	f.Add(sparseTar(f))
+	f.Add(paxBomb())
+	limits := artifact.Limits{Entries: 50, Bytes: 1 << 16, FileBytes: 1 << 15, Depth: 8, PathBytes: 256}
+	f.Fuzz(func(t *testing.T, archive []byte) {
+		parent := t.TempDir()
+		dst := filepath.Join(parent, "dst")
+		if err := os.Mkdir(dst, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		err := artifact.Unpack(bytes.NewReader(archive), openRoot(t, dst), limits)
+		checkConfined(t, parent, dst)
+		if err != nil {
+			return
+		}
+		// What was accepted is a folder like any other.
+		found := readTree(t, dst)
+		if len(found) == 0 {
+			return
+		}
+		total := 0
+		for _, content := range found {
+			total += len(content)
+		}
+		if total > int(limits.Bytes) || len(found) > limits.Entries {
+			t.Errorf("%d files with %d bytes pass the limits", len(found), total)
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/sqlitedb"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// maxBatch is the most commits that share a transaction. It bounds how long
+// the first of them waits for the last: 64 of a few writes take some 5 ms.
+const maxBatch = 64
+
+// request is one commit on its way through a transaction.
+type request struct {
+	token  string
+	writes []engine.Write
+	err    error
+	done   chan struct{} // closed when err is final
+}
+
+// Commit implements engine.Engine. Whoever gets hold of the writer runs the
+// transaction for all who wait; there is no goroutine to start or to stop.
+func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Write) error {
+	if err := engine.CheckCommit(token, writes); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := &request{token: token, writes: writes, done: make(chan struct{})}
+	e.mu.Lock()
+	e.waiting = append(e.waiting, r)
+	e.mu.Unlock()
+
+	for {
+		select {
+		case e.writer <- struct{}{}:
+			e.runBatch()
+			<-e.writer
+			select {
+			case <-r.done:
+				return r.err
+			default: // the batch was full before it came to us
+			}
+		case <-r.done:
+			return r.err
+		case <-ctx.Done():
+			if e.withdraw(r) {
+				return fmt.Errorf("commit at %s: %w", writes[0].Item.Key, ctx.Err())
+			}
+			// A transaction has it already. That ends soon, and then we know.
+			<-r.done
+			return r.err
+		}
+	}
+}
+
+// withdraw takes r off the waiting list and reports whether it was still there.
+func (e *Engine) withdraw(r *request) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, w := range e.waiting {
+		if w == r {
+			e.waiting = append(e.waiting[:i], e.waiting[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// runBatch runs the oldest waiting commits; the caller holds the writer. The
+// transaction answers several callers, so the context of none may end it.
+func (e *Engine) runBatch() {
+	e.mu.Lock()
+	n := min(len(e.waiting), maxBatch)
+	batch := e.waiting[:n:n]
+	e.waiting = e.waiting[n:]
+	if len(e.waiting) == 0 {
+		e.waiting = nil // let go of the array
+	}
+	e.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	ctx := context.Background()
+	certain, err := e.transact(ctx, batch)
+	switch {
+	case err == nil:
+	case n > 1 && certain:
+		// One of them may be at fault, for instance be too large for what is
+		// left of the disk. The others must not fail with it.
+		for _, r := range batch {
+			if _, err := e.transact(ctx, []*request{r}); err != nil {
+				r.err = err
+			}
+		}
+	default:
+		for _, r := range batch {
+			r.err = err
+		}
+	}
+	for _, r := range batch {
+		close(r.done)
+	}
+}
+
+// transact runs the batch in one transaction and sets each request's err to
+// its own outcome, which counts only when transact returns nil. certain says
+// that the failed transaction has certainly changed nothing.
+func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, err error) {
+	op := fmt.Sprintf("commit at %s", batch[0].writes[0].Item.Key)
+	tx, err := e.db.Write.BeginTx(ctx, nil)
+	if err != nil {
+		return true, sqlitedb.Classify(op, err)
+	}
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	t := transaction{
+		get:  tx.StmtContext(ctx, e.write.get),
+		peek: tx.StmtContext(ctx, e.write.peek),
+		put:  tx.StmtContext(ctx, e.write.put),
+		del:  tx.StmtContext(ctx, e.write.del),
+	}
+	for _, r := range batch {
+		r.err = t.apply(ctx, r)
+		if _, conflict := errors.AsType[*engine.ConflictError](r.err); r.err != nil && !conflict {
+			return true, sqlitedb.Classify(op, r.err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		err = sqlitedb.Classify(op, err)
+		// SQLite rolls back when it finds no space for the log; after any other
+		// failure of COMMIT the log may have reached the disk or not.
+		return fairlead.CodeOf(err) == sqlitedb.CodeDiskFull, err
+	}
+	return true, nil
+}
+
+// transaction is the writer's statements within one transaction.
+type transaction writers
+
+// apply judges one commit by what is stored and by the commits of the same
+// transaction before it, and writes all of it or nothing: every precondition
+// is compared before the first write.
+func (t transaction) apply(ctx context.Context, r *request) error {
+	versions := make([]int64, len(r.writes))
+	for i, w := range r.writes {
+		version, _, err := t.stored(ctx, w.Item.Key)
+		if err != nil {
+			return err
+		}
+		if !w.Holds(version) {
+			return t.conflict(ctx, r, w)
+		}
+		versions[i] = version
+	}
+	for i, w := range r.writes {
+		var err error
+		switch w.Op {
+		case engine.Put:
+			_, err = t.put.ExecContext(ctx, values(&w.Item, versions[i]+1, r.token)...)
+		case engine.Delete:
+			_, err = t.del.ExecContext(ctx, []byte(w.Item.Key.Partition), []byte(w.Item.Key.Sort))
+		case engine.Check:
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stored returns the version and token of the item at k, or 0 and "".
+func (t transaction) stored(ctx context.Context, k engine.Key) (version int64, token string, err error) {
+	err = t.peek.QueryRowContext(ctx, []byte(k.Partition), []byte(k.Sort)).Scan(&version, &token)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, "", nil
+	}
+	return version, token, err
+}
+
+// conflict returns nil if the commit has happened before, and else the
+// conflict at w.
+func (t transaction) conflict(ctx context.Context, r *request, w engine.Write) error {
+	again, err := engine.Repeated(r.token, r.writes, func(k engine.Key) (string, error) {
+		_, token, err := t.stored(ctx, k)
+		return token, err
+	})
+	if again || err != nil {
+		return err
+	}
+	c := &engine.ConflictError{Key: w.Item.Key, If: w.If}
+	it, err := get(ctx, t.get, w.Item.Key)
+	switch {
+	case err == nil:
+		c.Current = &it
+	case !errors.Is(err, engine.ErrNotFound):
+		return err
+	}
+	return c
+}

@@ -1,0 +1,114 @@
+// Package sqlite keeps the store's table in one SQLite file, for one process.
+//
+// Commits are gathered: while one transaction is being synced to disk, the
+// commits that arrive wait, and the next transaction takes them all. Each is
+// judged in turn, seeing those before it, exactly as if it had been alone; none
+// returns before the transaction it went with is durable.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/sqlitedb"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Options of Open. The zero value is right for production.
+type Options struct {
+	DB sqlitedb.Options
+}
+
+// Engine implements engine.Engine. An index is never behind the table. Expired
+// items stay until Prune.
+type Engine struct {
+	db    *sqlitedb.DB
+	read  readers
+	write writers
+
+	writer chan struct{} // holds one value while somebody runs a transaction
+
+	mu      sync.Mutex
+	waiting []*request // commits that no transaction has taken yet
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// Open opens the file at path, makes it when there is none (its folder must
+// exist), and brings its schema up to date. No other process can have it open
+// at the same time. Errors are those of sqlitedb.Open and sqlitedb.DB.Migrate.
+func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
+	db, err := sqlitedb.Open(ctx, path, opts.DB)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{db: db, writer: make(chan struct{}, 1)}
+	if err := db.Migrate(ctx, steps()); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	if err := e.prepare(ctx); err != nil {
+		return nil, errors.Join(sqlitedb.Classify("open store "+db.Path(), err), db.Close())
+	}
+	return e, nil
+}
+
+// Close waits for the transaction that is running, closes the file and lets
+// other processes have it. Calls made after Close fail.
+func (e *Engine) Close() error {
+	e.writer <- struct{}{}
+	defer func() { <-e.writer }()
+	return e.db.Close()
+}
+
+// Prune deletes the items that expired before now and returns how many.
+func (e *Engine) Prune(ctx context.Context, now time.Time) (int64, error) {
+	// Few enough that a commit never waits long behind them.
+	const batch = 500
+	var total int64
+	for {
+		n, err := e.pruneSome(ctx, now, batch)
+		total += n
+		if err != nil {
+			return total, sqlitedb.Classify("prune expired items", err)
+		}
+		if n < batch {
+			return total, nil
+		}
+	}
+}
+
+func (e *Engine) pruneSome(ctx context.Context, now time.Time, limit int) (int64, error) {
+	select {
+	case e.writer <- struct{}{}:
+		defer func() { <-e.writer }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	res, err := e.db.Write.ExecContext(ctx, `DELETE FROM items WHERE (partition, sort) IN
+		(SELECT partition, sort FROM items WHERE expires < ? LIMIT ?)`, now.Unix(), limit)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// Get implements engine.Engine.
+func (e *Engine) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
+	it, err := get(ctx, e.read.get, k)
+	if err != nil && !errors.Is(err, engine.ErrNotFound) {
+		err = sqlitedb.Classify("get "+k.String(), err)
+	}
+	return it, err
+}
+
+// get reads one item; ErrNotFound is returned bare.
+func get(ctx context.Context, stmt *sql.Stmt, k engine.Key) (engine.Item, error) {
+	it, err := scan(stmt.QueryRowContext(ctx, []byte(k.Partition), []byte(k.Sort)))
+	if errors.Is(err, sql.ErrNoRows) {
+		return engine.Item{}, engine.ErrNotFound
+	}
+	return it, err
+}

@@ -1,0 +1,139 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/sqlitedb"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Query implements engine.Engine.
+func (e *Engine) Query(ctx context.Context, q engine.Query) (engine.Page, error) {
+	limit, err := engine.CheckQuery(q)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	args, err := bounds(q)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	args = append(args, limit+1) // one more, to know whether there is a next page
+	page, err := e.page(ctx, q, limit, args)
+	if err != nil {
+		op := strings.TrimSpace(fmt.Sprintf("query %q %s", q.Partition, q.Index))
+		return engine.Page{}, sqlitedb.Classify(op, err)
+	}
+	return page, nil
+}
+
+func (e *Engine) page(ctx context.Context, q engine.Query, limit int, args []any) (page engine.Page, err error) {
+	rows, err := e.read.query[order{q.Index, q.Backward}].QueryContext(ctx, args...)
+	if err != nil {
+		return page, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells what matters
+	for rows.Next() {
+		if len(page.Items) == limit {
+			last := &page.Items[limit-1]
+			page.Next = engine.WriteCursor(last.Place(q.Index).Sort, last.Key.Partition, last.Key.Sort)
+			break
+		}
+		it, err := scan(rows)
+		if err != nil {
+			return page, err
+		}
+		page.Items = append(page.Items, it)
+	}
+	return page, rows.Err()
+}
+
+// bounds returns the arguments of the query's statement but for the limit: the
+// partition, the far end of the prefix, and the entry that was last seen. To
+// begin with that is a place just before the first: no key is empty, so the
+// empty key stands before all keys that share its place.
+func bounds(q engine.Query) ([]any, error) {
+	low, high := []byte(q.Prefix), prefixEnd(q.Prefix)
+	far, seen := high, []string{q.Prefix, "", ""}
+	if q.Backward {
+		far, seen[0] = low, string(high)
+	}
+	if q.After != "" {
+		var err error
+		if seen, err = engine.ReadCursor(q.After, len(seen)); err != nil {
+			return nil, err
+		}
+		if !strings.HasPrefix(seen[0], q.Prefix) {
+			return nil, fairlead.Invalid("bad-cursor", "the cursor is one of another list")
+		}
+	}
+	args := []any{[]byte(q.Partition), far}
+	if q.Index == engine.Table {
+		// A sort key is alone at its place. Forward from a cursor means from the
+		// next byte string after it.
+		from := []byte(seen[0])
+		if q.After != "" && !q.Backward {
+			from = append(from, 0)
+		}
+		return append(args, from), nil
+	}
+	for _, part := range seen {
+		args = append(args, []byte(part)) // never nil, which would be NULL
+	}
+	return args, nil
+}
+
+// prefixEnd returns a byte string that is greater than every sort key with the
+// prefix, and not greater than any other that is.
+func prefixEnd(prefix string) []byte {
+	end := []byte(prefix)
+	for len(end) > 0 && end[len(end)-1] == 0xff {
+		end = end[:len(end)-1]
+	}
+	if len(end) == 0 {
+		return bytes.Repeat([]byte{0xff}, engine.MaxSort+1) // no sort key is as long
+	}
+	end[len(end)-1]++
+	return end
+}
+
+type order struct {
+	index    engine.Index
+	backward bool
+}
+
+// queries returns the statement of each order. Each reads one range of one
+// b-tree, from the entry last seen to the far end of the prefix.
+func queries() map[order]string {
+	all := make(map[order]string)
+	for index, columns := range map[engine.Index][]string{
+		engine.Table: {"partition", "sort"},
+		engine.List:  {"list_partition", "list_sort"},
+		engine.Due:   {"due_partition", "due_sort"},
+	} {
+		partition, sort := columns[0], columns[1]
+		entry, seen, from := sort, "?", ">="
+		if index != engine.Table {
+			entry, seen, from = fmt.Sprintf("(%s, partition, sort)", sort), "(?, ?, ?)", ">"
+		}
+		for _, o := range []struct {
+			backward             bool
+			far, from, direction string
+		}{
+			{false, "<", from, ""},
+			{true, ">=", "<", " DESC"},
+		} {
+			by := sort + o.direction
+			if index != engine.Table {
+				by = fmt.Sprintf("%s%[2]s, partition%[2]s, sort%[2]s", sort, o.direction)
+			}
+			all[order{index, o.backward}] = fmt.Sprintf(
+				"SELECT %s FROM items WHERE %s = ? AND %s %s ? AND %s %s %s ORDER BY %s LIMIT ?",
+				columnList, partition, sort, o.far, entry, o.from, seen, by)
+		}
+	}
+	return all
+}

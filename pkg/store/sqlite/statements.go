@@ -1,0 +1,119 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+const (
+	columnList = "partition, sort, version, token, body, list_partition, list_sort, due_partition, due_sort, expires"
+
+	getSQL  = "SELECT " + columnList + " FROM items WHERE partition = ? AND sort = ?"
+	peekSQL = "SELECT version, token FROM items WHERE partition = ? AND sort = ?"
+	delSQL  = "DELETE FROM items WHERE partition = ? AND sort = ?"
+
+	// An update in place leaves the entries of unchanged index places alone,
+	// where REPLACE would delete and insert all of them.
+	putSQL = "INSERT INTO items (" + columnList + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" + `
+ON CONFLICT (partition, sort) DO UPDATE SET
+	version = excluded.version, token = excluded.token, body = excluded.body,
+	list_partition = excluded.list_partition, list_sort = excluded.list_sort,
+	due_partition = excluded.due_partition, due_sort = excluded.due_sort,
+	expires = excluded.expires`
+)
+
+// readers are prepared once; the pool prepares them again on each of its
+// connections.
+type readers struct {
+	get   *sql.Stmt
+	query map[order]*sql.Stmt
+}
+
+type writers struct {
+	get, peek, put, del *sql.Stmt
+}
+
+// prepare prepares every statement. Closing the database closes them.
+func (e *Engine) prepare(ctx context.Context) error {
+	e.read.query = make(map[order]*sql.Stmt)
+	for o, text := range queries() {
+		stmt, err := e.db.Read.PrepareContext(ctx, text)
+		if err != nil {
+			return err
+		}
+		e.read.query[o] = stmt
+	}
+	for _, s := range []struct {
+		db   *sql.DB
+		stmt **sql.Stmt
+		text string
+	}{
+		{e.db.Read, &e.read.get, getSQL},
+		{e.db.Write, &e.write.get, getSQL},
+		{e.db.Write, &e.write.peek, peekSQL},
+		{e.db.Write, &e.write.put, putSQL},
+		{e.db.Write, &e.write.del, delSQL},
+	} {
+		var err error
+		if *s.stmt, err = s.db.PrepareContext(ctx, s.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row is one item in the order of columnList.
+type row struct {
+	partition, sort         []byte
+	version                 int64
+	token                   string
+	body                    []byte
+	listPartition, listSort []byte // nil: not in the index
+	duePartition, dueSort   []byte
+	expires                 sql.Null[int64]
+}
+
+func scan(from interface{ Scan(...any) error }) (engine.Item, error) {
+	var r row
+	err := from.Scan(&r.partition, &r.sort, &r.version, &r.token, &r.body,
+		&r.listPartition, &r.listSort, &r.duePartition, &r.dueSort, &r.expires)
+	if err != nil {
+		return engine.Item{}, err
+	}
+	return engine.Item{
+		Key:     engine.Key{Partition: string(r.partition), Sort: string(r.sort)},
+		Version: r.version,
+		Token:   r.token,
+		Body:    r.body,
+		List:    place(r.listPartition, r.listSort),
+		Due:     place(r.duePartition, r.dueSort),
+		Expires: engine.ExpiryTime(r.expires.V),
+	}, nil
+}
+
+func place(partition, sort []byte) *engine.Key {
+	if partition == nil {
+		return nil
+	}
+	return &engine.Key{Partition: string(partition), Sort: string(sort)}
+}
+
+// values returns the arguments of putSQL.
+func values(it *engine.Item, version int64, token string) []any {
+	body := it.Body
+	if body == nil {
+		body = []byte{} // nil would be NULL
+	}
+	args := []any{[]byte(it.Key.Partition), []byte(it.Key.Sort), version, token, body}
+	for _, p := range []*engine.Key{it.List, it.Due} {
+		if p == nil {
+			args = append(args, nil, nil)
+		} else {
+			args = append(args, []byte(p.Partition), []byte(p.Sort))
+		}
+	}
+	expires := engine.ExpirySeconds(it.Expires)
+	return append(args, sql.Null[int64]{V: expires, Valid: expires != 0})
+}

@@ -27,7 +27,7 @@ type Info struct {
 	Stream    Stream
 	Size      int64  // bytes stored
 	Ended     bool   // End was called: no byte will follow
-	Truncated bool   // the writer stopped at MaxStream, or lost its tail
+	Truncated bool   // the writer stopped at MaxStream, or lost its tail; the first End says it
 	CRC32     uint32 // IEEE checksum of the Size bytes
 }
 
@@ -51,7 +51,8 @@ const (
 var (
 	// ErrNotFound says that the stream was never opened.
 	ErrNotFound = errors.New("no such log")
-	// ErrFenced says that a later epoch has been opened, or that this one has ended.
+	// ErrFenced says that a later epoch has been opened, or that this one has
+	// ended: the writer stops.
 	ErrFenced = errors.New("a later attempt writes this log now")
 	// ErrDiverged says that other bytes are stored at the offset.
 	ErrDiverged = errors.New("other bytes are stored at this offset")
@@ -64,7 +65,9 @@ type OffsetError struct{ Want int64 }
 
 func (e *OffsetError) Error() string { return fmt.Sprintf("the log continues at offset %d", e.Want) }
 
-// Log stores streams. Safe for concurrent use.
+// Log stores streams. Safe for concurrent use. Arguments outside the limits
+// are refused with a *fairlead.Error (see CheckAppend and its siblings). Every
+// method but Follow returns the context's error once its context has ended.
 type Log interface {
 	// Open makes the stream and fences every earlier epoch of its job.
 	// Opening it again is no error; opening an epoch that is fenced is ErrFenced.
@@ -73,13 +76,19 @@ type Log interface {
 	// Append stores data at offset and returns the offset after it, durably.
 	// Overlap with stored bytes must match them, else ErrDiverged; a gap is an
 	// *OffsetError; a fenced or ended stream is ErrFenced, except that bytes
-	// which are already stored whole are acknowledged again.
+	// which are already stored whole are acknowledged again. An append is stored
+	// whole or not at all. It keeps no reference to data.
 	Append(ctx context.Context, s Stream, offset int64, data []byte) (next int64, err error)
 
-	// End says that no byte will follow. Ending twice is no error.
+	// End says that no byte will follow. Ending twice is no error, and the
+	// first truncated stays. A fenced stream can be ended, which is how the
+	// followers of a lost attempt learn that it is over: a later epoch alone
+	// ends nothing.
 	End(ctx context.Context, s Stream, truncated bool) error
 
-	// Read returns up to max bytes from offset, at once, perhaps none.
+	// Read returns up to max bytes from offset, at once, perhaps none. It never
+	// returns more than MaxRead. At or beyond the end it returns an empty chunk
+	// whose Next is offset.
 	Read(ctx context.Context, s Stream, offset int64, max int) (Chunk, error)
 
 	// Follow is Read that waits, until ctx ends, for a byte or the end of the
@@ -87,9 +96,11 @@ type Log interface {
 	// ctx ends first it returns an empty chunk and no error.
 	Follow(ctx context.Context, s Stream, offset int64, max int) (Chunk, error)
 
-	// Streams lists a job's streams in the order of their epochs.
+	// Streams lists a job's streams in the order of their epochs; none is no
+	// error.
 	Streams(ctx context.Context, job string) ([]Info, error)
 
-	// Drop removes every stream of the job.
+	// Drop removes every stream of the job, its fence too. Followers get
+	// ErrNotFound. A job without streams is no error.
 	Drop(ctx context.Context, job string) error
 }

@@ -1,0 +1,71 @@
+package joblog
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// jobPattern is what CloudWatch Logs takes in a stream's name, less the
+// characters that would need quoting in a path.
+var jobPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
+
+// CheckJob reports why job cannot have logs: it is 1 to 128 letters, digits,
+// dots, hyphens and underscores. The error is of KindInvalid.
+func CheckJob(job string) error {
+	if jobPattern.MatchString(job) {
+		return nil
+	}
+	return fairlead.Invalid("invalid-job", "%.150q does not identify a job", job)
+}
+
+// CheckStream reports why s cannot be a stream, with KindInvalid.
+func CheckStream(s Stream) error {
+	if err := CheckJob(s.Job); err != nil {
+		return err
+	}
+	if s.Epoch < 1 {
+		return fairlead.Invalid("invalid-epoch", "epoch %d of job %s is below 1", s.Epoch, s.Job)
+	}
+	return nil
+}
+
+// CheckAppend reports why Append refuses its arguments, so that every driver
+// refuses the same: KindTooLarge for more than MaxAppend bytes, KindInvalid
+// for a bad stream or a negative offset.
+func CheckAppend(s Stream, offset int64, data []byte) error {
+	if err := checkOffset(s, offset); err != nil {
+		return err
+	}
+	if len(data) > MaxAppend {
+		return &fairlead.Error{
+			Kind: fairlead.KindTooLarge, Code: "append-too-large",
+			Message: fmt.Sprintf("an append of %d bytes is larger than the %d a log takes at once", len(data), MaxAppend),
+			Hint:    "Append it in parts.",
+		}
+	}
+	return nil
+}
+
+// CheckRead reports why Read and Follow refuse their arguments, with
+// KindInvalid: limit is at least 1.
+func CheckRead(s Stream, offset int64, limit int) error {
+	if err := checkOffset(s, offset); err != nil {
+		return err
+	}
+	if limit < 1 {
+		return fairlead.Invalid("invalid-limit", "at most %d is not a number of bytes to read", limit)
+	}
+	return nil
+}
+
+func checkOffset(s Stream, offset int64) error {
+	if err := CheckStream(s); err != nil {
+		return err
+	}
+	if offset < 0 {
+		return fairlead.Invalid("invalid-offset", "offset %d of log %s is negative", offset, s)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package joblogtest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/internal/wake"
+)
+
+// Memory returns an empty log that lives in this process and forgets
+// everything with it, for tests and simulations. It passes the suite.
+func Memory() joblog.Log {
+	return &memory{jobs: map[string]map[int64]*stream{}}
+}
+
+type memory struct {
+	board wake.Board
+
+	mu   sync.Mutex
+	jobs map[string]map[int64]*stream // by job and epoch
+}
+
+type stream struct {
+	data      []byte
+	ended     bool
+	truncated bool
+}
+
+func (m *memory) Open(ctx context.Context, s joblog.Stream) error {
+	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fenced(s) {
+		return joblog.ErrFenced
+	}
+	epochs := m.jobs[s.Job]
+	if epochs == nil {
+		epochs = map[int64]*stream{}
+		m.jobs[s.Job] = epochs
+	}
+	if epochs[s.Epoch] == nil {
+		epochs[s.Epoch] = &stream{}
+	}
+	return nil
+}
+
+func (m *memory) fenced(s joblog.Stream) bool {
+	for epoch := range m.jobs[s.Job] {
+		if epoch > s.Epoch {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *memory) Append(ctx context.Context, s joblog.Stream, offset int64, data []byte) (int64, error) {
+	if err := cmp.Or(joblog.CheckAppend(s, offset, data), ctx.Err()); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	next, err := m.append(s, offset, data)
+	m.mu.Unlock()
+	if err == nil {
+		m.board.Changed(s)
+	}
+	return next, err
+}
+
+func (m *memory) append(s joblog.Stream, offset int64, data []byte) (int64, error) {
+	st := m.jobs[s.Job][s.Epoch]
+	if st == nil {
+		return 0, joblog.ErrNotFound
+	}
+	size := int64(len(st.data))
+	overlap := max(0, min(int64(len(data)), size-offset))
+	same := offset <= size && bytes.Equal(st.data[offset:offset+overlap], data[:overlap])
+	if whole := offset <= size && overlap == int64(len(data)); whole && same {
+		return offset + overlap, nil
+	}
+	switch {
+	case st.ended || m.fenced(s):
+		return 0, joblog.ErrFenced
+	case offset > size:
+		return 0, &joblog.OffsetError{Want: size}
+	case offset+int64(len(data)) > joblog.MaxStream:
+		return 0, joblog.ErrFull
+	case !same:
+		return 0, joblog.ErrDiverged
+	}
+	st.data = append(st.data, data[overlap:]...)
+	return int64(len(st.data)), nil
+}
+
+func (m *memory) End(ctx context.Context, s joblog.Stream, truncated bool) error {
+	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	st := m.jobs[s.Job][s.Epoch]
+	if st != nil && !st.ended {
+		st.ended, st.truncated = true, truncated
+	}
+	m.mu.Unlock()
+	if st == nil {
+		return joblog.ErrNotFound
+	}
+	m.board.Changed(s)
+	return nil
+}
+
+func (m *memory) Read(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
+	if err := cmp.Or(joblog.CheckRead(s, offset, limit), ctx.Err()); err != nil {
+		return joblog.Chunk{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.jobs[s.Job][s.Epoch]
+	if st == nil {
+		return joblog.Chunk{}, joblog.ErrNotFound
+	}
+	c := joblog.Chunk{Info: st.info(s), Next: offset}
+	if offset < c.Info.Size {
+		c.Next = min(offset+int64(min(limit, joblog.MaxRead)), c.Info.Size)
+		c.Data = bytes.Clone(st.data[offset:c.Next])
+	}
+	c.Ended = st.ended && c.Next >= c.Info.Size
+	return c, nil
+}
+
+func (st *stream) info(s joblog.Stream) joblog.Info {
+	return joblog.Info{
+		Stream: s, Size: int64(len(st.data)), CRC32: crc32.ChecksumIEEE(st.data),
+		Ended: st.ended, Truncated: st.truncated,
+	}
+}
+
+func (m *memory) Follow(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
+	if err := joblog.CheckRead(s, offset, limit); err != nil {
+		return joblog.Chunk{}, err
+	}
+	return m.board.Follow(ctx, s, offset, func(ctx context.Context) (joblog.Chunk, error) {
+		return m.Read(ctx, s, offset, limit)
+	})
+}
+
+func (m *memory) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
+	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var infos []joblog.Info
+	for _, epoch := range slices.Sorted(maps.Keys(m.jobs[job])) {
+		infos = append(infos, m.jobs[job][epoch].info(joblog.Stream{Job: job, Epoch: epoch}))
+	}
+	return infos, nil
+}
+
+func (m *memory) Drop(ctx context.Context, job string) error {
+	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	var dropped []joblog.Stream
+	for epoch := range m.jobs[job] {
+		dropped = append(dropped, joblog.Stream{Job: job, Epoch: epoch})
+	}
+	delete(m.jobs, job)
+	m.mu.Unlock()
+	m.board.Changed(dropped...)
+	return nil
+}

@@ -1,0 +1,56 @@
+package sqlite
+
+// migrations are the steps of sqlitedb.Migrate; a released step never changes.
+//
+// A job's fence is its highest epoch: opening an epoch is what fences the
+// earlier ones, so a column of its own could only disagree. AUTOINCREMENT: a
+// dropped stream's id is never another stream's. Chunks have no gaps and no
+// overlap; the chunk that holds offset x is the last that starts at or before.
+var migrations = []string{`
+CREATE TABLE log_streams (
+	id        INTEGER PRIMARY KEY AUTOINCREMENT,
+	job       TEXT    NOT NULL,
+	epoch     INTEGER NOT NULL,
+	size      INTEGER NOT NULL DEFAULT 0, -- bytes
+	crc32     INTEGER NOT NULL DEFAULT 0, -- IEEE, of the size bytes
+	ended     INTEGER NOT NULL DEFAULT 0,
+	truncated INTEGER NOT NULL DEFAULT 0,
+	UNIQUE (job, epoch)
+) STRICT;
+CREATE TABLE log_chunks (
+	stream INTEGER NOT NULL REFERENCES log_streams (id) ON DELETE CASCADE,
+	start  INTEGER NOT NULL, -- offset of the first byte
+	data   BLOB    NOT NULL, -- 1 byte to 64 KiB
+	PRIMARY KEY (stream, start)
+) STRICT;
+`}
+
+const (
+	findStream = `SELECT s.id, s.size, s.crc32, s.ended, s.truncated,
+		EXISTS (SELECT 1 FROM log_streams l WHERE l.job = s.job AND l.epoch > s.epoch)
+		FROM log_streams s WHERE s.job = ? AND s.epoch = ?`
+
+	// openStream adds the stream unless it exists or is fenced.
+	openStream = `INSERT INTO log_streams (job, epoch) SELECT ?1, ?2
+		WHERE NOT EXISTS (SELECT 1 FROM log_streams WHERE job = ?1 AND epoch >= ?2)`
+
+	fencedStream = `SELECT EXISTS (SELECT 1 FROM log_streams WHERE job = ? AND epoch > ?)`
+
+	insertChunk = `INSERT INTO log_chunks (stream, start, data) VALUES (?, ?, ?)`
+
+	growStream = `UPDATE log_streams SET size = ?, crc32 = ? WHERE id = ?`
+
+	endStream = `UPDATE log_streams SET ended = 1, truncated = ? WHERE id = ? AND ended = 0`
+
+	// readChunks returns the chunks that hold the bytes ?2 to ?3, the latter
+	// excluded.
+	readChunks = `SELECT start, data FROM log_chunks
+		WHERE stream = ?1 AND start < ?3 AND start >= (
+			SELECT max(start) FROM log_chunks WHERE stream = ?1 AND start <= ?2)
+		ORDER BY start`
+
+	listStreams = `SELECT epoch, size, crc32, ended, truncated
+		FROM log_streams WHERE job = ? ORDER BY epoch`
+
+	dropJob = `DELETE FROM log_streams WHERE job = ? RETURNING epoch`
+)

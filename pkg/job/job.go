@@ -97,6 +97,7 @@ type Job struct {
 	Attempts  int       `json:"attempts"`            // claims that were not given back
 	NotBefore time.Time `json:"not_before,omitzero"` // of a retry
 	Stop      string    `json:"stop,omitempty"`      // why it is canceling
+	StopAsked time.Time `json:"stop_asked,omitzero"` // since when
 	Reason    string    `json:"reason,omitempty"`    // typed; see Reasons
 	Message   string    `json:"message,omitempty"`
 	ExitCode  *int      `json:"exit_code,omitempty"`
@@ -124,6 +125,10 @@ const (
 	MaxAttempts = 3
 	// Grace is how long an interrupted tool may take to save its state.
 	Grace = 2 * time.Minute
+	// StopTTL is how long a step that was asked to stop may go on renewing its
+	// lease: the interrupt, the kill, and the report of what is left. A step
+	// that is still there then is taken for gone.
+	StopTTL = 2 * Grace
 )
 
 // Timeout returns how long a job of this operation may run. The step enforces
@@ -166,7 +171,8 @@ func New(id fairlead.JobID, op Operation, at time.Time) Job {
 }
 
 // Due returns when the sweep must look at the job next, or the zero time for
-// never: a queued job may have lost its wake-up, a leased one its step.
+// never: a queued job may have lost its wake-up, a leased one its step, and a
+// running one may be over its time although its step renews the lease.
 func (j Job) Due() time.Time {
 	switch {
 	case j.State == Queued:
@@ -175,11 +181,35 @@ func (j Job) Due() time.Time {
 			at = j.NotBefore.Add(ResendAfter)
 		}
 		return at
+	case j.State == Running:
+		if end := j.deadline(); end.Before(j.Lease.Expires) {
+			return end
+		}
+		return j.Lease.Expires
 	case j.State.Leased():
 		return j.Lease.Expires
 	}
 	return time.Time{}
 }
+
+// Overdue returns what the passing of time did to the job by at, for the sweep
+// to apply: Expire, TimeOut, or nothing. A queued job that is due and not
+// overdue wants its wake-up again.
+func (j Job) Overdue(at time.Time) (Event, bool) {
+	switch {
+	case j.State == Queued && !at.Before(j.Queued.Add(QueueTimeout)):
+		return Event{Kind: TimeOut, At: at}, true
+	case j.State.Leased() && !at.Before(j.Lease.Expires):
+		return Event{Kind: Expire, At: at, Epoch: j.Lease.Epoch}, true
+	case j.State == Running && !at.Before(j.deadline()):
+		return Event{Kind: TimeOut, At: at}, true
+	}
+	return Event{}, false
+}
+
+// deadline is when the control plane stops a running job whose step should
+// have done so Grace before.
+func (j Job) deadline() time.Time { return j.Started.Add(j.Operation.Timeout() + Grace) }
 
 // ResendAfter is how long a job waits in the queue before the sweep sends its
 // wake-up again.
@@ -195,13 +225,17 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
-	if e.Epoch == e.Given {
+	switch {
+	case e.Epoch == e.Given && e.State.Leased():
+		return fmt.Sprintf("job %s is %s: its lease is another step's", e.Job, e.State)
+	case e.Epoch == e.Given:
 		return fmt.Sprintf("job %s is %s: its lease is over", e.Job, e.State)
 	}
 	return fmt.Sprintf("epoch %d of job %s is stale: it is %s at epoch %d", e.Given, e.Job, e.State, e.Epoch)
 }
 
-// TransitionError says that an event is not possible in a job's state.
+// TransitionError says that an event is not possible in a job's state, or not
+// yet.
 type TransitionError struct {
 	Job   fairlead.JobID
 	State State

@@ -44,7 +44,7 @@ type Event struct {
 	At       time.Time
 	Epoch    int64              // of leased events
 	Session  fairlead.SessionID // of Claim
-	Step     string             // of Start: names the step process, so that a repeated Start is known
+	Step     string             // of Start: names the step process, so that a repeated Start is known; never empty
 	Reason   string             // typed; of Cancel, TimeOut, Fail, Stopped, Die
 	Message  string
 	ExitCode *int
@@ -114,15 +114,17 @@ func Transitions() []Transition {
 		{Running, Expire, Always, Failed, "reason poison"},
 
 		{Canceling, Start, Always, Canceling, "only the same step again, whose answer was lost"},
-		{Canceling, Renew, Always, Canceling, "the lease is extended, the answer says cancel"},
+		{Canceling, Renew, Always, Canceling, "the lease is extended until StopTTL is over; the answer says cancel"},
 		{Canceling, Cancel, Always, Canceling, "asked twice"},
 		{Canceling, Succeed, Always, Succeeded, "it was faster"},
 		{Canceling, Fail, Always, Failed, ""},
 		{Canceling, Stopped, TimedOut, Failed, "reason timeout"},
 		{Canceling, Stopped, Always, Canceled, ""},
 		{Canceling, Die, Mutates, Lost, "nobody knows how far it came"},
+		{Canceling, Die, TimedOut, Failed, "reason timeout"},
 		{Canceling, Die, Always, Canceled, ""},
 		{Canceling, Expire, Mutates, Lost, "nobody knows how far it came"},
+		{Canceling, Expire, TimedOut, Failed, "reason timeout"},
 		{Canceling, Expire, Always, Canceled, ""},
 	}
 }
@@ -140,8 +142,10 @@ var table = func() map[State]map[Kind][]Transition {
 }()
 
 // Apply returns the job after the event. A leased event with another epoch, or
-// after the lease is over, is a *StaleError; an event that the state does not
-// know is a *TransitionError. j is not changed.
+// after the lease is over, is a *StaleError, and so is a Start by another step
+// than the one that started; an event that the state does not know, a Claim
+// before the job's pause is over and an Expire before its lease is are a
+// *TransitionError. j is not changed.
 func Apply(j Job, e Event) (Job, error) {
 	if e.Kind.Leased() && (e.Epoch != j.Lease.Epoch || !j.State.Leased()) {
 		return j, &StaleError{Job: j.ID, State: j.State, Epoch: j.Lease.Epoch, Given: e.Epoch}
@@ -149,12 +153,28 @@ func Apply(j Job, e Event) (Job, error) {
 	if e.Kind == Start && j.State != Claimed && e.Step != j.Lease.Step {
 		return j, &StaleError{Job: j.ID, State: j.State, Epoch: j.Lease.Epoch, Given: e.Epoch}
 	}
+	if early(j, e) {
+		return j, &TransitionError{Job: j.ID, State: j.State, Event: e.Kind}
+	}
 	for _, tr := range table[j.State][e.Kind] {
 		if tr.If.holds(j) {
 			return effect(j, e, tr.To), nil
 		}
 	}
 	return j, &TransitionError{Job: j.ID, State: j.State, Event: e.Kind}
+}
+
+// early reports whether the time that the event speaks of has not come. A
+// repeated wake-up must not cut a pause short; and a sweep that saw a lease run
+// out, and then lost the race against a renewal, must not end it after all.
+func early(j Job, e Event) bool {
+	switch e.Kind {
+	case Claim:
+		return e.At.Before(j.NotBefore)
+	case Expire:
+		return e.At.Before(j.Lease.Expires)
+	}
+	return false
 }
 
 // effect is what a transition changes besides the state. The event decides;
@@ -174,15 +194,20 @@ func effect(j Job, e Event, to State) Job {
 		if from == Claimed {
 			j.Started, j.Lease.Step = e.At, e.Step
 		}
-		j.Lease.Expires = e.At.Add(LeaseTTL)
+		j.Lease.Expires = j.renewed(e.At)
 	case Renew:
-		if x := e.At.Add(LeaseTTL); x.After(j.Lease.Expires) {
-			j.Lease.Expires = x // a clock that jumped back must not shorten a lease
-		}
+		j.Lease.Expires = j.renewed(e.At)
+	}
+	if to == Canceling && from != Canceling {
+		j.StopAsked = e.At
+	}
+	switch e.Kind {
 	case Cancel:
 		j.Stop = first(j.Stop, e.Reason, ReasonCanceled)
 	case TimeOut:
-		j.Stop = first(j.Stop, ReasonTimeout)
+		if to == Canceling {
+			j.Stop = ReasonTimeout
+		}
 	}
 	switch {
 	case to == Queued:
@@ -203,17 +228,29 @@ func effect(j Job, e Event, to State) Job {
 	return j
 }
 
+// renewed returns when the lease ends after a renewal at the given time.
+func (j Job) renewed(at time.Time) time.Time {
+	x := at.Add(LeaseTTL)
+	if end := j.StopAsked.Add(StopTTL); j.State == Canceling && end.Before(x) {
+		x = end // a step that never stops must not hold its job for ever
+	}
+	if x.Before(j.Lease.Expires) {
+		return j.Lease.Expires // a clock that jumped back must not shorten a lease
+	}
+	return x
+}
+
 // endReason is the typed reason of a job that ends without success.
 func endReason(j Job, e Event, from, to State) string {
 	switch {
 	case e.Kind == TimeOut:
 		return ReasonQueueTimeout
-	case to == Failed && (e.Kind == Die || e.Kind == Expire):
-		return ReasonPoison
 	case e.Kind == Cancel:
 		return j.Stop
-	case from == Canceling && (to == Canceled || e.Kind == Stopped):
-		return j.Stop
+	case from == Canceling && to != Lost && e.Kind != Fail:
+		return j.Stop // somebody else wanted the end; how the step went does not matter
+	case to == Failed && (e.Kind == Die || e.Kind == Expire):
+		return ReasonPoison
 	}
 	return reasonOf(e)
 }

@@ -1,0 +1,188 @@
+package job_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// grid says what becomes of a job in each state at each event, for every
+// combination of what a guard may look at. It was written from the design, not
+// from the table; the two hold each other.
+//
+//	read/change  the operation leaves the customer's account alone, or not
+//	left/last    attempts are left, or this was the last
+//	asked/late   it is being stopped because somebody asked, or ran for too long
+//	any          makes no difference
+//	stale        refused: the lease is over
+//	-            refused: not possible
+const grid = `
+state      op     attempts stop   claim   release start     renew     cancel    timeout   succeed   fail   stopped  die      expire
+queued     any    any      any    claimed stale   stale     stale     canceled  failed    stale     stale  stale    stale    stale
+claimed    any    left     any    -       queued  running   -         canceled  -         -         -      -        queued   queued
+claimed    any    last     any    -       queued  running   -         canceled  -         -         -      -        failed   failed
+running    read   left     any    -       -       running   running   canceling canceling succeeded failed canceled queued   queued
+running    read   last     any    -       -       running   running   canceling canceling succeeded failed canceled failed   failed
+running    change any      any    -       -       running   running   canceling canceling succeeded failed canceled lost     lost
+canceling  read   any      asked  -       -       canceling canceling canceling -         succeeded failed canceled canceled canceled
+canceling  read   any      late   -       -       canceling canceling canceling -         succeeded failed failed   failed   failed
+canceling  change any      asked  -       -       canceling canceling canceling -         succeeded failed canceled lost     lost
+canceling  change any      late   -       -       canceling canceling canceling -         succeeded failed failed   lost     lost
+succeeded  any    any      any    -       stale   stale     stale     -         -         stale     stale  stale    stale    stale
+failed     any    any      any    -       stale   stale     stale     -         -         stale     stale  stale    stale    stale
+canceled   any    any      any    -       stale   stale     stale     -         -         stale     stale  stale    stale    stale
+lost       any    any      any    -       stale   stale     stale     -         -         stale     stale  stale    stale    stale
+`
+
+type gridRow struct {
+	state              job.State
+	op, attempts, stop string
+	cells              map[job.Kind]string
+}
+
+func parseGrid(t *testing.T) []gridRow {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(grid), "\n")
+	head := strings.Fields(lines[0])
+	var rows []gridRow
+	for _, line := range lines[1:] {
+		f := strings.Fields(line)
+		if len(f) != len(head) {
+			t.Fatalf("%d cells in %q, want %d", len(f), line, len(head))
+		}
+		r := gridRow{state: job.State(f[0]), op: f[1], attempts: f[2], stop: f[3], cells: map[job.Kind]string{}}
+		for i := 4; i < len(f); i++ {
+			r.cells[job.Kind(head[i])] = f[i]
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// covers reports whether the row speaks of j.
+func (r gridRow) covers(j job.Job) bool {
+	change := j.Operation == job.OpApply || j.Operation == job.OpDestroy
+	is := func(word, yes, no string, cond bool) bool {
+		return word == "any" || word == yes && cond || word == no && !cond
+	}
+	return r.state == j.State &&
+		is(r.op, "change", "read", change) &&
+		is(r.attempts, "last", "left", j.Attempts >= 3) &&
+		is(r.stop, "late", "asked", j.Stop == "timeout")
+}
+
+// every returns a job in each state for each combination of what guards see.
+func every() []job.Job {
+	var all []job.Job
+	for _, s := range job.States() {
+		for _, op := range job.Operations() {
+			for attempts := 1; attempts <= job.MaxAttempts; attempts++ {
+				for _, stop := range []string{"canceled", "deployment-canceled", "timeout"} {
+					j := job.New("job_1", op, t0)
+					j.State, j.Attempts = s, attempts
+					j.Lease = job.Lease{Epoch: 7, Session: "ses_1", Step: "step-1", Expires: after(45)}
+					if s == job.Queued {
+						j.Lease = job.Lease{Epoch: 7}
+					}
+					if s == job.Canceling {
+						j.Stop, j.StopAsked = stop, t0
+					}
+					all = append(all, j)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func TestEveryEventInEveryStateUnderEveryGuard(t *testing.T) {
+	rows := parseGrid(t)
+	used := map[int]bool{}
+	for _, j := range every() {
+		which := -1
+		for i, r := range rows {
+			if r.covers(j) {
+				if which >= 0 {
+					t.Fatalf("rows %d and %d of the grid both speak of %s %s", which, i, j.State, j.Operation)
+				}
+				which = i
+			}
+		}
+		if which < 0 {
+			t.Fatalf("no row of the grid speaks of %s %s, attempt %d, stop %q", j.State, j.Operation, j.Attempts, j.Stop)
+		}
+		used[which] = true
+		for _, k := range job.Kinds() {
+			want, stated := rows[which].cells[k]
+			if !stated {
+				t.Fatalf("the grid has no column for %s", k)
+			}
+			e := job.Event{Kind: k, At: after(60), Epoch: 7, Session: "ses_2", Step: "step-1"}
+			where := fmt.Sprintf("%s of a %s %s, attempt %d, stop %q", k, j.State, j.Operation, j.Attempts, j.Stop)
+			switch got, err := job.Apply(j, e); {
+			case want == "stale" || want == "-":
+				if r := refused(t, j, e); r != map[string]string{"stale": "stale", "-": "impossible"}[want] {
+					t.Errorf("%s: it is %s (%q), want it refused as %q", where, got.State, r, want)
+				}
+			case err != nil:
+				t.Errorf("%s: %v, want %s", where, err, want)
+			case got.State != job.State(want):
+				t.Errorf("%s: it becomes %s, want %s", where, got.State, want)
+			}
+		}
+	}
+	for i, r := range rows {
+		if !used[i] {
+			t.Errorf("row %d of the grid (%s %s %s %s) describes no job", i, r.state, r.op, r.attempts, r.stop)
+		}
+		if len(r.cells) != len(job.Kinds()) {
+			t.Errorf("row %d of the grid has %d events, there are %d", i, len(r.cells), len(job.Kinds()))
+		}
+	}
+}
+
+func TestAnotherEpochIsStaleInEveryStateAtEveryLeasedEvent(t *testing.T) {
+	leased := map[job.Kind]bool{
+		job.Claim: false, job.Cancel: false, job.TimeOut: false, // spoken by the control plane or a person
+		job.Release: true, job.Start: true, job.Renew: true, job.Succeed: true, job.Fail: true,
+		job.Stopped: true, job.Die: true, job.Expire: true,
+	}
+	for _, k := range job.Kinds() {
+		if want, known := leased[k]; !known || k.Leased() != want {
+			t.Fatalf("%s must carry the epoch: %t", k, k.Leased())
+		}
+		if !k.Leased() {
+			continue
+		}
+		for _, j := range every() {
+			for _, epoch := range []int64{0, 6, 8, -7} {
+				if got := refused(t, j, job.Event{Kind: k, At: after(60), Epoch: epoch, Step: "step-1"}); got != "stale" {
+					t.Fatalf("%s at epoch %d of a %s job at epoch 7 is %q, want stale", k, epoch, j.State, got)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryRowOfTheTableCanBeTakenAndNoneHidesAnother(t *testing.T) {
+	type cell struct {
+		from job.State
+		on   job.Kind
+	}
+	closed := map[cell]bool{}
+	for _, tr := range job.Transitions() {
+		c := cell{tr.From, tr.On}
+		if closed[c] {
+			t.Errorf("%s on %s if %q can never be taken: a row before it always holds", tr.From, tr.On, tr.If)
+		}
+		closed[c] = closed[c] || tr.If == job.Always
+		if tr.From.Final() {
+			t.Errorf("%s is final and has a way out on %s", tr.From, tr.On)
+		}
+		if tr.On.Leased() && !tr.From.Leased() {
+			t.Errorf("%s on %s can never be taken: nobody holds the job", tr.From, tr.On)
+		}
+	}
+}

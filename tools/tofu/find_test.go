@@ -1,0 +1,367 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ProtonMail/gopenpgp/v2/crypto"
+	"github.com/opentofu/tofudl"
+	"golang.org/x/mod/modfile"
+)
+
+// tool is a stand-in that knows `version -json` and nothing else.
+func tool(version string) string {
+	return fmt.Sprintf("#!/bin/sh\necho '{\"terraform_version\": %q}'\n", version)
+}
+
+// setup gives a finder with an empty cache, no way out, and a PATH that holds
+// the named tools and go.
+func setup(t *testing.T, onPath map[string]string) (f finder, log *bytes.Buffer) {
+	t.Helper()
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(goTool, filepath.Join(bin, "go")); err != nil {
+		t.Fatal(err)
+	}
+	for name, script := range onPath {
+		writeFile(t, filepath.Join(bin, name), script, 0o755)
+	}
+	t.Setenv("PATH", bin)
+	t.Setenv(overrideEnv, "")
+	log = &bytes.Buffer{}
+	return finder{cache: t.TempDir(), release: unreachable(t), module: moduleOf(t, pinnedVersion), log: log}, log
+}
+
+// unreachable is a release site that nobody listens at.
+func unreachable(t *testing.T) release {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String() + "/api.json"
+	l.Close()
+	return release{apiURL: url, mirrorURLTemplate: url, gpgKey: publicKey(t, newKey(t)), client: http.DefaultClient}
+}
+
+// moduleOf makes a module with a small program in OpenTofu's place.
+func moduleOf(t *testing.T, version string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	writeFile(t, filepath.Join(dir, "go.mod"), "module github.com/opentofu/opentofu\n\ngo 1.26\n", 0o644)
+	main := fmt.Sprintf("package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(`{\"terraform_version\": %q}`) }\n", version)
+	writeFile(t, filepath.Join(dir, "cmd/tofu/main.go"), main, 0o644)
+	return dir
+}
+
+func writeFile(t *testing.T, name, content string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func cached(f finder) string {
+	return filepath.Join(f.cache, "fairlead", "opentofu-"+pinnedVersion, "tofu")
+}
+
+func TestNothingThereBuildsOnce(t *testing.T) {
+	f, log := setup(t, nil)
+	path, err := f.find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path != cached(f) {
+		t.Errorf("found %s, want %s", path, cached(f))
+	}
+	for _, say := range []string{"cannot be downloaded", "building OpenTofu", "built OpenTofu"} {
+		if !strings.Contains(log.String(), say) {
+			t.Errorf("it did not say %q:\n%s", say, log)
+		}
+	}
+	log.Reset()
+	f.module = "/nowhere"
+	if again, err := f.find(t.Context()); err != nil || again != path {
+		t.Errorf("the second time: %s, %v", again, err)
+	}
+	if log.Len() != 0 {
+		t.Errorf("the second time it said %q", log)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	const broken = "#!/bin/sh\necho 'no such library' >&2\nexit 1\n"
+	warns := "#!/bin/sh\n" + `echo '{"terraform_version": "1.9.0"}'` + "\n" + `[ -z "$TF_CLI_CONFIG_FILE" ] || echo Warning` + "\n"
+	tests := []struct {
+		name     string
+		onPath   map[string]string
+		override string // its script
+		pinned   bool
+		cache    string // its script
+		want     string // the name of the tool found, or "cache"
+		says     string
+	}{
+		{name: "tofu goes before terraform", onPath: map[string]string{"tofu": tool("1.9.0"), "terraform": tool("1.11.4")}, want: "tofu"},
+		{name: "terraform is as good", onPath: map[string]string{"terraform": tool("1.11.4")}, want: "terraform"},
+		{name: "PATH goes before the cache", onPath: map[string]string{"tofu": tool("1.9.0")}, cache: tool(pinnedVersion), want: "tofu"},
+		{name: "pinned takes nothing from PATH", onPath: map[string]string{"tofu": tool("1.9.0")}, pinned: true, cache: tool(pinnedVersion), want: "cache"},
+		{name: "pinned takes not even the same version from PATH", onPath: map[string]string{"tofu": tool(pinnedVersion)}, pinned: true, cache: tool(pinnedVersion), want: "cache"},
+		{name: "the override goes before all", onPath: map[string]string{"tofu": tool("1.9.0")}, override: tool("1.7.0"), cache: tool(pinnedVersion), want: "override"},
+		{name: "the override holds for pinned too", override: tool("1.7.0"), pinned: true, cache: tool(pinnedVersion), want: "override"},
+		{name: "a broken tofu is named and passed over", onPath: map[string]string{"tofu": broken, "terraform": tool("1.11.4")}, want: "terraform", says: "no such library"},
+		{name: "an old tool is passed over", onPath: map[string]string{"terraform": tool("1.5.7")}, cache: tool(pinnedVersion), want: "cache", says: "older than 1.6.0"},
+		{name: "a tool that answers something else is passed over", onPath: map[string]string{"tofu": "#!/bin/sh\necho hello\n"}, cache: tool(pinnedVersion), want: "cache", says: "not using tofu"},
+		{name: "a configuration file that is not there does not spoil a good tool", onPath: map[string]string{"tofu": warns}, cache: tool(pinnedVersion), want: "tofu"},
+		{name: "another version in the cache is replaced", cache: tool("1.0.0"), want: "cache", says: "building"},
+		{name: "a damaged file in the cache is replaced", cache: "\x7fELF", want: "cache", says: "building"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f, log := setup(t, test.onPath)
+			f.pinned = test.pinned
+			t.Setenv("TF_CLI_CONFIG_FILE", filepath.Join(t.TempDir(), "absent"))
+			want := filepath.Join(os.Getenv("PATH"), test.want)
+			if test.cache != "" {
+				writeFile(t, cached(f), test.cache, 0o755)
+			}
+			if test.want == "cache" {
+				want = cached(f)
+			}
+			if test.override != "" {
+				want = filepath.Join(t.TempDir(), "mine")
+				writeFile(t, want, test.override, 0o755)
+				t.Setenv(overrideEnv, want)
+			}
+			got, err := f.find(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != want {
+				t.Errorf("found %s, want %s", got, want)
+			}
+			if !strings.Contains(log.String(), test.says) || test.says == "" && log.Len() != 0 {
+				t.Errorf("it said %q, want %q", log, test.says)
+			}
+			if test.want == "cache" && isPinned(t.Context(), got) != nil {
+				t.Errorf("what it found is not the pinned version")
+			}
+		})
+	}
+}
+
+func TestBrokenOverrideIsAnError(t *testing.T) {
+	f, _ := setup(t, map[string]string{"tofu": tool("1.9.0")})
+	for _, override := range []string{"/nowhere/tofu", "no-such-tool"} {
+		t.Setenv(overrideEnv, override)
+		if path, err := f.find(t.Context()); err == nil || !strings.Contains(err.Error(), override) {
+			t.Errorf("%s: found %s, error %v", override, path, err)
+		}
+	}
+}
+
+func TestRelativeOverrideIsMadeAbsolute(t *testing.T) {
+	f, _ := setup(t, nil)
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "tofu"), tool("1.9.0"), 0o755)
+	t.Chdir(dir)
+	t.Setenv(overrideEnv, "./tofu")
+	path, err := f.find(t.Context())
+	if err != nil || !filepath.IsAbs(path) {
+		t.Errorf("found %s, error %v", path, err)
+	}
+}
+
+func newKey(t *testing.T) *crypto.Key {
+	t.Helper()
+	key, err := crypto.GenerateKey("Test", "test@example.org", "x25519", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func publicKey(t *testing.T, key *crypto.Key) string {
+	t.Helper()
+	armored, err := key.GetArmoredPublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return armored
+}
+
+// releaseSite serves a release, signed with key.
+func releaseSite(t *testing.T, key *crypto.Key, version tofudl.Version, binary string) release {
+	t.Helper()
+	builder, err := tofudl.NewReleaseBuilder(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := builder.PackageBinary(tofudl.PlatformAuto, tofudl.ArchitectureAuto, []byte(binary), nil); err != nil {
+		t.Fatal(err)
+	}
+	storage, err := tofudl.NewFilesystemStorage(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirror, err := tofudl.NewMirror(tofudl.MirrorConfig{}, storage, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := builder.Build(t.Context(), version, mirror); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(mirror)
+	t.Cleanup(server.Close)
+	return release{
+		apiURL:            server.URL + "/api.json",
+		mirrorURLTemplate: server.URL + "/v{{ .Version }}/{{ .Artifact }}",
+		gpgKey:            publicKey(t, key),
+		client:            server.Client(),
+	}
+}
+
+func TestReleaseIsDownloaded(t *testing.T) {
+	f, log := setup(t, nil)
+	f.release = releaseSite(t, newKey(t), pinnedVersion, tool(pinnedVersion))
+	f.module = "/nowhere"
+	path, err := f.find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path != cached(f) || !strings.Contains(log.String(), "downloading OpenTofu") {
+		t.Errorf("found %s; it said %q", path, log)
+	}
+}
+
+func TestReleaseThatIsNotTheirs(t *testing.T) {
+	key := newKey(t)
+	tests := map[string]func(t *testing.T) release{
+		"signed by somebody else": func(t *testing.T) release {
+			r := releaseSite(t, key, pinnedVersion, tool(pinnedVersion))
+			r.gpgKey = publicKey(t, newKey(t))
+			return r
+		},
+		"without the pinned version": func(t *testing.T) release { return releaseSite(t, key, "1.0.0", tool(pinnedVersion)) },
+		"a site that answers an error": func(t *testing.T) release {
+			r := releaseSite(t, key, pinnedVersion, "")
+			r.apiURL += "/absent"
+			return r
+		},
+	}
+	for name, site := range tests {
+		t.Run(name+" is not used", func(t *testing.T) {
+			f, log := setup(t, nil)
+			f.release = site(t)
+			if _, err := f.find(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(log.String(), "built OpenTofu") {
+				t.Errorf("it said %q", log)
+			}
+		})
+	}
+}
+
+func TestBuildThatFails(t *testing.T) {
+	t.Run("shows the compiler's words", func(t *testing.T) {
+		f, _ := setup(t, nil)
+		writeFile(t, filepath.Join(f.module, "cmd/tofu/main.go"), "package main\n\nfunc main() { undefinedName() }\n", 0o644)
+		_, err := f.find(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "undefinedName") {
+			t.Errorf("got %v", err)
+		}
+		checkNothingLeft(t, f)
+	})
+	t.Run("is not taken for a build of another version", func(t *testing.T) {
+		f, _ := setup(t, nil)
+		f.module = moduleOf(t, "1.0.0")
+		_, err := f.find(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "1.0.0") {
+			t.Errorf("got %v", err)
+		}
+		checkNothingLeft(t, f)
+	})
+	t.Run("ends when it is interrupted", func(t *testing.T) {
+		f, _ := setup(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.find(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		checkNothingLeft(t, f)
+	})
+}
+
+func checkNothingLeft(t *testing.T, f finder) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(cached(f)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != "lock" {
+			t.Errorf("left behind: %s", e.Name())
+		}
+	}
+}
+
+func TestTogetherTheyBuildOnce(t *testing.T) {
+	f, _ := setup(t, nil)
+	var group sync.WaitGroup
+	logs := make([]bytes.Buffer, 3)
+	for i := range logs {
+		group.Go(func() {
+			mine := f
+			mine.log = &logs[i]
+			if path, err := mine.find(t.Context()); err != nil || path != cached(f) {
+				t.Errorf("found %s, error %v", path, err)
+			}
+		})
+	}
+	group.Wait()
+	built := 0
+	for i := range logs {
+		built += strings.Count(logs[i].String(), "built OpenTofu")
+	}
+	if built != 1 {
+		t.Errorf("built %d times", built)
+	}
+}
+
+// The version that is built and the version that is downloaded are one.
+func TestPinnedVersionIsTheModules(t *testing.T) {
+	content, err := os.ReadFile("../opentofu/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := modfile.Parse("go.mod", content, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range mod.Require {
+		if r.Mod.Path == "github.com/opentofu/opentofu" {
+			if r.Mod.Version != "v"+pinnedVersion {
+				t.Errorf("the module builds %s, the program says %s", r.Mod.Version, pinnedVersion)
+			}
+			return
+		}
+	}
+	t.Error("the module does not require OpenTofu")
+}

@@ -60,7 +60,8 @@ func (Cancel) event()      {}
 
 // Apply returns the deployment after the event, and what the caller must do.
 // d is not changed. An event that the deployment does not allow is a
-// *fairlead.Error of KindConflict.
+// *fairlead.Error of KindConflict, one about a component that it does not have
+// of KindNotFound; any other error is a mistake of the caller's.
 func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
 	d = d.clone()
 	var cmds []Command
@@ -94,22 +95,29 @@ func refuse(d Deployment, verb string) error {
 	return fairlead.Conflict("deployment-state", "deployment %s is %s: it cannot %s", d.ID, d.State, verb)
 }
 
-// jobStarted does not count a job that was made for a node which no longer
-// wants it; the caller makes both in one commit, so it cannot happen.
+// jobStarted refuses a job that was made for a node which does not wait for
+// one. The caller makes both in one commit, so only a mistake of its own can
+// cause that, and must not be committed.
 func jobStarted(d *Deployment, e JobStarted) error {
 	n := d.Node(e.Component)
 	if n == nil {
 		return fmt.Errorf("deployment %s has no component %q", d.ID, e.Component)
 	}
-	if e.Operation.Mutates() {
-		n.ApplyJob = e.Job
-	} else {
+	switch {
+	case e.Job != "" && (n.State == Planning || n.State == Reconciling) && n.PlanJob == "" && e.Operation == n.operation(false):
 		n.PlanJob = e.Job
+	case e.Job != "" && n.State == Applying && n.ApplyJob == "" && e.Operation == n.operation(true):
+		n.ApplyJob = e.Job
+	default:
+		return fmt.Errorf("deployment %s: component %s is %s and waits for no %s job", d.ID, n.Component, n.State, e.Operation)
 	}
 	return nil
 }
 
 func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
+	if e.Job == "" || !e.State.Final() {
+		return nil, fmt.Errorf("deployment %s: job %q has not ended, it is %q", d.ID, e.Job, e.State)
+	}
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
 		switch {
@@ -119,7 +127,14 @@ func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
 			return applyEnded(d, n, e), nil
 		}
 	}
-	return nil, nil // it was told twice
+	return nil, nil // it was told twice, or is another deployment's
+}
+
+// plan puts the node to work on a new plan, in state s. What an older plan
+// found, and its job, count no longer.
+func (n *Node) plan(s NodeState) Command {
+	n.State, n.PlanJob, n.Digest, n.Changes = s, "", "", nil
+	return Command{Component: n.Component, Operation: n.operation(false)}
 }
 
 func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
@@ -164,7 +179,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 
 // start puts the node to work on its saved plan.
 func (n *Node) start() Command {
-	n.State = Applying
+	n.State, n.ApplyJob = Applying, ""
 	n.Message = ""
 	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest}
 }
@@ -177,8 +192,8 @@ func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	case e.State == job.Lost && d.Stop != "":
 		n.State, n.Lost = NodeLost, true
 	case e.State == job.Lost:
-		n.State, n.Lost = Reconciling, true
-		return []Command{{Component: n.Component, Operation: n.operation(false)}}
+		n.Lost = true
+		return []Command{n.plan(Reconciling)}
 	default:
 		n.State = ended(e.State)
 	}
@@ -194,12 +209,17 @@ func ended(s job.State) NodeState {
 
 func unplannable(d *Deployment, e Unplannable) error {
 	n := d.Node(e.Component)
-	if n == nil || (n.State != Planning && n.State != Reconciling) {
-		return nil
+	if n == nil || (n.State != Planning && n.State != Reconciling) || n.PlanJob != "" {
+		return nil // its plan is made already
 	}
-	n.State, n.Reason, n.Message = NodeFailed, e.Reason, e.Message
-	if e.Skip {
+	n.Reason, n.Message = e.Reason, e.Message
+	switch {
+	case n.Lost:
+		n.State = NodeLost // an apply of it was interrupted, and no plan will tell how far it came
+	case e.Skip:
 		n.State = Skipped
+	default:
+		n.State = NodeFailed
 	}
 	return nil
 }
@@ -212,7 +232,8 @@ func approve(d *Deployment, e Approve) ([]Command, error) {
 	for _, name := range e.Components {
 		n := d.Node(name)
 		if n == nil {
-			return nil, fairlead.NotFound("component", name)
+			return nil, &fairlead.Error{Kind: fairlead.KindNotFound, Code: "component-not-found",
+				Message: fmt.Sprintf("deployment %s has no component %q", d.ID, name)}
 		}
 		if n.State != Awaiting {
 			return nil, fairlead.Conflict("not-awaiting-approval", "component %s is %s: it has no plan that waits for approval", name, n.State)
@@ -234,24 +255,25 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 	if d.State.Final() {
 		return nil, refuse(*d, "be canceled")
 	}
-	d.Stop = e.Reason
+	if d.Stop == "" {
+		d.Stop = e.Reason
+	}
 	if d.Stop == "" {
 		d.Stop = job.ReasonCanceled
 	}
 	var cmds []Command
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
-		switch n.State {
-		case Pending, Awaiting:
-			if n.Lost {
-				n.State = NodeLost
-			} else {
-				n.State, n.Reason = NodeStopped, job.ReasonCanceled
-			}
-		case Planning, Reconciling:
-			cmds = append(cmds, Command{Cancel: n.PlanJob})
-		case Applying:
+		switch {
+		case n.State.Final():
+		case n.State == Applying && n.ApplyJob != "":
 			cmds = append(cmds, Command{Cancel: n.ApplyJob})
+		case (n.State == Planning || n.State == Reconciling) && n.PlanJob != "":
+			cmds = append(cmds, Command{Cancel: n.PlanJob})
+		case n.Lost:
+			n.State = NodeLost
+		default:
+			n.State, n.Reason = NodeStopped, job.ReasonCanceled
 		}
 	}
 	return cmds, nil
@@ -284,8 +306,7 @@ func settle(d *Deployment) []Command {
 			n.State, n.Reason = Skipped, "needs-failed"
 			n.Message = "it needs " + strings.Join(broken, ", ")
 		case ready:
-			n.State = Planning
-			cmds = append(cmds, Command{Component: n.Component, Operation: n.operation(false)})
+			cmds = append(cmds, n.plan(Planning))
 		}
 	}
 	return cmds

@@ -1,0 +1,296 @@
+package deployment_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+func TestADiamondIsPlannedApprovedAndAppliedInOrder(t *testing.T) {
+	w := newWorld(t, deployment.Deployment{Kind: deployment.Deploy, Nodes: diamond()})
+	w.is("queued: network pending, cache pending, database pending, web pending", "")
+
+	w.do(deployment.Begin{})
+	w.is("running: network planning, cache pending, database pending, web pending", "plan network")
+	w.plans("plan network")
+	w.is("awaiting-approval: network awaiting-approval, cache pending, database pending, web pending", "")
+	if n := w.d.Node("network"); n.Digest != "sha256:1" || n.Changes.Add != 1 {
+		t.Errorf("a person is shown %+v of plan %s", n.Changes, n.Digest)
+	}
+
+	w.do(deployment.Approve{})
+	w.is("running: network applying, cache pending, database pending, web pending", "apply network")
+	apply := w.made[w.d.Node("network").ApplyJob]
+	if apply.PlanJob != w.d.Node("network").PlanJob || apply.Digest != "sha256:1" {
+		t.Errorf("the apply carries out plan %s of %s, want the approved one", apply.Digest, apply.PlanJob)
+	}
+
+	w.succeed("apply network")
+	w.is("running: network applied, cache planning, database planning, web pending", "plan cache, plan database")
+	w.plans("plan database")
+	w.is("running: network applied, cache planning, database awaiting-approval, web pending", "plan cache")
+	w.plans("plan cache")
+	w.is("awaiting-approval: network applied, cache awaiting-approval, database awaiting-approval, web pending", "")
+	w.do(deployment.Approve{Components: []string{"cache"}})
+	w.is("running: network applied, cache applying, database awaiting-approval, web pending", "apply cache")
+	w.succeed("apply cache")
+	w.is("awaiting-approval: network applied, cache applied, database awaiting-approval, web pending", "")
+	w.do(deployment.Approve{Components: []string{"database"}}).succeed("apply database")
+	w.is("running: network applied, cache applied, database applied, web planning", "plan web")
+	w.plans("plan web").do(deployment.Approve{}).succeed("apply web")
+	w.is("succeeded: network applied, cache applied, database applied, web applied", "")
+	if w.d.Began.IsZero() || !w.d.Finished.Equal(w.now) {
+		t.Errorf("it began at %s and finished at %s, want the instant of the last event", w.d.Began, w.d.Finished)
+	}
+}
+
+func TestWhatFollowsFromWhat(t *testing.T) {
+	type D = deployment.Deployment
+	for name, c := range map[string]struct {
+		d     D
+		run   func(w *world)
+		nodes string
+		work  string
+	}{
+		"a no-op plan needs neither approval nor apply": {D{Nodes: one()}, func(w *world) {
+			w.noops("plan web")
+		}, "succeeded: web unchanged", ""},
+		"auto-approve applies the plan at once": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web")
+		}, "running: web applying", "apply web"},
+		"plan-only never applies, and plans everything": {D{Nodes: diamond(), PlanOnly: true}, func(w *world) {
+			w.plans("plan network", "plan cache").noops("plan database").plans("plan web")
+		}, "succeeded: network planned, cache planned, database unchanged, web planned", ""},
+		"plan-only with auto-approve still never applies": {D{Nodes: one(), PlanOnly: true, AutoApprove: true}, func(w *world) {
+			w.plans("plan web")
+		}, "succeeded: web planned", ""},
+		"plan-only: what cannot be known yet is skipped, and that is no failure": {D{Nodes: diamond()[:2], PlanOnly: true}, func(w *world) {
+			w.plans("plan network")
+			delete(w.open, "plan cache")
+			w.d.Node("cache").PlanJob = ""
+			w.do(deployment.Unplannable{Component: "cache", Skip: true, Reason: "unknown-value"})
+		}, "succeeded: network planned, cache skipped", ""},
+		"nothing to do at all": {D{}, func(*world) {}, "succeeded: ", ""},
+
+		"a failed plan skips all that needs it": {D{Nodes: diamond()}, func(w *world) {
+			w.fail("plan network", job.Failed)
+		}, "failed: network failed, cache skipped, database skipped, web skipped", ""},
+		"a failed apply stops its branch; the other goes on": {D{Nodes: diamond(), AutoApprove: true}, func(w *world) {
+			w.plans("plan network").succeed("apply network").plans("plan cache").fail("apply cache", job.Failed)
+		}, "running: network applied, cache failed, database planning, web skipped", "plan database"},
+		"with a branch failed and the rest done, it failed": {D{Nodes: diamond(), AutoApprove: true}, func(w *world) {
+			w.plans("plan network").succeed("apply network").plans("plan cache").fail("apply cache", job.Failed).noops("plan database")
+		}, "failed: network applied, cache failed, database unchanged, web skipped", ""},
+		"with a branch failed, the other still waits for a person": {D{Nodes: diamond()}, func(w *world) {
+			w.noops("plan network").fail("plan cache", job.Failed).plans("plan database")
+		}, "awaiting-approval: network unchanged, cache failed, database awaiting-approval, web skipped", ""},
+		"a plan that somebody canceled is a stop, not a success": {D{Nodes: one()}, func(w *world) {
+			w.fail("plan web", job.Canceled)
+		}, "failed: web canceled", ""},
+
+		"a lost apply is planned anew, and nothing was left to do": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost).noops("plan web")
+		}, "succeeded: web applied", ""},
+		"a lost apply is not repeated while its plan runs": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost)
+		}, "running: web reconciling", "plan web"},
+		"what is left after a loss waits for a person, auto-approve or not": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost).plans("plan web")
+		}, "awaiting-approval: web awaiting-approval", ""},
+		"approved after a loss, it is applied": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost).plans("plan web").do(deployment.Approve{}).succeed("apply web")
+		}, "succeeded: web applied", ""},
+		"lost again: planned again, asked again": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost).plans("plan web").do(deployment.Approve{}).fail("apply web", job.Lost).plans("plan web")
+		}, "awaiting-approval: web awaiting-approval", ""},
+		"the plan after a loss fails: still lost": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
+			w.plans("plan network").fail("apply network", job.Lost).fail("plan network", job.Failed)
+		}, "failed: network lost, cache skipped", ""},
+		"a lost apply that was carried through lets others go on": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
+			w.plans("plan network").fail("apply network", job.Lost).noops("plan network")
+		}, "running: network applied, cache planning", "plan cache"},
+
+		"canceled while queued": {D{Nodes: diamond()[:2]}, nil, "canceled: network canceled, cache canceled", ""},
+		"canceled while planning: it waits for the job": {D{Nodes: diamond()[:2]}, func(w *world) {
+			w.do(deployment.Cancel{})
+		}, "canceling: network planning, cache canceled", "plan network"},
+		"canceled while planning, the plan stopped": {D{Nodes: diamond()[:2]}, func(w *world) {
+			w.do(deployment.Cancel{}).fail("plan network", job.Canceled)
+		}, "canceled: network canceled, cache canceled", ""},
+		"canceled while planning, the plan was faster: not applied": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.do(deployment.Cancel{}).plans("plan web")
+		}, "canceled: web canceled", ""},
+		"canceled while a plan waits": {D{Nodes: diamond()[:2]}, func(w *world) {
+			w.plans("plan network").do(deployment.Cancel{})
+		}, "canceled: network canceled, cache canceled", ""},
+		"canceled while applying, and it stopped": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
+			w.plans("plan network").do(deployment.Cancel{}).fail("apply network", job.Canceled)
+		}, "canceled: network canceled, cache canceled", ""},
+		"canceled while applying, and it was faster: nothing new starts": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
+			w.plans("plan network").do(deployment.Cancel{}).succeed("apply network")
+		}, "canceled: network applied, cache canceled", ""},
+		"canceled while applying, and lost: no job follows": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").do(deployment.Cancel{}).fail("apply web", job.Lost)
+		}, "canceled: web lost", ""},
+		"canceled while reconciling, the plan stopped: lost": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost).do(deployment.Cancel{}).fail("plan web", job.Canceled)
+		}, "canceled: web lost", ""},
+		"canceled while reconciling, the plan shows a rest: lost": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost).do(deployment.Cancel{}).plans("plan web")
+		}, "canceled: web lost", ""},
+		"canceled while reconciling, the plan shows no rest: applied": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost).do(deployment.Cancel{}).noops("plan web")
+		}, "canceled: web applied", ""},
+		"canceled while the rest after a loss waits: lost": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost).plans("plan web").do(deployment.Cancel{})
+		}, "canceled: web lost", ""},
+
+		"a teardown plans removals and applies them in reverse": {D{Kind: deployment.Teardown, AutoApprove: true, Nodes: []deployment.Node{
+			{Component: "web", Destroy: true}, {Component: "network", Destroy: true, Needs: []string{"web"}},
+		}}, func(w *world) {
+			w.plans("plan-destroy web").succeed("destroy web").plans("plan-destroy network")
+		}, "running: web applied, network applying", "destroy network"},
+		"a lost destroy is followed by a plan of removal": {D{Kind: deployment.Teardown, AutoApprove: true, Nodes: []deployment.Node{
+			{Component: "web", Destroy: true},
+		}}, func(w *world) {
+			w.plans("plan-destroy web").fail("destroy web", job.Lost)
+		}, "running: web reconciling", "plan-destroy web"},
+		"a component that left the app is removed in a deploy": {D{AutoApprove: true, Nodes: []deployment.Node{
+			{Component: "new"}, {Component: "old", Destroy: true},
+		}}, func(w *world) { w.plans("plan new", "plan-destroy old") }, "running: new applying, old applying", "apply new, destroy old"},
+
+		"a retry goes on where the last one failed": {D{Nodes: []deployment.Node{
+			{Component: "network", State: deployment.Applied}, {Component: "cache", Needs: []string{"network"}, State: deployment.Unchanged},
+			{Component: "database", Needs: []string{"network"}}, {Component: "web", Needs: []string{"cache", "database"}},
+		}}, func(*world) {}, "running: network applied, cache unchanged, database planning, web pending", "plan database"},
+		"a retry of what is all done is done": {D{Nodes: []deployment.Node{{Component: "web", State: deployment.Applied}}},
+			func(*world) {}, "succeeded: web applied", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, c.d)
+			if c.run == nil {
+				w.do(deployment.Cancel{}).is(c.nodes, c.work)
+				return
+			}
+			c.run(w.do(deployment.Begin{}))
+			w.is(c.nodes, c.work)
+			if w.d.State.Final() == w.d.Finished.IsZero() {
+				t.Errorf("it is %s and finished at %s", w.d.State, w.d.Finished)
+			}
+		})
+	}
+}
+
+func TestCancelNamesTheJobsThatRun(t *testing.T) {
+	w := newWorld(t, deployment.Deployment{Nodes: diamond(), AutoApprove: true}).do(deployment.Begin{})
+	w.noops("plan network").plans("plan cache").do(deployment.Cancel{Reason: "person"})
+	if got := strings.Join(w.told, ", "); got != "cancel apply cache, cancel plan database" {
+		t.Errorf("the commands are %q", got)
+	}
+	if w.d.Stop != "person" || w.d.Node("web").Reason != job.ReasonCanceled {
+		t.Errorf("it stops for %q, and web says %q", w.d.Stop, w.d.Node("web").Reason)
+	}
+}
+
+func TestReasonsReachAPerson(t *testing.T) {
+	w := newWorld(t, deployment.Deployment{Nodes: diamond()}).do(deployment.Begin{})
+	w.noops("plan network").fail("plan cache", job.Failed).fail("plan database", job.Failed)
+	if n := w.d.Node("cache"); n.Reason != "why" || n.Message != "how" {
+		t.Errorf("the failed node says %q, %q", n.Reason, n.Message)
+	}
+	if n := w.d.Node("web"); n.Reason != "needs-failed" || n.Message != "it needs cache" {
+		// It was skipped when cache failed; that database failed later adds nothing.
+		t.Errorf("the skipped node says %q, %q", n.Reason, n.Message)
+	}
+
+	w = newWorld(t, deployment.Deployment{Nodes: one(), AutoApprove: true}).do(deployment.Begin{})
+	w.plans("plan web").fail("apply web", job.Lost).plans("plan web")
+	if n := w.d.Node("web"); !n.Lost || !strings.Contains(n.Message, "interrupted") || n.Reason != "" {
+		t.Errorf("the node that waits after a loss says %q, %q", n.Reason, n.Message)
+	}
+}
+
+func TestAnEndThatIsToldTwiceOrIsNotOursChangesNothing(t *testing.T) {
+	w := newWorld(t, deployment.Deployment{Nodes: diamond(), AutoApprove: true}).do(deployment.Begin{})
+	plan := w.open["plan network"]
+	w.plans("plan network")
+	apply := w.open["apply network"]
+	w.fail("apply network", job.Lost) // reconciling, with a new plan job
+	second := w.open["plan network"]
+	for _, e := range []deployment.JobEnded{
+		{Job: plan, State: job.Succeeded, NoOp: true},
+		{Job: plan, State: job.Failed},
+		{Job: apply, State: job.Lost},
+		{Job: apply, State: job.Succeeded},
+		{Job: "job_foreign", State: job.Failed},
+	} {
+		before := w.d
+		w.do(e)
+		if !reflect.DeepEqual(before, w.d) || len(w.open) != 1 || w.open["plan network"] != second {
+			t.Errorf("%s of %s made of it %s, at work %s", e.State, e.Job, w.nodes(), w.work())
+		}
+	}
+}
+
+func TestWhatADeploymentDoesNotAllow(t *testing.T) {
+	queued := func(t *testing.T) *world { return newWorld(t, deployment.Deployment{Nodes: one()}) }
+	planning := func(t *testing.T) *world { return queued(t).do(deployment.Begin{}) }
+	canceling := func(t *testing.T) *world { return planning(t).do(deployment.Cancel{}) }
+	done := func(t *testing.T) *world { return planning(t).noops("plan web") }
+	for name, c := range map[string]struct {
+		w    func(*testing.T) *world
+		e    deployment.Event
+		kind fairlead.Kind
+		code string
+	}{
+		"begin twice":                          {planning, deployment.Begin{}, fairlead.KindConflict, "deployment-state"},
+		"begin what is over":                   {done, deployment.Begin{}, fairlead.KindConflict, "deployment-state"},
+		"approve before it began":              {queued, deployment.Approve{}, fairlead.KindConflict, "not-awaiting-approval"},
+		"approve a plan that is not there yet": {planning, deployment.Approve{Components: []string{"web"}}, fairlead.KindConflict, "not-awaiting-approval"},
+		"approve when nothing waits":           {planning, deployment.Approve{}, fairlead.KindConflict, "not-awaiting-approval"},
+		"approve an unknown component":         {planning, deployment.Approve{Components: []string{"nope"}}, fairlead.KindNotFound, "component-not-found"},
+		"approve what is being canceled":       {canceling, deployment.Approve{}, fairlead.KindConflict, "deployment-state"},
+		"approve what is over":                 {done, deployment.Approve{}, fairlead.KindConflict, "deployment-state"},
+		"cancel what is over":                  {done, deployment.Cancel{}, fairlead.KindConflict, "deployment-state"},
+		"a job for an unknown component":       {planning, deployment.JobStarted{Component: "nope", Operation: job.OpPlan, Job: "job_9"}, fairlead.KindInternal, ""},
+		"a second plan job for one plan":       {planning, deployment.JobStarted{Component: "web", Operation: job.OpPlan, Job: "job_9"}, fairlead.KindInternal, ""},
+		"an apply job without an approval":     {planning, deployment.JobStarted{Component: "web", Operation: job.OpApply, Job: "job_9"}, fairlead.KindInternal, ""},
+		"the end of a job that runs":           {planning, deployment.JobEnded{Job: "job_1", State: job.Running}, fairlead.KindInternal, ""},
+		"the end of no job":                    {planning, deployment.JobEnded{State: job.Failed}, fairlead.KindInternal, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := c.w(t)
+			before := w.nodes()
+			err := w.try(c.e)
+			if fairlead.KindOf(err) != c.kind || fairlead.CodeOf(err) != c.code {
+				t.Errorf("it is refused with %v, want %s %s", err, c.kind, c.code)
+			}
+			if w.nodes() != before {
+				t.Errorf("the refusal made of it %s", w.nodes())
+			}
+		})
+	}
+	w := canceling(t).do(deployment.Cancel{Reason: "again"})
+	if w.d.Stop != job.ReasonCanceled || strings.Join(w.told, ", ") != "cancel plan web, cancel plan web" {
+		t.Errorf("canceled twice it stops for %q and says %q: asking again is harmless", w.d.Stop, w.told)
+	}
+}
+
+func TestApplyDoesNotChangeItsArgument(t *testing.T) {
+	w := newWorld(t, deployment.Deployment{Nodes: diamond(), AutoApprove: true}).do(deployment.Begin{}).plans("plan network")
+	before, copied := w.d, append([]deployment.Node(nil), w.d.Nodes...)
+	for _, e := range []deployment.Event{
+		deployment.Cancel{}, deployment.JobEnded{Job: w.open["apply network"], State: job.Succeeded},
+	} {
+		if _, _, err := deployment.Apply(w.d, e, w.now); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(before.Nodes, copied) {
+			t.Fatalf("%T changed the deployment it was given", e)
+		}
+	}
+}

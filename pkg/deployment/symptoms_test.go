@@ -1,0 +1,57 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// begun applies Begin, or another event, without making the jobs it asks for.
+func begun(t *testing.T, d deployment.Deployment, e deployment.Event) (deployment.Deployment, []deployment.Command) {
+	t.Helper()
+	d, cmds, err := deployment.Apply(d, e, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, cmds
+}
+
+func TestALostApplyThatCannotBePlannedIsLostAndNotSkipped(t *testing.T) {
+	for _, skip := range []bool{true, false} {
+		w := newWorld(t, deployment.Deployment{Nodes: one(), AutoApprove: true}).do(deployment.Begin{}).plans("plan web")
+		d, cmds := begun(t, w.d, deployment.JobEnded{Job: w.open["apply web"], State: job.Lost})
+		if len(cmds) != 1 || cmds[0].Operation != job.OpPlan {
+			t.Fatalf("after the loss the commands are %+v", cmds)
+		}
+		d, _ = begun(t, d, deployment.Unplannable{Component: "web", Skip: skip, Reason: "unknown-value"})
+		if got := d.Node("web"); got.State != deployment.NodeLost || got.Reason != "unknown-value" || d.State != deployment.Failed {
+			t.Errorf("skip %t: the component is %s for %q: that its apply was interrupted is forgotten", skip, got.State, got.Reason)
+		}
+	}
+}
+
+func TestACancelOfAPlanWithoutAJobIsNotACommandToStartOne(t *testing.T) {
+	d, _ := begun(t, newWorld(t, deployment.Deployment{Nodes: one()}).d, deployment.Begin{})
+	d, cmds := begun(t, d, deployment.Cancel{})
+	if len(cmds) != 0 || d.State != deployment.Canceled {
+		t.Errorf("it is %s with commands %+v, want canceled with none", d.State, cmds)
+	}
+}
+
+func TestWhatCannotBePlannedSkipsWhatNeedsIt(t *testing.T) {
+	d, _ := begun(t, newWorld(t, deployment.Deployment{Nodes: diamond()[:2]}).d, deployment.Begin{})
+	d, _ = begun(t, d, deployment.Unplannable{Component: "network", Reason: "wrong-type", Message: "cidr is a list"})
+	if n := d.Node("network"); n.State != deployment.NodeFailed || n.Message != "cidr is a list" {
+		t.Errorf("network is %s: %q", n.State, n.Message)
+	}
+	if d.Node("cache").State != deployment.Skipped || d.State != deployment.Failed {
+		t.Errorf("cache is %s, the deployment %s", d.Node("cache").State, d.State)
+	}
+}
+
+func TestAPlanThatRunsIsNotTakenForUnplannable(t *testing.T) {
+	w := newWorld(t, deployment.Deployment{Nodes: one()}).do(deployment.Begin{})
+	w.do(deployment.Unplannable{Component: "web", Reason: "late"})
+	w.is("running: web planning", "plan web")
+}

@@ -1,0 +1,277 @@
+package deployment_test
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// model is a caller that knows the promises and nothing of the code: it makes
+// a job for each command, ends jobs as chance wants, and holds every command
+// against what it has seen.
+type model struct {
+	t        *rapid.T
+	d        deployment.Deployment
+	jobs     int
+	open     map[fairlead.JobID]deployment.Command
+	ended    []deployment.JobEnded
+	plan     map[string]deployment.JobEnded // by component: the plan that may be applied, once
+	approved map[string]bool                // by component: that plan, by a person or by auto-approve
+	lost     map[string]bool
+	canceled bool
+}
+
+func drawDeployment(t *rapid.T) *model {
+	d := deployment.Deployment{
+		ID: "dep_1", State: deployment.Queued, Kind: deployment.Deploy, Created: t0,
+		PlanOnly: rapid.IntRange(0, 4).Draw(t, "plan only") == 0, AutoApprove: rapid.Bool().Draw(t, "auto-approve"),
+	}
+	for i := range rapid.IntRange(0, 6).Draw(t, "components") {
+		n := deployment.Node{Component: fmt.Sprintf("c%d", i), State: deployment.Pending, Destroy: rapid.IntRange(0, 3).Draw(t, "destroy") == 0}
+		carried := true
+		for k := range i {
+			if rapid.IntRange(0, 2).Draw(t, "needs") == 0 {
+				n.Needs = append(n.Needs, d.Nodes[k].Component)
+				carried = carried && d.Nodes[k].State.Done()
+			}
+		}
+		if carried && rapid.IntRange(0, 4).Draw(t, "carried over") == 0 {
+			n.State = rapid.SampledFrom([]deployment.NodeState{deployment.Applied, deployment.Unchanged}).Draw(t, "as")
+		}
+		d.Nodes = append(d.Nodes, n)
+	}
+	return &model{t: t, d: d, open: map[fairlead.JobID]deployment.Command{}, plan: map[string]deployment.JobEnded{},
+		approved: map[string]bool{}, lost: map[string]bool{}}
+}
+
+// do applies e, judges the commands, makes the jobs. It reports whether e was allowed.
+func (m *model) do(e deployment.Event) bool {
+	was := m.d
+	d, cmds, err := deployment.Apply(was, e, t0)
+	if err != nil {
+		if k := fairlead.KindOf(err); k != fairlead.KindConflict {
+			m.t.Fatalf("%T was refused as %s: %v", e, k, err)
+		}
+		return false
+	}
+	m.d = d
+	if was.State.Final() && (len(cmds) > 0 || d.State != was.State) {
+		m.t.Fatalf("%T of a %s deployment made it %s, with %d commands", e, was.State, d.State, len(cmds))
+	}
+	for i, n := range was.Nodes {
+		if n.State.Final() && d.Nodes[i].State != n.State {
+			m.t.Fatalf("%T took %s from %s to %s", e, n.Component, n.State, d.Nodes[i].State)
+		}
+	}
+	for _, c := range cmds {
+		m.judge(c)
+		if c.Cancel != "" {
+			continue
+		}
+		m.jobs++
+		id := fairlead.JobID(fmt.Sprintf("job_%d", m.jobs))
+		if m.d, cmds, err = deployment.Apply(m.d, deployment.JobStarted{Component: c.Component, Operation: c.Operation, Job: id}, t0); err != nil || len(cmds) > 0 {
+			m.t.Fatalf("the job for %s %s: %v, %v", c.Operation, c.Component, cmds, err)
+		}
+		m.open[id] = c
+	}
+	m.consistent()
+	return true
+}
+
+func (m *model) judge(c deployment.Command) {
+	if c.Cancel != "" {
+		if _, ok := m.open[c.Cancel]; !ok || !m.canceled {
+			m.t.Fatalf("%s is to be canceled: at work %t, canceled %t", c.Cancel, ok, m.canceled)
+		}
+		return
+	}
+	n := m.d.Node(c.Component)
+	if m.canceled {
+		m.t.Fatalf("%s %s is to start after the cancel", c.Operation, c.Component)
+	}
+	for _, need := range n.Needs {
+		if !m.d.Node(need).State.Done() {
+			m.t.Fatalf("%s %s is to start, and %s is %s", c.Operation, c.Component, need, m.d.Node(need).State)
+		}
+	}
+	for id, o := range m.open {
+		if o.Component == c.Component {
+			m.t.Fatalf("%s %s is to start, and %s is at work", c.Operation, c.Component, id)
+		}
+	}
+	if removes := c.Operation == job.OpDestroy || c.Operation == job.OpPlanDestroy; removes != n.Destroy {
+		m.t.Fatalf("%s is to run for %s, whose removal is wanted: %t", c.Operation, c.Component, n.Destroy)
+	}
+	if !c.Operation.Mutates() {
+		return
+	}
+	plan, ok := m.plan[c.Component]
+	switch {
+	case m.d.PlanOnly:
+		m.t.Fatalf("%s is to be applied in a plan-only deployment", c.Component)
+	case !ok || c.PlanJob != plan.Job || c.Digest != plan.Digest:
+		m.t.Fatalf("%s is to apply plan %s of %s, the latest unused one is %s of %s", c.Component, c.Digest, c.PlanJob, plan.Digest, plan.Job)
+	case !m.approved[c.Component]:
+		m.t.Fatalf("%s is to be applied, and nobody approved its plan", c.Component)
+	}
+	delete(m.plan, c.Component)
+	m.approved[c.Component] = false
+}
+
+// consistent holds the deployment's state against its nodes and jobs.
+func (m *model) consistent() {
+	var working, waiting, pending, failed int
+	for _, n := range m.d.Nodes {
+		atWork := false
+		for _, c := range m.open {
+			atWork = atWork || c.Component == n.Component
+		}
+		switch n.State {
+		case deployment.Planning, deployment.Applying, deployment.Reconciling:
+			working++
+			if !atWork {
+				m.t.Fatalf("%s is %s, and no job of it is at work", n.Component, n.State)
+			}
+			continue
+		case deployment.Awaiting:
+			waiting++
+		case deployment.Pending:
+			pending++
+		case deployment.NodeFailed, deployment.NodeLost, deployment.NodeStopped:
+			failed++
+		case deployment.Skipped:
+			if !m.d.PlanOnly {
+				failed++
+			}
+		}
+		if atWork {
+			m.t.Fatalf("%s is %s, and a job of it is at work", n.Component, n.State)
+		}
+	}
+	if m.d.State == deployment.Queued {
+		return
+	}
+	want := deployment.Succeeded
+	switch {
+	case m.canceled && working > 0:
+		want = deployment.Canceling
+	case m.canceled:
+		want = deployment.Canceled
+	case working > 0:
+		want = deployment.Running
+	case waiting > 0:
+		want = deployment.Waiting
+	case pending > 0:
+		m.t.Fatalf("%d components are pending, and nothing will ever move them", pending)
+	case failed > 0:
+		want = deployment.Failed
+	}
+	if m.d.State != want || want.Final() == m.d.Finished.IsZero() {
+		m.t.Fatalf("it is %s, finished at %s, want %s", m.d.State, m.d.Finished, want)
+	}
+}
+
+func (m *model) approve(components ...string) {
+	for _, n := range m.d.Nodes {
+		all := len(components) == 0
+		for _, c := range components {
+			all = all || c == n.Component
+		}
+		if n.State == deployment.Awaiting && all {
+			m.approved[n.Component] = true
+		}
+	}
+	if !m.do(deployment.Approve{Components: components}) {
+		for _, n := range m.d.Nodes { // refused as a whole: nothing is approved
+			m.approved[n.Component] = false
+		}
+	}
+}
+
+// end ends one job that is at work, as chance wants.
+func (m *model) end(mayLose bool) {
+	ids := make([]fairlead.JobID, 0, len(m.open))
+	for i := range m.jobs {
+		if id := fairlead.JobID(fmt.Sprintf("job_%d", i+1)); m.open[id].Component != "" {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	id := rapid.SampledFrom(ids).Draw(m.t, "job")
+	c := m.open[id]
+	delete(m.open, id)
+	states := []job.State{job.Succeeded, job.Succeeded, job.Succeeded, job.Succeeded, job.Failed, job.Canceled}
+	if c.Operation.Mutates() && mayLose {
+		states = append(states, job.Lost, job.Lost)
+	}
+	e := deployment.JobEnded{Job: id, State: rapid.SampledFrom(states).Draw(m.t, "ends")}
+	if !c.Operation.Mutates() && e.State == job.Succeeded {
+		e.Digest, e.Changes = "sha256:"+string(id), &deployment.Changes{}
+		if e.NoOp = rapid.IntRange(0, 3).Draw(m.t, "no-op") == 0; !e.NoOp {
+			m.plan[c.Component] = e
+			m.approved[c.Component] = m.d.AutoApprove && !m.lost[c.Component]
+		}
+	}
+	if e.State == job.Lost {
+		m.lost[c.Component] = true
+	}
+	m.ended = append(m.ended, e)
+	m.do(e)
+}
+
+func (m *model) step() {
+	switch rapid.IntRange(0, 19).Draw(m.t, "event") {
+	case 0:
+		m.do(deployment.Begin{})
+	case 1:
+		m.canceled = m.canceled || !m.d.State.Final()
+		m.do(deployment.Cancel{})
+	case 2:
+		if len(m.ended) > 0 {
+			m.do(rapid.SampledFrom(m.ended).Draw(m.t, "told again"))
+		}
+	case 3:
+		m.do(deployment.JobEnded{Job: "job_foreign", State: job.Lost})
+	case 4, 5:
+		if len(m.d.Nodes) > 0 {
+			m.approve(rapid.SampledFrom(m.d.Nodes).Draw(m.t, "approved").Component)
+		}
+	case 6, 7:
+		m.approve()
+	default:
+		m.end(true)
+	}
+}
+
+func TestWhateverHappensToADeploymentTheRulesHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawDeployment(t)
+		m.do(deployment.Begin{})
+		for range rapid.IntRange(0, 60).Draw(t, "events") {
+			m.step()
+		}
+		// From here on nothing is lost any more, every job ends, and a person
+		// approves or cancels: it must come to an end.
+		if rapid.Bool().Draw(t, "cancels") && !m.d.State.Final() {
+			m.canceled = true
+			m.do(deployment.Cancel{})
+		}
+		for range 8 * (len(m.d.Nodes) + 1) {
+			m.end(false)
+			if m.d.State == deployment.Waiting {
+				m.approve()
+			}
+		}
+		if !m.d.State.Final() || len(m.open) > 0 {
+			t.Fatalf("with all jobs ended it is %s, %d jobs at work", m.d.State, len(m.open))
+		}
+	})
+}

@@ -72,6 +72,9 @@ func Operations() []Operation { return []Operation{OpPlan, OpApply, OpPlanDestro
 // mutating job that is interrupted is never repeated blindly.
 func (o Operation) Mutates() bool { return o == OpApply || o == OpDestroy }
 
+// Plans reports whether the operation saves a plan.
+func (o Operation) Plans() bool { return o == OpPlan || o == OpPlanDestroy }
+
 // Lease says who may speak for a job. The epoch rises with each claim and
 // never falls; whoever speaks with another epoch is stale.
 type Lease struct {

@@ -1,0 +1,145 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Version is an app version with its configuration.
+type Version struct {
+	store.Version
+	Spec *appspec.App
+	New  bool // this request made it
+}
+
+// App is an app with its newest version.
+type App struct {
+	store.App
+	Newest Version
+}
+
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// PublishVersion stores an immutable version of the app. Its identifier is
+// made from its content, so publishing the same again changes nothing but
+// which version is the newest.
+func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
+	if err := fairlead.CheckName("app", name); err != nil {
+		return Version{}, err
+	}
+	spec, err := appspec.FromCanonical(config)
+	if err != nil {
+		return Version{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-config",
+			Message: "the app's configuration is not valid: " + err.Error(), Hint: "Run `fairlead app validate` on its folder."}
+	}
+	if spec.Name != name {
+		return Version{}, fairlead.Invalid("app-name-mismatch", "the configuration is of app %q, not %q", spec.Name, name)
+	}
+	for _, comp := range spec.Components {
+		if !digestPattern.MatchString(artifacts[comp.Name]) {
+			return Version{}, fairlead.Invalid("artifact-missing", "component %s comes without the sha256 digest of its artifact", comp.Name)
+		}
+	}
+	if len(artifacts) != len(spec.Components) {
+		return Version{}, fairlead.Invalid("artifact-unknown", "there are %d artifacts for %d components", len(artifacts), len(spec.Components))
+	}
+	canonical, err := spec.Canonical()
+	if err != nil {
+		return Version{}, fmt.Errorf("canonical configuration of app %s: %w", name, err)
+	}
+	id, err := versionID(org, canonical, artifacts)
+	if err != nil {
+		return Version{}, err
+	}
+	appID := fairlead.AppID(c.IDs(fairlead.PrefixApp))
+	var out Version
+	err = c.transact(ctx, "publish app "+name, func(u *unit) error {
+		out = Version{Spec: spec}
+		stored, err := c.Store.Version(ctx, id)
+		switch {
+		case err == nil:
+			out.Version = stored.V
+		case fairlead.KindOf(err) == fairlead.KindNotFound:
+			out.New = true
+			out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: u.now}
+			u.PutVersion(out.Version)
+		default:
+			return err
+		}
+		app, err := c.Store.App(ctx, org, name)
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			app, err = store.Stored[store.App]{V: store.App{ID: appID, Org: org, Name: name, Created: u.now}}, nil
+		}
+		if err != nil {
+			return err
+		}
+		if app.V.Latest != id || app.V.Description != spec.Description {
+			app.V.Latest, app.V.Description = id, spec.Description
+			u.PutApp(app)
+		}
+		return nil
+	})
+	return out, err
+}
+
+func versionID(org fairlead.OrgID, canonical []byte, artifacts map[string]string) (fairlead.VersionID, error) {
+	b, err := json.Marshal(artifacts) // maps are written in the order of their keys
+	if err != nil {
+		return "", fmt.Errorf("hash version: %w", err)
+	}
+	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(org), canonical, b}, []byte{'\n'}))
+	return fairlead.VersionID(fairlead.PrefixVersion + "_" + hex.EncodeToString(sum[:])[:26]), nil
+}
+
+// Version returns a version with its configuration.
+func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, error) {
+	r, err := c.Store.Version(ctx, id)
+	if err != nil {
+		return Version{}, err
+	}
+	spec, err := appspec.FromCanonical(r.V.Config)
+	if err != nil {
+		return Version{}, fmt.Errorf("read configuration of version %s: %w", id, err)
+	}
+	return Version{Version: r.V, Spec: spec}, nil
+}
+
+// App returns an app with its newest version.
+func (c *Control) App(ctx context.Context, org fairlead.OrgID, name string) (App, error) {
+	r, err := c.Store.App(ctx, org, name)
+	if err != nil {
+		return App{}, err
+	}
+	return c.app(ctx, r.V)
+}
+
+func (c *Control) app(ctx context.Context, a store.App) (App, error) {
+	v, err := c.Version(ctx, a.Latest)
+	return App{App: a, Newest: v}, err
+}
+
+// Apps lists apps by name.
+func (c *Control) Apps(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]App, string, error) {
+	p, err := c.Store.Apps(ctx, org, q)
+	if err != nil {
+		return nil, "", err
+	}
+	apps := make([]App, 0, len(p.Items))
+	for _, r := range p.Items {
+		a, err := c.app(ctx, r.V)
+		if err != nil {
+			return nil, "", err
+		}
+		apps = append(apps, a)
+	}
+	return apps, p.Next, nil
+}

@@ -1,0 +1,214 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// ErrNoWork says that no job of the runner was queued while a claim waited.
+// It is normal.
+var ErrNoWork = errors.New("no work")
+
+// Claim is a job that is leased to a session.
+type Claim struct {
+	store.Job
+	LaunchToken string
+}
+
+// hideClaimed is how long a wake-up is hidden while its job is being claimed:
+// should the claim die, another agent gets the wake-up after it.
+const hideClaimed = 30 * time.Second
+
+// Claim leases a queued job of the session's runner to the session, waiting up
+// to wait for one to be queued, or returns ErrNoWork. At most one session holds
+// a job at a given epoch. Safe for concurrent use.
+func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration) (Claim, error) {
+	deadline := c.Now().Add(wait)
+	for {
+		msg, err := c.Queue.Receive(ctx, queueName(s.Runner), hideClaimed, max(0, deadline.Sub(c.Now())))
+		if errors.Is(err, queue.ErrNoMessage) {
+			return Claim{}, ErrNoWork
+		}
+		if err != nil {
+			return Claim{}, fmt.Errorf("claim for runner %s: %w", s.Runner, err)
+		}
+		w, err := events.DecodeWake(msg.Body)
+		if err != nil {
+			// It stays hidden, comes back, and ends among the dead letters.
+			c.Logger.Warn("a message that is no wake-up was refused", "queue", queueName(s.Runner), "message", msg.ID, "error", err)
+			continue
+		}
+		claimed, err := c.claim(ctx, s, w.Job)
+		if err != nil && !errors.Is(err, ErrNoWork) {
+			return Claim{}, err
+		}
+		// Whether it was claimed or there was nothing to claim, the wake-up has
+		// done its work. One that is not deleted comes back and finds nothing.
+		if derr := c.Queue.Delete(context.WithoutCancel(ctx), queueName(s.Runner), msg.Receipt); derr != nil && !errors.Is(derr, queue.ErrReceipt) {
+			c.Logger.Warn("a spent wake-up was not deleted", "job", w.Job, "error", derr)
+		}
+		if err == nil {
+			return claimed, nil
+		}
+	}
+}
+
+func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {
+	var out Claim
+	// Names this claim, so that after an unclear commit it is known again.
+	before := int64(-1)
+	err := c.transact(ctx, "claim job "+string(id), func(u *unit) error {
+		r, err := c.Store.Job(ctx, id)
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			return ErrNoWork
+		}
+		if err != nil {
+			return err
+		}
+		if before >= 0 && r.V.State == job.Claimed && r.V.Lease.Session == s.ID && r.V.Lease.Epoch == before+1 {
+			out.Job = r.V
+			return nil // our own commit, whose answer was unclear
+		}
+		if r.V.State != job.Queued || r.V.Runner != s.Runner || r.V.NotBefore.After(u.now) {
+			return ErrNoWork
+		}
+		before = r.V.Lease.Epoch
+		r, err = u.applyJob(r, job.Event{Kind: job.Claim, Session: s.ID})
+		out.Job = r.V
+		return err
+	})
+	if err != nil {
+		return Claim{}, err
+	}
+	out.LaunchToken = c.Minter.Mint(identity.Claims{Purpose: identity.Launch, Subject: string(id), Epoch: out.Lease.Epoch})
+	return out, nil
+}
+
+// ReleaseJob gives back a claimed job that was never launched.
+func (c *Control) ReleaseJob(ctx context.Context, s store.Session, id fairlead.JobID, epoch int64) error {
+	return c.transact(ctx, "release job "+string(id), func(u *unit) error {
+		r, err := c.jobOf(ctx, s, id)
+		if err != nil {
+			return err
+		}
+		if r.V.State == job.Queued && r.V.Lease.Epoch == epoch {
+			return nil // released already
+		}
+		_, err = u.applyJob(r, job.Event{Kind: job.Release, Epoch: epoch})
+		return err
+	})
+}
+
+// jobOf returns a job of the session's runner; those of others do not exist.
+func (c *Control) jobOf(ctx context.Context, s store.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
+	r, err := c.Store.Job(ctx, id)
+	if err == nil && r.V.Runner != s.Runner {
+		return store.Stored[store.Job]{}, fairlead.NotFound("job", string(id))
+	}
+	return r, err
+}
+
+// Death is what an agent saw of a step that is gone.
+type Death struct {
+	Epoch    int64
+	ExitCode *int
+	Signal   string
+	Reason   string
+	Message  string
+}
+
+// reasons that a death report may carry; the agent is trusted with a word, not
+// with a text that others will act on.
+var deathReasons = map[string]string{
+	"exited": "the step ended without a report", "killed": "the step was killed",
+	"out-of-memory": "the step ran out of memory", "launch-failed": "the step could not be launched",
+	"vanished": "the step vanished",
+}
+
+// ReportDeath records that the step of a job is gone, and all it had started.
+func (c *Control) ReportDeath(ctx context.Context, s store.Session, id fairlead.JobID, d Death) error {
+	what, ok := deathReasons[d.Reason]
+	if !ok {
+		return fairlead.Invalid("invalid-reason", "%q is no reason of a death", d.Reason)
+	}
+	message := what
+	if d.ExitCode != nil {
+		message += fmt.Sprintf(" (exit code %d)", *d.ExitCode)
+	}
+	if d.Signal != "" {
+		message += " (" + d.Signal + ")"
+	}
+	if tail := strings.TrimSpace(d.Message); tail != "" {
+		message += ": " + clip(tail, 2000)
+	}
+	return c.transact(ctx, "report death of job "+string(id), func(u *unit) error {
+		r, err := c.jobOf(ctx, s, id)
+		if err != nil {
+			return err
+		}
+		r, err = u.applyJob(r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: "step-" + d.Reason, Message: message, ExitCode: d.ExitCode})
+		if err != nil {
+			return err
+		}
+		return u.settle(r.V)
+	})
+}
+
+// clip cuts s after n bytes, on a rune.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// Started is what a launch token buys.
+type Started struct {
+	Envelope   []byte
+	LeaseToken string
+}
+
+// StartJob trades a launch token, which names job and epoch, for the signed
+// spec. The same step may ask again; any other is refused.
+func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string) (Started, error) {
+	var r store.Stored[store.Job]
+	err := c.transact(ctx, "start job "+string(id), func(u *unit) error {
+		var err error
+		if r, err = c.Store.Job(ctx, id); err != nil {
+			return err
+		}
+		if r.V.State.Leased() && r.V.Lease.Epoch == epoch && r.V.Lease.Step == step {
+			return nil // its answer was lost; the lease runs as it does
+		}
+		if r.V.State.Leased() && r.V.Lease.Epoch == epoch && r.V.Lease.Step != "" {
+			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "launch-token-used",
+				Message: fmt.Sprintf("the launch token of job %s has been traded by another step", id)}
+		}
+		r, err = u.applyJob(r, job.Event{Kind: job.Start, Epoch: epoch, Step: step})
+		return err
+	})
+	if err != nil {
+		return Started{}, err
+	}
+	// Opening the epoch fences the log of every attempt before.
+	if err := c.Log.Open(ctx, joblog.Stream{Job: string(id), Epoch: epoch}); err != nil {
+		return Started{}, fmt.Errorf("open log of job %s: %w", id, err)
+	}
+	env, err := c.spec(ctx, r.V)
+	if err != nil {
+		return Started{}, err
+	}
+	return Started{Envelope: env,
+		LeaseToken: c.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})}, nil
+}

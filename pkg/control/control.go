@@ -1,0 +1,200 @@
+// Package control holds the use cases, and is the only writer of state. Each
+// use case reads, asks a pure package what follows, and commits all of it in
+// one transaction whose preconditions are the versions it read; a conflict
+// reads again. Wake-ups and notices go out after the commit, and may be lost:
+// the sweep repairs that.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/blob"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/seal"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Parts is all that a Control stands on. Every field is required.
+type Parts struct {
+	Store  *store.Store
+	Queue  queue.Queue
+	Log    joblog.Log
+	Blobs  blob.Store
+	Sealer seal.Sealer
+	Signer *events.Signer
+	Minter *identity.Minter
+	IDs    fairlead.IDSource
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Control is the control plane. Safe for concurrent use; many may share one
+// table.
+type Control struct {
+	Parts
+	hub *hub
+	// recheck is how long a waiter trusts that it would be told: a change that
+	// another process made is seen after it at the latest.
+	recheck time.Duration
+}
+
+// New returns a Control on its parts.
+func New(p Parts) *Control {
+	return &Control{Parts: p, hub: newHub(), recheck: 2 * time.Second}
+}
+
+// The bounds on repeating a commit. A conflict means that somebody else came
+// first, so with n writers one of them gets through each round; 12 rounds
+// outlast any number that one install or job has. An unclear outcome is asked
+// again with the same token, which cannot do it twice.
+const (
+	maxConflicts = 12
+	maxUnclear   = 4
+)
+
+// unit is one use case's commit in the making. Records that were put are read
+// back through it, so that a use case sees its own changes.
+type unit struct {
+	store.Tx
+	c          *Control
+	ctx        context.Context
+	now        time.Time
+	wakes      []store.Job
+	endedLogs  []joblog.Stream
+	components map[string]store.Stored[store.Component]
+}
+
+// transact runs fn and commits what it put, again and again until there is no
+// conflict. fn must be able to run more than once: whatever names the thing it
+// makes is chosen outside. What goes out after the commit is done here.
+func (c *Control) transact(ctx context.Context, op string, fn func(*unit) error) error {
+	for try := range maxConflicts {
+		u := &unit{c: c, ctx: ctx, now: c.Now(), components: map[string]store.Stored[store.Component]{}}
+		if err := fn(u); err != nil {
+			return err
+		}
+		if u.Empty() {
+			return nil
+		}
+		err := c.commit(ctx, &u.Tx)
+		if err == nil {
+			c.after(u)
+			return nil
+		}
+		if _, ok := errors.AsType[*engine.ConflictError](err); !ok {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		if try > 2 {
+			pause(ctx, time.Duration(1+rand.IntN(4<<min(try, 5)))*time.Millisecond)
+		}
+	}
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "too-many-conflicts",
+		Message: op + ": others kept changing the same records", Hint: "Repeat the request."}
+}
+
+// commit asks again, with the same token, for as long as the outcome is unclear.
+func (c *Control) commit(ctx context.Context, tx *store.Tx) error {
+	token := c.IDs(identityToken)
+	var err error
+	for try := range maxUnclear {
+		err = c.Store.Commit(ctx, token, tx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if _, ok := errors.AsType[*engine.ConflictError](err); ok {
+			return err
+		}
+		pause(ctx, time.Duration(1<<(2*try))*time.Millisecond)
+	}
+	return err
+}
+
+const identityToken = "tok"
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// after sends what a commit promised: wake-ups to runners, notices to waiters.
+// Nothing here may fail the use case: it has happened. The context of the
+// request does not matter any more either.
+func (c *Control) after(u *unit) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), 10*time.Second)
+	defer cancel()
+	for _, s := range u.endedLogs {
+		if err := c.Log.End(ctx, s, true); err != nil && !errors.Is(err, joblog.ErrNotFound) {
+			c.Logger.Warn("the log of a dead attempt stays open", "stream", s.String(), "error", err)
+		}
+	}
+	for _, j := range u.wakes {
+		c.wake(ctx, j)
+	}
+	for _, s := range u.Subjects() {
+		c.hub.publish(s)
+	}
+}
+
+// wake sends the wake-up of a queued job. A failure costs latency only: the
+// sweep sends it again.
+func (c *Control) wake(ctx context.Context, j store.Job) {
+	delay := max(0, j.NotBefore.Sub(c.Now()))
+	if err := c.Queue.Send(ctx, queueName(j.Runner), events.Wake{Job: j.ID}.Encode(), delay); err != nil {
+		c.Logger.Warn("a wake-up was not sent; the sweep sends it again", "job", j.ID, "error", err)
+	}
+}
+
+func queueName(id fairlead.RunnerID) string { return "runner-" + string(id) }
+
+// putJob writes a job after event moved it, with everything that follows: the
+// wake-up, the end of its log, and the place of its deployment.
+func (u *unit) applyJob(r store.Stored[store.Job], e job.Event) (store.Stored[store.Job], error) {
+	e.At = u.now
+	before := r.V.State
+	next, err := job.Apply(r.V.Job, e)
+	if err != nil {
+		return r, jobError(err)
+	}
+	r.V.Job = next
+	r.V.Event.Time = u.now
+	switch {
+	case e.Kind == job.Renew:
+		u.PutRenewedJob(r)
+	default:
+		u.PutJob(r)
+	}
+	if next.State == job.Queued {
+		u.wakes = append(u.wakes, r.V)
+	}
+	if before.Leased() && !next.State.Leased() && next.Lease.Epoch > 0 && e.Kind != job.Succeed && e.Kind != job.Fail && e.Kind != job.Stopped {
+		u.endedLogs = append(u.endedLogs, joblog.Stream{Job: string(r.V.ID), Epoch: next.Lease.Epoch})
+	}
+	return r, nil
+}
+
+// jobError turns what package job refuses into errors with a kind.
+func jobError(err error) error {
+	if e, ok := errors.AsType[*job.StaleError](err); ok {
+		return &fairlead.Error{Kind: fairlead.KindStale, Code: "stale-epoch", Message: e.Error(),
+			Hint: "Somebody else has the job, or it is over. Stop working on it.", Err: err}
+	}
+	if e, ok := errors.AsType[*job.TransitionError](err); ok {
+		return &fairlead.Error{Kind: fairlead.KindConflict, Code: "job-state", Message: e.Error(), Err: err}
+	}
+	return err
+}

@@ -1,0 +1,311 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/graph"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// MaxQueue is how many deployments of one install may wait.
+const MaxQueue = 20
+
+// NewDeployment says what to deploy.
+type NewDeployment struct {
+	Kind        deployment.Kind    `json:"kind"`
+	PlanOnly    bool               `json:"plan_only"`
+	AutoApprove bool               `json:"auto_approve"`
+	Version     fairlead.VersionID `json:"version"` // "": the newest
+}
+
+// CreateDeployment starts a deployment of the install, or queues it behind the
+// one that runs.
+func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (store.Deployment, error) {
+	if in.Kind != deployment.Deploy && in.Kind != deployment.Teardown {
+		return store.Deployment{}, fairlead.Invalid("invalid-kind", "%q is no kind of deployment: deploy and teardown are", in.Kind)
+	}
+	id := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
+	once := Once{Org: org, Route: "create-deployment " + install, Key: key, Body: in}
+	var out store.Deployment
+	err := c.transact(ctx, "deploy install "+install, func(u *unit) error {
+		if made, err := u.seen(once, string(id)); err != nil || made != "" {
+			return u.existing(&out, made, err)
+		}
+		inst, err := c.Store.Install(ctx, org, install)
+		if err != nil {
+			return err
+		}
+		d := store.Deployment{InstallName: inst.V.Name, RunnerName: inst.V.Runner}
+		d.Deployment = deployment.Deployment{ID: id, Org: org, Install: inst.V.ID, App: inst.V.App, Kind: in.Kind,
+			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, State: deployment.Queued, Created: u.now}
+		if err := u.fillNodes(inst.V, &d.Deployment, in.Version); err != nil {
+			return err
+		}
+		out, err = u.admit(inst, d)
+		return err
+	})
+	return out, err
+}
+
+// existing loads the deployment that an earlier, equal request made.
+func (u *unit) existing(out *store.Deployment, made string, err error) error {
+	if err != nil {
+		return err
+	}
+	r, err := u.c.Store.Deployment(u.ctx, fairlead.DeploymentID(made))
+	*out = r.V
+	return err
+}
+
+// fillNodes gives the deployment its graph: for a deploy every component of
+// the version, and after those the ones that the version no longer has; for a
+// teardown every component that is not known to be absent, in reverse.
+func (u *unit) fillNodes(inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
+	app, err := u.c.App(u.ctx, inst.Org, inst.App)
+	if err != nil {
+		return err
+	}
+	v := app.Newest
+	if version != "" && version != v.ID {
+		if v, err = u.c.Version(u.ctx, version); err != nil {
+			return err
+		}
+		if v.App != inst.App {
+			return fairlead.Invalid("version-of-other-app", "version %s is of app %s, not %s", version, v.App, inst.App)
+		}
+	}
+	d.Version = v.ID
+	comps, err := u.c.Store.Components(u.ctx, inst.ID)
+	if err != nil {
+		return err
+	}
+	left := map[string]store.Component{}
+	for _, k := range comps {
+		if k.V.State != store.Absent {
+			left[k.V.Name] = k.V
+		}
+	}
+	if d.Kind == deployment.Teardown {
+		d.Nodes, err = removals(left)
+		return err
+	}
+	if err := u.checkInputs(inst, v.Spec); err != nil {
+		return err
+	}
+	waves, err := graph.Order(v.Spec.Graph())
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, wave := range waves {
+		for _, name := range wave {
+			k, _ := v.Spec.Component(name)
+			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Needs: k.DependsOn, State: deployment.Pending})
+			names = append(names, name)
+			delete(left, name)
+		}
+	}
+	gone, err := removals(left)
+	if err != nil {
+		return err
+	}
+	for _, n := range gone {
+		// What the new version dropped may still be used by what it keeps, until
+		// that has been applied.
+		n.Needs = append(slices.Clone(names), n.Needs...)
+		d.Nodes = append(d.Nodes, n)
+	}
+	return nil
+}
+
+// removals orders components for removal: a component goes after those that
+// depend on it.
+func removals(left map[string]store.Component) ([]deployment.Node, error) {
+	var nodes []graph.Node
+	for name, k := range left {
+		var needs []string
+		for _, n := range k.DependsOn {
+			if _, ok := left[n]; ok {
+				needs = append(needs, n)
+			}
+		}
+		nodes = append(nodes, graph.Node{Name: name, Needs: needs})
+	}
+	reversed := graph.Reverse(nodes)
+	waves, err := graph.Order(reversed)
+	if err != nil {
+		return nil, err
+	}
+	needs := map[string][]string{}
+	for _, n := range reversed {
+		needs[n.Name] = n.Needs
+	}
+	var out []deployment.Node
+	for _, wave := range waves {
+		for _, name := range wave {
+			out = append(out, deployment.Node{Component: name, Destroy: true, Needs: needs[name], State: deployment.Pending})
+		}
+	}
+	return out, nil
+}
+
+// checkInputs holds the install's inputs to the version that is about to be
+// deployed; it may have inputs that the version of the day it was made had not.
+func (u *unit) checkInputs(inst store.Install, spec *appspec.App) error {
+	given, err := u.c.openInputs(u.ctx, inst.ID, inst.Inputs)
+	if err != nil {
+		return err
+	}
+	_, err = spec.CheckInputs(given)
+	return err
+}
+
+// admit begins the deployment if the install is free, and queues it otherwise.
+func (u *unit) admit(inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
+	if inst.V.Active == d.ID || slices.Contains(inst.V.Queue, d.ID) {
+		r, err := u.c.Store.Deployment(u.ctx, d.ID) // our own commit, whose answer was unclear
+		return r.V, err
+	}
+	r := store.Stored[store.Deployment]{V: d}
+	if inst.V.Active != "" {
+		if len(inst.V.Queue) >= MaxQueue {
+			return d, &fairlead.Error{Kind: fairlead.KindConflict, Code: "queue-full",
+				Message: fmt.Sprintf("%d deployments of install %s wait already", MaxQueue, inst.V.Name),
+				Hint:    "Cancel some of them: each would deploy the same install."}
+		}
+		inst.V.Queue = append(slices.Clone(inst.V.Queue), d.ID)
+		u.PutInstall(inst)
+		r.V.Event.Time = u.now
+		u.PutDeployment(r)
+		return d, nil
+	}
+	inst.V.Active = d.ID
+	u.PutInstall(inst)
+	r, err := u.advance(&inst, r, deployment.Begin{})
+	return r.V, err
+}
+
+// Deployment returns a deployment.
+func (c *Control) Deployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
+	r, err := c.Store.Deployment(ctx, id)
+	if err == nil && r.V.Org != org {
+		return store.Stored[store.Deployment]{}, fairlead.NotFound("deployment", string(id))
+	}
+	return r, err
+}
+
+// WaitDeployment returns the deployment once its revision is greater than
+// after, or as it is when wait is over.
+func (c *Control) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (store.Stored[store.Deployment], error) {
+	var r store.Stored[store.Deployment]
+	err := c.wait(ctx, string(id), wait, func(ctx context.Context) (bool, error) {
+		var err error
+		r, err = c.Deployment(ctx, org, id)
+		return r.Version > after || r.V.State.Final(), err
+	})
+	return r, err
+}
+
+// Deployments lists deployments, newest first; of one install if its name is
+// given.
+func (c *Control) Deployments(ctx context.Context, org fairlead.OrgID, install string, q store.PageQuery) (store.Page[store.Deployment], error) {
+	if install == "" {
+		return c.Store.Deployments(ctx, org, q)
+	}
+	inst, err := c.Store.Install(ctx, org, install)
+	if err != nil {
+		return store.Page[store.Deployment]{}, err
+	}
+	return c.Store.InstallDeployments(ctx, inst.V.ID, q)
+}
+
+// ApproveDeployment lets plans that wait be carried out: those of the named
+// components, or all.
+func (c *Control) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string) (store.Stored[store.Deployment], error) {
+	return c.move(ctx, org, id, "approve", deployment.Approve{Components: components})
+}
+
+// CancelDeployment stops what runs and starts nothing more.
+func (c *Control) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
+	return c.move(ctx, org, id, "cancel", deployment.Cancel{})
+}
+
+// move applies an event that a person caused.
+func (c *Control) move(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, verb string, e deployment.Event) (store.Stored[store.Deployment], error) {
+	err := c.transact(ctx, verb+" deployment "+string(id), func(u *unit) error {
+		r, err := c.Deployment(ctx, org, id)
+		if err != nil {
+			return err
+		}
+		inst, err := c.Store.Install(ctx, org, r.V.InstallName)
+		if err != nil {
+			return err
+		}
+		if _, ok := e.(deployment.Cancel); ok && (r.V.State == deployment.Canceled || r.V.State == deployment.Canceling) {
+			return nil // asked twice, or our own commit
+		}
+		_, err = u.advance(&inst, r, e)
+		return err
+	})
+	if err != nil {
+		return store.Stored[store.Deployment]{}, err
+	}
+	return c.Deployment(ctx, org, id)
+}
+
+// RetryDeployment makes a deployment of the same version that goes on where
+// the given one ended: what it completed is not done again. It is refused when
+// the install has been deployed since, because what was completed may not be
+// true any more.
+func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (store.Deployment, error) {
+	newID := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
+	once := Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
+	var out store.Deployment
+	err := c.transact(ctx, "retry deployment "+string(id), func(u *unit) error {
+		if made, err := u.seen(once, string(newID)); err != nil || made != "" {
+			return u.existing(&out, made, err)
+		}
+		old, err := c.Deployment(ctx, org, id)
+		if err != nil {
+			return err
+		}
+		if !old.V.State.Final() || old.V.State == deployment.Succeeded {
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-state",
+				Message: fmt.Sprintf("deployment %s is %s: only a failed or canceled one can be retried", id, old.V.State)}
+		}
+		inst, err := c.Store.Install(ctx, org, old.V.InstallName)
+		if err != nil {
+			return err
+		}
+		newest, err := c.Store.InstallDeployments(ctx, inst.V.ID, store.PageQuery{Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(newest.Items) > 0 && newest.Items[0].V.ID != id && newest.Items[0].V.ID != newID {
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployed-since",
+				Message: fmt.Sprintf("install %s has been deployed since deployment %s", inst.V.Name, id),
+				Hint:    fmt.Sprintf("Deploy it anew with `fairlead install deploy %s`.", inst.V.Name)}
+		}
+		d := store.Deployment{InstallName: inst.V.Name, RunnerName: inst.V.Runner}
+		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,
+			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, RetryOf: id, State: deployment.Queued, Created: u.now}
+		if err := u.fillNodes(inst.V, &d.Deployment, old.V.Version); err != nil {
+			return err
+		}
+		for i := range d.Nodes {
+			n := &d.Nodes[i]
+			if was := old.V.Node(n.Component); was != nil && was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly {
+				n.State, n.Message = deployment.Unchanged, "done in deployment "+string(id)
+			}
+		}
+		out, err = u.admit(inst, d)
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,370 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// NewInstall says what to install.
+type NewInstall struct {
+	Name   string                     `json:"name"`
+	App    string                     `json:"app"`
+	Runner string                     `json:"runner"`
+	Inputs map[string]json.RawMessage `json:"inputs"`
+}
+
+// Install is an install with what is known of its components.
+type Install struct {
+	store.Install
+	Components []store.Component
+	State      string // new, deployed, partial, torn-down
+	Locks      map[string]fairlead.JobID
+}
+
+// DefaultRunner is the runner of an install that names none.
+const DefaultRunner = "local"
+
+// CreateInstall makes an install of the app on a runner. Inputs are checked
+// against the app's newest version; sensitive ones are sealed before they are
+// stored.
+func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
+	if err := fairlead.CheckName("install", in.Name); err != nil {
+		return Install{}, err
+	}
+	if in.Runner == "" {
+		in.Runner = DefaultRunner
+	}
+	id := fairlead.InstallID(c.IDs(fairlead.PrefixInstall))
+	once := Once{Org: org, Route: "create-install", Key: key, Body: in}
+	name := in.Name
+	err := c.transact(ctx, "create install "+in.Name, func(u *unit) error {
+		if made, err := u.seen(once, in.Name); err != nil || made != "" {
+			name = made
+			return err
+		}
+		app, err := c.App(ctx, org, in.App)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Store.Runner(ctx, org, in.Runner); err != nil {
+			return err
+		}
+		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Runner: in.Runner, Created: u.now}}
+		if r.V.Inputs, err = c.sealInputs(ctx, app.Newest.Spec, id, nil, in.Inputs); err != nil {
+			return err
+		}
+		if old, err := c.Store.Install(ctx, org, in.Name); err == nil {
+			if old.V.ID == id {
+				return nil // our own commit, whose answer was unclear
+			}
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-exists",
+				Message: fmt.Sprintf("there is an install %q already", in.Name),
+				Hint:    "Choose another name, or change its inputs with `fairlead install update`."}
+		} else if fairlead.KindOf(err) != fairlead.KindNotFound {
+			return err
+		}
+		u.PutInstall(r)
+		return nil
+	})
+	if err != nil {
+		return Install{}, err
+	}
+	return c.Install(ctx, org, name)
+}
+
+// UpdateInstall changes inputs. Those not named keep their values; null takes
+// a value back. It is refused while a deployment runs or waits, so that all of
+// a deployment sees the same inputs.
+func (c *Control) UpdateInstall(ctx context.Context, org fairlead.OrgID, name string, inputs map[string]json.RawMessage) (Install, error) {
+	err := c.transact(ctx, "update install "+name, func(u *unit) error {
+		r, err := c.Store.Install(ctx, org, name)
+		if err != nil {
+			return err
+		}
+		if r.V.Active != "" {
+			return busy(r.V)
+		}
+		app, err := c.App(ctx, org, r.V.App)
+		if err != nil {
+			return err
+		}
+		if r.V.Inputs, err = c.sealInputs(ctx, app.Newest.Spec, r.V.ID, r.V.Inputs, inputs); err != nil {
+			return err
+		}
+		u.PutInstall(r)
+		return nil
+	})
+	if err != nil {
+		return Install{}, err
+	}
+	return c.Install(ctx, org, name)
+}
+
+func busy(in store.Install) error {
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs",
+		Message: fmt.Sprintf("deployment %s of install %s is not over", in.Active, in.Name),
+		Hint:    fmt.Sprintf("Wait for it (`fairlead deployment show %s`) or cancel it (`fairlead deployment cancel %s`).", in.Active, in.Active)}
+}
+
+func inputContext(id fairlead.InstallID, name string) string {
+	return "install/" + string(id) + "/input/" + name
+}
+
+// sealInputs merges given into old, checks the result against the app, and
+// seals what is sensitive.
+func (c *Control) sealInputs(ctx context.Context, spec *appspec.App, id fairlead.InstallID, old map[string]store.Input, given map[string]json.RawMessage) (map[string]store.Input, error) {
+	values, err := c.openInputs(ctx, id, old)
+	if err != nil {
+		return nil, err
+	}
+	for name, raw := range given {
+		if string(bytes.TrimSpace(raw)) == "null" {
+			delete(values, name)
+			continue
+		}
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.UseNumber() // a float64 would lose digits of large numbers
+		var v any
+		if err := dec.Decode(&v); err != nil {
+			return nil, fairlead.Invalid("invalid-input", "input %q is not JSON", name)
+		}
+		values[name] = v
+	}
+	if _, err := spec.CheckInputs(values); err != nil {
+		return nil, err
+	}
+	out := map[string]store.Input{}
+	for name, v := range values {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("encode input %s: %w", name, err)
+		}
+		decl, _ := spec.Input(name)
+		if !decl.Sensitive {
+			out[name] = store.Input{Value: raw}
+			continue
+		}
+		sealed, err := c.Sealer.Seal(ctx, raw, inputContext(id, name))
+		if err != nil {
+			return nil, fmt.Errorf("seal input %s: %w", name, err)
+		}
+		out[name] = store.Input{Sealed: sealed}
+	}
+	return out, nil
+}
+
+// openInputs returns the values of stored inputs.
+func (c *Control) openInputs(ctx context.Context, id fairlead.InstallID, stored map[string]store.Input) (map[string]any, error) {
+	values := map[string]any{}
+	for name, in := range stored {
+		raw := []byte(in.Value)
+		if in.Sealed != nil {
+			var err error
+			if raw, err = c.Sealer.Open(ctx, in.Sealed, inputContext(id, name)); err != nil {
+				return nil, fmt.Errorf("open input %s of install %s: %w", name, id, err)
+			}
+		}
+		v, err := decodeJSON(raw)
+		if err != nil {
+			return nil, fmt.Errorf("decode input %s of install %s: %w", name, id, err)
+		}
+		values[name] = v
+	}
+	return values, nil
+}
+
+func decodeJSON(raw []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	err := dec.Decode(&v)
+	return v, err
+}
+
+// Install returns an install with its components.
+func (c *Control) Install(ctx context.Context, org fairlead.OrgID, name string) (Install, error) {
+	r, err := c.Store.Install(ctx, org, name)
+	if err != nil {
+		return Install{}, err
+	}
+	return c.install(ctx, r.V)
+}
+
+func (c *Control) install(ctx context.Context, in store.Install) (Install, error) {
+	out := Install{Install: in, State: "new", Locks: map[string]fairlead.JobID{}}
+	comps, err := c.Store.Components(ctx, in.ID)
+	if err != nil {
+		return out, err
+	}
+	present := 0
+	for _, r := range comps {
+		out.Components = append(out.Components, r.V)
+		if r.V.State == store.Present {
+			present++
+		}
+	}
+	if len(comps) > 0 {
+		app, err := c.App(ctx, in.Org, in.App)
+		if err != nil {
+			return out, err
+		}
+		gone := !slices.ContainsFunc(out.Components, func(k store.Component) bool { return k.State != store.Absent })
+		switch {
+		case gone:
+			out.State = "torn-down"
+		case present == len(comps) && present >= len(app.Newest.Spec.Components):
+			out.State = "deployed"
+		default:
+			out.State = "partial"
+		}
+	}
+	heads, err := c.Store.States(ctx, in.ID)
+	if err != nil {
+		return out, err
+	}
+	for _, h := range heads {
+		if h.V.Lock != nil {
+			out.Locks[h.V.Component] = h.V.Lock.Job
+		}
+	}
+	return out, nil
+}
+
+// Installs lists installs by name.
+func (c *Control) Installs(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Install, string, error) {
+	p, err := c.Store.Installs(ctx, org, q)
+	if err != nil {
+		return nil, "", err
+	}
+	out := make([]Install, 0, len(p.Items))
+	for _, r := range p.Items {
+		in, err := c.install(ctx, r.V)
+		if err != nil {
+			return nil, "", err
+		}
+		out = append(out, in)
+	}
+	return out, p.Next, nil
+}
+
+// ForgetInstall drops the records of an install, its state in http storage
+// included. Unless abandon is set it is refused while anything of it may still
+// exist in the customer's account: nobody could destroy it afterwards.
+func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name string, abandon bool) error {
+	var blobs []string
+	err := c.transact(ctx, "forget install "+name, func(u *unit) error {
+		r, err := c.Store.Install(ctx, org, name)
+		if err != nil {
+			return err
+		}
+		if r.V.Active != "" {
+			return busy(r.V)
+		}
+		comps, err := c.Store.Components(ctx, r.V.ID)
+		if err != nil {
+			return err
+		}
+		var left []string
+		for _, k := range comps {
+			if k.V.State != store.Absent {
+				left = append(left, k.V.Name)
+			}
+			u.DeleteComponent(k)
+		}
+		if len(left) > 0 && !abandon {
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-not-empty",
+				Message: fmt.Sprintf("install %s still has %d components: %v", name, len(left), left),
+				Hint:    fmt.Sprintf("Run `fairlead install teardown %s` first, or leave everything where it is with --abandon.", name)}
+		}
+		heads, err := c.Store.States(ctx, r.V.ID)
+		if err != nil {
+			return err
+		}
+		blobs = nil
+		for _, h := range heads {
+			blobs = append(append(blobs, h.V.Blob), h.V.History...)
+			u.DeleteState(h)
+		}
+		u.DeleteInstall(r)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.dropBlobs(ctx, blobs)
+	return nil
+}
+
+// dropBlobs removes blobs that no row names any more. A failure leaves
+// garbage, not damage.
+func (c *Control) dropBlobs(ctx context.Context, keys []string) {
+	ctx = context.WithoutCancel(ctx)
+	for _, k := range keys {
+		if k == "" {
+			continue
+		}
+		if err := c.Blobs.Delete(ctx, k); err != nil {
+			c.Logger.Warn("a blob that nothing names was not removed", "key", k, "error", err)
+		}
+	}
+}
+
+// Output is an output with its value.
+type Output struct {
+	Value     json.RawMessage
+	Sensitive bool
+}
+
+func outputContext(id fairlead.InstallID, component, name string) string {
+	return "install/" + string(id) + "/output/" + component + "/" + name
+}
+
+// Outputs returns the outputs of an install's components. Values of sensitive
+// ones are nil unless showSensitive is set.
+func (c *Control) Outputs(ctx context.Context, org fairlead.OrgID, name string, showSensitive bool) (map[string]map[string]Output, error) {
+	r, err := c.Store.Install(ctx, org, name)
+	if err != nil {
+		return nil, err
+	}
+	comps, err := c.Store.Components(ctx, r.V.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]map[string]Output{}
+	for _, k := range comps {
+		if k.V.State == store.Absent {
+			continue
+		}
+		out[k.V.Name] = map[string]Output{}
+		for _, name := range slices.Sorted(maps.Keys(k.V.Outputs)) {
+			o := Output{Sensitive: k.V.Outputs[name].Sensitive}
+			if !o.Sensitive || showSensitive {
+				if o.Value, err = c.openOutput(ctx, k.V, name); err != nil {
+					return nil, err
+				}
+			}
+			out[k.V.Name][name] = o
+		}
+	}
+	return out, nil
+}
+
+func (c *Control) openOutput(ctx context.Context, k store.Component, name string) ([]byte, error) {
+	o := k.Outputs[name]
+	if o.Sealed == nil {
+		return o.Value, nil
+	}
+	raw, err := c.Sealer.Open(ctx, o.Sealed, outputContext(k.Install, k.Name, name))
+	if err != nil {
+		return nil, fmt.Errorf("open output %s of component %s: %w", name, k.Name, err)
+	}
+	return raw, nil
+}

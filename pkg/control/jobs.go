@@ -1,0 +1,222 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Job returns a job.
+func (c *Control) Job(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
+	r, err := c.Store.Job(ctx, id)
+	if err == nil && r.V.Org != org {
+		return store.Job{}, fairlead.NotFound("job", string(id))
+	}
+	return r.V, err
+}
+
+// Jobs lists jobs, newest first.
+func (c *Control) Jobs(ctx context.Context, org fairlead.OrgID, q store.PageQuery) (store.Page[store.Job], error) {
+	return c.Store.Jobs(ctx, org, q)
+}
+
+// DeploymentJobs lists the jobs that a deployment's components have had last,
+// in the order of its components.
+func (c *Control) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) ([]store.Job, error) {
+	d, err := c.Deployment(ctx, org, id)
+	if err != nil {
+		return nil, err
+	}
+	var out []store.Job
+	for _, n := range d.V.Nodes {
+		for _, id := range []fairlead.JobID{n.PlanJob, n.ApplyJob} {
+			if id == "" {
+				continue
+			}
+			r, err := c.Store.Job(ctx, id)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, r.V)
+		}
+	}
+	return out, nil
+}
+
+// CancelJob cancels a job, and so its component's way through the deployment.
+func (c *Control) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
+	var out store.Job
+	err := c.transact(ctx, "cancel job "+string(id), func(u *unit) error {
+		j, err := c.Job(ctx, org, id)
+		if err != nil {
+			return err
+		}
+		if out = j; j.State == job.Canceling || j.State == job.Canceled {
+			return nil // asked twice
+		}
+		r, err := c.Store.Job(ctx, id)
+		if err != nil {
+			return err
+		}
+		if r, err = u.applyJob(r, job.Event{Kind: job.Cancel}); err != nil {
+			return err
+		}
+		out = r.V
+		return u.settle(r.V)
+	})
+	return out, err
+}
+
+// JobLogs describes the logs of a job's attempts.
+func (c *Control) JobLogs(ctx context.Context, id fairlead.JobID) ([]joblog.Info, error) {
+	return c.Log.Streams(ctx, string(id))
+}
+
+// LogChunk is a piece of a job's log.
+type LogChunk struct {
+	Epoch     int64
+	Offset    int64
+	Data      []byte
+	Next      int64
+	Truncated bool
+	Done      bool // the job is over, and nothing follows
+}
+
+// ReadLog returns what the log of a job holds from a cursor on: an attempt
+// (0: the first there is) and an offset in it. At the end of one attempt it
+// goes on with the next. When there is nothing it waits up to wait.
+func (c *Control) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead.JobID, epoch, offset int64, wait time.Duration) (LogChunk, error) {
+	if offset < 0 || epoch < 0 {
+		return LogChunk{}, fairlead.Invalid("invalid-cursor", "a cursor into a log is not negative")
+	}
+	deadline := c.Now().Add(wait)
+	out := LogChunk{Epoch: epoch, Offset: offset, Next: offset}
+	for {
+		// The job is read before its streams: if it is over now, no stream and
+		// no byte comes after those that are read next.
+		j, err := c.Job(ctx, org, id)
+		if err != nil {
+			return out, err
+		}
+		streams, err := c.Log.Streams(ctx, string(id))
+		if err != nil {
+			return out, logError(id, err)
+		}
+		cur, next := attempt(streams, out.Epoch)
+		if cur == nil {
+			if j.State.Final() {
+				out.Done = true
+				return out, nil
+			}
+			if more, err := c.waitJob(ctx, j, deadline); err != nil || !more {
+				return out, err
+			}
+			continue
+		}
+		out.Epoch = cur.Stream.Epoch
+		over := j.State.Final() || cur.Ended || next != nil
+		chunk, err := c.readOrFollow(ctx, cur.Stream, out.Offset, over, deadline)
+		if err != nil {
+			return out, logError(id, err)
+		}
+		out.Data, out.Next, out.Truncated = chunk.Data, chunk.Next, chunk.Info.Truncated
+		if len(out.Data) > 0 {
+			return out, nil
+		}
+		switch {
+		case next != nil:
+			out.Epoch, out.Offset, out.Next = next.Stream.Epoch, 0, 0
+		case j.State.Final():
+			out.Done = true
+			return out, nil
+		default:
+			if chunk.Ended { // between two attempts
+				if more, err := c.waitJob(ctx, j, deadline); err != nil || !more {
+					return out, err
+				}
+			} else if !c.Now().Before(deadline) {
+				return out, nil
+			}
+		}
+	}
+}
+
+// readOrFollow reads at once from a stream that grows no more, and waits for
+// one that does.
+func (c *Control) readOrFollow(ctx context.Context, s joblog.Stream, offset int64, over bool, deadline time.Time) (joblog.Chunk, error) {
+	left := deadline.Sub(c.Now())
+	if over || left <= 0 {
+		return c.Log.Read(ctx, s, offset, joblog.MaxRead)
+	}
+	// The stream of a job that is given up ends late or never, so the job is
+	// looked at again from time to time.
+	ctx, cancel := context.WithTimeout(ctx, min(left, c.recheck))
+	defer cancel()
+	return c.Log.Follow(ctx, s, offset, joblog.MaxRead)
+}
+
+// waitJob waits until the job is not as it was; it reports false when the
+// deadline came first.
+func (c *Control) waitJob(ctx context.Context, j store.Job, deadline time.Time) (bool, error) {
+	left := deadline.Sub(c.Now())
+	if left <= 0 {
+		return false, nil
+	}
+	changed := false
+	err := c.wait(ctx, string(j.ID), left, func(ctx context.Context) (bool, error) {
+		r, err := c.Store.Job(ctx, j.ID)
+		changed = r.V.State != j.State || r.V.Lease.Epoch != j.Lease.Epoch
+		return changed, err
+	})
+	if errors.Is(err, context.Canceled) {
+		return false, nil
+	}
+	return changed, err
+}
+
+// attempt finds the stream of an epoch (0: the first) and the one after it.
+func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
+	for i := range streams {
+		s := &streams[i]
+		switch {
+		case cur == nil && (epoch == 0 || s.Stream.Epoch == epoch):
+			cur = s
+		case cur != nil && next == nil:
+			next = s
+		}
+	}
+	return cur, next
+}
+
+// CheckRunner queues a job on the runner that does nothing: when it succeeds,
+// the whole way through queue, claim, launch, spec, log and report works.
+func (c *Control) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (store.Job, error) {
+	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
+	err := c.transact(ctx, "check runner "+runner, func(u *unit) error {
+		made, err := u.seen(Once{Org: org, Route: "check-runner " + runner, Key: key}, string(id))
+		if err != nil || made != "" {
+			id = fairlead.JobID(made)
+			return err
+		}
+		r, err := c.Store.Runner(ctx, org, runner)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Store.Job(ctx, id); err == nil {
+			return nil // our own commit, whose answer was unclear
+		}
+		j := store.Job{Job: job.New(id, job.OpCheck, u.now), RunnerName: r.V.Name}
+		j.Org, j.Runner, j.Plugin = org, r.V.ID, pluginCheck
+		u.newJob(j)
+		return nil
+	})
+	if err != nil {
+		return store.Job{}, err
+	}
+	return c.Job(ctx, org, id)
+}

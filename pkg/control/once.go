@@ -1,0 +1,52 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Once makes a creating request idempotent. The zero value does not: without a
+// key each request makes something new.
+type Once struct {
+	Org   fairlead.OrgID
+	Route string
+	Key   string // the caller's, at most MaxIdempotencyKey bytes
+	Body  any    // what was asked for; hashed
+}
+
+// MaxIdempotencyKey is the longest Idempotency-Key, in bytes.
+const MaxIdempotencyKey = 255
+
+// seen returns what the same request made before, or "". When it made nothing
+// yet, the unit is given the record that says it makes subject.
+func (u *unit) seen(o Once, subject string) (string, error) {
+	if o.Key == "" {
+		return "", nil
+	}
+	if len(o.Key) > MaxIdempotencyKey {
+		return "", fairlead.Invalid("idempotency-key-too-long", "the Idempotency-Key is longer than %d bytes", MaxIdempotencyKey)
+	}
+	body, err := json.Marshal(o.Body)
+	if err != nil {
+		return "", fmt.Errorf("hash request: %w", err)
+	}
+	request := u.c.Minter.Digest(o.Route + "\n" + string(body))
+	hash := identity.Hash(string(o.Org) + "\n" + o.Key)
+	r, err := u.c.Store.Idempotency(u.ctx, hash)
+	switch {
+	case fairlead.KindOf(err) == fairlead.KindNotFound:
+		u.PutIdempotency(hash, store.Idempotency{Request: request, Subject: subject}, u.now)
+		return "", nil
+	case err != nil:
+		return "", err
+	case r.V.Request != request:
+		return "", &fairlead.Error{Kind: fairlead.KindConflict, Code: "idempotency-key-reused",
+			Message: "the Idempotency-Key was used for another request",
+			Hint:    "Use a new key for each request, and the same key only to repeat it."}
+	}
+	return r.V.Subject, nil
+}

@@ -1,0 +1,221 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// advance applies an event to a deployment and does all that follows from it
+// in the same commit: jobs are made and canceled, and when the deployment is
+// over its install goes to the next in the queue.
+func (u *unit) advance(inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
+	todo := []deployment.Event{e}
+	for len(todo) > 0 {
+		next, cmds, err := deployment.Apply(r.V.Deployment, todo[0], u.now)
+		if err != nil {
+			return r, err
+		}
+		todo = todo[1:]
+		r.V.Deployment = next
+		for _, cmd := range cmds {
+			follow, err := u.carryOut(inst.V, r.V, cmd)
+			if err != nil {
+				return r, err
+			}
+			if follow != nil {
+				todo = append(todo, follow)
+			}
+		}
+	}
+	r.V.Event.Time = u.now
+	u.PutDeployment(r)
+	if r.V.State.Final() {
+		return r, u.free(inst, r.V.ID)
+	}
+	return r, nil
+}
+
+// free takes an ended deployment off its install, and begins the next one.
+func (u *unit) free(inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
+	inst.V.Queue = slices.DeleteFunc(slices.Clone(inst.V.Queue), func(q fairlead.DeploymentID) bool { return q == id })
+	if inst.V.Active != id {
+		u.PutInstall(*inst) // it was canceled while it waited
+		return nil
+	}
+	inst.V.Active = ""
+	if len(inst.V.Queue) == 0 {
+		u.PutInstall(*inst)
+		return nil
+	}
+	inst.V.Active, inst.V.Queue = inst.V.Queue[0], inst.V.Queue[1:]
+	u.PutInstall(*inst)
+	next, err := u.c.Store.Deployment(u.ctx, inst.V.Active)
+	if err != nil {
+		return err
+	}
+	// The graph was computed when it was queued; what the deployment before it
+	// applied or removed is known only now.
+	if err := u.refill(inst.V, &next.V.Deployment); err != nil {
+		return err
+	}
+	_, err = u.advance(inst, next, deployment.Begin{})
+	return err
+}
+
+// refill computes the graph of a queued deployment anew. A retry keeps what
+// was carried over.
+func (u *unit) refill(inst store.Install, d *deployment.Deployment) error {
+	if d.RetryOf != "" {
+		return nil
+	}
+	d.Nodes = nil
+	return u.fillNodes(inst, d, d.Version)
+}
+
+// carryOut does what a deployment asks for, and returns the event that tells
+// the deployment about it.
+func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+	if cmd.Cancel != "" {
+		return u.cancelJob(cmd.Cancel)
+	}
+	vars, err := u.varsFor(inst, d.Deployment, cmd)
+	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
+		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: "needs-outputs",
+			Message: problem.Error()}, nil
+	}
+	if fairlead.KindOf(err) == fairlead.KindInvalid {
+		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err), Message: err.Error()}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	runner, err := u.c.Store.Runner(u.ctx, d.Org, inst.Runner)
+	if err != nil {
+		return nil, err
+	}
+	j := store.Job{Job: job.New(fairlead.JobID(u.c.IDs(fairlead.PrefixJob)), cmd.Operation, u.now),
+		InstallName: inst.Name, RunnerName: runner.V.Name, App: d.App, Version: d.Version,
+		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
+	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
+	j.Component, j.Plugin = cmd.Component, pluginTerraform
+	if d.Node(cmd.Component).Destroy {
+		k, err := u.component(inst.ID, cmd.Component)
+		if err != nil {
+			return nil, err
+		}
+		j.Version = k.V.Version // it is destroyed with the configuration that made it
+	}
+	if cmd.Operation.Mutates() {
+		if err := u.markUnknown(inst, d, j, vars); err != nil {
+			return nil, err
+		}
+	}
+	u.newJob(j)
+	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
+}
+
+const (
+	pluginTerraform = "terraform"
+	pluginCheck     = "check"
+)
+
+// newJob puts a job that is queued at once.
+func (u *unit) newJob(j store.Job) {
+	j.Event.Time = u.now
+	u.PutJob(store.Stored[store.Job]{V: j})
+	u.wakes = append(u.wakes, j)
+}
+
+// component reads a component, as this unit has left it.
+func (u *unit) component(id fairlead.InstallID, name string) (store.Stored[store.Component], error) {
+	if k, ok := u.components[name]; ok {
+		return k, nil
+	}
+	return u.c.Store.Component(u.ctx, id, name)
+}
+
+func (u *unit) putComponent(k store.Stored[store.Component]) {
+	k.V.Updated = u.now
+	u.components[k.V.Name] = k
+	u.PutComponent(k)
+}
+
+// markUnknown records, before anything is changed, that a component is about
+// to be. What it was given is kept for the day it is destroyed.
+func (u *unit) markUnknown(inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
+	k, err := u.component(inst.ID, j.Component)
+	if err != nil {
+		return err
+	}
+	k.V.State, k.V.Deployment = store.Unknown, d.ID
+	if j.Operation == job.OpApply {
+		raw, err := json.Marshal(varsRecord(vars))
+		if err != nil {
+			return fmt.Errorf("encode vars of component %s: %w", j.Component, err)
+		}
+		if k.V.Vars, err = u.c.Sealer.Seal(u.ctx, raw, varsContext(inst.ID, j.Component)); err != nil {
+			return fmt.Errorf("seal vars of component %s: %w", j.Component, err)
+		}
+		k.V.Version = j.Version
+		k.V.DependsOn = nil
+		if v, err := u.c.Version(u.ctx, j.Version); err != nil {
+			return err
+		} else if spec, ok := v.Spec.Component(j.Component); ok {
+			k.V.DependsOn = spec.DependsOn
+		}
+	}
+	u.putComponent(k)
+	return nil
+}
+
+// cancelJob cancels a job. One that had not started is over at once, and the
+// deployment is told.
+func (u *unit) cancelJob(id fairlead.JobID) (deployment.Event, error) {
+	r, err := u.c.Store.Job(u.ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if r.V.State.Final() {
+		return nil, nil
+	}
+	r, err = u.applyJob(r, job.Event{Kind: job.Cancel, Reason: job.ReasonCanceled})
+	if err != nil || !r.V.State.Final() {
+		return nil, err
+	}
+	return u.ended(r.V), nil
+}
+
+// ended tells a deployment how its job ended.
+func (u *unit) ended(j store.Job) deployment.Event {
+	e := deployment.JobEnded{Job: j.ID, State: j.State, Reason: j.Reason, Message: j.Message}
+	if j.Plan != nil {
+		changes := j.Plan.Changes
+		e.NoOp, e.Changes, e.Digest = j.Plan.NoOp, &changes, j.Plan.Digest
+	}
+	return e
+}
+
+// settle moves the deployment of a job that has just ended, if it has one.
+func (u *unit) settle(j store.Job) error {
+	if !j.State.Final() || j.Deployment == "" {
+		return nil
+	}
+	d, err := u.c.Store.Deployment(u.ctx, j.Deployment)
+	if err != nil {
+		return err
+	}
+	inst, err := u.c.Store.Install(u.ctx, j.Org, j.InstallName)
+	if err != nil {
+		return err
+	}
+	_, err = u.advance(&inst, d, u.ended(j))
+	return err
+}

@@ -1,0 +1,313 @@
+package control
+
+import (
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Durations of a runner's life.
+const (
+	// SessionTTL is how long a session lasts; the agent renews it before.
+	SessionTTL = 15 * time.Minute
+	// HeartbeatEvery is how often an agent says how it is.
+	HeartbeatEvery = 15 * time.Second
+	// LostAfter is how long after its last word a session counts as lost:
+	// three missed heartbeats.
+	LostAfter = 45 * time.Second
+	// EnrolmentTTL is how long an enrolment token may wait to be used.
+	EnrolmentTTL = time.Hour
+	// challengeTTL is how long a nonce may wait to be signed.
+	challengeTTL = time.Minute
+)
+
+// NewRunner says what runner to make.
+type NewRunner struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Storage     string `json:"storage"` // "local" or "http"
+}
+
+// Runner is a runner with its sessions, newest first.
+type Runner struct {
+	store.Runner
+	Sessions []Session
+	State    string // never-seen, online, lost
+}
+
+// Session is a session with its state now.
+type Session struct {
+	store.Session
+	State string // online, lost, ended
+}
+
+// CreateRunner makes a runner.
+func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
+	if err := fairlead.CheckName("runner", in.Name); err != nil {
+		return Runner{}, err
+	}
+	if in.Storage == "" {
+		in.Storage = "local"
+	}
+	if in.Storage != "local" && in.Storage != "http" {
+		return Runner{}, fairlead.Invalid("invalid-storage", "%q is no state storage: local and http are", in.Storage)
+	}
+	id := fairlead.RunnerID(c.IDs(fairlead.PrefixRunner))
+	name := in.Name
+	err := c.transact(ctx, "create runner "+in.Name, func(u *unit) error {
+		made, err := u.seen(Once{Org: org, Route: "create-runner", Key: key, Body: in}, in.Name)
+		if err != nil || made != "" {
+			name = made
+			return err
+		}
+		old, err := c.Store.Runner(ctx, org, in.Name)
+		if err == nil && old.V.ID == id {
+			return nil // our own commit, whose answer was unclear
+		}
+		if err == nil {
+			return fairlead.Conflict("runner-exists", "there is a runner %q already", in.Name)
+		}
+		if fairlead.KindOf(err) != fairlead.KindNotFound {
+			return err
+		}
+		u.PutRunner(store.Stored[store.Runner]{V: store.Runner{ID: id, Org: org, Name: in.Name,
+			Description: in.Description, Storage: in.Storage, Created: u.now}})
+		return nil
+	})
+	if err != nil {
+		return Runner{}, err
+	}
+	return c.Runner(ctx, org, name)
+}
+
+// Runner returns a runner with its sessions.
+func (c *Control) Runner(ctx context.Context, org fairlead.OrgID, name string) (Runner, error) {
+	r, err := c.Store.Runner(ctx, org, name)
+	if err != nil {
+		return Runner{}, err
+	}
+	return c.runner(ctx, r.V)
+}
+
+func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
+	out := Runner{Runner: r, State: "never-seen"}
+	sessions, err := c.Store.Sessions(ctx, r.ID, 20)
+	if err != nil {
+		return out, err
+	}
+	for _, s := range sessions {
+		v := Session{Session: s.V, State: "online"}
+		switch {
+		case s.V.Ended:
+			v.State = "ended"
+		case c.Now().Sub(s.V.LastSeen) > LostAfter:
+			v.State = "lost"
+		}
+		if v.State == "online" {
+			out.State = "online"
+		} else if out.State == "never-seen" {
+			out.State = "lost"
+		}
+		out.Sessions = append(out.Sessions, v)
+	}
+	return out, nil
+}
+
+// Runners lists runners by name.
+func (c *Control) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Runner, string, error) {
+	p, err := c.Store.Runners(ctx, org, q)
+	if err != nil {
+		return nil, "", err
+	}
+	out := make([]Runner, 0, len(p.Items))
+	for _, r := range p.Items {
+		v, err := c.runner(ctx, r.V)
+		if err != nil {
+			return nil, "", err
+		}
+		out = append(out, v)
+	}
+	return out, p.Next, nil
+}
+
+// CreateEnrolment makes a single-use token that lets one agent enrol.
+func (c *Control) CreateEnrolment(ctx context.Context, org fairlead.OrgID, runner string) (token string, expires time.Time, err error) {
+	token = identity.NewToken(identity.PrefixEnrolment)
+	err = c.transact(ctx, "create enrolment of runner "+runner, func(u *unit) error {
+		r, err := c.Store.Runner(ctx, org, runner)
+		if err != nil {
+			return err
+		}
+		expires = u.now.Add(EnrolmentTTL)
+		if _, err := c.Store.Enrolment(ctx, identity.Hash(token)); err == nil {
+			return nil // our own commit, whose answer was unclear
+		}
+		u.PutEnrolment(identity.Hash(token), store.Stored[store.Enrolment]{V: store.Enrolment{Runner: r.V.ID, Expires: expires}})
+		return nil
+	})
+	return token, expires, err
+}
+
+// Enrol trades an enrolment token for an identity: whoever holds the private
+// half of pub may open sessions of the runner from now on. The same agent may
+// repeat it, should the answer have been lost; another may not.
+func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) (store.Runner, error) {
+	if len(pub) != ed25519.PublicKeySize {
+		return store.Runner{}, fairlead.Invalid("invalid-key", "an agent's public key is %d bytes of Ed25519", ed25519.PublicKeySize)
+	}
+	keyID, hash := events.KeyID(pub), identity.Hash(token)
+	refused := &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "enrolment-refused",
+		Message: "the enrolment token is wrong, expired or used",
+		Hint:    "Make a new one with `fairlead runner enrol NAME`."}
+	var out store.Runner
+	err := c.transact(ctx, "enrol agent", func(u *unit) error {
+		e, err := c.Store.Enrolment(ctx, hash)
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			return refused
+		}
+		if err != nil {
+			return err
+		}
+		if !u.now.Before(e.V.Expires) || (e.V.UsedBy != "" && e.V.UsedBy != keyID) {
+			return refused
+		}
+		if out, err = c.runnerByID(ctx, e.V.Runner); err != nil || e.V.UsedBy == keyID {
+			return err
+		}
+		e.V.UsedBy = keyID
+		u.PutEnrolment(hash, e)
+		a, err := c.Store.Agent(ctx, e.V.Runner, keyID)
+		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+			return err
+		}
+		a.V = store.Agent{Runner: e.V.Runner, PublicKey: pub, Enrolled: u.now}
+		u.PutAgent(keyID, a)
+		return nil
+	})
+	return out, err
+}
+
+func (c *Control) runnerByID(ctx context.Context, id fairlead.RunnerID) (store.Runner, error) {
+	n, err := c.Store.RunnerName(ctx, id)
+	if err != nil {
+		return store.Runner{}, err
+	}
+	r, err := c.Store.Runner(ctx, n.V.Org, n.V.Name)
+	return r.V, err
+}
+
+// NewChallenge returns a nonce that one session request may sign.
+func (c *Control) NewChallenge() string {
+	return c.Minter.Mint(identity.Claims{Purpose: identity.Challenge, Subject: c.IDs("n"), Expires: c.Now().Add(challengeTTL)})
+}
+
+// SessionProof is an agent's proof of who it is.
+type SessionProof struct {
+	Runner    fairlead.RunnerID
+	Nonce     string
+	PublicKey ed25519.PublicKey
+	Statement []byte // what was signed
+	Signature []byte
+	Instance  string
+	Version   string
+	Capacity  int
+}
+
+// OpenSession checks an agent's proof and opens a session. A nonce is good
+// for one session.
+func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Session, string, error) {
+	refused := &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "session-refused",
+		Message: "the agent could not prove that it belongs to the runner",
+		Hint:    "Enrol it again with a new token: `fairlead runner enrol NAME`."}
+	if _, err := c.Minter.Read(p.Nonce, c.Now(), identity.Challenge); err != nil {
+		return store.Session{}, "", refused
+	}
+	keyID := events.KeyID(p.PublicKey)
+	agent, err := c.Store.Agent(ctx, p.Runner, keyID)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return store.Session{}, "", refused
+	}
+	if err != nil {
+		return store.Session{}, "", err
+	}
+	if len(agent.V.PublicKey) != ed25519.PublicKeySize || !ed25519.Verify(agent.V.PublicKey, p.Statement, p.Signature) {
+		return store.Session{}, "", refused
+	}
+	runner, err := c.runnerByID(ctx, p.Runner)
+	if err != nil {
+		return store.Session{}, "", err
+	}
+	id := fairlead.SessionID(c.IDs(fairlead.PrefixSession))
+	var s store.Session
+	err = c.transact(ctx, "open session of runner "+runner.Name, func(u *unit) error {
+		made, err := u.seen(Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
+		if err != nil || made != "" {
+			if fairlead.CodeOf(err) == "idempotency-key-reused" {
+				return refused // somebody signed, or replays, a nonce that was used
+			}
+			return err
+		}
+		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: keyID, Instance: clip(p.Instance, 200),
+			Version: clip(p.Version, 100), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now}
+		u.PutSession(store.Stored[store.Session]{V: s})
+		return nil
+	})
+	if err != nil {
+		return store.Session{}, "", err
+	}
+	if s.ID == "" { // our own commit, whose answer was unclear
+		r, err := c.Store.Session(ctx, runner.ID, id)
+		if err != nil {
+			return store.Session{}, "", err
+		}
+		s = r.V
+	}
+	token := c.Minter.Mint(identity.Claims{Purpose: identity.Session, Subject: string(runner.ID) + "/" + string(id), Expires: s.Expires})
+	return s, token, nil
+}
+
+// Heartbeat is what an agent says of itself.
+type Heartbeat struct {
+	Capacity int
+	Running  []string
+	Draining bool
+	Ending   bool
+}
+
+// maxRunning bounds how many jobs a heartbeat may name.
+const maxRunning = 1000
+
+// HeartbeatSession records how an agent is.
+func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heartbeat) error {
+	if len(h.Running) > maxRunning || h.Capacity < 0 {
+		return fairlead.Invalid("invalid-heartbeat", "a heartbeat names at most %d jobs", maxRunning)
+	}
+	return c.transact(ctx, "heartbeat of session "+string(s.ID), func(u *unit) error {
+		r, err := c.Store.Session(ctx, s.Runner, s.ID)
+		if err != nil {
+			return err
+		}
+		r.V.Capacity, r.V.Running, r.V.Draining, r.V.LastSeen = h.Capacity, h.Running, h.Draining, u.now
+		r.V.Ended = r.V.Ended || h.Ending
+		u.PutSession(r)
+		return nil
+	})
+}
+
+// EnsureRunner makes the runner unless it exists.
+func (c *Control) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
+	_, err := c.CreateRunner(ctx, org, in, "")
+	if fairlead.CodeOf(err) == "runner-exists" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make runner %s: %w", in.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// StatePath is where the runner API serves the Terraform state of a component.
+func StatePath(install, component string) string {
+	return "/runner/v1/state/" + install + "/" + component
+}
+
+// Repository is where the artifacts of an app's components are kept.
+func Repository(app, component string) string { return "apps/" + app + "/" + component }
+
+// spec builds and signs what the job's step may do. Values are resolved now
+// and not earlier, so that no secret waits anywhere.
+func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
+	now := c.Now()
+	s := events.JobSpec{
+		Runner: j.Runner, Install: j.Install, InstallName: j.InstallName, Deployment: j.Deployment,
+		Job: j.ID, Epoch: j.Lease.Epoch, Component: j.Component, Plugin: j.Plugin, Operation: string(j.Operation),
+		IssuedAt: now, ExpiresAt: now.Add(job.StartTTL + job.LeaseTTL),
+		Timeout: events.Seconds(j.Operation.Timeout().Seconds()), Grace: events.Seconds(job.Grace.Seconds()),
+	}
+	if j.Plugin == pluginCheck {
+		return c.Signer.Sign(ctx, s)
+	}
+	inst, err := c.Store.Install(ctx, j.Org, j.InstallName)
+	if err != nil {
+		return nil, err
+	}
+	runner, err := c.Store.Runner(ctx, j.Org, j.RunnerName)
+	if err != nil {
+		return nil, err
+	}
+	v, err := c.Version(ctx, j.Version)
+	if err != nil {
+		return nil, err
+	}
+	s.Artifact = &events.ArtifactRef{Repository: Repository(v.App, j.Component), Digest: v.Artifacts[j.Component]}
+	s.State = &events.StateRef{Storage: runner.V.Storage, Key: string(j.Install) + "/" + j.Component}
+	if runner.V.Storage == "http" {
+		s.State.Path = StatePath(string(j.Install), j.Component)
+	}
+	s.Env = map[string]string{
+		"FAIRLEAD_INSTALL": j.InstallName, "FAIRLEAD_APP": j.App, "FAIRLEAD_COMPONENT": j.Component,
+		"FAIRLEAD_DEPLOYMENT": string(j.Deployment), "FAIRLEAD_JOB": string(j.ID), "FAIRLEAD_RUNNER": j.RunnerName,
+	}
+	if j.Operation.Mutates() {
+		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
+		return c.Signer.Sign(ctx, s)
+	}
+	u := &unit{c: c, ctx: ctx, now: now}
+	var vars map[string]appspec.Resolved
+	if j.Operation == job.OpPlanDestroy {
+		vars, err = u.lastVars(j.Install, j.Component)
+	} else {
+		vars, err = u.resolve(inst.V, v, j.Component)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
+	}
+	s.Vars = make(map[string]events.SpecVar, len(vars))
+	for name, val := range vars {
+		raw, err := json.Marshal(val.Value)
+		if err != nil {
+			return nil, fmt.Errorf("encode variable %s of component %s: %w", name, j.Component, err)
+		}
+		s.Vars[name] = events.SpecVar{Value: raw, Sensitive: val.Sensitive}
+	}
+	return c.Signer.Sign(ctx, s)
+}

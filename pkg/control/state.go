@@ -1,0 +1,330 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/blob"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// MaxState is the largest Terraform state or saved plan that the control plane
+// keeps, in bytes.
+const MaxState = 64 << 20
+
+// keepStates is how many earlier states of a component are kept.
+const keepStates = 20
+
+// LockedError says who holds the lock of a state. Info is the holder's lock
+// info as its tool wrote it: what the tool that was refused prints.
+type LockedError struct {
+	Lock store.StateLock
+	Err  *fairlead.Error
+}
+
+func (e *LockedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error with its kind.
+func (e *LockedError) Unwrap() error { return e.Err }
+
+func locked(component string, l store.StateLock) error {
+	return &LockedError{Lock: l, Err: &fairlead.Error{
+		Kind: fairlead.KindLocked, Code: "state-locked",
+		Message: fmt.Sprintf("the state of component %s is locked by job %s (epoch %d) since %s", component, l.Job, l.Epoch, l.Created.UTC().Format("2006-01-02 15:04:05 MST")),
+		Hint:    fmt.Sprintf("Wait for it: `fairlead job show %s`. A lock that its job has lost is broken by itself.", l.Job),
+		Details: map[string]string{"job": string(l.Job), "lock_id": l.ID},
+	}}
+}
+
+// stateOf returns the head of the state that the holder's job is about. A job
+// may touch the state of its own component only.
+func (c *Control) stateOf(ctx context.Context, h Holder, install, component string) (store.Stored[store.StateHead], store.Job, error) {
+	r, err := c.Store.Job(ctx, h.Job)
+	if err != nil {
+		return store.Stored[store.StateHead]{}, r.V, err
+	}
+	if string(r.V.Install) != install && r.V.InstallName != install || r.V.Component != component {
+		return store.Stored[store.StateHead]{}, r.V, &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-state",
+			Message: fmt.Sprintf("job %s has no business with the state of %s/%s", h.Job, install, component)}
+	}
+	head, err := c.Store.State(ctx, r.V.Install, component)
+	return head, r.V, err
+}
+
+func stateContext(h store.StateHead) string { return "state/" + string(h.Install) + "/" + h.Component }
+
+// GetState returns the component's current state, or nil when there is none.
+func (c *Control) GetState(ctx context.Context, h Holder, install, component string) ([]byte, error) {
+	head, _, err := c.stateOf(ctx, h, install, component)
+	if err != nil || head.V.Blob == "" {
+		return nil, err
+	}
+	return c.openBlob(ctx, head.V.Blob, stateContext(head.V))
+}
+
+func (c *Control) openBlob(ctx context.Context, key, sealContext string) ([]byte, error) {
+	sealed, err := c.Blobs.Get(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("read blob %s: %w", key, err)
+	}
+	data, err := c.Sealer.Open(ctx, sealed, sealContext)
+	if err != nil {
+		return nil, fmt.Errorf("open blob %s: %w", key, err)
+	}
+	return data, nil
+}
+
+// PutState stores a new state. Holding the lock is what entitles a job to
+// write: a job that lost its lease may still save what its tool did, until
+// somebody else has taken the lock. From then on it is refused.
+func (c *Control) PutState(ctx context.Context, h Holder, install, component, lockID string, data []byte) error {
+	if len(data) > MaxState {
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
+			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
+	}
+	head, _, err := c.stateOf(ctx, h, install, component)
+	if err != nil {
+		return err
+	}
+	if err := mayWrite(head.V, h, lockID); err != nil {
+		return err
+	}
+	sealed, err := c.Sealer.Seal(ctx, data, stateContext(head.V))
+	if err != nil {
+		return fmt.Errorf("seal state of %s: %w", component, err)
+	}
+	key := fmt.Sprintf("state/%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, c.IDs("w"))
+	if err := c.Blobs.Put(ctx, key, sealed); err != nil {
+		return fmt.Errorf("store state of %s: %w", component, err)
+	}
+	var old []string
+	err = c.transact(ctx, "store state of "+component, func(u *unit) error {
+		head, _, err := c.stateOf(ctx, h, install, component)
+		if err != nil {
+			return err
+		}
+		if head.V.Blob == key {
+			return nil
+		}
+		if err := mayWrite(head.V, h, lockID); err != nil {
+			return err
+		}
+		if head.V.Blob != "" {
+			head.V.History = append([]string{head.V.Blob}, head.V.History...)
+		}
+		old = nil
+		if len(head.V.History) > keepStates {
+			old, head.V.History = head.V.History[keepStates:], head.V.History[:keepStates]
+		}
+		head.V.Blob, head.V.Size, head.V.Updated = key, len(data), u.now
+		head.V.Writes++
+		u.PutState(head)
+		return nil
+	})
+	if err != nil {
+		return err // the blob is left: it may be what an unclear commit names
+	}
+	c.dropBlobs(ctx, old)
+	return nil
+}
+
+func mayWrite(head store.StateHead, h Holder, lockID string) error {
+	l := head.Lock
+	if l == nil {
+		return &fairlead.Error{Kind: fairlead.KindStale, Code: "state-not-locked",
+			Message: fmt.Sprintf("job %s does not hold the lock of the state of %s", h.Job, head.Component)}
+	}
+	if l.Job != h.Job || l.Epoch != h.Epoch || (lockID != "" && lockID != l.ID) {
+		return locked(head.Component, *l)
+	}
+	return nil
+}
+
+// DeleteState removes the component's state. The tool asks for it when it
+// leaves nothing behind; earlier states are kept.
+func (c *Control) DeleteState(ctx context.Context, h Holder, install, component string) error {
+	return c.transact(ctx, "delete state of "+component, func(u *unit) error {
+		head, _, err := c.stateOf(ctx, h, install, component)
+		if err != nil {
+			return err
+		}
+		if head.V.Blob == "" {
+			return nil
+		}
+		if err := mayWrite(head.V, h, ""); err != nil {
+			return err
+		}
+		head.V.History = append([]string{head.V.Blob}, head.V.History...)
+		head.V.Blob, head.V.Size, head.V.Updated = "", 0, u.now
+		u.PutState(head)
+		return nil
+	})
+}
+
+// LockState takes the lock of the component's state for the holder. A lock
+// whose job is over, or has been given to a later epoch, is broken: its writer
+// is fenced from then on. Otherwise the error is a *LockedError.
+func (c *Control) LockState(ctx context.Context, h Holder, install, component, lockID string, info []byte) error {
+	if lockID == "" || len(lockID) > 200 || len(info) > 8<<10 {
+		return fairlead.Invalid("invalid-lock", "a lock has an ID of 1 to 200 bytes and an info of at most 8 KiB")
+	}
+	return c.transact(ctx, "lock state of "+component, func(u *unit) error {
+		head, j, err := c.stateOf(ctx, h, install, component)
+		if err != nil {
+			return err
+		}
+		if !j.State.Leased() || j.Lease.Epoch != h.Epoch {
+			return jobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
+		}
+		if l := head.V.Lock; l != nil {
+			if l.ID == lockID && l.Job == h.Job && l.Epoch == h.Epoch {
+				return nil
+			}
+			alive, err := u.holds(*l)
+			if err != nil {
+				return err
+			}
+			if alive {
+				return locked(component, *l)
+			}
+		}
+		head.V.Lock = &store.StateLock{ID: lockID, Job: h.Job, Epoch: h.Epoch, Info: info, Created: u.now}
+		u.PutState(head)
+		return nil
+	})
+}
+
+// holds reports whether the job of a lock still has the lease it locked under.
+func (u *unit) holds(l store.StateLock) (bool, error) {
+	r, err := u.c.Store.Job(u.ctx, l.Job)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return false, nil
+	}
+	return r.V.State.Leased() && r.V.Lease.Epoch == l.Epoch, err
+}
+
+// UnlockState gives the lock back. A lock that is gone, or somebody else's by
+// now, is left as it is: the holder has nothing more to lose.
+func (c *Control) UnlockState(ctx context.Context, h Holder, install, component, lockID string) error {
+	return c.transact(ctx, "unlock state of "+component, func(u *unit) error {
+		head, _, err := c.stateOf(ctx, h, install, component)
+		if err != nil {
+			return err
+		}
+		l := head.V.Lock
+		if l == nil {
+			return nil
+		}
+		if l.Job != h.Job || l.Epoch != h.Epoch || (lockID != "" && lockID != l.ID) {
+			return locked(component, *l)
+		}
+		head.V.Lock = nil
+		u.PutState(head)
+		return nil
+	})
+}
+
+// BreakStateLock is a person's way out: it removes the lock of a component
+// whose tool died without giving it back. It is refused while the lock's job
+// still has its lease.
+func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component string) error {
+	return c.transact(ctx, "break state lock of "+component, func(u *unit) error {
+		inst, err := c.Store.Install(ctx, org, install)
+		if err != nil {
+			return err
+		}
+		head, err := c.Store.State(ctx, inst.V.ID, component)
+		if err != nil {
+			return err
+		}
+		if head.V.Lock == nil {
+			return fairlead.Conflict("state-not-locked", "the state of component %s is not locked by the control plane", component)
+		}
+		alive, err := u.holds(*head.V.Lock)
+		if err != nil {
+			return err
+		}
+		if alive {
+			return locked(component, *head.V.Lock)
+		}
+		head.V.Lock = nil
+		u.PutState(head)
+		return nil
+	})
+}
+
+func planKey(id fairlead.JobID) string     { return "plan/" + string(id) }
+func planContext(id fairlead.JobID) string { return "plan/" + string(id) }
+
+// PutPlan keeps the saved plan of the holder's plan job, sealed.
+func (c *Control) PutPlan(ctx context.Context, h Holder, data []byte) error {
+	r, err := c.held(ctx, h)
+	if err != nil {
+		return err
+	}
+	if !r.V.Operation.Plans() {
+		return fairlead.Conflict("job-state", "job %s does not plan", h.Job)
+	}
+	if len(data) > MaxState {
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "plan-too-large",
+			Message: fmt.Sprintf("a plan of %d bytes is larger than %d", len(data), MaxState)}
+	}
+	sealed, err := c.Sealer.Seal(ctx, data, planContext(h.Job))
+	if err != nil {
+		return fmt.Errorf("seal plan of job %s: %w", h.Job, err)
+	}
+	if err := c.Blobs.Put(ctx, planKey(h.Job), sealed); err != nil {
+		return fmt.Errorf("store plan of job %s: %w", h.Job, err)
+	}
+	return nil
+}
+
+// GetPlan returns the saved plan that the holder's job is to carry out.
+func (c *Control) GetPlan(ctx context.Context, h Holder) ([]byte, error) {
+	r, err := c.held(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	if r.V.PlanJob == "" {
+		return nil, fairlead.Conflict("job-state", "job %s carries out no plan", h.Job)
+	}
+	data, err := c.openBlob(ctx, planKey(r.V.PlanJob), planContext(r.V.PlanJob))
+	if errors.Is(err, blob.ErrNotFound) {
+		return nil, fairlead.NotFound("plan", string(r.V.PlanJob))
+	}
+	return data, err
+}
+
+// dropPlans removes the saved plans of a deployment that is over: nobody may
+// carry them out any more, and they hold the customer's values.
+func (c *Control) dropPlans(ctx context.Context, j store.Job) {
+	if j.Deployment == "" {
+		return
+	}
+	d, err := c.Store.Deployment(ctx, j.Deployment)
+	if err != nil || !d.V.State.Final() {
+		return
+	}
+	var keys []string
+	for _, n := range d.V.Nodes {
+		if n.PlanJob != "" {
+			keys = append(keys, planKey(n.PlanJob))
+		}
+	}
+	c.dropBlobs(ctx, keys)
+}
+
+// LockID reads the tool's lock ID out of its lock info.
+func LockID(info []byte) string {
+	v, err := decodeJSON(info)
+	if err != nil {
+		return ""
+	}
+	m, _ := v.(map[string]any)
+	id, _ := m["ID"].(string)
+	return strings.TrimSpace(id)
+}

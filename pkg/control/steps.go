@@ -1,0 +1,256 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Holder is who speaks for a job: what a lease token says.
+type Holder struct {
+	Job   fairlead.JobID
+	Epoch int64
+}
+
+// held returns the job if the holder's lease is the current one.
+func (c *Control) held(ctx context.Context, h Holder) (store.Stored[store.Job], error) {
+	r, err := c.Store.Job(ctx, h.Job)
+	if err != nil {
+		return r, err
+	}
+	if !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
+		return r, jobError(&job.StaleError{Job: h.Job, State: r.V.State, Epoch: r.V.Lease.Epoch, Given: h.Epoch})
+	}
+	return r, nil
+}
+
+// RenewLease extends the holder's lease, and then waits up to wait for the job
+// to be canceled. The job is returned as it then is.
+func (c *Control) RenewLease(ctx context.Context, h Holder, wait time.Duration) (store.Job, error) {
+	var out store.Job
+	err := c.transact(ctx, "renew lease of job "+string(h.Job), func(u *unit) error {
+		r, err := c.held(ctx, h)
+		if err != nil {
+			return err
+		}
+		r, err = u.applyJob(r, job.Event{Kind: job.Renew, Epoch: h.Epoch})
+		out = r.V
+		return err
+	})
+	if err != nil || out.State == job.Canceling {
+		return out, err
+	}
+	err = c.wait(ctx, string(h.Job), wait, func(ctx context.Context) (bool, error) {
+		r, err := c.held(ctx, h)
+		out = r.V
+		return r.V.State == job.Canceling, err
+	})
+	return out, err
+}
+
+// AppendLog stores data at offset of the attempt's log.
+func (c *Control) AppendLog(ctx context.Context, h Holder, offset int64, data []byte) (int64, error) {
+	if _, err := c.held(ctx, h); err != nil {
+		return 0, err
+	}
+	next, err := c.Log.Append(ctx, joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}, offset, data)
+	return next, logError(h.Job, err)
+}
+
+// logError gives a kind to what a log refuses.
+func logError(id fairlead.JobID, err error) error {
+	if e, ok := errors.AsType[*joblog.OffsetError](err); ok {
+		return &fairlead.Error{Kind: fairlead.KindConflict, Code: "log-offset", Message: e.Error(),
+			Details: map[string]string{"want": strconv.FormatInt(e.Want, 10)}, Err: err}
+	}
+	switch {
+	case errors.Is(err, joblog.ErrFenced):
+		return &fairlead.Error{Kind: fairlead.KindStale, Code: "log-fenced", Message: "the log of this attempt has ended", Err: err}
+	case errors.Is(err, joblog.ErrDiverged):
+		return &fairlead.Error{Kind: fairlead.KindConflict, Code: "log-diverged", Message: "other bytes are stored at this offset", Err: err}
+	case errors.Is(err, joblog.ErrFull):
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "log-full", Message: fmt.Sprintf("a log holds %d bytes", joblog.MaxStream), Err: err}
+	case errors.Is(err, joblog.ErrNotFound):
+		return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "log-not-found", Message: fmt.Sprintf("job %s has no such log", id), Err: err}
+	case err != nil:
+		return fmt.Errorf("log of job %s: %w", id, err)
+	}
+	return nil
+}
+
+// The outcomes of a job that a step may report.
+const (
+	OutcomeSucceeded = "succeeded"
+	OutcomeFailed    = "failed"
+	OutcomeCanceled  = "canceled"
+)
+
+// Report is what a step says about its finished job.
+type Report struct {
+	Outcome   string
+	Reason    string
+	Message   string
+	ExitCode  *int
+	Plan      *store.Plan
+	Outputs   map[string]Output // all outputs in the state after the job
+	LogSize   int64
+	LogCRC32  uint32
+	Truncated bool
+}
+
+// FinishJob ends the holder's job, and moves its deployment. It is accepted
+// once; the same step repeating it hears success again. The log must be
+// complete first: if bytes are missing, the answer says from where.
+func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
+	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: clip(rep.Message, 4000), ExitCode: rep.ExitCode}
+	switch rep.Outcome {
+	case OutcomeSucceeded:
+		e.Kind = job.Succeed
+	case OutcomeFailed:
+		e.Kind = job.Fail
+	case OutcomeCanceled:
+		e.Kind = job.Stopped
+	default:
+		return fairlead.Invalid("invalid-outcome", "%q is no outcome of a job", rep.Outcome)
+	}
+	if err := c.endLog(ctx, h, rep); err != nil {
+		return err
+	}
+	var done store.Job
+	err := c.transact(ctx, "finish job "+string(h.Job), func(u *unit) error {
+		r, err := c.Store.Job(ctx, h.Job)
+		if err != nil {
+			return err
+		}
+		if finishedBy(r.V, h, e.Kind) {
+			done = r.V
+			return nil // told before; its answer was lost
+		}
+		if r.V.Operation.Plans() && rep.Outcome == OutcomeSucceeded {
+			if rep.Plan == nil {
+				return fairlead.Invalid("plan-missing", "job %s succeeded at planning without a plan", h.Job)
+			}
+			r.V.Plan = rep.Plan
+		}
+		if r, err = u.applyJob(r, e); err != nil {
+			return err
+		}
+		done = r.V
+		if err := u.learn(r.V, rep); err != nil {
+			return err
+		}
+		return u.settle(r.V)
+	})
+	if err == nil {
+		c.dropPlans(ctx, done)
+	}
+	return err
+}
+
+// finishedBy reports whether the job ended by the holder's own report. A job
+// that was given up (lost, poison) was not.
+func finishedBy(j store.Job, h Holder, k job.Kind) bool {
+	if j.Lease.Epoch != h.Epoch || j.Lease.Step == "" {
+		return false
+	}
+	switch j.State {
+	case job.Succeeded:
+		return k == job.Succeed
+	case job.Failed:
+		return (k == job.Fail || k == job.Stopped) && j.Reason != job.ReasonPoison
+	case job.Canceled:
+		return k == job.Stopped
+	}
+	return false
+}
+
+// endLog holds the log against what its writer says of it, and ends it.
+func (c *Control) endLog(ctx context.Context, h Holder, rep Report) error {
+	s := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
+	chunk, err := c.Log.Read(ctx, s, 0, 0)
+	if err != nil {
+		return logError(h.Job, err)
+	}
+	switch {
+	case chunk.Info.Size < rep.LogSize:
+		return logError(h.Job, &joblog.OffsetError{Want: chunk.Info.Size})
+	case chunk.Info.Size > rep.LogSize || chunk.Info.CRC32 != rep.LogCRC32:
+		// The writer lost track of its own log. What is stored is kept and
+		// marked; the job's outcome matters more.
+		c.Logger.Warn("a log does not match what its writer says", "stream", s.String(), "size", chunk.Info.Size, "reported", rep.LogSize)
+		rep.Truncated = true
+	}
+	return logError(h.Job, c.Log.End(ctx, s, rep.Truncated))
+}
+
+// learn records what a finished job says about its component.
+func (u *unit) learn(j store.Job, rep Report) error {
+	if j.State != job.Succeeded || j.Component == "" {
+		return nil
+	}
+	k, err := u.component(j.Install, j.Component)
+	if err != nil {
+		return err
+	}
+	noOp := j.Plan != nil && j.Plan.NoOp
+	switch {
+	case j.Operation == job.OpApply, j.Operation == job.OpPlan && noOp && k.V.State != store.Absent:
+		// A plan that found nothing to change vouches for what is there.
+		k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
+		if k.V.Outputs, err = u.sealOutputs(j, rep.Outputs); err != nil {
+			return err
+		}
+	case j.Operation == job.OpDestroy, j.Operation == job.OpPlanDestroy && noOp && k.V.State != store.Absent:
+		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars = store.Absent, j.Deployment, nil, nil
+	case j.Operation == job.OpPlan && noOp:
+		// An empty module: nothing to apply, and nothing missing.
+		if err := u.learnEmpty(&k, j, rep); err != nil {
+			return err
+		}
+	default:
+		return nil
+	}
+	u.putComponent(k)
+	return nil
+}
+
+// learnEmpty makes a component present that has nothing to apply, so that its
+// outputs can be used.
+func (u *unit) learnEmpty(k *store.Stored[store.Component], j store.Job, rep Report) error {
+	v, err := u.c.Version(u.ctx, j.Version)
+	if err != nil {
+		return err
+	}
+	if spec, ok := v.Spec.Component(j.Component); ok {
+		k.V.DependsOn = spec.DependsOn
+	}
+	k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
+	k.V.Outputs, err = u.sealOutputs(j, rep.Outputs)
+	return err
+}
+
+func (u *unit) sealOutputs(j store.Job, given map[string]Output) (map[string]store.Output, error) {
+	out := make(map[string]store.Output, len(given))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		o := given[name]
+		if !o.Sensitive {
+			out[name] = store.Output{Value: o.Value}
+			continue
+		}
+		sealed, err := u.c.Sealer.Seal(u.ctx, o.Value, outputContext(j.Install, j.Component, name))
+		if err != nil {
+			return nil, fmt.Errorf("seal output %s of component %s: %w", name, j.Component, err)
+		}
+		out[name] = store.Output{Sealed: sealed, Sensitive: true}
+	}
+	return out, nil
+}

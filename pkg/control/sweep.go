@@ -1,0 +1,87 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// sweepPage is how many overdue jobs one sweep looks at. What is left is the
+// most overdue of the next.
+const sweepPage = 200
+
+// maxResend is the longest pause between two wake-ups of a job that nobody
+// takes.
+const maxResend = 10 * time.Minute
+
+// Swept counts what a sweep did.
+type Swept struct{ Looked, Woken, Expired, TimedOut, Failed int }
+
+// Sweep repairs what was lost: wake-ups of queued jobs, and leases whose
+// holder is gone. It looks at what is due and at nothing else, so an idle
+// control plane costs one query. Many may run at once.
+func (c *Control) Sweep(ctx context.Context) (Swept, error) {
+	var s Swept
+	due, err := c.Store.DueJobs(ctx, c.Now(), sweepPage)
+	if err != nil {
+		return s, err
+	}
+	for _, r := range due {
+		s.Looked++
+		if err := c.sweepJob(ctx, r.V, &s); err != nil {
+			s.Failed++
+			c.Logger.Warn("the sweep could not look after a job; the next one will", "job", r.V.ID, "error", err)
+		}
+		if ctx.Err() != nil {
+			return s, ctx.Err()
+		}
+	}
+	return s, nil
+}
+
+func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) error {
+	return c.transact(ctx, "sweep job "+string(found.ID), func(u *unit) error {
+		r, err := c.Store.Job(ctx, found.ID)
+		if err != nil {
+			return err
+		}
+		j := r.V
+		switch {
+		case j.State.Final():
+			u.PutJob(r) // takes it out of the index, should it still be there
+			return nil
+		case j.State == job.Queued && u.now.Sub(j.Created) > job.QueueTimeout:
+			s.TimedOut++
+			return u.end(r, job.Event{Kind: job.TimeOut, Message: "no runner took it within " + job.QueueTimeout.String()})
+		case j.State == job.Queued:
+			if j.DueAt.After(u.now) {
+				return nil
+			}
+			s.Woken++
+			u.wakes = append(u.wakes, j)
+			u.PutJobAt(r, u.now.Add(min(max(u.now.Sub(j.Queued), job.ResendAfter), maxResend)))
+			return nil
+		case !u.now.Before(j.Lease.Expires):
+			s.Expired++
+			return u.end(r, job.Event{Kind: job.Expire, Epoch: j.Lease.Epoch,
+				Message: "the runner stopped renewing its lease; it, its host or its network is gone"})
+		case j.State == job.Running && u.now.Sub(j.Started) > j.Operation.Timeout()+job.Grace:
+			s.TimedOut++
+			return u.end(r, job.Event{Kind: job.TimeOut})
+		default:
+			u.PutJobAt(r, j.Lease.Expires)
+			return nil
+		}
+	})
+}
+
+// end applies an event that may end the job, and moves its deployment if it did.
+func (u *unit) end(r store.Stored[store.Job], e job.Event) error {
+	r, err := u.applyJob(r, e)
+	if err != nil {
+		return err
+	}
+	return u.settle(r.V)
+}

@@ -1,0 +1,135 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+func varsContext(id fairlead.InstallID, component string) string {
+	return "install/" + string(id) + "/vars/" + component
+}
+
+// varRecord is how a resolved variable is kept with its component, sealed.
+type varRecord struct {
+	Value     any  `json:"value"`
+	Sensitive bool `json:"sensitive,omitempty"`
+}
+
+func varsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
+	out := make(map[string]varRecord, len(vars))
+	for name, v := range vars {
+		out[name] = varRecord(v)
+	}
+	return out
+}
+
+// varsFor resolves the variables of the component that a command is about. A
+// component that is to be destroyed gets those it was last applied with: what
+// they refer to may be gone by now.
+func (u *unit) varsFor(inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
+	if d.Node(cmd.Component).Destroy {
+		return u.lastVars(inst.ID, cmd.Component)
+	}
+	v, err := u.c.Version(u.ctx, d.Version)
+	if err != nil {
+		return nil, err
+	}
+	return u.resolve(inst, v, cmd.Component)
+}
+
+// lastVars returns the variables that the component was last applied with.
+func (u *unit) lastVars(id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
+	k, err := u.component(id, component)
+	if err != nil || k.V.Vars == nil {
+		return nil, err
+	}
+	raw, err := u.c.Sealer.Open(u.ctx, k.V.Vars, varsContext(id, component))
+	if err != nil {
+		return nil, fmt.Errorf("open vars of component %s: %w", component, err)
+	}
+	var rec map[string]struct {
+		Value     json.RawMessage `json:"value"`
+		Sensitive bool            `json:"sensitive"`
+	}
+	if err := json.Unmarshal(raw, &rec); err != nil {
+		return nil, fmt.Errorf("decode vars of component %s: %w", component, err)
+	}
+	out := make(map[string]appspec.Resolved, len(rec))
+	for name, v := range rec {
+		value, err := decodeJSON(v.Value)
+		if err != nil {
+			return nil, fmt.Errorf("decode variable %s of component %s: %w", name, component, err)
+		}
+		out[name] = appspec.Resolved{Value: value, Sensitive: v.Sensitive}
+	}
+	return out, nil
+}
+
+// resolve computes the variables of a component from the install's inputs and
+// the outputs of what is deployed. A value that is not there yet is an
+// *appspec.UnresolvedError.
+func (u *unit) resolve(inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
+	comp, ok := v.Spec.Component(component)
+	if !ok {
+		return nil, fmt.Errorf("version %s has no component %s", v.ID, component)
+	}
+	given, err := u.c.openInputs(u.ctx, inst.ID, inst.Inputs)
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := v.Spec.CheckInputs(given)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	scope := appspec.Scope{
+		Inputs: inputs,
+		Install: map[string]string{
+			"name": inst.Name, "id": string(inst.ID), "app": inst.App, "version": string(v.ID),
+		},
+		Outputs: func(component, output string) (appspec.Resolved, bool) {
+			r, ok, err := u.output(inst.ID, component, output)
+			failed = errors.Join(failed, err)
+			return r, ok && err == nil
+		},
+	}
+	out := make(map[string]appspec.Resolved, len(comp.Vars))
+	for name, value := range comp.Vars {
+		val, sensitive, err := value.Resolve(scope)
+		if failed != nil {
+			return nil, failed
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[name] = appspec.Resolved{Value: val, Sensitive: sensitive}
+	}
+	return out, nil
+}
+
+// output returns an output of a component that is there.
+func (u *unit) output(id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
+	k, err := u.component(id, component)
+	if err != nil || k.V.State != store.Present {
+		return appspec.Resolved{}, false, err
+	}
+	o, ok := k.V.Outputs[name]
+	if !ok {
+		return appspec.Resolved{}, false, nil
+	}
+	raw, err := u.c.openOutput(u.ctx, k.V, name)
+	if err != nil {
+		return appspec.Resolved{}, false, err
+	}
+	v, err := decodeJSON(raw)
+	if err != nil {
+		return appspec.Resolved{}, false, fmt.Errorf("decode output %s of component %s: %w", name, component, err)
+	}
+	return appspec.Resolved{Value: v, Sensitive: o.Sensitive}, true, nil
+}

@@ -1,0 +1,135 @@
+// Package identity says who is calling. A token of the control API is random
+// and known to the table by its hash; the tokens of runners and jobs are minted
+// under a key outside the table, name what they are for, and expire with it.
+package identity
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Purpose is what a minted token is good for. It is the token's prefix too, so
+// that a leaked one can be recognised wherever it turns up.
+type Purpose string
+
+// The purposes of minted tokens.
+const (
+	Session   Purpose = "fls" // an agent's session: subject is runner "/" session
+	Launch    Purpose = "fll" // to be traded for a job spec, once: subject is the job
+	Lease     Purpose = "flj" // to speak for one epoch of a job: subject is the job
+	Challenge Purpose = "fln" // a nonce to sign: subject is random
+)
+
+// The prefixes of random tokens.
+const (
+	PrefixAPI       = "fla" // control API
+	PrefixEnrolment = "fle" // single-use enrolment
+)
+
+// Claims is what a minted token says.
+type Claims struct {
+	Purpose Purpose
+	Subject string
+	Epoch   int64     // of jobs; 0 otherwise
+	Expires time.Time // zero: when the table says so
+}
+
+// Minter makes and reads tokens under one secret key. Safe for concurrent use.
+type Minter struct{ key []byte }
+
+// MinKey is the shortest key of a Minter, in bytes.
+const MinKey = 32
+
+// NewMinter returns a Minter. It panics when key is shorter than MinKey.
+func NewMinter(key []byte) *Minter {
+	if len(key) < MinKey {
+		panic("identity: the key of a minter is too short")
+	}
+	return &Minter{key: append([]byte(nil), key...)}
+}
+
+// Mint returns the token that says c. The same claims give the same token, so
+// an answer that was lost can be repeated.
+func (m *Minter) Mint(c Claims) string {
+	var exp int64
+	if !c.Expires.IsZero() {
+		exp = c.Expires.Unix()
+	}
+	body := string(c.Purpose) + "_" + c.Subject + "." + strconv.FormatInt(c.Epoch, 10) + "." + strconv.FormatInt(exp, 10)
+	return body + "." + m.mac(body)
+}
+
+func (m *Minter) mac(body string) string {
+	h := hmac.New(sha256.New, m.key)
+	h.Write([]byte(body))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+}
+
+// Read returns what a token says, if it was minted for one of the purposes and
+// has not expired. Otherwise the error is of KindUnauthenticated and does not
+// say which of the two it was.
+func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims, error) {
+	i := strings.LastIndexByte(token, '.')
+	if i < 0 || !hmac.Equal([]byte(token[i+1:]), []byte(m.mac(token[:i]))) {
+		return Claims{}, Unauthenticated()
+	}
+	prefix, rest, ok := strings.Cut(token[:i], "_")
+	parts := strings.Split(rest, ".")
+	if !ok || len(parts) != 3 {
+		return Claims{}, Unauthenticated()
+	}
+	epoch, err1 := strconv.ParseInt(parts[1], 10, 64)
+	exp, err2 := strconv.ParseInt(parts[2], 10, 64)
+	if err1 != nil || err2 != nil {
+		return Claims{}, Unauthenticated()
+	}
+	c := Claims{Purpose: Purpose(prefix), Subject: parts[0], Epoch: epoch}
+	if exp != 0 {
+		c.Expires = time.Unix(exp, 0)
+		if !now.Before(c.Expires) {
+			return Claims{}, Unauthenticated()
+		}
+	}
+	for _, p := range purposes {
+		if p == c.Purpose {
+			return c, nil
+		}
+	}
+	return Claims{}, Unauthenticated()
+}
+
+// Unauthenticated is the one answer to every token that is not accepted, so
+// that nobody can probe which part of it was wrong.
+func Unauthenticated() *fairlead.Error {
+	return &fairlead.Error{
+		Kind: fairlead.KindUnauthenticated, Code: "unauthenticated",
+		Message: "the token is missing, wrong or expired",
+		Hint:    "Log in with `fairlead login`; a runner asks for a new session.",
+	}
+}
+
+// NewToken returns a random token: the prefix, "_", and 256 bits.
+func NewToken(prefix string) string {
+	b := make([]byte, 32)
+	rand.Read(b) // never fails (crypto/rand)
+	return prefix + "_" + base64.RawURLEncoding.EncodeToString(b)
+}
+
+// Hash returns what the table keeps of a token. The token is random, so a
+// plain digest is as good as a slow one.
+func Hash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// Digest returns a keyed digest of text, which may hold low-entropy secrets: a
+// reader of the table cannot try candidates against it.
+func (m *Minter) Digest(text string) string { return m.mac("digest\n" + text) }

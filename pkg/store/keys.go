@@ -1,0 +1,89 @@
+package store
+
+import (
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Every key of the table is built in this file and nowhere else; docs/KEYS.md
+// lists the access pattern that each serves. Parts are joined by "#", which no
+// identifier or name contains.
+
+func join(parts ...string) string { return strings.Join(parts, "#") }
+
+func key(partition, sort string) engine.Key {
+	return engine.Key{Partition: partition, Sort: sort}
+}
+
+// Partitions that hold many items.
+func appsPartition(org fairlead.OrgID) string     { return join("ORG", string(org), "APP") }
+func installsPartition(org fairlead.OrgID) string { return join("ORG", string(org), "INSTALL") }
+func runnersPartition(org fairlead.OrgID) string  { return join("ORG", string(org), "RUNNER") }
+func installPartition(id fairlead.InstallID) string {
+	return join("INSTALL", string(id))
+}
+func runnerPartition(id fairlead.RunnerID) string { return join("RUNNER", string(id)) }
+
+// Partitions of the List index.
+func jobsList(org fairlead.OrgID) string        { return join("ORG", string(org), "JOBS") }
+func deploymentsList(org fairlead.OrgID) string { return join("ORG", string(org), "DEPLOYMENTS") }
+
+// duePartition is the one partition of the Due index. Its entries are written
+// once for each claim, so it stays far below the 1,000 writes a second that
+// DynamoDB gives a partition; beyond that it is split by a digit of the job's
+// identifier.
+const duePartition = "DUE"
+
+// Keys of single items.
+func appKey(org fairlead.OrgID, name string) engine.Key     { return key(appsPartition(org), name) }
+func installKey(org fairlead.OrgID, name string) engine.Key { return key(installsPartition(org), name) }
+func runnerKey(org fairlead.OrgID, name string) engine.Key  { return key(runnersPartition(org), name) }
+func versionKey(id fairlead.VersionID) engine.Key           { return key(join("VERSION", string(id)), "VERSION") }
+func componentKey(id fairlead.InstallID, name string) engine.Key {
+	return key(installPartition(id), componentPrefix+name)
+}
+func deploymentRefKey(id fairlead.InstallID, d fairlead.DeploymentID) engine.Key {
+	return key(installPartition(id), deploymentRefPrefix+string(d))
+}
+func stateKey(id fairlead.InstallID, component string) engine.Key {
+	return key(installPartition(id), statePrefix+component)
+}
+func deploymentKey(id fairlead.DeploymentID) engine.Key {
+	return key(join("DEPLOYMENT", string(id)), "DEPLOYMENT")
+}
+func jobKey(id fairlead.JobID) engine.Key { return key(join("JOB", string(id)), "JOB") }
+func runnerByIDKey(id fairlead.RunnerID) engine.Key {
+	return key(runnerPartition(id), "RUNNER")
+}
+func sessionKey(runner fairlead.RunnerID, id fairlead.SessionID) engine.Key {
+	return key(runnerPartition(runner), sessionPrefix+string(id))
+}
+func agentKey(runner fairlead.RunnerID, keyID string) engine.Key {
+	return key(runnerPartition(runner), "AGENT#"+keyID)
+}
+func enrolmentKey(hash string) engine.Key   { return key(join("ENROLMENT", hash), "ENROLMENT") }
+func tokenKey(hash string) engine.Key       { return key(join("TOKEN", hash), "TOKEN") }
+func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
+
+// Prefixes of sort keys within a partition.
+const (
+	componentPrefix     = "COMPONENT#"
+	deploymentRefPrefix = "DEPLOYMENT#"
+	statePrefix         = "STATE#"
+	sessionPrefix       = "SESSION#"
+)
+
+// dueKey places an item in the order in which the sweep must look at things.
+// The time is of fixed width, so byte order is the order of time.
+func dueKey(at time.Time, id string) *engine.Key {
+	if at.IsZero() {
+		return nil
+	}
+	k := key(duePartition, join(dueTime(at), id))
+	return &k
+}
+
+func dueTime(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z") }

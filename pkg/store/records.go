@@ -1,0 +1,196 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// App is an app by name. Latest is its newest version.
+type App struct {
+	ID          fairlead.AppID     `json:"id"`
+	Org         fairlead.OrgID     `json:"org"`
+	Name        string             `json:"name"`
+	Description string             `json:"description,omitempty"`
+	Latest      fairlead.VersionID `json:"latest"`
+	Created     time.Time          `json:"created"`
+}
+
+// Version is an immutable app version.
+type Version struct {
+	ID        fairlead.VersionID `json:"id"`
+	Org       fairlead.OrgID     `json:"org"`
+	App       string             `json:"app"`
+	Config    json.RawMessage    `json:"config"`    // canonical JSON of package appspec
+	Artifacts map[string]string  `json:"artifacts"` // digest by component
+	Created   time.Time          `json:"created"`
+}
+
+// Install is one app in one customer's account. It is also the lock that keeps
+// its deployments one at a time: each change of Active or Queue is a commit at
+// the version that was read.
+type Install struct {
+	ID      fairlead.InstallID      `json:"id"`
+	Org     fairlead.OrgID          `json:"org"`
+	Name    string                  `json:"name"`
+	App     string                  `json:"app"`
+	Runner  string                  `json:"runner"`
+	Inputs  map[string]Input        `json:"inputs,omitempty"`
+	Active  fairlead.DeploymentID   `json:"active,omitempty"`
+	Queue   []fairlead.DeploymentID `json:"queue,omitempty"`
+	Created time.Time               `json:"created"`
+}
+
+// Input is a value given to an install: plain, or sealed when it is sensitive.
+type Input struct {
+	Value  json.RawMessage `json:"value,omitempty"`
+	Sealed []byte          `json:"sealed,omitempty"`
+}
+
+// ComponentState is what is known of a component in the customer's account.
+type ComponentState string
+
+// The states of a component.
+const (
+	Absent  ComponentState = "absent"  // never applied, or destroyed
+	Present ComponentState = "present" // its last apply was reported
+	Unknown ComponentState = "unknown" // an apply began, and its end is not known yet
+)
+
+// Component is one component of an install.
+type Component struct {
+	Install    fairlead.InstallID    `json:"install"`
+	Name       string                `json:"name"`
+	State      ComponentState        `json:"state"`
+	Version    fairlead.VersionID    `json:"version,omitempty"` // it was last applied from
+	DependsOn  []string              `json:"depends_on,omitempty"`
+	Vars       []byte                `json:"vars,omitempty"` // sealed; as last applied, for the day it is destroyed
+	Outputs    map[string]Output     `json:"outputs,omitempty"`
+	Deployment fairlead.DeploymentID `json:"deployment,omitempty"`
+	Updated    time.Time             `json:"updated"`
+}
+
+// Output is an output of a component: plain, or sealed when it is sensitive.
+type Output struct {
+	Value     json.RawMessage `json:"value,omitempty"`
+	Sealed    []byte          `json:"sealed,omitempty"`
+	Sensitive bool            `json:"sensitive,omitempty"`
+}
+
+// Deployment is a deployment with the event of its last change. The install's
+// name is kept, because an install may be forgotten before its deployments.
+type Deployment struct {
+	deployment.Deployment
+	InstallName string        `json:"install_name"`
+	RunnerName  string        `json:"runner_name"`
+	Event       events.Domain `json:"event"`
+}
+
+// Job is a job with what it produced and the event of its last change.
+type Job struct {
+	job.Job
+	InstallName string             `json:"install_name,omitempty"`
+	RunnerName  string             `json:"runner_name"`
+	App         string             `json:"app,omitempty"`
+	Version     fairlead.VersionID `json:"version,omitempty"`
+	PlanJob     fairlead.JobID     `json:"plan_job,omitempty"`    // of apply and destroy
+	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
+	Plan        *Plan              `json:"plan,omitempty"`        // what a plan job reported
+	DueAt       time.Time          `json:"due_at,omitzero"`       // its place in the Due index
+	Event       events.Domain      `json:"event"`
+}
+
+// Plan is what a plan job reported. The saved plan itself is beside the state.
+type Plan struct {
+	Digest  string             `json:"digest"`
+	NoOp    bool               `json:"no_op"`
+	Changes deployment.Changes `json:"changes"`
+	Summary json.RawMessage    `json:"summary,omitempty"` // sensitive values masked by the runner
+}
+
+// Runner runs the jobs of its installs.
+type Runner struct {
+	ID          fairlead.RunnerID `json:"id"`
+	Org         fairlead.OrgID    `json:"org"`
+	Name        string            `json:"name"`
+	Description string            `json:"description,omitempty"`
+	Storage     string            `json:"storage"` // "local" or "http"
+	Created     time.Time         `json:"created"`
+}
+
+// RunnerName finds a runner's name by its identifier.
+type RunnerName struct {
+	Org  fairlead.OrgID `json:"org"`
+	Name string         `json:"name"`
+}
+
+// Agent is an enrolled agent: whoever holds the private half of PublicKey may
+// open sessions of the runner.
+type Agent struct {
+	Runner    fairlead.RunnerID `json:"runner"`
+	PublicKey []byte            `json:"public_key"`
+	Enrolled  time.Time         `json:"enrolled"`
+}
+
+// Session is one agent process.
+type Session struct {
+	ID       fairlead.SessionID `json:"id"`
+	Org      fairlead.OrgID     `json:"org"`
+	Runner   fairlead.RunnerID  `json:"runner"`
+	Agent    string             `json:"agent"` // key id
+	Instance string             `json:"instance"`
+	Version  string             `json:"version"`
+	Capacity int                `json:"capacity"`
+	Running  []string           `json:"running,omitempty"`
+	Draining bool               `json:"draining,omitempty"`
+	Ended    bool               `json:"ended,omitempty"`
+	Expires  time.Time          `json:"expires"`
+	LastSeen time.Time          `json:"last_seen"`
+}
+
+// Enrolment is a single-use enrolment token, by the hash of the token.
+type Enrolment struct {
+	Runner  fairlead.RunnerID `json:"runner"`
+	UsedBy  string            `json:"used_by,omitempty"` // key id of the agent
+	Expires time.Time         `json:"expires"`
+}
+
+// Token is an API token, by its hash.
+type Token struct {
+	ID      string         `json:"id"`
+	Org     fairlead.OrgID `json:"org"`
+	Name    string         `json:"name"`
+	Created time.Time      `json:"created"`
+}
+
+// StateHead is the Terraform state of a component in http storage: which blob
+// is current, and who holds the lock.
+type StateHead struct {
+	Install   fairlead.InstallID `json:"install"`
+	Component string             `json:"component"`
+	Blob      string             `json:"blob,omitempty"` // key of the current state; "": none
+	Size      int                `json:"size,omitempty"`
+	Writes    int64              `json:"writes"`            // states written so far; numbers the blobs
+	History   []string           `json:"history,omitempty"` // keys of earlier states, newest first
+	Lock      *StateLock         `json:"lock,omitempty"`
+	Updated   time.Time          `json:"updated,omitzero"`
+}
+
+// StateLock says who holds the lock of a state.
+type StateLock struct {
+	ID      string         `json:"id"` // the tool's own
+	Job     fairlead.JobID `json:"job"`
+	Epoch   int64          `json:"epoch"`
+	Info    []byte         `json:"info"` // the tool's lock info, as it came
+	Created time.Time      `json:"created"`
+}
+
+// Idempotency remembers the answer to a creating request.
+type Idempotency struct {
+	Request string `json:"request"` // hash of route, caller and body
+	Subject string `json:"subject"` // what it made
+}

@@ -1,0 +1,173 @@
+// Package store is the table, typed: each kind of record has a key, a way in
+// and a way out, and every write states what must be true for it to happen.
+// The database behind it is an engine (package engine); the rules of what may
+// be written are in the pure packages, applied by package control.
+//
+// Every access pattern is listed in docs/KEYS.md. There is no scan.
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Store reads and writes typed records. Safe for concurrent use.
+type Store struct{ engine engine.Engine }
+
+// New returns a Store on the engine.
+func New(e engine.Engine) *Store { return &Store{engine: e} }
+
+// Stored is a record as it was read, or one that is to be created. Version is
+// the precondition of the next write: 0 means that there must be none yet.
+type Stored[T any] struct {
+	V       T
+	Version int64
+}
+
+// get reads the record at k. A missing one is a *fairlead.Error made by
+// missing.
+func get[T any](ctx context.Context, s *Store, k engine.Key, missing func() error) (Stored[T], error) {
+	it, err := s.engine.Get(ctx, k)
+	if errors.Is(err, engine.ErrNotFound) {
+		return Stored[T]{}, missing()
+	}
+	if err != nil {
+		return Stored[T]{}, fmt.Errorf("read %s: %w", k, err)
+	}
+	return decode[T](it)
+}
+
+func decode[T any](it engine.Item) (Stored[T], error) {
+	r := Stored[T]{Version: it.Version}
+	if err := json.Unmarshal(it.Body, &r.V); err != nil {
+		return r, fmt.Errorf("decode %s: %w", it.Key, err)
+	}
+	return r, nil
+}
+
+// Page is a page of records. Next is "" at the end.
+type Page[T any] struct {
+	Items []Stored[T]
+	Next  string
+}
+
+// PageQuery selects a page.
+type PageQuery struct {
+	After string
+	Limit int
+}
+
+func query[T any](ctx context.Context, s *Store, q engine.Query) (Page[T], error) {
+	p, err := s.engine.Query(ctx, q)
+	if err != nil {
+		return Page[T]{}, fmt.Errorf("query %s %s: %w", q.Index, q.Partition, err)
+	}
+	out := Page[T]{Next: p.Next, Items: make([]Stored[T], 0, len(p.Items))}
+	for _, it := range p.Items {
+		r, err := decode[T](it)
+		if err != nil {
+			return Page[T]{}, err
+		}
+		out.Items = append(out.Items, r)
+	}
+	return out, nil
+}
+
+// all reads every page of a query that is bounded by design, such as the
+// components of one install.
+func all[T any](ctx context.Context, s *Store, q engine.Query) ([]Stored[T], error) {
+	var out []Stored[T]
+	for {
+		p, err := query[T](ctx, s, q)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p.Items...)
+		if p.Next == "" {
+			return out, nil
+		}
+		q.After = p.Next
+	}
+}
+
+// Tx collects the writes of one commit. It is not safe for concurrent use.
+type Tx struct {
+	writes   []engine.Write
+	subjects []string
+	err      error
+}
+
+// Empty reports whether there is nothing to commit.
+func (t *Tx) Empty() bool { return len(t.writes) == 0 }
+
+// Subjects returns the identifiers of the jobs and deployments that the commit
+// changes: whoever waits for one of them is to look again.
+func (t *Tx) Subjects() []string { return t.subjects }
+
+// put adds a record with its precondition. An item that is put twice in one
+// commit keeps the first precondition and the last content.
+func (t *Tx) put(k engine.Key, version int64, body any, opts ...func(*engine.Item)) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		t.err = fmt.Errorf("encode %s: %w", k, err)
+		return
+	}
+	it := engine.Item{Key: k, Body: b}
+	for _, o := range opts {
+		o(&it)
+	}
+	for i := range t.writes {
+		if t.writes[i].Item.Key == k {
+			t.writes[i].Op, t.writes[i].Item = engine.Put, it
+			return
+		}
+	}
+	cond := engine.Absent()
+	if version > 0 {
+		cond = engine.Version(version)
+	}
+	t.writes = append(t.writes, engine.Write{Op: engine.Put, Item: it, If: cond})
+}
+
+func (t *Tx) delete(k engine.Key, version int64) {
+	t.writes = append(t.writes, engine.Write{Op: engine.Delete, Item: engine.Item{Key: k}, If: engine.Version(version)})
+}
+
+func (t *Tx) check(k engine.Key, version int64) {
+	for _, w := range t.writes {
+		if w.Item.Key == k {
+			return // the write holds the same precondition
+		}
+	}
+	t.writes = append(t.writes, engine.Write{Op: engine.Check, Item: engine.Item{Key: k}, If: engine.Version(version)})
+}
+
+func expires(at time.Time) func(*engine.Item) {
+	return func(it *engine.Item) { it.Expires = at }
+}
+
+func due(k *engine.Key) func(*engine.Item) { return func(it *engine.Item) { it.Due = k } }
+
+func list(partition, sort string) func(*engine.Item) {
+	return func(it *engine.Item) { it.List = &engine.Key{Partition: partition, Sort: sort} }
+}
+
+// Commit applies every write of t or none. A *engine.ConflictError means that
+// something changed since it was read: read again. After any other error it is
+// unknown whether the commit happened; repeating it with the same token is safe.
+func (s *Store) Commit(ctx context.Context, token string, t *Tx) error {
+	if t.err != nil {
+		return t.err
+	}
+	if len(t.writes) > engine.MaxCommit {
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "commit-too-large",
+			Message: fmt.Sprintf("the change touches %d records; one commit holds %d", len(t.writes), engine.MaxCommit)}
+	}
+	return s.engine.Commit(ctx, token, t.writes...)
+}

@@ -1,0 +1,290 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+func missing(noun, name string) func() error {
+	return func() error { return fairlead.NotFound(noun, name) }
+}
+
+// Apps and versions.
+
+// App returns an app by name.
+func (s *Store) App(ctx context.Context, org fairlead.OrgID, name string) (Stored[App], error) {
+	return get[App](ctx, s, appKey(org, name), missing("app", name))
+}
+
+// Apps lists apps by name.
+func (s *Store) Apps(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[App], error) {
+	return query[App](ctx, s, engine.Query{Partition: appsPartition(org), After: q.After, Limit: q.Limit})
+}
+
+// Version returns an app version.
+func (s *Store) Version(ctx context.Context, id fairlead.VersionID) (Stored[Version], error) {
+	return get[Version](ctx, s, versionKey(id), missing("version", string(id)))
+}
+
+// PutApp writes an app.
+func (t *Tx) PutApp(r Stored[App]) { t.put(appKey(r.V.Org, r.V.Name), r.Version, r.V) }
+
+// PutVersion writes a version; it is written once.
+func (t *Tx) PutVersion(v Version) { t.put(versionKey(v.ID), 0, v) }
+
+// Installs and components.
+
+// Install returns an install by name.
+func (s *Store) Install(ctx context.Context, org fairlead.OrgID, name string) (Stored[Install], error) {
+	return get[Install](ctx, s, installKey(org, name), missing("install", name))
+}
+
+// Installs lists installs by name.
+func (s *Store) Installs(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Install], error) {
+	return query[Install](ctx, s, engine.Query{Partition: installsPartition(org), After: q.After, Limit: q.Limit})
+}
+
+// PutInstall writes an install.
+func (t *Tx) PutInstall(r Stored[Install]) { t.put(installKey(r.V.Org, r.V.Name), r.Version, r.V) }
+
+// DeleteInstall removes an install.
+func (t *Tx) DeleteInstall(r Stored[Install]) { t.delete(installKey(r.V.Org, r.V.Name), r.Version) }
+
+// CheckInstall holds the commit to the install as it was read.
+func (t *Tx) CheckInstall(r Stored[Install]) { t.check(installKey(r.V.Org, r.V.Name), r.Version) }
+
+// Component returns a component of an install; one that was never applied is
+// absent, with version 0.
+func (s *Store) Component(ctx context.Context, id fairlead.InstallID, name string) (Stored[Component], error) {
+	r, err := get[Component](ctx, s, componentKey(id, name), missing("component", name))
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return Stored[Component]{V: Component{Install: id, Name: name, State: Absent}}, nil
+	}
+	return r, err
+}
+
+// Components lists an install's components by name; there are at most a few
+// dozen.
+func (s *Store) Components(ctx context.Context, id fairlead.InstallID) ([]Stored[Component], error) {
+	return all[Component](ctx, s, engine.Query{Partition: installPartition(id), Prefix: componentPrefix})
+}
+
+// PutComponent writes a component.
+func (t *Tx) PutComponent(r Stored[Component]) {
+	t.put(componentKey(r.V.Install, r.V.Name), r.Version, r.V)
+}
+
+// DeleteComponent removes a component's record.
+func (t *Tx) DeleteComponent(r Stored[Component]) {
+	t.delete(componentKey(r.V.Install, r.V.Name), r.Version)
+}
+
+// Deployments.
+
+// DeploymentRef finds an install's deployments in the order they were made.
+type DeploymentRef struct {
+	ID fairlead.DeploymentID `json:"id"`
+}
+
+// Deployment returns a deployment.
+func (s *Store) Deployment(ctx context.Context, id fairlead.DeploymentID) (Stored[Deployment], error) {
+	return get[Deployment](ctx, s, deploymentKey(id), missing("deployment", string(id)))
+}
+
+// Deployments lists the deployments of all installs, newest first. It may miss
+// the newest for a moment.
+func (s *Store) Deployments(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Deployment], error) {
+	return query[Deployment](ctx, s, engine.Query{Index: engine.List, Partition: deploymentsList(org), After: q.After, Limit: q.Limit, Backward: true})
+}
+
+// InstallDeployments lists the deployments of one install, newest first.
+func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q PageQuery) (Page[Deployment], error) {
+	refs, err := query[DeploymentRef](ctx, s, engine.Query{Partition: installPartition(id), Prefix: deploymentRefPrefix, After: q.After, Limit: q.Limit, Backward: true})
+	if err != nil {
+		return Page[Deployment]{}, err
+	}
+	p := Page[Deployment]{Next: refs.Next}
+	for _, r := range refs.Items {
+		d, err := s.Deployment(ctx, r.V.ID)
+		if err != nil {
+			return Page[Deployment]{}, err
+		}
+		p.Items = append(p.Items, d)
+	}
+	return p, nil
+}
+
+// PutDeployment writes a deployment, and on creation the reference by which
+// its install finds it.
+func (t *Tx) PutDeployment(r Stored[Deployment]) {
+	id := r.V.ID
+	t.subjects = append(t.subjects, string(id))
+	r.V.Event.V, r.V.Event.Subject, r.V.Event.Version = 1, string(id), r.Version+1
+	r.V.Event.Type = "fairlead.deployment." + string(r.V.State)
+	t.put(deploymentKey(id), r.Version, r.V, list(deploymentsList(r.V.Org), string(id)))
+	if r.Version == 0 {
+		t.put(deploymentRefKey(r.V.Install, id), 0, DeploymentRef{ID: id})
+	}
+}
+
+// Jobs.
+
+// Job returns a job.
+func (s *Store) Job(ctx context.Context, id fairlead.JobID) (Stored[Job], error) {
+	return get[Job](ctx, s, jobKey(id), missing("job", string(id)))
+}
+
+// Jobs lists all jobs, newest first. It may miss the newest for a moment.
+func (s *Store) Jobs(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Job], error) {
+	return query[Job](ctx, s, engine.Query{Index: engine.List, Partition: jobsList(org), After: q.After, Limit: q.Limit, Backward: true})
+}
+
+// DueJobs returns up to limit jobs that the sweep must look at by now, the
+// most overdue first.
+func (s *Store) DueJobs(ctx context.Context, now time.Time, limit int) ([]Stored[Job], error) {
+	p, err := query[Job](ctx, s, engine.Query{Index: engine.Due, Partition: duePartition, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	jobs := p.Items
+	for len(jobs) > 0 && jobs[len(jobs)-1].V.DueAt.After(now) {
+		jobs = jobs[:len(jobs)-1]
+	}
+	return jobs, nil
+}
+
+// PutJob writes a job, and its place among due things.
+func (t *Tx) PutJob(r Stored[Job]) {
+	r.V.DueAt = r.V.Due()
+	t.putJob(r)
+}
+
+// PutRenewedJob writes a job whose lease was renewed. It leaves its place among
+// due things where it was: the sweep then looks too early and pushes it back,
+// which costs one index write for each LeaseTTL where each renewal would cost
+// two.
+func (t *Tx) PutRenewedJob(r Stored[Job]) { t.putJob(r) }
+
+// PutJobAt writes a job that the sweep is to look at again at the given time.
+func (t *Tx) PutJobAt(r Stored[Job], at time.Time) {
+	r.V.DueAt = at
+	t.putJob(r)
+}
+
+func (t *Tx) putJob(r Stored[Job]) {
+	id := string(r.V.ID)
+	t.subjects = append(t.subjects, id)
+	r.V.Event.V, r.V.Event.Subject, r.V.Event.Version = 1, id, r.Version+1
+	r.V.Event.Type = "fairlead.job." + string(r.V.State)
+	t.put(jobKey(r.V.ID), r.Version, r.V, list(jobsList(r.V.Org), id), due(dueKey(r.V.DueAt, id)))
+}
+
+// Runners, their agents and sessions.
+
+// Runner returns a runner by name.
+func (s *Store) Runner(ctx context.Context, org fairlead.OrgID, name string) (Stored[Runner], error) {
+	return get[Runner](ctx, s, runnerKey(org, name), missing("runner", name))
+}
+
+// RunnerName returns the name of the runner with this identifier.
+func (s *Store) RunnerName(ctx context.Context, id fairlead.RunnerID) (Stored[RunnerName], error) {
+	return get[RunnerName](ctx, s, runnerByIDKey(id), missing("runner", string(id)))
+}
+
+// Runners lists runners by name.
+func (s *Store) Runners(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Runner], error) {
+	return query[Runner](ctx, s, engine.Query{Partition: runnersPartition(org), After: q.After, Limit: q.Limit})
+}
+
+// PutRunner writes a runner, and on creation the item that finds it by identifier.
+func (t *Tx) PutRunner(r Stored[Runner]) {
+	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
+	if r.Version == 0 {
+		t.put(runnerByIDKey(r.V.ID), 0, RunnerName{Org: r.V.Org, Name: r.V.Name})
+	}
+}
+
+// Agent returns an enrolled agent by the id of its key.
+func (s *Store) Agent(ctx context.Context, id fairlead.RunnerID, keyID string) (Stored[Agent], error) {
+	return get[Agent](ctx, s, agentKey(id, keyID), missing("agent", keyID))
+}
+
+// PutAgent writes an agent.
+func (t *Tx) PutAgent(keyID string, r Stored[Agent]) {
+	t.put(agentKey(r.V.Runner, keyID), r.Version, r.V)
+}
+
+// Session returns a session.
+func (s *Store) Session(ctx context.Context, runner fairlead.RunnerID, id fairlead.SessionID) (Stored[Session], error) {
+	return get[Session](ctx, s, sessionKey(runner, id), missing("session", string(id)))
+}
+
+// Sessions lists a runner's sessions, newest first, those that ended within
+// the last day included; at most limit.
+func (s *Store) Sessions(ctx context.Context, runner fairlead.RunnerID, limit int) ([]Stored[Session], error) {
+	p, err := query[Session](ctx, s, engine.Query{Partition: runnerPartition(runner), Prefix: sessionPrefix, Limit: limit, Backward: true})
+	return p.Items, err
+}
+
+// PutSession writes a session; it is forgotten a day after it expires.
+func (t *Tx) PutSession(r Stored[Session]) {
+	t.put(sessionKey(r.V.Runner, r.V.ID), r.Version, r.V, expires(r.V.Expires.Add(24*time.Hour)))
+}
+
+// Enrolment returns an enrolment by the hash of its token.
+func (s *Store) Enrolment(ctx context.Context, hash string) (Stored[Enrolment], error) {
+	return get[Enrolment](ctx, s, enrolmentKey(hash), missing("enrolment", "token"))
+}
+
+// PutEnrolment writes an enrolment.
+func (t *Tx) PutEnrolment(hash string, r Stored[Enrolment]) {
+	t.put(enrolmentKey(hash), r.Version, r.V, expires(r.V.Expires.Add(time.Hour)))
+}
+
+// Tokens, idempotency and Terraform state.
+
+// Token returns an API token by its hash.
+func (s *Store) Token(ctx context.Context, hash string) (Stored[Token], error) {
+	return get[Token](ctx, s, tokenKey(hash), missing("token", "given"))
+}
+
+// PutToken writes an API token.
+func (t *Tx) PutToken(hash string, r Stored[Token]) { t.put(tokenKey(hash), r.Version, r.V) }
+
+// Idempotency returns what a creating request with this key made.
+func (s *Store) Idempotency(ctx context.Context, hash string) (Stored[Idempotency], error) {
+	return get[Idempotency](ctx, s, idempotencyKey(hash), missing("idempotency-key", "given"))
+}
+
+// PutIdempotency remembers what a creating request made, for a day.
+func (t *Tx) PutIdempotency(hash string, r Idempotency, now time.Time) {
+	t.put(idempotencyKey(hash), 0, r, expires(now.Add(24*time.Hour)))
+}
+
+// State returns the head of a component's Terraform state; one that was never
+// written has version 0.
+func (s *Store) State(ctx context.Context, id fairlead.InstallID, component string) (Stored[StateHead], error) {
+	r, err := get[StateHead](ctx, s, stateKey(id, component), missing("state", component))
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return Stored[StateHead]{V: StateHead{Install: id, Component: component}}, nil
+	}
+	return r, err
+}
+
+// States lists the heads of an install's states.
+func (s *Store) States(ctx context.Context, id fairlead.InstallID) ([]Stored[StateHead], error) {
+	return all[StateHead](ctx, s, engine.Query{Partition: installPartition(id), Prefix: statePrefix})
+}
+
+// PutState writes the head of a state.
+func (t *Tx) PutState(r Stored[StateHead]) {
+	t.put(stateKey(r.V.Install, r.V.Component), r.Version, r.V)
+}
+
+// DeleteState removes the head of a state.
+func (t *Tx) DeleteState(r Stored[StateHead]) {
+	t.delete(stateKey(r.V.Install, r.V.Component), r.Version)
+}

@@ -1,0 +1,43 @@
+package dynamo_test
+
+import (
+	"crypto/rand"
+	"os"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+	"github.com/fairlead/fairlead/tools/dynamodblocal"
+)
+
+var server dynamodblocal.Server
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	server.Stop()
+	os.Exit(code)
+}
+
+// table makes an empty table in a real server and returns how to reach it.
+func table(t *testing.T) (aws.Config, string) {
+	t.Helper()
+	cfg := aws.Config{
+		Region:       "eu-central-1",
+		BaseEndpoint: aws.String(server.Endpoint(t)),
+		Credentials:  credentials.NewStaticCredentialsProvider("test", "test", ""),
+	}
+	name := "test-" + rand.Text()
+	if err := dynamo.CreateTable(t.Context(), cfg, name); err != nil {
+		t.Fatal(err)
+	}
+	return cfg, name
+}
+
+func TestDynamoConforms(t *testing.T) {
+	cfg, name := table(t)
+	enginetest.Run(t, func(*testing.T) engine.Engine { return dynamo.New(cfg, name) }, enginetest.Options{})
+}

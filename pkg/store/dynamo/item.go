@@ -1,0 +1,126 @@
+package dynamo
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+type attributes = map[string]types.AttributeValue
+
+func binary(s string) types.AttributeValue { return &types.AttributeValueMemberB{Value: []byte(s)} }
+
+func number(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+func keyOf(k engine.Key) attributes {
+	return attributes{AttrPartition: binary(k.Partition), AttrSort: binary(k.Sort)}
+}
+
+// encode returns all attributes of an item. What it does not have is left out:
+// that is what keeps it out of an index.
+func encode(it *engine.Item, version int64, token string) attributes {
+	a := keyOf(it.Key)
+	a[AttrVersion] = number(version)
+	for name, v := range content(it, token) {
+		a[name] = v
+	}
+	return a
+}
+
+// content returns the attributes beside key and version.
+func content(it *engine.Item, token string) attributes {
+	body := it.Body
+	if body == nil {
+		body = []byte{} // nil would be sent as null
+	}
+	a := attributes{
+		AttrToken: &types.AttributeValueMemberS{Value: token},
+		AttrBody:  &types.AttributeValueMemberB{Value: body},
+	}
+	if it.List != nil {
+		a[AttrListPartition], a[AttrListSort] = binary(it.List.Partition), binary(it.List.Sort)
+	}
+	if it.Due != nil {
+		a[AttrDuePartition], a[AttrDueSort] = binary(it.Due.Partition), binary(it.Due.Sort)
+	}
+	if s := engine.ExpirySeconds(it.Expires); s != 0 {
+		a[AttrExpires] = number(s)
+	}
+	return a
+}
+
+// optional are the attributes that content may leave out.
+func optional() []string {
+	return []string{AttrListPartition, AttrListSort, AttrDuePartition, AttrDueSort, AttrExpires}
+}
+
+// decode is the reverse of encode. It fails on an item that was not written by
+// this package.
+func decode(a attributes) (engine.Item, error) {
+	d := decoder{a: a}
+	it := engine.Item{
+		Key:     engine.Key{Partition: string(d.binary(AttrPartition)), Sort: string(d.binary(AttrSort))},
+		Version: d.number(AttrVersion),
+		Body:    d.binary(AttrBody),
+	}
+	if t, ok := a[AttrToken].(*types.AttributeValueMemberS); ok {
+		it.Token = t.Value
+	} else {
+		d.miss(AttrToken)
+	}
+	it.List = d.place(AttrListPartition, AttrListSort)
+	it.Due = d.place(AttrDuePartition, AttrDueSort)
+	if _, ok := a[AttrExpires]; ok {
+		it.Expires = engine.ExpiryTime(d.number(AttrExpires))
+	}
+	if d.err != nil {
+		return engine.Item{}, fmt.Errorf("item %s of the table: %w", it.Key, d.err)
+	}
+	return it, nil
+}
+
+// decoder keeps the first error, so that decode reads like the schema.
+type decoder struct {
+	a   attributes
+	err error
+}
+
+func (d *decoder) miss(name string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("attribute %q is missing or of another type", name)
+	}
+}
+
+func (d *decoder) binary(name string) []byte {
+	v, ok := d.a[name].(*types.AttributeValueMemberB)
+	if !ok {
+		d.miss(name)
+		return nil
+	}
+	return v.Value
+}
+
+func (d *decoder) number(name string) int64 {
+	v, ok := d.a[name].(*types.AttributeValueMemberN)
+	if !ok {
+		d.miss(name)
+		return 0
+	}
+	n, err := strconv.ParseInt(v.Value, 10, 64)
+	if err != nil {
+		d.miss(name)
+	}
+	return n
+}
+
+func (d *decoder) place(partition, sort string) *engine.Key {
+	if _, ok := d.a[partition]; !ok {
+		return nil
+	}
+	return &engine.Key{Partition: string(d.binary(partition)), Sort: string(d.binary(sort))}
+}

@@ -1,0 +1,173 @@
+package seal
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+const (
+	// KeySize is the length of a key's secret in bytes: AES-256.
+	KeySize = 32
+
+	keyIDSize = 8
+	format1   = 1
+)
+
+// Key is a secret and the id that is derived from it, so a key can never go by
+// another's name. It prints as its id. The zero Key is not valid.
+type Key struct {
+	id     [keyIDSize]byte
+	secret [KeySize]byte
+	valid  bool
+}
+
+// NewKey returns the key with the secret, which must be KeySize random bytes.
+func NewKey(secret []byte) (Key, error) {
+	if len(secret) != KeySize {
+		return Key{}, fairlead.Invalid("invalid-key", "a key has %d bytes, not %d", KeySize, len(secret))
+	}
+	k := Key{valid: true}
+	copy(k.secret[:], secret)
+	// HKDF: the id tells nothing about the secret that encrypts.
+	id, err := hkdf.Key(sha256.New, secret, nil, "fairlead seal key id", keyIDSize)
+	if err != nil {
+		return Key{}, fmt.Errorf("derive key id: %w", err)
+	}
+	copy(k.id[:], id)
+	return k, nil
+}
+
+// GenerateKey returns a new random key.
+func GenerateKey() Key {
+	secret := make([]byte, KeySize)
+	_, _ = rand.Read(secret) // never fails, says its contract
+	k, err := NewKey(secret)
+	if err != nil {
+		panic(err) // the length is right, and HKDF gives 8 bytes
+	}
+	return k
+}
+
+// ID returns the key's id, 16 hex digits. It is no secret.
+func (k Key) ID() string { return hex.EncodeToString(k.id[:]) }
+
+// String returns the id, never the secret.
+func (k Key) String() string { return "key " + k.ID() }
+
+// Format writes String for every verb: %x and %d would print the bytes of the
+// secret.
+func (k Key) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, k.String()) }
+
+// LogValue is String.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
+
+// Keyring is a Sealer that holds its keys in memory.
+type Keyring struct {
+	first Key
+	aeads map[[keyIDSize]byte]cipher.AEAD
+}
+
+var _ Sealer = (*Keyring)(nil)
+
+// NewKeyring returns a Sealer whose first key seals and all of whose keys
+// open: to rotate, put a new key before the old ones. It panics without a key,
+// or with one that is not valid or given twice.
+func NewKeyring(keys ...Key) *Keyring {
+	if len(keys) == 0 {
+		panic("seal: a keyring needs a key")
+	}
+	r := &Keyring{first: keys[0], aeads: make(map[[keyIDSize]byte]cipher.AEAD, len(keys))}
+	for _, k := range keys {
+		if !k.valid {
+			panic("seal: a key was not made by NewKey or GenerateKey")
+		}
+		if r.aeads[k.id] != nil {
+			panic("seal: " + k.String() + " is given twice")
+		}
+		r.aeads[k.id] = newAEAD(k)
+	}
+	return r
+}
+
+// newAEAD panics on errors that its arguments exclude: a wrong length.
+func newAEAD(k Key) cipher.AEAD {
+	block, err := aes.NewCipher(k.secret[:])
+	if err != nil {
+		panic(err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err)
+	}
+	return aead
+}
+
+// KeyID returns the id of the key that seals.
+func (r *Keyring) KeyID() string { return r.first.ID() }
+
+// Seal implements Sealer.
+func (r *Keyring) Seal(ctx context.Context, plaintext []byte, place string) ([]byte, error) {
+	if err := check(ctx, place); err != nil {
+		return nil, err
+	}
+	sealed := make([]byte, 0, len(plaintext)+Overhead)
+	sealed = append(sealed, format1)
+	sealed = append(sealed, r.first.id[:]...)
+	return r.aeads[r.first.id].Seal(sealed, nil, plaintext, additional(sealed, place)), nil
+}
+
+// Open implements Sealer.
+func (r *Keyring) Open(ctx context.Context, sealed []byte, place string) ([]byte, error) {
+	if err := check(ctx, place); err != nil {
+		return nil, err
+	}
+	if len(sealed) < Overhead || sealed[0] != format1 {
+		return nil, damaged(place)
+	}
+	header, body := sealed[:1+keyIDSize], sealed[1+keyIDSize:]
+	aead := r.aeads[[keyIDSize]byte(header[1:])]
+	if aead == nil {
+		return nil, &fairlead.Error{
+			Kind: fairlead.KindInternal, Code: "sealing-key-missing",
+			Message: fmt.Sprintf("the value of %s was sealed with key %x, which is missing", place, header[1:]),
+			Hint:    "Restore the key file that belongs to this data, or add the missing key to it.",
+			Err:     ErrUnknownKey,
+		}
+	}
+	plaintext, err := aead.Open(nil, nil, body, additional(header, place))
+	if err != nil {
+		return nil, damaged(place) // the cause says no more
+	}
+	return plaintext, nil
+}
+
+// additional is what the tag also covers. The header has a fixed length, so no
+// two pairs of header and place give the same bytes.
+func additional(header []byte, place string) []byte {
+	return append(header[:len(header):len(header)], place...)
+}
+
+func check(ctx context.Context, place string) error {
+	if place == "" {
+		return fairlead.Invalid("invalid-seal-context", "a value is sealed for a place, which is missing")
+	}
+	return ctx.Err()
+}
+
+func damaged(place string) error {
+	return &fairlead.Error{
+		Kind: fairlead.KindInternal, Code: "sealed-value-damaged",
+		Message: fmt.Sprintf("the sealed value of %s cannot be opened", place),
+		Hint:    "The data was changed outside of fairlead, or the disk damaged it. Set the value again, or restore a backup.",
+		Err:     ErrDamaged,
+	}
+}

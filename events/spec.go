@@ -159,8 +159,8 @@ const MaxEnvelope = 8 << 20
 // plane's before a fresh spec is refused.
 const clockSkew = 2 * time.Minute
 
-// Verify opens an envelope. It returns a *Refusal unless one of keys signed it
-// and it says exactly what want says, now.
+// Verify opens an envelope. It returns a *Refusal, and no spec, unless one of
+// keys signed it and it says exactly what want says, now.
 func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want Expect, now time.Time) (JobSpec, error) {
 	if len(envelope) > MaxEnvelope {
 		return JobSpec{}, refuse(RefusedMalformed, "the job spec is larger than %d bytes", MaxEnvelope)
@@ -170,7 +170,7 @@ func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want
 		return JobSpec{}, refuse(RefusedMalformed, "the job spec is not a DSSE envelope")
 	}
 	if env.PayloadType != SpecPayloadType {
-		return JobSpec{}, refuse(RefusedMalformed, "the envelope holds %q, not a job spec", env.PayloadType)
+		return JobSpec{}, refuse(RefusedMalformed, "the envelope holds %.100q, not a job spec", env.PayloadType)
 	}
 	verifiers := make([]dsse.Verifier, len(keys))
 	for i, k := range keys {
@@ -187,13 +187,20 @@ func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want
 	var spec JobSpec
 	dec := json.NewDecoder(bytes.NewReader(payload))
 	dec.DisallowUnknownFields() // an unknown field might be a restriction that we would ignore
-	if err := dec.Decode(&spec); err != nil {
+	err = dec.Decode(&spec)
+	if err == nil && dec.More() {
+		err = errors.New("more than one document")
+	}
+	if err != nil {
 		return JobSpec{}, refuse(RefusedVersion, "the job spec holds something this runner does not know; a newer runner may")
 	}
 	if spec.V != 1 {
 		return JobSpec{}, refuse(RefusedVersion, "the job spec is of version %d, this runner knows 1", spec.V)
 	}
-	return spec, check(spec, want, now)
+	if err := check(spec, want, now); err != nil {
+		return JobSpec{}, err
+	}
+	return spec, nil
 }
 
 func check(spec JobSpec, want Expect, now time.Time) error {

@@ -1,0 +1,305 @@
+package events_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+
+	"github.com/fairlead/fairlead/events"
+)
+
+// key returns a fixed key, so that envelopes are golden: Ed25519 signatures
+// are deterministic.
+func key(b byte) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{b}, ed25519.SeedSize))
+}
+
+func public(b byte) ed25519.PublicKey { return key(b).Public().(ed25519.PublicKey) }
+
+func full() events.JobSpec {
+	return events.JobSpec{
+		Runner: "run_01", Install: "ins_01", InstallName: "acme", Deployment: "dep_01", Job: "job_01", Epoch: 3,
+		Component: "web", Plugin: "terraform", Operation: "apply",
+		IssuedAt: t0, ExpiresAt: t0.Add(10 * time.Minute), Timeout: 7200, Grace: 120,
+		Artifact: &events.ArtifactRef{Repository: "apps/shop/web", Digest: "sha256:aa"},
+		Vars: map[string]events.SpecVar{
+			"size":     {Value: json.RawMessage(`{"cpu":2}`)},
+			"password": {Value: json.RawMessage(`"hush"`), Sensitive: true},
+		},
+		State: &events.StateRef{Storage: "http", Key: "ins_01/web", Path: "/runner/v1/state/ins_01/web"},
+		Plan:  &events.PlanRef{Job: "job_00", Digest: "sha256:bb"},
+		Env:   map[string]string{"TF_LOG": "off"},
+	}
+}
+
+func want() events.Expect {
+	return events.Expect{Runner: "run_01", Install: "acme", Job: "job_01", Epoch: 3, Operation: "apply", Operations: []string{"plan", "apply"}}
+}
+
+func sign(t testing.TB, k ed25519.PrivateKey, s events.JobSpec) []byte {
+	t.Helper()
+	b, err := events.NewSigner(k).Sign(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// signRaw signs any payload under any type, as a control plane gone wrong might.
+func signRaw(t testing.TB, k ed25519.PrivateKey, payloadType, payload string) []byte {
+	t.Helper()
+	b, err := json.Marshal(dsse.Envelope{
+		PayloadType: payloadType, Payload: base64.StdEncoding.EncodeToString([]byte(payload)),
+		Signatures: []dsse.Signature{{
+			KeyID: events.KeyID(k.Public().(ed25519.PublicKey)),
+			Sig:   base64.StdEncoding.EncodeToString(ed25519.Sign(k, dsse.PAE(payloadType, []byte(payload)))),
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func reason(t testing.TB, err error) string {
+	t.Helper()
+	if err == nil {
+		return ""
+	}
+	r, ok := errors.AsType[*events.Refusal](err)
+	if !ok || r.Error() == "" {
+		t.Fatalf("a refusal is %T: %v", err, err)
+	}
+	return r.Reason
+}
+
+func verify(envelope []byte, keys ...ed25519.PublicKey) (events.JobSpec, error) {
+	return events.Verify(context.Background(), envelope, keys, want(), t0)
+}
+
+func TestASpecTravelsSignedAndArrivesWhole(t *testing.T) {
+	s := full()
+	envelope := sign(t, key(1), s)
+	golden(t, "job-spec-envelope.v1.json", envelope)
+	var env dsse.Envelope
+	if err := json.Unmarshal(envelope, &env); err != nil {
+		t.Fatal(err)
+	}
+	payload, err := env.DecodeB64Payload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "job-spec.v1.json", payload)
+
+	got, err := verify(envelope, public(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.V = 1
+	if !reflect.DeepEqual(got, s) {
+		t.Errorf("it arrives as %+v, want %+v", got, s)
+	}
+	if got.Timeout.Duration() != 2*time.Hour || got.Grace.Duration() != 2*time.Minute {
+		t.Errorf("the step may take %s and %s to end", got.Timeout.Duration(), got.Grace.Duration())
+	}
+
+	check := events.JobSpec{Runner: "run_01", Job: "job_01", Epoch: 1, Plugin: "check", Operation: "check", IssuedAt: t0, ExpiresAt: t0}
+	if err := json.Unmarshal(sign(t, key(1), check), &env); err != nil {
+		t.Fatal(err)
+	}
+	if payload, err = env.DecodeB64Payload(); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "job-spec-least.v1.json", payload)
+}
+
+func TestWhileKeysChangeEitherPinnedKeyWillDo(t *testing.T) {
+	for _, k := range []byte{1, 2} {
+		if _, err := verify(sign(t, key(k), full()), public(1), public(2)); err != nil {
+			t.Errorf("signed by key %d of two: %v", k, err)
+		}
+	}
+	if a, b := events.KeyID(public(1)), events.KeyID(public(2)); len(a) != 16 || a == b {
+		t.Errorf("the keys are named %s and %s", a, b)
+	}
+	if !events.NewSigner(key(1)).Public().Equal(public(1)) {
+		t.Error("a signer names another key than its own")
+	}
+}
+
+func TestWhyASpecIsRefused(t *testing.T) {
+	keys := []ed25519.PublicKey{public(1)}
+	with := func(change func(*events.JobSpec)) []byte {
+		s := full()
+		change(&s)
+		return sign(t, key(1), s)
+	}
+	payload := func(change func(map[string]any)) []byte {
+		s := full()
+		s.V = 1
+		b, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m map[string]any
+		if err := json.Unmarshal(b, &m); err != nil {
+			t.Fatal(err)
+		}
+		change(m)
+		if b, err = json.Marshal(m); err != nil {
+			t.Fatal(err)
+		}
+		return signRaw(t, key(1), events.SpecPayloadType, string(b))
+	}
+	good := sign(t, key(1), full())
+	for name, c := range map[string]struct {
+		envelope []byte
+		keys     []ed25519.PublicKey
+		reason   string
+	}{
+		"as it should be": {good, keys, ""},
+
+		"not JSON":                         {[]byte("no"), keys, events.RefusedMalformed},
+		"nothing":                          {nil, keys, events.RefusedMalformed},
+		"cut off":                          {good[:len(good)-2], keys, events.RefusedMalformed},
+		"larger than a step reads":         {append(good, bytes.Repeat([]byte(" "), events.MaxEnvelope)...), keys, events.RefusedMalformed},
+		"another signed document":          {signRaw(t, key(1), "application/vnd.fairlead.other+json", "{}"), keys, events.RefusedMalformed},
+		"a document of an absurd type":     {signRaw(t, key(1), strings.Repeat("x", 1<<20), "{}"), keys, events.RefusedMalformed},
+		"signed by another key":            {sign(t, key(2), full()), keys, events.RefusedSignature},
+		"no key is pinned":                 {good, nil, events.RefusedSignature},
+		"the pinned key is no key":         {good, []ed25519.PublicKey{{1, 2, 3}}, events.RefusedSignature},
+		"not signed at all":                {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[]}`), keys, events.RefusedSignature},
+		"signature of the key's name only": {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[{"keyid":"` + events.KeyID(public(1)) + `","sig":""}]}`), keys, events.RefusedSignature},
+		"relabelled: signed as another document": {bytes.Replace(
+			signRaw(t, key(1), "application/vnd.fairlead.other+json", "{}"),
+			[]byte("application/vnd.fairlead.other+json"), []byte(events.SpecPayloadType), 1), keys, events.RefusedSignature},
+
+		"version 2":                     {payload(func(m map[string]any) { m["v"] = 2 }), keys, events.RefusedVersion},
+		"no version":                    {payload(func(m map[string]any) { delete(m, "v") }), keys, events.RefusedVersion},
+		"a field this runner never saw": {payload(func(m map[string]any) { m["only_on_sundays"] = true }), keys, events.RefusedVersion},
+		"an unknown field further down": {payload(func(m map[string]any) { m["plan"].(map[string]any)["expires"] = 1 }), keys, events.RefusedVersion},
+		"an epoch that is no number":    {payload(func(m map[string]any) { m["epoch"] = "3" }), keys, events.RefusedVersion},
+		"no document inside":            {signRaw(t, key(1), events.SpecPayloadType, ""), keys, events.RefusedVersion},
+		"two documents inside":          {signRaw(t, key(1), events.SpecPayloadType, `{"v":1}{"v":1}`), keys, events.RefusedVersion},
+
+		"for another runner":    {with(func(s *events.JobSpec) { s.Runner = "run_02" }), keys, events.RefusedRunner},
+		"for another install":   {with(func(s *events.JobSpec) { s.InstallName = "globex" }), keys, events.RefusedInstall},
+		"for no install":        {with(func(s *events.JobSpec) { s.InstallName = "" }), keys, events.RefusedInstall},
+		"for another job":       {with(func(s *events.JobSpec) { s.Job = "job_02" }), keys, events.RefusedJob},
+		"of an older epoch":     {with(func(s *events.JobSpec) { s.Epoch = 2 }), keys, events.RefusedEpoch},
+		"of a later epoch":      {with(func(s *events.JobSpec) { s.Epoch = 4 }), keys, events.RefusedEpoch},
+		"for another operation": {with(func(s *events.JobSpec) { s.Operation = "destroy" }), keys, events.RefusedOperation},
+
+		"expired":                           {with(func(s *events.JobSpec) { s.ExpiresAt = t0.Add(-2*time.Minute - 1) }), keys, events.RefusedExpired},
+		"expired within the skew of clocks": {with(func(s *events.JobSpec) { s.ExpiresAt = t0.Add(-2 * time.Minute) }), keys, ""},
+		"without an end":                    {with(func(s *events.JobSpec) { s.ExpiresAt = time.Time{} }), keys, events.RefusedExpired},
+		"from the future":                   {with(func(s *events.JobSpec) { s.IssuedAt = t0.Add(2*time.Minute + 1) }), keys, events.RefusedExpired},
+		"from the future within the skew":   {with(func(s *events.JobSpec) { s.IssuedAt = t0.Add(2 * time.Minute) }), keys, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := verify(c.envelope, c.keys...)
+			if got := reason(t, err); got != c.reason {
+				t.Fatalf("it is refused for %q (%v), want %q", got, err, c.reason)
+			}
+			if err != nil && !reflect.DeepEqual(s, events.JobSpec{}) {
+				t.Error("a refused spec is handed out all the same")
+			}
+			if err != nil && len(err.Error()) > 400 {
+				t.Errorf("the refusal is %d bytes long", len(err.Error()))
+			}
+		})
+	}
+}
+
+func TestAnOperationThatThisRunnerLacksIsRefusedThoughTheClaimNamedIt(t *testing.T) {
+	w := want()
+	w.Operations = []string{"plan"}
+	_, err := events.Verify(context.Background(), sign(t, key(1), full()), []ed25519.PublicKey{public(1)}, w, t0)
+	if got := reason(t, err); got != events.RefusedOperation {
+		t.Errorf("it is refused for %q, want %q", got, events.RefusedOperation)
+	}
+}
+
+func TestNoFlippedBitEverVerifies(t *testing.T) {
+	var env dsse.Envelope
+	if err := json.Unmarshal(sign(t, key(1), full()), &env); err != nil {
+		t.Fatal(err)
+	}
+	payload, _ := base64.StdEncoding.DecodeString(env.Payload)
+	sig, _ := base64.StdEncoding.DecodeString(env.Signatures[0].Sig)
+	try := func(where string, at int, payload, sig []byte) {
+		e := env
+		e.Payload = base64.StdEncoding.EncodeToString(payload)
+		e.Signatures = []dsse.Signature{{KeyID: env.Signatures[0].KeyID, Sig: base64.StdEncoding.EncodeToString(sig)}}
+		b, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := verify(b, public(1)); reason(t, err) != events.RefusedSignature {
+			t.Fatalf("byte %d of the %s changed: %v, want it refused for its signature", at, where, err)
+		}
+	}
+	flip := func(b []byte, i int, bit byte) []byte {
+		c := bytes.Clone(b)
+		c[i] ^= bit
+		return c
+	}
+	for _, bit := range []byte{1, 0x20, 0x80} {
+		for i := range payload {
+			try("payload", i, flip(payload, i, bit), sig)
+		}
+		for i := range sig {
+			try("signature", i, payload, flip(sig, i, bit))
+		}
+	}
+	for n := range sig {
+		try("signature cut at", n, payload, sig[:n])
+	}
+}
+
+// The text around the signed bytes is not signed: a change there may be
+// refused or not, but never changes what is done.
+func TestAFlippedByteOfTheEnvelopesTextChangesNothingThatIsDone(t *testing.T) {
+	good := sign(t, key(1), full())
+	spec, err := verify(good, public(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range good {
+		for _, bit := range []byte{1, 4, 0x20} {
+			b := bytes.Clone(good)
+			b[i] ^= bit
+			if got, err := verify(b, public(1)); err == nil && !reflect.DeepEqual(got, spec) {
+				t.Fatalf("byte %d flipped by %#x: another spec verifies: %+v", i, bit, got)
+			}
+		}
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	good := sign(f, key(1), full())
+	f.Add(good)
+	f.Add([]byte(`{}`))
+	f.Add([]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30","signatures":[{"sig":"AA=="},{"sig":"AA=="}]}`))
+	f.Add(signRaw(f, key(1), events.SpecPayloadType, `null`))
+	f.Add(signRaw(f, key(2), events.SpecPayloadType, `{"v":1}`))
+	spec, err := verify(good, public(1))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, envelope []byte) {
+		got, err := verify(envelope, public(1), public(3))
+		if reason(t, err) == "" && !reflect.DeepEqual(got, spec) {
+			t.Fatalf("a spec that nobody signed verifies: %+v", got)
+		}
+	})
+}

@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// pushes is how many artifacts are pushed at a time: enough to hide the way
+// there and back, few enough for a small uplink.
+const pushes = 4
+
+func (c *cli) app() *cobra.Command {
+	return noun("app", "Publish apps", "An app is a folder with an app.yaml: the inputs a customer gives, and the\ncomponents that are deployed from them. Each published version is immutable.",
+		c.appValidate(), c.appApply(), c.appList(), c.appShow())
+}
+
+func (c *cli) appValidate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate DIR",
+		Short: "Report everything that is wrong with an app's folder",
+		Long:  "Reads DIR/app.yaml and the sources it names, and reports every problem with\nits file, line and column. Needs no control plane.",
+		Example: `  fairlead app validate examples/shop
+  fairlead app validate . --json | jq '.problems[].message'`,
+		Args:              exactly,
+		ValidArgsFunction: directories,
+		RunE: func(_ *cobra.Command, args []string) error {
+			root, err := openApp(args[0])
+			if err != nil {
+				return err
+			}
+			defer root.Close()
+			app, problems := appspec.Load(root.FS())
+			doc := view.Validation{Dir: args[0], Problems: problems}
+			if app != nil {
+				doc.App = app.Name
+			}
+			if err := c.print(doc); err != nil {
+				return err
+			}
+			if len(problems) > 0 {
+				return &failure{code: exitInvalid} // the problems are the result
+			}
+			return nil
+		},
+	}
+}
+
+func directories(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// openApp opens the app's folder. What is read through the root stays in it.
+func openApp(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, usage("Name the folder that holds app.yaml.", "%s cannot be opened as an app's folder: %v", dir, err)
+	}
+	return root, nil
+}
+
+func (c *cli) appApply() *cobra.Command {
+	return &cobra.Command{
+		Use:   "apply DIR",
+		Short: "Publish an app's folder as a new version",
+		Long: `Validates DIR, packs the source of each component into an OCI artifact, pushes
+what the control plane's registry does not have, and publishes the version.
+
+Versions are addressed by their content: applying an unchanged folder uploads
+nothing and makes no new version.`,
+		Example: `  fairlead app apply examples/hello
+  fairlead app apply . --json | jq -r .id`,
+		Args:              exactly,
+		ValidArgsFunction: directories,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			published, err := c.publish(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(published)
+		}),
+	}
+}
+
+func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.Published, error) {
+	root, err := openApp(dir)
+	if err != nil {
+		return view.Published{}, err
+	}
+	defer root.Close()
+	app, problems := appspec.Load(root.FS())
+	if len(problems) > 0 {
+		return view.Published{}, invalidApp(dir, problems)
+	}
+	config, err := app.Canonical()
+	if err != nil {
+		return view.Published{}, err
+	}
+	meta, err := cl.Meta(ctx)
+	if err != nil {
+		return view.Published{}, err
+	}
+	var before *wire.AppVersion
+	switch old, err := cl.GetApp(ctx, app.Name); {
+	case err == nil:
+		before = &old.Version
+	case !client.HasCode(err, "app-not-found"):
+		return view.Published{}, err
+	}
+
+	digests, err := pushSources(ctx, cl, meta, root, app)
+	if err != nil {
+		return view.Published{}, err
+	}
+	version, err := cl.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: digests})
+	if err != nil {
+		return view.Published{}, err
+	}
+	return view.Published{Version: version, Before: before}, nil
+}
+
+// pushSources packs and pushes the source of each component and returns the
+// digests by component.
+func pushSources(ctx context.Context, cl *client.Client, meta wire.Meta, root *os.Root, app *appspec.App) (map[string]string, error) {
+	registry, access, err := registryAccess(cl, meta)
+	if err != nil {
+		return nil, err
+	}
+	digests := make([]string, len(app.Components))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(pushes)
+	for i, component := range app.Components {
+		g.Go(func() error {
+			source, err := root.OpenRoot(filepath.FromSlash(component.Source))
+			if err != nil {
+				return fmt.Errorf("open the source of component %q: %w", component.Name, err)
+			}
+			defer source.Close()
+			packed, err := artifact.Pack(source, artifact.Limits{})
+			if err != nil {
+				return fmt.Errorf("pack component %q: %w", component.Name, err)
+			}
+			digests[i], err = artifact.Push(ctx, registry+"/"+repository(app.Name, component.Name), access, packed)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for i, component := range app.Components {
+		out[component.Name] = digests[i]
+	}
+	return out, nil
+}
+
+// repository is the name under which a component's source is kept in the
+// control plane's registry.
+func repository(app, component string) string { return app + "/" + component }
+
+// registryAccess returns the registry's host and port, and how to push there.
+func registryAccess(cl *client.Client, meta wire.Meta) (string, artifact.Access, error) {
+	u, err := url.Parse(cl.URL())
+	if err != nil {
+		return "", artifact.Access{}, fmt.Errorf("parse the control plane's URL: %w", err)
+	}
+	registry := meta.Registry
+	if registry == "" {
+		registry = u.Host
+	}
+	host, _, err := net.SplitHostPort(registry)
+	if err != nil {
+		host = registry
+	}
+	return registry, artifact.Access{
+		Token: cl.Token(),
+		// Whoever wrote http:// for the control plane already sends the token
+		// to this host in the clear.
+		PlainHTTP: u.Scheme == "http" && u.Hostname() == host,
+	}, nil
+}
+
+// invalidApp is the failure of a command that needs a valid app.
+func invalidApp(dir string, problems appspec.Problems) error {
+	e := problems.Err()
+	p := local(fairlead.CodeOf(e), "Invalid", e.Error(), fmt.Sprintf("`fairlead app validate %s` explains each.", dir))
+	if fe, ok := e.(*fairlead.Error); ok {
+		p.Detail = fe.Message
+	}
+	for _, pr := range problems {
+		p.Errors = append(p.Errors, wire.FieldError{
+			Location: fmt.Sprintf("%s:%d:%d", filepath.Join(dir, filepath.FromSlash(pr.File)), pr.Line, pr.Column),
+			Message:  pr.Message,
+		})
+	}
+	return &failure{code: exitInvalid, problem: p}
+}
+
+func (c *cli) appList() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List apps and their newest versions",
+		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+			apps, err := pages(ctx, limit, cl.ListApps)
+			if err != nil {
+				return err
+			}
+			return listing(c, apps, view.Apps(apps), "There are no apps yet. `fairlead app apply DIR` publishes one.")
+		}),
+	}
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+func (c *cli) appShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME", Short: "Show an app with its inputs and components",
+		Args: exactly, ValidArgsFunction: c.names(appNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			a, err := cl.GetApp(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(view.App(a))
+		}),
+	}
+}

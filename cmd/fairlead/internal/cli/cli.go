@@ -1,0 +1,235 @@
+// Package cli is the command line: one file for each noun, which parses, calls
+// the control plane through its client, and hands the answer to package view.
+// Results go to the standard output, everything else to the standard error.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+)
+
+// Env is the world around the program.
+type Env struct {
+	Args           []string // without the program's name
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	StdinTTY       bool // a person can be asked
+	StdoutTTY      bool
+	StderrTTY      bool
+	Getenv         func(string) string
+	Now            func() time.Time
+	Version        string
+	Interrupts     <-chan struct{} // one for each Ctrl-C or SIGTERM; the first also ends the context
+
+	// StartServer starts a control plane in this process.
+	StartServer func(context.Context, ServerOptions) (Server, error)
+}
+
+// ServerOptions say what kind of control plane is started.
+type ServerOptions struct {
+	Data    string // folder that holds everything
+	Listen  string // host:port; port 0 picks a free one
+	Version string
+	Storage string // of the state of the runner "local", when it is made: "local" or "http"
+	Logger  *slog.Logger
+}
+
+// Server is a control plane in this process.
+type Server interface {
+	URL() string
+	// TokenFile is where an administrator's token is, readable by its owner only.
+	TokenFile() string
+	// EnrolmentTokenFile writes a single-use token for the runner to a file.
+	EnrolmentTokenFile(ctx context.Context, runner string) (path string, err error)
+	// Wait returns when the server has stopped, with the reason.
+	Wait() error
+	Close(ctx context.Context) error
+}
+
+// Main runs the command and returns the exit code.
+func Main(ctx context.Context, env Env) int {
+	c := &cli{env: env}
+	root := c.root()
+	root.SetArgs(env.Args)
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	c.json = c.json || slices.Contains(env.Args, "--json") // also if the words before it were wrong
+	if err == nil {
+		return exitOK
+	}
+	if !c.started { // cobra refused the words before any command of ours ran
+		err = usage(fmt.Sprintf("`%s --help` shows how it is used.", cmd.CommandPath()), "%s", tidy(err.Error()))
+	}
+	f, code := classify(err)
+	if f.Detail != "" || f.Title != "" {
+		c.printer().Fail(f)
+	}
+	return code
+}
+
+// tidy joins cobra's several lines.
+func tidy(message string) string {
+	return strings.ReplaceAll(strings.TrimSpace(message), "\n\n", "\n")
+}
+
+type cli struct {
+	env     Env
+	flags   profile.Flags
+	json    bool
+	started bool // a command of ours runs
+}
+
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "fairlead",
+		Short: "Ship your software into your customers' cloud accounts",
+		Long: `Fairlead ships a vendor's software into its customers' cloud accounts, and
+nobody ever holds a key to anybody else's account.
+
+An app is a folder with an app.yaml. An install is one app in one customer's
+account. A runner beside the customer's resources polls for jobs and runs them.`,
+		Example: `  fairlead dev                                  # a control plane and a runner on this machine
+  fairlead app apply examples/hello             # publish an app
+  fairlead install create acme --app hello      # one app for one customer
+  fairlead install deploy acme                  # plan, approve, apply, with live logs
+  fairlead install outputs acme --json`,
+		Args: cobra.ArbitraryArgs, RunE: unknown, ValidArgsFunction: cobra.NoFileCompletions,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			c.started = true
+		},
+	}
+	pf := root.PersistentFlags()
+	pf.BoolVar(&c.json, "json", false, "print the result as one JSON document")
+	pf.StringVar(&c.flags.URL, "url", "", "the control plane's `URL`, if not the one you are logged in to")
+	pf.StringVar(&c.flags.TokenFile, "token-file", "", "the `FILE` that holds the token, if not that of the login")
+	root.SetUsageTemplate(usageTemplate)
+	c.must(root.MarkPersistentFlagFilename("token-file"))
+	c.must(root.RegisterFlagCompletionFunc("url", cobra.NoFileCompletions))
+
+	const local, objects = "local", "objects"
+	root.AddGroup(&cobra.Group{ID: local, Title: "Start here:"}, &cobra.Group{ID: objects, Title: "Work with:"})
+	for _, cmd := range []*cobra.Command{c.dev(), c.server(), c.login()} {
+		cmd.GroupID = local
+		root.AddCommand(cmd)
+	}
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.job(), c.runner()} {
+		cmd.GroupID = objects
+		root.AddCommand(cmd)
+	}
+	root.AddCommand(c.version(), exitCodesTopic(), environmentTopic())
+	return root
+}
+
+// must reports a mistake in the definition of the commands.
+func (c *cli) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// noun returns a command that only holds others.
+func noun(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              unknown,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
+// unknown is what a command does that only holds others: help, or refuse a
+// word that is none of them.
+func unknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	hint := fmt.Sprintf("`%s --help` lists what there is.", cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf("Did you mean `%s %s`? %s", cmd.CommandPath(), near[0], hint)
+	}
+	return usage(hint, "%s has no command %q", cmd.CommandPath(), args[0])
+}
+
+func (c *cli) outStyle() view.Style { return view.StyleFor(c.env.StdoutTTY, c.env.Getenv) }
+func (c *cli) errStyle() view.Style { return view.StyleFor(c.env.StderrTTY, c.env.Getenv) }
+
+func (c *cli) printer() view.Printer {
+	if c.json {
+		return view.NewJSON(c.env.Stdout, c.env.Stderr)
+	}
+	return view.NewHuman(c.env.Stdout, c.env.Stderr, c.outStyle(), c.errStyle(), c.env.Now)
+}
+
+func (c *cli) print(d view.Document) error { return c.printer().Print(d) }
+
+// say tells the person something that is no result.
+func (c *cli) say(format string, args ...any) {
+	fmt.Fprintln(c.env.Stderr, view.Clean(fmt.Sprintf(format, args...)))
+}
+
+// client returns a client of the control plane that flags, environment or
+// login name.
+func (c *cli) client() (*client.Client, error) {
+	target, err := profile.Resolve(c.flags, c.env.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return c.clientOf(target, client.Options{})
+}
+
+func (c *cli) clientOf(t profile.Target, o client.Options) (*client.Client, error) {
+	o.UserAgent = "fairlead/" + c.env.Version
+	cl, err := client.New(t.URL, t.Token, o)
+	if err != nil {
+		return nil, usage("`fairlead help environment` says where the URL comes from.", "%v", err)
+	}
+	return cl, nil
+}
+
+// call returns a RunE that has a client.
+func (c *cli) call(run func(ctx context.Context, cl *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		cl, err := c.client()
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), cl, args)
+	}
+}
+
+// exactly accepts the arguments that the command's Use line names: as many as
+// it has words behind the verb that are no flags.
+func exactly(cmd *cobra.Command, args []string) error {
+	var wanted []string
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		if strings.HasPrefix(word, "-") {
+			break // a required flag and its value
+		}
+		wanted = append(wanted, word)
+	}
+	switch {
+	case len(args) < len(wanted):
+		return fmt.Errorf("%s is missing", strings.Join(wanted[len(args):], " and "))
+	case len(args) > len(wanted):
+		return fmt.Errorf("%q is one argument too many", args[len(wanted)])
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func (c *cli) deployment() *cobra.Command {
+	return noun("deployment", "Watch, approve, cancel and retry deployments",
+		"A deployment is a graph of jobs on one install: a plan for each component and,\nonce that is approved, its apply.",
+		c.deploymentList(), c.deploymentShow(), c.deploymentApprove(), c.deploymentCancel(), c.deploymentRetry())
+}
+
+func (c *cli) deploymentList() *cobra.Command {
+	var limit int
+	var install string
+	cmd := &cobra.Command{
+		Use: "list", Short: "List deployments, the newest first",
+		Example: "  fairlead deployment list --install acme --limit 5",
+		Args:    exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+			ds, err := pages(ctx, limit, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
+				return cl.ListDeployments(ctx, install, o)
+			})
+			if err != nil {
+				return err
+			}
+			return listing(c, ds, view.Deployments(ds), "There are no deployments. `fairlead install deploy NAME` starts one.")
+		}),
+	}
+	cmd.Flags().StringVar(&install, "install", "", "only those of this install")
+	c.flagNames(cmd, "install", installNames)
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+func (c *cli) deploymentShow() *cobra.Command {
+	var wait bool
+	var progress progressFlags
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Show a deployment and the way of each component",
+		Example: `  fairlead deployment show dep_01kahq…
+  fairlead deployment show dep_01kahq… --follow`,
+		Args: exactly, ValidArgsFunction: c.names(deploymentIDs),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			d, err := cl.GetDeployment(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if wait {
+				progress.attached = true
+				return c.see(ctx, cl, d, progress)
+			}
+			return c.print(view.Deployment(d))
+		}),
+	}
+	cmd.Flags().BoolVarP(&wait, "follow", "f", false, "follow it to its end, as `install deploy` does")
+	cmd.Flags().BoolVarP(&progress.quiet, "quiet", "q", false, "with --follow: show no progress and no logs, only the outcome")
+	return cmd
+}
+
+func (c *cli) deploymentApprove() *cobra.Command {
+	var in wire.ApproveRequest
+	progress := progressFlags{attached: true}
+	cmd := &cobra.Command{
+		Use:   "approve ID [COMPONENT...]",
+		Short: "Approve plans that wait, and follow the deployment",
+		Long: `Approves the plans that wait for approval: those of the named components, or
+all that wait now. Then the deployment is followed to its end, as
+'fairlead install deploy' does. Later plans have to be approved again.`,
+		Example: `  fairlead deployment approve dep_01kahq…
+  fairlead deployment approve dep_01kahq… network --detach`,
+		Args: atLeastID,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return c.names(deploymentIDs)(cmd, args, toComplete)
+			}
+			return c.offer(cmd, func(ctx context.Context, cl *client.Client) ([]string, error) {
+				d, err := cl.GetDeployment(ctx, args[0])
+				if err != nil {
+					return nil, err
+				}
+				var names []string
+				for _, component := range d.Components {
+					if component.State == "awaiting-approval" {
+						names = append(names, component.Name)
+					}
+				}
+				return names, nil
+			})
+		},
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			in.Components = args[1:]
+			d, err := cl.ApproveDeployment(ctx, args[0], in)
+			if err != nil {
+				return err
+			}
+			return c.see(ctx, cl, d, progress)
+		}),
+	}
+	progress.register(cmd)
+	return cmd
+}
+
+func (c *cli) deploymentCancel() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel ID",
+		Short: "Cancel a deployment",
+		Long: `Cancels a deployment. What has not begun does not begin; a tool that runs is
+interrupted, saves its state and stops. What was applied stays applied.`,
+		Args: exactly, ValidArgsFunction: c.names(deploymentIDs),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			d, err := cl.CancelDeployment(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(view.Canceling{Noun: "deployment", ID: d.ID, State: d.State, Object: d})
+		}),
+	}
+}
+
+func (c *cli) deploymentRetry() *cobra.Command {
+	var progress progressFlags
+	cmd := &cobra.Command{
+		Use:   "retry ID",
+		Short: "Go on where a deployment failed, in a new deployment",
+		Args:  exactly, ValidArgsFunction: c.names(deploymentIDs),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			d, err := cl.RetryDeployment(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.see(ctx, cl, d, progress)
+		}),
+	}
+	progress.register(cmd)
+	return cmd
+}
+
+func atLeastID(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errors.New("ID is missing")
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/supervise"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// localRunner is the runner that `fairlead dev` runs, and that installs get
+// which name none.
+const localRunner = "local"
+
+// onlineWait is how long `fairlead dev` waits for its runner before it says
+// that it is not there yet.
+const onlineWait = 15 * time.Second
+
+func (c *cli) dev() *cobra.Command {
+	var f serverFlags
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a control plane and a runner on this machine",
+		Long: `Runs all of Fairlead on this machine: a control plane that keeps everything in
+one folder, and a runner, in a process of its own, that is started again when it
+dies. The CLI is logged in to it.
+
+The runner needs OpenTofu or Terraform: $FAIRLEAD_TOFU, or tofu or terraform on
+the PATH.`,
+		Example: `  fairlead dev
+  fairlead dev --data ./fairlead-data --listen 127.0.0.1:0 --ready-file ready.json`,
+		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.serve(cmd.Context(), f, slog.LevelWarn, func(ctx context.Context, s Server, data string) error {
+				return c.develop(ctx, s, data, f)
+			})
+		},
+	}
+	c.serverFlags(cmd, &f)
+	return cmd
+}
+
+// develop runs the runner beside the server until ctx ends.
+func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags) error {
+	target := profile.Target{URL: s.URL()}
+	token, err := os.ReadFile(s.TokenFile())
+	if err != nil {
+		return fmt.Errorf("read the administrator's token: %w", err)
+	}
+	target.Token = strings.TrimSpace(string(token))
+	cl, err := c.clientOf(target, client.Options{Retries: -1})
+	if err != nil {
+		return err
+	}
+	login, err := c.devLogin(s)
+	if err != nil {
+		return err
+	}
+
+	var agent sync.WaitGroup
+	defer agent.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	agent.Go(func() {
+		supervise.Run(ctx, supervise.Agent{
+			Command: func(ctx context.Context) (*exec.Cmd, error) { return c.agentCommand(ctx, s, data, f) },
+			Tell:    func(text string) { c.say("fairlead: %s", text) },
+			Now:     c.env.Now,
+			Again:   c.env.Interrupts,
+		})
+	})
+	if online := waitOnline(ctx, cl); !online && ctx.Err() == nil {
+		c.say("fairlead: the runner is not online after %s; jobs wait until it is", onlineWait)
+	}
+	if ctx.Err() == nil && !f.quiet {
+		c.say("%s", welcome(s.URL(), data, login))
+	}
+	if err := ready(f.readyFile, s); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// devLogin logs the CLI in to the server, unless it is logged in to another
+// machine, which may be the one that matters. It returns what to tell.
+func (c *cli) devLogin(s Server) (string, error) {
+	stored, err := profile.Load(c.env.Getenv)
+	if err != nil {
+		return "", err
+	}
+	if stored.URL != "" && !profile.OnThisMachine(stored.URL) {
+		return fmt.Sprintf("You stay logged in to %s. To use this one in a shell:\n  export %s=%s %s=%s",
+			stored.URL, profile.EnvURL, s.URL(), profile.EnvTokenFile, s.TokenFile()), nil
+	}
+	path, err := profile.Save(c.env.Getenv, profile.Stored{URL: s.URL(), TokenFile: s.TokenFile()})
+	if err != nil {
+		return fmt.Sprintf("Your login could not be stored (%v). To use this one in a shell:\n  export %s=%s %s=%s",
+			err, profile.EnvURL, s.URL(), profile.EnvTokenFile, s.TokenFile()), nil
+	}
+	return "You are logged in to it (" + path + ").", nil
+}
+
+func welcome(url, data, login string) string {
+	return fmt.Sprintf(`Fairlead is running at %s, with a runner. Its data is in %s.
+%s
+
+Next, in another terminal:
+  fairlead app apply examples/hello
+  fairlead install create hello --app hello
+  fairlead install deploy hello
+
+Ctrl-C stops it once running jobs have ended; a second Ctrl-C does not wait.`, url, data, login)
+}
+
+// agentCommand returns the command that runs the runner's agent.
+func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverFlags) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	name, args := self, []string{"runner", "agent"}
+	if sibling := filepath.Join(filepath.Dir(self), "fairlead-runner"); exists(sibling) {
+		name, args = sibling, []string{"agent"} // smaller, because it holds no control plane
+	}
+	tokenFile, err := s.EnrolmentTokenFile(ctx, localRunner)
+	if err != nil {
+		return nil, fmt.Errorf("make an enrolment token: %w", err)
+	}
+	level := "warn"
+	if f.verbose {
+		level = "debug"
+	}
+	args = append(args,
+		"--url", s.URL(),
+		"--data", filepath.Join(data, "runner"),
+		"--enrolment-token-file", tokenFile,
+		"--log-level", level,
+	)
+	cmd := exec.Command(name, args...) // stopped by signals, never by a context
+	cmd.Env = runnerEnv(os.Environ())
+	cmd.Stdout, cmd.Stderr = c.env.Stderr, c.env.Stderr
+	return cmd, nil
+}
+
+// runnerEnv leaves out of an environment what would let a runner speak as the
+// person who started it.
+func runnerEnv(environ []string) []string {
+	var out []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		switch name {
+		case profile.EnvToken, profile.EnvTokenFile, profile.EnvURL, profile.EnvConfigDir, "FAIRLEAD_DATA":
+		default:
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// waitOnline reports whether the runner came online in time.
+func waitOnline(ctx context.Context, cl *client.Client) bool {
+	// 10, 20, 40, … 320 ms: an agent is online within some tens.
+	pauses := &backoff.ExponentialBackOff{InitialInterval: 10 * time.Millisecond, Multiplier: 2, MaxInterval: 320 * time.Millisecond}
+	_, err := backoff.Retry(ctx, func() (wire.Runner, error) {
+		r, err := cl.GetRunner(ctx, localRunner)
+		if err == nil && r.State != "online" {
+			err = fmt.Errorf("runner %s is %s", r.Name, r.State)
+		}
+		return r, err
+	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(onlineWait))
+	return err == nil
+}

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// The exit codes. They are part of the CLI's interface: `fairlead help
+// exit-codes` documents them from the table below.
+const (
+	exitOK          = 0
+	exitUnexpected  = 1
+	exitInvalid     = 2
+	exitFailed      = 3
+	exitWaiting     = 4
+	exitNotFound    = 5
+	exitConflict    = 6
+	exitForbidden   = 7
+	exitUnreachable = 8
+	exitInterrupted = 130 // 128 + SIGINT, as shells report it
+)
+
+type exitCode struct {
+	code    int
+	meaning string
+}
+
+func exitCodes() []exitCode {
+	return []exitCode{
+		{exitOK, "success"},
+		{exitUnexpected, "something unexpected: a fault of Fairlead or of this machine"},
+		{exitInvalid, "wrong usage, or invalid input such as an app that does not validate"},
+		{exitFailed, "the deployment or the job failed or was canceled"},
+		{exitWaiting, "the deployment waits for approval"},
+		{exitNotFound, "no such object"},
+		{exitConflict, "the object is in a state that does not allow this, or is locked"},
+		{exitForbidden, "not logged in, or not allowed"},
+		{exitUnreachable, "the control plane does not answer, or asks to try again later"},
+		{exitInterrupted, "interrupted; what was started goes on"},
+	}
+}
+
+// failure ends a command with a code of its own. Problem.Detail is empty when
+// the result that was printed says it all.
+type failure struct {
+	code    int
+	problem wire.Problem
+}
+
+func (f *failure) Error() string { return f.problem.Detail }
+
+// usage is a failure for which the person's words are the reason.
+func usage(hint, format string, args ...any) error {
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "usage", Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// classify turns any error into what is printed and the exit code.
+func classify(err error) (view.Failure, int) {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return view.Failure{Problem: f.problem}, f.code
+	}
+	if errors.Is(err, context.Canceled) {
+		return view.Failure{Problem: local("interrupted", "Interrupted", "interrupted", "")}, exitInterrupted
+	}
+	if e, ok := errors.AsType[*client.Error](err); ok {
+		return classifyAnswer(e)
+	}
+	if e, ok := errors.AsType[*client.UnreachableError](err); ok {
+		return view.Failure{Problem: local("unreachable", "Control plane unreachable", e.Error(),
+			"Is it running (`fairlead dev`), and is the URL right? `fairlead help environment` says where it comes from.")}, exitUnreachable
+	}
+	if e, ok := errors.AsType[*fairlead.Error](err); ok {
+		return view.Failure{Problem: local(e.Code, title(e.Kind), e.Message, e.Hint)}, exitOfKind(e.Kind)
+	}
+	return view.Failure{Problem: local("unexpected", "Unexpected error", err.Error(), "")}, exitUnexpected
+}
+
+func local(code, title, detail, hint string) wire.Problem {
+	return wire.Problem{Type: wire.ProblemType + code, Title: title, Detail: detail, Hint: hint}
+}
+
+// classifyAnswer handles what a server said, which need not be a control plane.
+func classifyAnswer(e *client.Error) (view.Failure, int) {
+	p := e.Problem
+	code := exitUnexpected
+	switch s := p.Status; {
+	case p.Type == "" && s != http.StatusUnauthorized && s != http.StatusForbidden:
+		code = exitUnreachable // a gateway, or somebody else's server
+	case s == http.StatusUnauthorized:
+		code = exitForbidden
+		if p.Hint == "" {
+			p.Hint = "Log in with `fairlead login URL --token-file FILE`."
+		}
+	case s == http.StatusForbidden:
+		code = exitForbidden
+	case s == http.StatusNotFound:
+		code = exitNotFound
+	case s == http.StatusConflict, s == http.StatusPreconditionFailed, s == http.StatusLocked:
+		code = exitConflict
+	case s == http.StatusTooManyRequests, s == http.StatusBadGateway, s == http.StatusServiceUnavailable, s == http.StatusGatewayTimeout:
+		code = exitUnreachable
+	case s >= 400 && s < 500:
+		code = exitInvalid
+	}
+	return view.Failure{Problem: p}, code
+}
+
+func exitOfKind(k fairlead.Kind) int {
+	switch k {
+	case fairlead.KindInvalid, fairlead.KindTooLarge:
+		return exitInvalid
+	case fairlead.KindNotFound:
+		return exitNotFound
+	case fairlead.KindConflict, fairlead.KindLocked, fairlead.KindStale:
+		return exitConflict
+	case fairlead.KindUnauthenticated, fairlead.KindForbidden:
+		return exitForbidden
+	case fairlead.KindUnavailable:
+		return exitUnreachable
+	}
+	return exitUnexpected
+}
+
+func title(k fairlead.Kind) string {
+	words := strings.ReplaceAll(string(k), "_", " ")
+	return strings.ToUpper(words[:1]) + words[1:]
+}
+
+func isNotLoggedIn(err error) bool { return fairlead.CodeOf(err) == "not-logged-in" }

@@ -1,0 +1,342 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func (c *cli) install() *cobra.Command {
+	return noun("install", "Create, deploy and tear down installs",
+		"An install is one app in one customer's account: its inputs, what was deployed\nof it, and the runner that does the work there.",
+		c.installCreate(), c.installUpdate(), c.installList(), c.installShow(), c.installDeploy(),
+		c.installOutputs(), c.installUnlock(), c.installTeardown(), c.installForget())
+}
+
+func (c *cli) installCreate() *cobra.Command {
+	var in wire.CreateInstallRequest
+	var inputs inputFlags
+	cmd := &cobra.Command{
+		Use:   "create NAME --app APP",
+		Short: "Create an install of an app",
+		Long: `Creates an install. Nothing is deployed yet.
+
+Sensitive inputs come from --input-file or --input-env, never from --input:
+other users of a machine can read arguments.`,
+		Example: `  fairlead install create acme --app shop --input region=eu-west-1 --input replicas=3
+  fairlead install create acme --app shop --input-file acme.yaml
+  echo 'db_password: secret' | fairlead install create acme --app shop --input-file -
+  fairlead install create acme --app shop --input-env db_password=DB_PASSWORD`,
+		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			in.Name = args[0]
+			var err error
+			if in.Inputs, err = c.inputs(ctx, cl, in.App, inputs, true); err != nil {
+				return err
+			}
+			made, err := cl.CreateInstall(ctx, in)
+			if err != nil {
+				return err
+			}
+			return c.print(view.InstallChange{Install: made, Verb: "Created",
+				Next: fmt.Sprintf("Deploy it with `fairlead install deploy %s`.", made.Name)})
+		}),
+	}
+	cmd.Flags().StringVar(&in.App, "app", "", "the app (required)")
+	cmd.Flags().StringVar(&in.Runner, "runner", "", `the runner that runs its jobs (default "local")`)
+	inputs.register(cmd)
+	c.must(cmd.MarkFlagRequired("app"))
+	c.flagNames(cmd, "app", appNames)
+	c.flagNames(cmd, "runner", runnerNames)
+	ofFlag := func(context.Context, *client.Client, []string) (string, error) { return in.App, nil }
+	c.must(cmd.RegisterFlagCompletionFunc("input", c.inputNames(cmd, ofFlag, false)))
+	c.must(cmd.RegisterFlagCompletionFunc("input-env", c.inputNames(cmd, ofFlag, true)))
+	return cmd
+}
+
+func (c *cli) installUpdate() *cobra.Command {
+	var inputs inputFlags
+	cmd := &cobra.Command{
+		Use:   "update NAME",
+		Short: "Change inputs of an install",
+		Long:  "Changes the inputs that are named and keeps the others. The next deployment\nuses them.",
+		Example: `  fairlead install update acme --input replicas=5
+  fairlead install update acme --unset replicas`,
+		Args: exactly, ValidArgsFunction: c.names(installNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			current, err := cl.GetInstall(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			values, err := c.inputs(ctx, cl, current.App, inputs, false)
+			if err != nil {
+				return err
+			}
+			changed, err := cl.UpdateInstall(ctx, args[0], wire.UpdateInstallRequest{Inputs: values})
+			if err != nil {
+				return err
+			}
+			return c.print(view.InstallChange{Install: changed, Verb: "Updated",
+				Next: fmt.Sprintf("Deploy the change with `fairlead install deploy %s`.", changed.Name)})
+		}),
+	}
+	inputs.register(cmd)
+	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "take an input back to its default, by `name`; repeatable")
+	ofInstall := func(ctx context.Context, cl *client.Client, args []string) (string, error) {
+		if len(args) == 0 {
+			return "", nil
+		}
+		in, err := cl.GetInstall(ctx, args[0])
+		return in.App, err
+	}
+	c.must(cmd.RegisterFlagCompletionFunc("input", c.inputNames(cmd, ofInstall, false)))
+	c.must(cmd.RegisterFlagCompletionFunc("input-env", c.inputNames(cmd, ofInstall, true)))
+	c.must(cmd.RegisterFlagCompletionFunc("unset", cobra.NoFileCompletions))
+	return cmd
+}
+
+func (c *cli) installList() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List installs",
+		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+			installs, err := pages(ctx, limit, cl.ListInstalls)
+			if err != nil {
+				return err
+			}
+			return listing(c, installs, view.Installs(installs), "There are no installs yet. `fairlead install create NAME --app APP` creates one.")
+		}),
+	}
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+func (c *cli) installShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME", Short: "Show an install: its inputs, and what exists of its components",
+		Args: exactly, ValidArgsFunction: c.names(installNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			in, err := cl.GetInstall(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(view.Install(in))
+		}),
+	}
+}
+
+func (c *cli) installDeploy() *cobra.Command {
+	var progress progressFlags
+	in := wire.CreateDeploymentRequest{Kind: "deploy"}
+	cmd := &cobra.Command{
+		Use:   "deploy NAME",
+		Short: "Plan, approve and apply the app's components, with live logs",
+		Long: `Deploys the newest version of the app, component by component in the order of
+their dependencies, and ends with the outputs.
+
+Every change is planned first. On a terminal you are shown each plan and asked;
+otherwise the command ends with exit code 4 and says which command approves.
+With --auto-approve, plans are applied as they come.
+
+Ctrl-C stops the following, not the deployment.`,
+		Example: `  fairlead install deploy acme
+  fairlead install deploy acme --auto-approve
+  fairlead install deploy acme --plan-only
+  fairlead install deploy acme --auto-approve --json | jq .outputs`,
+		Args: exactly, ValidArgsFunction: c.names(installNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			d, err := cl.CreateDeployment(ctx, args[0], in)
+			if err != nil {
+				return err
+			}
+			return c.see(ctx, cl, d, progress)
+		}),
+	}
+	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without asking")
+	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "plan, print the plans, and change nothing")
+	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `version` of the app (default: the newest)")
+	c.must(cmd.RegisterFlagCompletionFunc("version", cobra.NoFileCompletions))
+	cmd.MarkFlagsMutuallyExclusive("auto-approve", "plan-only")
+	progress.register(cmd)
+	return cmd
+}
+
+func (c *cli) installOutputs() *cobra.Command {
+	var sensitive bool
+	cmd := &cobra.Command{
+		Use:   "outputs NAME",
+		Short: "Print what an install's components put out",
+		Long: `Prints the outputs of the last deployments.
+
+With --json it prints one object, {"component": {"output": value}}. Sensitive
+outputs are left out of it, and named on the standard error, unless
+--show-sensitive asks for them.`,
+		Example: `  fairlead install outputs acme
+  fairlead install outputs acme --json | jq -r .web.url
+  fairlead install outputs acme --show-sensitive`,
+		Args: exactly, ValidArgsFunction: c.names(installNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			o, err := cl.GetOutputs(ctx, args[0], sensitive)
+			if err != nil {
+				return err
+			}
+			outputs := view.Outputs(o)
+			if len(o.Components) == 0 && !c.json {
+				c.say("Install %s has no outputs: nothing of it is deployed.", args[0])
+			}
+			if hidden := outputs.Hidden(); len(hidden) > 0 && c.json {
+				c.say("Sensitive outputs are left out: %s. --show-sensitive includes them.", strings.Join(hidden, ", "))
+			}
+			return c.print(outputs)
+		}),
+	}
+	cmd.Flags().BoolVar(&sensitive, "show-sensitive", false, "print sensitive values too")
+	return cmd
+}
+
+func (c *cli) installUnlock() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "unlock NAME COMPONENT",
+		Short: "Break the lock of a component's state that a dead tool left",
+		Long: `Breaks the lock of a component's state. Locks of jobs that are over are released
+by themselves; break one only when nothing works on that state any more.`,
+		Args: exactly,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			if len(args) != 1 {
+				return c.names(installNames)(cmd, args, toComplete)
+			}
+			return c.offer(cmd, func(ctx context.Context, cl *client.Client) ([]string, error) {
+				in, err := cl.GetInstall(ctx, args[0])
+				if err != nil {
+					return nil, err
+				}
+				var names []string
+				for _, component := range in.Components {
+					names = append(names, cobra.CompletionWithDesc(component.Name, component.State))
+				}
+				return names, nil
+			})
+		},
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := c.confirm(ctx, yes, args[1], "This breaks the lock of component %s of install %s.", args[1], args[0]); err != nil {
+				return err
+			}
+			if err := cl.UnlockState(ctx, args[0], args[1]); err != nil {
+				return err
+			}
+			return c.print(view.Unlocked{Install: args[0], Component: args[1]})
+		}),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func (c *cli) installTeardown() *cobra.Command {
+	var progress progressFlags
+	var yes bool
+	in := wire.CreateDeploymentRequest{Kind: "teardown"}
+	cmd := &cobra.Command{
+		Use:   "teardown NAME",
+		Short: "Destroy everything that an install deployed",
+		Long: `Destroys the resources of every component, in the reverse order of their
+dependencies. The install itself stays, and can be deployed again.
+
+You are asked to type the install's name; that approves every destroy plan.
+--plan-only shows those first. --yes does not ask.`,
+		Example: `  fairlead install teardown acme --plan-only
+  fairlead install teardown acme
+  fairlead install teardown acme --yes`,
+		Args: exactly, ValidArgsFunction: c.names(installNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			install, err := cl.GetInstall(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if !in.PlanOnly {
+				if err := c.confirm(ctx, yes, install.Name, "This destroys everything that install %s deployed: %s.", install.Name, existing(install)); err != nil {
+					return err
+				}
+				in.AutoApprove = true
+			}
+			d, err := cl.CreateDeployment(ctx, args[0], in)
+			if err != nil {
+				return err
+			}
+			return c.see(ctx, cl, d, progress)
+		}),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print what would be destroyed, and destroy nothing")
+	cmd.MarkFlagsMutuallyExclusive("yes", "plan-only")
+	progress.register(cmd)
+	return cmd
+}
+
+// existing names the components that may have resources.
+func existing(in wire.Install) string {
+	var names []string
+	for _, c := range in.Components {
+		if c.State != "absent" {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "no component is known to exist"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (c *cli) installForget() *cobra.Command {
+	var yes, abandon bool
+	cmd := &cobra.Command{
+		Use:   "forget NAME",
+		Short: "Remove an install's records",
+		Long: `Removes the records of an install that was torn down. As long as any component
+may still exist this is refused, unless --abandon says that its resources are
+left behind on purpose: Fairlead then never touches them again.`,
+		Example: `  fairlead install forget acme
+  fairlead install forget acme --abandon`,
+		Args: exactly, ValidArgsFunction: c.names(installNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			if abandon {
+				if err := c.confirm(ctx, yes, args[0], "This forgets install %s and leaves what it deployed behind.", args[0]); err != nil {
+					return err
+				}
+			}
+			if err := cl.ForgetInstall(ctx, args[0], abandon); err != nil {
+				return err
+			}
+			return c.print(view.Forgotten{Name: args[0], Abandoned: abandon})
+		}),
+	}
+	cmd.Flags().BoolVar(&abandon, "abandon", false, "forget it even if resources are left behind")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// confirm asks for a word to be typed, unless yes.
+func (c *cli) confirm(ctx context.Context, yes bool, word, warning string, args ...any) error {
+	if yes {
+		return nil
+	}
+	if !c.env.StdinTTY || !c.env.StderrTTY {
+		return usage("Add --yes if that is what you want.", "%s Nobody can be asked here", fmt.Sprintf(warning, args...))
+	}
+	c.say(warning, args...)
+	answer, err := c.askLine(ctx, fmt.Sprintf("Type %s to go on: ", view.Cell(word)))
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(answer) != word {
+		return usage("", "%q was not typed, so nothing was done", word)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func (c *cli) job() *cobra.Command {
+	return noun("job", "Look into single jobs and their logs",
+		"A job is one operation on one component, run by a runner.",
+		c.jobList(), c.jobShow(), c.jobLogs(), c.jobCancel())
+}
+
+func (c *cli) jobList() *cobra.Command {
+	var limit int
+	var filter client.JobFilter
+	cmd := &cobra.Command{
+		Use: "list", Short: "List jobs, the newest first",
+		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+			jobs, err := pages(ctx, limit, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Job], error) {
+				return cl.ListJobs(ctx, filter, o)
+			})
+			if err != nil {
+				return err
+			}
+			return listing(c, jobs, view.Jobs(jobs), "There are no jobs. Deployments and `fairlead runner check` make them.")
+		}),
+	}
+	cmd.Flags().StringVar(&filter.Deployment, "deployment", "", "only those of this deployment")
+	c.flagNames(cmd, "deployment", deploymentIDs)
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+func (c *cli) jobShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "Show a job and its plan",
+		Args: exactly, ValidArgsFunction: c.names(jobIDs),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			j, err := cl.GetJob(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(view.Job(j))
+		}),
+	}
+}
+
+func (c *cli) jobCancel() *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel ID", Short: "Cancel a job, and with it its deployment's way through that component",
+		Args: exactly, ValidArgsFunction: c.names(jobIDs),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			j, err := cl.CancelJob(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(view.Canceling{Noun: "job", ID: j.ID, State: j.State, Object: j})
+		}),
+	}
+}
+
+func (c *cli) jobLogs() *cobra.Command {
+	var noFollow, raw bool
+	cmd := &cobra.Command{
+		Use:   "logs ID",
+		Short: "Print a job's log, and follow it until the job is over",
+		Long: `Prints what the tool of a job wrote, attempt by attempt. Control sequences are
+removed, so that no job can do anything to your terminal; --raw keeps every
+byte, for a file or a pipe.
+
+With --json it prints, once the log is complete or with --no-follow at once,
+an array of {"epoch", "text"}, one for each attempt.`,
+		Example: `  fairlead job logs job_01kahq…
+  fairlead job logs job_01kahq… --raw > apply.log`,
+		Args: exactly, ValidArgsFunction: c.names(jobIDs),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			if raw && c.env.StdoutTTY {
+				return usage("Leave out --raw, or write to a file.", "--raw does not write to a terminal, which the job could then control")
+			}
+			o := follow.LogOptions{Client: cl, Follow: !noFollow, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }}
+			if c.json {
+				return c.logDocument(ctx, args[0], o)
+			}
+			err := c.copyLog(ctx, args[0], o, raw)
+			if errors.Is(err, context.Canceled) {
+				p := local("interrupted", "Interrupted", fmt.Sprintf("stopped reading; job %s is not affected", args[0]), "")
+				return &failure{code: exitInterrupted, problem: p}
+			}
+			return err
+		}),
+	}
+	cmd.Flags().BoolVar(&noFollow, "no-follow", false, "print what there is now, and end")
+	cmd.Flags().BoolVar(&raw, "raw", false, "keep control sequences; not to a terminal")
+	return cmd
+}
+
+// copyLog writes the log to the standard output as it grows.
+func (c *cli) copyLog(ctx context.Context, job string, o follow.LogOptions, raw bool) error {
+	var w io.Writer = c.env.Stdout
+	end := func() error { return nil }
+	if !raw {
+		cleaned := view.NewCleaner(c.env.Stdout)
+		w, end = cleaned, cleaned.Flush
+	}
+	epoch := int64(0)
+	err := follow.Log(ctx, job, o, func(chunk wire.LogChunk) error {
+		if epoch != 0 && chunk.Epoch != epoch {
+			if err := end(); err != nil {
+				return fmt.Errorf("write the log: %w", err)
+			}
+			c.say("Attempt %d:", chunk.Epoch)
+		}
+		epoch = chunk.Epoch
+		if _, err := w.Write(chunk.Data); err != nil {
+			return fmt.Errorf("write the log: %w", err)
+		}
+		if chunk.Truncated && chunk.Done {
+			c.say("The log is not complete.")
+		}
+		return nil
+	})
+	if flushErr := end(); err == nil && flushErr != nil {
+		err = fmt.Errorf("write the log: %w", flushErr)
+	}
+	return err
+}
+
+// logDocument prints the log as one document.
+func (c *cli) logDocument(ctx context.Context, job string, o follow.LogOptions) error {
+	var log view.JobLog
+	var text strings.Builder
+	err := follow.Log(ctx, job, o, func(chunk wire.LogChunk) error {
+		if len(log) == 0 || log[len(log)-1].Epoch != chunk.Epoch {
+			if len(log) > 0 {
+				log[len(log)-1].Text = text.String()
+			}
+			text.Reset()
+			log = append(log, view.Attempt{Epoch: chunk.Epoch})
+		}
+		text.Write(chunk.Data)
+		log[len(log)-1].Truncated = chunk.Truncated
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(log) > 0 {
+		log[len(log)-1].Text = text.String()
+	}
+	return c.print(log)
+}

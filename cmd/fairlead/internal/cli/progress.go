@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// progressFlags say how much of a deployment a command stays for.
+type progressFlags struct {
+	detach   bool
+	quiet    bool
+	attached bool // no flag: the deployment is older than the command
+}
+
+func (f *progressFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.detach, "detach", false, "do not wait for the end; print the deployment's id")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "show no progress and no logs, only the outcome")
+}
+
+// see follows a deployment, as far as the flags want it, and ends with its
+// outcome.
+func (c *cli) see(ctx context.Context, cl *client.Client, d wire.Deployment, f progressFlags) error {
+	if f.detach {
+		c.say("`fairlead deployment show %s --follow` shows how it goes on.", d.ID)
+		return c.print(view.Started(d))
+	}
+	if !f.quiet {
+		c.say("%s", headline(d))
+	}
+	o := follow.Options{
+		Client: cl, Out: c.env.Stderr, Style: c.errStyle(),
+		Quiet: f.quiet, Attached: f.attached, Now: c.env.Now,
+	}
+	if c.env.StdinTTY && c.env.StderrTTY {
+		o.Approve = c.askApproval
+	}
+	d, err := follow.Deployment(ctx, d, o)
+	if err != nil {
+		return c.stopped(d, err)
+	}
+	return c.outcome(ctx, cl, d, f)
+}
+
+func headline(d wire.Deployment) string {
+	verb := "Deploying"
+	switch {
+	case d.PlanOnly && d.Kind == "teardown":
+		verb = "Planning the teardown of"
+	case d.PlanOnly:
+		verb = "Planning"
+	case d.Kind == "teardown":
+		verb = "Tearing down"
+	}
+	return fmt.Sprintf("%s %s on install %s (deployment %s, version %s)", verb, d.App, d.Install, d.ID, d.Version)
+}
+
+// askApproval asks the person at the terminal.
+func (c *cli) askApproval(ctx context.Context, d wire.Deployment) (bool, error) {
+	answer, err := c.askLine(ctx, "Approve? [y/N] ")
+	if err != nil {
+		return false, err
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
+}
+
+// askLine writes a question and reads a line. When ctx ends first, the read is
+// left behind: nothing can interrupt it, and the program is about to end.
+func (c *cli) askLine(ctx context.Context, question string) (string, error) {
+	fmt.Fprint(c.env.Stderr, c.errStyle().Bold(question))
+	type line struct {
+		text string
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		text, err := bufio.NewReader(c.env.Stdin).ReadString('\n')
+		read <- line{text, err}
+	}()
+	select {
+	case l := <-read:
+		if l.err != nil && l.text == "" {
+			fmt.Fprintln(c.env.Stderr)
+			return "", nil // the end of the input says no
+		}
+		return l.text, nil
+	case <-ctx.Done():
+		fmt.Fprintln(c.env.Stderr)
+		return "", ctx.Err()
+	}
+}
+
+// stopped ends a command that no longer follows a deployment which goes on.
+func (c *cli) stopped(d wire.Deployment, cause error) error {
+	next := fmt.Sprintf("Follow it with `fairlead deployment show %s --follow`; cancel it with `fairlead deployment cancel %s`.", d.ID, d.ID)
+	switch {
+	case errors.Is(cause, follow.ErrWaiting):
+		if c.json {
+			if err := c.print(view.Outcome{Deployment: d}); err != nil {
+				return err
+			}
+		}
+		p := local("awaiting-approval", "Waits for approval", fmt.Sprintf("deployment %s waits for approval", d.ID),
+			fmt.Sprintf("Approve it with `fairlead deployment approve %s`, or cancel it with `fairlead deployment cancel %s`.", d.ID, d.ID))
+		return &failure{code: exitWaiting, problem: p}
+	case errors.Is(cause, context.Canceled):
+		p := local("interrupted", "Interrupted", fmt.Sprintf("stopped following; deployment %s goes on", d.ID), next)
+		return &failure{code: exitInterrupted, problem: p}
+	}
+	f, code := classify(cause)
+	if code == exitUnreachable {
+		f.Detail += fmt.Sprintf("; deployment %s may go on", d.ID)
+		f.Hint = next
+	}
+	return &failure{code: code, problem: f.Problem}
+}
+
+// outcome prints what a deployment that is over left.
+func (c *cli) outcome(ctx context.Context, cl *client.Client, d wire.Deployment, f progressFlags) error {
+	out := view.Outcome{Deployment: d}
+	if d.State != "succeeded" {
+		if c.json {
+			if err := c.print(out); err != nil {
+				return err
+			}
+		}
+		return failed(d)
+	}
+	if !f.quiet {
+		c.say("%s", success(d, c.errStyle()))
+	}
+	switch {
+	case d.PlanOnly:
+		for _, component := range d.Components {
+			if component.PlanJob == "" {
+				continue
+			}
+			j, err := cl.GetJob(ctx, component.PlanJob)
+			if err != nil {
+				return fmt.Errorf("read the plan of %s: %w", component.Name, err)
+			}
+			if j.Plan != nil {
+				out.Plans = append(out.Plans, view.Plan{Component: component.Name, Plan: *j.Plan})
+			}
+		}
+	case d.Kind == "deploy":
+		outputs, err := cl.GetOutputs(ctx, d.Install, false)
+		if err != nil {
+			return fmt.Errorf("read the outputs of install %s: %w", d.Install, err)
+		}
+		out.Outputs = &outputs
+	}
+	return c.print(out)
+}
+
+// success sums a deployment up in a line.
+func success(d wire.Deployment, style view.Style) string {
+	verb := "Deployed " + d.App + " to " + d.Install
+	switch {
+	case d.PlanOnly:
+		verb = "Planned " + d.App + " on " + d.Install
+	case d.Kind == "teardown":
+		verb = "Tore down " + d.Install
+	}
+	var parts []string
+	for _, state := range []string{"applied", "planned", "unchanged", "skipped"} {
+		n := 0
+		for _, c := range d.Components {
+			if c.State == state {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	took := ""
+	if d.FinishedAt != nil {
+		took = " in " + view.Seconds(d.FinishedAt.Sub(d.CreatedAt))
+	}
+	line := "✓ " + verb + took
+	if len(parts) > 0 {
+		line += ": " + strings.Join(parts, ", ")
+	}
+	return line
+}
+
+// failed is the failure of a command whose deployment did not succeed.
+func failed(d wire.Deployment) error {
+	detail := fmt.Sprintf("deployment %s of install %s %s", d.ID, d.Install, map[bool]string{true: "was canceled", false: "failed"}[d.State == "canceled"])
+	if d.Message != "" {
+		detail += ": " + d.Message
+	}
+	p := local("deployment-"+d.State, "Deployment "+d.State, detail, d.Hint)
+	var logs string
+	for _, component := range d.Components {
+		if component.State != "failed" && component.State != "lost" {
+			continue
+		}
+		message := strings.TrimSpace(component.Message)
+		if message == "" {
+			message = component.State
+		}
+		if component.Hint != "" {
+			message += "\n    " + component.Hint
+		}
+		p.Errors = append(p.Errors, wire.FieldError{Location: component.Name, Message: message})
+		if job := lastJob(component); job != "" && logs == "" {
+			logs = fmt.Sprintf("`fairlead job logs %s` shows what the tool said. ", job)
+		}
+	}
+	if p.Hint == "" {
+		p.Hint = logs + fmt.Sprintf("`fairlead deployment retry %s` goes on where it stopped.", d.ID)
+	}
+	return &failure{code: exitFailed, problem: p}
+}
+
+func lastJob(c wire.DeploymentComponent) string {
+	if c.Job != "" {
+		return c.Job
+	}
+	return c.PlanJob
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func (c *cli) runner() *cobra.Command {
+	return noun("runner", "Make, enrol and check runners",
+		"A runner sits beside the customer's resources, polls for the jobs of its\ninstalls, and runs each in a process of its own.",
+		c.runnerList(), c.runnerShow(), c.runnerCreate(), c.runnerEnrol(), c.runnerCheck())
+}
+
+func (c *cli) runnerList() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List runners",
+		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+			runners, err := pages(ctx, limit, cl.ListRunners)
+			if err != nil {
+				return err
+			}
+			return listing(c, runners, view.Runners(runners), "There are no runners. `fairlead runner create NAME` makes one.")
+		}),
+	}
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+func (c *cli) runnerShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME", Short: "Show a runner and its agents",
+		Args: exactly, ValidArgsFunction: c.names(runnerNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			r, err := cl.GetRunner(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(view.Runner(r))
+		}),
+	}
+}
+
+func (c *cli) runnerCreate() *cobra.Command {
+	var in wire.CreateRunnerRequest
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Make a runner",
+		Long: `Makes a runner. --storage says where the state of its installs is kept: "local",
+on the runner's own disk, or "http", in the control plane, encrypted.`,
+		Example: "  fairlead runner create acme-eu --description 'Acme, Frankfurt' --storage http",
+		Args:    exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			in.Name = args[0]
+			r, err := cl.CreateRunner(ctx, in)
+			if err != nil {
+				return err
+			}
+			return c.print(view.NewRunner(r))
+		}),
+	}
+	cmd.Flags().StringVar(&in.Description, "description", "", "what a person should know about it")
+	cmd.Flags().StringVar(&in.Storage, "storage", "", `where state is kept: "local" or "http" (default "local")`)
+	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
+	c.must(cmd.RegisterFlagCompletionFunc("description", cobra.NoFileCompletions))
+	return cmd
+}
+
+func (c *cli) runnerEnrol() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use: "enrol NAME", Short: "Make a single-use token that lets one agent enrol",
+		Long: `Makes an enrolment token, prints it, and never shows it again. It is good once,
+and for a short time. --out writes it to a file that only you can read.`,
+		Example: "  fairlead runner enrol acme-eu --out enrolment-token",
+		Args:    exactly, ValidArgsFunction: c.names(runnerNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			e, err := cl.CreateEnrolment(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			until := e.ExpiresAt.Local().Format(time.DateTime)
+			if out == "" {
+				c.say("Good once, until %s.", until)
+				return c.print(view.Enrolment{Runner: args[0], Enrolment: e})
+			}
+			if err := profile.WriteFile(out, []byte(e.Token+"\n")); err != nil {
+				return fmt.Errorf("write the enrolment token: %w", err)
+			}
+			c.say("The token is in %s; it is good once, until %s.", out, until)
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&out, "out", "", "write the token to this `file` instead")
+	return cmd
+}
+
+func (c *cli) runnerCheck() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "check NAME", Short: "Send a job that does nothing through a runner",
+		Long: "Proves the whole way, from the control plane through the runner and back, and\nsays how long each part of it took.",
+		Args: exactly, ValidArgsFunction: c.names(runnerNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			j, err := cl.CheckRunner(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.awaitCheck(ctx, cl, args[0], j, timeout)
+		}),
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the runner")
+	c.must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
+	return cmd
+}
+
+func (c *cli) awaitCheck(ctx context.Context, cl *client.Client, runner string, j wire.Job, timeout time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := follow.Log(limited, j.ID, follow.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }},
+		func(wire.LogChunk) error { return nil })
+	if errors.Is(err, context.DeadlineExceeded) {
+		detail := fmt.Sprintf("runner %s has not run the check within %s", runner, timeout)
+		hint := fmt.Sprintf("`fairlead runner show %s` says when it was last seen.", runner)
+		if _, err := cl.CancelJob(ctx, j.ID); err != nil {
+			hint += fmt.Sprintf(" The check, job %s, is still queued.", j.ID)
+		}
+		return &failure{code: exitFailed, problem: local("check-timeout", "Runner does not answer", detail, hint)}
+	}
+	if err != nil {
+		return err
+	}
+	if j, err = cl.GetJob(ctx, j.ID); err != nil {
+		return err
+	}
+	if j.State != "succeeded" {
+		detail := fmt.Sprintf("the check of runner %s %s", runner, j.State)
+		if j.Message != "" {
+			detail += ": " + j.Message
+		}
+		return &failure{code: exitFailed, problem: local("check-"+j.State, "Check "+j.State, detail, j.Hint)}
+	}
+	return c.print(view.Checked(j))
+}
+
+// exists reports whether the file is there.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
+)
+
+// closeWait is how long the server may take for the requests that are under
+// way when it is stopped.
+const closeWait = 10 * time.Second
+
+// serverFlags are what `dev` and `server` have in common.
+type serverFlags struct {
+	data, listen, readyFile, storage string
+	quiet, verbose                   bool
+}
+
+func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
+	cmd.Flags().StringVar(&f.data, "data", "", "folder that holds everything (default: $FAIRLEAD_DATA, else "+shown(c.dataDir())+")")
+	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "address to listen on; port 0 picks a free one")
+	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", `when ready, write {"url", "token_file"} to this file`)
+	cmd.Flags().StringVar(&f.storage, "storage", "local", `where the runner "local", when it is made, keeps state: "local" or "http"`)
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but what goes wrong")
+	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log everything that is done")
+	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
+	c.must(cmd.MarkFlagDirname("data"))
+	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
+	c.must(cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions))
+}
+
+// dataDir is where a server on this machine keeps its data: with the user's
+// other data, so that it is the same from every folder. It returns "" where
+// the user has no home.
+func (c *cli) dataDir() string {
+	if dir := c.env.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "fairlead")
+	}
+	if home := c.env.Getenv("HOME"); home != "" && runtime.GOOS == "linux" {
+		return filepath.Join(home, ".local", "share", "fairlead")
+	}
+	if dir, err := os.UserConfigDir(); err == nil {
+		return filepath.Join(dir, "fairlead", "data")
+	}
+	return ""
+}
+
+func shown(dir string) string { return cmp.Or(dir, "none") }
+
+func (c *cli) server() *cobra.Command {
+	var f serverFlags
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a control plane on this machine, without a runner",
+		Long: `Runs a control plane that keeps everything in one folder. Runners enrol with
+'fairlead runner enrol'. The token of its administrator is in a file there.`,
+		Example: `  fairlead server --data /var/lib/fairlead --listen 0.0.0.0:8400
+  fairlead login http://127.0.0.1:8400 --token-file /var/lib/fairlead/admin-token`,
+		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			level := slog.LevelInfo
+			if f.quiet {
+				level = slog.LevelWarn
+			}
+			return c.serve(cmd.Context(), f, level, func(ctx context.Context, s Server, _ string) error {
+				if !f.quiet {
+					c.say("Fairlead %s is running at %s. Log in with:\n  fairlead login %s --token-file %s", c.env.Version, s.URL(), s.URL(), s.TokenFile())
+				}
+				if err := ready(f.readyFile, s); err != nil {
+					return err
+				}
+				<-ctx.Done()
+				return nil
+			})
+		},
+	}
+	c.serverFlags(cmd, &f)
+	return cmd
+}
+
+// serve starts a server and calls run, with a context that ends when the
+// person or the server ends it. The server outlives run.
+func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run func(ctx context.Context, s Server, data string) error) error {
+	if c.env.StartServer == nil {
+		return usage("", "this build holds no control plane")
+	}
+	data := cmp.Or(f.data, c.env.Getenv("FAIRLEAD_DATA"), c.dataDir())
+	if data == "" {
+		return usage("Name a folder with --data.", "there is no folder for the data")
+	}
+	data, err := filepath.Abs(data)
+	if err != nil {
+		return fmt.Errorf("find the data folder: %w", err)
+	}
+	switch f.storage {
+	case "local", "http":
+	default:
+		return usage("", "--storage is %q; it can be \"local\" or \"http\"", f.storage)
+	}
+	if f.verbose {
+		level = slog.LevelDebug
+	}
+	// Requests that are under way, and a runner that drains, need the server
+	// after the person wants to stop: its context is not theirs.
+	own, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	s, err := c.env.StartServer(own, ServerOptions{
+		Data: data, Listen: f.listen, Version: c.env.Version, Storage: f.storage,
+		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Wait()
+		cancel()
+	}()
+	runErr := run(ctx, s, data)
+	select {
+	case err := <-ended:
+		return fmt.Errorf("the control plane stopped: %w", err)
+	default:
+	}
+	closing, done := context.WithTimeout(own, closeWait)
+	defer done()
+	if err := s.Close(closing); err != nil && runErr == nil {
+		runErr = fmt.Errorf("stop the control plane: %w", err)
+	}
+	return runErr
+}
+
+// ready tells whoever waits for the file that the server can be used.
+func ready(file string, s Server) error {
+	if file == "" {
+		return nil
+	}
+	data, err := json.Marshal(struct {
+		URL       string `json:"url"`
+		TokenFile string `json:"token_file"`
+	}{s.URL(), s.TokenFile()})
+	if err != nil {
+		return fmt.Errorf("encode the ready file: %w", err)
+	}
+	if err := profile.WriteFile(file, append(data, '\n')); err != nil {
+		return fmt.Errorf("write the ready file: %w", err)
+	}
+	return nil
+}

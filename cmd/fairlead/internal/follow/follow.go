@@ -1,0 +1,293 @@
+// Package follow shows a deployment while it goes on: what each component does,
+// what its jobs write, and what waits for a person. It survives restarts of the
+// control plane and shows nothing twice.
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+const (
+	// stateWait is how long one question for news waits: the longest that the
+	// server allows.
+	stateWait = 20 * time.Second
+	// defaultPatience is how long the control plane may be away.
+	defaultPatience = time.Minute
+	// logTail is how long the end of a finished job's log is waited for before
+	// the state of its component is shown.
+	logTail = 5 * time.Second
+)
+
+// ErrWaiting says that the deployment waits for somebody to approve its plans,
+// and that nobody here did.
+var ErrWaiting = errors.New("the deployment waits for approval")
+
+// Options say how a deployment is followed.
+type Options struct {
+	Client   *client.Client
+	Out      io.Writer  // progress
+	Style    view.Style // of Out
+	Quiet    bool       // no progress, only what waits for approval
+	Attached bool       // the deployment is older than this command: the logs of components that are through are not shown
+	Patience time.Duration
+	Now      func() time.Time
+	// Approve is asked whether the plans that were just shown are approved.
+	// Nil means that there is nobody to ask.
+	Approve func(ctx context.Context, d wire.Deployment) (bool, error)
+}
+
+// Deployment follows d until it is over, and returns what became of it. The
+// error is ErrWaiting when a person has to act, ctx's own when it ended, and
+// otherwise that of the control plane; the deployment is then the last that was
+// seen.
+func Deployment(ctx context.Context, d wire.Deployment, o Options) (wire.Deployment, error) {
+	names := make([]string, len(d.Components))
+	for i, c := range d.Components {
+		names[i] = c.Name
+	}
+	if o.Patience == 0 {
+		o.Patience = defaultPatience
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	f := &follower{
+		o: o, style: o.Style, lines: newLines(o.Out, o.Style, names),
+		jobs: map[string]*jobLog{}, seen: map[string]phase{}, first: true,
+	}
+	f.patience = &patience{most: o.Patience, now: o.Now, tell: func(text string) {
+		f.lines.write("", f.style.Warn("!"), text)
+	}}
+	defer f.readers.Wait()
+	defer cancel()
+	return f.run(ctx, d)
+}
+
+type follower struct {
+	o        Options
+	style    view.Style
+	lines    *lines
+	patience *patience
+	jobs     map[string]*jobLog // by id
+	readers  sync.WaitGroup
+	seen     map[string]phase // by component
+	queued   bool             // said that it waits in the queue
+	first    bool             // nothing has been shown yet
+}
+
+// phase is the state in which a component was last seen. Since is zero when it
+// was in that state before anybody looked.
+type phase struct {
+	state string
+	since time.Time
+}
+
+func (f *follower) run(ctx context.Context, d wire.Deployment) (wire.Deployment, error) {
+	for {
+		f.show(ctx, d)
+		if d.Done() {
+			return d, nil
+		}
+		if d.State == "awaiting-approval" {
+			approved, err := f.approve(ctx, d)
+			if err != nil {
+				return d, err
+			}
+			d = approved
+			continue
+		}
+		next, err := ask(ctx, f.patience, func(ctx context.Context) (wire.Deployment, error) {
+			return f.o.Client.WaitDeployment(ctx, d.ID, d.Revision, stateWait)
+		})
+		if err != nil {
+			return d, fmt.Errorf("follow deployment %s: %w", d.ID, err)
+		}
+		d = next
+	}
+}
+
+// show writes what has changed since the last time.
+func (f *follower) show(ctx context.Context, d wire.Deployment) {
+	if f.o.Quiet {
+		return
+	}
+	if d.State == "queued" && !f.queued {
+		f.queued = true
+		f.lines.write("", f.style.Warn("…"), view.Cell(either(d.Message, "queued: another deployment of install "+d.Install+" goes first")))
+	}
+	for _, c := range d.Components {
+		before := f.seen[c.Name]
+		f.readLogs(ctx, c)
+		if c.State == before.state {
+			continue
+		}
+		now := f.o.Now()
+		if sign, text, show := f.describe(ctx, c, before, now); show {
+			f.lines.write(c.Name, sign, text)
+		}
+		f.seen[c.Name] = phase{state: c.State, since: now}
+		if f.first && f.o.Attached {
+			f.seen[c.Name] = phase{state: c.State}
+		}
+	}
+	f.first = false
+}
+
+// readLogs starts to show the logs of the component's jobs.
+func (f *follower) readLogs(ctx context.Context, c wire.DeploymentComponent) {
+	if f.first && f.o.Attached && through(c.State) {
+		return
+	}
+	for _, job := range []string{c.PlanJob, c.Job} {
+		if job == "" || f.jobs[job] != nil {
+			continue
+		}
+		if job == c.Job && c.PlanJob != "" {
+			f.drain(ctx, c.PlanJob) // a component's jobs follow one another, and so do their logs
+		}
+		l := &jobLog{done: make(chan struct{})}
+		f.jobs[job] = l
+		f.readers.Go(func() { f.showLog(ctx, c.Name, job, l) })
+	}
+}
+
+func through(state string) bool {
+	switch state {
+	case "applied", "unchanged", "planned", "failed", "canceled", "skipped", "lost":
+		return true
+	}
+	return false
+}
+
+// drain waits, for a while, until the whole log of a job is shown.
+func (f *follower) drain(ctx context.Context, job string) {
+	l := f.jobs[job]
+	if l == nil {
+		return
+	}
+	limit := time.NewTimer(logTail)
+	defer limit.Stop()
+	select {
+	case <-l.done:
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+}
+
+// describe says in words that a component went from one state to the next.
+func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, before phase, now time.Time) (sign, text string, show bool) {
+	took := ""
+	if !before.since.IsZero() && (before.state == "planning" || before.state == "applying" || before.state == "reconciling") {
+		took = f.style.Dim(" (" + view.Seconds(now.Sub(before.since)) + ")")
+	}
+	plan := ""
+	if c.Changes != nil {
+		plan = view.Changes(*c.Changes)
+	}
+	switch c.State {
+	case "pending":
+		return "", "", false
+	case "planning":
+		return f.style.Bold("▸"), "planning", true
+	case "reconciling":
+		return f.style.Warn("▸"), either(view.Cell(c.Message), "looking at what an interrupted apply left"), true
+	case "awaiting-approval":
+		f.drain(ctx, c.PlanJob)
+		return f.style.Warn("?"), "plan: " + plan + took, true
+	case "applying":
+		f.drain(ctx, c.PlanJob)
+		if before.state == "awaiting-approval" || plan == "" {
+			return f.style.Bold("▸"), "applying", true
+		}
+		return f.style.Bold("▸"), "applying: " + plan + took, true
+	}
+	f.drain(ctx, c.PlanJob)
+	f.drain(ctx, c.Job)
+	switch c.State {
+	case "applied", "unchanged":
+		return f.style.Good("✓"), c.State + took, true
+	case "planned":
+		return f.style.Good("✓"), "planned: " + plan + took, true
+	case "skipped", "canceled":
+		return f.style.Warn("–"), join(c.State+took, view.Cell(c.Message)), true
+	case "failed", "lost":
+		return f.style.Bad("✗"), join(c.State+took, view.Cell(c.Message)), true
+	}
+	return "▸", view.Cell(c.State) + took, true // a state that a newer control plane has
+}
+
+// approve shows the plans that wait and asks for approval of exactly those.
+func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deployment, error) {
+	var waiting []string
+	for _, c := range d.Components {
+		if c.State != "awaiting-approval" {
+			continue
+		}
+		waiting = append(waiting, c.Name)
+		plan := view.Plan{Component: c.Name}
+		if c.Changes != nil {
+			plan.Plan.Changes = *c.Changes
+		}
+		if c.PlanJob != "" {
+			j, err := ask(ctx, f.patience, func(ctx context.Context) (wire.Job, error) { return f.o.Client.GetJob(ctx, c.PlanJob) })
+			if err != nil {
+				return d, fmt.Errorf("read the plan of %s: %w", c.Name, err)
+			}
+			if j.Plan != nil {
+				plan.Plan = *j.Plan
+			}
+		}
+		if len(waiting) == 1 {
+			f.lines.write("", "", "")
+			f.lines.write("", f.style.Bold("These plans wait for approval:"), "")
+		}
+		for _, line := range plan.Lines(f.style) {
+			f.lines.write("", " ", line)
+		}
+	}
+	if f.o.Approve == nil {
+		return d, ErrWaiting
+	}
+	yes, err := f.o.Approve(ctx, d)
+	if err != nil {
+		return d, err
+	}
+	if !yes {
+		return d, ErrWaiting
+	}
+	next, err := ask(ctx, f.patience, func(ctx context.Context) (wire.Deployment, error) {
+		return f.o.Client.ApproveDeployment(ctx, d.ID, wire.ApproveRequest{Components: waiting})
+	})
+	if err != nil {
+		return d, fmt.Errorf("approve deployment %s: %w", d.ID, err)
+	}
+	return next, nil
+}
+
+func either(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func join(a, b string) string {
+	if b == "" {
+		return a
+	}
+	return a + ": " + b
+}
+
+// splitLines yields the lines of s; a carriage return made more than one.
+func splitLines(s string) iter.Seq[string] {
+	return strings.SplitSeq(strings.TrimSuffix(s, "\n"), "\n")
+}

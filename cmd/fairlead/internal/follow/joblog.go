@@ -1,0 +1,155 @@
+package follow
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// logWait is how long one request for more log may wait: the longest that the
+// server allows.
+const logWait = 20 * time.Second
+
+// logReader reads a job's log piece by piece, each exactly once: its cursor is
+// kept here, so that a repeated answer of a restarted server is noticed.
+type logReader struct {
+	client *client.Client
+	ask    *patience
+	job    string
+	epoch  int64
+	offset int64
+}
+
+// next returns the next chunk. Its data is empty when nothing came in time.
+func (r *logReader) next(ctx context.Context, wait time.Duration) (wire.LogChunk, error) {
+	chunk, err := ask(ctx, r.ask, func(ctx context.Context) (wire.LogChunk, error) {
+		return r.client.ReadJobLog(ctx, r.job, r.epoch, r.offset, wait)
+	})
+	if err != nil {
+		return wire.LogChunk{}, err
+	}
+	if chunk.Epoch != r.epoch && chunk.Epoch > 0 {
+		r.epoch, r.offset = chunk.Epoch, chunk.Offset
+	}
+	if skip := r.offset - chunk.Offset; skip > 0 { // seen already
+		chunk.Data = chunk.Data[min(skip, int64(len(chunk.Data))):]
+		chunk.Offset = r.offset
+	}
+	r.offset = max(r.offset, chunk.Next)
+	return chunk, nil
+}
+
+// LogOptions say how a log is read.
+type LogOptions struct {
+	Client   *client.Client
+	Patience time.Duration // how long the control plane may be away; 0: a minute
+	Follow   bool          // until the job is over, instead of until what there is now
+	Now      func() time.Time
+	Tell     func(text string) // news about the connection
+}
+
+// Log calls emit with each piece of a job's log, in order and once.
+func Log(ctx context.Context, job string, o LogOptions, emit func(wire.LogChunk) error) error {
+	r := &logReader{client: o.Client, job: job, ask: &patience{most: o.Patience, now: o.Now, tell: o.Tell}}
+	if r.ask.most == 0 {
+		r.ask.most = defaultPatience
+	}
+	wait := time.Duration(0)
+	if o.Follow {
+		wait = logWait
+	}
+	for {
+		before := r.epoch
+		chunk, err := r.next(ctx, wait)
+		if err != nil {
+			return fmt.Errorf("read the log of job %s: %w", job, err)
+		}
+		if len(chunk.Data) > 0 || chunk.Truncated {
+			if err := emit(chunk); err != nil {
+				return err
+			}
+		}
+		if chunk.Done || !o.Follow && len(chunk.Data) == 0 && r.epoch == before {
+			return nil
+		}
+	}
+}
+
+// jobLog shows the log of one job of a deployment while it grows.
+type jobLog struct {
+	done chan struct{} // closed when all of it is shown, or cannot be
+}
+
+// slowClaim is how long a job may be queued before the person is told why.
+const slowClaim = 8 * time.Second
+
+// show writes the log's lines until the job is over.
+func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog) {
+	defer close(l.done)
+	s := splitter{emit: func(line string) {
+		for part := range splitLines(view.Clean(line)) {
+			f.lines.log(component, part)
+		}
+	}}
+	defer s.end()
+	r := &logReader{client: f.o.Client, job: job, ask: f.patience}
+	wait, told := slowClaim, false
+	for {
+		epoch := r.epoch
+		chunk, err := r.next(ctx, wait)
+		if err != nil {
+			if ctx.Err() == nil {
+				f.lines.write(component, f.style.Warn("!"), "the log of "+job+" cannot be read: "+view.Cell(err.Error()))
+			}
+			return
+		}
+		if epoch > 0 && r.epoch != epoch {
+			s.end()
+			f.lines.write(component, f.style.Warn("!"), fmt.Sprintf("the job starts again: attempt %d", r.epoch))
+		}
+		s.add(chunk.Data)
+		if chunk.Truncated && chunk.Done {
+			s.end()
+			f.lines.write(component, f.style.Warn("!"), "the log is not complete")
+		}
+		if chunk.Done {
+			return
+		}
+		if len(chunk.Data) == 0 && r.epoch == 0 && !told {
+			told = f.tellWaiting(ctx, component, job)
+		}
+		wait = logWait
+	}
+}
+
+// tellWaiting says why a queued job is not taken, if its runner is the reason.
+func (f *follower) tellWaiting(ctx context.Context, component, job string) bool {
+	j, err := f.o.Client.GetJob(ctx, job)
+	if err != nil || j.State != "queued" {
+		return false
+	}
+	r, err := f.o.Client.GetRunner(ctx, j.Runner)
+	if err != nil {
+		return false // an answer to a question that nobody asked
+	}
+	why := "waits for a free place on runner " + view.Cell(r.Name)
+	if r.State != "online" {
+		why = fmt.Sprintf("waits: runner %s is %s. `fairlead runner show %s` says more", view.Cell(r.Name), view.Cell(runnerState(r.State)), view.Cell(r.Name))
+	}
+	f.lines.write(component, f.style.Warn("!"), why)
+	return true
+}
+
+func runnerState(state string) string {
+	switch state {
+	case "never-seen":
+		return "not started yet"
+	case "lost":
+		return "not reachable"
+	}
+	return state
+}

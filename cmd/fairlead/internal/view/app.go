@@ -1,0 +1,162 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
+)
+
+// Apps is a listing of apps.
+type Apps []wire.App
+
+// JSON returns an array of wire.App.
+func (a Apps) JSON() any { return array(a) }
+
+// Human writes a table.
+func (a Apps) Human(p *Page) {
+	rows := make([][]string, len(a))
+	for i, app := range a {
+		names := make([]string, len(app.Version.Components))
+		for j, c := range app.Version.Components {
+			names[j] = c.Name
+		}
+		rows[i] = []string{app.Name, short(app.Version.ID), strings.Join(names, ", "), p.Ago(app.Version.CreatedAt), app.Description}
+	}
+	p.Table([]string{"NAME", "VERSION", "COMPONENTS", "PUBLISHED", "DESCRIPTION"}, rows)
+}
+
+// App is one app.
+type App wire.App
+
+// JSON returns the wire.App.
+func (a App) JSON() any { return wire.App(a) }
+
+// Human writes the app with the inputs and components of its newest version.
+func (a App) Human(p *Page) {
+	p.Fields([2]string{"App", a.Name}, [2]string{"About", a.Description},
+		[2]string{"Version", a.Version.ID}, [2]string{"Published", p.Ago(a.Version.CreatedAt)})
+	if len(a.Version.Inputs) > 0 {
+		p.Gap()
+		rows := make([][]string, len(a.Version.Inputs))
+		for i, in := range a.Version.Inputs {
+			rows[i] = []string{in.Name, in.Type, inputDefault(in), in.Description}
+		}
+		p.Table([]string{"INPUT", "TYPE", "DEFAULT", "DESCRIPTION"}, rows)
+	}
+	p.Gap()
+	rows := make([][]string, len(a.Version.Components))
+	for i, c := range a.Version.Components {
+		rows[i] = []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), short(c.Artifact)}
+	}
+	p.Table([]string{"COMPONENT", "TYPE", "NEEDS", "SOURCE"}, rows)
+}
+
+func inputDefault(in wire.AppInput) string {
+	note := ""
+	if in.Sensitive {
+		note = " (sensitive)"
+	}
+	switch {
+	case in.Required:
+		return "required" + note
+	case len(in.Default) > 0 && in.Sensitive:
+		return "(sensitive)"
+	case len(in.Default) > 0:
+		return value(in.Default)
+	}
+	return "none" + note
+}
+
+// Validation is what is wrong with an app's folder, if anything.
+type Validation struct {
+	Dir      string
+	App      string // name; "" if it could not be read
+	Problems []appspec.Problem
+}
+
+// JSON returns {"valid", "app", "problems"}; files are relative to the folder.
+func (v Validation) JSON() any {
+	return struct {
+		Valid    bool              `json:"valid"`
+		App      string            `json:"app,omitempty"`
+		Problems []appspec.Problem `json:"problems"`
+	}{len(v.Problems) == 0, v.App, array(v.Problems)}
+}
+
+// Human writes one problem on one line as compilers do, and its hint below.
+func (v Validation) Human(p *Page) {
+	for _, pr := range v.Problems {
+		p.Line("%s", Styled(v.line(p.Style, pr)))
+		if pr.Hint != "" {
+			p.Line("    %s", pr.Hint)
+		}
+	}
+	if len(v.Problems) == 0 {
+		p.Line("%s %s is valid: app %s", Styled(p.Style.Good("✓")), v.Dir, v.App)
+	}
+}
+
+func (v Validation) line(s Style, pr appspec.Problem) string {
+	place := fmt.Sprintf("%s:%d:%d:", filepath.Join(v.Dir, filepath.FromSlash(pr.File)), pr.Line, pr.Column)
+	return s.Bold(Cell(place)) + " " + Cell(pr.Message)
+}
+
+// Published is what `app apply` did.
+type Published struct {
+	Version wire.AppVersion
+	Before  *wire.AppVersion // the newest version before; nil if there was none
+}
+
+// JSON returns the wire.AppVersion.
+func (v Published) JSON() any { return v.Version }
+
+// Human writes the version and what is new in it.
+func (v Published) Human(p *Page) {
+	if !v.Version.New {
+		p.Line("App %s is unchanged: version %s", v.Version.App, v.Version.ID)
+		return
+	}
+	p.Line("%s App %s: new version %s", Styled(p.Style.Good("✓")), v.Version.App, v.Version.ID)
+	width := 0
+	for _, c := range v.Version.Components {
+		width = max(width, len(c.Name))
+	}
+	for _, c := range v.changes() {
+		p.Line("  %-*s  %s", width, c[0], c[1])
+	}
+}
+
+// changes compares the components with those of the version before.
+func (v Published) changes() [][2]string {
+	before := map[string]wire.AppComponent{}
+	if v.Before != nil {
+		for _, c := range v.Before.Components {
+			before[c.Name] = c
+		}
+	}
+	var out [][2]string
+	for _, c := range v.Version.Components {
+		old, had := before[c.Name]
+		delete(before, c.Name)
+		switch {
+		case !had:
+			out = append(out, [2]string{c.Name, "new"})
+		case old.Artifact != c.Artifact:
+			out = append(out, [2]string{c.Name, "source changed"})
+		case old.Type != c.Type || !slices.Equal(old.DependsOn, c.DependsOn):
+			out = append(out, [2]string{c.Name, "configuration changed"})
+		default:
+			out = append(out, [2]string{c.Name, "source unchanged"})
+		}
+	}
+	for name := range before {
+		out = append(out, [2]string{name, "removed"})
+	}
+	slices.SortFunc(out, func(a, b [2]string) int { return cmp.Compare(a[0], b[0]) })
+	return out
+}

@@ -1,0 +1,103 @@
+package view
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// sequences matches the control sequences of ECMA-48 in their 7-bit and 8-bit
+// forms: CSI (colours, cursor, clearing), the string sequences OSC, DCS, SOS,
+// PM and APC (titles, links, clipboard) with or without their end, and the
+// two-character escapes. What a cut sequence leaves behind is text, because
+// Clean removes every control character afterwards.
+var sequences = regexp.MustCompile(
+	"(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]" +
+		"|(?:\x1b[\\]PX^_]|[\u009d\u0090\u0098\u009e\u009f])[^\x07\x1b\u009c]*(?:\x07|\x1b\\\\|\u009c|$)" +
+		"|\x1b[ -/]*[0-~]")
+
+// Clean returns text of others in a form that a terminal only shows: without
+// control sequences, without control characters other than tab and newline,
+// without characters that reorder the writing, and as valid UTF-8.
+func Clean(s string) string {
+	if isPlain(s) {
+		return s
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.ReplaceAll(s, "\r\n", "\n")
+	s = sequences.ReplaceAllString(s, "")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r == '\r':
+			return '\n' // what it would overwrite stays visible
+		case unicode.IsControl(r):
+			return -1
+		case unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// isPlain reports whether s is ASCII text without control characters: nearly
+// all text is.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c >= utf8.RuneSelf || c < ' ' && c != '\n' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// Cell cleans s and puts it on one line.
+func Cell(s string) string {
+	return strings.Join(strings.FieldsFunc(Clean(s), func(r rune) bool { return r == '\n' || r == '\t' }), " ")
+}
+
+// Cleaner passes text on, cleaned. It holds back the last line until that is
+// complete, because a control sequence may come in pieces.
+type Cleaner struct {
+	w    io.Writer
+	rest []byte
+}
+
+// NewCleaner returns a Cleaner that writes to w. Flush writes what is left.
+func NewCleaner(w io.Writer) *Cleaner { return &Cleaner{w: w} }
+
+// maxHeld is the longest line that is held back, in bytes.
+const maxHeld = 64 << 10
+
+// Write takes any piece of the text.
+func (c *Cleaner) Write(p []byte) (int, error) {
+	c.rest = append(c.rest, p...)
+	cut := bytes.LastIndexByte(c.rest, '\n') + 1
+	if cut == 0 && len(c.rest) > maxHeld {
+		cut = len(c.rest)
+	}
+	if cut == 0 {
+		return len(p), nil
+	}
+	whole := string(c.rest[:cut])
+	c.rest = append(c.rest[:0], c.rest[cut:]...)
+	if _, err := io.WriteString(c.w, Clean(whole)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Flush writes a last line that has no newline, and ends it.
+func (c *Cleaner) Flush() error {
+	if len(c.rest) == 0 {
+		return nil
+	}
+	line := Clean(string(c.rest)) + "\n"
+	c.rest = nil
+	_, err := io.WriteString(c.w, line)
+	return err
+}

@@ -1,0 +1,158 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// Deployments is a listing of deployments.
+type Deployments []wire.Deployment
+
+// JSON returns an array of wire.Deployment.
+func (ds Deployments) JSON() any { return array(ds) }
+
+// Human writes a table.
+func (ds Deployments) Human(p *Page) {
+	rows := make([][]string, len(ds))
+	for i, d := range ds {
+		took := "-"
+		if d.FinishedAt != nil {
+			took = Seconds(d.FinishedAt.Sub(d.CreatedAt))
+		}
+		rows[i] = []string{d.ID, d.Install, kind(d), d.State, p.Ago(d.CreatedAt), took}
+	}
+	p.Table([]string{"ID", "INSTALL", "KIND", "STATE", "CREATED", "TOOK"}, rows)
+}
+
+func kind(d wire.Deployment) string {
+	if d.PlanOnly {
+		return d.Kind + " (plan only)"
+	}
+	return d.Kind
+}
+
+// Deployment is one deployment.
+type Deployment wire.Deployment
+
+// JSON returns the wire.Deployment.
+func (d Deployment) JSON() any { return wire.Deployment(d) }
+
+// Human writes the deployment and the way of each component.
+func (d Deployment) Human(p *Page) {
+	p.Fields([2]string{"Deployment", d.ID}, [2]string{"Install", d.Install}, [2]string{"App", d.App},
+		[2]string{"Version", d.Version}, [2]string{"Kind", kind(wire.Deployment(d))}, [2]string{"State", d.State},
+		[2]string{"Retry of", d.RetryOf}, [2]string{"Created", p.Ago(d.CreatedAt)},
+		[2]string{"Took", took(wire.Deployment(d))}, [2]string{"Message", d.Message}, [2]string{"Next", d.Hint})
+	p.Gap()
+	rows := make([][]string, len(d.Components))
+	for i, c := range d.Components {
+		changes := "-"
+		if c.Changes != nil {
+			changes = Changes(*c.Changes)
+		}
+		job := c.Job
+		if job == "" {
+			job = c.PlanJob
+		}
+		rows[i] = []string{c.Name, c.State, changes, orDash(job), c.Message}
+	}
+	p.Table([]string{"COMPONENT", "STATE", "PLAN", "JOB", "MESSAGE"}, rows)
+	for _, c := range d.Components {
+		if c.Hint != "" {
+			p.Line("%s: %s", c.Name, c.Hint)
+		}
+	}
+}
+
+func took(d wire.Deployment) string {
+	if d.FinishedAt == nil {
+		return ""
+	}
+	return Seconds(d.FinishedAt.Sub(d.CreatedAt))
+}
+
+// Changes says what a plan would do.
+func Changes(c wire.Changes) string {
+	if c.Add+c.Change+c.Destroy == 0 {
+		if c.Outputs {
+			return "outputs change"
+		}
+		return "no changes"
+	}
+	var parts []string
+	for _, n := range []struct {
+		count int
+		verb  string
+	}{{c.Add, "add"}, {c.Change, "change"}, {c.Destroy, "destroy"}} {
+		if n.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d to %s", n.count, n.verb))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Outcome is how a deployment that was followed ended.
+type Outcome struct {
+	Deployment wire.Deployment
+	Outputs    *wire.Outputs // after a deployment that succeeded; else nil
+	Plans      []Plan        // of a plan-only deployment
+}
+
+// JSON returns {"deployment", "outputs", "plans"}, the latter two where there
+// are any: outputs as `install outputs` prints them, plans by component.
+func (o Outcome) JSON() any {
+	out := struct {
+		Deployment wire.Deployment      `json:"deployment"`
+		Outputs    any                  `json:"outputs,omitempty"`
+		Plans      map[string]wire.Plan `json:"plans,omitempty"`
+	}{Deployment: o.Deployment}
+	if o.Outputs != nil {
+		out.Outputs = Outputs(*o.Outputs).JSON()
+	}
+	for _, plan := range o.Plans {
+		if out.Plans == nil {
+			out.Plans = map[string]wire.Plan{}
+		}
+		out.Plans[plan.Component] = plan.Plan
+	}
+	return out
+}
+
+// Human writes the plans and the outputs.
+func (o Outcome) Human(p *Page) {
+	for _, plan := range o.Plans {
+		plan.Human(p)
+	}
+	if o.Outputs != nil {
+		Outputs(*o.Outputs).Human(p)
+	}
+}
+
+// Started is a deployment that nobody waits for.
+type Started wire.Deployment
+
+// JSON returns {"deployment"}, the beginning of what an Outcome holds.
+func (s Started) JSON() any { return Outcome{Deployment: wire.Deployment(s)}.JSON() }
+
+// Human writes the id and nothing else, so that it can be piped.
+func (s Started) Human(p *Page) { p.Line("%s", s.ID) }
+
+// Canceling says that a deployment or a job was asked to stop.
+type Canceling struct {
+	Noun, ID, State string
+	Object          any // the wire type
+}
+
+// JSON returns the object as it is now.
+func (c Canceling) JSON() any { return c.Object }
+
+// Human writes one line.
+func (c Canceling) Human(p *Page) {
+	if c.State == "canceled" {
+		p.Line("%s Canceled %s %s", Styled(p.Style.Good("✓")), c.Noun, c.ID)
+		return
+	}
+	p.Line("%s %s is %s: running tools are interrupted and save what they have", c.Noun, c.ID, c.State)
+}

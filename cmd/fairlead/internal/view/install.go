@@ -1,0 +1,158 @@
+package view
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// Installs is a listing of installs.
+type Installs []wire.Install
+
+// JSON returns an array of wire.Install.
+func (is Installs) JSON() any { return array(is) }
+
+// Human writes a table.
+func (is Installs) Human(p *Page) {
+	rows := make([][]string, len(is))
+	for i, in := range is {
+		present := 0
+		for _, c := range in.Components {
+			if c.State != "absent" {
+				present++
+			}
+		}
+		rows[i] = []string{in.Name, in.App, in.Runner, in.State, fmt.Sprint(present), orDash(in.Deployment), p.Ago(in.CreatedAt)}
+	}
+	p.Table([]string{"NAME", "APP", "RUNNER", "STATE", "COMPONENTS", "RUNNING DEPLOYMENT", "CREATED"}, rows)
+}
+
+// Install is one install.
+type Install wire.Install
+
+// JSON returns the wire.Install.
+func (in Install) JSON() any { return wire.Install(in) }
+
+// Human writes the install, its inputs and what exists of its components.
+func (in Install) Human(p *Page) {
+	p.Fields([2]string{"Install", in.Name}, [2]string{"App", in.App}, [2]string{"Runner", in.Runner},
+		[2]string{"State", in.State}, [2]string{"Running", in.Deployment},
+		[2]string{"Queued", strings.Join(in.Queued, ", ")},
+		[2]string{"Created", p.Ago(in.CreatedAt)}, [2]string{"Id", in.ID})
+	if len(in.Inputs) > 0 {
+		p.Gap()
+		rows := [][]string{}
+		for _, name := range sortedKeys(in.Inputs) {
+			rows = append(rows, []string{name, value(in.Inputs[name])})
+		}
+		p.Table([]string{"INPUT", "VALUE"}, rows)
+	}
+	if len(in.Components) == 0 {
+		return
+	}
+	p.Gap()
+	rows := make([][]string, len(in.Components))
+	for i, c := range in.Components {
+		rows[i] = []string{c.Name, c.State, short(c.Version), p.Ago(c.UpdatedAt), orDash(c.LockedBy)}
+	}
+	p.Table([]string{"COMPONENT", "STATE", "VERSION", "CHANGED", "LOCKED BY"}, rows)
+}
+
+// Outputs holds the outputs of an install.
+type Outputs wire.Outputs
+
+// JSON returns {component: {output: value}} without the values that were not
+// asked for.
+func (o Outputs) JSON() any {
+	out := make(map[string]map[string]json.RawMessage, len(o.Components))
+	for component, outputs := range o.Components {
+		values := map[string]json.RawMessage{}
+		for name, output := range outputs {
+			if len(output.Value) > 0 {
+				values[name] = output.Value
+			}
+		}
+		out[component] = values
+	}
+	return out
+}
+
+// Human writes a table in which a sensitive value reads "(sensitive)".
+func (o Outputs) Human(p *Page) {
+	var rows [][]string
+	for _, component := range sortedKeys(o.Components) {
+		outputs := o.Components[component]
+		for _, name := range sortedKeys(outputs) {
+			shown := "(sensitive)"
+			if len(outputs[name].Value) > 0 {
+				shown = value(outputs[name].Value)
+			}
+			rows = append(rows, []string{component, name, shown})
+		}
+	}
+	p.Table([]string{"COMPONENT", "OUTPUT", "VALUE"}, rows)
+}
+
+// Hidden names the outputs whose values were not asked for, as
+// "component.output".
+func (o Outputs) Hidden() []string {
+	var names []string
+	for _, component := range sortedKeys(o.Components) {
+		for _, name := range sortedKeys(o.Components[component]) {
+			if len(o.Components[component][name].Value) == 0 {
+				names = append(names, component+"."+name)
+			}
+		}
+	}
+	return names
+}
+
+// Forgotten says that an install's records are gone.
+type Forgotten struct {
+	Name      string `json:"install"`
+	Abandoned bool   `json:"abandoned"`
+}
+
+// JSON returns {"install", "abandoned"}.
+func (f Forgotten) JSON() any { return f }
+
+// Human writes one line.
+func (f Forgotten) Human(p *Page) {
+	p.Line("%s Forgot install %s", Styled(p.Style.Good("✓")), f.Name)
+}
+
+// InstallChange says that an install was made or changed.
+type InstallChange struct {
+	Install wire.Install
+	Verb    string // "Created" or "Updated"
+	Next    string // what to do next; may be empty
+}
+
+// JSON returns the wire.Install.
+func (c InstallChange) JSON() any { return c.Install }
+
+// Human writes one line, and what to do next.
+func (c InstallChange) Human(p *Page) {
+	p.Line("%s %s install %s of app %s on runner %s", Styled(p.Style.Good("✓")), c.Verb,
+		c.Install.Name, c.Install.App, cmp.Or(c.Install.Runner, "local"))
+	if c.Next != "" {
+		p.Line("  %s", c.Next)
+	}
+}
+
+// Unlocked says that the lock of a component's state was broken.
+type Unlocked struct {
+	Install   string `json:"install"`
+	Component string `json:"component"`
+}
+
+// JSON returns {"install", "component"}.
+func (u Unlocked) JSON() any { return u }
+
+// Human writes one line.
+func (u Unlocked) Human(p *Page) {
+	p.Line("%s Unlocked the state of component %s of install %s", Styled(p.Style.Good("✓")), u.Component, u.Install)
+}

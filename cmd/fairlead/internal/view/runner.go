@@ -1,0 +1,102 @@
+package view
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// Runners is a listing of runners.
+type Runners []wire.Runner
+
+// JSON returns an array of wire.Runner.
+func (rs Runners) JSON() any { return array(rs) }
+
+// Human writes a table.
+func (rs Runners) Human(p *Page) {
+	rows := make([][]string, len(rs))
+	for i, r := range rs {
+		running, capacity := 0, 0
+		var seen time.Time
+		for _, s := range r.Sessions {
+			if s.State == "online" {
+				running += len(s.Running)
+				capacity += s.Capacity
+			}
+			if s.LastSeen.After(seen) {
+				seen = s.LastSeen
+			}
+		}
+		rows[i] = []string{r.Name, r.State, fmt.Sprintf("%d of %d", running, capacity), r.Storage, p.Ago(seen), r.Description}
+	}
+	p.Table([]string{"NAME", "STATE", "RUNNING", "STATE STORAGE", "LAST SEEN", "DESCRIPTION"}, rows)
+}
+
+// Runner is one runner.
+type Runner wire.Runner
+
+// JSON returns the wire.Runner.
+func (r Runner) JSON() any { return wire.Runner(r) }
+
+// Human writes the runner and its sessions.
+func (r Runner) Human(p *Page) {
+	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"State", r.State},
+		[2]string{"State storage", r.Storage}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
+	if len(r.Sessions) == 0 {
+		return
+	}
+	p.Gap()
+	rows := make([][]string, len(r.Sessions))
+	for i, s := range r.Sessions {
+		state := s.State
+		if s.Draining && s.State == "online" {
+			state = "draining"
+		}
+		rows[i] = []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), p.Ago(s.LastSeen)}
+	}
+	p.Table([]string{"AGENT", "STATE", "VERSION", "RUNNING", "LAST SEEN"}, rows)
+}
+
+// Enrolment is a token that was just made.
+type Enrolment struct {
+	Runner    string
+	Enrolment wire.Enrolment
+}
+
+// JSON returns the wire.Enrolment.
+func (e Enrolment) JSON() any { return e.Enrolment }
+
+// Human writes the token and nothing else, so that it can be piped.
+func (e Enrolment) Human(p *Page) { p.Line("%s", e.Enrolment.Token) }
+
+// Checked is the end of a check.
+type Checked wire.Job
+
+// JSON returns the wire.Job.
+func (c Checked) JSON() any { return wire.Job(c) }
+
+// Human writes how long each leg took.
+func (c Checked) Human(p *Page) {
+	p.Line("%s Runner %s works: %s", Styled(p.Style.Good("✓")), c.Runner, legs(wire.Job(c)))
+}
+
+func legs(j wire.Job) string {
+	if j.ClaimedAt == nil || j.StartedAt == nil || j.FinishedAt == nil {
+		return "the check succeeded"
+	}
+	return fmt.Sprintf("claimed after %s, started after %s more, done after %s more",
+		milliseconds(j.ClaimedAt.Sub(j.CreatedAt)), milliseconds(j.StartedAt.Sub(*j.ClaimedAt)), milliseconds(j.FinishedAt.Sub(*j.StartedAt)))
+}
+
+// NewRunner is a runner that was just made.
+type NewRunner wire.Runner
+
+// JSON returns the wire.Runner.
+func (r NewRunner) JSON() any { return wire.Runner(r) }
+
+// Human writes one line, and what to do next.
+func (r NewRunner) Human(p *Page) {
+	p.Line("%s Created runner %s", Styled(p.Style.Good("✓")), r.Name)
+	p.Line("  Enrol an agent with the token of `fairlead runner enrol %s`.", r.Name)
+}

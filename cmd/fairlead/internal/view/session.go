@@ -1,0 +1,42 @@
+package view
+
+import (
+	"cmp"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// Login says which control plane the CLI talks to from now on.
+type Login struct {
+	URL    string    `json:"url"`
+	Meta   wire.Meta `json:"control_plane"`
+	Config string    `json:"config"`
+}
+
+// JSON returns {"url", "control_plane", "config"}.
+func (l Login) JSON() any { return l }
+
+// Human writes one line.
+func (l Login) Human(p *Page) {
+	p.Line("%s Logged in to %s (Fairlead %s)", Styled(p.Style.Good("✓")), l.URL, cmp.Or(l.Meta.Version, "unknown"))
+}
+
+// Version is the version of this program and of the control plane.
+type Version struct {
+	Version      string `json:"version"`
+	Go           string `json:"go"`
+	Platform     string `json:"platform"`
+	URL          string `json:"url,omitempty"`
+	ControlPlane string `json:"control_plane,omitempty"` // empty if it was not reached
+}
+
+// JSON returns the versions.
+func (v Version) JSON() any { return v }
+
+// Human writes one line for each.
+func (v Version) Human(p *Page) {
+	p.Line("fairlead %s (%s, %s)", v.Version, v.Go, v.Platform)
+	if v.ControlPlane != "" {
+		p.Line("control plane %s at %s", v.ControlPlane, v.URL)
+	}
+}

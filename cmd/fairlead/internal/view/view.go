@@ -1,0 +1,174 @@
+// Package view renders what the CLI has to say: results for people or as JSON,
+// and failures with what to do next. Whatever comes from a server or a job is
+// made harmless first: no text of theirs reaches the terminal's controls.
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Document is a result. It knows how it reads to a person, and which value it
+// is in JSON.
+type Document interface {
+	Human(*Page)
+	JSON() any
+}
+
+// Printer prints the result of a command, and why there is none.
+type Printer interface {
+	// Print writes the document to the standard output.
+	Print(Document) error
+	// Fail writes the failure to the standard error.
+	Fail(Failure)
+}
+
+// NewHuman returns the Printer for people. Times are shown relative to now.
+func NewHuman(out, errOut io.Writer, outStyle, errStyle Style, now func() time.Time) Printer {
+	return human{out: out, err: errOut, outStyle: outStyle, errStyle: errStyle, now: now}
+}
+
+type human struct {
+	out, err           io.Writer
+	outStyle, errStyle Style
+	now                func() time.Time
+}
+
+func (h human) Print(d Document) error {
+	page := &Page{Style: h.outStyle, now: h.now()}
+	d.Human(page)
+	if _, err := h.out.Write(page.buf.Bytes()); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// NewJSON returns the Printer for programs: one document, and a failure as one
+// line, which is always the last line of the standard error.
+func NewJSON(out, errOut io.Writer) Printer { return jsonPrinter{out: out, err: errOut} }
+
+type jsonPrinter struct{ out, err io.Writer }
+
+func (j jsonPrinter) Print(d Document) error {
+	data, err := encode(d.JSON(), "  ")
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	if _, err := j.out.Write(data); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+func encode(v any, indent string) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	err := enc.Encode(v)
+	return buf.Bytes(), err
+}
+
+// Page is where a Document writes itself for people. Everything that is
+// written to it, other than by its Style, is cleaned.
+type Page struct {
+	Style Style
+	buf   bytes.Buffer
+	now   time.Time
+}
+
+// Line writes one line of text. The format is ours; the arguments are cleaned.
+func (p *Page) Line(format string, args ...any) {
+	fmt.Fprintf(&p.buf, format+"\n", cleanAll(args)...)
+}
+
+// Styled is text that is clean already and has colours.
+type Styled string
+
+func cleanAll(args []any) []any {
+	out := make([]any, len(args))
+	for i, a := range args {
+		switch a := a.(type) {
+		case Styled:
+			out[i] = string(a)
+		case int, int64, bool:
+			out[i] = a
+		default:
+			out[i] = Clean(fmt.Sprint(a))
+		}
+	}
+	return out
+}
+
+// Table writes rows under a header, columns aligned. A cell is one line.
+// Nothing is written when there are no rows.
+func (p *Page) Table(header []string, rows [][]string) {
+	if len(rows) == 0 {
+		return
+	}
+	tw := tabwriter.NewWriter(&p.buf, 0, 0, 2, ' ', 0)
+	writeRow(tw, header)
+	for _, row := range rows {
+		writeRow(tw, row)
+	}
+	tw.Flush() // into memory: cannot fail
+}
+
+func writeRow(w io.Writer, cells []string) {
+	for i, c := range cells {
+		if i > 0 {
+			io.WriteString(w, "\t")
+		}
+		io.WriteString(w, Cell(c))
+	}
+	io.WriteString(w, "\n")
+}
+
+// Fields writes names and values, aligned. Pairs with an empty value are left
+// out.
+func (p *Page) Fields(pairs ...[2]string) {
+	width := 0
+	for _, kv := range pairs {
+		if kv[1] != "" {
+			width = max(width, len(kv[0]))
+		}
+	}
+	for _, kv := range pairs {
+		if kv[1] != "" {
+			p.Line("%s  %s", Styled(p.Style.Dim(fmt.Sprintf("%-*s", width, kv[0]))), Cell(kv[1]))
+		}
+	}
+}
+
+// Gap writes an empty line.
+func (p *Page) Gap() { p.buf.WriteByte('\n') }
+
+// Ago says how long ago t was.
+func (p *Page) Ago(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	if d := p.now.Sub(t); d < time.Second && d > -time.Minute { // clocks differ a little
+		return "now"
+	}
+	return humanize.RelTime(t, p.now, "ago", "from now")
+}
+
+// Seconds writes a duration as people read it while they wait.
+func Seconds(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0.0 s"
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	default:
+		d = d.Round(time.Second)
+		return fmt.Sprintf("%d min %02d s", int(d.Minutes()), int(d.Seconds())%60)
+	}
+}

@@ -1,0 +1,90 @@
+// Command fairlead is the CLI, and the whole product on one machine: `fairlead
+// dev` runs a control plane and a runner.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/mattn/go-isatty"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/cli"
+)
+
+// version is set when a release is built, with -ldflags '-X main.version=…'.
+var version = ""
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	if len(os.Args) > 2 && os.Args[1] == "runner" {
+		// The runner's mains define what signals mean to them, so they run
+		// before the CLI's own handling is there.
+		switch os.Args[2] {
+		case "agent":
+			return runnerAgent(os.Args[3:])
+		case "step":
+			return runnerStep(os.Args[3:])
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	return cli.Main(ctx, cli.Env{
+		Args:  os.Args[1:],
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		StdinTTY: isTerminal(os.Stdin), StdoutTTY: isTerminal(os.Stdout), StderrTTY: isTerminal(os.Stderr),
+		Getenv:      os.Getenv,
+		Now:         time.Now,
+		Version:     buildVersion(),
+		Interrupts:  interrupts(cancel),
+		StartServer: startServer,
+	})
+}
+
+// interrupts ends the program's context on the first Ctrl-C or SIGTERM. Each
+// later one goes to whoever waits for it; if nobody does, the program ends.
+func interrupts(cancel context.CancelFunc) <-chan struct{} {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	again := make(chan struct{})
+	go func() {
+		<-signals
+		cancel()
+		for range signals {
+			select {
+			case again <- struct{}{}:
+			default:
+				os.Exit(130)
+			}
+		}
+	}()
+	return again
+}
+
+func isTerminal(f *os.File) bool {
+	return isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd())
+}
+
+// buildVersion is the release, else what the Go toolchain knows of the build.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "dev-" + s.Value[:12]
+		}
+	}
+	return "dev"
+}

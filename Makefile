@@ -1,0 +1,82 @@
+# `make` alone lists what there is. Everything needs Go and git, nothing else;
+# what is pinned beside the product's go.mod is in modules under tools/.
+
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+.PHONY: help demo dev build test bench check generate clean format vet lint generated imports FORCE
+
+GO ?= go
+export GOWORK := off
+
+# A tool configuration that is not there makes the tool complain in its output.
+ifneq ($(TF_CLI_CONFIG_FILE),)
+ifeq ($(wildcard $(TF_CLI_CONFIG_FILE)),)
+unexport TF_CLI_CONFIG_FILE
+endif
+endif
+
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
+# The modules of the workshop that have code of ours.
+TOOL_MODULES := tools/tofu
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: build bin/tofu-tool ## Deploy examples/shop from nothing: the product in a minute
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && sh tools/demo.sh
+
+dev: build bin/tofu-tool ## Run the control plane and a runner here, until Ctrl-C
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && exec bin/fairlead dev
+
+build: bin/fairlead bin/fairlead-runner ## Build bin/fairlead and bin/fairlead-runner
+
+# What is up to date is the go command's business.
+bin/fairlead: FORCE
+	@$(BUILD) -o $@ ./cmd/fairlead
+bin/fairlead-runner: FORCE
+	@$(BUILD) -o $@ ./runner
+bin/tofu-tool: FORCE
+	@CGO_ENABLED=0 $(GO) build -C tools/tofu -o $(CURDIR)/$@ .
+bin/staticcheck: FORCE
+	@CGO_ENABLED=0 $(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
+
+# The tests take the pinned OpenTofu, whatever is on PATH.
+test: bin/tofu-tool ## Run every test with the race detector
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
+		$(GO) test -race -timeout 20m ./...
+	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
+
+bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench
+
+check: format vet lint generated imports ## Check format, vet, lint, generated files and the import table
+
+format:
+	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
+		echo "run gofmt -w on:" >&2; echo "$$unformatted" >&2; exit 1; fi
+
+vet:
+	@$(GO) vet ./...
+	@for module in $(TOOL_MODULES); do $(GO) vet -C $$module ./... || exit 1; done
+
+lint: bin/staticcheck
+	@bin/staticcheck ./...
+	@for module in $(TOOL_MODULES); do (cd $$module && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
+
+# What go generate writes must be what is there. In a checkout with changes of
+# one's own, the diff before is the measure.
+generated:
+	@before=$$(git diff | git hash-object --stdin; git ls-files --others --exclude-standard) && \
+		$(GO) generate ./... && \
+		after=$$(git diff | git hash-object --stdin; git ls-files --others --exclude-standard) && \
+		if [ "$$before" != "$$after" ]; then \
+			echo "go generate changed files: commit what it wrote" >&2; git --no-pager diff --stat >&2; exit 1; fi
+
+imports:
+	@$(GO) test -count=1 .
+
+generate: ## Write the generated files anew
+	$(GO) generate ./...
+
+clean: ## Remove what was built here; the caches of Go and of tools/tofu stay
+	rm -rf bin

@@ -1,0 +1,315 @@
+package fairlead_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/fairlead/fairlead/"
+
+// rule says what some packages may import of this module. A pattern is a path
+// below the module, in which * stands for one segment and a final /... for
+// everything at and below. A package below an internal folder follows the rule
+// of the folder's owner, unless a rule names it; the compiler sees to who may
+// import it.
+type rule struct {
+	packages string // patterns, separated by spaces
+	may      string // patterns, separated by spaces
+	why      string
+}
+
+// rules is the import table of docs/ARCHITECTURE.md. Every package of the
+// module has exactly one.
+var rules = []rule{
+	{"pkg/fairlead", "", "the vocabulary is below everything"},
+	{"pkg/config", "", "a binary's environment is declared without what reads it"},
+	{"pkg/api/wire", "", "the API's client is built from these types alone, also by others"},
+	{"pkg/job", "pkg/fairlead", "the state machine is pure: states and events in, states out"},
+	{"pkg/graph", "pkg/fairlead pkg/job", "the order of components is pure"},
+	{"pkg/placement", "pkg/fairlead pkg/job", "which runner may take a job is pure"},
+	{"pkg/deployment", "pkg/fairlead pkg/job pkg/graph", "how a deployment proceeds is pure"},
+	{"events", "pkg/fairlead pkg/job", "what crosses a wire is data"},
+	{"pkg/appspec", "pkg/fairlead pkg/graph", "an app is read and checked without a control plane"},
+	{"pkg/identity", "pkg/fairlead", "who is calling is decided before, and apart from, what they may do"},
+	{"pkg/seal", "pkg/fairlead", "encryption knows bytes, not nouns"},
+	{"pkg/artifact", "pkg/fairlead", "the runner and the control plane exchange artifacts by digest and nothing else"},
+
+	{"pkg/store/engine", "pkg/fairlead", "an engine knows items and preconditions, not nouns"},
+	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the suite tests the contract, on any engine"},
+	{"pkg/store/sqlite pkg/store/dynamo", "pkg/store/engine pkg/fairlead pkg/sqlitedb", "an adapter knows its driver interface only"},
+	{"pkg/store", "pkg/store/engine pkg/fairlead pkg/job pkg/deployment events", "the typed store works on any engine"},
+
+	{"pkg/queue", "pkg/fairlead pkg/job events", "the queue is an interface"},
+	{"pkg/queue/queuetest", "pkg/queue pkg/queue/internal/... pkg/fairlead", "the suite tests the contract, on any queue"},
+	{"pkg/queue/sqlite pkg/queue/sqs", "pkg/queue pkg/queue/internal/... pkg/fairlead pkg/sqlitedb", "an adapter knows its driver interface only"},
+	{"pkg/joblog", "pkg/fairlead pkg/job events", "the job log is an interface"},
+	{"pkg/joblog/joblogtest", "pkg/joblog pkg/joblog/internal/... pkg/fairlead", "the suite tests the contract, on any log"},
+	{"pkg/joblog/sqlite pkg/joblog/cloudwatch", "pkg/joblog pkg/joblog/internal/... pkg/fairlead pkg/sqlitedb", "an adapter knows its driver interface only"},
+	{"pkg/blob", "pkg/fairlead", "the blob store is an interface"},
+	{"pkg/blob/blobtest", "pkg/blob pkg/fairlead", "the suite tests the contract, on any blob store"},
+	{"pkg/blob/dir pkg/blob/s3", "pkg/blob pkg/fairlead", "an adapter knows its driver interface only"},
+	{"pkg/sqlitedb", "pkg/fairlead", "the SQLite adapters share how a file is opened, nothing else"},
+
+	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/appspec pkg/identity pkg/seal pkg/artifact " +
+		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob events",
+		"use cases run on any adapter, so they know none"},
+	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/api/wire events", "the API renders what control decides"},
+	{"pkg/api/client", "pkg/api/wire", "a client is built without a server"},
+	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
+	{"functions/...", "pkg/... events", "a function is wiring"},
+
+	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/api/client pkg/api/wire pkg/config",
+		"the runner is in the customer's account: it has the API and nothing of the control plane"},
+	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent runner/step",
+		"the CLI is a client; `dev` and `server` start what pkg/local wires"},
+	{"infra/...", "infra/... pkg/config pkg/store", "infrastructure knows the environment and the schema"},
+	{"bench/...", "bench/... pkg/... events", "a benchmark measures what there is"},
+	{"tools/...", "tools/...", "a tool of the workshop is no part of the product"},
+}
+
+// planned are patterns of rules for packages that are not there yet. One that
+// is there, or that no rule has, fails the test: the list shrinks to nothing.
+var planned = []string{
+	"pkg/local", "bench/...",
+	"pkg/placement", "pkg/queue/sqs", "pkg/joblog/cloudwatch", "pkg/blob/s3", "functions/...", "infra/...",
+}
+
+// ban is what some packages may never reach.
+type ban struct {
+	packages string // patterns, separated by spaces
+	never    string // import paths, separated by spaces; "module/" stands for this module; a final /... as in patterns
+	indirect bool   // also not by way of others
+	except   string // patterns of packages that may
+	why      string
+}
+
+var bans = []ban{
+	{packages: "runner/...", never: "module/pkg/store/... module/pkg/control/... module/pkg/local/...", indirect: true,
+		why: "the runner, in the customer's account, must hold no code that writes the vendor's table"},
+	{packages: "pkg/api/client pkg/api/wire", never: "module/pkg/fairlead/... module/pkg/control/... module/pkg/store/... module/events/...", indirect: true,
+		why: "others build on the client; it must bring nothing of the server along"},
+	{packages: "cmd/...", never: "module/pkg/control/... module/pkg/store/...",
+		why: "the CLI goes through the API, as everybody does"},
+	{packages: "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment",
+		never: "os os/exec net net/http database/sql io/ioutil github.com/aws/...",
+		why:   "pure packages decide; they do no input or output, and are tested without any"},
+	{packages: "...", except: "pkg/*/dynamo pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/identity/... runner/internal/executor/... tools/...",
+		never: "github.com/aws/aws-sdk-go-v2/service/...",
+		why:   "a cloud service's client is used in an adapter or an executor, which is made from an aws.Config, and nowhere else"},
+	{packages: "...", except: "pkg/sqlitedb pkg/*/sqlite", never: "database/sql modernc.org/sqlite/...",
+		why: "SQL is an adapter's business"},
+	{packages: "...", except: "cmd/... runner", never: "github.com/spf13/cobra/...",
+		why: "only a command line parses a command line"},
+	{packages: "...", except: "pkg/api", never: "github.com/danielgtaylor/huma/...",
+		why: "domain types are not made for the API's framework"},
+	{packages: "pkg/... runner/... cmd/... functions/...", except: "pkg/*test pkg/*/*test runner/internal/*test runner/internal/*/*test cmd/*/internal/*test",
+		never: "testing testing/... net/http/httptest pgregory.net/rapid/... module/pkg/*/*test module/runner/internal/*test module/runner/internal/*/*test",
+		why:   "a binary carries no test code"},
+}
+
+// pkg is what the go command says of a package.
+type pkg struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	CgoFiles   []string
+	Imports    []string
+	Deps       []string
+	Standard   bool
+	Error      *struct{ Err string }
+}
+
+// listPackages returns the packages of this module by their path below it,
+// without what is only tests. The root has none.
+func listPackages(t *testing.T) map[string]pkg {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Dir,GoFiles,CgoFiles,Imports,Deps,Standard,Error", "./...")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	found := map[string]pkg{}
+	for dec := json.NewDecoder(&stdout); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return found
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if rel, ok := strings.CutPrefix(p.ImportPath, module); ok && len(p.GoFiles)+len(p.CgoFiles) > 0 {
+			found[rel] = p
+		}
+	}
+}
+
+// match reports whether the pattern covers the path.
+func match(pattern, name string) bool {
+	if pattern == "..." {
+		return true
+	}
+	prefix, deep := strings.CutSuffix(pattern, "/...")
+	if deep {
+		segments := strings.Split(name, "/")
+		if n := strings.Count(prefix, "/") + 1; len(segments) > n {
+			name = strings.Join(segments[:n], "/")
+		}
+		pattern = prefix
+	}
+	ok, err := path.Match(pattern, name)
+	return err == nil && ok
+}
+
+func matchAny(patterns, name string) bool {
+	return slices.ContainsFunc(strings.Fields(patterns), func(p string) bool { return match(p, name) })
+}
+
+// rulesFor returns the rules that cover the package, or else its owner's.
+func rulesFor(name string) (found []rule) {
+	for _, r := range rules {
+		if matchAny(r.packages, name) {
+			found = append(found, r)
+		}
+	}
+	if i := strings.LastIndex(name, "/internal/"); len(found) == 0 && i >= 0 {
+		return rulesFor(name[:i])
+	}
+	return found
+}
+
+// owner is the folder that an internal package belongs to, or the package.
+func owner(name string) string {
+	before, _, _ := strings.Cut(name, "/internal/")
+	return before
+}
+
+func TestImportTable(t *testing.T) {
+	for name, p := range listPackages(t) {
+		found := rulesFor(name)
+		if len(found) != 1 {
+			t.Errorf("%s is covered by %d rules of the import table; give it one", name, len(found))
+			continue
+		}
+		for _, imported := range p.Imports {
+			rel, ours := strings.CutPrefix(imported, module)
+			if ours && !matchAny(found[0].may, rel) && owner(rel) != owner(name) {
+				t.Errorf("%s imports %s, and may import only [%s]: %s", name, rel, found[0].may, found[0].why)
+			}
+		}
+	}
+}
+
+func TestBans(t *testing.T) {
+	packages := listPackages(t)
+	for _, b := range bans {
+		never := strings.ReplaceAll(b.never, "module/", module)
+		for name, p := range packages {
+			if !matchAny(b.packages, name) || matchAny(b.except, name) {
+				continue
+			}
+			reach := p.Imports
+			if b.indirect {
+				reach = p.Deps
+			}
+			for _, imported := range reach {
+				if matchAny(never, imported) {
+					t.Errorf("%s reaches %s: %s", name, imported, b.why)
+				}
+			}
+		}
+	}
+}
+
+// A rule that covers nothing is a rule nobody keeps: a package was moved away
+// from under it.
+func TestRulesCoverPackages(t *testing.T) {
+	packages := listPackages(t)
+	covers := func(pattern string) bool {
+		for name := range packages {
+			if match(pattern, name) {
+				return true
+			}
+		}
+		return false
+	}
+	known := map[string]bool{}
+	for _, r := range rules {
+		for _, pattern := range strings.Fields(r.packages) {
+			known[pattern] = true
+			if !covers(pattern) && !slices.Contains(planned, pattern) {
+				t.Errorf("a rule names %s, which is not there", pattern)
+			}
+		}
+		for _, pattern := range strings.Fields(r.may) {
+			known[pattern] = true
+			if !covers(pattern) && !slices.Contains(planned, pattern) {
+				t.Errorf("the rule of %s allows %s, which is not there", r.packages, pattern)
+			}
+		}
+	}
+	for _, pattern := range planned {
+		switch {
+		case !known[pattern]:
+			t.Errorf("%s is planned without a rule", pattern)
+		case covers(pattern):
+			t.Errorf("%s is there now: take it off the planned ones", pattern)
+		}
+	}
+}
+
+// The comment is where a reader begins; two of them are two beginnings.
+func TestEveryPackageHasOneComment(t *testing.T) {
+	for name, p := range listPackages(t) {
+		var commented []string
+		for _, file := range slices.Concat(p.GoFiles, p.CgoFiles) {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if f.Doc == nil {
+				continue
+			}
+			commented = append(commented, file)
+			if text := f.Doc.Text(); f.Name.Name != "main" && !strings.HasPrefix(text, "Package "+f.Name.Name+" ") {
+				t.Errorf("%s: the comment in %s does not begin with %q", name, file, "Package "+f.Name.Name)
+			}
+		}
+		if len(commented) != 1 {
+			t.Errorf("%s has %d package comments, in %q; want one", name, len(commented), commented)
+		}
+	}
+}
+
+func TestPatterns(t *testing.T) {
+	tests := []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"pkg/job", "pkg/job", true},
+		{"pkg/job", "pkg/job/x", false},
+		{"pkg/job", "pkg/joblog", false},
+		{"pkg/*/sqlite", "pkg/store/sqlite", true},
+		{"pkg/*/sqlite", "pkg/store/x/sqlite", false},
+		{"cmd/...", "cmd", true},
+		{"cmd/...", "cmd/fairlead/internal/cli", true},
+		{"cmd/...", "cmdx", false},
+		{"os", "os/exec", false},
+		{"...", "anything/at/all", true},
+	}
+	for _, test := range tests {
+		if got := match(test.pattern, test.name); got != test.want {
+			t.Errorf("match(%q, %q) = %t", test.pattern, test.name, got)
+		}
+	}
+}

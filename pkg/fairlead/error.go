@@ -71,13 +71,15 @@ func Invalid(code, format string, args ...any) *Error {
 	return &Error{Kind: KindInvalid, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// NotFound returns an error of KindNotFound for the named object of noun.
+// NotFound returns an error of KindNotFound for the named object of noun. The
+// hint names the command that lists such objects, where there is one.
 func NotFound(noun, name string) *Error {
-	return &Error{
-		Kind: KindNotFound, Code: noun + "-not-found",
-		Message: fmt.Sprintf("there is no %s %q", noun, name),
-		Hint:    fmt.Sprintf("`fairlead %s list` shows what exists.", noun),
+	e := &Error{Kind: KindNotFound, Code: noun + "-not-found", Message: fmt.Sprintf("there is no %s %q", noun, name)}
+	switch noun {
+	case "app", "install", "deployment", "job", "runner":
+		e.Hint = fmt.Sprintf("`fairlead %s list` shows what exists.", noun)
 	}
+	return e
 }
 
 // Conflict returns an error of KindConflict.

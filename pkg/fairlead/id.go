@@ -11,7 +11,8 @@ import (
 )
 
 // The identifiers. Each is a short prefix naming the noun, "_", and a
-// lower-case ULID, so identifiers made later sort later.
+// lower-case ULID, so identifiers made in a later millisecond sort later;
+// those of one millisecond sort at random.
 type (
 	// OrgID names a tenant.
 	OrgID string

@@ -35,8 +35,9 @@ type JobEnded struct {
 	Digest  string   // of plans
 }
 
-// Unplannable says that a component cannot be planned, because a value that it
-// needs is not known (Skip) or is wrong.
+// Unplannable says that no job can be made for a command, because a value that
+// the component needs is not known (Skip) or is wrong. It is mostly a plan's;
+// an apply's when inputs changed while the plan waited for approval.
 type Unplannable struct {
 	Component string
 	Skip      bool
@@ -209,14 +210,19 @@ func ended(s job.State) NodeState {
 
 func unplannable(d *Deployment, e Unplannable) error {
 	n := d.Node(e.Component)
-	if n == nil || (n.State != Planning && n.State != Reconciling) || n.PlanJob != "" {
-		return nil // its plan is made already
+	switch {
+	case n == nil:
+		return fmt.Errorf("deployment %s has no component %q", d.ID, e.Component)
+	case (n.State == Planning || n.State == Reconciling) && n.PlanJob == "":
+	case n.State == Applying && n.ApplyJob == "":
+	default:
+		return nil // its job is made already, or it wants none
 	}
 	n.Reason, n.Message = e.Reason, e.Message
 	switch {
 	case n.Lost:
 		n.State = NodeLost // an apply of it was interrupted, and no plan will tell how far it came
-	case e.Skip:
+	case e.Skip && n.State == Planning:
 		n.State = Skipped
 	default:
 		n.State = NodeFailed

@@ -50,6 +50,18 @@ func TestWhatCannotBePlannedSkipsWhatNeedsIt(t *testing.T) {
 	}
 }
 
+func TestAnApprovedApplyWhoseJobCannotBeMadeFailsAndIsNotStuck(t *testing.T) {
+	w := newWorld(t, deployment.Deployment{Nodes: one()}).do(deployment.Begin{}).plans("plan web")
+	d, cmds := begun(t, w.d, deployment.Approve{})
+	if len(cmds) != 1 || cmds[0].Operation != job.OpApply {
+		t.Fatalf("the commands are %+v", cmds)
+	}
+	d, _ = begun(t, d, deployment.Unplannable{Component: "web", Skip: true, Reason: "needs-outputs"})
+	if n := d.Node("web"); n.State != deployment.NodeFailed || d.State != deployment.Failed {
+		t.Errorf("web is %s and the deployment %s: no event would ever move them", n.State, d.State)
+	}
+}
+
 func TestAPlanThatRunsIsNotTakenForUnplannable(t *testing.T) {
 	w := newWorld(t, deployment.Deployment{Nodes: one()}).do(deployment.Begin{})
 	w.do(deployment.Unplannable{Component: "web", Reason: "late"})

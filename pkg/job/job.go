@@ -121,7 +121,8 @@ const (
 	LeaseTTL = 45 * time.Second
 	// RenewEvery is how often a step renews its lease.
 	RenewEvery = 15 * time.Second
-	// QueueTimeout is how long a job may wait for a runner.
+	// QueueTimeout is how long after it was made a job may still wait for a
+	// runner; claims that are given back do not prolong it.
 	QueueTimeout = 24 * time.Hour
 	// MaxAttempts is how many claims a job that may be repeated gets before it
 	// is taken for poison.
@@ -200,7 +201,7 @@ func (j Job) Due() time.Time {
 // overdue wants its wake-up again.
 func (j Job) Overdue(at time.Time) (Event, bool) {
 	switch {
-	case j.State == Queued && !at.Before(j.Queued.Add(QueueTimeout)):
+	case j.State == Queued && !at.Before(j.Created.Add(QueueTimeout)):
 		return Event{Kind: TimeOut, At: at}, true
 	case j.State.Leased() && !at.Before(j.Lease.Expires):
 		return Event{Kind: Expire, At: at, Epoch: j.Lease.Epoch}, true

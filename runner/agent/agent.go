@@ -1,0 +1,353 @@
+// Package agent keeps a runner's session with the control plane, claims jobs,
+// and launches and watches a step for each. It never runs a tool itself, and
+// no step's life hangs on it: an agent that is killed is replaced by the next
+// one, which finds the steps of the one before and watches on.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
+)
+
+const (
+	stepsFolder = "steps"
+	// claimWait is the longest wait for a job in one request: the API's limit.
+	claimWait = 20 * time.Second
+	// claimSlack is what an answer may take beyond it.
+	claimSlack = 15 * time.Second
+	// emptyPause is kept after an empty answer that came without waiting.
+	emptyPause = time.Second
+	// defaultBeat stands in until the control plane says how often to call.
+	defaultBeat = 15 * time.Second
+	// beatTimeout bounds one session heartbeat.
+	beatTimeout = 20 * time.Second
+	// lastWords bounds what is still sent when the agent ends.
+	lastWords = 5 * time.Second
+	// defaultGrace is how long an interrupted step may take if its claim does
+	// not say.
+	defaultGrace = 2 * time.Minute
+	// graceSlack is what a step needs beyond its tool's grace, to report.
+	graceSlack = 15 * time.Second
+	// killFor bounds the killing of a step and all that it has started.
+	killFor = 20 * time.Second
+)
+
+// Agent is one agent on one data folder. Make it with New, run it once.
+type Agent struct {
+	cfg      config.Runner
+	version  string
+	log      *slog.Logger
+	now      func() time.Time
+	environ  []string
+	executor executor.Executor
+	session  *session
+	id       identity
+	lock     *os.File
+
+	mu       sync.Mutex
+	steps    map[string]*step // by attempt
+	draining bool
+	stopping bool // steps are to be interrupted
+	freed    chan struct{} // signalled when a step has gone or draining began
+	beatNow  chan struct{}
+	running  sync.WaitGroup // one for each goroutine that watches or reports
+}
+
+// step is a step that is alive.
+type step struct {
+	handle executor.Handle
+	grace  time.Duration
+}
+
+// open takes the data folder and enrols if need be.
+func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (*Agent, error) {
+	data, err := filepath.Abs(cfg.Data)
+	if err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	cfg.Data = data
+	for _, dir := range []string{"", stepsFolder, workspace.Root} {
+		if err := os.MkdirAll(filepath.Join(data, dir), 0o700); err != nil {
+			return nil, fmt.Errorf("make the data folder: %w", err)
+		}
+	}
+	lock, err := takeLock(data)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Concurrency <= 0 {
+		// A step mostly waits for a cloud, so a small machine takes more than
+		// it has CPUs.
+		cfg.Concurrency = max(4, runtime.NumCPU())
+	}
+	id, err := loadIdentity(ctx, cfg, o.Version, log)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	base, err := newClient(id.URL, o.Version)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return &Agent{
+		cfg: cfg, version: o.Version, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
+		executor: o.executor(filepath.Join(data, stepsFolder)),
+		session:  newSession(base, id, instance(), o.Version, cfg.Concurrency, time.Now),
+		steps:    map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
+	}, nil
+}
+
+// takeLock makes sure that one agent alone uses the data folder. The lock goes
+// with the process, however that ends.
+func takeLock(data string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(data, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data folder: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another agent uses the data folder %s; stop it, or give this one a folder of its own", data)
+		}
+		return nil, fmt.Errorf("lock the data folder: %w", err)
+	}
+	return f, nil
+}
+
+// run works until it was told to stop and every step has gone. The first value
+// on stop drains: no job is claimed any more, running steps go on. The second,
+// or the end of ctx, interrupts the steps. A third kills them.
+func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
+	defer a.lock.Close()
+	// What is under way does not end with ctx: it is wound up in order.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	if err := a.reattach(life); err != nil {
+		return err
+	}
+	claiming, drain := context.WithCancel(life)
+	defer drain()
+	var claims, beats sync.WaitGroup
+	claims.Go(func() { a.claimLoop(claiming, life) })
+	beats.Go(func() { a.beatLoop(life) })
+	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.cfg.Concurrency, "version", a.version)
+
+	over := ctx.Done()
+	select {
+	case <-stop:
+	case <-over:
+	}
+	a.startDraining(drain)
+	claims.Wait() // from here on nothing is added to those that run
+	idle := make(chan struct{})
+	go func() { a.running.Wait(); close(idle) }()
+	a.windUp(ctx, stop, idle)
+
+	end()
+	beats.Wait()
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	if err := a.beat(bye, true); err != nil {
+		a.log.Debug("the control plane does not hear of our end", "err", err)
+	}
+	a.log.Info("stopped")
+	return nil
+}
+
+func (a *Agent) startDraining(drain context.CancelFunc) {
+	a.mu.Lock()
+	a.draining = true
+	n := len(a.steps)
+	a.mu.Unlock()
+	drain()
+	notify(a.beatNow)
+	if n > 0 {
+		a.log.Info("draining: no job is claimed any more; a second signal interrupts those that run", "running", n)
+	}
+}
+
+// windUp returns when idle is closed, or when all steps were killed and the
+// control plane had its chance to hear of it.
+func (a *Agent) windUp(ctx context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
+	var patience <-chan time.Time
+	if a.cfg.DrainFor > 0 {
+		patience = time.After(a.cfg.DrainFor)
+	}
+	select {
+	case <-idle:
+		return
+	case <-stop:
+	case <-ctx.Done():
+	case <-patience:
+	}
+	grace := a.eachStep("interrupting", func(s *step) error { return s.handle.Interrupt() })
+	select {
+	case <-idle:
+		return
+	case <-stop:
+	case <-time.After(grace + graceSlack):
+	}
+	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killFor)
+	defer cancel()
+	a.eachStep("killing", func(s *step) error { return s.handle.Kill(kill) })
+	select {
+	case <-idle:
+	case <-time.After(lastWords): // reports are kept, and made by the next agent
+	}
+}
+
+// eachStep calls f for every step and returns the longest grace of them.
+func (a *Agent) eachStep(what string, f func(*step) error) time.Duration {
+	a.mu.Lock()
+	a.stopping = true
+	var all []*step
+	for _, s := range a.steps {
+		if s.handle != nil { // else it is being launched, and interrupted then
+			all = append(all, s)
+		}
+	}
+	a.mu.Unlock()
+	var grace time.Duration
+	for _, s := range all {
+		a.log.Info(what+" step", "attempt", s.handle.ID())
+		if err := f(s); err != nil {
+			a.log.Error(what+" failed", "err", err)
+		}
+		grace = max(grace, s.grace)
+	}
+	return grace
+}
+
+// claimLoop claims jobs while there is room for another step.
+func (a *Agent) claimLoop(ctx, life context.Context) {
+	told := &change{log: a.log}
+	pause := patient()
+	for a.waitForRoom(ctx) {
+		asked := a.now()
+		var claim wire.Claim
+		request, cancel := context.WithTimeout(ctx, claimWait+claimSlack)
+		err := a.session.do(request, func(c *client.Client) (err error) {
+			claim, err = c.Claim(request, claimWait)
+			return err
+		})
+		cancel()
+		switch {
+		case err == nil:
+			told.error("", nil)
+			pause.Reset()
+			a.running.Add(1)
+			a.reserve(claim)
+			go func() {
+				defer a.running.Done()
+				a.launch(life, claim)
+			}()
+		case ctx.Err() != nil:
+			return // a claim whose answer is lost runs out by itself
+		case errors.Is(err, client.ErrNoWork):
+			told.error("", nil)
+			pause.Reset()
+			if a.now().Sub(asked) < emptyPause {
+				sleep(ctx, emptyPause)
+			}
+		default:
+			told.error("cannot claim jobs", err)
+			sleep(ctx, pause.NextBackOff())
+		}
+	}
+}
+
+// waitForRoom returns true when another step may run, false when ctx has ended.
+func (a *Agent) waitForRoom(ctx context.Context) bool {
+	for {
+		a.mu.Lock()
+		room := len(a.steps) < a.cfg.Concurrency
+		a.mu.Unlock()
+		if ctx.Err() != nil {
+			return false
+		}
+		if room {
+			return true
+		}
+		select {
+		case <-a.freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (a *Agent) beatLoop(ctx context.Context) {
+	told := &change{log: a.log}
+	period := defaultBeat
+	for {
+		err := a.beatWith(ctx, false, &period)
+		if ctx.Err() != nil {
+			return
+		}
+		told.error("the control plane does not take heartbeats", err)
+		select {
+		case <-time.After(period):
+		case <-a.beatNow:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *Agent) beat(ctx context.Context, ending bool) error {
+	var ignored time.Duration
+	return a.beatWith(ctx, ending, &ignored)
+}
+
+func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration) error {
+	a.mu.Lock()
+	in := wire.SessionHeartbeat{Capacity: a.cfg.Concurrency, Running: []string{}, Draining: a.draining, Ending: ending}
+	for _, s := range a.steps {
+		if s.handle != nil {
+			job, _ := jobOf(s.handle.ID())
+			in.Running = append(in.Running, job)
+		}
+	}
+	a.mu.Unlock()
+	request, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	return a.session.do(request, func(c *client.Client) error {
+		st, err := c.HeartbeatSession(request, in)
+		if err == nil && st.HeartbeatSeconds > 0 {
+			*period = time.Duration(st.HeartbeatSeconds) * time.Second
+		}
+		return err
+	})
+}
+
+func notify(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

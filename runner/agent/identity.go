@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+const (
+	keyFile      = "identity.key"
+	identityFile = "identity.json"
+	lockFile     = "lock"
+)
+
+// identity is who this runner is. It is made once, by enrolling, and what it
+// pins is never replaced by an answer of the control plane.
+type identity struct {
+	V        int                    `json:"v"` // 1
+	URL      string                 `json:"url"`
+	Name     string                 `json:"runner"`
+	RunnerID fairlead.RunnerID      `json:"runner_id"`
+	Keys     []wire.VerificationKey `json:"keys"` // that job specs are verified with
+	Registry string                 `json:"registry"`
+
+	key ed25519.PrivateKey
+}
+
+// loadIdentity returns the identity in the data folder, or enrols. Enrolling
+// may be repeated after a crash at any point: the key is on disk before the
+// token is sent, and the control plane takes the same token with the same key
+// again.
+func loadIdentity(ctx context.Context, cfg config.Runner, version string, log *slog.Logger) (identity, error) {
+	var id identity
+	b, err := os.ReadFile(filepath.Join(cfg.Data, identityFile))
+	switch {
+	case err == nil:
+		if err := json.Unmarshal(b, &id); err != nil || id.V != 1 || id.RunnerID == "" || len(id.Keys) == 0 {
+			return identity{}, fmt.Errorf("%s in %s is damaged; remove it and give a new enrolment token", identityFile, cfg.Data)
+		}
+		if id.key, err = readKey(cfg.Data); err != nil {
+			return identity{}, err
+		}
+		if cfg.URL != "" {
+			id.URL = strings.TrimSuffix(cfg.URL, "/") // it may have moved; its keys are pinned
+		}
+		return id, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return identity{}, fmt.Errorf("read the runner's identity: %w", err)
+	}
+	token, err := enrolmentToken(cfg)
+	if err != nil {
+		return identity{}, err
+	}
+	if id.key, err = readKey(cfg.Data); errors.Is(err, fs.ErrNotExist) {
+		id.key, err = makeKey(cfg.Data)
+	}
+	if err != nil {
+		return identity{}, err
+	}
+	return enrol(ctx, cfg, token, id.key, version, log)
+}
+
+func enrolmentToken(cfg config.Runner) (string, error) {
+	if cfg.URL == "" {
+		return "", errors.New("this runner has not enrolled and does not know its control plane: set FAIRLEAD_URL")
+	}
+	if cfg.EnrolmentToken != "" {
+		return cfg.EnrolmentToken, nil
+	}
+	if cfg.EnrolmentTokenFile == "" {
+		return "", errors.New("this runner has not enrolled: set FAIRLEAD_ENROLMENT_TOKEN or FAIRLEAD_ENROLMENT_TOKEN_FILE")
+	}
+	b, err := os.ReadFile(cfg.EnrolmentTokenFile)
+	if err != nil {
+		return "", fmt.Errorf("read the enrolment token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("the enrolment token file %s is empty", cfg.EnrolmentTokenFile)
+	}
+	return token, nil
+}
+
+func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.PrivateKey, version string, log *slog.Logger) (identity, error) {
+	c, err := newClient(cfg.URL, version)
+	if err != nil {
+		return identity{}, err
+	}
+	told := &change{log: log}
+	e, err := backoff.Retry(ctx, func() (wire.Enrolled, error) {
+		e, err := c.Enrol(ctx, wire.EnrolRequest{Token: token, PublicKey: key.Public().(ed25519.PublicKey)})
+		if err != nil && refused(err) {
+			return e, backoff.Permanent(err)
+		}
+		told.error("cannot enrol yet", err)
+		return e, err
+	}, backoff.WithBackOff(patient()), backoff.WithMaxElapsedTime(0))
+	if err != nil {
+		return identity{}, fmt.Errorf("enrol at %s: %w", cfg.URL, err)
+	}
+	id := identity{V: 1, URL: strings.TrimSuffix(cfg.URL, "/"), Name: e.Runner, RunnerID: fairlead.RunnerID(e.RunnerID),
+		Keys: e.Keys, Registry: e.Registry, key: key}
+	if len(id.Keys) == 0 || id.RunnerID == "" {
+		return identity{}, fmt.Errorf("enrol at %s: the answer holds no identity or no key to verify job specs with", cfg.URL)
+	}
+	b, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return identity{}, fmt.Errorf("encode the runner's identity: %w", err)
+	}
+	if err := writeDurably(filepath.Join(cfg.Data, identityFile), b); err != nil {
+		return identity{}, fmt.Errorf("keep the runner's identity: %w", err)
+	}
+	log.Info("enrolled", "runner", id.Name, "runner_id", id.RunnerID, "pinned_key", id.Keys[0].ID)
+	return id, nil
+}
+
+func readKey(data string) (ed25519.PrivateKey, error) {
+	b, err := os.ReadFile(filepath.Join(data, keyFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the runner's key: %w", err)
+	}
+	if block, _ := pem.Decode(b); block != nil {
+		if k, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+			if key, ok := k.(ed25519.PrivateKey); ok {
+				return key, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s in %s is damaged; remove it and %s, and give a new enrolment token", keyFile, data, identityFile)
+}
+
+func makeKey(data string) (ed25519.PrivateKey, error) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the runner's key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode the runner's key: %w", err)
+	}
+	b := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if err := writeDurably(filepath.Join(data, keyFile), b); err != nil {
+		return nil, fmt.Errorf("keep the runner's key: %w", err)
+	}
+	return key, nil
+}
+
+// writeDurably writes a private file whole or not at all; when it returns, a
+// crash of the machine does not undo it.
+func writeDurably(path string, b []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+func newClient(url, version string) (*client.Client, error) {
+	return client.New(url, "", client.Options{UserAgent: "fairlead-runner/" + version, Retries: -1}) // the loops here retry
+}
+
+// patient is the pause between two tries of what nobody waits for.
+func patient() backoff.BackOff {
+	b := backoff.NewExponentialBackOff() // with jitter: a thousand runners do not come back at once
+	b.InitialInterval = 200 * time.Millisecond
+	b.MaxInterval = 15 * time.Second
+	return b
+}

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/executor/process"
+)
+
+// Exit codes of the agent.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// idleHeap is what the agent's memory is held to, in bytes, by collecting more
+// often: an idle agent is to take less than 30 MiB in all, and its heap is a
+// few MiB even with a hundred steps.
+const idleHeap = 16 << 20
+
+// Options of Main and Run.
+type Options struct {
+	Version string
+	Stderr  io.Writer // for the log
+	Environ []string  // "name=value"
+	// StepCommand is the program that runs a step, and the arguments that come
+	// before "step --dir DIR"; empty: this program, without any. A program that
+	// mounts the runner below a subcommand names that here.
+	StepCommand []string
+	// HandleSignals lets SIGTERM and SIGINT drain the agent, and a second one
+	// interrupt its steps. Without it only the context ends the agent.
+	HandleSignals bool
+}
+
+func (o Options) executor(root string) executor.Executor {
+	return process.New(root, o.StepCommand)
+}
+
+// Main runs `runner agent` until it is told to stop and returns its exit code:
+// 0 it has stopped in order, 1 it cannot work, 2 it was called wrongly.
+func Main(ctx context.Context, args []string, o Options) int {
+	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
+	fs.SetOutput(o.Stderr)
+	var cfg config.Runner
+	switch err := config.Load(&cfg, fs, args, o.Environ); {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintln(o.Stderr, err)
+		return exitUsage
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
+		fmt.Fprintf(o.Stderr, "FAIRLEAD_LOG_LEVEL: %q is none of debug, info, warn, error\n", cfg.LogLevel)
+		return exitUsage
+	}
+	debug.SetMemoryLimit(idleHeap)
+	debug.SetGCPercent(50)
+	o.HandleSignals = true
+	if err := Run(ctx, cfg, slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level})), o); err != nil {
+		fmt.Fprintln(o.Stderr, err)
+		return exitError
+	}
+	return exitOK
+}
+
+// Run runs an agent until ctx ends, and then interrupts its steps and waits for
+// them. The error says why it could not begin.
+func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) error {
+	if len(o.StepCommand) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find our own program, which runs the steps: %w", err)
+		}
+		o.StepCommand = []string{self}
+	}
+	begin, stopped := context.WithCancel(ctx)
+	defer stopped()
+	var signals chan os.Signal
+	if o.HandleSignals {
+		signals = make(chan os.Signal, 4)
+		var cancel context.CancelFunc
+		begin, cancel = signal.NotifyContext(begin, syscall.SIGTERM, syscall.SIGINT) // ends a wait for the control plane
+		defer cancel()
+	}
+	a, err := open(begin, cfg, o, log)
+	if err != nil {
+		return err
+	}
+	if o.HandleSignals {
+		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+		defer signal.Stop(signals)
+		if begin.Err() != nil && ctx.Err() == nil { // it came before we listened here
+			signals <- syscall.SIGTERM
+		}
+	}
+	return a.run(ctx, signals)
+}
+
+// instance names this process among those that have run with one identity.
+func instance() string {
+	b := make([]byte, 8)
+	rand.Read(b) // never fails (crypto/rand)
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + "/" + hex.EncodeToString(b)
+}

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// session is the agent's short-lived right to claim jobs. It is renewed before
+// it ends and made anew at once when the control plane no longer knows it.
+// Safe for concurrent use.
+type session struct {
+	base     *client.Client
+	id       identity
+	instance string
+	version  string
+	capacity int
+	now      func() time.Time
+
+	one chan struct{} // held while a session is being made; a channel, so that waiting ends with a context
+
+	mu       sync.Mutex
+	client   *client.Client // nil: none
+	renewAt  time.Time
+	registry string
+}
+
+func newSession(base *client.Client, id identity, instance, version string, capacity int, now func() time.Time) *session {
+	return &session{base: base, id: id, instance: instance, version: version, capacity: capacity, now: now,
+		one: make(chan struct{}, 1), registry: id.Registry}
+}
+
+// get returns a client with a session token.
+func (s *session) get(ctx context.Context) (*client.Client, error) {
+	if c := s.current(); c != nil {
+		return c, nil
+	}
+	select {
+	case s.one <- struct{}{}:
+		defer func() { <-s.one }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if c := s.current(); c != nil {
+		return c, nil // somebody else has made it meanwhile
+	}
+	ch, err := s.base.Challenge(ctx)
+	if err != nil {
+		return nil, err
+	}
+	in := wire.SessionRequest{RunnerID: string(s.id.RunnerID), Nonce: ch.Nonce, Instance: s.instance, Version: s.version,
+		Capacity: s.capacity, PublicKey: s.id.key.Public().(ed25519.PublicKey)}
+	in.Signature = ed25519.Sign(s.id.key, wire.SessionStatement(ch.Nonce, in.RunnerID, s.instance))
+	made, err := s.base.CreateSession(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	c := s.base.WithToken(made.Token)
+	life := max(made.ExpiresAt.Sub(s.now()), time.Minute) // our clock may be wrong; a 401 tells the truth
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.client = c
+	s.renewAt = s.now().Add(time.Duration(float64(life) * (0.6 + 0.25*rand.Float64())))
+	if made.Registry != "" {
+		s.registry = made.Registry
+	}
+	return c, nil
+}
+
+func (s *session) current() *client.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client != nil && s.now().Before(s.renewAt) {
+		return s.client
+	}
+	return nil
+}
+
+// forget drops the session whose client is c, unless a newer one is there.
+func (s *session) forget(c *client.Client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == c {
+		s.client = nil
+	}
+}
+
+func (s *session) registryHost() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.registry
+}
+
+// do calls f with a session, and once more with a new one if the control plane
+// does not know the first.
+func (s *session) do(ctx context.Context, f func(*client.Client) error) error {
+	for again := false; ; again = true {
+		c, err := s.get(ctx)
+		if err != nil {
+			return err
+		}
+		err = f(c)
+		if !client.HasStatus(err, http.StatusUnauthorized) || again {
+			return err
+		}
+		s.forget(c)
+	}
+}
+
+// refused reports whether the control plane has answered, and said no.
+func refused(err error) bool {
+	e, ok := errors.AsType[*client.Error](err)
+	return ok && e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
+}
+
+// change logs a condition when it begins and when it ends, not at every try.
+// Not safe for concurrent use.
+type change struct {
+	log *slog.Logger
+	bad string
+}
+
+func (c *change) error(what string, err error) {
+	switch {
+	case err == nil && c.bad != "":
+		c.log.Info("works again", "was", c.bad)
+		c.bad = ""
+	case err != nil && c.bad != what:
+		c.log.Warn(what, "err", err)
+		c.bad = what
+	case err != nil:
+		c.log.Debug(what, "err", err)
+	}
+}

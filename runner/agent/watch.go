@@ -1,0 +1,274 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/redact"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
+)
+
+// passed is what a step gets of the agent's environment besides what the
+// operator names: what programs need to be found and the network to be reached.
+var passed = []string{"PATH", "TMPDIR", "LANG", "LC_ALL", "TZ",
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+
+func jobOf(attempt string) (string, int64) {
+	job, epoch, err := stepdir.ParseID(attempt)
+	if err != nil {
+		return attempt, 0
+	}
+	return string(job), epoch
+}
+
+func (a *Agent) dir(attempt string) stepdir.Dir {
+	return stepdir.Dir(filepath.Join(a.cfg.Data, stepsFolder, attempt))
+}
+
+// reserve counts the claim's step as running before it is launched.
+func (a *Agent) reserve(c wire.Claim) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.steps[stepdir.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{}
+}
+
+func (a *Agent) add(h executor.Handle, grace time.Duration) {
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	a.mu.Lock()
+	a.steps[h.ID()] = &step{handle: h, grace: grace}
+	stopping := a.stopping
+	a.mu.Unlock()
+	if stopping {
+		if err := h.Interrupt(); err != nil {
+			a.log.Error("a step that was launched late is not interrupted", "err", err)
+		}
+	}
+}
+
+func (a *Agent) gone(attempt string) {
+	a.mu.Lock()
+	delete(a.steps, attempt)
+	a.mu.Unlock()
+	notify(a.freed)
+}
+
+// launch starts the step of a claim and watches it to its end.
+func (a *Agent) launch(life context.Context, c wire.Claim) {
+	attempt := stepdir.ID(fairlead.JobID(c.Job), c.Epoch)
+	log := a.log.With("job", c.Job, "epoch", c.Epoch)
+	if err := errors.Join(stepdir.CheckID(c.Job), check(c.Epoch)); err != nil {
+		a.gone(attempt)
+		log.Error("claim refused", "err", err)
+		return
+	}
+	if a.isDraining() {
+		// Claimed at the last moment: another agent can have it at once.
+		a.gone(attempt)
+		if err := a.session.do(life, func(cl *client.Client) error { return cl.Release(life, c.Job, c.Epoch) }); err != nil {
+			log.Warn("the claim was not given back; it runs out by itself", "err", err)
+		}
+		return
+	}
+	h, err := a.start(life, attempt, c)
+	if err != nil {
+		// Not given back: that costs no attempt, so a runner that can launch
+		// nothing would claim and release for ever.
+		a.gone(attempt)
+		log.Error("step not launched", "err", err)
+		a.settle(life, attempt, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: "launch-failed", Message: err.Error()})
+		return
+	}
+	log.Debug("step launched", "operation", c.Operation, "component", c.Component)
+	a.watch(life, h, c.Epoch)
+}
+
+func check(epoch int64) error {
+	if epoch < 1 {
+		return fmt.Errorf("epoch %d", epoch)
+	}
+	return nil
+}
+
+func (a *Agent) isDraining() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.draining
+}
+
+func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (executor.Handle, error) {
+	grace := time.Duration(c.GraceSeconds) * time.Second
+	dir, err := stepdir.Create(string(a.dir(attempt)), stepdir.Input{
+		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
+		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
+		Install: c.Install, Component: c.Component, Grace: grace, StartBefore: c.StartBefore,
+		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
+	})
+	if err != nil {
+		return nil, err
+	}
+	env := []string{stepdir.TokenVariable + "=" + c.LaunchToken}
+	for _, v := range a.environ {
+		name, _, _ := strings.Cut(v, "=")
+		if slices.Contains(passed, name) || slices.Contains(a.cfg.PassEnv, name) && name != stepdir.TokenVariable {
+			env = append(env, v)
+		}
+	}
+	h, err := a.executor.Start(ctx, executor.Step{ID: attempt, Args: []string{"step", "--dir", string(dir)}, Env: env})
+	if err != nil {
+		return nil, err
+	}
+	a.add(h, grace)
+	return h, nil
+}
+
+// watch waits for the step's end and settles what it leaves.
+func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
+	exit, err := h.Wait(life)
+	if err != nil {
+		return // the agent ends; the next one watches on
+	}
+	dir := a.dir(h.ID())
+	clean := exit.Code != nil && *exit.Code == stepdir.ExitFinished && dir.Finished()
+	if !clean {
+		// Whatever the step has started must be gone before anybody hears that
+		// the step is: the answer to the report may be another attempt.
+		kill, cancel := context.WithTimeout(life, killFor)
+		if err := h.Kill(kill); err != nil {
+			a.log.Error("something of the step is still alive", "attempt", h.ID(), "err", err)
+		}
+		cancel()
+	}
+	a.gone(h.ID())
+	if dir.Finished() {
+		a.remove(h.ID())
+		return
+	}
+	a.settle(life, h.ID(), epoch, a.obituary(dir, epoch, exit))
+}
+
+// maxLastWords is how much of a dead step's own output is reported, in bytes.
+const maxLastWords = 2 << 10
+
+func (a *Agent) obituary(dir stepdir.Dir, epoch int64, exit executor.Exit) wire.DiedRequest {
+	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Message: exit.Message}
+	if words := strings.TrimSpace(redact.New().String(dir.Tail(stepdir.StderrFile, maxLastWords))); words != "" {
+		if d.Message != "" {
+			d.Message += "\n"
+		}
+		d.Message += words
+	}
+	return d
+}
+
+// settle reports a death until the control plane has heard it, then removes
+// what the attempt has left. The report is on disk first: if this agent ends,
+// the next one makes it.
+func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire.DiedRequest) {
+	job, _ := jobOf(attempt)
+	dir := a.dir(attempt)
+	if _, err := os.Stat(string(dir)); err == nil {
+		if err := dir.SaveDied(d); err != nil {
+			a.log.Error("the report is not kept", "attempt", attempt, "err", err)
+		}
+	}
+	told := &change{log: a.log}
+	_, err := backoff.Retry(life, func() (struct{}, error) {
+		request, cancel := context.WithTimeout(life, beatTimeout)
+		defer cancel()
+		err := a.session.do(request, func(c *client.Client) error { return c.Died(request, job, d) })
+		if err != nil && refused(err) {
+			return struct{}{}, backoff.Permanent(err)
+		}
+		told.error("the death of a step cannot be reported yet", err)
+		return struct{}{}, err
+	}, backoff.WithBackOff(patient()), backoff.WithMaxElapsedTime(0))
+	switch {
+	case err == nil:
+		a.log.Warn("a step died", "job", job, "epoch", epoch, "reason", d.Reason, "signal", d.Signal)
+	case refused(err):
+		// Stale: the job has gone on without this attempt. That is settled, too.
+		a.log.Info("the death of a step is old news", "job", job, "epoch", epoch, "err", err)
+	default:
+		return // the agent ends
+	}
+	a.remove(attempt)
+}
+
+func (a *Agent) remove(attempt string) {
+	if err := errors.Join(workspace.Remove(a.cfg.Data, attempt), a.dir(attempt).Remove()); err != nil {
+		a.log.Error("something of a finished step is left on disk", "attempt", attempt, "err", err)
+	}
+}
+
+// reattach finds what an earlier agent has left: steps that run, steps that
+// have ended meanwhile, reports that were not made.
+func (a *Agent) reattach(life context.Context) error {
+	entries, err := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder))
+	if err != nil {
+		return fmt.Errorf("look for steps of an earlier agent: %w", err)
+	}
+	known := map[string]bool{}
+	for _, e := range entries {
+		_, epoch, err := stepdir.ParseID(e.Name())
+		if err != nil {
+			a.log.Warn("not a step's folder", "name", e.Name())
+			continue
+		}
+		known[e.Name()] = true
+		a.running.Go(a.recoverStep(life, e.Name(), epoch))
+	}
+	left, err := os.ReadDir(filepath.Join(a.cfg.Data, workspace.Root))
+	if err != nil {
+		return fmt.Errorf("look for workspaces of an earlier agent: %w", err)
+	}
+	for _, e := range left {
+		if !known[e.Name()] {
+			if err := workspace.Remove(a.cfg.Data, e.Name()); err != nil {
+				a.log.Error("a workspace is left on disk", "err", err)
+			}
+		}
+	}
+	return nil
+}
+
+// recoverStep returns what is to be done about one folder. A step that runs
+// counts as running when it returns.
+func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) func() {
+	dir := a.dir(attempt)
+	if d, ok := dir.Died(); ok {
+		return func() { a.settle(life, attempt, epoch, d) }
+	}
+	in, inErr := dir.Input()
+	h, err := a.executor.Attach(life, attempt)
+	switch {
+	case err == nil:
+		a.log.Info("watching a step of an earlier agent", "attempt", attempt)
+		a.add(h, in.Grace)
+		return func() { a.watch(life, h, epoch) }
+	case errors.Is(err, executor.ErrGone):
+		if inErr != nil {
+			return func() {
+				a.settle(life, attempt, epoch, wire.DiedRequest{Epoch: epoch, Reason: "launch-failed",
+					Message: "the agent was restarted before it could start the step"})
+			}
+		}
+		return func() { a.watch(life, h, epoch) } // Wait returns at once
+	default:
+		return func() { a.log.Error("nothing is known of a step", "attempt", attempt, "err", err) }
+	}
+}

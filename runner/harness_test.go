@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+// TestMain lets the test binary be the runner, so that agents and steps are
+// real processes that can be killed.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == "agent" || os.Args[1] == "step") {
+		os.Exit(run(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// agentProcess is a real `runner agent`.
+type agentProcess struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	Data string
+	out  *lockedBuffer
+	done chan struct{}
+	err  error
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// startAgent starts an agent on data ("": a new folder), with further
+// environment variables. It is killed when the test ends, with its steps.
+func startAgent(t testing.TB, s *controltest.Server, data string, env ...string) *agentProcess {
+	t.Helper()
+	token := ""
+	if data == "" {
+		data = t.TempDir()
+		token = s.EnrolmentToken()
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agentProcess{t: t, Data: data, out: &lockedBuffer{}, done: make(chan struct{})}
+	a.cmd = exec.Command(self, "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")
+	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN=" + token,
+		"AMBIENT_SECRET=must-not-reach-a-tool", "GOCOVERDIR=" + t.TempDir()}, env...)
+	a.cmd.Stdout, a.cmd.Stderr = a.out, a.out
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { a.err = a.cmd.Wait(); close(a.done) }()
+	t.Cleanup(func() {
+		a.signal(syscall.SIGKILL)
+		<-a.done
+		a.killSteps()
+		if t.Failed() {
+			t.Logf("agent %d said:\n%s", a.cmd.Process.Pid, a.out)
+			for _, f := range a.glob("steps/*/stderr") {
+				b, _ := os.ReadFile(f)
+				t.Logf("%s:\n%s", f, b)
+			}
+		}
+	})
+	return a
+}
+
+func (a *agentProcess) glob(pattern string) []string {
+	m, err := filepath.Glob(filepath.Join(a.Data, pattern))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return m
+}
+
+func (a *agentProcess) signal(sig syscall.Signal) { a.cmd.Process.Signal(sig) }
+
+// kill ends the agent as kill -9 does and waits until it is gone.
+func (a *agentProcess) kill() {
+	a.signal(syscall.SIGKILL)
+	<-a.done
+}
+
+// exit waits for the agent's end and returns its exit code.
+func (a *agentProcess) exit(s *controltest.Server) int {
+	a.t.Helper()
+	s.Until("the agent's end", func() bool {
+		select {
+		case <-a.done:
+			return true
+		default:
+			return false
+		}
+	})
+	return a.cmd.ProcessState.ExitCode()
+}
+
+// stepPID returns the process number of the job's step, or 0.
+func (a *agentProcess) stepPID(job string) int {
+	for _, f := range a.glob("steps/" + job + "-*/process.json") {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(string(b), `{"pid":%d`, &pid); err == nil {
+			return pid
+		}
+	}
+	return 0
+}
+
+func (a *agentProcess) killSteps() {
+	for _, f := range a.glob("steps/*/process.json") {
+		b, _ := os.ReadFile(f)
+		var pid int
+		if _, err := fmt.Sscanf(string(b), `{"pid":%d`, &pid); err == nil && pid > 1 {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// empty reports whether nothing of any step is left on disk.
+func (a *agentProcess) empty() bool {
+	return len(a.glob("steps/*")) == 0 && len(a.glob("work/*")) == 0
+}
+
+func checkSpec() events.JobSpec {
+	return events.JobSpec{Plugin: "check", Operation: "check", Timeout: 60, Grace: 5}
+}
+
+func hasLine(log []byte, text string) bool { return strings.Contains(string(log), text) }

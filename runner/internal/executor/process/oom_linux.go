@@ -1,0 +1,36 @@
+package process
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// oomKills counts the processes that the kernel has killed in our control
+// group because its memory ran out, or returns 0 where that is not visible.
+func oomKills() int64 {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::") // version 2
+		if !ok {
+			continue
+		}
+		f, err := os.Open(filepath.Join("/sys/fs/cgroup", path, "memory.events"))
+		if err != nil {
+			return 0
+		}
+		defer f.Close()
+		for s := bufio.NewScanner(f); s.Scan(); {
+			if n, ok := strings.CutPrefix(s.Text(), "oom_kill "); ok {
+				v, _ := strconv.ParseInt(n, 10, 64)
+				return v
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,236 @@
+// Package logship carries a job's log to the control plane as it comes. What
+// is written goes to a file first, so the writer never waits for the network
+// and memory stays small; a goroutine sends the file's bytes at their offsets.
+package logship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// The defaults of Options.
+const (
+	// defaultMax is below the 64 MiB that a log may have at the control plane,
+	// so that the marker of a truncation always fits.
+	defaultMax   = 48 << 20
+	defaultEvery = 100 * time.Millisecond // a third of what a reader may wait for a line
+	defaultBatch = 64 << 10
+	maxAppend    = 1 << 20 // bytes in one append: the control plane's limit
+)
+
+// truncation ends a log that has reached its limit.
+const truncation = "\n[fairlead: the log has reached its limit of %d MiB; what followed is not kept]\n"
+
+// Append stores data at offset and returns the offset after it. An *OffsetError
+// says where the log ends at the other side; every other error is final.
+type Append func(ctx context.Context, offset int64, data []byte) (next int64, err error)
+
+// OffsetError says that the log at the other side goes on at Want.
+type OffsetError struct{ Want int64 }
+
+func (e *OffsetError) Error() string { return fmt.Sprintf("the log continues at %d", e.Want) }
+
+// Options of a Shipper; the zero value is useful.
+type Options struct {
+	Max   int64         // bytes kept; 0: 48 MiB
+	Every time.Duration // longest wait of a byte before it is sent; 0: 100 ms
+	Batch int           // bytes that are sent without waiting; 0: 64 KiB
+}
+
+// Shipper is an io.Writer whose bytes arrive at the control plane. Safe for
+// concurrent use.
+type Shipper struct {
+	append Append
+	opt    Options
+	file   *os.File
+	wake   chan struct{}
+	done   chan struct{} // closed when the goroutine has ended
+	closed chan struct{} // closed by Close
+
+	mu        sync.Mutex
+	written   int64
+	truncated bool
+	acked     int64
+	stuck     int   // appends in a row that brought nothing further
+	err       error // of the last append that will not be repeated
+}
+
+// maxStuck is how many appends in a row may bring nothing further. Each is an
+// answer of a healthy server; a few come of lost answers, more of a fault.
+const maxStuck = 8
+
+// New returns a Shipper that spools to the file at path and sends with append
+// until ctx ends. Call Close.
+func New(ctx context.Context, path string, append Append, o Options) (*Shipper, error) {
+	if o.Max == 0 {
+		o.Max = defaultMax
+	}
+	if o.Every == 0 {
+		o.Every = defaultEvery
+	}
+	if o.Batch == 0 {
+		o.Batch = defaultBatch
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open log spool: %w", err)
+	}
+	s := &Shipper{append: append, opt: o, file: f, wake: make(chan struct{}, 1), done: make(chan struct{}), closed: make(chan struct{})}
+	go s.run(ctx)
+	return s, nil
+}
+
+// Write keeps p. It never fails: past the limit, or on a full disk, the rest of
+// the log is dropped and the log is marked as truncated, because a log must not
+// stop the tool.
+func (s *Shipper) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(p)
+	if s.truncated {
+		return n, nil
+	}
+	if s.written+int64(n) > s.opt.Max {
+		s.truncated = true
+		p = append(p[:s.opt.Max-s.written:s.opt.Max-s.written], fmt.Sprintf(truncation, s.opt.Max>>20)...)
+	}
+	k, err := s.file.WriteAt(p, s.written)
+	s.written += int64(k)
+	if err != nil {
+		s.truncated = true
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	return n, nil
+}
+
+// Close sends what is left, until ctx ends, and describes the log as far as it
+// has arrived: a log that did not arrive whole is truncated. The error says why
+// it did not.
+func (s *Shipper) Close(ctx context.Context) (wire.LogEnd, error) {
+	close(s.closed)
+	<-s.done
+	defer s.file.Close()
+	for s.failure() == nil && s.pending() > 0 {
+		if err := s.send(ctx); err != nil {
+			break
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := crc32.NewIEEE()
+	n, err := io.Copy(sum, io.NewSectionReader(s.file, 0, s.acked))
+	if err == nil {
+		err = s.err
+	}
+	return wire.LogEnd{Size: n, CRC32: sum.Sum32(), Truncated: s.truncated || n < s.written}, err
+}
+
+func (s *Shipper) pending() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written - s.acked
+}
+
+func (s *Shipper) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *Shipper) run(ctx context.Context) {
+	defer close(s.done)
+	timer := time.NewTimer(s.opt.Every)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.closed:
+			return
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		// The first byte waits for company, but not for long.
+		timer.Reset(s.opt.Every)
+	collect:
+		for s.pending() < int64(s.opt.Batch) {
+			select {
+			case <-timer.C:
+				break collect
+			case <-s.wake:
+			case <-s.closed:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+		for s.pending() > 0 {
+			if s.send(ctx) != nil {
+				return // Close reports it
+			}
+			select {
+			case <-s.closed:
+				return
+			default:
+			}
+		}
+	}
+}
+
+// send sends one batch. Appends are idempotent, so a batch whose answer was
+// lost is sent again, from wherever the other side says it is.
+func (s *Shipper) send(ctx context.Context) error {
+	s.mu.Lock()
+	from, n := s.acked, min(s.written-s.acked, maxAppend)
+	s.mu.Unlock()
+	buf := make([]byte, n)
+	if _, err := s.file.ReadAt(buf, from); err != nil && !errors.Is(err, io.EOF) {
+		return s.fail(fmt.Errorf("read log spool: %w", err))
+	}
+	next, err := s.append(ctx, from, buf)
+	if want, ok := errors.AsType[*OffsetError](err); ok {
+		// The other side lost the end (it was restored, or never had it), or it
+		// has more because an answer was lost. Beyond what we wrote is not ours.
+		if want.Want < 0 || want.Want > from+n || want.Want == from {
+			return s.fail(fmt.Errorf("send log: %w", err))
+		}
+		next, err = want.Want, nil
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err() // Close tries again with a context of its own
+		}
+		return s.fail(fmt.Errorf("send log: %w", err))
+	}
+	if next < 0 || next > from+n {
+		return s.fail(fmt.Errorf("send log: the control plane acknowledged %d of %d bytes", next, from+n))
+	}
+	s.mu.Lock()
+	s.acked = next
+	if s.stuck++; next > from {
+		s.stuck = 0
+	}
+	stuck := s.stuck
+	s.mu.Unlock()
+	if stuck > maxStuck {
+		return s.fail(fmt.Errorf("send log: the control plane does not get beyond byte %d", next))
+	}
+	return nil
+}
+
+func (s *Shipper) fail(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+	return err
+}

@@ -1,0 +1,263 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stat returns what is known of a process.
+func Stat(pid int) (Info, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return Info{}, err
+	}
+	return parseStat(pid, b)
+}
+
+// parseStat reads /proc/<pid>/stat: the name is in parentheses and may hold
+// anything, so the fields are counted from the last one.
+func parseStat(pid int, b []byte) (Info, error) {
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return Info{}, fmt.Errorf("process %d: unreadable stat", pid)
+	}
+	f := bytes.Fields(b[i+1:])
+	if len(f) < 20 {
+		return Info{}, fmt.Errorf("process %d: unreadable stat", pid)
+	}
+	num := func(n int) int { v, _ := strconv.Atoi(string(f[n])); return v }
+	start, _ := strconv.ParseUint(string(f[19]), 10, 64)
+	return Info{PID: pid, State: f[0][0], Parent: num(1), Group: num(2), Session: num(3), Start: start}, nil
+}
+
+// All lists every process that can be seen.
+func All() ([]Info, error) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var all []Info
+	for _, n := range names {
+		pid, err := strconv.Atoi(n)
+		if err != nil {
+			continue
+		}
+		if p, err := Stat(pid); err == nil { // else it ended meanwhile
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// marked reports whether the environment that the process began with holds
+// mark, "name=value".
+func marked(pid int, mark string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	for v := range bytes.SplitSeq(b, []byte{0}) {
+		if string(v) == mark {
+			return true
+		}
+	}
+	return false
+}
+
+// Find returns the processes that are in the session (if that is not 0) or
+// carry the mark (if that is not ""), zombies and the caller excepted.
+func Find(session int, mark string) ([]Info, error) {
+	all, err := All()
+	if err != nil {
+		return nil, err
+	}
+	var found []Info
+	for _, p := range all {
+		if p.State == 'Z' || p.State == 'X' || p.PID == os.Getpid() {
+			continue
+		}
+		if session != 0 && p.Session == session || mark != "" && marked(p.PID, mark) {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// KillAll kills what Find finds until it finds nothing, so that a process which
+// forks while it is being killed does not get away. It returns how many
+// processes it killed. On an error some may be left.
+func KillAll(ctx context.Context, session int, mark string) (int, error) {
+	return killUntilNone(ctx, session, func() ([]Info, error) { return Find(session, mark) })
+}
+
+// KillDescendants kills every process that descends from the caller, and
+// returns when none is left. The caller must be a subreaper (see
+// BecomeSubreaper) for this to reach processes whose parents have ended, and
+// must not be waiting for a child elsewhere.
+func KillDescendants(ctx context.Context) (int, error) {
+	if reapAll() {
+		return 0, nil // the usual case, for the price of one system call
+	}
+	n, err := killUntilNone(ctx, 0, descendants)
+	reapAll()
+	return n, err
+}
+
+// SignalDescendants kills the caller's descendants once, without reaping: for
+// use while a child is waited for elsewhere.
+func SignalDescendants() {
+	ps, err := descendants()
+	if err != nil {
+		return
+	}
+	for _, p := range ps {
+		unix.Kill(p.PID, unix.SIGKILL)
+	}
+}
+
+// reapAll collects ended children and reports whether there is none at all.
+func reapAll() bool {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return errors.Is(err, unix.ECHILD)
+		case pid == 0:
+			return false
+		}
+	}
+}
+
+func descendants() ([]Info, error) {
+	all, err := All()
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]Info{}
+	for _, p := range all {
+		children[p.Parent] = append(children[p.Parent], p)
+	}
+	var found []Info
+	var walk func(int)
+	walk = func(pid int) {
+		for _, c := range children[pid] {
+			if c.State != 'Z' && c.State != 'X' {
+				found = append(found, c)
+			}
+			walk(c.PID)
+		}
+	}
+	walk(os.Getpid())
+	return found, nil
+}
+
+// killUntilNone reaps what was orphaned to the caller, except leader, which is
+// the caller's own child and waited for elsewhere.
+func killUntilNone(ctx context.Context, leader int, find func() ([]Info, error)) (int, error) {
+	killed := map[int]bool{}
+	for {
+		ps, err := find()
+		if err != nil {
+			return len(killed), err
+		}
+		if len(ps) == 0 {
+			return len(killed), nil
+		}
+		for _, p := range ps {
+			if err := unix.Kill(p.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return len(killed), fmt.Errorf("kill process %d: %w", p.PID, err)
+			}
+			killed[p.PID] = true
+		}
+		select {
+		case <-ctx.Done():
+			return len(killed), fmt.Errorf("%d processes do not end: %w", len(ps), ctx.Err())
+		case <-time.After(gone):
+		}
+		for pid := range killed {
+			if pid != leader {
+				unix.Wait4(pid, nil, unix.WNOHANG, nil) // fails for what is not our child: fine
+			}
+		}
+	}
+}
+
+// BecomeSubreaper makes the caller the parent of every descendant whose own
+// parent ends, so that none can leave its sight by forking twice.
+func BecomeSubreaper() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	return nil
+}
+
+// WaitGone returns when the process, which need not be a child, has ended, or
+// when ctx ends. It waits on a process descriptor: no polling, and no confusion
+// with a later process of the same number.
+func WaitGone(ctx context.Context, pid int, start uint64) error {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return pollGone(ctx, pid, start)
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	defer f.Close()
+	// The descriptor pins whatever has the number now: was it the one we mean?
+	if p, err := Stat(pid); err != nil || p.Start != start || p.State == 'Z' {
+		return nil
+	}
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return pollGone(ctx, pid, start)
+	}
+	stop := context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = rc.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	})
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return pollGone(ctx, pid, start)
+	}
+	return nil
+}
+
+// pollGone is WaitGone where the kernel has no process descriptors (before 5.3).
+func pollGone(ctx context.Context, pid int, start uint64) error {
+	t := time.NewTicker(250 * time.Millisecond)
+	defer t.Stop()
+	for {
+		if !Alive(pid, start) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+}
+
+// Alive reports whether the process that began at start is still there.
+func Alive(pid int, start uint64) bool {
+	p, err := Stat(pid)
+	return err == nil && p.Start == start && p.State != 'Z' && p.State != 'X'
+}

@@ -1,0 +1,309 @@
+// Package redact masks secrets in a stream of bytes, however the stream is cut
+// into writes.
+//
+// It knows the values of one job (in the forms in which tools print them) and
+// the shape of the product's own tokens. What it is not: a guarantee against a
+// tool that prints a secret in a form of its own, such as reversed or encrypted.
+package redact
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/url"
+	"strings"
+)
+
+// Mask replaces each secret.
+const Mask = "(sensitive)"
+
+// The shortest texts that are masked. Shorter ones are found in any log by
+// chance: to mask every "1" or "on" makes the log useless, and where the masks
+// stand tells the value anyway.
+const (
+	minValue = 4 // bytes of a whole value
+	minLine  = 6 // bytes of one line of a longer value; "}" and "EOF" are no secrets
+)
+
+// Set is what to mask. It does not change after New; safe for concurrent use.
+type Set struct {
+	root  *node
+	first [256]bool // bytes with which a secret can begin: nearly no byte of a log does
+}
+
+// node is a byte of a trie. A run of white space, in a value as in the text, is
+// the one byte ' ': tools wrap lines at spaces.
+type node struct {
+	next map[byte]*node
+	end  bool
+}
+
+// New returns the Set for values: JSON, as the job spec holds them. Strings are
+// taken wherever they are in a value; so are numbers; true, false and null are
+// in every log and tell nothing.
+func New(values ...json.RawMessage) *Set {
+	s := &Set{root: &node{}}
+	s.first['f'] = true // a token
+	for _, v := range values {
+		s.addJSON(v)
+	}
+	for c := range 256 {
+		if n := byte(c); isSpace(n) {
+			s.first[c] = s.root.next[' '] != nil
+		} else if s.root.next[n] != nil {
+			s.first[c] = true
+		}
+	}
+	return s
+}
+
+func (s *Set) addJSON(raw json.RawMessage) {
+	dec := json.NewDecoder(strings.NewReader(string(raw)))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		s.addValue(string(raw)) // not JSON: all of it is the secret
+		return
+	}
+	s.addAny(v)
+}
+
+func (s *Set) addAny(v any) {
+	switch v := v.(type) {
+	case string:
+		s.addValue(v)
+	case json.Number:
+		s.addValue(v.String())
+	case []any:
+		for _, e := range v {
+			s.addAny(e)
+		}
+	case map[string]any:
+		for _, e := range v {
+			s.addAny(e)
+		}
+	}
+}
+
+func (s *Set) addValue(v string) {
+	v = strings.TrimSpace(v)
+	s.addForms(v, minValue)
+	if strings.ContainsAny(v, "\r\n") {
+		for line := range strings.FieldsFuncSeq(v, func(r rune) bool { return r == '\n' || r == '\r' }) {
+			s.addForms(strings.TrimSpace(line), minLine)
+		}
+	}
+}
+
+func (s *Set) addForms(v string, least int) {
+	if len(v) < least {
+		return
+	}
+	s.add(v)
+	quoted := quote(v)
+	escaped := strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(quoted) // as Go's encoder writes it
+	for _, form := range []string{quoted, escaped} {
+		s.add(form)
+		s.add(quote(form)) // JSON within JSON
+	}
+	s.add(strings.NewReplacer("${", "$${", "%{", "%%{").Replace(quoted)) // HCL
+	s.add(url.QueryEscape(v))
+	s.add(url.PathEscape(v))
+	s.add(hex.EncodeToString([]byte(v)))
+	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		s.addBase64(enc, v)
+	}
+}
+
+// addBase64 adds the encoding of v at each of the three places where it may
+// begin within a longer text that is encoded as a whole, such as
+// "user:password". The characters that neighbours share are left off.
+func (s *Set) addBase64(enc *base64.Encoding, v string) {
+	s.add(enc.EncodeToString([]byte(v)))
+	for pad := range 3 {
+		b := enc.EncodeToString(append(make([]byte, pad), v...))
+		from := (pad*8 + 5) / 6
+		to := (pad + len(v)) * 8 / 6
+		if to-from >= 8 {
+			s.add(b[from:to])
+		}
+	}
+}
+
+// quote returns v as JSON without its quotation marks.
+func quote(v string) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(v) != nil {
+		return v
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(strings.TrimSuffix(b.String(), "\n"), `"`), `"`)
+}
+
+func (s *Set) add(text string) {
+	if len(text) < minValue {
+		return
+	}
+	n := s.root
+	space := false
+	for _, c := range []byte(text) {
+		if isSpace(c) {
+			if space {
+				continue
+			}
+			c, space = ' ', true
+		} else {
+			space = false
+		}
+		if n.next == nil {
+			n.next = map[byte]*node{}
+		}
+		m := n.next[c]
+		if m == nil {
+			m = &node{}
+			n.next[c] = m
+		}
+		n = m
+	}
+	n.end = true
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
+
+// longest returns the end of the longest secret that begins at b[0], or 0.
+// more says that b ends before that can be known.
+func (s *Set) longest(b []byte) (end int, more bool) {
+	if t, m := token(b); t > 0 || m {
+		end, more = t, m
+	}
+	n := s.root
+	for i := 0; i < len(b); {
+		c, j := b[i], i+1
+		if isSpace(c) {
+			c = ' '
+			for j < len(b) && isSpace(b[j]) {
+				j++
+			}
+		}
+		n = n.next[c]
+		if n == nil {
+			return end, more
+		}
+		if n.end && j > end {
+			end = j
+		}
+		i = j
+	}
+	return end, more || len(n.next) > 0
+}
+
+// Tokens of the product are "fl", a letter for their kind, "_", and at least
+// minToken characters.
+const minToken = 16
+
+// maxToken is where a token ends for us at the latest, in bytes: what is longer
+// than any real one must not hold up the stream.
+const maxToken = 512
+
+func token(b []byte) (end int, more bool) {
+	for i, c := range b {
+		switch {
+		case i == 0 && c == 'f', i == 1 && c == 'l', i == 2 && c >= 'a' && c <= 'z', i == 3 && c == '_':
+		case i > 3 && i < maxToken && (c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '-' || c == '.'):
+		case i >= 4+minToken:
+			return i, false
+		default:
+			return 0, false
+		}
+	}
+	return 0, len(b) > 0
+}
+
+// String masks the secrets in a whole text.
+func (s *Set) String(text string) string {
+	out, _ := s.mask(nil, []byte(text), true)
+	return string(out)
+}
+
+// mask appends to out what of in is decided, secrets masked, and returns what
+// must wait for the bytes that follow. With final set nothing waits.
+func (s *Set) mask(out, in []byte, final bool) (masked, rest []byte) {
+	for i := 0; i < len(in); {
+		if j := i; !s.first[in[i]] {
+			for i < len(in) && !s.first[in[i]] {
+				i++
+			}
+			out = append(out, in[j:i]...)
+			continue
+		}
+		end, more := s.match(in[i:], final)
+		if more && !final {
+			return out, in[i:]
+		}
+		if end == 0 {
+			out = append(out, in[i])
+			i++
+			continue
+		}
+		out = append(out, Mask...)
+		i += end
+	}
+	return out, nil
+}
+
+// match is longest, extended by the secrets that begin within the match and
+// reach beyond it: overlapping secrets must not leave each other's ends.
+func (s *Set) match(b []byte, final bool) (end int, more bool) {
+	end, more = s.longest(b)
+	if final && end == 0 {
+		end, _ = token(append(b[:len(b):len(b)], ' ')) // a token that the end of the stream ends
+	}
+	if more && !final {
+		return end, true
+	}
+	for k := 1; k < end; k++ {
+		e, m := s.longest(b[k:])
+		if m && !final {
+			return end, true
+		}
+		end = max(end, k+e)
+	}
+	return end, false
+}
+
+// maxHeld is the most bytes that wait for those that follow, so that a secret
+// of that size (no plausible one is larger) cannot hold the log in memory.
+const maxHeld = 1 << 20
+
+// Writer masks what is written through it. Not safe for concurrent use.
+type Writer struct {
+	set  *Set
+	w    io.Writer
+	held []byte
+	out  []byte
+}
+
+// NewWriter returns a Writer to w. Close it, or its last bytes are lost.
+func (s *Set) NewWriter(w io.Writer) *Writer { return &Writer{set: s, w: w} }
+
+// Write passes on what of p, and of what was held back before, can be decided.
+func (r *Writer) Write(p []byte) (int, error) {
+	r.held = append(r.held, p...)
+	return len(p), r.pass(len(r.held) > maxHeld)
+}
+
+// Close passes on what was held back. It does not close what is beneath.
+func (r *Writer) Close() error { return r.pass(true) }
+
+func (r *Writer) pass(final bool) error {
+	out, rest := r.set.mask(r.out[:0], r.held, final)
+	r.out = out
+	r.held = append(r.held[:0], rest...)
+	if len(out) == 0 {
+		return nil
+	}
+	_, err := r.w.Write(out)
+	return err
+}

@@ -1,0 +1,211 @@
+// Package stepdir is the folder through which an agent and a step know of each
+// other: what to do on the way in, what became of it on the way out. It holds
+// no secret, and it is what lets a new agent find the steps of the one before.
+//
+// Nothing in it is synced to disk: it matters only while the machine is up,
+// because a step does not survive the machine. What outlives one is the lease
+// at the control plane.
+package stepdir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// TokenVariable is the environment variable with the launch token, the one
+// secret that a step is given.
+const TokenVariable = "FAIRLEAD_LAUNCH_TOKEN"
+
+// Exit codes of a step. Whether the job went well is not among them: that is
+// said in the finish report.
+const (
+	ExitFinished    = 0 // the control plane has the report
+	ExitInternal    = 1 // a fault of ours; nothing was reported
+	ExitUsage       = 2 // called with wrong arguments, or no step folder
+	ExitStale       = 3 // the lease belongs to somebody else; the tool was killed and nothing more was written
+	ExitNotStarted  = 4 // the launch token bought no job spec; no tool was run
+	ExitUndelivered = 5 // the job is over, but the control plane did not take the report
+)
+
+// Input is what an agent tells a step.
+type Input struct {
+	V           int                    `json:"v"` // 1
+	URL         string                 `json:"url"`
+	Registry    string                 `json:"registry"` // host[:port] of the control plane's registry
+	Runner      fairlead.RunnerID      `json:"runner"`
+	Keys        []wire.VerificationKey `json:"keys"` // pinned at enrolment
+	Job         fairlead.JobID         `json:"job"`
+	Epoch       int64                  `json:"epoch"`
+	Operation   string                 `json:"operation"`
+	Plugin      string                 `json:"plugin"`
+	Install     string                 `json:"install,omitempty"`
+	Component   string                 `json:"component,omitempty"`
+	Grace       time.Duration          `json:"grace_ns"`
+	StartBefore time.Time              `json:"start_before"`
+	Data        string                 `json:"data"` // the runner's data folder
+	Tofu        string                 `json:"tofu,omitempty"`
+	PluginCache string                 `json:"plugin_cache,omitempty"`
+	CLIConfig   string                 `json:"cli_config,omitempty"`
+	PassEnv     []string               `json:"pass_env,omitempty"`
+}
+
+// ID names an attempt: of a job, at an epoch.
+func ID(job fairlead.JobID, epoch int64) string { return fmt.Sprintf("%s-%d", job, epoch) }
+
+// ParseID is the reverse of ID.
+func ParseID(id string) (fairlead.JobID, int64, error) {
+	i := strings.LastIndexByte(id, '-')
+	if i <= 0 {
+		return "", 0, fmt.Errorf("%q does not name an attempt", id)
+	}
+	epoch, err := strconv.ParseInt(id[i+1:], 10, 64)
+	if err != nil || epoch < 1 {
+		return "", 0, fmt.Errorf("%q does not name an attempt", id)
+	}
+	return fairlead.JobID(id[:i]), epoch, nil
+}
+
+// CheckID refuses an identifier that could name anything but one folder. The
+// control plane chooses it, and a runner trusts no path from there.
+func CheckID(job string) error {
+	if job == "" || len(job) > 100 || strings.Trim(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+		return fmt.Errorf("%q is not a job identifier", job)
+	}
+	return nil
+}
+
+// The files of a step folder.
+const (
+	inputFile    = "step.json"
+	stepIDFile   = "step-id"
+	finishedFile = "finished"
+	diedFile     = "died.json"
+	// StdoutFile and StderrFile are what the step's process wrote.
+	StdoutFile = "stdout"
+	StderrFile = "stderr"
+	// LogFile is the job's log, secrets masked, as far as it was written.
+	LogFile = "log"
+)
+
+// Dir is one step's folder.
+type Dir string
+
+// Path returns the path of one of its files.
+func (d Dir) Path(file string) string { return filepath.Join(string(d), file) }
+
+// Create makes the folder, readable by its owner alone, and writes the input.
+// A folder that is there already is refused: an attempt is launched once.
+func Create(path string, in Input) (Dir, error) {
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return "", fmt.Errorf("make step folder: %w", err)
+	}
+	in.V = 1
+	if err := writeJSON(filepath.Join(path, inputFile), in); err != nil {
+		return "", fmt.Errorf("write the step's input: %w", err)
+	}
+	return Dir(path), nil
+}
+
+// Input reads what the step is to do.
+func (d Dir) Input() (Input, error) {
+	var in Input
+	if err := readJSON(d.Path(inputFile), &in); err != nil {
+		return Input{}, fmt.Errorf("read the step's input: %w", err)
+	}
+	if in.V != 1 {
+		return Input{}, fmt.Errorf("the step's input is of version %d, this runner knows 1", in.V)
+	}
+	return in, nil
+}
+
+// StepID returns the identifier under which this step trades its launch token.
+// The first call makes it with gen and keeps it before anything is sent: should
+// an answer be lost, the same question gets the same answer.
+func (d Dir) StepID(gen func() string) (string, error) {
+	b, err := os.ReadFile(d.Path(stepIDFile))
+	if err == nil && len(b) > 0 {
+		return string(b), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read step id: %w", err)
+	}
+	id := gen()
+	if err := writeFile(d.Path(stepIDFile), []byte(id)); err != nil {
+		return "", fmt.Errorf("keep step id: %w", err)
+	}
+	return id, nil
+}
+
+// MarkFinished says that the control plane has taken the step's report.
+func (d Dir) MarkFinished() error { return writeFile(d.Path(finishedFile), nil) }
+
+// Finished reports whether the control plane has taken the step's report.
+func (d Dir) Finished() bool {
+	_, err := os.Stat(d.Path(finishedFile))
+	return err == nil
+}
+
+// SaveDied keeps a report that is to be made until it was taken.
+func (d Dir) SaveDied(r wire.DiedRequest) error { return writeJSON(d.Path(diedFile), r) }
+
+// Died returns the report that was kept, if one was.
+func (d Dir) Died() (wire.DiedRequest, bool) {
+	var r wire.DiedRequest
+	err := readJSON(d.Path(diedFile), &r)
+	return r, err == nil
+}
+
+// Remove deletes the folder.
+func (d Dir) Remove() error { return os.RemoveAll(string(d)) }
+
+// Tail returns up to limit bytes from the end of one of the folder's files.
+func (d Dir) Tail(file string, limit int64) string {
+	f, err := os.Open(d.Path(file))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	from := max(0, st.Size()-limit)
+	b := make([]byte, st.Size()-from)
+	n, _ := f.ReadAt(b, from)
+	return strings.ToValidUTF8(string(b[:n]), "\uFFFD")
+}
+
+func readJSON(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return writeFile(path, b)
+}
+
+// writeFile replaces path whole or not at all: a reader never sees half of it.
+func writeFile(path string, b []byte) error {
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

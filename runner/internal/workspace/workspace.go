@@ -1,0 +1,60 @@
+// Package workspace makes the folder that one attempt of a job works in, and
+// removes it, whatever the tool has left there.
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Root is the folder, below the runner's data folder, that workspaces are in.
+const Root = "work"
+
+// Path returns the workspace of the attempt.
+func Path(data, id string) string { return filepath.Join(data, Root, id) }
+
+// Create makes an empty workspace, readable by its owner alone. One that is
+// left over from the same attempt is removed first.
+func Create(data, id string) (string, error) {
+	path := Path(data, id)
+	if err := Remove(data, id); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("make workspace: %w", err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return "", fmt.Errorf("make workspace: %w", err)
+	}
+	return path, nil
+}
+
+// Remove removes the workspace of the attempt; one that is gone is no error.
+// Folders that a tool has made unwritable are made writable first.
+func Remove(data, id string) error {
+	path := Path(data, id)
+	err := os.RemoveAll(path)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("remove workspace: %w", err)
+	}
+	// WalkDir does not follow links, so nothing outside is touched.
+	walkErr := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			os.Chmod(p, 0o700) // what cannot be changed fails below
+		}
+		if err != nil && d != nil && d.IsDir() {
+			return nil
+		}
+		return nil
+	})
+	if err := errors.Join(walkErr, os.RemoveAll(path)); err != nil {
+		return fmt.Errorf("remove workspace: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+)
+
+// fetchTimeout bounds the transfer of one artifact.
+const fetchTimeout = 5 * time.Minute
+
+// fetch pulls artifacts with the lease token, from the control plane's own
+// registry and no other: the token must reach nobody else.
+func (a *attempt) fetch(token string) func(context.Context, events.ArtifactRef, *os.Root) error {
+	return func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) error {
+		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
+		defer cancel()
+		host := a.in.Registry
+		for _, scheme := range []string{"https://", "http://"} {
+			host = strings.TrimPrefix(host, scheme)
+		}
+		host = strings.TrimSuffix(host, "/")
+		name := host + "/" + strings.TrimPrefix(ref.Repository, host+"/") + "@" + ref.Digest
+		err := artifact.Pull(bounded, name, artifact.Access{
+			Token: token,
+			// The operator has given the control plane's URL: without TLS there,
+			// the token has crossed the same wire already.
+			PlainHTTP: strings.HasPrefix(a.in.URL, "http://"),
+		}, dst, artifact.Limits{})
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("fetch artifact: %w", ctx.Err())
+		}
+		reason := "artifact-unavailable"
+		switch fairlead.KindOf(err) {
+		case fairlead.KindNotFound:
+			reason = plugin.ReasonArtifactMissing
+		case fairlead.KindInvalid, fairlead.KindTooLarge:
+			reason = plugin.ReasonArtifactInvalid
+		}
+		return &plugin.Error{Reason: reason, Message: "the component's source cannot be fetched: " + err.Error(), Err: err}
+	}
+}

@@ -1,0 +1,67 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+)
+
+// finish delivers the report and returns the step's exit code. It does not end
+// with the job's context, and it goes on while the control plane is down; it
+// ends when lost is closed (nil: never).
+func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.FinishRequest, lost <-chan struct{}) int {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
+	defer cancel()
+	if lost != nil {
+		stop := context.AfterFunc(contextOf(lost, ctx), cancel)
+		defer stop()
+	}
+	deliver := func() error {
+		_, err := backoff.Retry(ctx, func() (struct{}, error) {
+			err := c.Finish(ctx, string(a.in.Job), report)
+			if err != nil && final(err) {
+				err = backoff.Permanent(err)
+			}
+			return struct{}{}, err
+		}, backoff.WithBackOff(quick()), backoff.WithMaxElapsedTime(finishFor))
+		return err
+	}
+	err := deliver()
+	if e, ok := errors.AsType[*client.Error](err); ok && !stale(err) && e.Status >= 400 && e.Status < 500 {
+		// The report itself is not acceptable (too large, say). A job whose end
+		// nobody hears of would be worse than one that has lost its details.
+		a.log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)
+		report = wire.FinishRequest{Outcome: "failed", Reason: "report-refused", Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log,
+			Message: "the control plane refused the job's report (" + http.StatusText(e.Status) + "): " + bounded(e.Error())}
+		err = deliver()
+	}
+	switch {
+	case err == nil:
+	case stale(err), isClosed(lost):
+		a.log.Error("the report came too late: the lease belongs to somebody else", "job", a.in.Job, "err", err)
+		return stepdir.ExitStale
+	default:
+		a.log.Error("the report could not be delivered", "job", a.in.Job, "outcome", report.Outcome, "err", err)
+		return stepdir.ExitUndelivered
+	}
+	if err := a.dir.MarkFinished(); err != nil {
+		// The agent will report a death; the control plane knows better.
+		a.log.Error("the step folder cannot be written", "err", err)
+	}
+	return stepdir.ExitFinished
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch: // never, if it is nil
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,94 @@
+// Package step runs one job: it trades its launch token for the signed job
+// spec, verifies it, runs the plugin, ships the log, renews the lease, and
+// reports how it ended. It is a process of its own, so that nothing a job does
+// to it reaches the agent or another job.
+//
+// Exit codes: 0 the control plane has the report (whatever the outcome), 1 a
+// fault of ours, 2 wrong arguments, 3 the lease belongs to somebody else, 4 the
+// launch token bought no job spec, 5 the report could not be delivered.
+package step
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/plugin/check"
+	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+)
+
+// Options of Main.
+type Options struct {
+	Version string    // of the runner; "" if not known
+	Stderr  io.Writer // for faults; the agent reports the last of it
+	Environ []string  // "name=value"; the launch token is taken from it
+}
+
+// Main runs `runner step` and returns its exit code. It handles the process'
+// signals and adopts orphaned descendants, so it is called once in a process
+// that does nothing else.
+func Main(ctx context.Context, args []string, o Options) int {
+	fs := flag.NewFlagSet("step", flag.ContinueOnError)
+	fs.SetOutput(o.Stderr)
+	path := fs.String("dir", "", "the step's folder, made by the agent")
+	if err := fs.Parse(args); err != nil || *path == "" || fs.NArg() > 0 {
+		fmt.Fprintln(o.Stderr, "usage: step --dir DIR (started by the agent, not by a person)")
+		return stepdir.ExitUsage
+	}
+	debug.SetGCPercent(400) // a step lives briefly and holds little: collecting costs more than it frees
+	debug.SetMemoryLimit(64 << 20)
+
+	var token string
+	var env []string
+	for _, v := range o.Environ {
+		if t, ok := strings.CutPrefix(v, stepdir.TokenVariable+"="); ok {
+			token = t
+			continue
+		}
+		env = append(env, v)
+	}
+	os.Unsetenv(stepdir.TokenVariable) // no child inherits it; it is spent in a moment anyway
+
+	dir := stepdir.Dir(*path)
+	in, err := dir.Input()
+	if err != nil {
+		fmt.Fprintln(o.Stderr, err)
+		return stepdir.ExitUsage
+	}
+	log := slog.New(slog.NewTextHandler(o.Stderr, nil))
+	if err := proc.BecomeSubreaper(); err != nil {
+		log.Warn("processes that the tool hides may outlive it", "err", err)
+	}
+
+	plugins := Plugins(in, env)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	a := &attempt{in: in, dir: dir, version: o.Version, plugins: plugins, log: log, now: time.Now, signals: signals}
+	return a.run(ctx, token)
+}
+
+// Plugins returns the plugins of this runner, as a step of in uses them.
+func Plugins(in stepdir.Input, env []string) plugin.Registry {
+	return plugin.Registry{
+		check.Name: check.Plugin{},
+	}
+}
+
+func randomID() string {
+	b := make([]byte, 16)
+	rand.Read(b) // never fails (crypto/rand)
+	return hex.EncodeToString(b)
+}

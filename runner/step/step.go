@@ -1,0 +1,404 @@
+package step
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/logship"
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/internal/redact"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
+)
+
+const (
+	// startFor is how long a step asks for its spec. The claim runs out in
+	// about the same time, and then another attempt is made.
+	startFor = 30 * time.Second
+	// tailFor bounds the shipping of the log's end, once the tool is done.
+	tailFor = time.Minute
+	// finishFor bounds the delivery of the report. It is long because the
+	// report of a finished apply cannot be had again.
+	finishFor = 15 * time.Minute
+	// killAfter is what a plugin gets beyond its grace before everything that
+	// it has started is killed for it.
+	killAfter = 2 * time.Second
+	// abandonAfter is what it gets then before it is no longer waited for.
+	abandonAfter = 5 * time.Second
+	// defaultGrace is the time between interrupt and kill if nobody said it.
+	defaultGrace = 30 * time.Second
+)
+
+type attempt struct {
+	in      stepdir.Input
+	dir     stepdir.Dir
+	version string
+	plugins plugin.Registry
+	log     *slog.Logger
+	now     func() time.Time
+	signals <-chan os.Signal
+}
+
+// stop says why a job was stopped from outside; it is the cause of the
+// plugin's context.
+type stop struct{ outcome, reason, message string }
+
+func (s *stop) Error() string { return s.message }
+
+func (a *attempt) run(ctx context.Context, token string) int {
+	c, err := client.New(a.in.URL, token, client.Options{UserAgent: "fairlead-runner/" + a.version})
+	if err != nil {
+		a.log.Error("cannot call the control plane", "err", err)
+		return stepdir.ExitInternal
+	}
+	started, err := a.start(ctx, c)
+	if err != nil {
+		a.log.Error("the control plane gives no job spec for this launch token", "job", a.in.Job, "err", err)
+		return stepdir.ExitNotStarted
+	}
+	c = c.WithToken(started.LeaseToken)
+
+	spec, err := events.Verify(ctx, started.Envelope, a.keys(), events.Expect{
+		Runner: a.in.Runner, Install: a.in.Install, Job: a.in.Job, Epoch: a.in.Epoch, Operation: a.in.Operation,
+		Operations: a.plugins.Operations(a.in.Plugin),
+	}, a.now())
+	if err == nil && spec.Plugin != a.in.Plugin {
+		err = &events.Refusal{Reason: events.RefusedOperation,
+			Message: fmt.Sprintf("the job spec is for the plugin %q, the claim was for %q; this runner has %s", spec.Plugin, a.in.Plugin, a.plugins.Names())}
+	}
+	if err != nil {
+		return a.refuse(ctx, c, err)
+	}
+	return a.work(ctx, c, started, spec)
+}
+
+func (a *attempt) keys() []ed25519.PublicKey {
+	var keys []ed25519.PublicKey
+	for _, k := range a.in.Keys {
+		keys = append(keys, ed25519.PublicKey(k.PublicKey))
+	}
+	return keys
+}
+
+// start trades the launch token. A lost answer is asked for again under the
+// same step id, which gets the same answer.
+func (a *attempt) start(ctx context.Context, c *client.Client) (wire.Started, error) {
+	id, err := a.dir.StepID(randomID)
+	if err != nil {
+		return wire.Started{}, err
+	}
+	return backoff.Retry(ctx, func() (wire.Started, error) {
+		s, err := c.Start(ctx, string(a.in.Job), wire.StartRequest{StepID: id})
+		if err != nil && final(err) {
+			err = backoff.Permanent(err)
+		}
+		return s, err
+	}, backoff.WithBackOff(quick()), backoff.WithMaxElapsedTime(startFor))
+}
+
+// quick is the pause between two tries of what a person or a lease waits for.
+func quick() backoff.BackOff {
+	b := backoff.NewExponentialBackOff() // with jitter
+	b.InitialInterval = 200 * time.Millisecond
+	b.MaxInterval = 3 * time.Second
+	return b
+}
+
+// final reports whether asking again is useless: the control plane has
+// answered, and not that it is at fault or busy.
+func final(err error) bool {
+	e, ok := errors.AsType[*client.Error](err)
+	return ok && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
+}
+
+// stale reports whether the lease belongs to somebody else.
+func stale(err error) bool {
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		return false
+	}
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone:
+		return true
+	}
+	return false
+}
+
+// refuse reports that the spec is not carried out.
+func (a *attempt) refuse(ctx context.Context, c *client.Client, err error) int {
+	reason := plugin.ReasonInternal
+	if r, ok := errors.AsType[*events.Refusal](err); ok {
+		reason = r.Reason
+	}
+	a.log.Error("job spec refused", "job", a.in.Job, "reason", reason, "err", err)
+	return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: reason, Message: err.Error()}, nil)
+}
+
+// work runs the plugin under the lease and reports.
+func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Started, spec events.JobSpec) int {
+	// What must survive a cancellation of the job hangs on own, what must end
+	// with it on job.
+	own, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	job, stopJob := context.WithCancelCause(own)
+	defer stopJob(nil)
+
+	secrets := redact.New(secretsOf(spec, started.LeaseToken)...)
+	shipCtx, stopShipping := context.WithCancel(own)
+	defer stopShipping()
+	ship, err := logship.New(shipCtx, a.dir.Path(stepdir.LogFile), a.append(c), logship.Options{})
+	if err != nil {
+		a.log.Error("the job cannot keep its log", "err", err)
+		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: plugin.ReasonInternal,
+			Message: "the runner cannot write to its data folder: is its disk full?"}, nil)
+	}
+	logw := secrets.NewWriter(ship)
+
+	lost := make(chan struct{}) // closed when the lease is somebody else's
+	l := &lease{client: c, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
+		ahead: spec.IssuedAt.Sub(a.now()), now: a.now, log: a.log,
+		canceled: func(reason string) {
+			stopJob(&stop{"canceled", "canceled", orElse(reason, "the job was canceled")})
+		},
+		lost: func() {
+			stopShipping()
+			stopJob(&stop{"failed", "stale", "the lease belongs to somebody else"})
+			close(lost)
+		},
+		expired: func() {
+			stopJob(&stop{"failed", "lease-expired", "the control plane did not answer until the lease ran out"})
+		},
+	}
+	leaseDone := make(chan struct{})
+	go func() { defer close(leaseDone); l.keep(own) }()
+	defer func() { release(); <-leaseDone }()
+	go func() {
+		select {
+		case <-a.signals:
+			stopJob(&stop{"canceled", "interrupted", "the runner was told to stop"})
+		case <-own.Done():
+		}
+	}()
+
+	grace := spec.Grace.Duration()
+	if grace <= 0 {
+		grace = max(a.in.Grace, defaultGrace)
+	}
+	res, runErr := a.runPlugin(job, lost, grace, c, started.LeaseToken, spec, logw, secrets)
+	select {
+	case <-lost:
+		a.log.Error("the lease belongs to somebody else: the tool was killed", "job", a.in.Job, "epoch", a.in.Epoch)
+		a.clean()
+		return stepdir.ExitStale
+	default:
+	}
+
+	if err := logw.Close(); err != nil {
+		a.log.Error("write log", "err", err)
+	}
+	tail, cancel := context.WithTimeout(own, tailFor)
+	defer cancel()
+	stopTail := context.AfterFunc(contextOf(lost, own), cancel)
+	end, err := ship.Close(tail)
+	stopTail()
+	if err != nil {
+		a.log.Error("the log did not arrive whole", "err", err)
+	}
+	report := a.report(res, runErr, secrets)
+	report.Log = end
+	code := a.finish(own, c, report, lost)
+	a.clean()
+	return code
+}
+
+// contextOf returns a context that ends with ch or with parent.
+func contextOf(ch <-chan struct{}, parent context.Context) context.Context {
+	ctx, cancel := context.WithCancel(parent)
+	go func() {
+		select {
+		case <-ch:
+		case <-parent.Done():
+		}
+		cancel()
+	}()
+	return ctx
+}
+
+func (a *attempt) clean() {
+	if err := workspace.Remove(a.in.Data, stepdir.ID(a.in.Job, a.in.Epoch)); err != nil {
+		a.log.Error("the agent has to remove the workspace", "err", err)
+	}
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
+	var secrets []json.RawMessage
+	for _, v := range spec.Vars {
+		if v.Sensitive {
+			secrets = append(secrets, v.Value)
+		}
+	}
+	for _, t := range tokens {
+		secrets = append(secrets, json.RawMessage(strconv.Quote(t)))
+	}
+	return secrets
+}
+
+// append adapts the client to logship. It goes on trying while the control
+// plane does not answer: the log waits in its file.
+func (a *attempt) append(c *client.Client) logship.Append {
+	return func(ctx context.Context, offset int64, data []byte) (int64, error) {
+		return backoff.Retry(ctx, func() (int64, error) {
+			next, err := c.AppendLog(ctx, string(a.in.Job), offset, data)
+			if err == nil {
+				return next, nil
+			}
+			if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
+				want, perr := strconv.ParseInt(e.Details["want"], 10, 64)
+				if perr == nil {
+					return 0, backoff.Permanent(&logship.OffsetError{Want: want})
+				}
+			}
+			if final(err) {
+				return 0, backoff.Permanent(err)
+			}
+			return 0, err
+		}, backoff.WithBackOff(quick()), backoff.WithMaxElapsedTime(0))
+	}
+}
+
+type outcome struct {
+	res plugin.Result
+	err error
+}
+
+// runPlugin runs the plugin in a goroutine and sees to it that it ends: after
+// its grace, or at once when the lease is lost, whatever it has started is
+// killed. When it returns, no process of the job is left.
+func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, leaseToken string,
+	spec events.JobSpec, logw *redact.Writer, secrets *redact.Set) (plugin.Result, error) {
+	id := stepdir.ID(a.in.Job, a.in.Epoch)
+	work, err := workspace.Create(a.in.Data, id)
+	if err != nil {
+		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonInternal, Err: err,
+			Message: fmt.Sprintf("the runner cannot make a workspace: %v; is its disk full?", err)}
+	}
+	env := plugin.Env{Attempt: id, Workspace: work, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetch(leaseToken)}
+	run := job
+	if t := spec.Timeout.Duration(); t > 0 {
+		var cancel context.CancelFunc
+		run, cancel = context.WithTimeoutCause(job, t, &stop{"failed", "timeout", fmt.Sprintf("the job did not end within %s", t)})
+		defer cancel()
+	}
+	spec.Grace = events.Seconds(grace / time.Second)
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		defer func() {
+			if p := recover(); p != nil {
+				a.log.Error("plugin panicked", "plugin", spec.Plugin, "panic", p, "stack", string(debug.Stack()))
+				o.err = plugin.Errorf(plugin.ReasonInternal, "the %s plugin failed in a way it should not; the runner's own log says more", spec.Plugin)
+			}
+			done <- o
+		}()
+		o.res, o.err = a.plugins[spec.Plugin].Run(run, spec, env)
+	}()
+	o := a.await(run, lost, grace, done)
+	if o.err != nil && run.Err() != nil {
+		o.err = errors.Join(context.Cause(run), o.err) // it failed because it was stopped, or as good as
+	}
+	reap, cancel := context.WithTimeout(context.WithoutCancel(job), abandonAfter)
+	defer cancel()
+	n, err := proc.KillDescendants(reap)
+	if err != nil {
+		a.log.Error("some processes of the job do not end", "err", err)
+	}
+	if n > 0 {
+		fmt.Fprintf(logw, "\n[fairlead: %d process(es) that the job left behind were ended]\n", n)
+	}
+	return o.res, o.err
+}
+
+// await returns the plugin's result. It enforces what the plugin should do by
+// itself: end within its grace once it was stopped.
+func (a *attempt) await(run context.Context, lost <-chan struct{}, grace time.Duration, done <-chan outcome) outcome {
+	select {
+	case o := <-done:
+		return o
+	case <-run.Done():
+	}
+	timer := time.NewTimer(grace + killAfter)
+	defer timer.Stop()
+	select {
+	case o := <-done:
+		return o
+	case <-lost:
+	case <-timer.C:
+	}
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	give := time.NewTimer(abandonAfter)
+	defer give.Stop()
+	for {
+		proc.SignalDescendants()
+		select {
+		case o := <-done:
+			return o
+		case <-again.C:
+		case <-give.C:
+			a.log.Error("the plugin does not return", "plugin", a.in.Plugin)
+			return outcome{err: context.Cause(run)}
+		}
+	}
+}
+
+// report says how the job ended.
+func (a *attempt) report(res plugin.Result, err error, secrets *redact.Set) wire.FinishRequest {
+	f := wire.FinishRequest{Outcome: "succeeded", Plan: res.Plan, Outputs: res.Outputs, ExitCode: res.ExitCode, Mutated: res.Mutated}
+	if err == nil {
+		return f
+	}
+	f.Outcome, f.Reason, f.Message = "failed", plugin.ReasonOf(err), err.Error()
+	if s, ok := errors.AsType[*stop](err); ok {
+		f.Outcome, f.Reason, f.Message = s.outcome, s.reason, s.message
+		if detail, ok := errors.AsType[*plugin.Error](err); ok {
+			f.Message += "; " + detail.Message
+		}
+	} else if f.Reason == plugin.ReasonInternal {
+		a.log.Error("the job failed", "job", a.in.Job, "err", err)
+	}
+	f.Message = bounded(secrets.String(f.Message))
+	return f
+}
+
+// maxMessage is what a person reads of a failure, in bytes; the log has the rest.
+const maxMessage = 4 << 10
+
+func bounded(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], "") + " …"
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -44,8 +45,13 @@ func newRetryer() *retry.Standard {
 		o.Backoff = retry.BackoffDelayerFunc(func(attempt int, _ error) (time.Duration, error) {
 			return delay(attempt), nil
 		})
-		o.Retryables = append(o.Retryables, retry.IsErrorRetryableFunc(retryable))
+		o.Retryables = retryables()
 	})
+}
+
+// retryables judge whether a repeat of the same request may succeed.
+func retryables() retry.IsErrorRetryables {
+	return append(slices.Clone(retry.DefaultRetryables), retry.IsErrorRetryableFunc(retryable))
 }
 
 // retryable adds to the SDK's judgement the refusals of transactions that are
@@ -99,7 +105,7 @@ func classify(ctx context.Context, op string, err error) error {
 			Err:     err,
 		}
 	}
-	if newRetryer().IsErrorRetryable(err) {
+	if retryables().IsErrorRetryable(err).Bool() {
 		return &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: "store-unavailable",
 			Message: op + ": DynamoDB did not take the request in time",

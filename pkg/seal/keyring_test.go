@@ -169,7 +169,7 @@ func TestKeyNeverPrintsItsSecret(t *testing.T) {
 		fmt.Fprintf(&out, verb+"\n", &k)
 	}
 	slog.New(slog.NewTextHandler(&out, nil)).Info("key", "key", k)
-	b, err := json.Marshal(k)
+	b, err := json.Marshal(map[string]any{"key": k})
 	if err != nil {
 		t.Fatal(err)
 	}

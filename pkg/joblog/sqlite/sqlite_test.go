@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -13,7 +14,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		fmt.Fprintln(os.Stderr, child(path))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func open(t joblogtest.TB, dir string) (joblog.Log, func()) {
 	t.Helper()

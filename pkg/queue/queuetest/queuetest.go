@@ -96,6 +96,12 @@ func Run(t *testing.T, h Harness) {
 		}
 		h.run(t, reopen)
 	})
+	t.Run("any sequence of calls agrees with a model", func(t *testing.T) {
+		if h.Remote {
+			t.Skip("the model needs the driver's clock")
+		}
+		checkModel(t, h)
+	})
 }
 
 func (h Harness) run(t *testing.T, test func(*suite)) {

@@ -1,6 +1,8 @@
 package sqlite_test
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,7 +15,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		fmt.Fprintln(os.Stderr, child(path))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func open(tb testing.TB, dir string, opts sqlite.Options) (*sqlite.Queue, func()) {
 	tb.Helper()

@@ -1,0 +1,138 @@
+package sqlite_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/sqlite"
+	"github.com/fairlead/fairlead/pkg/sqlitedb"
+)
+
+// childEnv makes the test binary append to the log in the named folder until
+// it is killed, printing each offset that the log confirmed.
+const childEnv = "JOBLOG_TEST_CHILD"
+
+var stream = joblog.Stream{Job: "job_1", Epoch: 1}
+
+// line is what the i-th append adds.
+func line(i int) []byte { return fmt.Appendf(nil, "line %d of the tool's output\n", i) }
+
+func child(path string) error {
+	ctx := context.Background()
+	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{})
+	if err != nil {
+		return err
+	}
+	l, err := sqlite.New(db)
+	if err != nil {
+		return err
+	}
+	if err := l.Open(ctx, stream); err != nil {
+		return err
+	}
+	var offset int64
+	for i := 0; ; i++ {
+		if offset, err = l.Append(ctx, stream, offset, line(i)); err != nil {
+			return err
+		}
+		fmt.Println(offset)
+	}
+}
+
+func TestWhatWasConfirmedSurvivesKill(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+filepath.Join(dir, "log.db"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var confirmed, appends int
+	for scan := bufio.NewScanner(out); scan.Scan(); appends++ {
+		if confirmed, err = strconv.Atoi(scan.Text()); err != nil {
+			t.Fatal(err)
+		}
+		if appends == 50 {
+			if err := cmd.Process.Kill(); err != nil { // SIGKILL
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait() // says "killed"
+	if appends < 50 {
+		t.Fatalf("the child stopped by itself after %d appends", appends)
+	}
+
+	l, done := open(t, dir)
+	defer done()
+	var want []byte
+	for i := range appends + 1 { // one more may be stored, unconfirmed
+		want = append(want, line(i)...)
+	}
+	c, err := l.Read(t.Context(), stream, 0, joblog.MaxRead)
+	if err != nil || len(c.Data) < confirmed || string(c.Data) != string(want[:len(c.Data)]) {
+		t.Errorf("%d bytes were confirmed; after the kill there are %d, %v", confirmed, len(c.Data), err)
+	}
+	if c.Info.Size != int64(len(c.Data)) || c.Info.CRC32 != crc32.ChecksumIEEE(c.Data) {
+		t.Errorf("the log says %+v of %d bytes with checksum %08x", c.Info, len(c.Data), crc32.ChecksumIEEE(c.Data))
+	}
+	// The next attempt of the writer, which does not know what was stored.
+	if next, err := l.Append(t.Context(), stream, 0, want); err != nil || next != int64(len(want)) {
+		t.Errorf("the writer goes on: %d, %v; want %d", next, err, len(want))
+	}
+}
+
+// The story of a disk that fills up: the append that does not fit says so and
+// stores nothing, and what was confirmed is read back with its checksum.
+func TestFullDisk(t *testing.T) {
+	db, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "log.db"), sqlitedb.Options{MaxPages: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := sqlite.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := l.Open(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, 100_000)
+	var size int64
+	for err == nil {
+		var next int64
+		if next, err = l.Append(t.Context(), stream, size, data); err == nil {
+			size = next
+		}
+	}
+	if fairlead.KindOf(err) != fairlead.KindUnavailable || fairlead.CodeOf(err) != sqlitedb.CodeDiskFull || size == 0 {
+		t.Fatalf("after %d bytes: %v, want code %q", size, err, sqlitedb.CodeDiskFull)
+	}
+	c, err := l.Read(t.Context(), stream, 0, joblog.MaxRead)
+	if err != nil || c.Info.Size != size || c.Next != size || c.Info.CRC32 != crc32.ChecksumIEEE(c.Data) {
+		t.Errorf("%d bytes were confirmed; the log says %+v, %v", size, c.Info, err)
+	}
+	if next, err := l.Append(t.Context(), stream, size, data[:10]); err != nil || next != size+10 {
+		t.Errorf("an append that fits: %d, %v", next, err)
+	}
+}

@@ -1,0 +1,47 @@
+package sqlite
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/sqlitedb"
+)
+
+// A long log must not make the next append slower: every statement finds
+// its rows through an index, in order.
+func TestNoStatementReadsAWholeTable(t *testing.T) {
+	db, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "log.db"), sqlitedb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := db.Migrate(t.Context(), migrations); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		findStream, openStream, fencedStream, insertChunk, growStream, endStream, readChunks, listStreams, dropJob,
+	} {
+		rows, err := db.Write.Query("EXPLAIN QUERY PLAN "+statement, 1, 2, 3)
+		if err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(detail, "SCAN") && detail != "SCAN CONSTANT ROW" || strings.Contains(detail, "TEMP B-TREE") {
+				t.Errorf("%s\nneeds: %s", statement, detail)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

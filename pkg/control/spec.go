@@ -77,3 +77,16 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 	}
 	return c.Signer.Sign(ctx, s)
 }
+
+// PullRepository returns the one repository that the holder's job may pull from.
+func (c *Control) PullRepository(ctx context.Context, h Holder) (string, error) {
+	r, err := c.held(ctx, h)
+	if err != nil {
+		return "", err
+	}
+	v, err := c.Version(ctx, r.V.Version)
+	if err != nil {
+		return "", err
+	}
+	return Repository(v.App, r.V.Component), nil
+}

@@ -1,0 +1,316 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+type (
+	appPath struct {
+		App string `path:"app" maxLength:"63"`
+	}
+	installPath struct {
+		Install string `path:"install" maxLength:"63"`
+	}
+	deploymentPath struct {
+		Deployment string `path:"deployment" maxLength:"64"`
+	}
+	jobPath struct {
+		Job string `path:"job" maxLength:"64"`
+	}
+	runnerPath struct {
+		Runner string `path:"runner" maxLength:"63"`
+	}
+)
+
+// controlRoutes registers the control API.
+func (s *server) controlRoutes() {
+	c := s.Control
+	register(s, op{Route: wire.GetMeta, auth: noAuth, tag: "Meta", summary: "Describe the control plane"},
+		func(context.Context, *struct{}) (*body[wire.Meta], error) {
+			return answer(wire.Meta{Version: s.Version, Registry: s.Registry}, nil)
+		})
+	s.appRoutes(c)
+	s.installRoutes(c)
+	s.deploymentRoutes(c)
+	s.jobRoutes(c)
+	s.runnerAdminRoutes(c)
+}
+
+func (s *server) appRoutes(c *control.Control) {
+	type publish struct {
+		appPath
+		onceInput
+		Body wire.PublishVersionRequest
+	}
+	register(s, op{Route: wire.PublishVersion, auth: userAuth, tag: "Apps", summary: "Publish an app version"},
+		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
+			v, err := c.PublishVersion(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Artifacts)
+			if err != nil {
+				return nil, err
+			}
+			return answer(renderVersion(v), nil)
+		})
+	register(s, op{Route: wire.ListApps, auth: userAuth, tag: "Apps", summary: "List apps by name"},
+		func(ctx context.Context, in *listInput) (*body[wire.Page[wire.App]], error) {
+			return list(in, renderApp, func(q control.PageQuery) ([]control.App, string, error) {
+				return c.Apps(ctx, callerOf(ctx).org, q)
+			})
+		})
+	register(s, op{Route: wire.GetApp, auth: userAuth, tag: "Apps", summary: "Get an app and its newest version"},
+		func(ctx context.Context, in *appPath) (*body[wire.App], error) {
+			a, err := c.App(ctx, callerOf(ctx).org, in.App)
+			return answer(renderApp(a), err)
+		})
+}
+
+// list renders one page of a listing.
+func list[T, W any](in *listInput, render func(T) W, read func(control.PageQuery) ([]T, string, error)) (*body[wire.Page[W]], error) {
+	q, err := in.page()
+	if err != nil {
+		return nil, err
+	}
+	items, next, err := read(q)
+	if err != nil {
+		return nil, err
+	}
+	page := wire.Page[W]{Items: make([]W, 0, len(items)), Next: cursor(next)}
+	for _, it := range items {
+		page.Items = append(page.Items, render(it))
+	}
+	return &body[wire.Page[W]]{Body: page}, nil
+}
+
+func (s *server) installRoutes(c *control.Control) {
+	type create struct {
+		onceInput
+		Body wire.CreateInstallRequest
+	}
+	register(s, op{Route: wire.CreateInstall, auth: userAuth, tag: "Installs", summary: "Make an install", status: http.StatusCreated},
+		func(ctx context.Context, in *create) (*body[wire.Install], error) {
+			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
+				Runner: in.Body.Runner, Inputs: in.Body.Inputs}, in.IdempotencyKey)
+			return answer(renderInstall(v), err)
+		})
+	register(s, op{Route: wire.ListInstalls, auth: userAuth, tag: "Installs", summary: "List installs by name"},
+		func(ctx context.Context, in *listInput) (*body[wire.Page[wire.Install]], error) {
+			return list(in, renderInstall, func(q control.PageQuery) ([]control.Install, string, error) {
+				return c.Installs(ctx, callerOf(ctx).org, q)
+			})
+		})
+	register(s, op{Route: wire.GetInstall, auth: userAuth, tag: "Installs", summary: "Get an install"},
+		func(ctx context.Context, in *installPath) (*body[wire.Install], error) {
+			v, err := c.Install(ctx, callerOf(ctx).org, in.Install)
+			return answer(renderInstall(v), err)
+		})
+	type update struct {
+		installPath
+		Body wire.UpdateInstallRequest
+	}
+	register(s, op{Route: wire.UpdateInstall, auth: userAuth, tag: "Installs", summary: "Change an install's inputs"},
+		func(ctx context.Context, in *update) (*body[wire.Install], error) {
+			v, err := c.UpdateInstall(ctx, callerOf(ctx).org, in.Install, in.Body.Inputs)
+			return answer(renderInstall(v), err)
+		})
+	type forget struct {
+		installPath
+		Abandon bool `query:"abandon" doc:"Forget it even though components may still exist"`
+	}
+	register(s, op{Route: wire.ForgetInstall, auth: userAuth, tag: "Installs", summary: "Drop an install's records", status: http.StatusNoContent},
+		func(ctx context.Context, in *forget) (*struct{}, error) {
+			return nil, c.ForgetInstall(ctx, callerOf(ctx).org, in.Install, in.Abandon)
+		})
+	type outputs struct {
+		installPath
+		ShowSensitive bool `query:"show_sensitive" doc:"Include the values of sensitive outputs"`
+	}
+	register(s, op{Route: wire.GetOutputs, auth: userAuth, tag: "Installs", summary: "Get the outputs of an install's components"},
+		func(ctx context.Context, in *outputs) (*body[wire.Outputs], error) {
+			v, err := c.Outputs(ctx, callerOf(ctx).org, in.Install, in.ShowSensitive)
+			return answer(renderOutputs(v), err)
+		})
+	type unlock struct {
+		installPath
+		Component string `path:"component" maxLength:"63"`
+	}
+	register(s, op{Route: wire.UnlockState, auth: userAuth, tag: "Installs", summary: "Break a lock that a dead tool left", status: http.StatusNoContent},
+		func(ctx context.Context, in *unlock) (*struct{}, error) {
+			return nil, c.BreakStateLock(ctx, callerOf(ctx).org, in.Install, in.Component)
+		})
+}
+
+func (s *server) deploymentRoutes(c *control.Control) {
+	type create struct {
+		installPath
+		onceInput
+		Body wire.CreateDeploymentRequest
+	}
+	register(s, op{Route: wire.CreateDeployment, auth: userAuth, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated},
+		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
+			org := callerOf(ctx).org
+			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
+				PlanOnly: in.Body.PlanOnly, AutoApprove: in.Body.AutoApprove, Version: fairlead.VersionID(in.Body.Version)}, in.IdempotencyKey)
+			if err != nil {
+				return nil, err
+			}
+			r, err := c.Deployment(ctx, org, d.ID)
+			return answer(renderDeployment(r), err)
+		})
+	type lst struct {
+		listInput
+		Install string `query:"install" maxLength:"63" doc:"Of this install only"`
+	}
+	register(s, op{Route: wire.ListDeployments, auth: userAuth, tag: "Deployments", summary: "List deployments, newest first"},
+		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Deployment]], error) {
+			return list(&in.listInput, renderDeployment, func(q control.PageQuery) ([]control.StoredDeployment, string, error) {
+				p, err := c.Deployments(ctx, callerOf(ctx).org, in.Install, q)
+				return p.Items, p.Next, err
+			})
+		})
+	type get struct {
+		deploymentPath
+		waitInput
+		After int64 `query:"after" doc:"Wait until the revision is greater than this"`
+	}
+	register(s, op{Route: wire.GetDeployment, auth: userAuth, tag: "Deployments", summary: "Get a deployment, or wait for its next change"},
+		func(ctx context.Context, in *get) (*body[wire.Deployment], error) {
+			r, err := c.WaitDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.After, in.wait())
+			return answer(renderDeployment(r), err)
+		})
+	type approve struct {
+		deploymentPath
+		Body wire.ApproveRequest
+	}
+	register(s, op{Route: wire.ApproveDeployment, auth: userAuth, tag: "Deployments", summary: "Approve plans that wait"},
+		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
+			r, err := c.ApproveDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components)
+			return answer(renderDeployment(r), err)
+		})
+	register(s, op{Route: wire.CancelDeployment, auth: userAuth, tag: "Deployments", summary: "Cancel a deployment"},
+		func(ctx context.Context, in *deploymentPath) (*body[wire.Deployment], error) {
+			r, err := c.CancelDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment))
+			return answer(renderDeployment(r), err)
+		})
+	type retry struct {
+		deploymentPath
+		onceInput
+	}
+	register(s, op{Route: wire.RetryDeployment, auth: userAuth, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated},
+		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
+			org := callerOf(ctx).org
+			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)
+			if err != nil {
+				return nil, err
+			}
+			r, err := c.Deployment(ctx, org, d.ID)
+			return answer(renderDeployment(r), err)
+		})
+}
+
+func (s *server) jobRoutes(c *control.Control) {
+	type lst struct {
+		listInput
+		Deployment string `query:"deployment" maxLength:"64" doc:"Of this deployment only, in the order of its components"`
+	}
+	register(s, op{Route: wire.ListJobs, auth: userAuth, tag: "Jobs", summary: "List jobs, newest first"},
+		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Job]], error) {
+			return list(&in.listInput, renderJob, func(q control.PageQuery) ([]control.JobRecord, string, error) {
+				org := callerOf(ctx).org
+				if in.Deployment != "" {
+					jobs, err := c.DeploymentJobs(ctx, org, fairlead.DeploymentID(in.Deployment))
+					return jobs, "", err
+				}
+				p, err := c.Jobs(ctx, org, q)
+				jobs := make([]control.JobRecord, 0, len(p.Items))
+				for _, r := range p.Items {
+					jobs = append(jobs, r.V)
+				}
+				return jobs, p.Next, err
+			})
+		})
+	register(s, op{Route: wire.GetJob, auth: userAuth, tag: "Jobs", summary: "Get a job"},
+		func(ctx context.Context, in *jobPath) (*body[wire.Job], error) {
+			return s.oneJob(ctx, fairlead.JobID(in.Job))
+		})
+	register(s, op{Route: wire.CancelJob, auth: userAuth, tag: "Jobs", summary: "Cancel a job"},
+		func(ctx context.Context, in *jobPath) (*body[wire.Job], error) {
+			if _, err := c.CancelJob(ctx, callerOf(ctx).org, fairlead.JobID(in.Job)); err != nil {
+				return nil, err
+			}
+			return s.oneJob(ctx, fairlead.JobID(in.Job))
+		})
+	type log struct {
+		jobPath
+		waitInput
+		Epoch  int64 `query:"epoch" minimum:"0" doc:"Attempt to read; the first there is when absent"`
+		Offset int64 `query:"offset" minimum:"0"`
+	}
+	register(s, op{Route: wire.ReadJobLog, auth: userAuth, tag: "Jobs", summary: "Read a job's log from a cursor, or wait for more"},
+		func(ctx context.Context, in *log) (*body[wire.LogChunk], error) {
+			k, err := c.ReadLog(ctx, callerOf(ctx).org, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.wait())
+			return answer(wire.LogChunk{Epoch: k.Epoch, Offset: k.Offset, Data: k.Data, Next: k.Next, Truncated: k.Truncated, Done: k.Done}, err)
+		})
+}
+
+// oneJob renders a job with its plan's summary and its logs.
+func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job], error) {
+	j, err := s.Control.Job(ctx, callerOf(ctx).org, id)
+	if err != nil {
+		return nil, err
+	}
+	out := renderJob(j)
+	if j.Plan != nil {
+		out.Plan.Summary = j.Plan.Summary
+	}
+	logs, err := s.Control.JobLogs(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range logs {
+		out.Log = append(out.Log, wire.LogStreamInfo{Epoch: l.Stream.Epoch, Size: l.Size, Ended: l.Ended, Truncated: l.Truncated})
+	}
+	return answer(out, nil)
+}
+
+func (s *server) runnerAdminRoutes(c *control.Control) {
+	type create struct {
+		onceInput
+		Body wire.CreateRunnerRequest
+	}
+	register(s, op{Route: wire.CreateRunner, auth: userAuth, tag: "Runners", summary: "Make a runner", status: http.StatusCreated},
+		func(ctx context.Context, in *create) (*body[wire.Runner], error) {
+			r, err := c.CreateRunner(ctx, callerOf(ctx).org, control.NewRunner{Name: in.Body.Name,
+				Description: in.Body.Description, Storage: in.Body.Storage}, in.IdempotencyKey)
+			return answer(renderRunner(r), err)
+		})
+	register(s, op{Route: wire.ListRunners, auth: userAuth, tag: "Runners", summary: "List runners by name"},
+		func(ctx context.Context, in *listInput) (*body[wire.Page[wire.Runner]], error) {
+			return list(in, renderRunner, func(q control.PageQuery) ([]control.Runner, string, error) {
+				return c.Runners(ctx, callerOf(ctx).org, q)
+			})
+		})
+	register(s, op{Route: wire.GetRunner, auth: userAuth, tag: "Runners", summary: "Get a runner with its sessions"},
+		func(ctx context.Context, in *runnerPath) (*body[wire.Runner], error) {
+			r, err := c.Runner(ctx, callerOf(ctx).org, in.Runner)
+			return answer(renderRunner(r), err)
+		})
+	register(s, op{Route: wire.CreateEnrolment, auth: userAuth, tag: "Runners", summary: "Make a single-use enrolment token", status: http.StatusCreated},
+		func(ctx context.Context, in *runnerPath) (*body[wire.Enrolment], error) {
+			token, expires, err := c.CreateEnrolment(ctx, callerOf(ctx).org, in.Runner)
+			return answer(wire.Enrolment{Token: token, ExpiresAt: expires}, err)
+		})
+	type check struct {
+		runnerPath
+		onceInput
+	}
+	register(s, op{Route: wire.CheckRunner, auth: userAuth, tag: "Runners", summary: "Queue a job that proves the way through a runner", status: http.StatusCreated},
+		func(ctx context.Context, in *check) (*body[wire.Job], error) {
+			j, err := c.CheckRunner(ctx, callerOf(ctx).org, in.Runner, in.IdempotencyKey)
+			return answer(renderJob(j), err)
+		})
+}

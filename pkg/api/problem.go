@@ -1,0 +1,99 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// statusOf maps each kind of error to the one HTTP status it has.
+var statusOf = map[fairlead.Kind]int{
+	fairlead.KindInvalid:         http.StatusUnprocessableEntity,
+	fairlead.KindNotFound:        http.StatusNotFound,
+	fairlead.KindConflict:        http.StatusConflict,
+	fairlead.KindLocked:          http.StatusLocked,
+	fairlead.KindStale:           http.StatusConflict,
+	fairlead.KindUnauthenticated: http.StatusUnauthorized,
+	fairlead.KindForbidden:       http.StatusForbidden,
+	fairlead.KindTooLarge:        http.StatusRequestEntityTooLarge,
+	fairlead.KindUnavailable:     http.StatusServiceUnavailable,
+	fairlead.KindInternal:        http.StatusInternalServerError,
+}
+
+// problem is a problem document on its way out.
+type problem struct{ wire.Problem }
+
+// Error, GetStatus and ContentType make problem what huma writes for an error.
+func (p *problem) Error() string { return p.Detail }
+
+// GetStatus returns the HTTP status.
+func (p *problem) GetStatus() int { return p.Status }
+
+// ContentType replaces the format that was negotiated.
+func (p *problem) ContentType(string) string { return "application/problem+json" }
+
+// MarshalJSON writes the document.
+func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
+
+// newProblem turns any error into what a caller may see. An error without a
+// kind is a fault of ours: its text stays in the log, under the request id.
+func newProblem(err error, requestID string) *problem {
+	e, ok := errors.AsType[*fairlead.Error](err)
+	if !ok {
+		e = &fairlead.Error{Kind: fairlead.KindInternal, Code: "internal",
+			Message: "something went wrong in the control plane",
+			Hint:    fmt.Sprintf("Its log has more under request %s.", requestID)}
+	}
+	status := statusOf[e.Kind]
+	if status == 0 {
+		status = http.StatusInternalServerError
+	}
+	p := &problem{wire.Problem{Type: wire.ProblemType + e.Code, Title: http.StatusText(status), Status: status,
+		Detail: e.Message, Hint: e.Hint, RequestID: requestID, Details: e.Details}}
+	if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
+		for _, in := range inputs {
+			p.Errors = append(p.Errors, wire.FieldError{Location: in.Input, Message: in.Message})
+		}
+	}
+	return p
+}
+
+// fromHuma turns what huma says of a malformed request into a problem of ours.
+func fromHuma(m *huma.ErrorModel, requestID string) *problem {
+	code := map[int]string{
+		http.StatusBadRequest: "malformed-request", http.StatusUnprocessableEntity: "invalid-request",
+		http.StatusRequestEntityTooLarge: "body-too-large", http.StatusRequestTimeout: "request-timeout",
+		http.StatusUnsupportedMediaType: "unsupported-media-type", http.StatusNotAcceptable: "not-acceptable",
+	}[m.Status]
+	if code == "" {
+		code = "internal"
+		if m.Status < 500 {
+			code = "malformed-request"
+		}
+	}
+	p := &problem{wire.Problem{Type: wire.ProblemType + code, Title: http.StatusText(m.Status), Status: m.Status,
+		Detail: m.Detail, RequestID: requestID}}
+	if m.Status >= 500 {
+		p.Detail = "something went wrong in the control plane"
+		return p
+	}
+	for _, d := range m.Errors {
+		p.Errors = append(p.Errors, wire.FieldError{Location: d.Location, Message: d.Message})
+	}
+	return p
+}
+
+// writeProblem writes a problem outside huma.
+func writeProblem(w http.ResponseWriter, p *problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	// The client may be gone; there is nobody else to tell.
+	_ = json.NewEncoder(w).Encode(p)
+}

@@ -1,0 +1,166 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// maxLogAppend is the largest log append: what a job log takes at once.
+const maxLogAppend = 1 << 20
+
+// runnerRoutes registers the runner API but for the Terraform state.
+func (s *server) runnerRoutes() {
+	s.identityRoutes(s.Control)
+	s.sessionRoutes(s.Control)
+	s.stepRoutes(s.Control)
+	s.planRoutes(s.Control)
+}
+
+func (s *server) identityRoutes(c *control.Control) {
+	type enrol struct{ Body wire.EnrolRequest }
+	register(s, op{Route: wire.EnrolRunner, auth: noAuth, tag: "Identity", summary: "Trade a single-use token for an identity"},
+		func(ctx context.Context, in *enrol) (*body[wire.Enrolled], error) {
+			r, err := c.Enrol(ctx, in.Body.Token, in.Body.PublicKey)
+			return answer(wire.Enrolled{Runner: r.Name, RunnerID: string(r.ID), Keys: s.Keys, Registry: s.Registry}, err)
+		})
+	register(s, op{Route: wire.CreateChallenge, auth: noAuth, tag: "Identity", summary: "Get a nonce to sign"},
+		func(context.Context, *struct{}) (*body[wire.Challenge], error) {
+			return answer(wire.Challenge{Nonce: c.NewChallenge()}, nil)
+		})
+	type create struct{ Body wire.SessionRequest }
+	register(s, op{Route: wire.CreateSession, auth: noAuth, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated},
+		func(ctx context.Context, in *create) (*body[wire.Session], error) {
+			b := in.Body
+			v, token, err := c.OpenSession(ctx, control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
+				PublicKey: b.PublicKey, Statement: wire.SessionStatement(b.Nonce, b.RunnerID, b.Instance), Signature: b.Signature,
+				Instance: b.Instance, Version: b.Version, Capacity: b.Capacity})
+			return answer(wire.Session{ID: string(v.ID), Token: token, ExpiresAt: v.Expires.UTC(), Registry: s.Registry}, err)
+		})
+}
+
+func (s *server) sessionRoutes(c *control.Control) {
+	type heartbeat struct{ Body wire.SessionHeartbeat }
+	register(s, op{Route: wire.HeartbeatSession, auth: sessionAuth, tag: "Agents", summary: "Say how the agent is"},
+		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
+			err := c.HeartbeatSession(ctx, callerOf(ctx).session, control.Heartbeat{Capacity: in.Body.Capacity,
+				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending})
+			return answer(wire.SessionStatus{HeartbeatSeconds: int(control.HeartbeatEvery / time.Second)}, err)
+		})
+	type claim struct{ Body wire.ClaimRequest }
+	type claimed struct {
+		Status int
+		Body   *wire.Claim
+	}
+	register(s, op{Route: wire.ClaimJob, auth: sessionAuth, tag: "Agents", summary: "Claim a job, waiting for one; 204 when there is none"},
+		func(ctx context.Context, in *claim) (*claimed, error) {
+			k, err := c.Claim(ctx, callerOf(ctx).session, time.Duration(in.Body.WaitSeconds)*time.Second)
+			if errors.Is(err, control.ErrNoWork) {
+				return &claimed{Status: http.StatusNoContent}, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			return &claimed{Status: http.StatusOK, Body: &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
+				Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, Component: k.Component,
+				LaunchToken: k.LaunchToken, StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(job.Grace / time.Second)}}, nil
+		})
+	type release struct {
+		jobPath
+		Body wire.ReleaseRequest
+	}
+	register(s, op{Route: wire.ReleaseJob, auth: sessionAuth, tag: "Agents", summary: "Give back a job that was never launched", status: http.StatusNoContent},
+		func(ctx context.Context, in *release) (*struct{}, error) {
+			return nil, c.ReleaseJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Body.Epoch)
+		})
+	type died struct {
+		jobPath
+		Body wire.DiedRequest
+	}
+	register(s, op{Route: wire.ReportDied, auth: sessionAuth, tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent},
+		func(ctx context.Context, in *died) (*struct{}, error) {
+			return nil, c.ReportDeath(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), control.Death{Epoch: in.Body.Epoch,
+				ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Reason: in.Body.Reason, Message: in.Body.Message})
+		})
+}
+
+func (s *server) stepRoutes(c *control.Control) {
+	type start struct {
+		jobPath
+		Body wire.StartRequest
+	}
+	register(s, op{Route: wire.StartJob, auth: launchAuth, tag: "Steps", summary: "Trade the launch token for the job's spec"},
+		func(ctx context.Context, in *start) (*body[wire.Started], error) {
+			h := callerOf(ctx).holder
+			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID)
+			return answer(wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(job.RenewEvery / time.Second)}, err)
+		})
+	type heartbeat struct {
+		jobPath
+		Body wire.JobHeartbeat
+	}
+	register(s, op{Route: wire.HeartbeatJob, auth: leaseAuth, tag: "Steps", summary: "Renew the lease, and hear of a cancelation"},
+		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
+			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.WaitSeconds)*time.Second)
+			return answer(wire.Lease{Cancel: j.State == job.Canceling, CancelReason: j.Stop, ExpiresAt: j.Lease.Expires.UTC(),
+				RenewSeconds: int(job.RenewEvery / time.Second)}, err)
+		})
+	type appendLog struct {
+		jobPath
+		Offset  int64  `query:"offset" minimum:"0" required:"true"`
+		RawBody []byte `contentType:"application/octet-stream"`
+	}
+	register(s, op{Route: wire.AppendJobLog, auth: leaseAuth, tag: "Steps", summary: "Append to the attempt's log at an offset", body: maxLogAppend, read: 30 * time.Second},
+		func(ctx context.Context, in *appendLog) (*body[wire.LogAppended], error) {
+			next, err := c.AppendLog(ctx, callerOf(ctx).holder, in.Offset, in.RawBody)
+			return answer(wire.LogAppended{Next: next}, err)
+		})
+	type finish struct {
+		jobPath
+		Body wire.FinishRequest
+	}
+	register(s, op{Route: wire.FinishJob, auth: leaseAuth, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: 8 << 20},
+		func(ctx context.Context, in *finish) (*struct{}, error) {
+			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
+		})
+}
+
+func readReport(in wire.FinishRequest) control.Report {
+	rep := control.Report{Outcome: in.Outcome, Reason: in.Reason, Message: in.Message, ExitCode: in.ExitCode,
+		LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
+	if in.Plan != nil {
+		rep.Plan = &control.PlanRecord{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes), Summary: in.Plan.Summary}
+	}
+	rep.Outputs = make(map[string]control.Output, len(in.Outputs))
+	for name, o := range in.Outputs {
+		rep.Outputs[name] = control.Output{Value: o.Value, Sensitive: o.Sensitive}
+	}
+	return rep
+}
+
+func (s *server) planRoutes(c *control.Control) {
+	type put struct {
+		jobPath
+		RawBody []byte `contentType:"application/octet-stream"`
+	}
+	register(s, op{Route: wire.PutPlan, auth: leaseAuth, tag: "Plans", summary: "Keep the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute},
+		func(ctx context.Context, in *put) (*struct{}, error) {
+			return nil, c.PutPlan(ctx, callerOf(ctx).holder, in.RawBody)
+		})
+	type plan struct {
+		ContentType string `header:"Content-Type"`
+		Body        []byte
+	}
+	register(s, op{Route: wire.GetPlan, auth: leaseAuth, tag: "Plans", summary: "Fetch the saved plan to carry out"},
+		func(ctx context.Context, in *jobPath) (*plan, error) {
+			data, err := c.GetPlan(ctx, callerOf(ctx).holder)
+			return &plan{ContentType: "application/octet-stream", Body: data}, err
+		})
+}

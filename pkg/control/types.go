@@ -1,0 +1,26 @@
+package control
+
+import (
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// The records that use cases take and return. They are the store's own, named
+// here so that a caller of control needs no other package.
+type (
+	// PageQuery selects a page of a listing.
+	PageQuery = store.PageQuery
+	// SessionRecord is an agent's session.
+	SessionRecord = store.Session
+	// JobRecord is a job with what it produced.
+	JobRecord = store.Job
+	// DeploymentRecord is a deployment.
+	DeploymentRecord = store.Deployment
+	// StoredDeployment is a deployment with its revision.
+	StoredDeployment = store.Stored[store.Deployment]
+	// ComponentRecord is a component of an install.
+	ComponentRecord = store.Component
+	// InputRecord is a value given to an install.
+	InputRecord = store.Input
+	// PlanRecord is what a plan job reports.
+	PlanRecord = store.Plan
+)

@@ -1,0 +1,299 @@
+// Package local is the whole control plane in one process on one machine: the
+// same handlers, use cases and typed store as anywhere else, wired to SQLite,
+// a folder of blobs and a folder of artifacts.
+package local
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/blob/dir"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	logsqlite "github.com/fairlead/fairlead/pkg/joblog/sqlite"
+	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
+	"github.com/fairlead/fairlead/pkg/seal"
+	"github.com/fairlead/fairlead/pkg/sqlitedb"
+	"github.com/fairlead/fairlead/pkg/store"
+	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
+)
+
+// Options of Start. Data is required.
+type Options struct {
+	Data    string // folder that keeps everything; made when there is none
+	Listen  string // host:port; port 0 takes a free one
+	Version string
+	Storage string       // state storage of the runner "local", made at the first start; "": "local"
+	Logger  *slog.Logger // nil: none
+}
+
+// sweepEvery is how often lost wake-ups and expired leases are looked for. It
+// is one query of an index when there is nothing.
+const sweepEvery = time.Second
+
+// pruneEvery is how often expired items are dropped.
+const pruneEvery = 10 * time.Minute
+
+// Server is a running control plane. Safe for concurrent use.
+type Server struct {
+	opts    Options
+	control *control.Control
+	url     string
+	http    *http.Server
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	served  chan error
+	closers []func() error
+}
+
+// Start opens the data folder and serves it until Close. Errors of the world,
+// such as a folder that another server uses, are *fairlead.Error.
+func Start(ctx context.Context, o Options) (_ *Server, err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Storage == "" {
+		o.Storage = "local"
+	}
+	if o.Data, err = filepath.Abs(o.Data); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	for _, d := range []string{o.Data, filepath.Join(o.Data, "keys")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, folderError(d, err)
+		}
+	}
+	s := &Server{opts: o, served: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			s.closeParts()
+		}
+	}()
+	engine, err := s.wire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.firstStart(ctx); err != nil {
+		return nil, err
+	}
+	ln, err := listen(o.Listen)
+	if err != nil {
+		return nil, err
+	}
+	s.url = "http://" + ln.Addr().String()
+	handler, err := s.handler(ln.Addr().String())
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.http = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return run },
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
+	s.done.Go(func() { s.served <- s.http.Serve(ln) })
+	s.done.Go(func() { every(run, sweepEvery, s.sweep) })
+	s.done.Go(func() {
+		every(run, pruneEvery, func(ctx context.Context) {
+			if _, err := engine.Prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
+				o.Logger.Warn("expired items were not dropped", "error", err)
+			}
+		})
+	})
+	return s, nil
+}
+
+func listen(address string) (net.Listener, error) {
+	if address == "" {
+		address = "127.0.0.1:8400"
+	}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "cannot-listen",
+			Message: "cannot listen on " + address, Err: err,
+			Hint: "Another program may use the port; choose another with --listen 127.0.0.1:0."}
+	}
+	return ln, nil
+}
+
+func folderError(path string, err error) error {
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "data-read-only",
+		Message: "cannot use the data folder " + path, Err: err,
+		Hint: "Choose a folder that you may write with --data."}
+}
+
+// wire opens every part and puts them together.
+func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
+	path := func(name string) string { return filepath.Join(s.opts.Data, name) }
+	engine, err := storesqlite.Open(ctx, path("table.db"), storesqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, engine.Close)
+	qdb, err := s.open(ctx, path("queue.db"))
+	if err != nil {
+		return nil, err
+	}
+	q, err := queuesqlite.New(qdb, queuesqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, q.Close)
+	ldb, err := s.open(ctx, path("log.db"))
+	if err != nil {
+		return nil, err
+	}
+	log, err := logsqlite.New(ldb)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, log.Close)
+	blobs, err := dir.New(path("blobs"))
+	if err != nil {
+		return nil, err
+	}
+	ring, err := seal.LoadOrCreate(path("keys/seal.key"))
+	if err != nil {
+		return nil, err
+	}
+	seed, err := secretFile(path("keys/signing.key"), ed25519.SeedSize)
+	if err != nil {
+		return nil, err
+	}
+	mint, err := secretFile(path("keys/tokens.key"), identity.MinKey)
+	if err != nil {
+		return nil, err
+	}
+	s.control = control.New(control.Parts{
+		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: ring,
+		Signer: events.NewSigner(ed25519.NewKeyFromSeed(seed)), Minter: identity.NewMinter(mint),
+		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger,
+	})
+	return engine, nil
+}
+
+func (s *Server) open(ctx context.Context, path string) (*sqlitedb.DB, error) {
+	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, db.Close)
+	return db, nil
+}
+
+// firstStart makes what a control plane cannot be used without: an API token,
+// and the runner of this machine.
+func (s *Server) firstStart(ctx context.Context) error {
+	token, err := tokenFile(s.TokenFile())
+	if err != nil {
+		return err
+	}
+	if err := s.control.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
+		return err
+	}
+	return s.control.EnsureRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: control.DefaultRunner,
+		Description: "Runs jobs on this machine.", Storage: s.opts.Storage})
+}
+
+// handler puts both APIs and the registry on one port.
+func (s *Server) handler(address string) (http.Handler, error) {
+	signer := s.control.Signer
+	o := api.Options{Control: s.control, Registry: address, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger,
+		Keys: []wire.VerificationKey{{ID: events.KeyID(signer.Public()), PublicKey: signer.Public()}}}
+	registry, err := artifact.RegistryHandler(filepath.Join(s.opts.Data, "artifacts"), artifact.RegistryOptions{Log: s.opts.Logger})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", api.ControlHandler(o))
+	mux.Handle("/runner/", api.RunnerHandler(o))
+	mux.Handle("/v2/", api.RegistryGuard(o, registry))
+	return mux, nil
+}
+
+func (s *Server) sweep(ctx context.Context) {
+	if _, err := s.control.Sweep(ctx); err != nil && ctx.Err() == nil {
+		s.opts.Logger.Warn("the sweep failed", "error", err)
+	}
+}
+
+// every calls fn now and after each interval, until ctx ends.
+func every(ctx context.Context, interval time.Duration, fn func(context.Context)) {
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	for {
+		fn(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// URL returns where the server answers.
+func (s *Server) URL() string { return s.url }
+
+// TokenFile returns the path of the file that holds the admin's API token.
+func (s *Server) TokenFile() string { return filepath.Join(s.opts.Data, "admin-token") }
+
+// EnrolmentTokenFile writes a single-use enrolment token of the runner to a
+// file that only its owner can read, and returns its path.
+func (s *Server) EnrolmentTokenFile(ctx context.Context, runner string) (string, error) {
+	token, _, err := s.control.CreateEnrolment(ctx, fairlead.DefaultOrg, runner)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(s.opts.Data, "enrolment-"+runner)
+	if err := replaceFile(path, []byte(token+"\n")); err != nil {
+		return "", folderError(s.opts.Data, err)
+	}
+	return path, nil
+}
+
+// Control returns the use cases, for what runs in the same process.
+func (s *Server) Control() *control.Control { return s.control }
+
+// Wait returns when the server stops serving: nil after Close.
+func (s *Server) Wait() error {
+	err := <-s.served
+	s.served <- err
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close ends long polls at once, lets other requests end until ctx does, and
+// closes the data folder.
+func (s *Server) Close(ctx context.Context) error {
+	s.stop() // long polls answer 503, and their callers come back
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	s.done.Wait()
+	return errors.Join(err, s.closeParts())
+}
+
+func (s *Server) closeParts() error {
+	var err error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		err = errors.Join(err, s.closers[i]())
+	}
+	s.closers = nil
+	return err
+}

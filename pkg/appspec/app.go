@@ -195,11 +195,14 @@ func FromCanonical(data []byte) (*App, error) {
 	}
 	var problems Problems
 	check(doc.App, func(where, code, message, hint string) {
-		problems = append(problems, Problem{File: where, Line: 1, Column: 1, Code: code, Message: message, Hint: hint})
+		problems = append(problems, Problem{
+			File: FileName, Line: 1, Column: 1, Code: code, Message: name(where) + ": " + message, Hint: hint,
+		})
 	})
-	if err := problems.Err(); err != nil {
+	if err := finish(problems).Err(); err != nil {
 		return nil, err
 	}
+	addImplied(doc.App)
 	again, err := doc.Canonical()
 	if err != nil {
 		return nil, err

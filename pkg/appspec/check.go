@@ -161,24 +161,24 @@ func checkReference(report reporter, where string, c Component, ref Reference, i
 	case Inputs:
 		in, ok := inputs[ref.Name]
 		if !ok {
-			report(where, "unknown-reference", fmt.Sprintf("%s refers to an input that is not declared", ref),
+			report(where, "unknown-reference", fmt.Sprintf("%s refers to an input that is not declared", ref.show()),
 				didYouMean(ref.Name, "inputs", slices.Collect(maps.Keys(inputs))))
 			return
 		}
 		if outer, _ := in.Type.outer(); len(ref.Path) > 0 && (outer == String || outer == Number || outer == Bool) {
-			report(where, "wrong-type", fmt.Sprintf("%s goes into input %q, which is a %s", ref, in.Name, in.Type), "")
+			report(where, "wrong-type", fmt.Sprintf("%s goes into input %q, which is a %s", ref.show(), in.Name, in.Type), "")
 		}
 	case Install:
 		if !slices.Contains(InstallNames(), ref.Name) {
-			report(where, "unknown-reference", fmt.Sprintf("%s refers to nothing that is known of an install", ref),
+			report(where, "unknown-reference", fmt.Sprintf("%s refers to nothing that is known of an install", ref.show()),
 				didYouMean(ref.Name, "names under install", InstallNames()))
 		}
 	case Components:
 		switch {
 		case ref.Name == c.Name:
-			report(where, "self-reference", fmt.Sprintf("%s refers to an output of the component that it is a variable of", ref), "")
+			report(where, "self-reference", fmt.Sprintf("%s refers to an output of the component that it is a variable of", ref.show()), "")
 		case !components[ref.Name]:
-			report(where, "unknown-reference", fmt.Sprintf("%s refers to a component that is not declared", ref),
+			report(where, "unknown-reference", fmt.Sprintf("%s refers to a component that is not declared", ref.show()),
 				didYouMean(ref.Name, "components", slices.Collect(maps.Keys(components))))
 		}
 	}
@@ -198,7 +198,7 @@ func checkText(report reporter, where string, text Value, inputs map[string]Inpu
 			_, t = t.outer()
 		}
 		if outer, _ := t.outer(); outer == List || outer == Map {
-			report(where+"|"+ref.String(), "not-a-scalar", fmt.Sprintf("%s is a %s, which cannot be part of a text", ref, t),
+			report(where+"|"+ref.String(), "not-a-scalar", fmt.Sprintf("%s is a %s, which cannot be part of a text", ref.show(), t),
 				"Give the reference as the whole value, and build the text in the module.")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Parse reads app.yaml without looking for the sources that it names. filename
@@ -29,7 +30,7 @@ func parseFile(filename string, src []byte) (*App, *reader, Problems) {
 		p.File = filename
 		r.problems = append(r.problems, p)
 	}
-	if hasCode(problems, "malformed-yaml") {
+	if hasCode(problems, "malformed-yaml") || (len(problems) > 0 && root.shape == scalarNode) {
 		return nil, r, finish(r.problems) // there is nothing to make sense of
 	}
 	app := r.app(root)
@@ -97,7 +98,12 @@ func name(where string) string {
 	if where == "" {
 		return "the file"
 	}
-	return printable(where)
+	const limit = 120
+	where = printable(where)
+	if utf8.RuneCountInString(where) > limit {
+		where = string([]rune(where)[:limit]) + "…"
+	}
+	return where
 }
 
 func describeNode(n node) string {

@@ -108,12 +108,22 @@ func nearest(got string, known []string) string {
 	}
 	best, bestDistance := "", 0
 	for _, name := range slices.Sorted(slices.Values(known)) {
-		d := levenshtein.Distance(strings.ToLower(got), strings.ToLower(name), nil)
+		d := distance(strings.ToLower(got), strings.ToLower(name))
 		if d <= max(1, max(len(got), len(name))/3) && (best == "" || d < bestDistance) {
 			best, bestDistance = name, d
 		}
 	}
 	return best
+}
+
+// distance is the edit distance, in which two letters that changed places
+// count once.
+func distance(a, b string) int {
+	d := levenshtein.Distance(a, b, nil)
+	if d == 2 && slices.Equal(slices.Sorted(slices.Values([]byte(a))), slices.Sorted(slices.Values([]byte(b)))) {
+		return 1
+	}
+	return d
 }
 
 // didYouMean returns a hint that names the nearest of the known names, or all

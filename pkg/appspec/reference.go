@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
@@ -49,6 +50,16 @@ func (r Reference) String() string {
 	}
 	b.WriteString("}")
 	return b.String()
+}
+
+// show returns the reference for use in a message.
+func (r Reference) show() string {
+	const limit = 120
+	s := printable(r.String())
+	if utf8.RuneCountInString(s) > limit {
+		s = string([]rune(s)[:limit]) + "…"
+	}
+	return s
 }
 
 func jsonString(s string) string {

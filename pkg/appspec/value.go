@@ -94,7 +94,7 @@ type UnresolvedError struct {
 
 // Error names the reference and why it has no value.
 func (e *UnresolvedError) Error() string {
-	return fmt.Sprintf("%s cannot be resolved: %s", e.Reference, e.Reason)
+	return fmt.Sprintf("%s cannot be resolved: %s", e.Reference.show(), e.Reason)
 }
 
 // Resolve returns the JSON value that v has in scope, a copy that the caller
@@ -129,7 +129,7 @@ func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
 			default:
 				return nil, false, &fairlead.Error{
 					Kind: fairlead.KindInvalid, Code: "not-a-scalar",
-					Message: fmt.Sprintf("%s is %s, which cannot be part of a text", part.ref, describe(value)),
+					Message: fmt.Sprintf("%s is %s, which cannot be part of a text", part.ref.show(), describe(value)),
 					Hint:    "Give the reference as the whole value, and build the text in the module.",
 				}
 			}
@@ -187,7 +187,7 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 	}
 	value, err := normalize(found.Value)
 	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", r, err)
+		return nil, false, fmt.Errorf("%s: %w", r.show(), err)
 	}
 	for i, step := range r.Path {
 		ok := false
@@ -202,7 +202,7 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 		if !ok {
 			until := r
 			until.Path = r.Path[:i]
-			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until, describe(value), quote(step))}
+			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), describe(value), quote(step))}
 		}
 	}
 	return value, found.Sensitive, nil

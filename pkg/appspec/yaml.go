@@ -136,6 +136,10 @@ func cleanText(src []byte) (string, *Problem) {
 	return text, nil
 }
 
+// maxTokens bounds the file once more, because the parser needs time in
+// proportion to the square of the keys of one map: half a second for this many.
+const maxTokens = 20000
+
 // checkTokens reports what is refused before a tree is built of it.
 func checkTokens(tokens token.Tokens) Problems {
 	var problems Problems
@@ -144,7 +148,18 @@ func checkTokens(tokens token.Tokens) Problems {
 		problems = append(problems, Problem{Line: p.line, Column: p.column, Code: "unsupported-yaml", Message: message, Hint: hint})
 	}
 	depth := depthMeter{}
+	count := 0
 	for _, tk := range tokens {
+		if tk.Type != token.CommentType {
+			count++
+		}
+		if count > maxTokens {
+			p := placeOf(tk)
+			return Problems{{
+				Line: p.line, Column: p.column, Code: "file-too-large",
+				Message: fmt.Sprintf("the file has more than %d keys, values and marks", maxTokens), Hint: "Keep data in the modules.",
+			}}
+		}
 		switch tk.Type {
 		case token.AnchorType:
 			refuse(tk, "anchors are not supported", "Write the value out, or put quotes around a text that begins with &.")
@@ -213,9 +228,13 @@ func (m *depthMeter) add(tk *token.Token) int {
 
 // syntaxProblem turns an error of the parser into a problem.
 func (s *source) syntaxProblem(err error) Problem {
-	p := Problem{Line: 1, Column: 1, Code: "malformed-yaml", Message: printable(err.Error())}
+	p := Problem{Line: 1, Column: 1, Code: "malformed-yaml"}
 	var syntax yaml.Error
-	if errors.As(err, &syntax) {
+	if !errors.As(err, &syntax) {
+		p.Message = printable(err.Error())
+	} else {
+		// Error would add an excerpt of the file, which takes minutes for a
+		// hostile one.
 		p.Message = printable(syntax.GetMessage())
 		if tk := syntax.GetToken(); tk != nil {
 			at := placeOf(tk)

@@ -1,0 +1,312 @@
+package appspec_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/graph"
+)
+
+const shop = `fairlead: v1
+name: shop
+description: A shop with a database behind it.
+
+inputs:
+  replicas:
+    type: number
+    default: 2
+  public:
+    type: bool
+    required: false
+  zones:
+    type: list(string)
+    default: [a, b]
+  db-password:
+    sensitive: true
+
+components:
+  web:
+    type: terraform
+    source: ./modules/web
+    depends_on: [cache]
+    vars:
+      name: ${install.name}-web
+      replicas: ${inputs.replicas}
+      database_url: ${components.database.outputs.url}
+      settings:
+        zones: ["${inputs.zones}", literal]
+        template: $${kept}
+  cache:
+    type: terraform
+    source: modules/cache/
+  database:
+    type: terraform
+    source: ./modules/database
+    vars:
+      password: ${inputs.db-password}
+`
+
+func TestAnAppIsReadCheckedAndResolved(t *testing.T) {
+	app, problems := appspec.Parse("app.yaml", []byte(shop))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	if got, want := names(app), "inputs [db-password public replicas zones], components [cache database web]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	web, _ := app.Component("web")
+	if fmt.Sprint(web.DependsOn) != "[cache database]" {
+		t.Errorf("web depends on %v: one is listed, the other follows from a reference", web.DependsOn)
+	}
+	if cache, _ := app.Component("cache"); cache.Source != "modules/cache" {
+		t.Errorf("source is %q", cache.Source)
+	}
+	waves, err := graph.Order(app.Graph())
+	if err != nil || fmt.Sprint(waves) != "[[cache database] [web]]" {
+		t.Errorf("waves are %v, %v", waves, err)
+	}
+
+	inputs, err := app.CheckInputs(map[string]any{"replicas": 3.0, "db-password": "hush"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope := appspec.Scope{
+		Inputs:  inputs,
+		Install: map[string]string{"name": "acme", "id": "ins_1", "app": "shop", "version": "ver_1"},
+		Outputs: func(component, output string) (appspec.Resolved, bool) {
+			return appspec.Resolved{Value: component + "/" + output, Sensitive: true}, component == "database" && output == "url"
+		},
+	}
+	got := map[string]string{}
+	for name, value := range web.Vars {
+		v, sensitive, err := value.Resolve(scope)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[name] = fmt.Sprintf("%s %t", data, sensitive)
+	}
+	for name, want := range map[string]string{
+		"name":         `"acme-web" false`,
+		"replicas":     `3 false`, // the number, not "3"
+		"database_url": `"database/url" true`,
+		"settings":     `{"template":"${kept}","zones":[["a","b"],"literal"]} false`,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %s, want %s", name, got[name], want)
+		}
+	}
+}
+
+func names(app *appspec.App) string {
+	var inputs, components []string
+	for _, in := range app.Inputs {
+		inputs = append(inputs, in.Name)
+	}
+	for _, c := range app.Components {
+		components = append(components, c.Name)
+	}
+	return fmt.Sprintf("inputs %v, components %v", inputs, components)
+}
+
+func TestRequiredFollowsFromTheDefault(t *testing.T) {
+	app, problems := appspec.Parse("app.yaml", []byte(shop))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	for name, want := range map[string]bool{"replicas": false, "public": false, "db-password": true} {
+		if in, _ := app.Input(name); in.Required != want {
+			t.Errorf("%s: required is %t", name, in.Required)
+		}
+	}
+}
+
+// wrap puts lines into an app that is otherwise right; they begin in line 3.
+func wrap(lines string) string {
+	return "fairlead: v1\nname: shop\n" + lines
+}
+
+const component = "\n  web: {type: terraform, source: ./web}\n"
+
+func TestEveryProblemIsReportedWithItsPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		src  string
+		want []string // "line:column code", with a part of message and hint after a colon
+	}{
+		"nothing at all": {"", []string{"1:1 missing-field: fairlead: v1", "1:1 missing-field: name", "1:1 missing-field: components"}},
+		"only comments":  {"# soon\n", []string{"1:1 missing-field", "1:1 missing-field", "1:1 missing-field"}},
+		"a list":         {"- a\n", []string{"1:1 wrong-type: the file must be a map, not a list"}},
+		"a text":         {"hello", []string{"1:1 wrong-type: not a string"}},
+		"all fields misspelt, each with what was meant": {
+			"fairlaed: v1\nnme: shop\nvariables: {}\ncomponent:" + component,
+			[]string{
+				`1:1 unknown-field: "fairlead"`, "1:1 missing-field", "1:1 missing-field", "1:1 missing-field", `2:1 unknown-field: "name"`,
+				`3:1 unknown-field: "inputs"`, `4:1 unknown-field: "components"`,
+			},
+		},
+		"another version":  {"fairlead: v2\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: "v2"`}},
+		"version a number": {"fairlead: 1\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: 1`}},
+		"name a number":    {"fairlead: v1\nname: 7\ncomponents:" + component, []string{`2:7 wrong-type: quotes`}},
+		"name in capitals": {"fairlead: v1\nname: My_Shop\ncomponents:" + component, []string{`2:7 invalid-name: "my-shop"`}},
+		"no component":     {wrap("components: {}\n"), []string{"3:13 empty-app"}},
+		"no component yet": {wrap("components:\n"), []string{"3:1 empty-app"}},
+		"components as a list": {
+			wrap("components:\n  - name: web\n"), []string{"4:3 wrong-type: as a key"},
+		},
+		"an empty component": {
+			wrap("components:\n  web:\n"), []string{"4:3 missing-field: type", "4:3 missing-field: source"},
+		},
+		"fields and names given twice": {
+			wrap("name: again\ncomponents:" + component + "  web: {}\ninputs:\n  a: {type: string, type: number}\n  a:\n"),
+			[]string{"3:1 duplicate-key: line 2", "6:3 duplicate-name: line 5", "8:21 duplicate-key", "9:3 duplicate-name"},
+		},
+		"a component of another type": {
+			wrap("components:\n  web:\n    type: helm\n    source: ./web\n"), []string{"5:11 unknown-type: terraform"},
+		},
+		"sources that are not inside": {
+			wrap("components:\n  a: {type: terraform, source: ../x}\n  b: {type: terraform, source: /x}\n" +
+				"  c: {type: terraform, source: 'git::https://x'}\n  d: {type: terraform, source: 'a\\b'}\n" +
+				"  e: {type: terraform, source: ''}\n  f: {type: terraform, source: a/../../x}\n  g: {type: terraform, source: '${inputs.x}'}\n"),
+			[]string{
+				"4:32 invalid-source: leaves", "5:32 invalid-source", "6:32 invalid-source: not a local folder", "7:32 invalid-source",
+				"8:32 invalid-source: is empty", "9:32 invalid-source: leaves", "10:32 invalid-source: reference",
+			},
+		},
+		"dependencies on nothing, on oneself, twice": {
+			wrap("components:\n  web:\n    type: terraform\n    source: web\n    depends_on: [wbe, web, dbx, dbx, 3]\n  db: {type: terraform, source: db, depends_on: web}\n"),
+			[]string{`7:18 unknown-reference: Did you mean "web"`, "7:23 self-reference", `7:28 unknown-reference: "db"`, "7:33 duplicate-name", "7:38 wrong-type", "8:49 wrong-type: [ ]"},
+		},
+		"a cycle through a reference and a dependency": {
+			wrap("components:\n  a:\n    type: terraform\n    source: a\n    vars: {x: \"${components.c.outputs.x}\"}\n" +
+				"  b: {type: terraform, source: b, depends_on: [a]}\n  c: {type: terraform, source: c, depends_on: [b]}\n"),
+			[]string{"7:16 cycle: a -> c -> b -> a"},
+		},
+		"two cycles": {
+			wrap("components:\n  a: {type: terraform, source: a, depends_on: [b]}\n  b: {type: terraform, source: b, depends_on: [a]}\n" +
+				"  c: {type: terraform, source: a, depends_on: [d]}\n  d: {type: terraform, source: b, depends_on: [c]}\n"),
+			[]string{"4:48 cycle: a -> b -> a", "6:48 cycle: c -> d -> c"},
+		},
+		"references that lead nowhere": {
+			wrap("inputs:\n  size: {type: number}\ncomponents:\n  web:\n    type: terraform\n    source: ./web\n    vars:\n" +
+				"      a: ${inputs.sise}\n      b: 'x ${inputs.size} y ${install.nam}'\n      c: [1, {k: \"${components.wbe.outputs.x}\"}]\n" +
+				"      d: ${components.web.outputs.x}\n      e: |\n        line\n        more ${inputs.nope}\n      f: ${inputs.size.deep}\n"),
+			[]string{
+				`10:10 unknown-reference: Did you mean "size"`, `11:30 unknown-reference: Did you mean "name"`, `12:19 unknown-reference: Did you mean "web"`,
+				"13:10 self-reference", "16:14 unknown-reference", "17:10 wrong-type",
+			},
+		},
+		"references that are none": {
+			wrap("components:\n  web:\n    type: terraform\n    source: ./web\n    vars:\n" +
+				"      a: ${var.size}\n      b: ${{ inputs.size }}\n      c: ${size}\n      d: ${inputs.a + 1}\n      e: ${inputs.a\n" +
+				"      f: ${components.db.url}\n      g: ${}\n      h: ${inputs.}\n      i: ${upper(inputs.a)}\n      j: ${inputs}\n      k: ${inputs.A_b}\n" +
+				"      l: ok ${input.a} and ${components.db.output.x}\n      ${m}: 1\n      n: {\"${inputs.a}\": 1}\n"),
+			[]string{
+				"8:10 invalid-reference: ${inputs.size}", "9:10 invalid-reference: one opening brace", "10:10 invalid-reference: unknown name", "11:10 invalid-reference: no operators",
+				"12:10 invalid-reference: not closed", "13:10 invalid-reference: ${components.db.outputs.url}", "14:10 invalid-reference: names nothing",
+				"15:10 invalid-reference: missing", "16:10 invalid-reference: Functions", "17:10 invalid-reference: incomplete", "18:10 invalid-reference: not a valid name",
+				`19:13 invalid-reference: "inputs"`, "19:28 invalid-reference: ${components.db.outputs.OUTPUT}", "20:7 invalid-name", "21:11 invalid-reference: key",
+			},
+		},
+		"a list in a text": {
+			wrap("inputs:\n  zones: {type: list(string)}\n  tags: {type: map(list)}\ncomponents:\n  web:\n    type: terraform\n    source: ./web\n    vars:\n" +
+				"      a: zones ${inputs.zones}\n      b: zone ${inputs.zones[0]} ${inputs.tags.x}\n"),
+			[]string{"11:16 not-a-scalar: a list(string)", "12:34 not-a-scalar: a list"},
+		},
+		"inputs that contradict themselves": {
+			wrap("inputs:\n  a: {type: number, default: '3'}\n  b: {required: true, default: x}\n  c: {default: ~}\n  d: {type: list(string), default: [x, 1]}\n" +
+				"  e: {type: integer}\n  f: {type: password}\n  g: {default: '${inputs.a}'}\n  h: {type: bool, default: yes}\n  i: number\n  j: {required: 1, sensitive: no, secret: true}\n" +
+				"  k_l: {}\n  m: {type: [string]}\n  n: {type: 'list(list(list(list(list(list(list(list(string))))))))'}\ncomponents:" + component),
+			[]string{
+				"4:30 wrong-type: without quotes", "5:17 required-with-default", "6:7 wrong-type: required: false", "7:36 wrong-type: got a number at [1]",
+				`8:13 unknown-type: Write "number"`, "9:13 unknown-type: sensitive: true", "10:17 reference-in-default", "11:28 wrong-type: true or false",
+				"12:6 wrong-type: must be a map", "13:17 wrong-type", "13:31 wrong-type", `13:35 unknown-field: "sensitive"`,
+				`14:3 invalid-name: "k-l"`, "15:13 wrong-type", "16:13 unknown-type",
+			},
+		},
+		"YAML that is none":           {"a: [1, 2\nb: 3\n", []string{"2:1 malformed-yaml"}},
+		"tabs":                        {"name:\n\tx: 1\n", []string{"2:1 malformed-yaml: spaces"}},
+		"a reference in [ ] unquoted": {wrap("components: [${inputs.x}]\n"), []string{"3:15 malformed-yaml: needs quotes"}},
+		"two documents":               {wrap("components:" + component + "---\na: 1\n"), []string{"6:1 malformed-yaml: more than one"}},
+		"latin-1":                     {"name: caf\xe9\n", []string{"1:10 malformed-yaml: UTF-8"}},
+		"a terminal's escape":         {"name: a\x1b[2Jb\n", []string{"1:8 malformed-yaml: U+001B"}},
+		"anchors, aliases, merges, tags, complex keys": {
+			"a: &x 1\nb: *x\n<<: *x\nc: !!str 1\n? d\n: 1\n",
+			[]string{"1:4 unsupported-yaml: anchors", "2:4 unsupported-yaml: aliases", "3:1 unsupported-yaml: merge", "3:5 unsupported-yaml", "4:4 unsupported-yaml: tags", "5:1 unsupported-yaml"},
+		},
+		"numbers that no module can be given, or that are none": {
+			wrap("components:\n  web:\n    type: terraform\n    source: ./web\n    vars:\n      a: .inf\n      b: 012345678901\n      c: 1e999999999\n      d: " + strings.Repeat("9", 151) + "\n"),
+			[]string{"8:10 unsupported-yaml", `9:10 unsupported-yaml: "012345678901"`, "10:10 unsupported-yaml", "11:10 unsupported-yaml"},
+		},
+		"text from the file cannot command a terminal": {
+			"fairlead: v1\n\"na\\e[31mme\": x\nname: \"\\e]0;x\\a\"\ncomponents:" + component,
+			[]string{`2:1 unknown-field: "na\x1b[31mme"`, `3:7 invalid-name: "\x1b]0;x\a"`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app, problems := appspec.Parse("app.yaml", []byte(c.src))
+			if app != nil {
+				t.Error("an app with problems is returned")
+			}
+			for i, p := range problems {
+				if i < len(c.want) {
+					where, text, _ := strings.Cut(c.want[i], ": ")
+					if got := fmt.Sprintf("%d:%d %s", p.Line, p.Column, p.Code); got == where && strings.Contains(p.Message+" "+p.Hint, text) && p.File == "app.yaml" {
+						continue
+					}
+				}
+				t.Errorf("problem %d is %v", i, p)
+			}
+			if len(problems) != len(c.want) {
+				t.Errorf("%d problems, want %q", len(problems), c.want)
+			}
+		})
+	}
+}
+
+func TestProblemsAreOneErrorOfTheCaller(t *testing.T) {
+	if err := (appspec.Problems{}).Err(); err != nil {
+		t.Errorf("no problems are %v", err)
+	}
+	_, problems := appspec.Parse("dir/app.yaml", []byte("fairlead: v1\nname: a\ncomponents: {}\n"))
+	err := problems.Err()
+	if fairlead.KindOf(err) != fairlead.KindInvalid || fairlead.CodeOf(err) != "invalid-app" {
+		t.Errorf("got %v", err)
+	}
+	if got, ok := errors.AsType[appspec.Problems](err); !ok || len(got) != 1 {
+		t.Errorf("got %v", got)
+	}
+	if want := "dir/app.yaml:3:13: the app has no component [empty-app]"; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %q", err)
+	}
+}
+
+func TestEditorsOfOtherSystemsMakeTheSameApp(t *testing.T) {
+	want, problems := appspec.Parse("app.yaml", []byte(shop))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	got, problems := appspec.Parse("app.yaml", []byte("\ufeff"+strings.ReplaceAll(shop, "\n", "\r\n")))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	if a, b := canonical(t, want), canonical(t, got); a != b {
+		t.Errorf("got %s, want %s", b, a)
+	}
+}
+
+func canonical(t testing.TB, app *appspec.App) string {
+	t.Helper()
+	data, err := app.Canonical()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

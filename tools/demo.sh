@@ -39,7 +39,8 @@ cleanup() {
 	status=$?
 	trap - EXIT INT TERM HUP
 	stop_server
-	if [ "$status" -ne 0 ] && [ "$status" -ne 130 ] && [ -s "$work/server.log" ]; then
+	# 128 and above: somebody ended it.
+	if [ "$status" -ne 0 ] && [ "$status" -lt 128 ] && [ -s "$work/server.log" ]; then
 		say "The demo failed. The end of the server's log:"
 		tail -n 30 "$work/server.log" >&2
 	fi

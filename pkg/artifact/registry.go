@@ -22,6 +22,10 @@ import (
 // distribution specification asks for at least this.
 const maxManifest = 4 << 20
 
+// codeStorage says that the registry cannot store something. It is none of the
+// specification's codes: those that would fit make clients try again.
+const codeStorage = "INSUFFICIENT_STORAGE"
+
 // RegistryOptions are the limits of a registry. A zero field stands for the
 // default beside it.
 type RegistryOptions struct {
@@ -46,7 +50,8 @@ type RegistryOptions struct {
 // What was answered with 201 is on disk and survives a crash. A blob exists
 // under its digest only when whole, a manifest only after its blobs, and what
 // was damaged on disk meanwhile is not served but counted as absent, so that
-// the next push heals it.
+// the next push heals it. What cannot be stored, on a full disk for instance, is
+// answered with 507, which clients do not try again.
 func RegistryHandler(dir string, options RegistryOptions) (http.Handler, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open artifact registry: %w", err)

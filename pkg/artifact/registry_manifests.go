@@ -80,7 +80,7 @@ func (h *registryHandler) putManifest(w http.ResponseWriter, req *http.Request, 
 	}
 	if err != nil {
 		h.log.Error("an artifact's manifest cannot be stored", "repository", rec.Repository, "err", err)
-		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the manifest cannot be stored")
+		writeError(w, http.StatusInsufficientStorage, codeStorage, "the manifest cannot be stored")
 		return
 	}
 	h.publish(w, req.Context(), rec, needs)

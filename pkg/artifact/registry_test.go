@@ -313,6 +313,44 @@ func TestAbandonedUploadsMakeRoom(t *testing.T) {
 	}
 }
 
+func TestRegistryThatCannotStore(t *testing.T) {
+	a := pack(t, writeTree(t, source()))
+	dir := t.TempDir()
+	url := serveOptions(t, dir, artifact.RegistryOptions{})
+	repository := strings.TrimPrefix(url, "http://") + "/app"
+
+	write(t, filepath.Join(dir, "blobs"), "a file where a folder must be")
+	answer, body := send(t, "POST", url+"/v2/app/blobs/uploads/?digest="+sha256Digest([]byte("x")), nil, []byte("x"))
+	if answer.StatusCode != http.StatusInsufficientStorage || !strings.Contains(string(body), "cannot be stored") {
+		t.Errorf("a blob: %d %s", answer.StatusCode, body)
+	}
+	if err := os.Remove(filepath.Join(dir, "blobs")); err != nil {
+		t.Fatal(err)
+	}
+
+	write(t, filepath.Join(dir, "manifests"), "a file where a folder must be")
+	_, err := artifact.Push(t.Context(), repository, artifact.Access{}, a)
+	wantCode(t, err, fairlead.KindUnavailable, "registry-unavailable")
+	if err != nil && !strings.Contains(err.Error(), "the manifest cannot be stored") {
+		t.Errorf("the error does not say what is wrong: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "manifests")); err != nil {
+		t.Fatal(err)
+	}
+
+	if left := filesBelow(t, filepath.Join(dir, "uploads")); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	if _, err := artifact.Push(t.Context(), repository, artifact.Access{}, a); err != nil {
+		t.Fatal(err)
+	}
+	pullInto(t, repository+"@"+a.Digest())
+
+	if _, err := artifact.RegistryHandler(filepath.Join(writeTree(t, map[string]string{"f": ""}), "f"), artifact.RegistryOptions{}); err == nil {
+		t.Error("no error for a folder that is a file")
+	}
+}
+
 func TestMovedTagKeepsTheOldManifest(t *testing.T) {
 	dir := t.TempDir()
 	url := serveOptions(t, dir, artifact.RegistryOptions{})

@@ -111,7 +111,7 @@ func (u *uploads) begin(w http.ResponseWriter, req *http.Request, r route) {
 	switch {
 	case err != nil:
 		u.log.Error("an artifact's upload cannot be stored", "repository", r.repository, "err", err)
-		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the upload cannot be stored")
+		writeError(w, http.StatusInsufficientStorage, codeStorage, "the upload cannot be stored")
 		return
 	case s == nil:
 		writeError(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "too many uploads are under way")
@@ -262,7 +262,7 @@ func (u *uploads) finish(w http.ResponseWriter, req *http.Request, r route, s *s
 	u.drop(r.name, s)
 	if err != nil {
 		u.log.Error("an artifact's blob cannot be stored", "blob", digest, "err", err)
-		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the blob cannot be stored")
+		writeError(w, http.StatusInsufficientStorage, codeStorage, "the blob cannot be stored")
 		return
 	}
 	w.Header().Set("Location", "/v2/"+r.repository+"/blobs/"+digest)
@@ -287,7 +287,7 @@ func writeBodyError(w http.ResponseWriter, err error, limit int64) {
 		return
 	}
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
-		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the upload cannot be stored")
+		writeError(w, http.StatusInsufficientStorage, codeStorage, "the upload cannot be stored")
 		return
 	}
 	writeError(w, http.StatusBadRequest, "BLOB_UPLOAD_INVALID", "the body ended early")

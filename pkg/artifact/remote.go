@@ -168,6 +168,18 @@ func status(err error) int {
 	return 0
 }
 
+// reason says in the registry's own words, if it had any, what it lacks.
+func reason(err error) string {
+	e, ok := errors.AsType[*transport.Error](err)
+	if !ok {
+		return "the registry gave no usable answer"
+	}
+	if len(e.Errors) == 0 {
+		return fmt.Sprintf("the registry answered with status %d", e.StatusCode)
+	}
+	return fmt.Sprintf("the registry answered with status %d, %q", e.StatusCode, abbreviate(e.Errors[0].Message))
+}
+
 func remoteError(operation, ref string, err error) error {
 	if _, ok := errors.AsType[*fairlead.Error](err); ok || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s artifact %s: %w", operation, ref, err)
@@ -188,7 +200,7 @@ func remoteError(operation, ref string, err error) error {
 		e.Message = "the registry refuses its size"
 	default:
 		e.Kind, e.Code = fairlead.KindUnavailable, "registry-unavailable"
-		e.Message, e.Hint = "the registry gave no usable answer", "Try again later."
+		e.Message, e.Hint = reason(err), "Try again later; the log of the registry says more."
 	}
 	e.Message = fmt.Sprintf("cannot %s the artifact %s: %s", operation, ref, e.Message)
 	return e

@@ -266,13 +266,13 @@ func (s *server) authenticate(a auth) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// listInput selects a page.
-type listInput struct {
+// ListInput selects a page.
+type ListInput struct {
 	Cursor string `query:"cursor" maxLength:"2048" doc:"Next of the page before"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Items a page"`
 }
 
-func (in listInput) page() (control.PageQuery, error) {
+func (in ListInput) page() (control.PageQuery, error) {
 	after, err := base64.RawURLEncoding.DecodeString(in.Cursor)
 	if err != nil {
 		return control.PageQuery{}, fairlead.Invalid("invalid-cursor", "the cursor is not one that this API gave out")
@@ -282,17 +282,17 @@ func (in listInput) page() (control.PageQuery, error) {
 
 func cursor(next string) string { return base64.RawURLEncoding.EncodeToString([]byte(next)) }
 
-// onceInput carries the key of a creating request.
-type onceInput struct {
+// OnceInput carries the key of a creating request.
+type OnceInput struct {
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Repeating a request with its key repeats the answer, for a day"`
 }
 
-// waitInput lets a request wait for news.
-type waitInput struct {
+// WaitInput lets a request wait for news.
+type WaitInput struct {
 	WaitSeconds int `query:"wait_seconds" minimum:"0" maximum:"20" doc:"How long to wait for news"`
 }
 
-func (in waitInput) wait() time.Duration { return time.Duration(in.WaitSeconds) * time.Second }
+func (in WaitInput) wait() time.Duration { return time.Duration(in.WaitSeconds) * time.Second }
 
 // body is an answer with a JSON body.
 type body[T any] struct{ Body T }

@@ -10,20 +10,27 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
+// The parts that inputs of routes are made of. They are exported because huma
+// reads embedded structs by reflection, which passes over unexported ones.
 type (
-	appPath struct {
+	// AppPath names an app.
+	AppPath struct {
 		App string `path:"app" maxLength:"63"`
 	}
-	installPath struct {
+	// InstallPath names an install.
+	InstallPath struct {
 		Install string `path:"install" maxLength:"63"`
 	}
-	deploymentPath struct {
+	// DeploymentPath names a deployment.
+	DeploymentPath struct {
 		Deployment string `path:"deployment" maxLength:"64"`
 	}
-	jobPath struct {
+	// JobPath names a job.
+	JobPath struct {
 		Job string `path:"job" maxLength:"64"`
 	}
-	runnerPath struct {
+	// RunnerPath names a runner.
+	RunnerPath struct {
 		Runner string `path:"runner" maxLength:"63"`
 	}
 )
@@ -44,8 +51,8 @@ func (s *server) controlRoutes() {
 
 func (s *server) appRoutes(c *control.Control) {
 	type publish struct {
-		appPath
-		onceInput
+		AppPath
+		OnceInput
 		Body wire.PublishVersionRequest
 	}
 	register(s, op{Route: wire.PublishVersion, auth: userAuth, tag: "Apps", summary: "Publish an app version"},
@@ -57,20 +64,20 @@ func (s *server) appRoutes(c *control.Control) {
 			return answer(renderVersion(v), nil)
 		})
 	register(s, op{Route: wire.ListApps, auth: userAuth, tag: "Apps", summary: "List apps by name"},
-		func(ctx context.Context, in *listInput) (*body[wire.Page[wire.App]], error) {
+		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.App]], error) {
 			return list(in, renderApp, func(q control.PageQuery) ([]control.App, string, error) {
 				return c.Apps(ctx, callerOf(ctx).org, q)
 			})
 		})
 	register(s, op{Route: wire.GetApp, auth: userAuth, tag: "Apps", summary: "Get an app and its newest version"},
-		func(ctx context.Context, in *appPath) (*body[wire.App], error) {
+		func(ctx context.Context, in *AppPath) (*body[wire.App], error) {
 			a, err := c.App(ctx, callerOf(ctx).org, in.App)
 			return answer(renderApp(a), err)
 		})
 }
 
 // list renders one page of a listing.
-func list[T, W any](in *listInput, render func(T) W, read func(control.PageQuery) ([]T, string, error)) (*body[wire.Page[W]], error) {
+func list[T, W any](in *ListInput, render func(T) W, read func(control.PageQuery) ([]T, string, error)) (*body[wire.Page[W]], error) {
 	q, err := in.page()
 	if err != nil {
 		return nil, err
@@ -88,7 +95,7 @@ func list[T, W any](in *listInput, render func(T) W, read func(control.PageQuery
 
 func (s *server) installRoutes(c *control.Control) {
 	type create struct {
-		onceInput
+		OnceInput
 		Body wire.CreateInstallRequest
 	}
 	register(s, op{Route: wire.CreateInstall, auth: userAuth, tag: "Installs", summary: "Make an install", status: http.StatusCreated},
@@ -98,18 +105,18 @@ func (s *server) installRoutes(c *control.Control) {
 			return answer(renderInstall(v), err)
 		})
 	register(s, op{Route: wire.ListInstalls, auth: userAuth, tag: "Installs", summary: "List installs by name"},
-		func(ctx context.Context, in *listInput) (*body[wire.Page[wire.Install]], error) {
+		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Install]], error) {
 			return list(in, renderInstall, func(q control.PageQuery) ([]control.Install, string, error) {
 				return c.Installs(ctx, callerOf(ctx).org, q)
 			})
 		})
 	register(s, op{Route: wire.GetInstall, auth: userAuth, tag: "Installs", summary: "Get an install"},
-		func(ctx context.Context, in *installPath) (*body[wire.Install], error) {
+		func(ctx context.Context, in *InstallPath) (*body[wire.Install], error) {
 			v, err := c.Install(ctx, callerOf(ctx).org, in.Install)
 			return answer(renderInstall(v), err)
 		})
 	type update struct {
-		installPath
+		InstallPath
 		Body wire.UpdateInstallRequest
 	}
 	register(s, op{Route: wire.UpdateInstall, auth: userAuth, tag: "Installs", summary: "Change an install's inputs"},
@@ -118,7 +125,7 @@ func (s *server) installRoutes(c *control.Control) {
 			return answer(renderInstall(v), err)
 		})
 	type forget struct {
-		installPath
+		InstallPath
 		Abandon bool `query:"abandon" doc:"Forget it even though components may still exist"`
 	}
 	register(s, op{Route: wire.ForgetInstall, auth: userAuth, tag: "Installs", summary: "Drop an install's records", status: http.StatusNoContent},
@@ -126,7 +133,7 @@ func (s *server) installRoutes(c *control.Control) {
 			return nil, c.ForgetInstall(ctx, callerOf(ctx).org, in.Install, in.Abandon)
 		})
 	type outputs struct {
-		installPath
+		InstallPath
 		ShowSensitive bool `query:"show_sensitive" doc:"Include the values of sensitive outputs"`
 	}
 	register(s, op{Route: wire.GetOutputs, auth: userAuth, tag: "Installs", summary: "Get the outputs of an install's components"},
@@ -135,7 +142,7 @@ func (s *server) installRoutes(c *control.Control) {
 			return answer(renderOutputs(v), err)
 		})
 	type unlock struct {
-		installPath
+		InstallPath
 		Component string `path:"component" maxLength:"63"`
 	}
 	register(s, op{Route: wire.UnlockState, auth: userAuth, tag: "Installs", summary: "Break a lock that a dead tool left", status: http.StatusNoContent},
@@ -146,8 +153,8 @@ func (s *server) installRoutes(c *control.Control) {
 
 func (s *server) deploymentRoutes(c *control.Control) {
 	type create struct {
-		installPath
-		onceInput
+		InstallPath
+		OnceInput
 		Body wire.CreateDeploymentRequest
 	}
 	register(s, op{Route: wire.CreateDeployment, auth: userAuth, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated},
@@ -162,19 +169,19 @@ func (s *server) deploymentRoutes(c *control.Control) {
 			return answer(renderDeployment(r), err)
 		})
 	type lst struct {
-		listInput
+		ListInput
 		Install string `query:"install" maxLength:"63" doc:"Of this install only"`
 	}
 	register(s, op{Route: wire.ListDeployments, auth: userAuth, tag: "Deployments", summary: "List deployments, newest first"},
 		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Deployment]], error) {
-			return list(&in.listInput, renderDeployment, func(q control.PageQuery) ([]control.StoredDeployment, string, error) {
+			return list(&in.ListInput, renderDeployment, func(q control.PageQuery) ([]control.StoredDeployment, string, error) {
 				p, err := c.Deployments(ctx, callerOf(ctx).org, in.Install, q)
 				return p.Items, p.Next, err
 			})
 		})
 	type get struct {
-		deploymentPath
-		waitInput
+		DeploymentPath
+		WaitInput
 		After int64 `query:"after" doc:"Wait until the revision is greater than this"`
 	}
 	register(s, op{Route: wire.GetDeployment, auth: userAuth, tag: "Deployments", summary: "Get a deployment, or wait for its next change"},
@@ -183,7 +190,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 			return answer(renderDeployment(r), err)
 		})
 	type approve struct {
-		deploymentPath
+		DeploymentPath
 		Body wire.ApproveRequest
 	}
 	register(s, op{Route: wire.ApproveDeployment, auth: userAuth, tag: "Deployments", summary: "Approve plans that wait"},
@@ -192,13 +199,13 @@ func (s *server) deploymentRoutes(c *control.Control) {
 			return answer(renderDeployment(r), err)
 		})
 	register(s, op{Route: wire.CancelDeployment, auth: userAuth, tag: "Deployments", summary: "Cancel a deployment"},
-		func(ctx context.Context, in *deploymentPath) (*body[wire.Deployment], error) {
+		func(ctx context.Context, in *DeploymentPath) (*body[wire.Deployment], error) {
 			r, err := c.CancelDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment))
 			return answer(renderDeployment(r), err)
 		})
 	type retry struct {
-		deploymentPath
-		onceInput
+		DeploymentPath
+		OnceInput
 	}
 	register(s, op{Route: wire.RetryDeployment, auth: userAuth, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
@@ -214,12 +221,12 @@ func (s *server) deploymentRoutes(c *control.Control) {
 
 func (s *server) jobRoutes(c *control.Control) {
 	type lst struct {
-		listInput
+		ListInput
 		Deployment string `query:"deployment" maxLength:"64" doc:"Of this deployment only, in the order of its components"`
 	}
 	register(s, op{Route: wire.ListJobs, auth: userAuth, tag: "Jobs", summary: "List jobs, newest first"},
 		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Job]], error) {
-			return list(&in.listInput, renderJob, func(q control.PageQuery) ([]control.JobRecord, string, error) {
+			return list(&in.ListInput, renderJob, func(q control.PageQuery) ([]control.JobRecord, string, error) {
 				org := callerOf(ctx).org
 				if in.Deployment != "" {
 					jobs, err := c.DeploymentJobs(ctx, org, fairlead.DeploymentID(in.Deployment))
@@ -234,19 +241,19 @@ func (s *server) jobRoutes(c *control.Control) {
 			})
 		})
 	register(s, op{Route: wire.GetJob, auth: userAuth, tag: "Jobs", summary: "Get a job"},
-		func(ctx context.Context, in *jobPath) (*body[wire.Job], error) {
+		func(ctx context.Context, in *JobPath) (*body[wire.Job], error) {
 			return s.oneJob(ctx, fairlead.JobID(in.Job))
 		})
 	register(s, op{Route: wire.CancelJob, auth: userAuth, tag: "Jobs", summary: "Cancel a job"},
-		func(ctx context.Context, in *jobPath) (*body[wire.Job], error) {
+		func(ctx context.Context, in *JobPath) (*body[wire.Job], error) {
 			if _, err := c.CancelJob(ctx, callerOf(ctx).org, fairlead.JobID(in.Job)); err != nil {
 				return nil, err
 			}
 			return s.oneJob(ctx, fairlead.JobID(in.Job))
 		})
 	type log struct {
-		jobPath
-		waitInput
+		JobPath
+		WaitInput
 		Epoch  int64 `query:"epoch" minimum:"0" doc:"Attempt to read; the first there is when absent"`
 		Offset int64 `query:"offset" minimum:"0"`
 	}
@@ -279,7 +286,7 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 
 func (s *server) runnerAdminRoutes(c *control.Control) {
 	type create struct {
-		onceInput
+		OnceInput
 		Body wire.CreateRunnerRequest
 	}
 	register(s, op{Route: wire.CreateRunner, auth: userAuth, tag: "Runners", summary: "Make a runner", status: http.StatusCreated},
@@ -289,24 +296,24 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 			return answer(renderRunner(r), err)
 		})
 	register(s, op{Route: wire.ListRunners, auth: userAuth, tag: "Runners", summary: "List runners by name"},
-		func(ctx context.Context, in *listInput) (*body[wire.Page[wire.Runner]], error) {
+		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Runner]], error) {
 			return list(in, renderRunner, func(q control.PageQuery) ([]control.Runner, string, error) {
 				return c.Runners(ctx, callerOf(ctx).org, q)
 			})
 		})
 	register(s, op{Route: wire.GetRunner, auth: userAuth, tag: "Runners", summary: "Get a runner with its sessions"},
-		func(ctx context.Context, in *runnerPath) (*body[wire.Runner], error) {
+		func(ctx context.Context, in *RunnerPath) (*body[wire.Runner], error) {
 			r, err := c.Runner(ctx, callerOf(ctx).org, in.Runner)
 			return answer(renderRunner(r), err)
 		})
 	register(s, op{Route: wire.CreateEnrolment, auth: userAuth, tag: "Runners", summary: "Make a single-use enrolment token", status: http.StatusCreated},
-		func(ctx context.Context, in *runnerPath) (*body[wire.Enrolment], error) {
+		func(ctx context.Context, in *RunnerPath) (*body[wire.Enrolment], error) {
 			token, expires, err := c.CreateEnrolment(ctx, callerOf(ctx).org, in.Runner)
 			return answer(wire.Enrolment{Token: token, ExpiresAt: expires}, err)
 		})
 	type check struct {
-		runnerPath
-		onceInput
+		RunnerPath
+		OnceInput
 	}
 	register(s, op{Route: wire.CheckRunner, auth: userAuth, tag: "Runners", summary: "Queue a job that proves the way through a runner", status: http.StatusCreated},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {

@@ -73,7 +73,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 				LaunchToken: k.LaunchToken, StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(job.Grace / time.Second)}}, nil
 		})
 	type release struct {
-		jobPath
+		JobPath
 		Body wire.ReleaseRequest
 	}
 	register(s, op{Route: wire.ReleaseJob, auth: sessionAuth, tag: "Agents", summary: "Give back a job that was never launched", status: http.StatusNoContent},
@@ -81,7 +81,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 			return nil, c.ReleaseJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Body.Epoch)
 		})
 	type died struct {
-		jobPath
+		JobPath
 		Body wire.DiedRequest
 	}
 	register(s, op{Route: wire.ReportDied, auth: sessionAuth, tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent},
@@ -93,7 +93,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 
 func (s *server) stepRoutes(c *control.Control) {
 	type start struct {
-		jobPath
+		JobPath
 		Body wire.StartRequest
 	}
 	register(s, op{Route: wire.StartJob, auth: launchAuth, tag: "Steps", summary: "Trade the launch token for the job's spec"},
@@ -103,7 +103,7 @@ func (s *server) stepRoutes(c *control.Control) {
 			return answer(wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(job.RenewEvery / time.Second)}, err)
 		})
 	type heartbeat struct {
-		jobPath
+		JobPath
 		Body wire.JobHeartbeat
 	}
 	register(s, op{Route: wire.HeartbeatJob, auth: leaseAuth, tag: "Steps", summary: "Renew the lease, and hear of a cancelation"},
@@ -113,7 +113,7 @@ func (s *server) stepRoutes(c *control.Control) {
 				RenewSeconds: int(job.RenewEvery / time.Second)}, err)
 		})
 	type appendLog struct {
-		jobPath
+		JobPath
 		Offset  int64  `query:"offset" minimum:"0" required:"true"`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
@@ -123,7 +123,7 @@ func (s *server) stepRoutes(c *control.Control) {
 			return answer(wire.LogAppended{Next: next}, err)
 		})
 	type finish struct {
-		jobPath
+		JobPath
 		Body wire.FinishRequest
 	}
 	register(s, op{Route: wire.FinishJob, auth: leaseAuth, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: 8 << 20},
@@ -147,7 +147,7 @@ func readReport(in wire.FinishRequest) control.Report {
 
 func (s *server) planRoutes(c *control.Control) {
 	type put struct {
-		jobPath
+		JobPath
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
 	register(s, op{Route: wire.PutPlan, auth: leaseAuth, tag: "Plans", summary: "Keep the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute},
@@ -159,7 +159,7 @@ func (s *server) planRoutes(c *control.Control) {
 		Body        []byte
 	}
 	register(s, op{Route: wire.GetPlan, auth: leaseAuth, tag: "Plans", summary: "Fetch the saved plan to carry out"},
-		func(ctx context.Context, in *jobPath) (*plan, error) {
+		func(ctx context.Context, in *JobPath) (*plan, error) {
 			data, err := c.GetPlan(ctx, callerOf(ctx).holder)
 			return &plan{ContentType: "application/octet-stream", Body: data}, err
 		})

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -24,15 +25,26 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// maxAnswer is the largest JSON answer read, in bytes.
-const maxAnswer = 32 << 20
+// The largest answers that are read, in bytes. A saved plan holds the
+// configuration and all that it refers to; everything else is JSON.
+const (
+	maxAnswer = 32 << 20
+	maxPlan   = 128 << 20
+)
+
+func limit(r wire.Route) int64 {
+	if r.ID == wire.GetPlan.ID {
+		return maxPlan
+	}
+	return maxAnswer
+}
 
 // Options of a Client; the zero value is useful.
 type Options struct {
-	HTTP      *http.Client  // transport; nil: one with sane limits
-	UserAgent string        // nil: "fairlead"
+	HTTP      *http.Client  // transport; nil: one with sane limits; redirects are never followed
+	UserAgent string        // "": "fairlead"
 	Retries   int           // further tries after a failure that may pass; 0: 4, negative: none
-	MaxWait   time.Duration // longest pause between two tries; 0: 2 s
+	MaxWait   time.Duration // longest pause between two tries, whatever the server asks for; 0: 2 s
 }
 
 // Client calls one control plane with one token. Safe for concurrent use.
@@ -45,17 +57,26 @@ type Client struct {
 
 // New returns a client of the control plane at baseURL.
 func New(baseURL, token string, o Options) (*Client, error) {
-	base, err := url.Parse(strings.TrimSuffix(baseURL, "/"))
-	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
+	base, err := url.Parse(strings.TrimRight(baseURL, "/"))
+	switch {
+	case err == nil && (base.User != nil || base.RawQuery != "" || base.Fragment != ""):
+		// Not repeated: it may hold a password.
+		return nil, errors.New("the URL of a control plane holds no user, query or fragment; a token is given by itself")
+	case err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https"):
 		return nil, fmt.Errorf("%q is not the URL of a control plane: it begins with https:// or http://", baseURL)
 	}
 	rc := retryablehttp.NewClient()
 	rc.Logger = nil
+	hc := http.Client{}
 	if o.HTTP != nil {
-		rc.HTTPClient = o.HTTP
+		hc = *o.HTTP
 	} else {
-		rc.HTTPClient = &http.Client{Transport: transport()}
+		hc.Transport = transport()
 	}
+	// Neither API redirects. Whoever does is not the control plane, and must
+	// not be sent a token or be believed when it answers a POST made a GET.
+	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	rc.HTTPClient = &hc
 	rc.RetryMax = o.Retries
 	if o.Retries == 0 {
 		rc.RetryMax = 4
@@ -68,6 +89,7 @@ func New(baseURL, token string, o Options) (*Client, error) {
 		rc.RetryWaitMax = o.MaxWait
 	}
 	rc.CheckRetry = checkRetry
+	rc.Backoff = backoff
 	rc.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	agent := o.UserAgent
 	if agent == "" {
@@ -83,21 +105,38 @@ func transport() http.RoundTripper {
 	return t
 }
 
-// checkRetry retries what never reached the server or what it asked to have
-// repeated. Every request of ours may be repeated: creating ones carry an
-// idempotency key, the others are idempotent by themselves.
+// once marks the context of a request that must not be repeated when it may
+// have been carried out.
+type once struct{}
+
+// checkRetry retries what never reached the server, what it asked to have
+// repeated, and what was answered by nobody or by half. Requests of ours may
+// be repeated: creating ones carry an idempotency key, the others are
+// idempotent by themselves; those that are not are marked with once.
 func checkRetry(ctx context.Context, res *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
+	again := ctx.Value(once{}) == nil
 	if err != nil {
+		if op, ok := errors.AsType[*net.OpError](err); !again && !(ok && op.Op == "dial") {
+			return false, nil
+		}
 		return retryablehttp.DefaultRetryPolicy(ctx, res, err)
 	}
 	switch res.StatusCode {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return true, nil
+	case http.StatusBadGateway, http.StatusGatewayTimeout:
+		return again, nil // a proxy does not know whether it was carried out
 	}
 	return false, nil
+}
+
+// backoff doubles the pause from shortest on. A server may ask for another
+// one, up to longest: it must not put a caller to sleep for an hour.
+func backoff(shortest, longest time.Duration, attempt int, res *http.Response) time.Duration {
+	return min(retryablehttp.DefaultBackoff(shortest, longest, attempt, res), longest)
 }
 
 // WithToken returns a client that differs in its token only.
@@ -160,24 +199,24 @@ func HasStatus(err error, status int) bool {
 
 // call describes one request.
 type call struct {
-	route  wire.Route
-	path   map[string]string
-	query  url.Values
-	in     any    // sent as JSON unless raw is set
-	raw    []byte // sent as it is
-	key    string // idempotency key; "": none
-	header http.Header
+	route wire.Route
+	path  map[string]string
+	query url.Values
+	in    any    // sent as JSON unless raw is set
+	raw   []byte // sent as it is
+	key   string // idempotency key; "": none
+	once  bool   // not repeated when it may have been carried out
 }
 
 // do sends the request and decodes a JSON answer into out, if that is not
 // nil. It reports whether there was a body (204 has none).
 func (c *Client) do(ctx context.Context, k call, out any) (bool, error) {
 	body, err := c.send(ctx, k)
-	if err != nil {
+	if err != nil || len(body) == 0 {
 		return false, err
 	}
-	if len(body) == 0 || out == nil {
-		return len(body) > 0, nil
+	if out == nil {
+		out = new(json.RawMessage) // a page of HTML must not pass for success
 	}
 	if err := json.Unmarshal(body, out); err != nil {
 		return false, fmt.Errorf("%s: the control plane answered with something else than its API: %w", k.route.ID, err)
@@ -185,9 +224,56 @@ func (c *Client) do(ctx context.Context, k call, out any) (bool, error) {
 	return true, nil
 }
 
+// send sends the request, again if need be, and returns the whole answer.
 func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
+	if k.once {
+		ctx = context.WithValue(ctx, once{}, true)
+	}
+	req, err := c.request(ctx, k)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", k.route.ID, err)
+	}
+	var body []byte
+	read := func(res *http.Response) error {
+		defer res.Body.Close()
+		b, err := io.ReadAll(io.LimitReader(res.Body, limit(k.route)+1))
+		if err == nil {
+			body = b
+		}
+		return err
+	}
+	req.SetResponseHandler(read) // an answer that breaks off is none, and asked for again
+	res, err := c.http.Do(req)
+	if err == nil && body == nil {
+		err = read(res) // the last of several refusals
+	}
+	if err != nil {
+		if res != nil {
+			res.Body.Close()
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if ue, ok := errors.AsType[*url.Error](err); ok {
+			err = ue.Err
+		}
+		return nil, &UnreachableError{URL: c.base.String(), Err: err}
+	}
+	if int64(len(body)) > limit(k.route) {
+		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", k.route.ID, limit(k.route))
+	}
+	if res.StatusCode >= 300 {
+		return nil, problem(k.route.ID, res, body)
+	}
+	return body, nil
+}
+
+func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, error) {
 	path := k.route.Path
 	for name, value := range k.path {
+		if value == "" || value == "." || value == ".." {
+			return nil, fmt.Errorf("%q names no %s", value, name) // it would make another route of this one
+		}
 		path = strings.Replace(path, "{"+name+"}", url.PathEscape(value), 1)
 	}
 	u := c.base.String() + path
@@ -198,7 +284,7 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 	if k.in != nil {
 		b, err := json.Marshal(k.in)
 		if err != nil {
-			return nil, fmt.Errorf("%s: encode the request: %w", k.route.ID, err)
+			return nil, fmt.Errorf("encode the request: %w", err)
 		}
 		payload, contentType = b, "application/json"
 	}
@@ -208,13 +294,10 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 	}
 	req, err := retryablehttp.NewRequestWithContext(ctx, k.route.Method, u, rd)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", k.route.ID, err)
+		return nil, err
 	}
 	if payload != nil {
 		req.Header.Set("Content-Type", contentType)
-	}
-	for name, vs := range k.header {
-		req.Header[name] = vs
 	}
 	req.Header.Set("User-Agent", c.agent)
 	req.Header.Set(wire.HeaderProtocol, wire.Protocol)
@@ -224,40 +307,19 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 	if k.key != "" {
 		req.Header.Set(wire.HeaderIdempotencyKey, k.key)
 	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if ue, ok := errors.AsType[*url.Error](err); ok {
-			err = ue.Err
-		}
-		return nil, &UnreachableError{URL: c.base.String(), Err: err}
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, &UnreachableError{URL: c.base.String(), Err: err}
-	}
-	if len(body) > maxAnswer && k.route.ID != wire.GetPlan.ID {
-		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", k.route.ID, maxAnswer)
-	}
-	if res.StatusCode >= 300 {
-		return nil, problem(k.route.ID, res, body)
-	}
-	return body, nil
+	return req, nil
 }
 
+// problem makes an error of a refusal. The status of the answer counts, not
+// the one that its body may repeat.
 func problem(operation string, res *http.Response, body []byte) error {
 	e := &Error{Operation: operation}
 	mt, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	if mt != "application/problem+json" || json.Unmarshal(body, &e.Problem) != nil || e.Status == 0 {
-		e.Problem = wire.Problem{Title: http.StatusText(res.StatusCode), Status: res.StatusCode,
+	if mt != "application/problem+json" || json.Unmarshal(body, &e.Problem) != nil {
+		e.Problem = wire.Problem{Title: http.StatusText(res.StatusCode),
 			Detail: fmt.Sprintf("the server answered %s without saying why; is this the URL of a control plane?", res.Status)}
 	}
+	e.Status = res.StatusCode
 	if e.RequestID == "" {
 		e.RequestID = res.Header.Get(wire.HeaderRequestID)
 	}
@@ -305,13 +367,19 @@ func All[T any](ctx context.Context, list func(context.Context, ListOptions) (wi
 		if p.Next == "" {
 			return all, nil
 		}
+		if p.Next == o.Cursor {
+			return nil, fmt.Errorf("the listing does not end: cursor %q leads to itself", p.Next)
+		}
 		o.Cursor = p.Next
 	}
 }
 
-// get sends the call and decodes the answer.
+// get sends the call and decodes the answer, which there must be.
 func get[T any](ctx context.Context, c *Client, k call) (T, error) {
 	var out T
-	_, err := c.do(ctx, k, &out)
+	ok, err := c.do(ctx, k, &out)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: the control plane answered with nothing", k.route.ID)
+	}
 	return out, err
 }

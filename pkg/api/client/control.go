@@ -102,9 +102,11 @@ func (c *Client) WaitDeployment(ctx context.Context, deployment string, after in
 	return get[wire.Deployment](ctx, c, call{route: wire.GetDeployment, path: vars{"deployment": deployment}, query: q})
 }
 
-// ApproveDeployment approves plans that wait for approval.
+// ApproveDeployment approves plans that wait for approval. When the answer is
+// lost it is not sent again: by then another plan, which nobody has seen, may
+// wait for approval.
 func (c *Client) ApproveDeployment(ctx context.Context, deployment string, in wire.ApproveRequest) (wire.Deployment, error) {
-	return get[wire.Deployment](ctx, c, call{route: wire.ApproveDeployment, path: vars{"deployment": deployment}, in: in})
+	return get[wire.Deployment](ctx, c, call{route: wire.ApproveDeployment, path: vars{"deployment": deployment}, in: in, once: true})
 }
 
 // CancelDeployment cancels a deployment; running tools are interrupted.
@@ -172,7 +174,9 @@ func (c *Client) CheckRunner(ctx context.Context, runner string) (wire.Job, erro
 	return get[wire.Job](ctx, c, call{route: wire.CheckRunner, path: vars{"runner": runner}, key: NewIdempotencyKey()})
 }
 
-// seconds rounds d up to whole seconds.
-func seconds(d time.Duration) string {
-	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
-}
+// seconds renders d in whole seconds, for a query.
+func seconds(d time.Duration) string { return strconv.Itoa(whole(d)) }
+
+// whole rounds d up to whole seconds: a wait of half a second must not become
+// none, which would make a loop of waits a busy one.
+func whole(d time.Duration) int { return int((max(d, 0) + time.Second - 1) / time.Second) }

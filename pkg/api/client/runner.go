@@ -37,7 +37,7 @@ func (c *Client) HeartbeatSession(ctx context.Context, in wire.SessionHeartbeat)
 // returns ErrNoWork. A claim whose answer is lost runs out by itself.
 func (c *Client) Claim(ctx context.Context, wait time.Duration) (wire.Claim, error) {
 	var out wire.Claim
-	ok, err := c.do(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{WaitSeconds: int(wait / time.Second)}}, &out)
+	ok, err := c.do(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{WaitSeconds: whole(wait)}}, &out)
 	if err == nil && !ok {
 		err = ErrNoWork
 	}
@@ -63,7 +63,7 @@ func (c *Client) Start(ctx context.Context, job string, in wire.StartRequest) (w
 
 // HeartbeatJob renews the lease; the client carries the lease token.
 func (c *Client) HeartbeatJob(ctx context.Context, job string, wait time.Duration) (wire.Lease, error) {
-	return get[wire.Lease](ctx, c, call{route: wire.HeartbeatJob, path: vars{"job": job}, in: wire.JobHeartbeat{WaitSeconds: int(wait / time.Second)}})
+	return get[wire.Lease](ctx, c, call{route: wire.HeartbeatJob, path: vars{"job": job}, in: wire.JobHeartbeat{WaitSeconds: whole(wait)}})
 }
 
 // AppendLog stores data at offset of the attempt's log and returns the next

@@ -1,0 +1,143 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func TestAClaimIsAJobOrNoWork(t *testing.T) {
+	s := serve(t, status(http.StatusNoContent), answer(wire.Claim{Job: "job_1", Epoch: 3}), text(409, "application/problem+json", `{"type":"urn:fairlead:problem:session-ended"}`))
+	c := s.client(t)
+	if _, err := c.Claim(t.Context(), 20*time.Second); !errors.Is(err, client.ErrNoWork) {
+		t.Errorf("204 is %v, want ErrNoWork", err)
+	}
+	if got, err := c.Claim(t.Context(), 500*time.Millisecond); err != nil || got.Job != "job_1" || got.Epoch != 3 {
+		t.Errorf("the claim is %+v, %v", got, err)
+	}
+	if _, err := c.Claim(t.Context(), -1); !client.HasCode(err, "session-ended") {
+		t.Errorf("a refused claim is %v", err)
+	}
+	for i, want := range []string{`{"wait_seconds":20}`, `{"wait_seconds":1}`, `{"wait_seconds":0}`} {
+		if s.bodies[i] != want {
+			t.Errorf("claim %d asks %s, want %s: half a second is not none", i, s.bodies[i], want)
+		}
+	}
+}
+
+func TestEveryCallGoesToItsRoute(t *testing.T) {
+	ctx := context.Background()
+	one := client.ListOptions{Cursor: "c", Limit: 7}
+	for want, call := range map[string]func(*client.Client) error{
+		"GET /v1/meta": func(c *client.Client) error { _, err := c.Meta(ctx); return err },
+		"POST /v1/apps/shop/versions key": func(c *client.Client) error {
+			_, err := c.PublishVersion(ctx, "shop", wire.PublishVersionRequest{Config: json.RawMessage("{}")})
+			return err
+		},
+		"GET /v1/apps?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListApps(ctx, one); return err },
+		"GET /v1/apps/shop":             func(c *client.Client) error { _, err := c.GetApp(ctx, "shop"); return err },
+		"POST /v1/installs key":         func(c *client.Client) error { _, err := c.CreateInstall(ctx, wire.CreateInstallRequest{}); return err },
+		"GET /v1/installs":              func(c *client.Client) error { _, err := c.ListInstalls(ctx, client.ListOptions{}); return err },
+		"PATCH /v1/installs/acme": func(c *client.Client) error {
+			_, err := c.UpdateInstall(ctx, "acme", wire.UpdateInstallRequest{})
+			return err
+		},
+		"DELETE /v1/installs/acme":                          func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", false) },
+		"DELETE /v1/installs/acme?abandon=true":             func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", true) },
+		"GET /v1/installs/acme/outputs":                     func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", false); return err },
+		"GET /v1/installs/acme/outputs?show_sensitive=true": func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", true); return err },
+		"POST /v1/installs/acme/components/web/unlock":      func(c *client.Client) error { return c.UnlockState(ctx, "acme", "web") },
+		"POST /v1/installs/acme/deployments key": func(c *client.Client) error {
+			_, err := c.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{})
+			return err
+		},
+		"GET /v1/deployments?cursor=c&install=acme&limit=7": func(c *client.Client) error { _, err := c.ListDeployments(ctx, "acme", one); return err },
+		"GET /v1/deployments/dep_1":                         func(c *client.Client) error { _, err := c.GetDeployment(ctx, "dep_1"); return err },
+		"GET /v1/deployments/dep_1?after=4&wait_seconds=2": func(c *client.Client) error {
+			_, err := c.WaitDeployment(ctx, "dep_1", 4, 1100*time.Millisecond)
+			return err
+		},
+		"POST /v1/deployments/dep_1/approve": func(c *client.Client) error {
+			_, err := c.ApproveDeployment(ctx, "dep_1", wire.ApproveRequest{})
+			return err
+		},
+		"POST /v1/deployments/dep_1/cancel":    func(c *client.Client) error { _, err := c.CancelDeployment(ctx, "dep_1"); return err },
+		"POST /v1/deployments/dep_1/retry key": func(c *client.Client) error { _, err := c.RetryDeployment(ctx, "dep_1"); return err },
+		"GET /v1/jobs?deployment=dep_1": func(c *client.Client) error {
+			_, err := c.ListJobs(ctx, client.JobFilter{Deployment: "dep_1"}, client.ListOptions{})
+			return err
+		},
+		"GET /v1/jobs/job_1":                                     func(c *client.Client) error { _, err := c.GetJob(ctx, "job_1"); return err },
+		"POST /v1/jobs/job_1/cancel":                             func(c *client.Client) error { _, err := c.CancelJob(ctx, "job_1"); return err },
+		"GET /v1/jobs/job_1/log?offset=5&wait_seconds=20":        func(c *client.Client) error { _, err := c.ReadJobLog(ctx, "job_1", 0, 5, 20*time.Second); return err },
+		"GET /v1/jobs/job_1/log?epoch=2&offset=0&wait_seconds=0": func(c *client.Client) error { _, err := c.ReadJobLog(ctx, "job_1", 2, 0, 0); return err },
+		"POST /v1/runners key":                                   func(c *client.Client) error { _, err := c.CreateRunner(ctx, wire.CreateRunnerRequest{}); return err },
+		"GET /v1/runners":                                        func(c *client.Client) error { _, err := c.ListRunners(ctx, client.ListOptions{}); return err },
+		"GET /v1/runners/local":                                  func(c *client.Client) error { _, err := c.GetRunner(ctx, "local"); return err },
+		"POST /v1/runners/local/enrolments":                      func(c *client.Client) error { _, err := c.CreateEnrolment(ctx, "local"); return err },
+		"POST /v1/runners/local/checks key":                      func(c *client.Client) error { _, err := c.CheckRunner(ctx, "local"); return err },
+
+		"POST /runner/v1/enrol":                  func(c *client.Client) error { _, err := c.Enrol(ctx, wire.EnrolRequest{}); return err },
+		"POST /runner/v1/challenges":             func(c *client.Client) error { _, err := c.Challenge(ctx); return err },
+		"POST /runner/v1/sessions":               func(c *client.Client) error { _, err := c.CreateSession(ctx, wire.SessionRequest{}); return err },
+		"POST /runner/v1/session/heartbeat":      func(c *client.Client) error { _, err := c.HeartbeatSession(ctx, wire.SessionHeartbeat{}); return err },
+		"POST /runner/v1/claims":                 func(c *client.Client) error { _, err := c.Claim(ctx, 0); return err },
+		"POST /runner/v1/jobs/job_1/release":     func(c *client.Client) error { return c.Release(ctx, "job_1", 3) },
+		"POST /runner/v1/jobs/job_1/died":        func(c *client.Client) error { return c.Died(ctx, "job_1", wire.DiedRequest{}) },
+		"POST /runner/v1/jobs/job_1/start":       func(c *client.Client) error { _, err := c.Start(ctx, "job_1", wire.StartRequest{}); return err },
+		"POST /runner/v1/jobs/job_1/heartbeat":   func(c *client.Client) error { _, err := c.HeartbeatJob(ctx, "job_1", time.Second); return err },
+		"PUT /runner/v1/jobs/job_1/log?offset=5": func(c *client.Client) error { _, err := c.AppendLog(ctx, "job_1", 5, []byte("line\n")); return err },
+		"POST /runner/v1/jobs/job_1/finish":      func(c *client.Client) error { return c.Finish(ctx, "job_1", wire.FinishRequest{}) },
+		"PUT /runner/v1/jobs/job_1/plan":         func(c *client.Client) error { return c.PutPlan(ctx, "job_1", []byte{1}) },
+		"GET /runner/v1/jobs/job_1/plan":         func(c *client.Client) error { _, err := c.GetPlan(ctx, "job_1"); return err },
+	} {
+		t.Run(want, func(t *testing.T) {
+			s := serve(t, answer(struct{}{}))
+			if err := call(s.client(t)); err != nil {
+				t.Fatal(err)
+			}
+			r := s.requests[0]
+			got := r.Method + " " + r.URL.String()
+			if r.Header.Get(wire.HeaderIdempotencyKey) != "" {
+				got += " key"
+			}
+			if got != want {
+				t.Errorf("it asked %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestALogIsAppendedByteForByteAndAGapSaysWhatIsWanted(t *testing.T) {
+	s := serve(t, answer(wire.LogAppended{Next: 9}), text(409, "application/problem+json",
+		`{"type":"urn:fairlead:problem:log-offset","status":409,"details":{"want":"4"}}`))
+	c := s.client(t)
+	if next, err := c.AppendLog(t.Context(), "job_1", 5, []byte("\x00\xff\n\"")); err != nil || next != 9 {
+		t.Errorf("the next offset is %d, %v", next, err)
+	}
+	if s.bodies[0] != "\x00\xff\n\"" || s.requests[0].Header.Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("the server got %q as %s", s.bodies[0], s.requests[0].Header.Get("Content-Type"))
+	}
+	_, err := c.AppendLog(t.Context(), "job_1", 9, nil)
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || e.Code() != "log-offset" || e.Details["want"] != "4" {
+		t.Errorf("a gap is %v", err)
+	}
+}
+
+func TestAPlanThatIsCutInsideIsFetchedAgain(t *testing.T) {
+	s := serve(t, cutInside, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		io.WriteString(w, "the whole plan") //nolint:errcheck // the client may have gone
+	})
+	if got, err := s.client(t).GetPlan(t.Context(), "job_1"); err != nil || string(got) != "the whole plan" {
+		t.Errorf("the plan is %q, %v", got, err)
+	}
+}

@@ -63,7 +63,8 @@ var rules = []rule{
 	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/appspec pkg/identity pkg/seal pkg/artifact " +
 		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob events",
 		"use cases run on any adapter, so they know none"},
-	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/api/wire events", "the API renders what control decides"},
+	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/api/wire pkg/job pkg/deployment pkg/appspec events",
+		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},
 	{"pkg/api/client", "pkg/api/wire", "a client is built without a server"},
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
 	{"functions/...", "pkg/... events", "a function is wiring"},
@@ -80,7 +81,7 @@ var rules = []rule{
 // planned are patterns of rules for packages that are not there yet. One that
 // is there, or that no rule has, fails the test: the list shrinks to nothing.
 var planned = []string{
-	"pkg/local", "runner/agent", "bench/...",
+	"bench/...",
 	"pkg/placement", "pkg/queue/sqs", "pkg/joblog/cloudwatch", "pkg/blob/s3", "functions/...", "infra/...",
 }
 

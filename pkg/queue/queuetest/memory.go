@@ -69,11 +69,7 @@ func (q *memory) Receive(ctx context.Context, name string, hide, wait time.Durat
 		return queue.Message{}, err
 	}
 	return q.board.Receive(ctx, name, wait, func(context.Context) (queue.Message, time.Time, error) {
-		m, at, err := q.take(name, hide)
-		if err == nil {
-			q.board.Visible(name, at)
-		}
-		return m, at, err
+		return q.take(name, hide)
 	})
 }
 

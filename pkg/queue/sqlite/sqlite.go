@@ -165,12 +165,7 @@ func (q *Queue) takeFirst(ctx context.Context, name string, hide time.Duration) 
 	if err != nil {
 		return queue.Message{}, time.Time{}, err
 	}
-	if found != nil {
-		return queue.Message{}, next, found
-	}
-	// It comes back then, unless it is deleted.
-	q.board.Visible(name, next)
-	return m, next, nil
+	return m, next, found
 }
 
 // look returns when the first message becomes visible and whether it is, with

@@ -21,9 +21,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// Take takes one visible message. When there is none it returns
-// queue.ErrNoMessage and the time at which the earliest hidden message becomes
-// visible, zero if there is none either.
+// Take takes one visible message; next is when it comes back unless it is
+// deleted. When there is none it returns queue.ErrNoMessage, and next is when
+// the earliest hidden message becomes visible, zero if there is none either.
 type Take func(ctx context.Context) (m queue.Message, next time.Time, err error)
 
 // Board holds the lines of all named queues. Safe for concurrent use. It keeps
@@ -55,7 +55,8 @@ func (b *Board) Receive(ctx context.Context, name string, wait time.Duration, ta
 		return queue.Message{}, err
 	}
 	if wait <= 0 {
-		m, _, err := take(ctx)
+		m, next, err := take(ctx)
+		b.arm(name, next) // others may wait for what was taken before them
 		return m, err
 	}
 	end := time.NewTimer(wait)
@@ -66,10 +67,10 @@ func (b *Board) Receive(ctx context.Context, name string, wait time.Duration, ta
 	defer func() { b.leave(name, place) }()
 	for last := false; ; {
 		m, next, err := take(ctx)
+		b.arm(name, next)
 		if last || !errors.Is(err, queue.ErrNoMessage) {
 			return m, err
 		}
-		b.arm(name, next)
 		select {
 		case <-ready:
 			place = b.rejoin(name, ready)

@@ -1,0 +1,107 @@
+package longpoll
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/queue"
+)
+
+// The conformance suite tests the board through its drivers. Here is what
+// needs a look that can be steered.
+
+func none(context.Context) (queue.Message, time.Time, error) {
+	return queue.Message{}, time.Time{}, queue.ErrNoMessage
+}
+
+func one(context.Context) (queue.Message, time.Time, error) {
+	return queue.Message{ID: "1"}, time.Now().Add(time.Second), nil
+}
+
+func TestBoardKeepsNothingWhenNobodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBoard(time.Now)
+		looks := 0
+		_, err := b.Receive(t.Context(), "q", 5*time.Second, func(context.Context) (queue.Message, time.Time, error) {
+			looks++
+			if looks == 1 {
+				b.Visible("q", time.Now()) // but another receiver is faster
+			}
+			return queue.Message{}, time.Now().Add(2 * time.Second), queue.ErrNoMessage
+		})
+		// At the start, for the wake-up, twice for the timer, at the end.
+		if !errors.Is(err, queue.ErrNoMessage) || looks != 5 {
+			t.Errorf("%v after %d looks, want no message after 5", err, looks)
+		}
+		if len(b.lines) != 0 {
+			t.Errorf("still there: %+v", b.lines["q"])
+		}
+	})
+}
+
+func TestReceiverThatWasTooSlowKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBoard(time.Now)
+		there := false
+		take := func(ctx context.Context) (queue.Message, time.Time, error) {
+			if !there {
+				return none(ctx)
+			}
+			there = false
+			return one(ctx)
+		}
+		first, second := make(chan error, 1), make(chan error, 1)
+		for _, got := range []chan error{first, second} {
+			go func() {
+				_, err := b.Receive(t.Context(), "q", queue.MaxWait, take)
+				got <- err
+			}()
+			synctest.Wait()
+		}
+		b.Visible("q", time.Now()) // wakes the first, which finds nothing
+		synctest.Wait()
+		there = true
+		b.Visible("q", time.Now())
+		synctest.Wait()
+		select {
+		case err := <-first:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the second receiver went before the first")
+		}
+		<-second // ends with its wait
+	})
+}
+
+func TestMessageTakenWithoutWaitingWakesThoseWhoWaitWhenItComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBoard(time.Now)
+		start := time.Now()
+		got := make(chan time.Duration)
+		go func() {
+			looks := 0
+			_, err := b.Receive(t.Context(), "q", queue.MaxWait, func(ctx context.Context) (queue.Message, time.Time, error) {
+				if looks++; looks == 1 {
+					return none(ctx)
+				}
+				return one(ctx)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- time.Since(start)
+		}()
+		synctest.Wait()
+		if _, err := b.Receive(t.Context(), "q", 0, one); err != nil {
+			t.Fatal(err)
+		}
+		if took := <-got; took != time.Second {
+			t.Errorf("woken after %s, want 1s", took)
+		}
+	})
+}

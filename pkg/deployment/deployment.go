@@ -20,8 +20,8 @@ type Kind string
 
 // The kinds.
 const (
-	Deploy   Kind = "deploy"
-	Teardown Kind = "teardown"
+	Deploy   Kind = "deploy"   // bring the install to a version
+	Teardown Kind = "teardown" // remove all that there is of it
 )
 
 // State is where a deployment is. All but Queued follow from its nodes.
@@ -33,9 +33,9 @@ const (
 	Running   State = "running"           // at least one job is queued or at work
 	Waiting   State = "awaiting-approval" // nothing runs; a person has to decide
 	Canceling State = "canceling"         // canceled, and a job has not stopped yet
-	Succeeded State = "succeeded"         // final
-	Failed    State = "failed"            // final
-	Canceled  State = "canceled"          // final
+	Succeeded State = "succeeded"         // final: every component is as it should be
+	Failed    State = "failed"            // final: a component failed, was canceled by itself, skipped or lost
+	Canceled  State = "canceled"          // final: canceled, and nothing runs any more
 )
 
 // Final reports whether the deployment is over.
@@ -54,8 +54,8 @@ const (
 	Applied     NodeState = "applied"           // final: changed as planned
 	Unchanged   NodeState = "unchanged"         // final: there was nothing to change
 	Planned     NodeState = "planned"           // final: plan-only
-	NodeFailed  NodeState = "failed"            // final
-	NodeStopped NodeState = "canceled"          // final
+	NodeFailed  NodeState = "failed"            // final: its plan or apply failed
+	NodeStopped NodeState = "canceled"          // final: it, or the deployment, was canceled
 	Skipped     NodeState = "skipped"           // final: what it needs did not succeed
 	NodeLost    NodeState = "lost"              // final: interrupted, outcome unknown, not reconciled
 )

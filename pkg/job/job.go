@@ -6,6 +6,8 @@
 // generated from it.
 package job
 
+//go:generate go run ./statesdoc ../../docs/STATES.md
+
 import (
 	"fmt"
 	"time"

@@ -1,0 +1,413 @@
+package dynamo_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// proxy stands between an engine and a server. before sees each request, with
+// the name of its operation, and may answer it itself; after sees it once the
+// server has answered, and may let the answer get lost.
+type proxy struct {
+	t      *testing.T
+	server string
+	before func(op string, w http.ResponseWriter, body []byte) (answered bool)
+	after  func(op string) (lost bool)
+
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	p.mu.Lock()
+	p.calls[op]++
+	p.mu.Unlock()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		p.t.Error(err)
+	}
+	if p.before != nil && p.before(op, w, body) {
+		return
+	}
+	header, answer, status := p.forward(r.Header, body)
+	if p.after != nil && p.after(op) {
+		panic(http.ErrAbortHandler) // the connection breaks
+	}
+	for name, values := range header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(answer) // the engine may have gone
+}
+
+func (p *proxy) forward(header http.Header, body []byte) (http.Header, []byte, int) {
+	req, err := http.NewRequest(http.MethodPost, p.server, bytes.NewReader(body))
+	if err != nil {
+		p.t.Error(err)
+		return nil, nil, http.StatusBadGateway
+	}
+	req.Header = header.Clone()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Error(err)
+		return nil, nil, http.StatusBadGateway
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Error(err)
+	}
+	return resp.Header, answer, resp.StatusCode
+}
+
+func (p *proxy) count(op string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls[op]
+}
+
+// engine starts the proxy and returns an engine that talks through it.
+func (p *proxy) engine(t *testing.T, cfg aws.Config, name string) *dynamo.Engine {
+	t.Helper()
+	p.t, p.server, p.calls = t, aws.ToString(cfg.BaseEndpoint), make(map[string]int)
+	s := httptest.NewServer(p)
+	t.Cleanup(s.Close)
+	cfg.BaseEndpoint = &s.URL
+	return dynamo.New(cfg, name)
+}
+
+// unreachable is a configuration for tests whose requests the proxy answers.
+func unreachable() aws.Config {
+	return aws.Config{
+		Region:       "eu-central-1",
+		BaseEndpoint: aws.String("http://127.0.0.1:1"),
+		Credentials:  credentials.NewStaticCredentialsProvider("test", "test", ""),
+	}
+}
+
+// refuse answers as DynamoDB refuses.
+func refuse(w http.ResponseWriter, status int, kind, rest string) bool {
+	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintf(w, `{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":"no"%s}`, kind, rest)
+	return true
+}
+
+func write(sort string, cond engine.Precondition) engine.Write {
+	return engine.Write{Item: engine.Item{Key: engine.Key{Partition: "p", Sort: sort}, Body: []byte(sort)}, If: cond}
+}
+
+func wantKind(t *testing.T, err error, kind fairlead.Kind, code string) {
+	t.Helper()
+	if fairlead.KindOf(err) != kind || fairlead.CodeOf(err) != code {
+		t.Errorf("got %v (kind %q, code %q), want kind %q, code %q", err, fairlead.KindOf(err), fairlead.CodeOf(err), kind, code)
+	}
+}
+
+// forgetTokens has DynamoDB see another request token each time, as it does
+// ten minutes after a commit: what is left is the token on the items.
+func forgetTokens(stack *middleware.Stack) error {
+	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("forget", func(
+		ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
+	) (middleware.InitializeOutput, middleware.Metadata, error) {
+		if p, ok := in.Parameters.(*dynamodb.TransactWriteItemsInput); ok {
+			p.ClientRequestToken = aws.String(rand.Text())
+		}
+		return next.HandleInitialize(ctx, in)
+	}), middleware.Before)
+}
+
+func TestRepeatIsRecognisedAfterDynamoForgotTheToken(t *testing.T) {
+	cfg, name := table(t)
+	cfg.APIOptions = append(cfg.APIOptions, forgetTokens)
+	e := dynamo.New(cfg, name)
+	commit := []engine.Write{
+		write("a", engine.Absent()), write("b", engine.Any()),
+		{Op: engine.Delete, Item: engine.Item{Key: engine.Key{Partition: "p", Sort: "c"}}, If: engine.Any()},
+	}
+	for range 3 {
+		if err := e.Commit(t.Context(), "token", commit...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, sort := range []string{"a", "b"} {
+		if it, err := e.Get(t.Context(), engine.Key{Partition: "p", Sort: sort}); err != nil || it.Version != 1 {
+			t.Errorf("%s: version %d, %v: it was written again", sort, it.Version, err)
+		}
+	}
+	// One of the puts was written by another commit since.
+	if err := e.Commit(t.Context(), "other", write("b", engine.Version(1))); err != nil {
+		t.Fatal(err)
+	}
+	err := e.Commit(t.Context(), "token", commit...)
+	if c, conflict := errors.AsType[*engine.ConflictError](err); !conflict || c.Key.Sort != "a" {
+		t.Errorf("got %v, want a conflict at a", err)
+	}
+}
+
+func TestAnswersThatGetLost(t *testing.T) {
+	cfg, name := table(t)
+	for what, writes := range map[string][]engine.Write{
+		"of one":     {write("one", engine.Absent())},
+		"of several": {write("two", engine.Absent()), write("three", engine.Absent())},
+	} {
+		lost := 0
+		p := &proxy{after: func(string) bool { lost++; return lost <= 2 }}
+		e := p.engine(t, cfg, name)
+		if err := e.Commit(t.Context(), rand.Text(), writes...); err != nil {
+			t.Errorf("a commit %s whose answer was lost twice: %v", what, err)
+		}
+		for _, w := range writes {
+			if it, err := e.Get(t.Context(), w.Item.Key); err != nil || it.Version != 1 {
+				t.Errorf("%s: version %d, %v", what, it.Version, err)
+			}
+		}
+	}
+}
+
+func TestRefusalsThatPass(t *testing.T) {
+	cfg, name := table(t)
+	conflict := `,"CancellationReasons":[{"Code":"None"},{"Code":"TransactionConflict","Message":"no"}]`
+	for i, c := range []struct {
+		what, kind, rest string
+		status           int
+	}{
+		{"a transaction met another on an item", "TransactionCanceledException", conflict, 400},
+		{"a write met a transaction", "TransactionConflictException", "", 400},
+		{"the table is throttled", "ProvisionedThroughputExceededException", "", 400},
+		{"the account is throttled", "ThrottlingException", "", 400},
+		{"the same transaction is still running", "TransactionInProgressException", "", 400},
+		{"the service stumbles", "InternalServerError", "", 500},
+	} {
+		refusals := 0
+		p := &proxy{before: func(_ string, w http.ResponseWriter, _ []byte) bool {
+			if refusals++; refusals > 3 {
+				return false
+			}
+			return refuse(w, c.status, c.kind, c.rest)
+		}}
+		e := p.engine(t, cfg, name)
+		err := e.Commit(t.Context(), rand.Text(), write(fmt.Sprint(i, "a"), engine.Absent()), write(fmt.Sprint(i, "b"), engine.Absent()))
+		if err != nil || p.count("TransactWriteItems") != 4 {
+			t.Errorf("%s: %v after %d requests", c.what, err, p.count("TransactWriteItems"))
+		}
+	}
+}
+
+func TestRefusalsThatStay(t *testing.T) {
+	p := &proxy{before: func(_ string, w http.ResponseWriter, _ []byte) bool {
+		return refuse(w, 400, "TransactionCanceledException", `,"CancellationReasons":[{"Code":"ThrottlingError"},{"Code":"None"}]`)
+	}}
+	e := p.engine(t, unreachable(), "t")
+	err := e.Commit(t.Context(), "token", write("a", engine.Absent()), write("b", engine.Absent()))
+	wantKind(t, err, fairlead.KindUnavailable, "store-unavailable")
+	if n := p.count("TransactWriteItems"); n != 8 {
+		t.Errorf("it gave up after %d requests, want 8", n)
+	}
+}
+
+func TestServerThatIsNotThere(t *testing.T) {
+	_, err := dynamo.New(unreachable(), "t").Get(t.Context(), engine.Key{Partition: "p", Sort: "s"})
+	wantKind(t, err, fairlead.KindUnavailable, "store-unavailable")
+}
+
+func TestRefusalsThatAreOurFaultAreNotRepeated(t *testing.T) {
+	for _, c := range []struct {
+		what, kind, rest string
+		wantCode         string
+	}{
+		{"the request is wrong", "ValidationException", "", ""},
+		{"one write of the transaction is wrong", "TransactionCanceledException",
+			`,"CancellationReasons":[{"Code":"ValidationError"},{"Code":"TransactionConflict"}]`, ""},
+		{"there is no such table", "ResourceNotFoundException", "", "table-missing"},
+		{"the token was used for another commit", "IdempotentParameterMismatchException", "", "token-reused"},
+	} {
+		p := &proxy{before: func(_ string, w http.ResponseWriter, _ []byte) bool { return refuse(w, 400, c.kind, c.rest) }}
+		e := p.engine(t, unreachable(), "t")
+		err := e.Commit(t.Context(), "token", write("a", engine.Absent()), write("b", engine.Absent()))
+		wantKind(t, err, fairlead.KindInternal, c.wantCode)
+		if n := p.count("TransactWriteItems"); n != 1 {
+			t.Errorf("%s: %d requests", c.what, n)
+		}
+	}
+}
+
+func TestConflictBesideAnotherTransaction(t *testing.T) {
+	p := &proxy{before: func(op string, w http.ResponseWriter, _ []byte) bool {
+		return refuse(w, 400, "TransactionCanceledException",
+			`,"CancellationReasons":[{"Code":"TransactionConflict"},{"Code":"ConditionalCheckFailed"}]`)
+	}}
+	e := p.engine(t, unreachable(), "t")
+	err := e.Commit(t.Context(), "token", write("a", engine.Absent()), write("b", engine.Version(3)))
+	if c, ok := errors.AsType[*engine.ConflictError](err); !ok || c.Key.Sort != "b" || c.Current != nil {
+		t.Errorf("got %v, want a conflict at b: repeating would not help", err)
+	}
+}
+
+func TestTokenOfAnotherCommitIsRefused(t *testing.T) {
+	cfg, name := table(t)
+	e := dynamo.New(cfg, name)
+	token := rand.Text() // the server knows tokens of all its tables
+	if err := e.Commit(t.Context(), token, write("a", engine.Absent()), write("b", engine.Absent())); err != nil {
+		t.Fatal(err)
+	}
+	err := e.Commit(t.Context(), token, write("c", engine.Absent()), write("d", engine.Absent()))
+	wantKind(t, err, fairlead.KindInternal, "token-reused")
+}
+
+func TestMissingTable(t *testing.T) {
+	cfg, _ := table(t)
+	e := dynamo.New(cfg, "no-such-table")
+	_, err := e.Get(t.Context(), engine.Key{Partition: "p", Sort: "s"})
+	wantKind(t, err, fairlead.KindInternal, "table-missing")
+	_, err = e.Query(t.Context(), engine.Query{Index: engine.Due, Partition: "p"})
+	wantKind(t, err, fairlead.KindInternal, "table-missing")
+}
+
+// An index lags, so it may name items that are gone; and DynamoDB may leave
+// keys of a batch unread.
+func TestIndexReadsKeepTheirOrderWhateverTheBatchGives(t *testing.T) {
+	cfg, name := table(t)
+	plain := dynamo.New(cfg, name)
+	var writes []engine.Write
+	for i := range 30 {
+		w := write(fmt.Sprintf("%02d", (i*7)%30), engine.Absent())
+		w.Item.List = &engine.Key{Partition: "l", Sort: w.Item.Key.Sort}
+		writes = append(writes, w)
+	}
+	if err := plain.Commit(t.Context(), rand.Text(), writes...); err != nil {
+		t.Fatal(err)
+	}
+	gone := engine.Key{Partition: "p", Sort: "11"}
+	first := true
+	p := &proxy{}
+	p.before = func(op string, w http.ResponseWriter, body []byte) bool {
+		if op != "BatchGetItem" {
+			return false
+		}
+		if first { // between the index and the table
+			first = false
+			if err := plain.Commit(t.Context(), "gone", engine.Write{Op: engine.Delete, Item: engine.Item{Key: gone}, If: engine.Version(1)}); err != nil {
+				t.Error(err)
+			}
+		}
+		return p.answerSome(w, body, name, 4)
+	}
+	e := p.engine(t, cfg, name)
+	page, err := e.Query(t.Context(), engine.Query{Index: engine.List, Partition: "l"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for _, it := range page.Items {
+		got = append(got, it.Key.Sort)
+	}
+	for i := range 30 {
+		if s := fmt.Sprintf("%02d", i); s != gone.Sort {
+			want = append(want, s)
+		}
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if n := p.count("BatchGetItem"); n != 8 { // ⌈30/4⌉
+		t.Errorf("%d batches were read, want 8", n)
+	}
+}
+
+// answerSome reads the first n keys of a batch and leaves the others.
+func (p *proxy) answerSome(w http.ResponseWriter, body []byte, table string, n int) bool {
+	type batch struct {
+		Keys           []json.RawMessage
+		ConsistentRead bool
+	}
+	var in struct{ RequestItems map[string]batch }
+	if err := json.Unmarshal(body, &in); err != nil {
+		p.t.Error(err)
+	}
+	asked := in.RequestItems[table]
+	if !asked.ConsistentRead {
+		p.t.Error("the batch is read eventually consistent")
+	}
+	left := asked
+	left.Keys = asked.Keys[min(n, len(asked.Keys)):]
+	asked.Keys = asked.Keys[:min(n, len(asked.Keys))]
+	var out map[string]any
+	if len(asked.Keys) > 0 {
+		in.RequestItems[table] = asked
+		b, err := json.Marshal(in)
+		if err != nil {
+			p.t.Error(err)
+		}
+		header := http.Header{
+			"X-Amz-Target":  {"DynamoDB_20120810.BatchGetItem"},
+			"Content-Type":  {"application/x-amz-json-1.0"},
+			"Authorization": {"AWS4-HMAC-SHA256 Credential=test/20261120/eu-central-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"},
+		}
+		_, answer, status := p.forward(header, b)
+		if err := json.Unmarshal(answer, &out); err != nil || status != 200 {
+			p.t.Errorf("status %d, %v: %s", status, err, answer)
+		}
+	} else {
+		out = map[string]any{"Responses": map[string]any{}}
+	}
+	if len(left.Keys) > 0 {
+		out["UnprocessedKeys"] = map[string]any{table: left}
+	}
+	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	if err := json.NewEncoder(w).Encode(out); err != nil {
+		p.t.Error(err)
+	}
+	return true
+}
+
+func TestBatchThatIsNeverRead(t *testing.T) {
+	cfg, name := table(t)
+	w := write("a", engine.Absent())
+	w.Item.Due = &engine.Key{Partition: "d", Sort: "1"}
+	p := &proxy{}
+	p.before = func(op string, w http.ResponseWriter, body []byte) bool {
+		return op == "BatchGetItem" && p.answerSome(w, body, name, 0)
+	}
+	e := p.engine(t, cfg, name)
+	if err := e.Commit(t.Context(), "token", w); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Query(t.Context(), engine.Query{Index: engine.Due, Partition: "d"})
+	wantKind(t, err, fairlead.KindUnavailable, "store-unavailable")
+	if n := p.count("BatchGetItem"); n != 8 {
+		t.Errorf("it gave up after %d batches, want 8", n)
+	}
+}
+
+func TestWaitEndsWithTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &proxy{before: func(_ string, w http.ResponseWriter, _ []byte) bool {
+		cancel()
+		return refuse(w, 400, "ThrottlingException", "")
+	}}
+	e := p.engine(t, unreachable(), "t")
+	if err := e.Commit(ctx, "token", write("a", engine.Absent())); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+}

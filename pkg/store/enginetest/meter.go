@@ -1,0 +1,319 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Units are what DynamoDB bills for some calls: request units on demand, which
+// are counted like provisioned capacity units.
+type Units struct {
+	Calls      int
+	Read       float64
+	TableWrite float64
+	IndexWrite float64
+}
+
+// Write returns the write units of the table and of its indexes.
+func (u Units) Write() float64 { return u.TableWrite + u.IndexWrite }
+
+// Plus returns the sum.
+func (u Units) Plus(v Units) Units {
+	return Units{u.Calls + v.Calls, u.Read + v.Read, u.TableWrite + v.TableWrite, u.IndexWrite + v.IndexWrite}
+}
+
+// The operations that MeterEngine counts apart.
+const (
+	OpGet        = "get"
+	OpQueryTable = "query of the table"
+	OpQueryList  = "query of the list index"
+	OpQueryDue   = "query of the due index"
+	OpCommitOne  = "commit of one write"
+	OpCommitMany = "commit of several writes"
+	OpConflict   = "commit that met a conflict"
+)
+
+// MeterEngine counts what the calls to it would cost on the engine of package
+// dynamo. It commits one commit at a time, because the price of a write
+// depends on the item that it replaces. Safe for concurrent use.
+//
+// The rules are those of AWS's documentation, cited where they are applied:
+//
+//	[size]  amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
+//	[units] amazondynamodb/latest/developerguide/read-write-operations.html
+//	[gsi]   amazondynamodb/latest/developerguide/GSI.html#GSI.ThroughputConsiderations
+//	[tx]    amazondynamodb/latest/developerguide/transaction-apis.html
+//
+// What they leave open about transactions was measured on the service by
+// others, and is counted as they found it: github.com/paritysuite/
+// dynamodb-conformance pull requests 67 and 74 [m1], and
+// github.com/nubo-db/dynoxide pull request 188 [m2].
+//
+// Not counted: repeats after a throttle or a lost answer, the second request
+// of a query whose answer passes 1 MB, an empty last page.
+type MeterEngine struct {
+	inner engine.Engine
+
+	commits sync.Mutex // held around a commit and the reads that price it
+
+	mu    sync.Mutex
+	usage map[string]Units
+}
+
+var _ engine.Engine = (*MeterEngine)(nil)
+
+// Meter wraps an engine.
+func Meter(inner engine.Engine) *MeterEngine {
+	return &MeterEngine{inner: inner, usage: make(map[string]Units)}
+}
+
+// Usage returns what was counted since the last Reset, by operation.
+func (m *MeterEngine) Usage() map[string]Units {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.usage)
+}
+
+// Total returns the sum of Usage.
+func (m *MeterEngine) Total() Units {
+	var sum Units
+	for _, u := range m.Usage() {
+		sum = sum.Plus(u)
+	}
+	return sum
+}
+
+// Reset begins to count from nothing.
+func (m *MeterEngine) Reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.usage)
+}
+
+func (m *MeterEngine) count(op string, u Units) {
+	u.Calls = 1
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.usage[op] = m.usage[op].Plus(u)
+}
+
+// Get implements engine.Engine.
+func (m *MeterEngine) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
+	it, err := m.inner.Get(ctx, k)
+	switch {
+	case err == nil:
+		m.count(OpGet, Units{Read: readUnits(itemSize(&it))})
+	case errors.Is(err, engine.ErrNotFound):
+		m.count(OpGet, Units{Read: readUnits(0)})
+	}
+	return it, err
+}
+
+// Query implements engine.Engine.
+func (m *MeterEngine) Query(ctx context.Context, q engine.Query) (engine.Page, error) {
+	page, err := m.inner.Query(ctx, q)
+	if err != nil {
+		return page, err
+	}
+	op := OpQueryTable
+	switch q.Index {
+	case engine.List:
+		op = OpQueryList
+	case engine.Due:
+		op = OpQueryDue
+	}
+	if q.Index == engine.Table {
+		// [units] The items of a query are added up and rounded once.
+		sum := 0
+		for i := range page.Items {
+			sum += itemSize(&page.Items[i])
+		}
+		m.count(op, Units{Read: readUnits(sum)})
+		return page, nil
+	}
+	// [gsi] A query of an index reads the index alone, eventually consistent,
+	// at half the price. [units] The items themselves are then read in batches,
+	// in which each is rounded by itself.
+	sum, items := 0, 0.0
+	for i := range page.Items {
+		it := &page.Items[i]
+		if k := it.Place(q.Index); k != nil {
+			sum += entrySize(it.Key, *k)
+		}
+		items += readUnits(itemSize(it))
+	}
+	m.count(op, Units{Read: readUnits(sum)/2 + items})
+	return page, nil
+}
+
+// Commit implements engine.Engine. A commit that fails for another reason than
+// a conflict counts nothing, because nobody knows what came of it.
+func (m *MeterEngine) Commit(ctx context.Context, token string, writes ...engine.Write) error {
+	m.commits.Lock()
+	defer m.commits.Unlock()
+	before := make(map[engine.Key]*engine.Item, len(writes))
+	after := make(map[engine.Key]*engine.Item, len(writes))
+	if err := m.read(ctx, writes, before); err != nil {
+		return err
+	}
+	err := m.inner.Commit(ctx, token, writes...)
+	_, conflict := errors.AsType[*engine.ConflictError](err)
+	if err != nil && !conflict {
+		return err
+	}
+	if err := m.read(ctx, writes, after); err != nil {
+		return err
+	}
+	again, _ := engine.Repeated(token, writes, func(k engine.Key) (string, error) {
+		if it := before[k]; it != nil {
+			return it.Token, nil
+		}
+		return "", nil
+	})
+	op, units := price(writes, before, after, again && err == nil)
+	if conflict {
+		op = OpConflict
+	}
+	m.count(op, units)
+	return err
+}
+
+func (m *MeterEngine) read(ctx context.Context, writes []engine.Write, into map[engine.Key]*engine.Item) error {
+	for _, w := range writes {
+		it, err := m.inner.Get(ctx, w.Item.Key)
+		switch {
+		case err == nil:
+			into[w.Item.Key] = &it
+		case !errors.Is(err, engine.ErrNotFound) && engine.CheckKey(w.Item.Key) == nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// price returns what a commit costs that found before and left after. After a
+// conflict, and after a repeat, the two are the same. A cancelled transaction
+// reports no units; it is counted as if it had gone through.
+func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, repeat bool) (string, Units) {
+	var needed []engine.Write
+	for _, w := range writes {
+		if w.Op != engine.Check || !w.If.IsAny() { // the engine sends no check of Any
+			needed = append(needed, w)
+		}
+	}
+	if len(needed) == 0 {
+		return OpCommitOne, Units{}
+	}
+	if len(needed) == 1 && needed[0].Op == engine.Check {
+		return OpCommitOne, Units{Read: readUnits(itemSize(before[needed[0].Item.Key]))}
+	}
+	op, factor := OpCommitOne, 1.0
+	if len(needed) > 1 {
+		// [tx] Each item of a transaction is written twice, once to prepare and
+		// once to commit. [m1] A condition check is priced like a write.
+		op, factor = OpCommitMany, 2
+	}
+	var u Units
+	for _, w := range needed {
+		old, stored := before[w.Item.Key], after[w.Item.Key]
+		if repeat && factor == 2 {
+			// [m1] DynamoDB still has the token, and reads the items.
+			u.Read += 2 * readUnits(itemSize(old))
+			continue
+		}
+		// [units] A write is priced by the larger of the item before and after
+		// it; a delete, or a condition that fails, by the item that is there.
+		u.TableWrite += factor * writeUnits(max(itemSize(old), itemSize(stored)))
+		for _, index := range []engine.Index{engine.List, engine.Due} {
+			u.IndexWrite += indexUnits(old, stored, index)
+		}
+	}
+	return op, u
+}
+
+// indexUnits returns what an index that projects KEYS_ONLY costs. [gsi] An
+// entry that appears or goes costs one write, a changed index key two, for the
+// entry's removal and the new one; when no projected attribute changes,
+// nothing. [m2] The factor of a transaction does not apply.
+func indexUnits(before, after *engine.Item, index engine.Index) float64 {
+	entry := func(it *engine.Item) *engine.Key {
+		if it == nil {
+			return nil
+		}
+		return it.Place(index)
+	}
+	old, stored := entry(before), entry(after)
+	if old != nil && stored != nil && *old == *stored {
+		return 0
+	}
+	var units float64
+	if old != nil {
+		units += writeUnits(entrySize(before.Key, *old))
+	}
+	if stored != nil {
+		units += writeUnits(entrySize(after.Key, *stored))
+	}
+	return units
+}
+
+// readUnits returns the units of a strongly consistent read: one for each
+// 4 KB begun, and one for nothing. [units]
+func readUnits(size int) float64 { return float64(max(1, (size+4095)/4096)) }
+
+// writeUnits returns the units of a write outside of a transaction: one for
+// each KB begun, and one for nothing. [units]
+func writeUnits(size int) float64 { return float64(max(1, (size+1023)/1024)) }
+
+// The sizes of the attribute names, which are the schema's of package dynamo.
+const (
+	nameKeys    = len("pk") + len("sk")
+	namePlace   = len("lpk") + len("lsk") // as long as dpk and dsk
+	nameVersion = len("v")
+	nameToken   = len("t")
+	nameBody    = len("b")
+	nameExpires = len("x")
+)
+
+// itemSize returns the bytes of a stored item: of all attribute names and
+// values. [size] A missing item has none.
+func itemSize(it *engine.Item) int {
+	if it == nil {
+		return 0
+	}
+	size := nameKeys + len(it.Key.Partition) + len(it.Key.Sort) +
+		nameVersion + numberSize(it.Version) +
+		nameToken + len(it.Token) +
+		nameBody + len(it.Body)
+	for _, k := range []*engine.Key{it.List, it.Due} {
+		if k != nil {
+			size += namePlace + len(k.Partition) + len(k.Sort)
+		}
+	}
+	if s := engine.ExpirySeconds(it.Expires); s != 0 {
+		size += nameExpires + numberSize(s)
+	}
+	return size
+}
+
+// entrySize returns the bytes of an index entry, which has the index's keys
+// and the table's.
+func entrySize(key, place engine.Key) int {
+	return nameKeys + len(key.Partition) + len(key.Sort) + namePlace + len(place.Partition) + len(place.Sort)
+}
+
+// numberSize returns the bytes of a positive number: one for each two
+// significant digits, and one. [size]
+func numberSize(n int64) int {
+	for n != 0 && n%10 == 0 {
+		n /= 10
+	}
+	digits := 1
+	for ; n >= 10; n /= 10 {
+		digits++
+	}
+	return 1 + (digits+1)/2
+}

@@ -5,9 +5,9 @@ package local
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,7 +26,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 	logsqlite "github.com/fairlead/fairlead/pkg/joblog/sqlite"
 	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
-	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 	"github.com/fairlead/fairlead/pkg/store"
 	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
@@ -135,9 +134,16 @@ func folderError(path string, err error) error {
 		Hint: "Choose a folder that you may write with --data."}
 }
 
-// wire opens every part and puts them together.
+// wire opens every part and puts them together. Keys come before the table: a
+// start that is killed in between leaves keys without a table, which the next
+// start takes up, and never a table whose keys are not there.
 func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	path := func(name string) string { return filepath.Join(s.opts.Data, name) }
+	_, err := os.Stat(path("table.db"))
+	keys, err := loadKeys(path("keys"), errors.Is(err, fs.ErrNotExist))
+	if err != nil {
+		return nil, err
+	}
 	engine, err := storesqlite.Open(ctx, path("table.db"), storesqlite.Options{})
 	if err != nil {
 		return nil, err
@@ -165,21 +171,10 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	ring, err := seal.LoadOrCreate(path("keys/seal.key"))
-	if err != nil {
-		return nil, err
-	}
-	seed, err := secretFile(path("keys/signing.key"), ed25519.SeedSize)
-	if err != nil {
-		return nil, err
-	}
-	mint, err := secretFile(path("keys/tokens.key"), identity.MinKey)
-	if err != nil {
-		return nil, err
-	}
+	s.closers = append(s.closers, blobs.Close)
 	s.control = control.New(control.Parts{
-		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: ring,
-		Signer: events.NewSigner(ed25519.NewKeyFromSeed(seed)), Minter: identity.NewMinter(mint),
+		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
+		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens),
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger,
 	})
 	return engine, nil

@@ -1,0 +1,308 @@
+package control_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/blob/blobtest"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
+	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/seal"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+const org = fairlead.DefaultOrg
+
+// plane is a control plane on memory, with a model of a runner and of the
+// cloud it works in. Tests run it within a synctest bubble, so its time is the
+// bubble's.
+type plane struct {
+	*control.Control
+	t       *testing.T
+	ctx     context.Context
+	pub     ed25519.PublicKey
+	session store.Session
+	cloud   map[string]string // what is there, by component: the variables it was applied with
+	plans   map[string]string // saved plans by digest: the variables they would apply, "" to destroy
+	applied []string          // each apply and destroy that a tool began, in order
+	// misfortune is asked before a step reports: what it returns happens instead.
+	misfortune func(events.JobSpec) misfortune
+	refused    []string // reports that were refused as stale
+}
+
+// misfortune is what befalls a step.
+type misfortune int
+
+const (
+	none       misfortune = iota
+	fails                 // the tool fails
+	diesBefore            // the step is killed before its tool changed anything
+	diesAfter             // the step is killed after its tool changed everything
+	vanishes              // the host is gone after its tool changed everything; nobody reports
+)
+
+func newPlane(t *testing.T, e engine.Engine) *plane {
+	t.Helper()
+	ctx := t.Context()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plane{t: t, ctx: ctx, pub: key.Public().(ed25519.PublicKey), cloud: map[string]string{}, plans: map[string]string{}}
+	p.Control = control.New(control.Parts{
+		Store: store.New(e), Queue: queuetest.Memory(time.Now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
+		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewSigner(key),
+		Minter: identity.NewMinter(make([]byte, identity.MinKey)), IDs: fairlead.RandomIDs(time.Now), Now: time.Now,
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	p.must("make the runner", func() error { return p.EnsureRunner(ctx, org, control.NewRunner{Name: "local", Storage: "http"}) })
+	p.enrol()
+	return p
+}
+
+// enrol makes an agent and opens a session, as an agent does.
+func (p *plane) enrol() {
+	pub, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var token string
+	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, org, "local"); return })
+	var r store.Runner
+	p.must("enrol", func() (err error) { r, err = p.Enrol(p.ctx, token, pub); return })
+	p.must("open a session", func() (err error) {
+		nonce := p.NewChallenge()
+		p.session, _, err = p.OpenSession(p.ctx, control.SessionProof{Runner: r.ID, Nonce: nonce, PublicKey: pub,
+			Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: "test", Capacity: 4})
+		return err
+	})
+}
+
+// must does what a good client does: it repeats a request that failed for a
+// reason that may pass.
+func (p *plane) must(what string, fn func() error) {
+	p.t.Helper()
+	if err := p.try(fn); err != nil {
+		p.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (p *plane) try(fn func() error) error {
+	var err error
+	for range 5 {
+		err = fn()
+		if k := fairlead.KindOf(err); err == nil || k != fairlead.KindUnavailable && k != fairlead.KindInternal || errors.Is(err, control.ErrNoWork) {
+			return err
+		}
+	}
+	return err
+}
+
+// shop is a diamond: network, then database and cache, then web.
+const shop = `fairlead: v1
+name: shop
+inputs:
+  size: {type: number, default: 2}
+  password: {type: string, sensitive: true, required: true}
+components:
+  network: {type: terraform, source: ./network, vars: {size: "${inputs.size}"}}
+  database:
+    type: terraform
+    source: ./database
+    vars: {net: "${components.network.outputs.id}", password: "${inputs.password}"}
+  cache: {type: terraform, source: ./cache, vars: {net: "${components.network.outputs.id}"}}
+  web:
+    type: terraform
+    source: ./web
+    vars: {db: "${components.database.outputs.secret}", cache: "${components.cache.outputs.id}"}
+`
+
+func (p *plane) publish(src string) control.Version {
+	p.t.Helper()
+	app, problems := appspec.Parse("app.yaml", []byte(src))
+	if problems != nil {
+		p.t.Fatal(problems)
+	}
+	canonical, err := app.Canonical()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	artifacts := map[string]string{}
+	for _, c := range app.Components {
+		artifacts[c.Name] = fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(c.Name)))
+	}
+	var v control.Version
+	p.must("publish", func() (err error) { v, err = p.PublishVersion(p.ctx, org, app.Name, canonical, artifacts); return })
+	return v
+}
+
+func (p *plane) install(name string) {
+	p.t.Helper()
+	key := "create-" + name
+	p.must("create install", func() error {
+		_, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: name, App: "shop",
+			Inputs: map[string]json.RawMessage{"password": json.RawMessage(`"hunter2-hunter2"`)}}, key)
+		return err
+	})
+}
+
+func (p *plane) deploy(install string, in control.NewDeployment, key string) fairlead.DeploymentID {
+	p.t.Helper()
+	if in.Kind == "" {
+		in.Kind = deployment.Deploy
+	}
+	var d store.Deployment
+	p.must("deploy", func() (err error) { d, err = p.CreateDeployment(p.ctx, org, install, in, key); return })
+	return d.ID
+}
+
+func (p *plane) deployment(id fairlead.DeploymentID) store.Deployment {
+	p.t.Helper()
+	var r store.Stored[store.Deployment]
+	p.must("read deployment", func() (err error) { r, err = p.Deployment(p.ctx, org, id); return })
+	return r.V
+}
+
+// work runs jobs until none is queued and none waits for a retry.
+func (p *plane) work() {
+	p.t.Helper()
+	for idle := 0; idle < 3; {
+		var c control.Claim
+		err := p.try(func() (err error) { c, err = p.Claim(p.ctx, p.session, 0); return })
+		if errors.Is(err, control.ErrNoWork) {
+			// A minute later retries are due and leases of the dead have ended.
+			idle++
+			time.Sleep(time.Minute)
+			p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
+			continue
+		}
+		if err != nil {
+			p.t.Fatalf("claim: %v", err)
+		}
+		idle = 0
+		p.step(c)
+	}
+}
+
+// step runs one job as a step does.
+func (p *plane) step(c control.Claim) {
+	p.t.Helper()
+	h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
+	var started control.Started
+	err := p.try(func() (err error) { started, err = p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); return })
+	if fairlead.KindOf(err) == fairlead.KindStale {
+		return // canceled between claim and start
+	}
+	if err != nil {
+		p.t.Fatalf("start job %s: %v", c.ID, err)
+	}
+	spec, err := events.Verify(p.ctx, started.Envelope, []ed25519.PublicKey{p.pub}, events.Expect{Runner: p.session.Runner,
+		Install: c.InstallName, Job: c.ID, Epoch: c.Lease.Epoch, Operation: string(c.Operation), Operations: []string{string(c.Operation)}}, time.Now())
+	if err != nil {
+		p.t.Fatalf("spec of job %s: %v", c.ID, err)
+	}
+	what := none
+	if p.misfortune != nil {
+		what = p.misfortune(spec)
+	}
+	if what == diesBefore {
+		p.died(h)
+		return
+	}
+	rep := p.tool(spec, what == fails)
+	switch what {
+	case diesAfter:
+		p.died(h)
+		return
+	case vanishes:
+		return
+	}
+	line := []byte("tool: " + spec.Operation + "\n")
+	p.must("append log", func() error { _, err := p.AppendLog(p.ctx, h, 0, line); return err })
+	rep.LogSize, rep.LogCRC32 = int64(len(line)), crc32.ChecksumIEEE(line)
+	err = p.try(func() error { return p.FinishJob(p.ctx, h, rep) })
+	if fairlead.KindOf(err) == fairlead.KindStale {
+		p.refused = append(p.refused, string(c.ID))
+		return
+	}
+	if err != nil {
+		p.t.Fatalf("finish job %s: %v", c.ID, err)
+	}
+}
+
+func (p *plane) died(h control.Holder) {
+	p.t.Helper()
+	p.must("report death", func() error {
+		err := p.ReportDeath(p.ctx, p.session, h.Job, control.Death{Epoch: h.Epoch, Reason: "killed", Signal: "killed"})
+		if fairlead.KindOf(err) == fairlead.KindStale {
+			return nil // an earlier try was heard
+		}
+		return err
+	})
+}
+
+// tool is a model of OpenTofu: a plan compares, an apply of a saved plan
+// changes the cloud.
+func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
+	p.t.Helper()
+	if fail {
+		return control.Report{Outcome: control.OutcomeFailed, Reason: "tool-failed", Message: "it did not work"}
+	}
+	rep := control.Report{Outcome: control.OutcomeSucceeded}
+	switch spec.Operation {
+	case "plan", "plan-destroy":
+		want := ""
+		if spec.Operation == "plan" {
+			b, err := json.Marshal(spec.Vars)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			want = string(b)
+		}
+		digest := fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(spec.Component+want+string(spec.Job))))
+		p.plans[digest] = want
+		rep.Plan = &store.Plan{Digest: digest, NoOp: p.cloud[spec.Component] == want, Changes: deployment.Changes{Add: 1}}
+	case "apply", "destroy":
+		want, ok := p.plans[spec.Plan.Digest]
+		if !ok {
+			p.t.Fatalf("job %s applies a plan %s that was never made", spec.Job, spec.Plan.Digest)
+		}
+		delete(p.plans, spec.Plan.Digest) // a real saved plan is stale once the state has changed
+		p.applied = append(p.applied, spec.Operation+" "+spec.Component)
+		if p.cloud[spec.Component] = want; want == "" {
+			delete(p.cloud, spec.Component)
+		}
+	}
+	if p.cloud[spec.Component] != "" && spec.Operation != "plan-destroy" {
+		rep.Outputs = map[string]control.Output{
+			"id":     {Value: json.RawMessage(`"id-of-` + spec.Component + `"`)},
+			"secret": {Value: json.RawMessage(`"secret-of-` + spec.Component + `"`), Sensitive: true},
+		}
+	}
+	return rep
+}
+
+// nodes renders a deployment's components and their states.
+func nodes(d store.Deployment) string {
+	var out []string
+	for _, n := range d.Nodes {
+		out = append(out, n.Component+"="+string(n.State))
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,360 @@
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// TestInstallIsDeployedUpdatedAndTornDown is the main story: everything after
+// it varies it.
+func TestInstallIsDeployedUpdatedAndTornDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { mainStory(t, newPlane(t, enginetest.Memory())) })
+}
+
+func mainStory(t *testing.T, p *plane) {
+	p.publish(shop)
+	p.install("acme")
+
+	// Plans wait for a person; the order of the graph is kept.
+	d1 := p.deploy("acme", control.NewDeployment{}, "d1")
+	p.work()
+	if got := nodes(p.deployment(d1)); got != "network=awaiting-approval cache=pending database=pending web=pending" {
+		t.Fatalf("before approval: %s", got)
+	}
+	if len(p.applied) != 0 {
+		t.Fatalf("applied without approval: %v", p.applied)
+	}
+	for range 3 { // one approval for each wave
+		p.must("approve", func() error {
+			_, err := p.ApproveDeployment(p.ctx, org, d1, nil)
+			if fairlead.CodeOf(err) == "not-awaiting-approval" {
+				return nil // an earlier try was heard
+			}
+			return err
+		})
+		p.work()
+	}
+	p.expect(d1, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+	if got := strings.Join(p.applied, ", "); got != "apply network, apply cache, apply database, apply web" &&
+		got != "apply network, apply database, apply cache, apply web" {
+		t.Errorf("applied in the order %s", got)
+	}
+
+	// Nothing has changed: nothing is applied.
+	p.applied = nil
+	d2 := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d2")
+	p.work()
+	p.expect(d2, deployment.Succeeded, "network=unchanged cache=unchanged database=unchanged web=unchanged")
+	if len(p.applied) != 0 {
+		t.Errorf("a deployment without changes applied %v", p.applied)
+	}
+
+	// An input changes one component.
+	p.must("update", func() error {
+		_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{"size": json.RawMessage("3")})
+		return err
+	})
+	d3 := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d3")
+	p.work()
+	p.expect(d3, deployment.Succeeded, "network=applied cache=unchanged database=unchanged web=unchanged")
+
+	// Teardown runs in reverse.
+	p.applied = nil
+	d4 := p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true}, "d4")
+	p.work()
+	p.expect(d4, deployment.Succeeded, "web=applied cache=applied database=applied network=applied")
+	if got := p.applied; len(got) != 4 || got[0] != "destroy web" || got[3] != "destroy network" {
+		t.Errorf("torn down in the order %v", got)
+	}
+	if len(p.cloud) != 0 {
+		t.Errorf("left in the cloud: %v", p.cloud)
+	}
+	p.must("forget", func() error {
+		err := p.ForgetInstall(p.ctx, org, "acme", false)
+		if fairlead.CodeOf(err) == "install-not-found" {
+			return nil // an earlier try was heard
+		}
+		return err
+	})
+	if _, err := p.Install(p.ctx, org, "acme"); fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.KindOf(err) != fairlead.KindUnavailable {
+		t.Errorf("after forget: %v", err)
+	}
+}
+
+func (p *plane) expect(id fairlead.DeploymentID, state deployment.State, want string) {
+	p.t.Helper()
+	d := p.deployment(id)
+	if d.State != state || nodes(d) != want {
+		for _, n := range d.Nodes {
+			p.t.Logf("%s: %s %s", n.Component, n.Reason, n.Message)
+		}
+		p.t.Fatalf("deployment is %s: %s\nwant %s: %s", d.State, nodes(d), state, want)
+	}
+}
+
+// TestMainStoryUnderEveryFault runs the main story again for each fault at
+// each commit, get and query that it can befall. What a person sees at the end
+// is the same each time.
+func TestMainStoryUnderEveryFault(t *testing.T) {
+	for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict, enginetest.Stale} {
+		t.Run(fault.String(), func(t *testing.T) {
+			t.Parallel()
+			runs := 0
+			for n := 1; ; n += stride(n) {
+				fired := false
+				synctest.Test(t, func(t *testing.T) {
+					defer func() {
+						if t.Failed() {
+							t.Logf("with %s at place %d", fault, n)
+						}
+					}()
+					plan := enginetest.Nth(fault, n)
+					e := enginetest.Faulty(enginetest.Memory(), func(c enginetest.Call) enginetest.Fault {
+						f := plan(c)
+						fired = fired || f != enginetest.NoFault
+						return f
+					})
+					mainStory(t, newPlane(t, e))
+				})
+				if t.Failed() || !fired {
+					break
+				}
+				runs++
+			}
+			if runs < 5 {
+				t.Errorf("the fault fired in %d runs only", runs)
+			}
+			t.Logf("the fault fired in %d runs", runs)
+		})
+	}
+}
+
+// stride visits every one of the first places, and every seventh of the
+// thousands of reads that follow.
+func stride(n int) int {
+	if n < 300 {
+		return 1
+	}
+	return 7
+}
+
+// TestMainStoryUnderManyFaults draws faults from a seed: a tenth of all calls.
+func TestMainStoryUnderManyFaults(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mainStory(t, newPlane(t, enginetest.Faulty(enginetest.Memory(), enginetest.Seeded(seed, 0.1))))
+			})
+		})
+	}
+}
+
+// TestInterruptedStep tells what follows when a step dies, by the moment.
+func TestInterruptedStep(t *testing.T) {
+	type row struct {
+		name      string
+		operation string
+		what      misfortune
+		times     int
+		auto      bool
+		state     deployment.State
+		database  deployment.NodeState
+		applies   int // of the database
+	}
+	for _, tt := range []row{
+		{"a plan that dies is made again", "plan", diesBefore, 1, true, deployment.Succeeded, deployment.Applied, 1},
+		{"a plan whose host vanishes is made again", "plan", vanishes, 1, true, deployment.Succeeded, deployment.Applied, 1},
+		{"a plan that always kills its step is poison", "plan", diesBefore, 9, true, deployment.Failed, deployment.NodeFailed, 0},
+		{"an apply that died after its work is found complete, not repeated", "apply", diesAfter, 1, true, deployment.Succeeded, deployment.Applied, 1},
+		{"an apply whose host vanished after its work is found complete, not repeated", "apply", vanishes, 1, true, deployment.Succeeded, deployment.Applied, 1},
+		{"an apply that died before its work waits for a person, also with auto-approval", "apply", diesBefore, 1, true, deployment.Waiting, deployment.Awaiting, 0},
+		{"a failed apply fails its deployment", "apply", fails, 1, true, deployment.Failed, deployment.NodeFailed, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.publish(shop)
+				p.install("acme")
+				left := tt.times
+				p.misfortune = func(s events.JobSpec) misfortune {
+					if s.Component == "database" && s.Operation == tt.operation && left > 0 {
+						left--
+						return tt.what
+					}
+					return none
+				}
+				id := p.deploy("acme", control.NewDeployment{AutoApprove: tt.auto}, "d")
+				p.work()
+				d := p.deployment(id)
+				if d.State != tt.state || d.Node("database").State != tt.database {
+					t.Fatalf("deployment is %s: %s", d.State, nodes(d))
+				}
+				if got := strings.Count(strings.Join(p.applied, ","), "apply database"); got != tt.applies {
+					t.Errorf("the database was applied %d times: %v", got, p.applied)
+				}
+				if d.State == deployment.Waiting {
+					p.misfortune = nil
+					p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, nil); return err })
+					p.work()
+					p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+				}
+			})
+		})
+	}
+}
+
+// TestRetryGoesOnWhereItFailed shows that what was completed is not done again.
+func TestRetryGoesOnWhereItFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.misfortune = func(s events.JobSpec) misfortune {
+			if s.Component == "database" && s.Operation == "apply" {
+				return fails
+			}
+			return none
+		}
+		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		p.work()
+		p.expect(id, deployment.Failed, "network=applied cache=applied database=failed web=skipped")
+		p.misfortune, p.applied = nil, nil
+		again, err := p.RetryDeployment(p.ctx, org, id, "retry")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.work()
+		p.expect(again.ID, deployment.Succeeded, "network=unchanged cache=unchanged database=applied web=applied")
+		if got := strings.Join(p.applied, ", "); got != "apply database, apply web" {
+			t.Errorf("the retry applied %s", got)
+		}
+		if _, err := p.RetryDeployment(p.ctx, org, id, "retry-2"); fairlead.CodeOf(err) != "deployed-since" {
+			t.Errorf("a second retry of an old deployment: %v", err)
+		}
+	})
+}
+
+// TestOneDeploymentAtATime shows that others queue, in order, and that the
+// next begins by itself.
+func TestOneDeploymentAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		first := p.deploy("acme", control.NewDeployment{}, "1")
+		second := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "2")
+		third := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "3")
+		p.work()
+		if got := p.deployment(second).State; got != deployment.Queued {
+			t.Fatalf("the second deployment is %s while the first waits", got)
+		}
+		if _, err := p.UpdateInstall(p.ctx, org, "acme", nil); fairlead.CodeOf(err) != "deployment-runs" {
+			t.Errorf("inputs changed under a deployment: %v", err)
+		}
+		if _, err := p.CancelDeployment(p.ctx, org, second); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.CancelDeployment(p.ctx, org, first); err != nil {
+			t.Fatal(err)
+		}
+		p.work()
+		p.expect(first, deployment.Canceled, "network=canceled cache=canceled database=canceled web=canceled")
+		p.expect(second, deployment.Canceled, "network=canceled cache=canceled database=canceled web=canceled")
+		p.expect(third, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+	})
+}
+
+// TestStaleStepIsRefused: a step whose lease ran out while it was paused can
+// neither finish, nor log, nor renew, nor write state.
+func TestStaleStepIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "paused-step"); err != nil {
+			t.Fatal(err)
+		}
+		p.work() // the lease ends, another attempt runs, the deployment goes on
+		p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+		h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
+		for name, fn := range map[string]func() error{
+			"finish": func() error { return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed}) },
+			"log":    func() error { _, err := p.AppendLog(p.ctx, h, 0, []byte("late")); return err },
+			"renew":  func() error { _, err := p.RenewLease(p.ctx, h, 0); return err },
+			"start":  func() error { _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "other-step"); return err },
+			"plan":   func() error { return p.PutPlan(p.ctx, h, []byte("plan")) },
+			"lock":   func() error { return p.LockState(p.ctx, h, "acme", "network", "l", nil) },
+		} {
+			if err := fn(); fairlead.KindOf(err) != fairlead.KindStale {
+				t.Errorf("%s with a stale epoch: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestSecretsAreSealed: what is sensitive is nowhere in the table.
+func TestSecretsAreSealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &recorder{MemoryEngine: enginetest.Memory()}
+		p := newPlane(t, e)
+		mainStory(t, p)
+		for _, secret := range []string{"hunter2-hunter2", "secret-of-"} {
+			for _, body := range e.bodies {
+				if strings.Contains(body, secret) {
+					t.Errorf("%q is in the table: %.200s", secret, body)
+				}
+			}
+		}
+	})
+}
+
+// recorder keeps every body that was ever committed.
+type recorder struct {
+	*enginetest.MemoryEngine
+	bodies []string
+}
+
+func (r *recorder) Commit(ctx context.Context, token string, ws ...engine.Write) error {
+	for _, w := range ws {
+		r.bodies = append(r.bodies, string(w.Item.Body))
+	}
+	return r.MemoryEngine.Commit(ctx, token, ws...)
+}
+
+// TestIdempotencyKey: a repeated request makes nothing new, and a key cannot be
+// used for two.
+func TestIdempotencyKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		a := p.deploy("acme", control.NewDeployment{}, "same")
+		if b := p.deploy("acme", control.NewDeployment{}, "same"); a != b {
+			t.Errorf("the same key made %s and %s", a, b)
+		}
+		_, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Teardown}, "same")
+		if fairlead.CodeOf(err) != "idempotency-key-reused" {
+			t.Errorf("one key for two requests: %v", err)
+		}
+		if c := p.deploy("acme", control.NewDeployment{}, "other"); c == a {
+			t.Error("another key made nothing new")
+		}
+	})
+}

@@ -170,9 +170,9 @@ func pushSources(ctx context.Context, cl *client.Client, meta wire.Meta, root *o
 	return out, nil
 }
 
-// repository is the name under which a component's source is kept in the
-// control plane's registry.
-func repository(app, component string) string { return app + "/" + component }
+// repository is the name under which the control plane looks for a component's
+// source in its registry.
+func repository(app, component string) string { return "apps/" + app + "/" + component }
 
 // registryAccess returns the registry's host and port, and how to push there.
 func registryAccess(cl *client.Client, meta wire.Meta) (string, artifact.Access, error) {

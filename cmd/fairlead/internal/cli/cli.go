@@ -61,6 +61,7 @@ type Server interface {
 func Main(ctx context.Context, env Env) int {
 	c := &cli{env: env}
 	root := c.root()
+	c.noteStart(root)
 	root.SetArgs(env.Args)
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
@@ -78,6 +79,21 @@ func Main(ctx context.Context, env Env) int {
 		c.printer().Fail(f)
 	}
 	return code
+}
+
+// noteStart makes every command note that it runs: what fails before is a fault
+// of the words.
+func (c *cli) noteStart(cmd *cobra.Command) {
+	cmd.DisableFlagsInUseLine = true // every command has some
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			c.started = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		c.noteStart(sub)
+	}
 }
 
 // tidy joins cobra's several lines.
@@ -109,9 +125,6 @@ account. A runner beside the customer's resources polls for jobs and runs them.`
 		Args: cobra.ArbitraryArgs, RunE: unknown, ValidArgsFunction: cobra.NoFileCompletions,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRun: func(*cobra.Command, []string) {
-			c.started = true
-		},
 	}
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.json, "json", false, "print the result as one JSON document")

@@ -34,7 +34,7 @@ func (c *cli) deploymentList() *cobra.Command {
 			return listing(c, ds, view.Deployments(ds), "There are no deployments. `fairlead install deploy NAME` starts one.")
 		}),
 	}
-	cmd.Flags().StringVar(&install, "install", "", "only those of this install")
+	cmd.Flags().StringVar(&install, "install", "", "only those of this `INSTALL`")
 	c.flagNames(cmd, "install", installNames)
 	limitFlag(cmd, &limit)
 	return cmd

@@ -71,5 +71,5 @@ Flags of every command:
 {{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasHelpSubCommands}}
 
 More help:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
-  {{$.CommandPath}} help {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+  {{$.CommandPath}} help {{rpad .Name .NamePadding}}  {{.Short}}{{end}}{{end}}{{end}}
 `

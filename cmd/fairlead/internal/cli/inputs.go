@@ -32,9 +32,9 @@ type inputFlags struct {
 }
 
 func (f *inputFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&f.pairs, "input", "i", nil, "give an input its value, as `name=value`; lists and maps as JSON; repeatable")
+	cmd.Flags().StringArrayVarP(&f.pairs, "input", "i", nil, "give an input a value, as `name=value`; a list or map as JSON; repeatable")
 	cmd.Flags().StringArrayVar(&f.env, "input-env", nil, "give an input the value of an environment variable, as `name=VARIABLE`; repeatable")
-	cmd.Flags().StringVarP(&f.file, "input-file", "f", "", "read inputs from a YAML or JSON `file`, or from the standard input if it is -")
+	cmd.Flags().StringVarP(&f.file, "input-file", "f", "", "read inputs from a YAML or JSON `FILE`; - is the standard input")
 }
 
 func (f *inputFlags) any() bool {

@@ -48,8 +48,8 @@ other users of a machine can read arguments.`,
 				Next: fmt.Sprintf("Deploy it with `fairlead install deploy %s`.", made.Name)})
 		}),
 	}
-	cmd.Flags().StringVar(&in.App, "app", "", "the app (required)")
-	cmd.Flags().StringVar(&in.Runner, "runner", "", `the runner that runs its jobs (default "local")`)
+	cmd.Flags().StringVar(&in.App, "app", "", "the `APP` (required)")
+	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` that runs its jobs (default \"local\")")
 	inputs.register(cmd)
 	c.must(cmd.MarkFlagRequired("app"))
 	c.flagNames(cmd, "app", appNames)
@@ -87,7 +87,7 @@ func (c *cli) installUpdate() *cobra.Command {
 		}),
 	}
 	inputs.register(cmd)
-	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "take an input back to its default, by `name`; repeatable")
+	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "take an input back to its default, by `NAME`; repeatable")
 	ofInstall := func(ctx context.Context, cl *client.Client, args []string) (string, error) {
 		if len(args) == 0 {
 			return "", nil
@@ -161,7 +161,7 @@ Ctrl-C stops the following, not the deployment.`,
 	}
 	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without asking")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "plan, print the plans, and change nothing")
-	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `version` of the app (default: the newest)")
+	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION` of the app (default: the newest)")
 	c.must(cmd.RegisterFlagCompletionFunc("version", cobra.NoFileCompletions))
 	cmd.MarkFlagsMutuallyExclusive("auto-approve", "plan-only")
 	progress.register(cmd)

@@ -37,7 +37,7 @@ func (c *cli) jobList() *cobra.Command {
 			return listing(c, jobs, view.Jobs(jobs), "There are no jobs. Deployments and `fairlead runner check` make them.")
 		}),
 	}
-	cmd.Flags().StringVar(&filter.Deployment, "deployment", "", "only those of this deployment")
+	cmd.Flags().StringVar(&filter.Deployment, "deployment", "", "only those of this `DEPLOYMENT`")
 	c.flagNames(cmd, "deployment", deploymentIDs)
 	limitFlag(cmd, &limit)
 	return cmd

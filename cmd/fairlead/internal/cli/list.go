@@ -16,7 +16,7 @@ const pageSize = 100
 
 // limitFlag bounds a listing.
 func limitFlag(cmd *cobra.Command, limit *int) {
-	cmd.Flags().IntVar(limit, "limit", 0, "print at most this many (default: all)")
+	cmd.Flags().IntVar(limit, "limit", 0, "print at most `N` (default: all)")
 	if err := cmd.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions); err != nil {
 		panic(err) // the flag was defined a line above
 	}

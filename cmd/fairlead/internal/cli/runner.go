@@ -70,8 +70,8 @@ on the runner's own disk, or "http", in the control plane, encrypted.`,
 			return c.print(view.NewRunner(r))
 		}),
 	}
-	cmd.Flags().StringVar(&in.Description, "description", "", "what a person should know about it")
-	cmd.Flags().StringVar(&in.Storage, "storage", "", `where state is kept: "local" or "http" (default "local")`)
+	cmd.Flags().StringVar(&in.Description, "description", "", "`TEXT` that a person should know")
+	cmd.Flags().StringVar(&in.Storage, "storage", "", "`WHERE` state is kept: \"local\" or \"http\" (default \"local\")")
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
 	c.must(cmd.RegisterFlagCompletionFunc("description", cobra.NoFileCompletions))
 	return cmd
@@ -102,7 +102,7 @@ and for a short time. --out writes it to a file that only you can read.`,
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&out, "out", "", "write the token to this `file` instead")
+	cmd.Flags().StringVar(&out, "out", "", "write the token to this `FILE` instead")
 	return cmd
 }
 

@@ -27,10 +27,10 @@ type serverFlags struct {
 }
 
 func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
-	cmd.Flags().StringVar(&f.data, "data", "", "folder that holds everything (default: $FAIRLEAD_DATA, else "+shown(c.dataDir())+")")
-	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "address to listen on; port 0 picks a free one")
-	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", `when ready, write {"url", "token_file"} to this file`)
-	cmd.Flags().StringVar(&f.storage, "storage", "local", `where the runner "local", when it is made, keeps state: "local" or "http"`)
+	cmd.Flags().StringVar(&f.data, "data", "", "the `DIR` that holds everything (default: $FAIRLEAD_DATA, else \"fairlead\" where this user's data is)")
+	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "the `ADDRESS` to listen on; port 0 picks a free one")
+	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", "when ready, write {\"url\", \"token_file\"} to this `FILE`")
+	cmd.Flags().StringVar(&f.storage, "storage", "local", "`WHERE` the runner \"local\", when it is made, keeps state: \"local\" or \"http\"")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but what goes wrong")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log everything that is done")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
@@ -54,8 +54,6 @@ func (c *cli) dataDir() string {
 	}
 	return ""
 }
-
-func shown(dir string) string { return cmp.Or(dir, "none") }
 
 func (c *cli) server() *cobra.Command {
 	var f serverFlags

@@ -4,6 +4,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,12 +37,15 @@ var ErrWaiting = errors.New("the deployment waits for approval")
 // Options say how a deployment is followed.
 type Options struct {
 	Client   *client.Client
-	Out      io.Writer  // progress
-	Style    view.Style // of Out
-	Quiet    bool       // no progress, only what waits for approval
-	Attached bool       // the deployment is older than this command: the logs of components that are through are not shown
-	Patience time.Duration
-	Now      func() time.Time
+	Out      io.Writer     // progress
+	Style    view.Style    // of Out
+	Quiet    bool          // no progress, only what waits for approval
+	Attached bool          // the deployment is older than this command: the logs of components that are through are not shown
+	Patience time.Duration // how long the control plane may be away; 0: a minute
+	// SlowClaim is how long a job may be queued before the person is told why,
+	// in whole seconds; 0: 8 s.
+	SlowClaim time.Duration
+	Now       func() time.Time
 	// Approve is asked whether the plans that were just shown are approved.
 	// Nil means that there is nobody to ask.
 	Approve func(ctx context.Context, d wire.Deployment) (bool, error)
@@ -56,9 +60,8 @@ func Deployment(ctx context.Context, d wire.Deployment, o Options) (wire.Deploym
 	for i, c := range d.Components {
 		names[i] = c.Name
 	}
-	if o.Patience == 0 {
-		o.Patience = defaultPatience
-	}
+	o.Patience = cmp.Or(o.Patience, defaultPatience)
+	o.SlowClaim = cmp.Or(o.SlowClaim, 8*time.Second)
 	ctx, cancel := context.WithCancel(ctx)
 	f := &follower{
 		o: o, style: o.Style, lines: newLines(o.Out, o.Style, names),
@@ -122,13 +125,27 @@ func (f *follower) show(ctx context.Context, d wire.Deployment) {
 	}
 	if d.State == "queued" && !f.queued {
 		f.queued = true
-		f.lines.write("", f.style.Warn("…"), view.Cell(either(d.Message, "queued: another deployment of install "+d.Install+" goes first")))
+		f.lines.write("", f.style.Warn("…"), view.Cell(cmp.Or(d.Message, "queued: another deployment of install "+d.Install+" goes first")))
 	}
 	for _, c := range d.Components {
-		before := f.seen[c.Name]
-		f.readLogs(ctx, c)
-		if c.State == before.state {
-			continue
+		f.showComponent(ctx, c)
+	}
+	f.first = false
+}
+
+// showComponent writes the component's state, if that is new, and starts to
+// show the logs of its jobs: a state that begins with a job stands above the
+// job's log, one that a job led to stands below.
+func (f *follower) showComponent(ctx context.Context, c wire.DeploymentComponent) {
+	before := f.seen[c.Name]
+	wanted := !(f.first && f.o.Attached && through(c.State))
+	if c.State != before.state {
+		if wanted && c.State != "planning" {
+			f.read(ctx, c.Name, c.PlanJob)
+		}
+		if wanted && through(c.State) {
+			f.drain(ctx, c.PlanJob)
+			f.read(ctx, c.Name, c.Job)
 		}
 		now := f.o.Now()
 		if sign, text, show := f.describe(ctx, c, before, now); show {
@@ -139,24 +156,31 @@ func (f *follower) show(ctx context.Context, d wire.Deployment) {
 			f.seen[c.Name] = phase{state: c.State}
 		}
 	}
-	f.first = false
+	if wanted {
+		f.read(ctx, c.Name, c.PlanJob)
+		f.read(ctx, c.Name, c.Job)
+	} else {
+		f.skip(c.PlanJob)
+		f.skip(c.Job)
+	}
 }
 
-// readLogs starts to show the logs of the component's jobs.
-func (f *follower) readLogs(ctx context.Context, c wire.DeploymentComponent) {
-	if f.first && f.o.Attached && through(c.State) {
+// read starts to show the log of a job, once.
+func (f *follower) read(ctx context.Context, component, job string) {
+	if job == "" || f.jobs[job] != nil {
 		return
 	}
-	for _, job := range []string{c.PlanJob, c.Job} {
-		if job == "" || f.jobs[job] != nil {
-			continue
-		}
-		if job == c.Job && c.PlanJob != "" {
-			f.drain(ctx, c.PlanJob) // a component's jobs follow one another, and so do their logs
-		}
+	l := &jobLog{done: make(chan struct{})}
+	f.jobs[job] = l
+	f.readers.Go(func() { f.showLog(ctx, component, job, l) })
+}
+
+// skip makes sure that the log of a job is not shown.
+func (f *follower) skip(job string) {
+	if job != "" && f.jobs[job] == nil {
 		l := &jobLog{done: make(chan struct{})}
+		close(l.done)
 		f.jobs[job] = l
-		f.readers.Go(func() { f.showLog(ctx, c.Name, job, l) })
 	}
 }
 
@@ -199,10 +223,10 @@ func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, bef
 	case "planning":
 		return f.style.Bold("▸"), "planning", true
 	case "reconciling":
-		return f.style.Warn("▸"), either(view.Cell(c.Message), "looking at what an interrupted apply left"), true
+		return f.style.Warn("▸"), cmp.Or(view.Cell(c.Message), "looking at what an interrupted apply left"), true
 	case "awaiting-approval":
 		f.drain(ctx, c.PlanJob)
-		return f.style.Warn("?"), "plan: " + plan + took, true
+		return f.style.Warn("?"), join("plan", plan) + took, true
 	case "applying":
 		f.drain(ctx, c.PlanJob)
 		if before.state == "awaiting-approval" || plan == "" {
@@ -216,7 +240,7 @@ func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, bef
 	case "applied", "unchanged":
 		return f.style.Good("✓"), c.State + took, true
 	case "planned":
-		return f.style.Good("✓"), "planned: " + plan + took, true
+		return f.style.Good("✓"), join("planned", plan) + took, true
 	case "skipped", "canceled":
 		return f.style.Warn("–"), join(c.State+took, view.Cell(c.Message)), true
 	case "failed", "lost":
@@ -271,13 +295,6 @@ func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deploym
 		return d, fmt.Errorf("approve deployment %s: %w", d.ID, err)
 	}
 	return next, nil
-}
-
-func either(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 func join(a, b string) string {

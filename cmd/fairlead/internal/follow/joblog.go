@@ -84,9 +84,6 @@ type jobLog struct {
 	done chan struct{} // closed when all of it is shown, or cannot be
 }
 
-// slowClaim is how long a job may be queued before the person is told why.
-const slowClaim = 8 * time.Second
-
 // show writes the log's lines until the job is over.
 func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog) {
 	defer close(l.done)
@@ -97,7 +94,7 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 	}}
 	defer s.end()
 	r := &logReader{client: f.o.Client, job: job, ask: f.patience}
-	wait, told := slowClaim, false
+	wait, told := f.o.SlowClaim, false
 	for {
 		epoch := r.epoch
 		chunk, err := r.next(ctx, wait)

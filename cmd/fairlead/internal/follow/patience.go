@@ -12,6 +12,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 )
 
+// quiet is how long the control plane may be away before it is worth a word.
+const quiet = time.Second
+
 // patience asks again while the control plane is away, as it is for a moment
 // when it restarts: all goroutines of one follower share it, so that the
 // person is told once that it is gone and once that it is back.
@@ -42,7 +45,9 @@ func ask[T any](ctx context.Context, p *patience, f func(context.Context) (T, er
 		case p.now().Sub(since) > p.most:
 			return out, backoff.Permanent(err)
 		}
-		p.gone()
+		if p.now().Sub(since) >= quiet {
+			p.gone()
+		}
 		return out, err
 	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(0))
 	if permanent, ok := errors.AsType[*backoff.PermanentError](err); ok {

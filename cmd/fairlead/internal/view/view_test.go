@@ -1,0 +1,160 @@
+package view_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+func human(t *testing.T, d view.Document) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := view.NewHuman(&out, &out, view.Style{}, view.Style{}, now).Print(d); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func asJSON(t *testing.T, d view.Document) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := view.NewJSON(&out, &out).Print(d); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestEmptyListingsAreArrays(t *testing.T) {
+	for name, d := range map[string]view.Document{
+		"apps": view.Apps(nil), "installs": view.Installs(nil), "deployments": view.Deployments(nil),
+		"jobs": view.Jobs(nil), "runners": view.Runners(nil), "log": view.JobLog(nil),
+	} {
+		if got := asJSON(t, d); got != "[]\n" {
+			t.Errorf("no %s in JSON: %q", name, got)
+		}
+		if got := human(t, d); got != "" {
+			t.Errorf("no %s for people: %q", name, got)
+		}
+	}
+}
+
+func outputs() view.Outputs {
+	return view.Outputs{Components: map[string]map[string]wire.Output{
+		"web": {
+			"url":     {Value: json.RawMessage(`"https://example.com/?a=1&b=<2>"`)},
+			"ports":   {Value: json.RawMessage(`[80, 443]`)},
+			"big":     {Value: json.RawMessage(`12345678901234567890`)},
+			"empty":   {Value: json.RawMessage(`""`)},
+			"nothing": {Value: json.RawMessage(`null`)},
+			"motd":    {Value: json.RawMessage(`"two\nlines\u001b[2J"`)},
+		},
+		"db":    {"password": {Sensitive: true}, "shown": {Sensitive: true, Value: json.RawMessage(`"s3cret"`)}},
+		"empty": {},
+	}}
+}
+
+func TestOutputs(t *testing.T) {
+	want := `COMPONENT  OUTPUT    VALUE
+db         password  (sensitive)
+db         shown     s3cret
+web        big       12345678901234567890
+web        empty     ""
+web        motd      "two\nlines\u001b[2J"
+web        nothing   null
+web        ports     [80,443]
+web        url       https://example.com/?a=1&b=<2>
+`
+	if got := human(t, outputs()); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	var got map[string]map[string]any
+	dec := json.NewDecoder(strings.NewReader(asJSON(t, outputs())))
+	dec.UseNumber()
+	if err := dec.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := got["db"]["password"]; there {
+		t.Error("a sensitive value that was not asked for is in the JSON")
+	}
+	if v, there := got["web"]["nothing"]; !there || v != nil {
+		t.Error("an output that is null is not in the JSON as null")
+	}
+	if got["web"]["big"] != json.Number("12345678901234567890") || got["db"]["shown"] != "s3cret" || len(got) != 3 {
+		t.Errorf("got %v", got)
+	}
+	if hidden := outputs().Hidden(); len(hidden) != 1 || hidden[0] != "db.password" {
+		t.Errorf("hidden: %v", hidden)
+	}
+}
+
+func TestNothingOfOthersReachesTheTerminal(t *testing.T) {
+	const evil = "x\x1b[2J\x1b]0;t\x07\u202ey"
+	finished := now()
+	code := 1
+	for name, d := range map[string]view.Document{
+		"app":  view.App{Name: evil, Description: evil, Version: wire.AppVersion{ID: evil, Inputs: []wire.AppInput{{Name: evil, Type: evil, Description: evil, Default: json.RawMessage(evil)}}, Components: []wire.AppComponent{{Name: evil, Type: evil, DependsOn: []string{evil}, Artifact: evil}}}},
+		"apps": view.Apps{{Name: evil, Description: evil}},
+		"install": view.Install{Name: evil, App: evil, Runner: evil, State: evil, Deployment: evil, Queued: []string{evil}, ID: evil,
+			Inputs: map[string]json.RawMessage{evil: json.RawMessage(`"` + evil + `"`)}, Components: []wire.InstallComponent{{Name: evil, State: evil, Version: evil, LockedBy: evil}}},
+		"deployment": view.Deployment{ID: evil, State: evil, Message: evil, Hint: evil, FinishedAt: &finished, Components: []wire.DeploymentComponent{{Name: evil, State: evil, Job: evil, Message: evil, Hint: evil}}},
+		"job": view.Job{ID: evil, State: evil, Operation: evil, Runner: evil, Reason: evil, Message: evil, Hint: evil, ExitCode: &code, Log: []wire.LogStreamInfo{{Size: 3}},
+			Plan: &wire.Plan{Summary: json.RawMessage(`{"resources":[{"address":"a\u001b[2Jb","actions":["x\u001b[2J"]}]}`)}},
+		"runner":  view.Runner{Name: evil, Description: evil, Sessions: []wire.RunnerSession{{Instance: evil, State: evil, Version: evil}}},
+		"outputs": view.Outputs{Components: map[string]map[string]wire.Output{evil: {evil: {Value: json.RawMessage(`"` + evil + `"`)}}}},
+		"log":     view.JobLog{{Epoch: 1, Text: evil}},
+		"token":   view.Enrolment{Enrolment: wire.Enrolment{Token: evil}},
+	} {
+		if r, ok := harmless(human(t, d)); !ok {
+			t.Errorf("%s lets %U through:\n%q", name, r, human(t, d))
+		}
+	}
+	var out bytes.Buffer
+	view.NewHuman(&out, &out, view.Style{}, view.Style{}, now).Fail(view.Failure{Problem: wire.Problem{
+		Status: 500, Detail: evil, Hint: evil, RequestID: evil, Errors: []wire.FieldError{{Location: evil, Message: evil}}}})
+	if r, ok := harmless(out.String()); !ok {
+		t.Errorf("a failure lets %U through: %q", r, out.String())
+	}
+}
+
+func TestColoursOnTerminalsOnly(t *testing.T) {
+	env := map[string]string{}
+	get := func(name string) string { return env[name] }
+	if view.StyleFor(false, get).Colour || !view.StyleFor(true, get).Colour {
+		t.Error("colours do not follow the terminal")
+	}
+	env["NO_COLOR"] = "1"
+	if view.StyleFor(true, get).Colour {
+		t.Error("NO_COLOR is not heard")
+	}
+}
+
+func TestPublishedSaysWhatIsNew(t *testing.T) {
+	components := func(digests ...string) []wire.AppComponent {
+		var cs []wire.AppComponent
+		for i, d := range digests {
+			if d != "" {
+				cs = append(cs, wire.AppComponent{Name: string(rune('a' + i)), Artifact: d})
+			}
+		}
+		return cs
+	}
+	got := human(t, view.Published{
+		Version: wire.AppVersion{App: "shop", ID: "ver_2", New: true, Components: components("1", "3", "", "4")},
+		Before:  &wire.AppVersion{Components: components("1", "2", "5")},
+	})
+	want := "✓ App shop: new version ver_2\n  a  source unchanged\n  b  source changed\n  c  removed\n  d  new\n"
+	if got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	got = human(t, view.Published{Version: wire.AppVersion{App: "shop", ID: "ver_2"}})
+	if got != "App shop is unchanged: version ver_2\n" {
+		t.Errorf("got %q", got)
+	}
+}

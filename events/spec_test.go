@@ -41,6 +41,13 @@ func full() events.JobSpec {
 	}
 }
 
+// short is the least that want accepts.
+func short() events.JobSpec {
+	s := full()
+	s.Artifact, s.Vars, s.State, s.Plan, s.Env = nil, nil, nil, nil, nil
+	return s
+}
+
 func want() events.Expect {
 	return events.Expect{Runner: "run_01", Install: "acme", Job: "job_01", Epoch: 3, Operation: "apply", Operations: []string{"plan", "apply"}}
 }
@@ -231,7 +238,7 @@ func TestAnOperationThatThisRunnerLacksIsRefusedThoughTheClaimNamedIt(t *testing
 
 func TestNoFlippedBitEverVerifies(t *testing.T) {
 	var env dsse.Envelope
-	if err := json.Unmarshal(sign(t, key(1), full()), &env); err != nil {
+	if err := json.Unmarshal(sign(t, key(1), short()), &env); err != nil {
 		t.Fatal(err)
 	}
 	payload, _ := base64.StdEncoding.DecodeString(env.Payload)
@@ -248,39 +255,35 @@ func TestNoFlippedBitEverVerifies(t *testing.T) {
 			t.Fatalf("byte %d of the %s changed: %v, want it refused for its signature", at, where, err)
 		}
 	}
-	flip := func(b []byte, i int, bit byte) []byte {
-		c := bytes.Clone(b)
-		c[i] ^= bit
-		return c
+	for i := range payload {
+		try("payload", i, flip(payload, i), sig)
 	}
-	for _, bit := range []byte{1, 0x20, 0x80} {
-		for i := range payload {
-			try("payload", i, flip(payload, i, bit), sig)
-		}
-		for i := range sig {
-			try("signature", i, payload, flip(sig, i, bit))
-		}
+	for i := range sig {
+		try("signature", i, payload, flip(sig, i))
 	}
 	for n := range sig {
 		try("signature cut at", n, payload, sig[:n])
 	}
 }
 
+// flip returns b with one bit of byte i changed, another one for each i.
+func flip(b []byte, i int) []byte {
+	c := bytes.Clone(b)
+	c[i] ^= 1 << (i % 8)
+	return c
+}
+
 // The text around the signed bytes is not signed: a change there may be
 // refused or not, but never changes what is done.
 func TestAFlippedByteOfTheEnvelopesTextChangesNothingThatIsDone(t *testing.T) {
-	good := sign(t, key(1), full())
+	good := sign(t, key(1), short())
 	spec, err := verify(good, public(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range good {
-		for _, bit := range []byte{1, 4, 0x20} {
-			b := bytes.Clone(good)
-			b[i] ^= bit
-			if got, err := verify(b, public(1)); err == nil && !reflect.DeepEqual(got, spec) {
-				t.Fatalf("byte %d flipped by %#x: another spec verifies: %+v", i, bit, got)
-			}
+		if got, err := verify(flip(good, i), public(1)); err == nil && !reflect.DeepEqual(got, spec) {
+			t.Fatalf("byte %d flipped: another spec verifies: %+v", i, got)
 		}
 	}
 }

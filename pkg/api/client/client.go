@@ -234,8 +234,13 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", k.route.ID, err)
 	}
 	var body []byte
+	var tooLarge bool
 	read := func(res *http.Response) error {
 		defer res.Body.Close()
+		if tooLarge = res.ContentLength > limit(k.route); tooLarge {
+			body = []byte{}
+			return nil
+		}
 		b, err := io.ReadAll(io.LimitReader(res.Body, limit(k.route)+1))
 		if err == nil {
 			body = b
@@ -259,7 +264,7 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 		}
 		return nil, &UnreachableError{URL: c.base.String(), Err: err}
 	}
-	if int64(len(body)) > limit(k.route) {
+	if tooLarge || int64(len(body)) > limit(k.route) {
 		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", k.route.ID, limit(k.route))
 	}
 	if res.StatusCode >= 300 {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -410,8 +411,11 @@ func TestACanceledContextEndsACallAsItself(t *testing.T) {
 
 func TestALargePlanArrivesWholeAndALargerAnswerIsRefused(t *testing.T) {
 	plan := bytes.Repeat([]byte("0123456789abcdef"), 33<<20/16)
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
+		if strings.HasSuffix(r.URL.Path, "/plan") {
+			w.Header().Set("Content-Length", strconv.Itoa(len(plan)))
+		}
 		w.Write(plan) //nolint:errcheck // the client may have gone
 	})
 	got, err := s.client(t).GetPlan(t.Context(), "job_1")
@@ -425,15 +429,12 @@ func TestALargePlanArrivesWholeAndALargerAnswerIsRefused(t *testing.T) {
 	if s.asked() != 2 {
 		t.Errorf("the server was asked %d times for what is too large, want once each", s.asked())
 	}
-	endless := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		for {
-			if _, err := w.Write(plan[:1<<20]); err != nil {
-				return
-			}
-		}
+	announced := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "134217729")
+		w.WriteHeader(200)
 	})
-	if _, err := endless.client(t).GetPlan(t.Context(), "job_1"); err == nil || !strings.Contains(err.Error(), "larger than 134217728 bytes") {
-		t.Errorf("an endless plan ends in %v", err)
+	if _, err := announced.client(t).GetPlan(t.Context(), "job_1"); err == nil || !strings.Contains(err.Error(), "larger than 134217728 bytes") || announced.asked() != 1 {
+		t.Errorf("a plan that is too large ends in %v after %d tries", err, announced.asked())
 	}
 }
 

@@ -62,7 +62,7 @@ type Agent struct {
 	mu       sync.Mutex
 	steps    map[string]*step // by attempt
 	draining bool
-	stopping bool // steps are to be interrupted
+	stopping bool          // steps are to be interrupted
 	freed    chan struct{} // signalled when a step has gone or draining began
 	beatNow  chan struct{}
 	running  sync.WaitGroup // one for each goroutine that watches or reports

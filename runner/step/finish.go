@@ -13,15 +13,13 @@ import (
 )
 
 // finish delivers the report and returns the step's exit code. It does not end
-// with the job's context, and it goes on while the control plane is down; it
-// ends when lost is closed (nil: never).
-func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.FinishRequest, lost <-chan struct{}) int {
+// with the job's context, and it goes on while the control plane is down. What
+// the lease hears meanwhile does not stop it: a renewal is refused as soon as
+// the report was accepted, and only the answer to the report itself tells that
+// apart from a lease that was lost.
+func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.FinishRequest) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
 	defer cancel()
-	if lost != nil {
-		stop := context.AfterFunc(contextOf(lost, ctx), cancel)
-		defer stop()
-	}
 	deliver := func() error {
 		_, err := backoff.Retry(ctx, func() (struct{}, error) {
 			err := c.Finish(ctx, string(a.in.Job), report)
@@ -43,7 +41,7 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 	}
 	switch {
 	case err == nil:
-	case stale(err), isClosed(lost):
+	case stale(err):
 		a.log.Error("the report came too late: the lease belongs to somebody else", "job", a.in.Job, "err", err)
 		return stepdir.ExitStale
 	default:
@@ -55,13 +53,4 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		a.log.Error("the step folder cannot be written", "err", err)
 	}
 	return stepdir.ExitFinished
-}
-
-func isClosed(ch <-chan struct{}) bool {
-	select {
-	case <-ch: // never, if it is nil
-		return true
-	default:
-		return false
-	}
 }

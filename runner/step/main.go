@@ -25,6 +25,7 @@ import (
 
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/plugin/check"
+	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
 	"github.com/fairlead/fairlead/runner/internal/proc"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
@@ -84,6 +85,9 @@ func Main(ctx context.Context, args []string, o Options) int {
 func Plugins(in stepdir.Input, env []string) plugin.Registry {
 	return plugin.Registry{
 		check.Name: check.Plugin{},
+		terraform.Name: terraform.New(terraform.Config{
+			Data: in.Data, Tool: in.Tofu, PluginCache: in.PluginCache, CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env,
+		}),
 	}
 }
 

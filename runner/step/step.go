@@ -147,7 +147,7 @@ func (a *attempt) refuse(ctx context.Context, c *client.Client, err error) int {
 		reason = r.Reason
 	}
 	a.log.Error("job spec refused", "job", a.in.Job, "reason", reason, "err", err)
-	return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: reason, Message: err.Error()}, nil)
+	return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: reason, Message: err.Error()})
 }
 
 // work runs the plugin under the lease and reports.
@@ -166,7 +166,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	if err != nil {
 		a.log.Error("the job cannot keep its log", "err", err)
 		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: plugin.ReasonInternal,
-			Message: "the runner cannot write to its data folder: is its disk full?"}, nil)
+			Message: "the runner cannot write to its data folder: is its disk full?"})
 	}
 	logw := secrets.NewWriter(ship)
 
@@ -222,7 +222,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	}
 	report := a.report(res, runErr, secrets)
 	report.Log = end
-	code := a.finish(own, c, report, lost)
+	code := a.finish(own, c, report)
 	a.clean()
 	return code
 }

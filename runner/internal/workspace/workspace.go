@@ -32,10 +32,14 @@ func Create(data, id string) (string, error) {
 	return path, nil
 }
 
-// Remove removes the workspace of the attempt; one that is gone is no error.
-// Folders that a tool has made unwritable are made writable first.
+// Remove removes the workspace of the attempt; one that is gone is no error. A
+// state that the tool could not save is salvaged first. Folders that a tool has
+// made unwritable are made writable.
 func Remove(data, id string) error {
 	path := Path(data, id)
+	if _, err := Salvage(data, id); err != nil {
+		return err
+	}
 	err := os.RemoveAll(path)
 	if err == nil {
 		return nil

@@ -1,0 +1,112 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+)
+
+// apply carries out the saved plan that the spec names, byte for byte.
+func (j *job) apply(ctx context.Context) (plugin.Result, error) {
+	saved, err := j.state.getPlan(ctx, string(j.spec.Plan.Job))
+	if err != nil {
+		if ctx.Err() != nil {
+			return plugin.Result{}, fmt.Errorf("fetch the plan: %w", ctx.Err())
+		}
+		if _, ok := errors.AsType[*plugin.Error](err); ok {
+			return plugin.Result{}, err
+		}
+		return plugin.Result{}, &plugin.Error{Reason: ReasonPlanMissing, Err: err,
+			Message: fmt.Sprintf("the saved plan could not be fetched: %v; try again", err)}
+	}
+	if got := digest(saved); got != j.spec.Plan.Digest {
+		return plugin.Result{}, plugin.Errorf(ReasonPlanDigest,
+			"the saved plan is %s, but %s was approved: nothing was applied; plan again", got, j.spec.Plan.Digest)
+	}
+	if err := os.WriteFile(j.path("plan"), saved, 0o600); err != nil {
+		return plugin.Result{}, fmt.Errorf("lay down the plan: %w", err)
+	}
+	ran := false
+	if !j.carryIn() {
+		if err := j.lockFromPlan(saved); err != nil {
+			return plugin.Result{}, err
+		}
+		if ran, err = j.ensure(ctx); err != nil {
+			return j.result(err), err
+		}
+	}
+	err = j.retryWithInit(ctx, ran, func() error {
+		return j.run.do(ctx, "apply", func() error { return j.run.tf.Apply(ctx, tfexec.DirOrPlan(j.path("plan"))) })
+	})
+	if err != nil {
+		res := j.result(err)
+		failure := j.failed(err, plugin.ReasonToolFailed)
+		res.Mutated = began(err, failure)
+		return res, j.salvage(failure)
+	}
+	res := plugin.Result{Mutated: true, ExitCode: new(int)}
+	// What follows only reads: it must not make a failure of an apply that went
+	// well, and a cancellation comes too late.
+	after := context.WithoutCancel(ctx)
+	if err := j.state.synced(); err != nil {
+		return res, &plugin.Error{Reason: ReasonStateUnsaved, Err: err,
+			Message: fmt.Sprintf("the apply went well, but the folder of its state cannot be synced to disk: %v", err)}
+	}
+	values, err := j.outputs(after)
+	if err != nil {
+		return res, &plugin.Error{Reason: plugin.ReasonToolFailed, Err: err,
+			Message: fmt.Sprintf("the apply went well, but its outputs cannot be read: %v; plan again to read them", err)}
+	}
+	res.Outputs = outputs(values)
+	if s, ok := j.state.(*local); ok {
+		os.RemoveAll(s.planDir(string(j.spec.Plan.Job))) // a plan is applied once; what is left is pruned
+	}
+	return res, nil
+}
+
+// began reports whether the tool may have begun to change something. It says no
+// only where the tool checks before it begins.
+func began(err, failure error) bool {
+	te, ok := errors.AsType[*toolError](err)
+	if !ok {
+		return false // init failed
+	}
+	if te.command != "apply" || !te.started {
+		return false
+	}
+	switch plugin.ReasonOf(failure) {
+	case ReasonPlanStale, ReasonStateLocked, ReasonInitFailed:
+		return false
+	}
+	return !wantsInit(te.stderr)
+}
+
+// outputs reads all outputs: from the state itself, or through the tool if only
+// that can read it.
+func (j *job) outputs(ctx context.Context) (map[string]outputValue, error) {
+	state, err := j.state.readState(ctx)
+	if err == nil {
+		var values map[string]outputValue
+		if values, err = outputsOf(state); err == nil {
+			return values, nil
+		}
+	}
+	if !errors.Is(err, errEncrypted) {
+		return nil, err
+	}
+	values := map[string]outputValue{}
+	err = j.run.do(ctx, "output", func() error {
+		j.run.tf.SetStdout(nil) // sensitive values are in it
+		all, err := j.run.tf.Output(ctx)
+		for name, o := range all {
+			values[name] = outputValue{Value: o.Value, Sensitive: o.Sensitive}
+		}
+		return err
+	})
+	return values, err
+}

@@ -1,0 +1,140 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+)
+
+// result holds what can be said of a run that failed.
+func (j *job) result(err error) plugin.Result {
+	if te, ok := errors.AsType[*toolError](err); ok {
+		return plugin.Result{ExitCode: te.code}
+	}
+	return plugin.Result{}
+}
+
+// marks tell errors of the tools apart by their titles, which both tools share
+// and have kept since they parted. A title that changes makes a reason less
+// exact, nothing else.
+var marks = []struct{ text, reason, next string }{
+	{"Saved plan is stale", ReasonPlanStale, "The state has changed since the plan was made: plan again."},
+	{"Error acquiring the state lock", ReasonStateLocked, "Wait until whoever holds the lock is done, then try again."},
+	{"Error locking state", ReasonStateLocked, "Wait until whoever holds the lock is done, then try again."},
+	{"Error initializing", ReasonInitFailed, ""},
+}
+
+// failed gives a failure of the tool its typed reason; otherwise is that of a
+// failure nobody knows more about. An error that is no failure of the tool is
+// returned as it is.
+func (j *job) failed(err error, otherwise string) error {
+	te, ok := errors.AsType[*toolError](err)
+	if !ok {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return &plugin.Error{Reason: plugin.ReasonToolKilled, Err: err, Message: te.interrupted()}
+	}
+	if te.signal != "" {
+		return &plugin.Error{Reason: plugin.ReasonToolKilled, Err: err,
+			Message: fmt.Sprintf("something ended the tool with a signal (%s) during %s; perhaps the machine's memory ran out", te.signal, te.command)}
+	}
+	if te.code == nil {
+		if errors.Is(te.err, exec.ErrNotFound) || !te.started {
+			return &plugin.Error{Reason: plugin.ReasonToolMissing, Err: err,
+				Message: fmt.Sprintf("%s could not be started on this runner: %v", j.tool.path, te.err)}
+		}
+		return &plugin.Error{Reason: otherwise, Err: err, Message: j.env.Mask(fmt.Sprintf("%s: %v", te.command, te.err))}
+	}
+	said := diagnostic(te.stderr)
+	reason, next := otherwise, ""
+	for _, m := range marks {
+		if strings.Contains(te.stderr, m.text) {
+			reason, next = m.reason, m.next
+			if reason == ReasonStateLocked {
+				if who := holder(te.stderr); who != "" {
+					said += " (held by " + who + ")"
+				}
+			}
+			break
+		}
+	}
+	if said == "" {
+		said = fmt.Sprintf("the tool ended with %d", *te.code)
+	}
+	if next == "" {
+		next = "The job's log has all that the tool said."
+	}
+	return &plugin.Error{Reason: reason, Err: err, Message: j.env.Mask(fmt.Sprintf("%s failed: %s. %s", te.command, strings.TrimRight(said, "."), next))}
+}
+
+// interrupted says how the tool took the interrupt.
+func (e *toolError) interrupted() string {
+	switch {
+	case !e.started:
+		return e.command + " had not begun"
+	case e.signal != "":
+		return e.command + " did not stop in time and was killed"
+	}
+	return e.command + " was interrupted and stopped in order"
+}
+
+func messageOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// maxDiagnostic is how much of one diagnostic goes into a message, in bytes.
+const maxDiagnostic = 600
+
+// diagnostic returns the first error that the tool reports, on one line: its
+// title and the paragraph that explains it.
+func diagnostic(stderr string) string {
+	_, rest, ok := strings.Cut(stderr, "Error: ")
+	if !ok {
+		return ""
+	}
+	title, rest, _ := strings.Cut(rest, "\n")
+	var detail []string
+	for line := range strings.Lines(rest) {
+		line = strings.TrimSpace(strings.TrimLeft(line, "│╷╵ "))
+		if strings.HasPrefix(line, "Error: ") {
+			break
+		}
+		if line == "" || location.MatchString(line) || source.MatchString(line) {
+			if len(detail) > 0 && line == "" {
+				break
+			}
+			continue
+		}
+		detail = append(detail, line)
+	}
+	text := strings.TrimSpace(title)
+	if len(detail) > 0 {
+		text += ": " + strings.Join(detail, " ")
+	}
+	if len(text) > maxDiagnostic {
+		text = strings.ToValidUTF8(text[:maxDiagnostic], "") + " …"
+	}
+	return text
+}
+
+var (
+	location = regexp.MustCompile(`^(on .+ line \d+|with .+[,:])`)
+	source   = regexp.MustCompile(`^\d+:`)
+	who      = regexp.MustCompile(`(?m)Who:\s+(\S.*?)\s*$`)
+)
+
+func holder(stderr string) string {
+	if m := who.FindStringSubmatch(stderr); m != nil {
+		return m[1]
+	}
+	return ""
+}

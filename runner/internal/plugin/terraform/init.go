@@ -1,0 +1,253 @@
+package terraform
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+)
+
+// overrideFile sets the backend. Override files replace what the module says.
+const overrideFile = "fairlead_backend_override.tf.json"
+
+const (
+	dataDir        = ".terraform" // what `init` makes
+	dependencyLock = ".terraform.lock.hcl"
+)
+
+// writeBackend sets the backend, whatever the module says about its own.
+func (j *job) writeBackend(src *os.Root) error {
+	if err := refuseOverrides(src); err != nil {
+		return err
+	}
+	b, err := json.Marshal(map[string]any{"terraform": map[string]any{"backend": map[string]any{j.state.kind(): j.state.backend()}}})
+	if err != nil {
+		return fmt.Errorf("set the backend: %w", err)
+	}
+	if err := src.WriteFile(overrideFile, b, 0o600); err != nil {
+		return fmt.Errorf("set the backend: %w", err)
+	}
+	return nil
+}
+
+// refuseOverrides refuses a module with an override file that sets a backend:
+// the tools read override files in the order of their names, so it might win
+// over ours, and the state would go elsewhere.
+func refuseOverrides(src *os.Root) error {
+	entries, err := fs.ReadDir(src.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("look at the module: %w", err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if name == dataDir {
+			return plugin.Errorf(plugin.ReasonArtifactInvalid, "the module holds a %s folder, which only `init` may make; leave it out of the source", name)
+		}
+		stem, _, _ := strings.Cut(name, ".")
+		if stem != "override" && !strings.HasSuffix(stem, "_override") || e.IsDir() {
+			continue
+		}
+		b, err := src.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("look at the module: %w", err)
+		}
+		if name == overrideFile || bytes.Contains(b, []byte("backend")) || bytes.Contains(b, []byte("cloud")) {
+			return plugin.Errorf(plugin.ReasonArtifactInvalid, "the module's override file %s speaks of a backend; the runner sets the backend", name)
+		}
+	}
+	return nil
+}
+
+// needsInit reports whether the module needs anything installed. It says no
+// only to what it fully understands: a module in HCL whose resources are all
+// of the provider that is built into the tool, without modules of its own.
+// Should it be wrong (the state may know other providers), the tool says so
+// and ensure runs init.
+func needsInit(src string) bool {
+	entries, err := os.ReadDir(src)
+	if err != nil {
+		return true
+	}
+	parser := hclparse.NewParser()
+	for _, e := range entries {
+		name := e.Name()
+		switch {
+		case e.IsDir() || name == overrideFile || strings.HasSuffix(name, ".tfvars"):
+			continue
+		case name == dependencyLock, strings.HasSuffix(name, ".tf.json"), strings.HasSuffix(name, ".tofu.json"):
+			return true
+		case !strings.HasSuffix(name, ".tf") && !strings.HasSuffix(name, ".tofu"):
+			continue
+		}
+		f, diags := parser.ParseHCLFile(filepath.Join(src, name))
+		if diags.HasErrors() {
+			return true // the tool says it better
+		}
+		body, ok := f.Body.(*hclsyntax.Body)
+		if !ok {
+			return true
+		}
+		for _, b := range body.Blocks {
+			if !builtIn(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func builtIn(b *hclsyntax.Block) bool {
+	switch b.Type {
+	case "variable", "output", "locals", "moved", "removed":
+		return true
+	case "resource", "data":
+		_, chosen := b.Body.Attributes["provider"]
+		return !chosen && len(b.Labels) > 0 && strings.HasPrefix(b.Labels[0], "terraform_")
+	case "terraform":
+		return len(b.Body.Blocks) == 0
+	}
+	return false
+}
+
+// snapshot is what `init` leaves for a module that needs nothing installed: it
+// says which backend is set, and is the same for every such module.
+func (j *job) snapshot() string {
+	return filepath.Join(j.tool.known, "backend-"+j.state.kind()+".json")
+}
+
+// initState is the file in dataDir that says which backend is set.
+const initState = "terraform.tfstate"
+
+// ensure makes the module ready, without running the tool if that is possible.
+// It reports whether `init` was run.
+func (j *job) ensure(ctx context.Context) (ran bool, err error) {
+	if !needsInit(j.src) {
+		if b, err := os.ReadFile(j.snapshot()); err == nil {
+			dir := filepath.Join(j.src, dataDir)
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, initState), b, 0o600)); err != nil {
+				return false, fmt.Errorf("make the module ready: %w", err)
+			}
+			return false, nil
+		}
+		if err := j.init(ctx); err != nil {
+			return true, err
+		}
+		// Not kept: the next job runs init as well.
+		if b, err := os.ReadFile(filepath.Join(j.src, dataDir, initState)); err == nil {
+			writeFile(j.snapshot(), b, 0o600)
+		}
+		return true, nil
+	}
+	unlock, err := j.lockCache(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	return true, j.init(ctx)
+}
+
+// init runs `init`.
+func (j *job) init(ctx context.Context) error {
+	err := j.run.do(ctx, "init", func() error { return j.run.tf.Init(ctx) })
+	if err != nil {
+		return j.failed(err, ReasonInitFailed)
+	}
+	return nil
+}
+
+// retryWithInit calls f, and once more after `init` if the tool says that it
+// is needed and it was not run.
+func (j *job) retryWithInit(ctx context.Context, ran bool, f func() error) error {
+	err := f()
+	te, ok := errors.AsType[*toolError](err)
+	if ran || !ok || ctx.Err() != nil || !wantsInit(te.stderr) {
+		return err
+	}
+	fmt.Fprintln(j.env.Log, "[fairlead: the tool wants `init` to be run first]")
+	if err := os.RemoveAll(filepath.Join(j.src, dataDir)); err != nil {
+		return fmt.Errorf("make the module ready: %w", err)
+	}
+	unlock, err := j.lockCache(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := j.init(ctx); err != nil {
+		return err
+	}
+	return f()
+}
+
+// wantsInit reports whether the tool asks for `init`. All such errors name it.
+func wantsInit(stderr string) bool {
+	return strings.Contains(stderr, "tofu init") || strings.Contains(stderr, "terraform init")
+}
+
+// carryOut moves what `init` has made beside the saved plan, for the apply: the
+// same providers, without another init. Only local storage has such a place.
+func (j *job) carryOut() {
+	s, ok := j.state.(*local)
+	if !ok {
+		return
+	}
+	dir := filepath.Join(s.planDir(string(j.spec.Job)), "init")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return // the apply runs init
+	}
+	for _, name := range []string{dependencyLock, dataDir} {
+		os.Rename(filepath.Join(j.src, name), filepath.Join(dir, name))
+	}
+}
+
+// carryIn is the reverse of carryOut. It reports whether there was anything.
+func (j *job) carryIn() bool {
+	s, ok := j.state.(*local)
+	if !ok {
+		return false
+	}
+	dir := filepath.Join(s.planDir(string(j.spec.Plan.Job)), "init")
+	if _, err := os.Stat(filepath.Join(dir, dataDir)); err != nil {
+		return false
+	}
+	os.Remove(filepath.Join(j.src, dependencyLock))
+	os.Rename(filepath.Join(dir, dependencyLock), filepath.Join(j.src, dependencyLock)) // a module may have none
+	return os.Rename(filepath.Join(dir, dataDir), filepath.Join(j.src, dataDir)) == nil
+}
+
+// lockFromPlan lays down the dependency lock file that the plan was made with,
+// which the tool keeps in the plan: an init for the apply must choose the same
+// providers, even if newer ones are out by then.
+func (j *job) lockFromPlan(plan []byte) error {
+	z, err := zip.NewReader(bytes.NewReader(plan), int64(len(plan)))
+	if err != nil {
+		return nil // the tool says what is wrong with the plan
+	}
+	f, err := z.Open(dependencyLock)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxLockFile))
+	if err != nil {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(j.src, dependencyLock), b, 0o600); err != nil {
+		return fmt.Errorf("lay down the dependency lock file: %w", err)
+	}
+	return nil
+}
+
+// maxLockFile is the largest dependency lock file that is read, in bytes.
+const maxLockFile = 8 << 20

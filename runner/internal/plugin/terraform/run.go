@@ -1,0 +1,247 @@
+package terraform
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/proc"
+)
+
+// maxSocketPath is how long the folder of temporary files may be: providers
+// make sockets in it, whose paths the system limits to 104 or 108 bytes, and
+// append some 20 of them.
+const maxSocketPath = 80
+
+// runner starts the tool through terraform-exec and sees to its end.
+type runner struct {
+	tf    *tfexec.Terraform
+	tool  *tool
+	pid   string // file with the process number of the tool at work
+	grace time.Duration
+	errs  *head
+}
+
+func (j *job) newRunner() (*runner, error) {
+	if bad := tfexec.ProhibitedEnv(j.spec.Env); len(bad) > 0 {
+		return nil, plugin.Errorf(ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", strings.Join(bad, ", "))
+	}
+	env := j.p.baseEnv(j.env.Workspace)
+	maps.Copy(env, j.spec.Env)
+	for _, k := range tfexec.ProhibitedEnv(env) {
+		delete(env, k) // the operator passes it on; it would break what the plugin relies on
+	}
+	env["TMPDIR"] = j.path("tmp")
+	if len(env["TMPDIR"]) > maxSocketPath {
+		env["TMPDIR"] = os.TempDir()
+	}
+	if err := os.MkdirAll(j.p.cfg.PluginCache, 0o700); err != nil {
+		return nil, fmt.Errorf("make the plugin cache: %w", err)
+	}
+	env["TF_PLUGIN_CACHE_DIR"] = j.p.cfg.PluginCache
+	// Without it a cached provider is downloaded again for each module that has
+	// no lock file. What it may break is a lock file for other platforms, and
+	// nobody takes one from here.
+	env["TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE"] = "1"
+	env[pidVariable] = j.path("tool.pid")
+	maps.Copy(env, j.state.env())
+
+	tf, err := tfexec.NewTerraform(j.src, j.tool.launch)
+	if err != nil {
+		return nil, fmt.Errorf("set up the tool: %w", err)
+	}
+	r := &runner{tf: tf, tool: j.tool, pid: env[pidVariable], grace: j.spec.Grace.Duration(), errs: &head{}}
+	if err := errors.Join(tf.SetEnv(env), tf.SetWaitDelay(r.grace+time.Second)); err != nil {
+		return nil, fmt.Errorf("set up the tool: %w", err)
+	}
+	tf.SetStdout(j.env.Log)
+	tf.SetStderr(&both{j.env.Log, r.errs})
+	return r, nil
+}
+
+func (r *runner) close() { os.Remove(r.pid) }
+
+// toolError is a run of the tool that did not end well.
+type toolError struct {
+	command string
+	code    *int
+	signal  string
+	stderr  string // the beginning of it
+	started bool
+	err     error
+}
+
+func (e *toolError) Error() string {
+	switch {
+	case e.signal != "":
+		return fmt.Sprintf("%s: the tool was ended by a signal: %s", e.command, e.signal)
+	case e.code != nil:
+		return fmt.Sprintf("%s: the tool ended with %d", e.command, *e.code)
+	}
+	return fmt.Sprintf("%s: the tool could not be run", e.command)
+}
+
+func (e *toolError) Unwrap() error { return e.err }
+
+// do runs f, which makes terraform-exec start the tool once. terraform-exec
+// interrupts the tool when ctx ends, and kills it after the grace; do sees to
+// the rest of the tool's process group, which could otherwise go on, and hold
+// the pipes open for which terraform-exec waits. When do returns, nothing of
+// the group is left. The error is a *toolError, which wraps ctx's if that ended.
+func (r *runner) do(ctx context.Context, command string, f func() error) error {
+	os.Remove(r.pid)
+	r.errs.reset()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	err := r.await(ctx, done)
+	pid := r.running()
+	reaped := false
+	if pid > 0 {
+		_, serr := proc.Stat(pid)
+		reaped = serr != nil
+		killGroup(pid)
+	}
+	if err == nil {
+		return nil
+	}
+	te := &toolError{command: command, stderr: r.errs.String(), started: pid > 0 || r.tool.launch == r.tool.path, err: err}
+	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
+		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			te.signal = ws.Signal().String()
+		} else {
+			code := ee.ExitCode()
+			te.code = &code
+		}
+	} else if ctx.Err() != nil && reaped {
+		// It was done when the interrupt came. (terraform-exec gives up on a tool
+		// that was started in the moment in which ctx ended: that one is not
+		// reaped, and has done nothing of use.)
+		return nil
+	}
+	if ctx.Err() != nil {
+		// Not joined with err: terraform-exec's own has no text in some cases.
+		te.err = ctx.Err()
+	}
+	return te
+}
+
+// await waits for f. It looks after the tool as terraform-exec does not.
+func (r *runner) await(ctx context.Context, done <-chan error) error {
+	const (
+		calmly  = 500 * time.Millisecond
+		closely = 20 * time.Millisecond
+	)
+	look := time.NewTicker(calmly)
+	defer look.Stop()
+	var deadline <-chan time.Time
+	stopped := ctx.Done()
+	ended := 0
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-stopped:
+			stopped = nil
+			look.Reset(closely)
+			deadline = time.After(r.grace)
+		case <-deadline:
+			deadline = nil
+			if pid := r.running(); pid > 0 {
+				killGroup(pid)
+			}
+		case <-look.C:
+			// The tool has ended and terraform-exec still waits: somebody in the
+			// tool's group holds its output open. Two looks, so that what the
+			// tool wrote last is read.
+			pid := r.running()
+			if p, err := proc.Stat(pid); pid > 0 && err == nil && p.State == 'Z' {
+				if ended++; ended >= 2 {
+					killGroup(pid)
+				}
+			}
+		}
+	}
+}
+
+// running returns the process number of the tool at work or just ended, or 0.
+func (r *runner) running() int {
+	b, err := os.ReadFile(r.pid)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 1 {
+		return 0
+	}
+	return pid
+}
+
+// killGroup kills what is left of the tool's process group. terraform-exec
+// makes one on Linux; elsewhere there is none of this number, and nothing is
+// killed.
+func killGroup(pid int) { syscall.Kill(-pid, syscall.SIGKILL) }
+
+// both writes to two writers; the first's error counts.
+type both struct {
+	a io.Writer
+	b *head
+}
+
+func (w *both) Write(p []byte) (int, error) {
+	w.b.Write(p)
+	return w.a.Write(p)
+}
+
+// head keeps the beginning of what is written to it: the first error that a
+// tool reports is the one that matters.
+type head struct{ buf bytes.Buffer }
+
+// maxDiagnostics is how much of the tool's complaints is kept for the message.
+const maxDiagnostics = 16 << 10
+
+func (t *head) Write(p []byte) {
+	if room := maxDiagnostics - t.buf.Len(); room > 0 {
+		t.buf.Write(p[:min(room, len(p))])
+	}
+}
+
+func (t *head) reset()         { t.buf.Reset() }
+func (t *head) String() string { return t.buf.String() }
+
+// lockCache lets one tool at a time install into the plugin cache: the tools
+// write into it without a lock of their own. The lock goes with the process.
+func (j *job) lockCache(ctx context.Context) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(j.p.cfg.PluginCache, ".fairlead.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the plugin cache: %w", err)
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock the plugin cache: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("wait for the plugin cache: %w", ctx.Err())
+		case <-time.After(25 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package terraform
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+)
+
+// storage is where the state is, and the saved plans beside it.
+type storage interface {
+	// kind is that of the tool's backend.
+	kind() string
+	// backend is the backend's configuration. It is the same for every job of
+	// the kind, so that what `init` makes of it is, too.
+	backend() map[string]any
+	// env is what the backend needs to know of this job.
+	env() map[string]string
+	// readState returns the state, or nil if there is none.
+	readState(ctx context.Context) ([]byte, error)
+	// synced is called when the tool has written the state.
+	synced() error
+	putPlan(ctx context.Context, job string, plan []byte) error
+	getPlan(ctx context.Context, job string) ([]byte, error)
+}
+
+// keyPattern is what a state's key may be: <install id>/<component>.
+var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}/[A-Za-z0-9_-]{1,100}$`)
+
+func (p *Plugin) openStorage(j *job) (storage, error) {
+	ref := j.spec.State
+	if !keyPattern.MatchString(ref.Key) {
+		return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec's state key %q is not <install>/<component>", ref.Key)
+	}
+	switch ref.Storage {
+	case storageLocal:
+		s := &local{dir: filepath.Join(p.cfg.Data, "state", ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
+		if err := os.MkdirAll(s.dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make the folder of the state: %w", err)
+		}
+		if err := os.Symlink(s.dir, j.path("state")); err != nil {
+			return nil, fmt.Errorf("lay out the workspace: %w", err)
+		}
+		return s, nil
+	case storageHTTP:
+		if !strings.HasPrefix(ref.Path, "/") || strings.Contains(ref.Path, "..") || strings.ContainsAny(ref.Path, "?#@\\ ") {
+			return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
+		}
+		return &remote{client: j.env.Control, url: j.env.Control.URL() + ref.Path, job: string(j.spec.Job)}, nil
+	}
+	return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in %q; this runner knows local and http", ref.Storage)
+}
+
+// local is storage on the runner's own disk.
+type local struct{ dir, plans string }
+
+func (*local) kind() string { return storageLocal }
+
+func (*local) backend() map[string]any {
+	return map[string]any{"path": "../state/terraform.tfstate"} // through the workspace's link
+}
+
+func (*local) env() map[string]string { return nil }
+
+func (s *local) readState(context.Context) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(s.dir, "terraform.tfstate"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// synced makes the state's file survive a crash of the machine: the tools sync
+// its content, but not the folder that names it.
+func (s *local) synced() error { return syncDir(s.dir) }
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// planDir is the folder of the plan that the job has saved.
+func (s *local) planDir(job string) string { return filepath.Join(s.plans, job) }
+
+// planTTL is how long a plan that nobody applies is kept.
+const planTTL = 7 * 24 * time.Hour
+
+func (s *local) putPlan(_ context.Context, job string, plan []byte) error {
+	dir := s.planDir(job)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("save the plan: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "plan.new"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("save the plan: %w", err)
+	}
+	_, err = f.Write(plan)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, "plan"))
+	}
+	if err = errors.Join(err, syncDir(dir), syncDir(s.plans)); err != nil {
+		return fmt.Errorf("save the plan: %w", err)
+	}
+	s.prune()
+	return nil
+}
+
+// prune removes plans that nobody has applied in time. What cannot be removed
+// is tried again with the next plan.
+func (s *local) prune() {
+	entries, err := os.ReadDir(s.plans)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > planTTL {
+			os.RemoveAll(filepath.Join(s.plans, e.Name()))
+		}
+	}
+}
+
+func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(s.planDir(job), "plan"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, plugin.Errorf(ReasonPlanMissing, "the plan of %s is not on this runner's disk; plan again", job)
+	}
+	return b, err
+}
+
+// remote is storage at the control plane.
+type remote struct {
+	client *client.Client
+	url    string
+	job    string
+}
+
+func (*remote) kind() string { return storageHTTP }
+
+func (*remote) backend() map[string]any { return map[string]any{} }
+
+// env names the state and holds the right to it: the lease of this job, which
+// is stale as soon as somebody else has the job.
+func (s *remote) env() map[string]string {
+	return map[string]string{
+		"TF_HTTP_ADDRESS":        s.url,
+		"TF_HTTP_LOCK_ADDRESS":   s.url + "/lock",
+		"TF_HTTP_UNLOCK_ADDRESS": s.url + "/lock",
+		"TF_HTTP_LOCK_METHOD":    http.MethodPut,
+		"TF_HTTP_UNLOCK_METHOD":  http.MethodDelete,
+		"TF_HTTP_USERNAME":       s.job,
+		"TF_HTTP_PASSWORD":       s.client.Token(),
+		"TF_HTTP_RETRY_MAX":      "6", // 1, 2, 4, … s: over a restart of the control plane
+		"TF_HTTP_RETRY_WAIT_MIN": "1",
+	}
+}
+
+// maxState is the largest state that is read for its outputs, in bytes.
+const maxState = 256 << 20
+
+func (s *remote) readState(ctx context.Context) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.SetBasicAuth(s.job, s.client.Token())
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	switch res.StatusCode {
+	case http.StatusOK:
+		return io.ReadAll(io.LimitReader(res.Body, maxState))
+	case http.StatusNoContent, http.StatusNotFound:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("read the state: the control plane answered %s", res.Status)
+}
+
+func (*remote) synced() error { return nil }
+
+func (s *remote) putPlan(ctx context.Context, job string, plan []byte) error {
+	if err := s.client.PutPlan(ctx, job, plan); err != nil {
+		return fmt.Errorf("save the plan: %w", err)
+	}
+	return nil
+}
+
+func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
+	b, err := s.client.GetPlan(ctx, s.job)
+	if client.HasStatus(err, http.StatusNotFound) {
+		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
+	}
+	return b, err
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// outputValue is an output as the state holds it.
+type outputValue struct {
+	Value     json.RawMessage `json:"value"`
+	Sensitive bool            `json:"sensitive"`
+}
+
+// errEncrypted says that only the tool can read the state.
+var errEncrypted = errors.New("the state is encrypted or of an unknown version")
+
+// outputsOf reads the outputs in a state of version 4, the one that every
+// OpenTofu and every Terraform since 0.12 writes.
+func outputsOf(state []byte) (map[string]outputValue, error) {
+	if len(state) == 0 {
+		return map[string]outputValue{}, nil
+	}
+	var st struct {
+		Version int                    `json:"version"`
+		Outputs map[string]outputValue `json:"outputs"`
+	}
+	if err := json.Unmarshal(state, &st); err != nil || st.Version != 4 {
+		return nil, errEncrypted
+	}
+	if st.Outputs == nil {
+		st.Outputs = map[string]outputValue{}
+	}
+	return st.Outputs, nil
+}

@@ -1,0 +1,196 @@
+// Package terraform is the plugin for modules of OpenTofu and Terraform. It
+// runs the tool through terraform-exec, in a workspace that no other attempt
+// shares, and lets an apply carry out nothing but the plan that was approved.
+//
+// Every start of the tool costs some 40 ms before it does anything, as much as
+// a small module's plan, so a job starts it as seldom as it can: the tool's
+// version is asked once per tool, not per job; `init` is left out for modules
+// that need nothing installed, and done once for the plan and the apply of all
+// others; outputs are read from the state and not asked for.
+//
+// A workspace holds:
+//
+//	src/       the module, where the tool runs
+//	state/     link to the folder of the state, in local storage
+//	tmp/       the tool's temporary files
+//	vars.json  the input variables
+//	plan       the saved plan
+//	tool.pid   process number of the tool at work
+package terraform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
+)
+
+// Name is the plugin's name in a job spec.
+const Name = "terraform"
+
+// The operations.
+const (
+	opPlan        = "plan"
+	opApply       = "apply"
+	opPlanDestroy = "plan-destroy"
+	opDestroy     = "destroy"
+)
+
+// Reasons of this plugin besides the common ones.
+const (
+	ReasonInitFailed   = "init-failed"   // providers, modules or the backend are not to be had
+	ReasonPlanStale    = "plan-stale"    // the state has changed since the plan was made
+	ReasonPlanDigest   = "plan-digest"   // the saved plan is not the one that was approved
+	ReasonPlanMissing  = "plan-missing"  // the saved plan is not where it was put
+	ReasonStateLocked  = "state-locked"  // somebody else works on this state
+	ReasonStateUnsaved = "state-unsaved" // the tool could not save its state; it is kept on the runner
+	ReasonEnvInvalid   = "env-invalid"   // the spec sets a variable that is not its to set
+	ReasonSpecInvalid  = "spec-invalid"  // the spec lacks what the operation needs
+)
+
+// Config is what the operator has set.
+type Config struct {
+	Data        string   // the runner's data folder: local state, plans, what is known of tools
+	Tool        string   // path of the tool; "": tofu, else terraform, on PATH
+	PluginCache string   // folder of providers; "": plugin-cache in Data
+	CLIConfig   string   // the tool's own configuration file; "": none
+	PassEnv     []string // names of variables that tools get from Environ
+	Environ     []string // "name=value"
+}
+
+// Plugin implements plugin.Plugin.
+type Plugin struct {
+	cfg Config
+	env map[string]string
+
+	mu   sync.Mutex
+	tool *tool // set once it was found
+}
+
+// New returns the plugin.
+func New(cfg Config) *Plugin {
+	p := &Plugin{cfg: cfg, env: map[string]string{}}
+	for _, v := range cfg.Environ {
+		if name, value, ok := strings.Cut(v, "="); ok {
+			p.env[name] = value
+		}
+	}
+	if p.cfg.PluginCache == "" {
+		p.cfg.PluginCache = filepath.Join(cfg.Data, "plugin-cache")
+	}
+	return p
+}
+
+// Operations lists plan, apply, plan-destroy and destroy.
+func (*Plugin) Operations() []string { return []string{opPlan, opApply, opPlanDestroy, opDestroy} }
+
+// Run carries out the spec.
+func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	var err error
+	switch {
+	case spec.Artifact == nil:
+		err = errors.New("no artifact")
+	case spec.State == nil:
+		err = errors.New("no state storage")
+	case (spec.Operation == opApply || spec.Operation == opDestroy) && spec.Plan == nil:
+		err = errors.New("no saved plan")
+	}
+	if err != nil {
+		return plugin.Result{}, plugin.Errorf(ReasonSpecInvalid, "the job spec of this %s names %v", spec.Operation, err)
+	}
+	j, err := p.prepare(ctx, spec, env)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	defer j.close()
+	switch spec.Operation {
+	case opPlan, opPlanDestroy:
+		return j.plan(ctx)
+	case opApply, opDestroy:
+		return j.apply(ctx)
+	}
+	return plugin.Result{}, plugin.Errorf(ReasonSpecInvalid, "the terraform plugin does not know the operation %q", spec.Operation)
+}
+
+// job is one run of the plugin.
+type job struct {
+	p     *Plugin
+	spec  plugin.Spec
+	env   plugin.Env
+	tool  *tool
+	src   string // where the tool runs
+	state storage
+	run   *runner
+}
+
+func (j *job) path(name string) string { return filepath.Join(j.env.Workspace, name) }
+
+// prepare fetches the module and lays the workspace out.
+func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) (*job, error) {
+	j := &job{p: p, spec: spec, env: env, src: filepath.Join(env.Workspace, workspace.Source)}
+	var err error
+	if j.tool, err = p.findTool(ctx); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{workspace.Source, "tmp"} {
+		if err := os.Mkdir(j.path(dir), 0o700); err != nil {
+			return nil, fmt.Errorf("lay out the workspace: %w", err)
+		}
+	}
+	root, err := os.OpenRoot(j.src)
+	if err != nil {
+		return nil, fmt.Errorf("lay out the workspace: %w", err)
+	}
+	defer root.Close()
+	if err := env.Fetch(ctx, *spec.Artifact, root); err != nil {
+		return nil, err
+	}
+	if j.state, err = p.openStorage(j); err != nil {
+		return nil, err
+	}
+	if err := j.writeBackend(root); err != nil {
+		return nil, err
+	}
+	if j.run, err = j.newRunner(); err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *job) close() { j.run.close() }
+
+// salvage keeps a state that the tool could not save, and says so.
+func (j *job) salvage(err error) error {
+	kept, serr := workspace.Salvage(j.p.cfg.Data, j.env.Attempt)
+	switch {
+	case serr != nil:
+		return &plugin.Error{Reason: ReasonStateUnsaved, Err: errors.Join(err, serr),
+			Message: "the tool could not save its state, and the runner could not keep the copy that it left: " + serr.Error()}
+	case kept != "":
+		return &plugin.Error{Reason: ReasonStateUnsaved, Err: err,
+			Message: fmt.Sprintf("the tool could not save its state; the runner keeps it in %s. Push it (`state push`) before anything else is applied; what the tool said: %s",
+				kept, j.env.Mask(messageOf(err)))}
+	}
+	return err
+}
+
+func outputs(values map[string]outputValue) map[string]wire.FullOutput {
+	out := make(map[string]wire.FullOutput, len(values))
+	for name, v := range values {
+		out[name] = wire.FullOutput{Value: v.Value, Sensitive: v.Sensitive}
+	}
+	return out
+}
+
+// The kinds of state storage, as events.StateRef documents them.
+const (
+	storageLocal = "local"
+	storageHTTP  = "http"
+)

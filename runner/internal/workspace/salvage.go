@@ -1,0 +1,51 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Source is the folder of a workspace in which the tool runs.
+const Source = "src"
+
+// errored is the file into which OpenTofu and Terraform write a state that they
+// could not save.
+const errored = "errored.tfstate"
+
+// Salvage moves a state that the tool could not save out of the workspace of
+// the attempt, to salvage/<id>/ in the data folder, and returns its path; ""
+// if there is none. Nothing removes it but a person.
+func Salvage(data, id string) (string, error) {
+	from := filepath.Join(Path(data, id), Source, errored)
+	st, err := os.Lstat(from)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.Mode().IsRegular() {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for a state that was not saved: %w", err)
+	}
+	dir := filepath.Join(data, "salvage", id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("keep a state that was not saved: %w", err)
+	}
+	to := filepath.Join(dir, errored)
+	if err := os.Rename(from, to); err != nil {
+		return "", fmt.Errorf("keep a state that was not saved: %w", err)
+	}
+	if err := errors.Join(os.Chmod(to, 0o600), syncPath(to), syncPath(dir)); err != nil {
+		return "", fmt.Errorf("keep a state that was not saved: %w", err)
+	}
+	return to, nil
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -21,8 +22,13 @@ func Load(fsys fs.FS) (*App, Problems) {
 		return nil, Problems{*problem}
 	}
 	app, r, problems := parseFile(FileName, src)
+	modules := map[string]module{}
 	for name, source := range r.sources {
-		if message, hint := checkFolder(fsys, source); message != "" {
+		m, message, hint := checkFolder(fsys, source)
+		if m != nil {
+			modules[name] = *m
+		}
+		if message != "" {
 			where := "components." + name + ".source"
 			p := r.placeOf(where)
 			problems = append(problems, Problem{
@@ -30,6 +36,11 @@ func Load(fsys fs.FS) (*App, Problems) {
 				Message: fmt.Sprintf("the source %s of component %s %s", quote(source), quote(name), message), Hint: hint,
 			})
 		}
+	}
+	if app != nil {
+		r.problems = nil
+		checkModules(app, modules, r.report)
+		problems = append(problems, r.problems...)
 	}
 	if len(problems) > 0 {
 		return nil, finish(problems)
@@ -53,21 +64,12 @@ func readFile(fsys fs.FS) ([]byte, *Problem) {
 	if err != nil {
 		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
 	}
-	info, err := fs.Stat(fsys, real)
-	if err != nil {
-		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
-	}
-	// A pipe or a device would be waited for, or never end.
-	if !info.Mode().IsRegular() {
+	// One byte too many is kept, so that Parse refuses the file with its own words.
+	src, err := readBounded(fsys, real, MaxFileSize)
+	if errors.Is(err, errNotRegular) {
 		return fail("unreadable-file", "app.yaml is not a regular file", "")
 	}
-	f, err := fsys.Open(real)
-	if err != nil {
-		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
-	}
-	defer f.Close() // opened for reading: closing loses nothing
-	src, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLarge) {
 		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
 	}
 	return src, nil
@@ -128,32 +130,42 @@ func follow(fsys fs.FS, name string) (string, error) {
 	return done, nil
 }
 
-// checkFolder says what is wrong with a component's folder, and what to do.
-func checkFolder(fsys fs.FS, source string) (message, hint string) {
+// checkFolder says what is wrong with a component's folder, and what to do, or
+// returns what its module declares, nil where that is not known.
+func checkFolder(fsys fs.FS, source string) (m *module, message, hint string) {
 	real, err := follow(fsys, source)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "does not exist", nearFolder(fsys, source)
+		return nil, "does not exist", nearFolder(fsys, source)
 	case errors.Is(err, errLeaves):
-		return "leaves the app's folder through a symbolic link", "Only what is inside the app's folder is shipped; copy the module into it."
+		return nil, "leaves the app's folder through a symbolic link", "Only what is inside the app's folder is shipped; copy the module into it."
 	case err != nil:
-		return "cannot be read: " + reason(err), ""
+		return nil, "cannot be read: " + reason(err), ""
 	}
 	info, err := fs.Stat(fsys, real)
 	if err != nil {
-		return "cannot be read: " + reason(err), ""
+		return nil, "cannot be read: " + reason(err), ""
 	}
 	if !info.IsDir() {
-		return "is not a folder", "Name the folder that holds the module's .tf files."
+		return nil, "is not a folder", "Name the folder that holds the module's .tf files."
 	}
-	found, err := hasModule(fsys, real)
+	files, given, err := moduleFiles(fsys, real)
 	if err != nil {
-		return "cannot be read: " + reason(err), ""
+		return nil, "cannot be read: " + reason(err), ""
 	}
-	if !found {
-		return "holds no .tf or .tofu file", "A component of type terraform is a folder with a root module."
+	if len(files) == 0 {
+		return nil, "holds no .tf or .tofu file", "A component of type terraform is a folder with a root module."
 	}
-	return "", ""
+	read, err := readModule(fsys, real, files)
+	if err != nil {
+		return nil, "", ""
+	}
+	if given {
+		for name := range read.variables {
+			read.variables[name] = false
+		}
+	}
+	return &read, "", ""
 }
 
 // nearFolder names the folder beside the missing one whose name is nearest.
@@ -180,43 +192,42 @@ func nearFolder(fsys fs.FS, source string) string {
 	return "Sources are relative to the folder of app.yaml."
 }
 
-// hasModule reports whether a folder holds a module. It reads the folder in
-// parts and stops at the first file, or after a hundred thousand entries.
-func hasModule(fsys fs.FS, dir string) (bool, error) {
+// moduleFiles returns the files of a module, and whether there are files that
+// give values to its variables. It reads the folder in parts and stops when it
+// has too many files for readModule, or after a hundred thousand entries.
+func moduleFiles(fsys fs.FS, dir string) (names []string, given bool, err error) {
 	f, err := fsys.Open(dir)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	defer f.Close() // opened for reading: closing loses nothing
 	list, ok := f.(fs.ReadDirFile)
 	if !ok {
-		return false, errors.New("it cannot be listed")
+		return nil, false, errors.New("it cannot be listed")
 	}
 	for range 100 {
 		entries, err := list.ReadDir(1000)
 		for _, e := range entries {
-			if !e.IsDir() && isModuleFile(e.Name()) {
-				return true, nil
+			name := e.Name()
+			switch {
+			case e.IsDir() || strings.HasPrefix(name, "."): // the tools do not read hidden files
+			case hasSuffix(name, ".tf", ".tofu", ".tf.json", ".tofu.json"):
+				names = append(names, name)
+			case name == "terraform.tfvars" || name == "terraform.tfvars.json" || hasSuffix(name, ".auto.tfvars", ".auto.tfvars.json"):
+				given = true
 			}
 		}
-		if err == io.EOF || (err == nil && len(entries) == 0) {
-			return false, nil
+		if err == io.EOF || (err == nil && len(entries) == 0) || len(names) > maxModuleFiles {
+			break
 		}
 		if err != nil {
-			return false, err
+			return nil, false, err
 		}
 	}
-	return false, nil
+	slices.Sort(names)
+	return names, given, nil
 }
 
-func isModuleFile(name string) bool {
-	if strings.HasPrefix(name, ".") {
-		return false // the tools do not read them
-	}
-	for _, ext := range []string{".tf", ".tofu", ".tf.json", ".tofu.json"} {
-		if strings.HasSuffix(name, ext) {
-			return true
-		}
-	}
-	return false
+func hasSuffix(name string, suffixes ...string) bool {
+	return slices.ContainsFunc(suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // Parse reads app.yaml without looking for the sources that it names. filename
@@ -98,12 +97,7 @@ func name(where string) string {
 	if where == "" {
 		return "the file"
 	}
-	const limit = 120
-	where = printable(where)
-	if utf8.RuneCountInString(where) > limit {
-		where = string([]rune(where)[:limit]) + "…"
-	}
-	return where
+	return printable(where)
 }
 
 func describeNode(n node) string {

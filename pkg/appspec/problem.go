@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agext/levenshtein"
 
@@ -85,18 +84,23 @@ func finish(ps Problems) Problems {
 // quote returns text of the configuration for use in a message: quoted,
 // control characters and characters that change the direction of writing
 // escaped, cut after 60 characters.
-func quote(s string) string {
-	const limit = 60
-	if utf8.RuneCountInString(s) > limit {
-		s = string([]rune(s)[:limit]) + "…"
-	}
-	return strconv.Quote(s)
+func quote(s string) string { return strconv.Quote(shorten(s, 60)) }
+
+// printable is quote without the quotes, for longer text: it replaces what a
+// terminal could take for a command.
+func printable(s string) string {
+	q := strconv.Quote(shorten(s, 200))
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
-// printable replaces what a terminal could take for a command.
-func printable(s string) string {
-	q := strconv.Quote(s)
-	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+// shorten cuts s after limit characters.
+func shorten(s string, limit int) string {
+	for i := range s {
+		if limit--; limit < 0 {
+			return s[:i] + "…"
+		}
+	}
+	return s
 }
 
 // nearest returns the known name that got most probably means, or "". A name

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
@@ -53,14 +52,7 @@ func (r Reference) String() string {
 }
 
 // show returns the reference for use in a message.
-func (r Reference) show() string {
-	const limit = 120
-	s := printable(r.String())
-	if utf8.RuneCountInString(s) > limit {
-		s = string([]rune(s)[:limit]) + "…"
-	}
-	return s
-}
+func (r Reference) show() string { return printable(r.String()) }
 
 func jsonString(s string) string {
 	data, err := json.Marshal(s)

@@ -1,0 +1,86 @@
+# Two roles: ECS itself pulls the image and writes logs with the first, the
+# container works with the second.
+
+data "aws_caller_identity" "current" {}
+
+data "aws_partition" "current" {}
+
+data "aws_iam_policy_document" "assume_execution" {
+  statement {
+    actions = ["sts:AssumeRole"]
+
+    principals {
+      type        = "Service"
+      identifiers = ["ecs-tasks.amazonaws.com"]
+    }
+  }
+}
+
+data "aws_iam_policy_document" "assume_task" {
+  statement {
+    actions = ["sts:AssumeRole"]
+
+    principals {
+      type        = "Service"
+      identifiers = ["ecs-tasks.amazonaws.com"]
+    }
+
+    # Only for tasks of this account: without it, ECS could be made to use the
+    # role on somebody else's behalf.
+    condition {
+      test     = "StringEquals"
+      variable = "aws:SourceAccount"
+      values   = [data.aws_caller_identity.current.account_id]
+    }
+  }
+}
+
+resource "aws_iam_role" "execution" {
+  name               = "${var.name}-ecs-execution"
+  assume_role_policy = data.aws_iam_policy_document.assume_execution.json
+}
+
+resource "aws_iam_role_policy_attachment" "execution" {
+  role       = aws_iam_role.execution.name
+  policy_arn = "arn:${data.aws_partition.current.partition}:iam::aws:policy/service-role/AmazonECSTaskExecutionRolePolicy"
+}
+
+resource "aws_iam_role" "task" {
+  name               = "${var.name}-service"
+  assume_role_policy = data.aws_iam_policy_document.assume_task.json
+}
+
+data "aws_iam_policy_document" "task" {
+  statement {
+    sid = "WorkThroughTheQueue"
+    actions = [
+      "sqs:ChangeMessageVisibility",
+      "sqs:DeleteMessage",
+      "sqs:GetQueueAttributes",
+      "sqs:ReceiveMessage",
+    ]
+    resources = [var.queue.arn]
+  }
+
+  statement {
+    sid = "KeepResults"
+    actions = [
+      "s3:AbortMultipartUpload",
+      "s3:GetObject",
+      "s3:PutObject",
+    ]
+    resources = ["${var.bucket.arn}/*"]
+  }
+
+  statement {
+    sid       = "ListResults"
+    actions   = ["s3:ListBucket"]
+    resources = [var.bucket.arn]
+  }
+}
+
+resource "aws_iam_role_policy" "task" {
+  name   = "queue-and-bucket"
+  role   = aws_iam_role.task.id
+  policy = data.aws_iam_policy_document.task.json
+}

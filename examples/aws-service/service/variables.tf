@@ -1,0 +1,86 @@
+variable "name" {
+  type        = string
+  description = "The install's name; the names of all resources begin with it."
+
+  validation {
+    condition     = length(var.name) <= 40
+    error_message = "Names of roles end at 64 characters; leave room for what follows."
+  }
+}
+
+variable "region" {
+  type        = string
+  description = "The AWS region."
+}
+
+variable "vpc_id" {
+  type        = string
+  description = "The VPC to run in."
+}
+
+variable "subnet_ids" {
+  type        = list(string)
+  description = "Subnets of that VPC."
+
+  validation {
+    condition     = length(var.subnet_ids) > 0
+    error_message = "Give at least one subnet."
+  }
+}
+
+variable "assign_public_ip" {
+  type        = bool
+  default     = false
+  description = "Whether tasks get a public address."
+}
+
+variable "image" {
+  type        = string
+  description = "The container image."
+}
+
+variable "desired_count" {
+  type        = number
+  default     = 1
+  description = "How many tasks run."
+}
+
+variable "cpu" {
+  type        = number
+  default     = 256
+  description = "CPU units of one task."
+}
+
+variable "memory" {
+  type        = number
+  default     = 512
+  description = "MiB of memory of one task."
+}
+
+variable "environment" {
+  type        = map(string)
+  default     = {}
+  description = "Further environment variables of the container. Not for secrets."
+}
+
+variable "queue" {
+  type = object({
+    url = string
+    arn = string
+  })
+  description = "The queue that the service works through."
+}
+
+variable "bucket" {
+  type = object({
+    name = string
+    arn  = string
+  })
+  description = "The bucket that the service writes to."
+}
+
+variable "tags" {
+  type        = map(string)
+  default     = {}
+  description = "Tags for every resource."
+}

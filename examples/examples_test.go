@@ -1,0 +1,312 @@
+// Package examples_test holds the examples to what their READMEs say: each is a
+// valid app, and those that need no provider are applied by the tool itself,
+// component by component, with the outputs of one as variables of the next.
+package examples_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/graph"
+)
+
+// builtIn are the examples whose modules need no provider to be downloaded.
+func builtIn() []string { return []string{"hello", "shop"} }
+
+func load(t *testing.T, name string) *appspec.App {
+	t.Helper()
+	app, problems := appspec.Load(os.DirFS(name))
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return app
+}
+
+func TestEveryExampleIsAValidAppWithAReadme(t *testing.T) {
+	folders, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		if !folder.IsDir() {
+			continue
+		}
+		t.Run(folder.Name(), func(t *testing.T) {
+			app := load(t, folder.Name())
+			if app.Name != folder.Name() || app.Description == "" {
+				t.Errorf("the app is named %q and described as %q", app.Name, app.Description)
+			}
+			if _, err := os.Stat(filepath.Join(folder.Name(), "README.md")); err != nil {
+				t.Error(err)
+			}
+			for _, in := range app.Inputs {
+				if in.Description == "" {
+					t.Errorf("input %s is not described", in.Name)
+				}
+			}
+		})
+	}
+}
+
+// Formatting and grammar are checked without a tool, so that the example that
+// needs a provider is held to them everywhere.
+func TestEveryModuleIsFormattedAndParses(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".tf" {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if _, diagnostics := hclsyntax.ParseConfig(src, path, hcl.InitialPos); diagnostics.HasErrors() {
+			t.Errorf("%s: %v", path, diagnostics)
+		}
+		if string(hclwrite.Format(src)) != string(src) {
+			t.Errorf("%s is not formatted: run tofu fmt", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheShopIsADiamond(t *testing.T) {
+	waves, err := graph.Order(load(t, "shop").Graph())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(waves), "[[network] [cache database] [web]]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// tools returns the OpenTofu and Terraform binaries of this machine, by name.
+func tools(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	if path := os.Getenv("FAIRLEAD_TOFU"); path != "" {
+		found["FAIRLEAD_TOFU"] = path
+	}
+	for _, name := range []string{"tofu", "terraform"} {
+		if path, err := exec.LookPath(name); err == nil {
+			found[name] = path
+		}
+	}
+	if len(found) == 0 {
+		t.Skip("NOT TESTED: the examples are not run, because there is neither tofu nor terraform on PATH and FAIRLEAD_TOFU is not set")
+	}
+	return found
+}
+
+// tool runs one command of a tool in a module's folder.
+type tool struct {
+	path string
+	env  []string
+}
+
+func newTool(t *testing.T, path string) tool {
+	t.Helper()
+	env := []string{"TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1"}
+	for _, entry := range os.Environ() {
+		// What this machine sets for its own use of the tool is not the example's.
+		if !strings.HasPrefix(entry, "TF_") {
+			env = append(env, entry)
+		}
+	}
+	return tool{path: path, env: env}
+}
+
+func (tl tool) run(t *testing.T, dir string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), tl.path, args...)
+	cmd.Dir, cmd.Env = dir, tl.env
+	out, err := cmd.Output()
+	if err != nil {
+		var stderr string
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			stderr = string(exit.Stderr)
+		}
+		t.Fatalf("%s %s: %v\n%s%s", tl.path, strings.Join(args, " "), err, out, stderr)
+	}
+	return out
+}
+
+// applied is an example that a tool has applied: each component's folder and
+// outputs.
+type applied struct {
+	dirs    map[string]string
+	outputs map[string]map[string]appspec.Resolved
+}
+
+// apply does what a deployment does, one component after the other, in copies
+// of the modules.
+func apply(t *testing.T, tl tool, app *appspec.App, folder string, given map[string]any) applied {
+	t.Helper()
+	inputs, err := app.CheckInputs(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := applied{dirs: map[string]string{}, outputs: map[string]map[string]appspec.Resolved{}}
+	scope := appspec.Scope{
+		Inputs:  inputs,
+		Install: map[string]string{"name": "acme", "id": "ins_test", "app": app.Name, "version": "ver_test"},
+		Outputs: func(component, output string) (appspec.Resolved, bool) {
+			r, ok := done.outputs[component][output]
+			return r, ok
+		},
+	}
+	waves, err := graph.Order(app.Graph())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wave := range waves {
+		for _, name := range wave {
+			c, _ := app.Component(name)
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(filepath.Join(folder, c.Source))); err != nil {
+				t.Fatal(err)
+			}
+			vars := map[string]any{}
+			for variable, value := range c.Vars {
+				if vars[variable], _, err = value.Resolve(scope); err != nil {
+					t.Fatal(err)
+				}
+			}
+			data, err := json.Marshal(vars)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "fairlead.auto.tfvars.json"), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			tl.run(t, dir, "init", "-no-color")
+			tl.run(t, dir, "validate", "-no-color")
+			log := tl.run(t, dir, "apply", "-auto-approve", "-no-color")
+			if strings.Contains(string(log), "correct-horse") {
+				t.Errorf("the apply of %s shows the password:\n%s", name, log)
+			}
+			var outputs map[string]struct {
+				Value     any
+				Sensitive bool
+			}
+			if err := json.Unmarshal(tl.run(t, dir, "output", "-json"), &outputs); err != nil {
+				t.Fatal(err)
+			}
+			done.dirs[name], done.outputs[name] = dir, map[string]appspec.Resolved{}
+			for output, o := range outputs {
+				done.outputs[name][output] = appspec.Resolved{Value: o.Value, Sensitive: o.Sensitive}
+			}
+		}
+	}
+	return done
+}
+
+func TestHelloGreets(t *testing.T) {
+	for name, path := range tools(t) {
+		t.Run(name, func(t *testing.T) {
+			done := apply(t, newTool(t, path), load(t, "hello"), "hello", map[string]any{"who": "Ada"})
+			if got := done.outputs["greeting"]["text"].Value; got != "Hello, Ada, from acme!" {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func TestTheShopIsAppliedAndLeavesAReceipt(t *testing.T) {
+	for name, path := range tools(t) {
+		t.Run(name, func(t *testing.T) {
+			tl := newTool(t, path)
+			app := load(t, "shop")
+			receipts := filepath.Join(t.TempDir(), "with a space")
+			done := apply(t, tl, app, "shop", map[string]any{
+				"zones": []any{"b", "a", "c"}, "replicas": 3, "public": true, "database-password": "correct-horse", "receipts": receipts,
+			})
+
+			url := done.outputs["database"]["url"]
+			if url.Value != "postgres://shop:correct-horse@10.20.16.10:5432/acme" || !url.Sensitive {
+				t.Errorf("the database's url is %+v", url)
+			}
+			web := done.outputs["web"]
+			if got := fmt.Sprint(web["url"].Value, web["replicas"].Value); got != "https://acme.example.com[acme-web-0 acme-web-1 acme-web-2]" {
+				t.Errorf("got %s", got)
+			}
+			file := filepath.Join(receipts, "acme.json")
+			if web["receipt"].Value != file {
+				t.Errorf("the receipt is said to be %v", web["receipt"].Value)
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var receipt struct {
+				WrittenAt string `json:"written_at"`
+				Service   struct {
+					URL, Version string
+					Replicas     int
+				}
+			}
+			if err := json.Unmarshal(data, &receipt); err != nil {
+				t.Fatalf("%s: %v", data, err)
+			}
+			if receipt.WrittenAt == "" || receipt.Service.URL != "https://acme.example.com" || receipt.Service.Replicas != 3 || receipt.Service.Version != "shop ver_test" {
+				t.Errorf("the receipt says %+v", receipt)
+			}
+
+			// The same again changes nothing, so that a deployment can skip it.
+			for _, component := range []string{"network", "database", "cache", "web"} {
+				plan := exec.CommandContext(t.Context(), tl.path, "plan", "-detailed-exitcode", "-no-color")
+				plan.Dir, plan.Env = done.dirs[component], tl.env
+				if out, err := plan.CombinedOutput(); err != nil {
+					t.Errorf("%s is not at rest: %v\n%s", component, err, out)
+				}
+			}
+			tl.run(t, done.dirs["web"], "destroy", "-auto-approve", "-no-color")
+			if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("teardown left the receipt: %v", err)
+			}
+		})
+	}
+}
+
+func TestTheShopRunsWithItsDefaults(t *testing.T) {
+	for name, path := range tools(t) {
+		t.Run(name, func(t *testing.T) {
+			done := apply(t, newTool(t, path), load(t, "shop"), "shop", map[string]any{"database-password": "correct-horse"})
+			if web := done.outputs["web"]; web["url"].Value != "http://acme.internal" || web["receipt"].Value != nil {
+				t.Errorf("got %v", web)
+			}
+		})
+	}
+}
+
+func TestNoBuiltInExampleNeedsAProvider(t *testing.T) {
+	for _, name := range builtIn() {
+		err := filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || filepath.Ext(path) != ".tf" {
+				return err
+			}
+			src, err := os.ReadFile(path)
+			if err == nil && strings.Contains(string(src), "required_providers") {
+				t.Errorf("%s asks for a provider", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package appspec_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+const shopCanonical = `{"fairlead":"v1","name":"shop","description":"A shop with a database behind it.","inputs":[` +
+	`{"name":"db-password","type":"string","required":true,"sensitive":true},` +
+	`{"name":"public","type":"bool"},` +
+	`{"name":"replicas","type":"number","default":2,"has_default":true},` +
+	`{"name":"zones","type":"list(string)","default":["a","b"],"has_default":true}],"components":[` +
+	`{"name":"cache","type":"terraform","source":"modules/cache"},` +
+	`{"name":"database","type":"terraform","source":"modules/database","vars":{"password":"${inputs.db-password}"}},` +
+	`{"name":"web","type":"terraform","source":"modules/web","depends_on":["cache","database"],"vars":{` +
+	`"database_url":"${components.database.outputs.url}","name":"${install.name}-web","replicas":"${inputs.replicas}",` +
+	`"settings":{"template":"$${kept}","zones":["${inputs.zones}","literal"]}}}]}`
+
+// The bytes are hashed and stored: whoever changes this golden text gives every
+// app a new version.
+func TestTheCanonicalFormIsStable(t *testing.T) {
+	app, problems := appspec.Parse("app.yaml", []byte(shop))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	if got := canonical(t, app); got != shopCanonical {
+		t.Errorf("got  %s\nwant %s", got, shopCanonical)
+	}
+	again, err := appspec.FromCanonical([]byte(shopCanonical))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(app, again) {
+		t.Errorf("got %+v, want %+v", again, app)
+	}
+}
+
+func TestAnotherSpellingIsTheSameApp(t *testing.T) {
+	other := `
+components:
+  database: {vars: {password: "${ inputs.db-password }"}, source: modules/x/../database, type: terraform}
+  web:
+    vars:
+      settings: {template: '$${kept}', "zones": ["${inputs.zones}", literal]}
+      database_url: >-
+        ${components.database.outputs.url}
+      replicas: ${inputs.replicas}
+      name: "${install.name}-web"
+    depends_on: [database, cache]
+    source: modules//web/
+    type: terraform
+  cache: {source: ./modules/cache, type: terraform, vars: {}, depends_on: }
+description: A shop with a database behind it.
+inputs:
+  db-password: {sensitive: true, type: string, required: true}
+  zones: {default: [a, 'b'], type: list( string )}
+  replicas: {default: 2.0, type: number, required: false}
+  public: {type: bool, required: false}
+name: shop
+fairlead: v1
+`
+	app, problems := appspec.Parse("app.yaml", []byte(other))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	if got := canonical(t, app); got != shopCanonical {
+		t.Errorf("got  %s\nwant %s", got, shopCanonical)
+	}
+}
+
+func TestAnAppSurvivesPlainJSON(t *testing.T) {
+	src := strings.Replace(shop, "default: 2\n", "default: 123456789012345678901234567890\n", 1)
+	app, problems := appspec.Parse("app.yaml", []byte(src))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	data, err := json.Marshal(app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again appspec.App
+	if err := json.Unmarshal(data, &again); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(*app, again) {
+		t.Errorf("got %+v, want %+v", again, *app)
+	}
+}
+
+func TestCanonicalBytesFromAnybodyAreChecked(t *testing.T) {
+	edit := func(old, new string) string {
+		t.Helper()
+		if !strings.Contains(shopCanonical, old) {
+			t.Fatalf("%s is not there to be replaced", old)
+		}
+		return strings.Replace(shopCanonical, old, new, 1)
+	}
+	for name, c := range map[string]struct{ data, code, message string }{
+		"no JSON":                        {"fairlead: v1", "invalid-app", ""},
+		"null":                           {"null", "unknown-version", ""},
+		"an empty object":                {"{}", "unknown-version", ""},
+		"more than one value":            {shopCanonical + "{}", "invalid-app", ""},
+		"too much":                       {strings.Repeat(" ", appspec.MaxFileSize+1), "app-too-large", ""},
+		"a field that nobody reads":      {edit(`"name":"shop"`, `"name":"shop","x":1`), "invalid-app", ""},
+		"a field of an input":            {edit(`"name":"public"`, `"name":"public","x":1`), "invalid-app", ""},
+		"the same app spelled with room": {edit(`"name":"shop"`, `"name": "shop"`), "not-canonical", ""},
+		"the same name in another case":  {edit(`"name":"shop"`, `"Name":"shop"`), "not-canonical", ""},
+		"a name given twice":             {edit(`"name":"shop"`, `"name":"x","name":"shop"`), "not-canonical", ""},
+		"a number in another spelling":   {edit(`"default":2`, `"default":2.0`), "not-canonical", ""},
+		"a dependency left out":          {edit(`["cache","database"]`, `["cache"]`), "not-canonical", ""},
+		"a source outside":               {edit(`modules/cache`, `../cache`), "invalid-app", "leaves"},
+		"a reference to nothing":         {edit(`${inputs.replicas}`, `${inputs.replica}`), "invalid-app", "not declared"},
+		"a default of another type":      {edit(`"default":2`, `"default":"2"`), "invalid-app", "wants a number"},
+		"a cycle":                        {edit(`"source":"modules/cache"`, `"source":"modules/cache","depends_on":["web"]`), "invalid-app", "cache -> web -> cache"},
+		"two components of a name":       {edit(`"name":"cache"`, `"name":"web"`), "invalid-app", "twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app, err := appspec.FromCanonical([]byte(c.data))
+			if app != nil || err == nil || fairlead.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.message) {
+				t.Errorf("got %v, %s %v", app, fairlead.CodeOf(err), err)
+			}
+			if _, ok := errors.AsType[*fairlead.Error](err); !ok {
+				t.Errorf("%T is no error of ours", err)
+			}
+		})
+	}
+}
+
+func TestTheSchemaInTheDocumentsIsInStep(t *testing.T) {
+	got, err := os.ReadFile("../../docs/app.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(appspec.Schema()) {
+		t.Error("docs/app.schema.json is out of step: run go generate ./pkg/appspec")
+	}
+}
+
+func compiledSchema(t testing.TB) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(appspec.Schema())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("app.schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("app.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+func TestTheSchemaAgreesWithTheParser(t *testing.T) {
+	schema := compiledSchema(t)
+	for name, c := range map[string]struct {
+		old, new string
+		ok       bool
+	}{
+		"as it is":                          {"", "", true},
+		"an input of which nothing is said": {"    sensitive: true\n", "", true},
+		"another version":                   {"fairlead: v1", "fairlead: v2", false},
+		"an unknown field":                  {"description:", "descriptoin:", false},
+		"an unknown field of an input":      {"default: 2", "defualt: 2", false},
+		"an unknown type of input":          {"type: bool", "type: boolean", false},
+		"an unknown type of component":      {"type: terraform", "type: helm", false},
+		"an invalid name":                   {"  db-password:", "  db_password:", false},
+		"a variable that is no name":        {"      name: ", "      1name: ", false},
+		"dependencies as a text":            {"[cache]", "cache", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := strings.Replace(shop, c.old, c.new, 1)
+			var raw any
+			if err := yaml.Unmarshal([]byte(src), &raw); err != nil {
+				t.Fatal(err)
+			}
+			data, err := json.Marshal(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			instance, err := jsonschema.UnmarshalJSON(strings.NewReader(string(data)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := schema.Validate(instance); (err == nil) != c.ok {
+				t.Errorf("the schema says %v", err)
+			}
+			if _, problems := appspec.Parse("app.yaml", []byte(src)); (problems == nil) != c.ok {
+				t.Errorf("the parser says %v", problems)
+			}
+		})
+	}
+}

@@ -1,0 +1,211 @@
+package appspec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// module is what a component's module declares, as far as app.yaml can
+// disagree with it.
+type module struct {
+	variables map[string]bool // by name, whether a value must be given
+	outputs   map[string]bool
+}
+
+// The limits within which a module is read for its declarations. A larger one
+// is not wrong; only what app.yaml says of it is not checked here.
+const (
+	maxModuleFiles = 200     // files of one module
+	maxModuleSize  = 2 << 20 // bytes of one module's files
+)
+
+// errNotRead says that a module's declarations are not known.
+var errNotRead = errors.New("the module is not read")
+
+// readModule collects the variables and outputs that the files declare. It
+// looks at tokens and leaves the grammar to the tool: a parser that recurses
+// could be brought down by a file of a million brackets.
+func readModule(fsys fs.FS, dir string, names []string) (module, error) {
+	m := module{variables: map[string]bool{}, outputs: map[string]bool{}}
+	size := 0
+	if len(names) > maxModuleFiles {
+		return m, errNotRead
+	}
+	for _, name := range names {
+		real, err := follow(fsys, path.Join(dir, name))
+		if err != nil {
+			return m, errNotRead // the packer says what is wrong with it
+		}
+		src, err := readBounded(fsys, real, maxModuleSize-size)
+		if err != nil {
+			return m, errNotRead
+		}
+		size += len(src)
+		if strings.HasSuffix(name, ".json") {
+			err = m.addJSON(src)
+		} else {
+			m.addHCL(src)
+		}
+		if err != nil {
+			return m, errNotRead
+		}
+	}
+	return m, nil
+}
+
+// readBounded returns the content of a regular file of at most limit bytes.
+func readBounded(fsys fs.FS, name string, limit int) ([]byte, error) {
+	// A pipe or a device would be waited for, or never end.
+	if info, err := fs.Stat(fsys, name); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, errNotRegular)
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // opened for reading: closing loses nothing
+	src, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
+	if err == nil && len(src) > limit {
+		err = errTooLarge
+	}
+	return src, err
+}
+
+// What readBounded refuses.
+var (
+	errNotRegular = errors.New("it is not a regular file")
+	errTooLarge   = errors.New("it is too large")
+)
+
+// addHCL adds what a file in Terraform's language declares.
+func (m module) addHCL(src []byte) {
+	tokens, _ := hclsyntax.LexConfig(src, "", hcl.InitialPos) // what is no token is the tool's to report
+	depth := 0
+	variable := "" // whose block it is, at depth 1
+	for i, tk := range tokens {
+		switch tk.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			depth++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
+			if depth--; depth == 0 {
+				variable = ""
+			}
+		case hclsyntax.TokenIdent:
+			word := string(tk.Bytes)
+			switch {
+			case depth == 0 && (word == "variable" || word == "output"):
+				label := blockLabel(tokens[i+1:])
+				if label == "" {
+					break
+				}
+				if word == "output" {
+					m.outputs[label] = true
+				} else if _, known := m.variables[label]; !known {
+					m.variables[label] = true
+				}
+				if word == "variable" {
+					variable = label
+				}
+			case depth == 1 && variable != "" && word == "default" && i+1 < len(tokens) && tokens[i+1].Type == hclsyntax.TokenEqual:
+				m.variables[variable] = false
+			}
+		}
+	}
+}
+
+// blockLabel returns the label that tokens begin with, if a block follows it.
+func blockLabel(tokens hclsyntax.Tokens) string {
+	if len(tokens) >= 4 && tokens[0].Type == hclsyntax.TokenOQuote && tokens[1].Type == hclsyntax.TokenQuotedLit &&
+		tokens[2].Type == hclsyntax.TokenCQuote && tokens[3].Type == hclsyntax.TokenOBrace {
+		return string(tokens[1].Bytes)
+	}
+	if len(tokens) >= 2 && tokens[0].Type == hclsyntax.TokenIdent && tokens[1].Type == hclsyntax.TokenOBrace {
+		return string(tokens[0].Bytes)
+	}
+	return ""
+}
+
+// addJSON adds what a file in the JSON form of the language declares: an
+// object by label, or a list of such objects.
+func (m module) addJSON(src []byte) error {
+	var file struct {
+		Variable, Output json.RawMessage
+	}
+	if err := json.Unmarshal(src, &file); err != nil {
+		return err
+	}
+	each := func(raw json.RawMessage, add func(label string, body json.RawMessage)) error {
+		if len(raw) == 0 {
+			return nil
+		}
+		var many []map[string]json.RawMessage
+		if raw[0] == '{' {
+			many = make([]map[string]json.RawMessage, 1)
+			if err := json.Unmarshal(raw, &many[0]); err != nil {
+				return err
+			}
+		} else if err := json.Unmarshal(raw, &many); err != nil {
+			return err
+		}
+		for _, blocks := range many {
+			for label, body := range blocks {
+				add(label, body)
+			}
+		}
+		return nil
+	}
+	return errors.Join(
+		each(file.Variable, func(label string, body json.RawMessage) {
+			var fields map[string]json.RawMessage
+			// A body that is no object is the tool's to report; nothing is known to be required.
+			err := json.Unmarshal(body, &fields)
+			_, hasDefault := fields["default"]
+			m.variables[label] = err == nil && !hasDefault
+		}),
+		each(file.Output, func(label string, _ json.RawMessage) { m.outputs[label] = true }),
+	)
+}
+
+// checkModules reports where app.yaml and the modules disagree: variables that
+// are set and not declared, declared without a default and not set, and outputs
+// that are referred to and not declared. modules holds those that could be read.
+func checkModules(app *App, modules map[string]module, report reporter) {
+	for _, c := range app.Components {
+		where := "components." + c.Name
+		if m, ok := modules[c.Name]; ok {
+			declared := slices.Collect(maps.Keys(m.variables))
+			for _, name := range slices.Sorted(maps.Keys(c.Vars)) {
+				if _, ok := m.variables[name]; !ok {
+					report(where+".vars."+name, "unknown-variable", fmt.Sprintf("the module of component %q has no variable %s", c.Name, quote(name)),
+						didYouMean(name, "variables", declared))
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(m.variables)) {
+				if _, set := c.Vars[name]; m.variables[name] && !set {
+					report(where, "missing-variable", fmt.Sprintf("the module of component %q needs the variable %s", c.Name, quote(name)),
+						"Set it under vars, or give it a default in the module.")
+				}
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.Vars)) {
+			for _, ref := range c.Vars[name].References() {
+				m, ok := modules[ref.Name]
+				if ref.Namespace != Components || !ok || m.outputs[ref.Output] {
+					continue
+				}
+				report(where+".vars."+name+"|"+ref.String(), "unknown-output", fmt.Sprintf("the module of component %q has no output %s", ref.Name, quote(ref.Output)),
+					didYouMean(ref.Output, "outputs", slices.Collect(maps.Keys(m.outputs))))
+			}
+		}
+	}
+}

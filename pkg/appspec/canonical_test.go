@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -201,5 +202,63 @@ func TestTheSchemaAgreesWithTheParser(t *testing.T) {
 				t.Errorf("the parser says %v", problems)
 			}
 		})
+	}
+}
+
+func TestTheReferenceNamesEveryCodeAndField(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/APP.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wanted []string
+	for _, name := range []string{"check.go", "load.go", "module.go", "parse.go", "reference.go", "yaml.go", "problem.go"} {
+		src, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Codes are the only literals of two or more words joined by hyphens.
+		for _, m := range regexp.MustCompile(`"([a-z]+(?:-[a-z]+)+)"`).FindAllStringSubmatch(string(src), -1) {
+			if m[1] != "invalid-app" { // the error around the problems
+				wanted = append(wanted, m[1])
+			}
+		}
+	}
+	var schema struct {
+		Properties map[string]any
+		Defs       map[string]struct{ Properties map[string]any } `json:"$defs"`
+	}
+	if err := json.Unmarshal(appspec.Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	for field := range schema.Properties {
+		wanted = append(wanted, field)
+	}
+	for _, def := range schema.Defs {
+		for field := range def.Properties {
+			wanted = append(wanted, field)
+		}
+	}
+	if len(wanted) < 40 {
+		t.Fatalf("only %d codes and fields were found", len(wanted))
+	}
+	for _, name := range wanted {
+		if !strings.Contains(string(doc), "`"+name+"`") {
+			t.Errorf("docs/APP.md lacks %s", name)
+		}
+	}
+}
+
+func TestTheExampleInTheReferenceIsAnApp(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/APP.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(doc), "```yaml\n")
+	src, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/APP.md has no example")
+	}
+	if _, problems := appspec.Parse("app.yaml", []byte(src)); problems != nil {
+		t.Error(problems)
 	}
 }

@@ -165,7 +165,9 @@ func TestWhatIsAskedAgain(t *testing.T) {
 		"a conflict":                                       {status(409), get, 1},
 		"locked":                                           {status(423), get, 1},
 		"not allowed":                                      {status(403), get, 1},
-		"a redirect":                                       {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, get, 1},
+		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, get, 1},
 
 		"approval, refused for now":             {status(503), approve, 2},
 		"approval, cut before the answer":       {cut, approve, 1},

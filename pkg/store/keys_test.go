@@ -1,0 +1,79 @@
+package store
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// TestKeysAreDocumented holds docs/KEYS.md against every key that this package
+// can build: a key without a row, and a row without a key, fail.
+func TestKeysAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/KEYS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := map[string]engine.Key{
+		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "Install": installKey("o", "n"),
+		"Component": componentKey("ins_1", "c"), "DeploymentRef": deploymentRefKey("ins_1", "dep_1"),
+		"StateHead": stateKey("ins_1", "c"), "Deployment": deploymentKey("dep_1"), "Job": jobKey("job_1"),
+		"Runner": runnerKey("o", "n"), "RunnerName": runnerByIDKey("run_1"), "Session": sessionKey("run_1", "ses_1"),
+		"Agent": agentKey("run_1", "k"), "Enrolment": enrolmentKey("h"), "Token": tokenKey("h"),
+		"Idempotency": idempotencyKey("h"),
+	}
+	seen := map[string]bool{}
+	row := regexp.MustCompile("(?m)^\\| (\\w+) \\| `([^`]+)` \\| `([^`]+)` \\|")
+	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
+		item, k := m[1], engine.Key{Partition: m[2], Sort: m[3]}
+		if item == "list" || item == "due" {
+			continue
+		}
+		if got, ok := built[item]; !ok || !shape(k.Partition).MatchString(got.Partition) || !shape(k.Sort).MatchString(got.Sort) {
+			t.Errorf("docs/KEYS.md says %s is at %s; the store has it at %s", item, k, got)
+		}
+		seen[item] = true
+	}
+	for item, k := range built {
+		if !seen[item] {
+			t.Errorf("docs/KEYS.md does not list %s, at %s", item, k)
+		}
+	}
+	for _, index := range []engine.Key{
+		{Partition: jobsList("{org}"), Sort: "{job}"}, {Partition: deploymentsList("{org}"), Sort: "{deployment}"},
+		{Partition: duePartition, Sort: "{time}#{job}"},
+	} {
+		if !strings.Contains(string(page), "`"+index.Partition+"` | `"+index.Sort+"`") {
+			t.Errorf("docs/KEYS.md does not list the index order %s", index)
+		}
+	}
+}
+
+// shape turns a documented key into an expression for the keys it stands for.
+func shape(doc string) *regexp.Regexp {
+	parts := regexp.MustCompile(`\{\w+\}`).Split(doc, -1)
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	return regexp.MustCompile("^" + strings.Join(parts, `[^#]+`) + "$")
+}
+
+// TestDueOrderIsTheOrderOfTime: the sweep stops at the first entry that is not
+// due yet, so byte order has to be the order of time.
+func TestDueOrderIsTheOrderOfTime(t *testing.T) {
+	at := time.Date(2026, 9, 30, 23, 59, 59, 999e6, time.FixedZone("east", 3600))
+	last := ""
+	for _, step := range []time.Duration{0, time.Millisecond, time.Second, time.Hour, 24 * time.Hour, 365 * 24 * time.Hour} {
+		k := dueKey(at.Add(step), "job_1").Sort
+		if k <= last {
+			t.Errorf("%s comes after %s", last, k)
+		}
+		last = k
+	}
+	if dueKey(time.Time{}, "job_1") != nil {
+		t.Error("what is never due has a place in the order")
+	}
+}

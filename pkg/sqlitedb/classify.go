@@ -47,7 +47,8 @@ func Classify(op string, err error) error {
 		e.Hint = "Free some space. Everything that was confirmed is stored; the request can be repeated then."
 	case CodeReadOnly:
 		e.Message = op + ": the data folder cannot be written"
-		e.Hint = "Check the folder's owner, its mode, and whether its file system is mounted read-only."
+		e.Hint = "Check the folder's owner and mode, whether its file system is mounted read-only, " +
+			"and whether the process has run out of open files."
 	case CodeBusy:
 		e.Message = op + ": the database stayed locked"
 		e.Hint = "Look for a backup or another tool that has the file open, then repeat the request."

@@ -181,7 +181,8 @@ func (f *FaultyEngine) SetPlan(plan Plan) {
 	f.plan = plan
 }
 
-// Fired returns how often each fault befell a call.
+// Fired returns how often each fault befell a call; under NoFault stand the
+// calls that went through.
 func (f *FaultyEngine) Fired() map[Fault]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,7 +244,12 @@ func (f *FaultyEngine) Commit(ctx context.Context, token string, writes ...engin
 	if err := f.inner.Commit(ctx, token, writes...); err != nil {
 		return err // nothing was stored, so nothing can be "failed and stored"
 	}
-	f.record(writes, before)
+	// Not what was to be written: a repeat changes nothing.
+	after, err := f.read(ctx, writes)
+	if err != nil {
+		return err
+	}
+	f.record(before, after)
 	f.fired[fault]++
 	if fault == Stored {
 		return injected(fault, what)
@@ -277,27 +283,25 @@ func (f *FaultyEngine) recognised(token string, writes []engine.Write, stored ma
 }
 
 // record keeps what a commit did to the indexes.
-func (f *FaultyEngine) record(writes []engine.Write, before map[engine.Key]*engine.Item) {
-	var u undo
-	for _, w := range writes {
-		if w.Op == engine.Check {
-			continue
-		}
-		for _, index := range []engine.Index{engine.List, engine.Due} {
-			if it := before[w.Item.Key]; it != nil {
-				if k := it.Place(index); k != nil {
-					u.removed = append(u.removed, member{place{index, k.Partition}, entry{k.Sort, it.Key}})
-				}
-			}
-			if k := w.Item.Place(index); w.Op == engine.Put && k != nil {
-				u.added = append(u.added, member{place{index, k.Partition}, entry{k.Sort, w.Item.Key}})
-			}
-		}
-	}
+func (f *FaultyEngine) record(before, after map[engine.Key]*engine.Item) {
+	u := undo{added: members(after), removed: members(before)}
 	u.apply(f.orders)
 	if f.undo = append(f.undo, u); len(f.undo) > staleBy {
 		f.undo = slices.Delete(f.undo, 0, 1)
 	}
+}
+
+// members returns where the items stand in the indexes.
+func members(items map[engine.Key]*engine.Item) []member {
+	var all []member
+	for _, it := range items {
+		for _, index := range []engine.Index{engine.List, engine.Due} {
+			if k := it.Place(index); k != nil {
+				all = append(all, member{place{index, k.Partition}, entry{k.Sort, it.Key}})
+			}
+		}
+	}
+	return all
 }
 
 func (u undo) apply(orders map[place][]entry) {

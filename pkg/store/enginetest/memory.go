@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -167,32 +168,37 @@ func remove(order []entry, e entry) []entry {
 // pageOf returns the keys of one page of an ordered partition, and the cursor
 // to the next page.
 func pageOf(order []entry, q engine.Query, limit int) (keys []engine.Key, next string, err error) {
-	var after entry
+	// Cut down to the entries with the prefix, and then to those yet to come.
+	start, _ := slices.BinarySearchFunc(order, entry{sort: q.Prefix}, compareEntries)
+	order = order[start:]
+	order = order[:sort.Search(len(order), func(i int) bool { return !strings.HasPrefix(order[i].sort, q.Prefix) })]
 	if q.After != "" {
-		if after, err = readCursor(q.After); err != nil {
+		after, err := readCursor(q.After)
+		if err != nil {
 			return nil, "", err
 		}
+		i, found := slices.BinarySearchFunc(order, after, compareEntries)
+		switch {
+		case q.Backward:
+			order = order[:i]
+		case found:
+			order = order[i+1:]
+		default:
+			order = order[i:]
+		}
 	}
-	for i := range order {
-		e := order[i]
+	for n := range min(limit, len(order)) {
+		e := order[n]
 		if q.Backward {
-			e = order[len(order)-1-i]
-		}
-		if !strings.HasPrefix(e.sort, q.Prefix) {
-			continue
-		}
-		if q.After != "" {
-			if c := compareEntries(e, after); c == 0 || c < 0 != q.Backward {
-				continue
-			}
-		}
-		if len(keys) == limit {
-			return keys, next, nil
+			e = order[len(order)-1-n]
 		}
 		keys = append(keys, e.key)
 		next = writeCursor(e)
 	}
-	return keys, "", nil
+	if len(keys) == len(order) {
+		next = ""
+	}
+	return keys, next, nil
 }
 
 // A cursor is the place of the last entry of a page.

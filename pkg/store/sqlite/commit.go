@@ -51,7 +51,7 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 			return r.err
 		case <-ctx.Done():
 			if e.withdraw(r) {
-				return fmt.Errorf("commit at %s: %w", writes[0].Item.Key, ctx.Err())
+				return fmt.Errorf("%s: %w", r.op(), ctx.Err())
 			}
 			// A transaction has it already. That ends soon, and then we know.
 			<-r.done
@@ -89,34 +89,31 @@ func (e *Engine) runBatch() {
 	}
 	ctx := context.Background()
 	certain, err := e.transact(ctx, batch)
-	switch {
-	case err == nil:
-	case n > 1 && certain:
-		// One of them may be at fault, for instance be too large for what is
-		// left of the disk. The others must not fail with it.
-		for _, r := range batch {
-			if _, err := e.transact(ctx, []*request{r}); err != nil {
-				r.err = err
-			}
-		}
-	default:
-		for _, r := range batch {
-			r.err = err
-		}
-	}
 	for _, r := range batch {
+		own := err
+		if n > 1 && err != nil && certain {
+			// One of them may be at fault, for instance be too large for what
+			// is left of the disk. The others must not fail with it.
+			_, own = e.transact(ctx, []*request{r})
+		}
+		if own != nil {
+			// The same failure, but each hears of its own item and no other's.
+			r.err = sqlitedb.Classify(r.op(), own)
+		}
 		close(r.done)
 	}
 }
+
+// op names the commit in errors.
+func (r *request) op() string { return "commit at " + r.writes[0].Item.Key.String() }
 
 // transact runs the batch in one transaction and sets each request's err to
 // its own outcome, which counts only when transact returns nil. certain says
 // that the failed transaction has certainly changed nothing.
 func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, err error) {
-	op := fmt.Sprintf("commit at %s", batch[0].writes[0].Item.Key)
 	tx, err := e.db.Write.BeginTx(ctx, nil)
 	if err != nil {
-		return true, sqlitedb.Classify(op, err)
+		return true, err
 	}
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
 	t := transaction{
@@ -128,14 +125,13 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, 
 	for _, r := range batch {
 		r.err = t.apply(ctx, r)
 		if _, conflict := errors.AsType[*engine.ConflictError](r.err); r.err != nil && !conflict {
-			return true, sqlitedb.Classify(op, r.err)
+			return true, r.err
 		}
 	}
 	if err := tx.Commit(); err != nil {
-		err = sqlitedb.Classify(op, err)
 		// SQLite rolls back when it finds no space for the log; after any other
 		// failure of COMMIT the log may have reached the disk or not.
-		return fairlead.CodeOf(err) == sqlitedb.CodeDiskFull, err
+		return fairlead.CodeOf(sqlitedb.Classify("commit", err)) == sqlitedb.CodeDiskFull, err
 	}
 	return true, nil
 }

@@ -155,6 +155,9 @@ func TestCommitThatDoesNotFitTheDiskFailsAlone(t *testing.T) {
 	if errs[0] != nil || errs[2] != nil {
 		t.Errorf("the small commits failed with the large one: %v, %v", errs[0], errs[2])
 	}
+	if !strings.Contains(errs[1].Error(), "p/big") {
+		t.Errorf("the error names another caller's item: %v", errs[1])
+	}
 	if fairlead.CodeOf(errs[1]) != sqlitedb.CodeDiskFull || fairlead.KindOf(errs[1]) != fairlead.KindUnavailable {
 		t.Errorf("the large commit: %v", errs[1])
 	}

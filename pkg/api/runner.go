@@ -70,7 +70,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 			}
 			return &claimed{Status: http.StatusOK, Body: &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
 				Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, Component: k.Component,
-				LaunchToken: k.LaunchToken, StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(job.Grace / time.Second)}}, nil
+				LaunchToken: k.LaunchToken, StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second)}}, nil
 		})
 	type release struct {
 		JobPath
@@ -100,7 +100,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID)
-			return answer(wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(job.RenewEvery / time.Second)}, err)
+			return answer(wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(st.RenewEvery / time.Second)}, err)
 		})
 	type heartbeat struct {
 		JobPath
@@ -110,7 +110,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
 			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.WaitSeconds)*time.Second)
 			return answer(wire.Lease{Cancel: j.State == job.Canceling, CancelReason: j.Stop, ExpiresAt: j.Lease.Expires.UTC(),
-				RenewSeconds: int(job.RenewEvery / time.Second)}, err)
+				RenewSeconds: int(j.Terms.RenewEvery() / time.Second)}, err)
 		})
 	type appendLog struct {
 		JobPath

@@ -177,6 +177,7 @@ func clip(s string, n int) string {
 type Started struct {
 	Envelope   []byte
 	LeaseToken string
+	RenewEvery time.Duration // how often to renew the lease
 }
 
 // StartJob trades a launch token, which names job and epoch, for the signed
@@ -209,6 +210,6 @@ func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, 
 	if err != nil {
 		return Started{}, err
 	}
-	return Started{Envelope: env,
+	return Started{Envelope: env, RenewEvery: r.V.Terms.RenewEvery(),
 		LeaseToken: c.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})}, nil
 }

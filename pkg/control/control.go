@@ -25,7 +25,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Parts is all that a Control stands on. Every field is required.
+// Parts is all that a Control stands on. Every field but Terms is required.
 type Parts struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -37,6 +37,7 @@ type Parts struct {
 	IDs    fairlead.IDSource
 	Now    func() time.Time
 	Logger *slog.Logger
+	Terms  job.Terms // of jobs; the zero value is the default
 }
 
 // Control is the control plane. Safe for concurrent use; many may share one

@@ -129,7 +129,7 @@ const (
 
 // newJob puts a job that is queued at once.
 func (u *unit) newJob(j store.Job) {
-	j.Event.Time = u.now
+	j.Event.Time, j.Terms = u.now, u.c.Terms
 	u.PutJob(store.Stored[store.Job]{V: j})
 	u.wakes = append(u.wakes, j)
 }

@@ -22,12 +22,12 @@ func Repository(app, component string) string { return "apps/" + app + "/" + com
 // spec builds and signs what the job's step may do. Values are resolved now
 // and not earlier, so that no secret waits anywhere.
 func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
-	now := c.Now()
+	now, terms := c.Now(), j.Terms.OrDefault()
 	s := events.JobSpec{
 		Runner: j.Runner, Install: j.Install, InstallName: j.InstallName, Deployment: j.Deployment,
 		Job: j.ID, Epoch: j.Lease.Epoch, Component: j.Component, Plugin: j.Plugin, Operation: string(j.Operation),
-		IssuedAt: now, ExpiresAt: now.Add(job.StartTTL + job.LeaseTTL),
-		Timeout: events.Seconds(j.Operation.Timeout().Seconds()), Grace: events.Seconds(job.Grace.Seconds()),
+		IssuedAt: now, ExpiresAt: now.Add(terms.StartTTL + terms.LeaseTTL),
+		Timeout: events.Seconds(j.Operation.Timeout().Seconds()), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
 	}
 	if j.Plugin == pluginCheck {
 		return c.Signer.Sign(ctx, s)

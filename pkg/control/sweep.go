@@ -48,33 +48,38 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) error
 			return err
 		}
 		j := r.V
-		switch {
-		case j.State.Final():
-			u.PutJob(r) // takes it out of the index, should it still be there
-			return nil
-		case j.State == job.Queued && u.now.Sub(j.Created) > job.QueueTimeout:
-			s.TimedOut++
-			return u.end(r, job.Event{Kind: job.TimeOut, Message: "no runner took it within " + job.QueueTimeout.String()})
-		case j.State == job.Queued:
-			if j.DueAt.After(u.now) {
-				return nil
+		if e, overdue := j.Overdue(u.now); overdue {
+			e.Message = overdueMessage(e, j)
+			if e.Kind == job.Expire {
+				s.Expired++
+			} else {
+				s.TimedOut++
 			}
+			return u.end(r, e)
+		}
+		switch {
+		case j.DueAt.After(u.now):
+			return nil // the index is behind
+		case j.State == job.Queued:
 			s.Woken++
 			u.wakes = append(u.wakes, j)
 			u.PutJobAt(r, u.now.Add(min(max(u.now.Sub(j.Queued), job.ResendAfter), maxResend)))
-			return nil
-		case !u.now.Before(j.Lease.Expires):
-			s.Expired++
-			return u.end(r, job.Event{Kind: job.Expire, Epoch: j.Lease.Epoch,
-				Message: "the runner stopped renewing its lease; it, its host or its network is gone"})
-		case j.State == job.Running && u.now.Sub(j.Started) > j.Operation.Timeout()+job.Grace:
-			s.TimedOut++
-			return u.end(r, job.Event{Kind: job.TimeOut})
 		default:
-			u.PutJobAt(r, j.Lease.Expires)
-			return nil
+			u.PutJob(r) // its lease was renewed, or it is over
 		}
+		return nil
 	})
+}
+
+// overdueMessage says what the passing of time did to a job.
+func overdueMessage(e job.Event, j store.Job) string {
+	switch {
+	case e.Kind == job.Expire:
+		return "the runner stopped renewing its lease; it, its host or its network is gone"
+	case j.State == job.Queued:
+		return "no runner took it within " + job.QueueTimeout.String()
+	}
+	return "it ran for longer than " + j.Operation.Timeout().String()
 }
 
 // end applies an event that may end the job, and moves its deployment if it did.

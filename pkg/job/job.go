@@ -9,6 +9,7 @@ package job
 //go:generate go run ./statesdoc ../../docs/STATES.md
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -97,6 +98,8 @@ type Job struct {
 	Operation  Operation             `json:"operation"`
 	Plugin     string                `json:"plugin"`
 
+	Terms Terms `json:"terms,omitzero"` // as they were when it was made
+
 	State     State     `json:"state"`
 	Lease     Lease     `json:"lease"`
 	Attempts  int       `json:"attempts"`            // claims that were not given back
@@ -121,8 +124,6 @@ const (
 	StartTTL = 20 * time.Second
 	// LeaseTTL is how long a lease holds without a renewal: three missed ones.
 	LeaseTTL = 45 * time.Second
-	// RenewEvery is how often a step renews its lease.
-	RenewEvery = 15 * time.Second
 	// QueueTimeout is how long after it was made a job may still wait for a
 	// runner; claims that are given back do not prolong it.
 	QueueTimeout = 24 * time.Hour
@@ -131,11 +132,31 @@ const (
 	MaxAttempts = 3
 	// Grace is how long an interrupted tool may take to save its state.
 	Grace = 2 * time.Minute
-	// StopTTL is how long a step that was asked to stop may go on renewing its
-	// lease: the interrupt, the kill, and the report of what is left. A step
-	// that is still there then is taken for gone.
-	StopTTL = 2 * Grace
 )
+
+// Terms are the durations of a job's life that an operator may choose. A zero
+// field stands for the constant of the same name.
+type Terms struct {
+	StartTTL time.Duration `json:"start_ttl,omitempty"`
+	LeaseTTL time.Duration `json:"lease_ttl,omitempty"`
+	Grace    time.Duration `json:"grace,omitempty"`
+}
+
+// OrDefault returns the terms with no field zero.
+func (t Terms) OrDefault() Terms {
+	return Terms{StartTTL: cmp.Or(t.StartTTL, StartTTL), LeaseTTL: cmp.Or(t.LeaseTTL, LeaseTTL), Grace: cmp.Or(t.Grace, Grace)}
+}
+
+// RenewEvery returns how often a step renews its lease: three times while it
+// holds, and at least every second.
+func (t Terms) RenewEvery() time.Duration {
+	return max(t.OrDefault().LeaseTTL/3, time.Second)
+}
+
+// StopTTL returns how long a step that was asked to stop may go on renewing
+// its lease: the interrupt, the kill, and the report of what is left. A step
+// that is still there then is taken for gone.
+func (t Terms) StopTTL() time.Duration { return 2 * t.OrDefault().Grace }
 
 // Timeout returns how long a job of this operation may run. The step enforces
 // it; the control plane does so Grace later, should the step not.
@@ -215,7 +236,9 @@ func (j Job) Overdue(at time.Time) (Event, bool) {
 
 // deadline is when the control plane stops a running job whose step should
 // have done so Grace before.
-func (j Job) deadline() time.Time { return j.Started.Add(j.Operation.Timeout() + Grace) }
+func (j Job) deadline() time.Time {
+	return j.Started.Add(j.Operation.Timeout() + j.Terms.OrDefault().Grace)
+}
 
 // ResendAfter is how long a job waits in the queue before the sweep sends its
 // wake-up again.

@@ -142,7 +142,7 @@ func TestAnyJobEndsByTheSweepAloneThoughNoStepEverReports(t *testing.T) {
 			case (h.j.State == job.Running || h.j.State == job.Canceling) && deaf:
 				h.apply(t, job.Event{Kind: job.Renew, At: h.now, Epoch: h.j.Lease.Epoch})
 			}
-			h.now = h.now.Add(job.RenewEvery)
+			h.now = h.now.Add((job.Terms{}).RenewEvery())
 		}
 		if claims > job.MaxAttempts {
 			t.Fatalf("it was claimed %d times by runners that never report", claims)

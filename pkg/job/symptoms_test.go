@@ -31,7 +31,7 @@ func TestAStepThatRenewsForEverIsStoppedAndThenTakenForGone(t *testing.T) {
 	for op, want := range map[job.Operation]job.State{job.OpPlan: job.Failed, job.OpApply: job.Lost} {
 		j := must(t, job.New("job_1", op, t0), claim(0), start(0, 1))
 		at := t0
-		for limit := t0.Add(24 * time.Hour); !j.State.Final(); at = at.Add(job.RenewEvery) {
+		for limit := t0.Add(24 * time.Hour); !j.State.Final(); at = at.Add((job.Terms{}).RenewEvery()) {
 			if at.After(limit) {
 				t.Fatalf("a %s whose step never ends is %s after a day", op, j.State)
 			}
@@ -46,7 +46,7 @@ func TestAStepThatRenewsForEverIsStoppedAndThenTakenForGone(t *testing.T) {
 		if j.State != want {
 			t.Errorf("a %s whose step never ends is %s for %q, want %s", op, j.State, j.Reason, want)
 		}
-		if limit := t0.Add(op.Timeout() + job.Grace + job.StopTTL + time.Minute); j.Finished.After(limit) {
+		if limit := t0.Add(op.Timeout() + job.Grace + (job.Terms{}).StopTTL() + time.Minute); j.Finished.After(limit) {
 			t.Errorf("a %s whose step never ends is over after %s", op, j.Finished.Sub(t0))
 		}
 	}

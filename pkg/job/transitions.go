@@ -185,7 +185,7 @@ func effect(j Job, e Event, to State) Job {
 	switch e.Kind {
 	case Claim:
 		j.Attempts++
-		j.Lease = Lease{Epoch: j.Lease.Epoch + 1, Session: e.Session, Expires: e.At.Add(StartTTL)}
+		j.Lease = Lease{Epoch: j.Lease.Epoch + 1, Session: e.Session, Expires: e.At.Add(j.Terms.OrDefault().StartTTL)}
 		j.Claimed, j.Started = e.At, time.Time{}
 		j.Reason, j.Message, j.ExitCode = "", "", nil
 	case Release:
@@ -230,8 +230,8 @@ func effect(j Job, e Event, to State) Job {
 
 // renewed returns when the lease ends after a renewal at the given time.
 func (j Job) renewed(at time.Time) time.Time {
-	x := at.Add(LeaseTTL)
-	if end := j.StopAsked.Add(StopTTL); j.State == Canceling && end.Before(x) {
+	x := at.Add(j.Terms.OrDefault().LeaseTTL)
+	if end := j.StopAsked.Add(j.Terms.StopTTL()); j.State == Canceling && end.Before(x) {
 		x = end // a step that never stops must not hold its job for ever
 	}
 	if x.Before(j.Lease.Expires) {

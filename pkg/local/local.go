@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/job"
 	logsqlite "github.com/fairlead/fairlead/pkg/joblog/sqlite"
 	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
@@ -38,6 +39,7 @@ type Options struct {
 	Version string
 	Storage string       // state storage of the runner "local", made at the first start; "": "local"
 	Logger  *slog.Logger // nil: none
+	Terms   job.Terms    // of jobs; the zero value is the default
 }
 
 // sweepEvery is how often lost wake-ups and expired leases are looked for. It
@@ -175,7 +177,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	s.control = control.New(control.Parts{
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens),
-		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger,
+		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms,
 	})
 	return engine, nil
 }

@@ -142,8 +142,8 @@ func writeJobs(b *bytes.Buffer, root string) error {
   cancels the job %[11]s later. A canceling job's lease is not extended beyond %[12]s after it was asked to stop, so a
   step that renews for ever loses it.
 - A job that no runner has taken %[13]s after it was made has failed.
-`, "`", span(job.StartTTL), span(job.LeaseTTL), span(job.RenewEvery), job.MaxAttempts, span(job.Backoff(1)), span(job.Backoff(2)),
-		span(job.OpPlan.Timeout()), span(job.OpApply.Timeout()), span(job.OpCheck.Timeout()), span(job.Grace), span(job.StopTTL),
+`, "`", span(job.StartTTL), span(job.LeaseTTL), span((job.Terms{}).RenewEvery()), job.MaxAttempts, span(job.Backoff(1)), span(job.Backoff(2)),
+		span(job.OpPlan.Timeout()), span(job.OpApply.Timeout()), span(job.OpCheck.Timeout()), span(job.Grace), span((job.Terms{}).StopTTL()),
 		span(job.QueueTimeout))
 	return nil
 }

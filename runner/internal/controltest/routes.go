@@ -109,6 +109,7 @@ func (s *Server) beat(w http.ResponseWriter, r *http.Request) {
 	s.change(func() {
 		if s.inSession(w, r) {
 			s.Beats = append(s.Beats, in)
+			s.draining[bearer(r)] = in.Draining
 			answer(w, wire.SessionStatus{HeartbeatSeconds: s.opt.Heartbeat})
 		}
 	})
@@ -126,11 +127,11 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() != nil || !s.inSession(w, r) {
 			return
 		}
-		s.claims++
-		if len(s.queue) == 0 {
+		if len(s.queue) == 0 || s.draining[bearer(r)] {
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
+		s.claims++
 		j := s.queue[0]
 		s.queue = s.queue[1:]
 		j.Epoch++
@@ -416,7 +417,11 @@ func (s *Server) getState(w http.ResponseWriter, _ *http.Request, key string, _ 
 	w.Write(st)
 }
 
-func (s *Server) putState(_ http.ResponseWriter, _ *http.Request, key string, body []byte) {
+func (s *Server) putState(w http.ResponseWriter, _ *http.Request, key string, body []byte) {
+	if s.noState {
+		refuse(w, 403, "state-refused", "this state cannot be written", nil)
+		return
+	}
 	s.state[key] = body
 }
 

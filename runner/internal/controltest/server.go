@@ -81,6 +81,8 @@ type Server struct {
 	down       bool
 	loseFinish int
 	claims     int
+	noState    bool
+	draining   map[string]bool // by session token: such a session gets no job
 }
 
 // New starts a server that ends with the test.
@@ -101,7 +103,7 @@ func New(t testing.TB, o Options) *Server {
 	}
 	s := &Server{t: t, opt: o, Signer: events.NewSigner(key), changed: make(chan struct{}),
 		enrolment: map[string]string{}, runners: map[string]ed25519.PublicKey{}, challenges: map[string]bool{},
-		sessions: map[string]bool{}, jobs: map[string]*Job{}, state: map[string][]byte{}, locks: map[string][]byte{}}
+		sessions: map[string]bool{}, draining: map[string]bool{}, jobs: map[string]*Job{}, state: map[string][]byte{}, locks: map[string][]byte{}}
 	registry, err := artifact.RegistryHandler(t.TempDir(), artifact.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -218,6 +220,9 @@ func (s *Server) State(key string) []byte {
 	defer s.mu.Unlock()
 	return append([]byte(nil), s.state[key]...)
 }
+
+// RefuseState makes every write of a state be refused for good.
+func (s *Server) RefuseState(refuse bool) { s.change(func() { s.noState = refuse }) }
 
 // LockState locks the state for a holder that is not the job.
 func (s *Server) LockState(key, holder string) {

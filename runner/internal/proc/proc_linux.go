@@ -76,6 +76,20 @@ func marked(pid int, mark string) bool {
 	return false
 }
 
+// HasArgument reports whether arg is on the process' command line.
+func HasArgument(pid int, arg string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return false
+	}
+	for a := range bytes.SplitSeq(b, []byte{0}) {
+		if string(a) == arg {
+			return true
+		}
+	}
+	return false
+}
+
 // Find returns the processes that are in the session (if that is not 0) or
 // carry the mark (if that is not ""), zombies and the caller excepted.
 func Find(session int, mark string) ([]Info, error) {

@@ -18,6 +18,9 @@ func Stat(pid int) (Info, error) {
 	return Info{PID: pid}, nil
 }
 
+// HasArgument returns false: command lines are not read on this system.
+func HasArgument(int, string) bool { return false }
+
 // Find returns nothing: other systems have no /proc.
 func Find(int, string) ([]Info, error) { return nil, nil }
 

@@ -26,6 +26,11 @@ import (
 // secret that a step is given.
 const TokenVariable = "FAIRLEAD_LAUNCH_TOKEN"
 
+// MarkVariable is in the environment of a step that runs as a process and, by
+// inheritance, of all that it starts: a process that has left the step's
+// session is known by it. Whoever makes an environment for a tool passes it on.
+const MarkVariable = "FAIRLEAD_STEP"
+
 // Exit codes of a step. Whether the job went well is not among them: that is
 // said in the finish report.
 const (

@@ -19,10 +19,6 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
-// markVariable is in the environment of a step and, by inheritance, of all that
-// it starts: a process that has left the step's session is known by it.
-const markVariable = "FAIRLEAD_STEP"
-
 // Executor starts steps below one folder. Safe for concurrent use.
 type Executor struct {
 	root string
@@ -49,7 +45,7 @@ type record struct {
 const recordFile = "process.json"
 
 func (e *Executor) mark(id string) string {
-	return markVariable + "=" + filepath.Join(e.root, id)
+	return stepdir.MarkVariable + "=" + filepath.Join(e.root, id)
 }
 
 // Start starts the step.
@@ -112,7 +108,9 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 			return nil, fmt.Errorf("attach to step %s: %w", id, err)
 		}
 		for _, p := range ps {
-			if p.Session == p.PID && p.Group == p.PID {
+			// What the step has started may lead a session, too, and bears the
+			// same mark; only the step was called with its folder.
+			if p.Session == p.PID && proc.HasArgument(p.PID, filepath.Join(e.root, id)) {
 				h.rec.PID, h.rec.Start, h.rec.OOM = p.PID, p.Start, oomKills()
 				h.watch(ctx)
 				return h, writeRecord(filepath.Join(e.root, id), h.rec)

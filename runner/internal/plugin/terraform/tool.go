@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
 // tool is the program that plans and applies.
@@ -147,7 +148,7 @@ func writeFile(path string, b []byte, perm os.FileMode) error {
 func (p *Plugin) baseEnv(home string) map[string]string {
 	env := map[string]string{"HOME": home, "CHECKPOINT_DISABLE": "1"} // no call home: it would cost a round trip per run
 	for _, names := range [][]string{{"PATH", "LANG", "LC_ALL", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
-		"http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"}, p.cfg.PassEnv} {
+		"http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", stepdir.MarkVariable}, p.cfg.PassEnv} {
 		for _, name := range names {
 			if v, ok := p.env[name]; ok {
 				env[name] = v

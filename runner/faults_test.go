@@ -1,0 +1,356 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+// A module whose apply works until it is stopped. Each has a mark of its own,
+// the seconds of a sleep, by which its processes are found.
+
+var marks atomic.Int64
+
+func mark() string { return fmt.Sprintf("%d.%04d", 3000+os.Getpid()%1000, marks.Add(1)) }
+
+// patient dies of the first signal.
+func patientModule(mark string) map[string]string {
+	return module(`echo working; exec sleep ` + mark)
+}
+
+// stubborn ignores signals, and leaves processes behind: one in the
+// background, one in a session of its own.
+func stubbornModule(mark string) map[string]string {
+	return module(`trap '' INT TERM HUP; sleep ` + mark + ` & setsid sleep ` + mark + ` & echo working; while :; do sleep ` + mark + `; done`)
+}
+
+func module(command string) map[string]string {
+	return map[string]string{"main.tf": fmt.Sprintf(`
+resource "terraform_data" "first" {}
+resource "terraform_data" "it" {
+  depends_on = [terraform_data.first]
+  provisioner "local-exec" {
+    command = %q
+  }
+}
+output "done" { value = terraform_data.it.id }
+`, command)}
+}
+
+// alive lists the processes whose command line holds the mark.
+func alive(mark string) []string {
+	var found []string
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(b), mark) {
+			continue
+		}
+		st, err := os.ReadFile(filepath.Join(filepath.Dir(f), "stat"))
+		if err == nil && !strings.Contains(string(st), ") Z ") {
+			found = append(found, strings.ReplaceAll(string(b), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// tool returns one of the tools, the first by name.
+func tool(t *testing.T) string {
+	tools := controltest.Tools(t)
+	for _, name := range []string{"FAIRLEAD_TOFU", "tofu", "terraform"} {
+		if tools[name] != "" {
+			return tools[name]
+		}
+	}
+	panic("Tools skips if there is none")
+}
+
+// applying plans the module and begins its apply, which then works.
+func applying(t *testing.T, s *controltest.Server, files map[string]string, change func(*events.JobSpec)) (job string) {
+	t.Helper()
+	ref := s.Push(files)
+	sp := spec("plan", "local", ref)
+	plan := succeeded(t, s.UntilFinished(s.Queue(sp)))
+	ap := applySpec("apply", "local", ref, plan)
+	ap.Grace = 2
+	if change != nil {
+		change(&ap)
+	}
+	job = s.Queue(ap)
+	s.UntilLog(job, "working")
+	return job
+}
+
+func TestStopOfAnApply(t *testing.T) {
+	for name, tc := range map[string]struct {
+		module  func(string) map[string]string
+		change  func(*events.JobSpec)
+		stop    func(s *controltest.Server, a *agentProcess, job string)
+		outcome string
+		reason  string
+	}{
+		"canceled, the tool obeys": {patientModule, nil,
+			func(s *controltest.Server, _ *agentProcess, job string) { s.Cancel(job) }, "canceled", "canceled"},
+		"canceled, what the tool has started does not obey": {stubbornModule, nil,
+			func(s *controltest.Server, _ *agentProcess, job string) { s.Cancel(job) }, "canceled", "canceled"},
+		"out of time": {patientModule, func(sp *events.JobSpec) { sp.Timeout = 3 },
+			func(*controltest.Server, *agentProcess, string) {}, "failed", "timeout"},
+		"the second signal to the agent": {patientModule, nil,
+			func(s *controltest.Server, a *agentProcess, job string) {
+				a.signal(syscall.SIGTERM)
+				s.Until("the agent drains", func() bool { return s.LastBeat().Draining })
+				a.signal(syscall.SIGTERM)
+			}, "canceled", "interrupted"},
+		"kill -9 of the tool": {stubbornModule, nil,
+			func(s *controltest.Server, a *agentProcess, job string) { killTool(a, job) }, "failed", "tool-killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := mark()
+			s := controltest.New(t, controltest.Options{})
+			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+			job := applying(t, s, tc.module(m), tc.change)
+			tc.stop(s, a, job)
+			j := s.UntilFinished(job)
+			if left := alive(m); len(left) > 0 {
+				t.Errorf("when the end was reported, these were alive: %q", left)
+			}
+			if f := j.Finish; f.Outcome != tc.outcome || f.Reason != tc.reason || !f.Mutated {
+				t.Errorf("finished as %+v", *f)
+			}
+			// A tool that is killed outright saves nothing: its state is what it
+			// was, and the plan that comes next finds out.
+			st, err := os.ReadFile(filepath.Join(a.Data, "state/ins_1/web/terraform.tfstate"))
+			if tc.reason != "tool-killed" && (err != nil || !strings.Contains(string(st), `"first"`)) {
+				t.Errorf("the state does not know what was made: %v %s", err, st)
+			}
+			s.Until("nothing left on disk", a.empty)
+		})
+	}
+}
+
+// killTool kills the tool itself, not what it has started.
+func killTool(a *agentProcess, job string) {
+	for _, f := range a.glob("work/" + job + "-*/tool.pid") {
+		b, _ := os.ReadFile(f)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && pid > 1 {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+func TestKilledStepIsReportedWhenAllOfItIsGone(t *testing.T) {
+	m := mark()
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	job := applying(t, s, stubbornModule(m), nil)
+	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
+	j := s.UntilDied(job)
+	if left := alive(m); len(left) > 0 {
+		t.Errorf("when the death was reported, these were alive: %q", left)
+	}
+	if j.Died.Reason != "killed" || j.Died.Signal != "killed" {
+		t.Errorf("reported as %+v", *j.Died)
+	}
+	s.Until("nothing left on disk", a.empty)
+}
+
+func TestReplacedAgentTouchesNoApply(t *testing.T) {
+	m := mark()
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	wait := filepath.Join(t.TempDir(), "go-on")
+	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; echo `+m), nil)
+	pid := a.stepPID(job)
+	a.kill()
+	b := startAgent(t, s, a.Data, "FAIRLEAD_TOFU="+tool(t))
+	s.Until("the new agent knows the step", func() bool { return len(s.LastBeat().Running) == 1 && s.LastBeat().Running[0] == job })
+	if err := os.WriteFile(wait, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := succeeded(t, s.UntilFinished(job))
+	if j.Epoch != 1 || !hasLine(j.Log, m) {
+		t.Errorf("epoch %d, log %s", j.Epoch, j.Log)
+	}
+	s.Until("nothing left on disk", b.empty)
+	if b.stepPID(job) == pid && pid != 0 {
+		t.Error("the step's folder is still there")
+	}
+}
+
+func TestStepThatDiesUnwatched(t *testing.T) {
+	for name, tc := range map[string]struct {
+		between func(t *testing.T, a *agentProcess, job string)
+	}{
+		"agent and step killed": {func(t *testing.T, a *agentProcess, job string) {
+			a.kill()
+			syscall.Kill(a.stepPID(job), syscall.SIGKILL)
+		}},
+		"the step's number was not written down": {func(t *testing.T, a *agentProcess, job string) {
+			a.kill()
+			pid := a.stepPID(job)
+			if err := os.Remove(a.glob("steps/" + job + "-*/process.json")[0]); err != nil {
+				t.Fatal(err)
+			}
+			syscall.Kill(pid, syscall.SIGKILL)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := mark()
+			s := controltest.New(t, controltest.Options{})
+			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+			job := applying(t, s, stubbornModule(m), nil)
+			tc.between(t, a, job)
+			b := startAgent(t, s, a.Data, "FAIRLEAD_TOFU="+tool(t))
+			j := s.UntilDied(job)
+			if left := alive(m); len(left) > 0 {
+				t.Errorf("when the death was reported, these were alive: %q", left)
+			}
+			if j.Died.Reason != "vanished" {
+				t.Errorf("reported as %+v", *j.Died)
+			}
+			s.Until("nothing left on disk", b.empty)
+		})
+	}
+}
+
+func TestStepWithoutRecordIsFoundAgain(t *testing.T) {
+	m := mark()
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	job := applying(t, s, patientModule(m), nil)
+	a.kill()
+	if err := os.Remove(a.glob("steps/" + job + "-*/process.json")[0]); err != nil {
+		t.Fatal(err)
+	}
+	b := startAgent(t, s, a.Data, "FAIRLEAD_TOFU="+tool(t))
+	s.Until("the new agent knows the step", func() bool { return len(s.LastBeat().Running) == 1 })
+	s.Cancel(job)
+	if j := s.UntilFinished(job); j.Finish.Outcome != "canceled" {
+		t.Errorf("finished as %+v", *j.Finish)
+	}
+	s.Until("nothing left on disk", b.empty)
+}
+
+func TestDeathIsReportedWhenTheControlPlaneIsBack(t *testing.T) {
+	m := mark()
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	job := applying(t, s, stubbornModule(m), nil)
+	s.SetDown(true)
+	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
+	s.Until("the report is kept", func() bool { return len(a.glob("steps/*/died.json")) == 1 })
+	a.kill() // the next agent makes the report
+	s.SetDown(false)
+	b := startAgent(t, s, a.Data)
+	if j := s.UntilDied(job); j.Died.Reason != "killed" {
+		t.Errorf("reported as %+v", *j.Died)
+	}
+	s.Until("nothing left on disk", b.empty)
+}
+
+func TestDrainLetsStepsEnd(t *testing.T) {
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	wait := filepath.Join(t.TempDir(), "go-on")
+	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done`), nil)
+	a.signal(syscall.SIGTERM)
+	s.Until("the agent drains", func() bool { return s.LastBeat().Draining })
+	claims, _ := s.Counts()
+	later := s.Queue(checkSpec())
+	if err := os.WriteFile(wait, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	succeeded(t, s.UntilFinished(job))
+	if code := a.exit(s); code != 0 {
+		t.Errorf("the agent ended with %d", code)
+	}
+	if now, _ := s.Counts(); now != claims || s.Job(later).Claimed {
+		t.Error("a draining agent has claimed a job")
+	}
+	if !s.LastBeat().Ending || !a.empty() {
+		t.Errorf("last heartbeat %+v, folders %v", s.LastBeat(), a.glob("steps/*"))
+	}
+}
+
+func TestLostLeaseKillsTheToolAndWritesNothing(t *testing.T) {
+	m := mark()
+	s := controltest.New(t, controltest.Options{Renew: 1})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	job := applying(t, s, stubbornModule(m), func(sp *events.JobSpec) { sp.Grace = 100 })
+	s.Fence(job)
+	s.Until("nothing left on disk", a.empty)
+	if left := alive(m); len(left) > 0 {
+		t.Errorf("still alive: %q", left)
+	}
+	if j := s.Job(job); j.Finish != nil || j.Died != nil {
+		t.Errorf("a step without a lease was heard: %+v %+v", j.Finish, j.Died)
+	}
+}
+
+func TestControlPlaneAway(t *testing.T) {
+	t.Run("for a while: the apply goes on and is reported", func(t *testing.T) {
+		t.Parallel()
+		s := controltest.New(t, controltest.Options{Renew: 1})
+		startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+		wait := filepath.Join(t.TempDir(), "go-on")
+		job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; echo was-away`), nil)
+		s.SetDown(true)
+		if err := os.WriteFile(wait, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		state := func() bool {
+			m, _ := filepath.Glob(wait)
+			return len(m) == 1
+		}
+		s.Until("the apply goes on", state)
+		s.SetDown(false)
+		if j := succeeded(t, s.UntilFinished(job)); !hasLine(j.Log, "was-away") {
+			t.Errorf("log: %s", j.Log)
+		}
+	})
+	t.Run("until the lease has run out: the tool is interrupted and saves its state", func(t *testing.T) {
+		t.Parallel()
+		m := mark()
+		s := controltest.New(t, controltest.Options{Renew: 1, LeaseTTL: 4 * time.Second})
+		a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+		job := applying(t, s, patientModule(m), func(sp *events.JobSpec) { sp.Grace = 30 })
+		s.Until("the lease was renewed", func() bool { return s.Job(job).Renewals > 0 })
+		s.SetDown(true)
+		s.Until("the tool has ended", func() bool { return len(alive(m)) == 0 })
+		s.SetDown(false)
+		j := s.UntilFinished(job)
+		if f := j.Finish; f.Outcome != "failed" || f.Reason != "lease-expired" || !f.Mutated {
+			t.Errorf("finished as %+v", *f)
+		}
+		if st, err := os.ReadFile(filepath.Join(a.Data, "state/ins_1/web/terraform.tfstate")); err != nil || !strings.Contains(string(st), `"first"`) {
+			t.Errorf("the state does not know what was made: %v", err)
+		}
+	})
+}
+
+func TestLogSurvivesLostAnswersAndRewinds(t *testing.T) {
+	s := controltest.New(t, controltest.Options{})
+	startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	wait := filepath.Join(t.TempDir(), "go-on")
+	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; for i in $(seq 1 2000); do echo line-$i-of-the-log; done`), nil)
+	s.LoseLogAnswers(job, 2)
+	s.TruncateLog(job, 10) // the next append leaves a gap, and is answered with 10
+	if err := os.WriteFile(wait, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := succeeded(t, s.UntilFinished(job)) // the server has checked size and checksum
+	if j.Finish.Log.Truncated || strings.Count(string(j.Log), "-of-the-log\n") != 2000 || !hasLine(j.Log, "working") {
+		t.Errorf("%d bytes, %+v", len(j.Log), j.Finish.Log)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/hclwrite"
@@ -91,6 +92,20 @@ func TestTheShopIsADiamond(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(waves), "[[network] [cache database] [web]]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestTheInputsOfTheDemoFitTheShop(t *testing.T) {
+	src, err := os.ReadFile("shop/demo.inputs.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var given map[string]any
+	if err := yaml.Unmarshal(src, &given); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(t, "shop").CheckInputs(given); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -98,7 +98,7 @@ func renderDeployment(r control.StoredDeployment) wire.Deployment {
 		n := &d.Nodes[i]
 		out.Components = append(out.Components, wire.DeploymentComponent{Name: n.Component, State: string(n.State),
 			Needs: append([]string{}, n.Needs...), PlanJob: string(n.PlanJob), Job: string(n.ApplyJob),
-			Changes: renderChanges(n.Changes), Reason: n.Reason, Message: n.Message, Hint: nodeHint(d, n)})
+			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: n.Reason, Message: n.Message, Hint: nodeHint(d, n)})
 	}
 	out.Message, out.Hint = deploymentHint(d)
 	return out

@@ -226,9 +226,10 @@ func (c *Control) Deployments(ctx context.Context, org fairlead.OrgID, install s
 }
 
 // ApproveDeployment lets plans that wait be carried out: those of the named
-// components, or all.
-func (c *Control) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string) (store.Stored[store.Deployment], error) {
-	return c.move(ctx, org, id, "approve", deployment.Approve{Components: components})
+// components, or all. plans holds the digests of those that were looked at, by
+// component; one that has changed since is refused.
+func (c *Control) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (store.Stored[store.Deployment], error) {
+	return c.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans})
 }
 
 // CancelDeployment stops what runs and starts nothing more.

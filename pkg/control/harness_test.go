@@ -44,6 +44,7 @@ type plane struct {
 	// misfortune is asked before a step reports: what it returns happens instead.
 	misfortune func(events.JobSpec) misfortune
 	refused    []string // reports that were refused as stale
+	sleep      func(time.Duration)
 }
 
 // misfortune is what befalls a step.
@@ -59,16 +60,23 @@ const (
 
 func newPlane(t *testing.T, e engine.Engine) *plane {
 	t.Helper()
+	return newPlaneAt(t, e, time.Now, time.Sleep)
+}
+
+// newPlaneAt is newPlane with a clock of its own, for engines that do real
+// input and output, which time in a bubble waits for.
+func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(time.Duration)) *plane {
+	t.Helper()
 	ctx := t.Context()
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &plane{t: t, ctx: ctx, pub: key.Public().(ed25519.PublicKey), cloud: map[string]string{}, plans: map[string]string{}}
+	p := &plane{sleep: sleep, t: t, ctx: ctx, pub: key.Public().(ed25519.PublicKey), cloud: map[string]string{}, plans: map[string]string{}}
 	p.Control = control.New(control.Parts{
-		Store: store.New(e), Queue: queuetest.Memory(time.Now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
+		Store: store.New(e), Queue: queuetest.Memory(now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewSigner(key),
-		Minter: identity.NewMinter(make([]byte, identity.MinKey)), IDs: fairlead.RandomIDs(time.Now), Now: time.Now,
+		Minter: identity.NewMinter(make([]byte, identity.MinKey)), IDs: fairlead.RandomIDs(now), Now: now,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	p.must("make the runner", func() error { return p.EnsureRunner(ctx, org, control.NewRunner{Name: "local", Storage: "http"}) })
@@ -188,7 +196,7 @@ func (p *plane) work() {
 		if errors.Is(err, control.ErrNoWork) {
 			// A minute later retries are due and leases of the dead have ended.
 			idle++
-			time.Sleep(time.Minute)
+			p.sleep(time.Minute)
 			p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
 			continue
 		}
@@ -213,7 +221,7 @@ func (p *plane) step(c control.Claim) {
 		p.t.Fatalf("start job %s: %v", c.ID, err)
 	}
 	spec, err := events.Verify(p.ctx, started.Envelope, []ed25519.PublicKey{p.pub}, events.Expect{Runner: p.session.Runner,
-		Install: c.InstallName, Job: c.ID, Epoch: c.Lease.Epoch, Operation: string(c.Operation), Operations: []string{string(c.Operation)}}, time.Now())
+		Install: c.InstallName, Job: c.ID, Epoch: c.Lease.Epoch, Operation: string(c.Operation), Operations: []string{string(c.Operation)}}, p.Now())
 	if err != nil {
 		p.t.Fatalf("spec of job %s: %v", c.ID, err)
 	}

@@ -37,7 +37,7 @@ func mainStory(t *testing.T, p *plane) {
 	}
 	for range 3 { // one approval for each wave
 		p.must("approve", func() error {
-			_, err := p.ApproveDeployment(p.ctx, org, d1, nil)
+			_, err := p.ApproveDeployment(p.ctx, org, d1, nil, nil)
 			if fairlead.CodeOf(err) == "not-awaiting-approval" {
 				return nil // an earlier try was heard
 			}
@@ -206,7 +206,7 @@ func TestInterruptedStep(t *testing.T) {
 				}
 				if d.State == deployment.Waiting {
 					p.misfortune = nil
-					p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, nil); return err })
+					p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, nil, nil); return err })
 					p.work()
 					p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 				}

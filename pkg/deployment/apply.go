@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -46,8 +47,12 @@ type Unplannable struct {
 }
 
 // Approve lets the plans of these components be carried out; of all that wait
-// when there are none.
-type Approve struct{ Components []string }
+// when none is named. Plans holds, by component, the digest of the plan that
+// was looked at: one that has been replaced since is not approved.
+type Approve struct {
+	Components []string
+	Plans      map[string]string
+}
 
 // Cancel stops what runs and starts nothing more.
 type Cancel struct{ Reason string }
@@ -235,7 +240,8 @@ func approve(d *Deployment, e Approve) ([]Command, error) {
 		return nil, refuse(*d, "be approved")
 	}
 	var cmds []Command
-	for _, name := range e.Components {
+	names := append(slices.Clone(e.Components), slices.Sorted(maps.Keys(e.Plans))...)
+	for _, name := range names {
 		n := d.Node(name)
 		if n == nil {
 			return nil, &fairlead.Error{Kind: fairlead.KindNotFound, Code: "component-not-found",
@@ -244,10 +250,14 @@ func approve(d *Deployment, e Approve) ([]Command, error) {
 		if n.State != Awaiting {
 			return nil, fairlead.Conflict("not-awaiting-approval", "component %s is %s: it has no plan that waits for approval", name, n.State)
 		}
+		if seen, ok := e.Plans[name]; ok && seen != n.Digest {
+			return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "plan-changed",
+				Message: fmt.Sprintf("component %s has another plan by now", name), Hint: "Look at the new one before approving it."}
+		}
 	}
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
-		if n.State == Awaiting && (len(e.Components) == 0 || slices.Contains(e.Components, n.Component)) {
+		if n.State == Awaiting && (len(names) == 0 || slices.Contains(names, n.Component)) {
 			cmds = append(cmds, n.start())
 		}
 	}

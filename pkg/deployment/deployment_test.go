@@ -241,6 +241,7 @@ func TestWhatADeploymentDoesNotAllow(t *testing.T) {
 	planning := func(t *testing.T) *world { return queued(t).do(deployment.Begin{}) }
 	canceling := func(t *testing.T) *world { return planning(t).do(deployment.Cancel{}) }
 	done := func(t *testing.T) *world { return planning(t).noops("plan web") }
+	waiting := func(t *testing.T) *world { return planning(t).plans("plan web") }
 	for name, c := range map[string]struct {
 		w    func(*testing.T) *world
 		e    deployment.Event
@@ -251,6 +252,7 @@ func TestWhatADeploymentDoesNotAllow(t *testing.T) {
 		"begin what is over":                   {done, deployment.Begin{}, fairlead.KindConflict, "deployment-state"},
 		"approve before it began":              {queued, deployment.Approve{}, fairlead.KindConflict, "not-awaiting-approval"},
 		"approve a plan that is not there yet": {planning, deployment.Approve{Components: []string{"web"}}, fairlead.KindConflict, "not-awaiting-approval"},
+		"approve a plan that was replaced":     {waiting, deployment.Approve{Plans: map[string]string{"web": "sha256:seen"}}, fairlead.KindConflict, "plan-changed"},
 		"approve when nothing waits":           {planning, deployment.Approve{}, fairlead.KindConflict, "not-awaiting-approval"},
 		"approve an unknown component":         {planning, deployment.Approve{Components: []string{"nope"}}, fairlead.KindNotFound, "component-not-found"},
 		"approve what is being canceled":       {canceling, deployment.Approve{}, fairlead.KindConflict, "deployment-state"},

@@ -175,6 +175,7 @@ type DeploymentComponent struct {
 	Needs   []string `json:"needs" nullable:"false" doc:"Components that come first in this deployment"`
 	PlanJob string   `json:"plan_job,omitempty"`
 	Job     string   `json:"job,omitempty" doc:"The job that applies or destroys"`
+	Plan    string   `json:"plan,omitempty" doc:"Digest of the saved plan: what is approved and applied"`
 	Changes *Changes `json:"changes,omitempty" doc:"What the plan would change"`
 	Reason  string   `json:"reason,omitempty" doc:"Typed reason of a failure"`
 	Message string   `json:"message,omitempty"`
@@ -190,9 +191,10 @@ type Changes struct {
 }
 
 // ApproveRequest approves plans that wait for approval: all that wait when
-// Components is empty.
+// Components and Plans are empty.
 type ApproveRequest struct {
-	Components []string `json:"components,omitempty"`
+	Components []string          `json:"components,omitempty"`
+	Plans      map[string]string `json:"plans,omitempty" doc:"Digests of the plans that were looked at, by component; one that has changed since is refused"`
 }
 
 // Job is one operation on one component, run by a runner.

@@ -1,0 +1,71 @@
+package control_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/pkg/store/sqlite"
+	"github.com/fairlead/fairlead/tools/dynamodblocal"
+)
+
+// clock is a clock that a test moves.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func newClock() *clock { return &clock{t: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) sleep(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+// TestMainStoryOnSQLite and TestMainStoryOnDynamoDB: the same story ends the
+// same on the engines that are shipped.
+func TestMainStoryOnSQLite(t *testing.T) {
+	t.Parallel()
+	e, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "table.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	c := newClock()
+	mainStory(t, newPlaneAt(t, e, c.now, c.sleep))
+}
+
+// server is one DynamoDB Local for the tests of this package.
+var server dynamodblocal.Server
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	server.Stop()
+	os.Exit(code)
+}
+
+func TestMainStoryOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(server.Endpoint(t)),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "control", SecretAccessKey: "story"}, nil
+		})}
+	if err := dynamo.CreateTable(t.Context(), cfg, "fairlead"); err != nil {
+		t.Fatal(err)
+	}
+	c := newClock()
+	mainStory(t, newPlaneAt(t, dynamo.New(cfg, "fairlead"), c.now, c.sleep))
+}

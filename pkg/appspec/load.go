@@ -33,7 +33,7 @@ func Load(fsys fs.FS) (*App, Problems) {
 			p := r.placeOf(where)
 			problems = append(problems, Problem{
 				File: FileName, Line: p.line, Column: p.column, Code: "missing-source",
-				Message: fmt.Sprintf("the source %s of component %s %s", quote(source), quote(name), message), Hint: hint,
+				Message: fmt.Sprintf("the source %s of component %s %s", quote("./"+source), quote(name), message), Hint: hint,
 			})
 		}
 	}

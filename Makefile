@@ -37,13 +37,16 @@ bin/fairlead-runner: FORCE
 	@$(BUILD) -o $@ ./runner
 bin/tofu-tool: FORCE
 	@CGO_ENABLED=0 $(GO) build -C tools/tofu -o $(CURDIR)/$@ .
+bin/gotestsum: FORCE
+	@CGO_ENABLED=0 $(GO) build -C tools/gotestsum -o $(CURDIR)/$@ gotest.tools/gotestsum
 bin/staticcheck: FORCE
 	@CGO_ENABLED=0 $(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
 
-# The tests take the pinned OpenTofu, whatever is on PATH.
-test: bin/tofu-tool ## Run every test with the race detector
+# The tests take the pinned OpenTofu, whatever is on PATH. The runner of the
+# tests lists what was skipped, and why; go test keeps that to itself.
+test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
-		$(GO) test -race -timeout 20m ./...
+		bin/gotestsum --format pkgname -- -race -timeout 20m ./...
 	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
 
 bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json

@@ -15,30 +15,30 @@ import (
 type (
 	// AppPath names an app.
 	AppPath struct {
-		App string `path:"app" maxLength:"63"`
+		App string `path:"app" maxLength:"63" doc:"Name of the app"`
 	}
 	// InstallPath names an install.
 	InstallPath struct {
-		Install string `path:"install" maxLength:"63"`
+		Install string `path:"install" maxLength:"63" doc:"Name of the install"`
 	}
 	// DeploymentPath names a deployment.
 	DeploymentPath struct {
-		Deployment string `path:"deployment" maxLength:"64"`
+		Deployment string `path:"deployment" maxLength:"64" doc:"Identifier of the deployment"`
 	}
 	// JobPath names a job.
 	JobPath struct {
-		Job string `path:"job" maxLength:"64"`
+		Job string `path:"job" maxLength:"64" doc:"Identifier of the job"`
 	}
 	// RunnerPath names a runner.
 	RunnerPath struct {
-		Runner string `path:"runner" maxLength:"63"`
+		Runner string `path:"runner" maxLength:"63" doc:"Name of the runner"`
 	}
 )
 
 // controlRoutes registers the control API.
 func (s *server) controlRoutes() {
 	c := s.Control
-	register(s, op{Route: wire.GetMeta, auth: noAuth, tag: "Meta", summary: "Describe the control plane"},
+	register(s, op{Route: wire.GetMeta, auth: nobody, tag: "Meta", summary: "Describe the control plane"},
 		func(context.Context, *struct{}) (*body[wire.Meta], error) {
 			return answer(wire.Meta{Version: s.Version, Registry: s.Registry}, nil)
 		})
@@ -55,7 +55,8 @@ func (s *server) appRoutes(c *control.Control) {
 		OnceInput
 		Body wire.PublishVersionRequest
 	}
-	register(s, op{Route: wire.PublishVersion, auth: userAuth, tag: "Apps", summary: "Publish an app version"},
+	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
+		problems: "app-name-mismatch artifact-missing artifact-unknown invalid-config invalid-name " + storesMuch},
 		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
 			v, err := c.PublishVersion(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Artifacts)
 			if err != nil {
@@ -63,13 +64,15 @@ func (s *server) appRoutes(c *control.Control) {
 			}
 			return answer(renderVersion(v), nil)
 		})
-	register(s, op{Route: wire.ListApps, auth: userAuth, tag: "Apps", summary: "List apps by name"},
+	register(s, op{Route: wire.ListApps, auth: apiToken, tag: "Apps", summary: "List apps by name",
+		problems: listing},
 		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.App]], error) {
 			return list(in, renderApp, func(q control.PageQuery) ([]control.App, string, error) {
 				return c.Apps(ctx, callerOf(ctx).org, q)
 			})
 		})
-	register(s, op{Route: wire.GetApp, auth: userAuth, tag: "Apps", summary: "Get an app and its newest version"},
+	register(s, op{Route: wire.GetApp, auth: apiToken, tag: "Apps", summary: "Get an app and its newest version",
+		problems: "app-not-found"},
 		func(ctx context.Context, in *AppPath) (*body[wire.App], error) {
 			a, err := c.App(ctx, callerOf(ctx).org, in.App)
 			return answer(renderApp(a), err)
@@ -98,19 +101,22 @@ func (s *server) installRoutes(c *control.Control) {
 		OnceInput
 		Body wire.CreateInstallRequest
 	}
-	register(s, op{Route: wire.CreateInstall, auth: userAuth, tag: "Installs", summary: "Make an install", status: http.StatusCreated},
+	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Make an install", status: http.StatusCreated,
+		problems: creator + " install-exists invalid-name invalid-input invalid-inputs app-not-found runner-not-found " + storesMuch},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
 				Runner: in.Body.Runner, Inputs: in.Body.Inputs}, in.IdempotencyKey)
 			return answer(renderInstall(v), err)
 		})
-	register(s, op{Route: wire.ListInstalls, auth: userAuth, tag: "Installs", summary: "List installs by name"},
+	register(s, op{Route: wire.ListInstalls, auth: apiToken, tag: "Installs", summary: "List installs by name",
+		problems: listing},
 		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Install]], error) {
 			return list(in, renderInstall, func(q control.PageQuery) ([]control.Install, string, error) {
 				return c.Installs(ctx, callerOf(ctx).org, q)
 			})
 		})
-	register(s, op{Route: wire.GetInstall, auth: userAuth, tag: "Installs", summary: "Get an install"},
+	register(s, op{Route: wire.GetInstall, auth: apiToken, tag: "Installs", summary: "Get an install",
+		problems: "install-not-found"},
 		func(ctx context.Context, in *InstallPath) (*body[wire.Install], error) {
 			v, err := c.Install(ctx, callerOf(ctx).org, in.Install)
 			return answer(renderInstall(v), err)
@@ -119,7 +125,8 @@ func (s *server) installRoutes(c *control.Control) {
 		InstallPath
 		Body wire.UpdateInstallRequest
 	}
-	register(s, op{Route: wire.UpdateInstall, auth: userAuth, tag: "Installs", summary: "Change an install's inputs"},
+	register(s, op{Route: wire.UpdateInstall, auth: apiToken, tag: "Installs", summary: "Change an install's inputs",
+		problems: "install-not-found deployment-runs invalid-input invalid-inputs " + storesMuch},
 		func(ctx context.Context, in *update) (*body[wire.Install], error) {
 			v, err := c.UpdateInstall(ctx, callerOf(ctx).org, in.Install, in.Body.Inputs)
 			return answer(renderInstall(v), err)
@@ -128,7 +135,8 @@ func (s *server) installRoutes(c *control.Control) {
 		InstallPath
 		Abandon bool `query:"abandon" doc:"Forget it even though components may still exist"`
 	}
-	register(s, op{Route: wire.ForgetInstall, auth: userAuth, tag: "Installs", summary: "Drop an install's records", status: http.StatusNoContent},
+	register(s, op{Route: wire.ForgetInstall, auth: apiToken, tag: "Installs", summary: "Drop an install's records", status: http.StatusNoContent,
+		problems: "install-not-found deployment-runs install-not-empty commit-too-large"},
 		func(ctx context.Context, in *forget) (*struct{}, error) {
 			return nil, c.ForgetInstall(ctx, callerOf(ctx).org, in.Install, in.Abandon)
 		})
@@ -136,16 +144,18 @@ func (s *server) installRoutes(c *control.Control) {
 		InstallPath
 		ShowSensitive bool `query:"show_sensitive" doc:"Include the values of sensitive outputs"`
 	}
-	register(s, op{Route: wire.GetOutputs, auth: userAuth, tag: "Installs", summary: "Get the outputs of an install's components"},
+	register(s, op{Route: wire.GetOutputs, auth: apiToken, tag: "Installs", summary: "Get the outputs of an install's components",
+		problems: "install-not-found"},
 		func(ctx context.Context, in *outputs) (*body[wire.Outputs], error) {
 			v, err := c.Outputs(ctx, callerOf(ctx).org, in.Install, in.ShowSensitive)
 			return answer(renderOutputs(v), err)
 		})
 	type unlock struct {
 		InstallPath
-		Component string `path:"component" maxLength:"63"`
+		Component string `path:"component" maxLength:"63" doc:"Name of the component"`
 	}
-	register(s, op{Route: wire.UnlockState, auth: userAuth, tag: "Installs", summary: "Break a lock that a dead tool left", status: http.StatusNoContent},
+	register(s, op{Route: wire.UnlockState, auth: apiToken, tag: "Installs", summary: "Break a lock that a dead tool left", status: http.StatusNoContent,
+		problems: "install-not-found state-locked state-not-locked"},
 		func(ctx context.Context, in *unlock) (*struct{}, error) {
 			return nil, c.BreakStateLock(ctx, callerOf(ctx).org, in.Install, in.Component)
 		})
@@ -157,7 +167,8 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 		Body wire.CreateDeploymentRequest
 	}
-	register(s, op{Route: wire.CreateDeployment, auth: userAuth, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated},
+	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
+		problems: creator + " install-not-found version-not-found version-of-other-app invalid-inputs queue-full " + storesMuch},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
@@ -172,7 +183,8 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		ListInput
 		Install string `query:"install" maxLength:"63" doc:"Of this install only"`
 	}
-	register(s, op{Route: wire.ListDeployments, auth: userAuth, tag: "Deployments", summary: "List deployments, newest first"},
+	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
+		problems: "install-not-found " + listing},
 		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Deployment]], error) {
 			return list(&in.ListInput, renderDeployment, func(q control.PageQuery) ([]control.StoredDeployment, string, error) {
 				p, err := c.Deployments(ctx, callerOf(ctx).org, in.Install, q)
@@ -184,7 +196,8 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		WaitInput
 		After int64 `query:"after" doc:"Wait until the revision is greater than this"`
 	}
-	register(s, op{Route: wire.GetDeployment, auth: userAuth, tag: "Deployments", summary: "Get a deployment, or wait for its next change"},
+	register(s, op{Route: wire.GetDeployment, auth: apiToken, tag: "Deployments", summary: "Get a deployment, or wait for its next change",
+		problems: "deployment-not-found"},
 		func(ctx context.Context, in *get) (*body[wire.Deployment], error) {
 			r, err := c.WaitDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.After, in.wait())
 			return answer(renderDeployment(r), err)
@@ -193,12 +206,14 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		DeploymentPath
 		Body wire.ApproveRequest
 	}
-	register(s, op{Route: wire.ApproveDeployment, auth: userAuth, tag: "Deployments", summary: "Approve plans that wait"},
+	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that wait",
+		problems: "deployment-not-found component-not-found not-awaiting-approval deployment-state " + storesMuch},
 		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
-			r, err := c.ApproveDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components)
+			r, err := c.ApproveDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components, in.Body.Plans)
 			return answer(renderDeployment(r), err)
 		})
-	register(s, op{Route: wire.CancelDeployment, auth: userAuth, tag: "Deployments", summary: "Cancel a deployment"},
+	register(s, op{Route: wire.CancelDeployment, auth: apiToken, tag: "Deployments", summary: "Cancel a deployment",
+		problems: "deployment-not-found deployment-state " + storesMuch},
 		func(ctx context.Context, in *DeploymentPath) (*body[wire.Deployment], error) {
 			r, err := c.CancelDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment))
 			return answer(renderDeployment(r), err)
@@ -207,7 +222,8 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		DeploymentPath
 		OnceInput
 	}
-	register(s, op{Route: wire.RetryDeployment, auth: userAuth, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated},
+	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated,
+		problems: creator + " deployment-not-found deployment-state deployed-since invalid-inputs queue-full " + storesMuch},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)
@@ -224,7 +240,8 @@ func (s *server) jobRoutes(c *control.Control) {
 		ListInput
 		Deployment string `query:"deployment" maxLength:"64" doc:"Of this deployment only, in the order of its components"`
 	}
-	register(s, op{Route: wire.ListJobs, auth: userAuth, tag: "Jobs", summary: "List jobs, newest first"},
+	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
+		problems: "deployment-not-found " + listing},
 		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Job]], error) {
 			return list(&in.ListInput, renderJob, func(q control.PageQuery) ([]control.JobRecord, string, error) {
 				org := callerOf(ctx).org
@@ -240,11 +257,13 @@ func (s *server) jobRoutes(c *control.Control) {
 				return jobs, p.Next, err
 			})
 		})
-	register(s, op{Route: wire.GetJob, auth: userAuth, tag: "Jobs", summary: "Get a job"},
+	register(s, op{Route: wire.GetJob, auth: apiToken, tag: "Jobs", summary: "Get a job",
+		problems: "job-not-found"},
 		func(ctx context.Context, in *JobPath) (*body[wire.Job], error) {
 			return s.oneJob(ctx, fairlead.JobID(in.Job))
 		})
-	register(s, op{Route: wire.CancelJob, auth: userAuth, tag: "Jobs", summary: "Cancel a job"},
+	register(s, op{Route: wire.CancelJob, auth: apiToken, tag: "Jobs", summary: "Cancel a job",
+		problems: "job-not-found job-state " + storesMuch},
 		func(ctx context.Context, in *JobPath) (*body[wire.Job], error) {
 			if _, err := c.CancelJob(ctx, callerOf(ctx).org, fairlead.JobID(in.Job)); err != nil {
 				return nil, err
@@ -257,7 +276,8 @@ func (s *server) jobRoutes(c *control.Control) {
 		Epoch  int64 `query:"epoch" minimum:"0" doc:"Attempt to read; the first there is when absent"`
 		Offset int64 `query:"offset" minimum:"0"`
 	}
-	register(s, op{Route: wire.ReadJobLog, auth: userAuth, tag: "Jobs", summary: "Read a job's log from a cursor, or wait for more"},
+	register(s, op{Route: wire.ReadJobLog, auth: apiToken, tag: "Jobs", summary: "Read a job's log from a cursor, or wait for more",
+		problems: "job-not-found log-not-found"},
 		func(ctx context.Context, in *log) (*body[wire.LogChunk], error) {
 			k, err := c.ReadLog(ctx, callerOf(ctx).org, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.wait())
 			return answer(wire.LogChunk{Epoch: k.Epoch, Offset: k.Offset, Data: k.Data, Next: k.Next, Truncated: k.Truncated, Done: k.Done}, err)
@@ -289,24 +309,28 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 		OnceInput
 		Body wire.CreateRunnerRequest
 	}
-	register(s, op{Route: wire.CreateRunner, auth: userAuth, tag: "Runners", summary: "Make a runner", status: http.StatusCreated},
+	register(s, op{Route: wire.CreateRunner, auth: apiToken, tag: "Runners", summary: "Make a runner", status: http.StatusCreated,
+		problems: creator + " runner-exists invalid-name"},
 		func(ctx context.Context, in *create) (*body[wire.Runner], error) {
 			r, err := c.CreateRunner(ctx, callerOf(ctx).org, control.NewRunner{Name: in.Body.Name,
 				Description: in.Body.Description, Storage: in.Body.Storage}, in.IdempotencyKey)
 			return answer(renderRunner(r), err)
 		})
-	register(s, op{Route: wire.ListRunners, auth: userAuth, tag: "Runners", summary: "List runners by name"},
+	register(s, op{Route: wire.ListRunners, auth: apiToken, tag: "Runners", summary: "List runners by name",
+		problems: listing},
 		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Runner]], error) {
 			return list(in, renderRunner, func(q control.PageQuery) ([]control.Runner, string, error) {
 				return c.Runners(ctx, callerOf(ctx).org, q)
 			})
 		})
-	register(s, op{Route: wire.GetRunner, auth: userAuth, tag: "Runners", summary: "Get a runner with its sessions"},
+	register(s, op{Route: wire.GetRunner, auth: apiToken, tag: "Runners", summary: "Get a runner with its sessions",
+		problems: "runner-not-found"},
 		func(ctx context.Context, in *RunnerPath) (*body[wire.Runner], error) {
 			r, err := c.Runner(ctx, callerOf(ctx).org, in.Runner)
 			return answer(renderRunner(r), err)
 		})
-	register(s, op{Route: wire.CreateEnrolment, auth: userAuth, tag: "Runners", summary: "Make a single-use enrolment token", status: http.StatusCreated},
+	register(s, op{Route: wire.CreateEnrolment, auth: apiToken, tag: "Runners", summary: "Make a single-use enrolment token", status: http.StatusCreated,
+		problems: "runner-not-found"},
 		func(ctx context.Context, in *RunnerPath) (*body[wire.Enrolment], error) {
 			token, expires, err := c.CreateEnrolment(ctx, callerOf(ctx).org, in.Runner)
 			return answer(wire.Enrolment{Token: token, ExpiresAt: expires}, err)
@@ -315,7 +339,8 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 		RunnerPath
 		OnceInput
 	}
-	register(s, op{Route: wire.CheckRunner, auth: userAuth, tag: "Runners", summary: "Queue a job that proves the way through a runner", status: http.StatusCreated},
+	register(s, op{Route: wire.CheckRunner, auth: apiToken, tag: "Runners", summary: "Queue a job that proves the way through a runner", status: http.StatusCreated,
+		problems: creator + " runner-not-found"},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
 			j, err := c.CheckRunner(ctx, callerOf(ctx).org, in.Runner, in.IdempotencyKey)
 			return answer(renderJob(j), err)

@@ -30,14 +30,22 @@ var statusOf = map[fairlead.Kind]int{
 // problem is a problem document on its way out.
 type problem struct{ wire.Problem }
 
-// Error, GetStatus and ContentType make problem what huma writes for an error.
+// Error, GetStatus, GetHeaders and ContentType make problem what huma writes for an error.
 func (p *problem) Error() string { return p.Detail }
 
 // GetStatus returns the HTTP status.
 func (p *problem) GetStatus() int { return p.Status }
 
 // ContentType replaces the format that was negotiated.
-func (p *problem) ContentType(string) string { return "application/problem+json" }
+func (p *problem) ContentType(string) string { return problemContent }
+
+// GetHeaders returns the headers that go with the status.
+func (p *problem) GetHeaders() http.Header {
+	if p.Status == http.StatusUnauthorized {
+		return challenge("Bearer")
+	}
+	return nil
+}
 
 // MarshalJSON writes the document.
 func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
@@ -65,35 +73,47 @@ func newProblem(err error, requestID string) *problem {
 	return p
 }
 
+// coded returns a problem of the catalogue.
+func coded(code, detail, requestID string) *problem {
+	status := statusOfCode(code)
+	return &problem{wire.Problem{Type: wire.ProblemType + code, Title: http.StatusText(status), Status: status,
+		Detail: detail, RequestID: requestID}}
+}
+
 // fromHuma turns what huma says of a malformed request into a problem of ours.
+// It says nothing of the values that it refuses.
 func fromHuma(m *huma.ErrorModel, requestID string) *problem {
-	code := map[int]string{
-		http.StatusBadRequest: "malformed-request", http.StatusUnprocessableEntity: "invalid-request",
-		http.StatusRequestEntityTooLarge: "body-too-large", http.StatusRequestTimeout: "request-timeout",
-		http.StatusUnsupportedMediaType: "unsupported-media-type", http.StatusNotAcceptable: "not-acceptable",
-	}[m.Status]
-	if code == "" {
-		code = "internal"
-		if m.Status < 500 {
-			code = "malformed-request"
-		}
+	code := "malformed-request"
+	switch {
+	case m.Status >= 500:
+		return newProblem(m, requestID)
+	case m.Status == http.StatusUnprocessableEntity:
+		code = "invalid-request"
 	}
-	p := &problem{wire.Problem{Type: wire.ProblemType + code, Title: http.StatusText(m.Status), Status: m.Status,
-		Detail: m.Detail, RequestID: requestID}}
-	if m.Status >= 500 {
-		p.Detail = "something went wrong in the control plane"
-		return p
-	}
+	p := coded(code, m.Detail, requestID)
 	for _, d := range m.Errors {
-		p.Errors = append(p.Errors, wire.FieldError{Location: d.Location, Message: d.Message})
+		p.Errors = append(p.Errors, wire.FieldError{Location: clip(d.Location), Message: clip(d.Message)})
 	}
 	return p
 }
 
 // writeProblem writes a problem outside huma.
 func writeProblem(w http.ResponseWriter, p *problem) {
-	w.Header().Set("Content-Type", "application/problem+json")
+	for name, values := range p.GetHeaders() {
+		if w.Header().Get(name) == "" {
+			w.Header()[name] = values
+		}
+	}
+	w.Header().Set("Content-Type", problemContent)
 	w.WriteHeader(p.Status)
 	// The client may be gone; there is nobody else to tell.
 	_ = json.NewEncoder(w).Encode(p)
+}
+
+// bytesOf words a size.
+func bytesOf(n int64) string {
+	if n >= 1<<20 && n%(1<<20) == 0 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d bytes", n)
 }

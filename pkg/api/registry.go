@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -10,17 +11,19 @@ import (
 
 // RegistryGuard lets those into an artifact registry who may: people with an
 // API token push and pull, a step with a lease pulls what its job is about.
+// The token is a bearer token, or the password of basic authentication, which
+// is what registry clients know.
 func RegistryGuard(o Options, registry http.Handler) http.Handler {
 	s := &server{Options: o}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok {
+	return s.frame(func(w http.ResponseWriter, r *http.Request) {
+		token := bearer(r.Header.Get("Authorization"))
+		if token == "" {
 			_, token, _ = r.BasicAuth()
 		}
 		if err := s.mayUse(r, token); err != nil {
-			p := newProblem(err, s.IDs(fairlead.PrefixRequest))
+			p := s.fail(r.Context(), "registry", err)
 			if p.Status == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", `Basic realm="fairlead"`)
+				w.Header()["Www-Authenticate"] = challenge("Basic")["Www-Authenticate"]
 			}
 			writeProblem(w, p)
 			return
@@ -30,23 +33,29 @@ func RegistryGuard(o Options, registry http.Handler) http.Handler {
 }
 
 func (s *server) mayUse(r *http.Request, token string) error {
-	ctx := r.Context()
 	if strings.HasPrefix(token, string(identity.Lease)+"_") {
-		h, err := s.Control.AuthenticateJob(token, identity.Lease, "")
-		if err != nil {
-			return err
-		}
-		repository, err := s.Control.PullRepository(ctx, h)
-		if err != nil {
-			return err
-		}
-		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if r.URL.Path == "/v2/" || reads && strings.HasPrefix(r.URL.Path, "/v2/"+repository+"/") {
-			return nil
-		}
-		return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-artifact",
-			Message: "job " + string(h.Job) + " may pull from " + repository + " and nothing else"}
+		return s.mayPull(r.Context(), r, token)
 	}
-	_, err := s.Control.AuthenticateUser(ctx, token)
+	_, err := s.Control.AuthenticateUser(r.Context(), token)
 	return err
+}
+
+// mayPull reports why a step may not do what it asks of the registry. It may
+// learn that the registry is there, and read the one repository of its job.
+func (s *server) mayPull(ctx context.Context, r *http.Request, token string) error {
+	h, err := s.Control.AuthenticateJob(token, identity.Lease, "")
+	if err != nil {
+		return err
+	}
+	repository, err := s.Control.PullRepository(ctx, h)
+	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+		return err
+	}
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	under := strings.HasPrefix(r.URL.Path, "/v2/"+repository+"/") && isCanonical(r.URL)
+	if err == nil && reads && (r.URL.Path == "/v2/" || under) {
+		return nil
+	}
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-artifact",
+		Message: "job " + string(h.Job) + " may pull the source of its own component and nothing else"}
 }

@@ -26,17 +26,19 @@ func (s *server) runnerRoutes() {
 
 func (s *server) identityRoutes(c *control.Control) {
 	type enrol struct{ Body wire.EnrolRequest }
-	register(s, op{Route: wire.EnrolRunner, auth: noAuth, tag: "Identity", summary: "Trade a single-use token for an identity"},
+	register(s, op{Route: wire.EnrolRunner, auth: nobody, tag: "Identity", summary: "Trade a single-use token for an identity",
+		problems: "enrolment-refused invalid-key"},
 		func(ctx context.Context, in *enrol) (*body[wire.Enrolled], error) {
 			r, err := c.Enrol(ctx, in.Body.Token, in.Body.PublicKey)
 			return answer(wire.Enrolled{Runner: r.Name, RunnerID: string(r.ID), Keys: s.Keys, Registry: s.Registry}, err)
 		})
-	register(s, op{Route: wire.CreateChallenge, auth: noAuth, tag: "Identity", summary: "Get a nonce to sign"},
+	register(s, op{Route: wire.CreateChallenge, auth: nobody, tag: "Identity", summary: "Get a nonce to sign"},
 		func(context.Context, *struct{}) (*body[wire.Challenge], error) {
 			return answer(wire.Challenge{Nonce: c.NewChallenge()}, nil)
 		})
 	type create struct{ Body wire.SessionRequest }
-	register(s, op{Route: wire.CreateSession, auth: noAuth, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated},
+	register(s, op{Route: wire.CreateSession, auth: nobody, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated,
+		problems: "session-refused"},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
 			b := in.Body
 			v, token, err := c.OpenSession(ctx, control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
@@ -48,7 +50,8 @@ func (s *server) identityRoutes(c *control.Control) {
 
 func (s *server) sessionRoutes(c *control.Control) {
 	type heartbeat struct{ Body wire.SessionHeartbeat }
-	register(s, op{Route: wire.HeartbeatSession, auth: sessionAuth, tag: "Agents", summary: "Say how the agent is"},
+	register(s, op{Route: wire.HeartbeatSession, auth: sessionToken, tag: "Agents", summary: "Say how the agent is",
+		problems: "session-not-found invalid-heartbeat " + storesMuch},
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			err := c.HeartbeatSession(ctx, callerOf(ctx).session, control.Heartbeat{Capacity: in.Body.Capacity,
 				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending})
@@ -59,7 +62,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		Status int
 		Body   *wire.Claim
 	}
-	register(s, op{Route: wire.ClaimJob, auth: sessionAuth, tag: "Agents", summary: "Claim a job, waiting for one; 204 when there is none"},
+	register(s, op{Route: wire.ClaimJob, auth: sessionToken, tag: "Agents", summary: "Claim a job, waiting for one; 204 when there is none"},
 		func(ctx context.Context, in *claim) (*claimed, error) {
 			k, err := c.Claim(ctx, callerOf(ctx).session, time.Duration(in.Body.WaitSeconds)*time.Second)
 			if errors.Is(err, control.ErrNoWork) {
@@ -76,7 +79,8 @@ func (s *server) sessionRoutes(c *control.Control) {
 		JobPath
 		Body wire.ReleaseRequest
 	}
-	register(s, op{Route: wire.ReleaseJob, auth: sessionAuth, tag: "Agents", summary: "Give back a job that was never launched", status: http.StatusNoContent},
+	register(s, op{Route: wire.ReleaseJob, auth: sessionToken, tag: "Agents", summary: "Give back a job that was never launched", status: http.StatusNoContent,
+		problems: "job-not-found stale-epoch job-state"},
 		func(ctx context.Context, in *release) (*struct{}, error) {
 			return nil, c.ReleaseJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Body.Epoch)
 		})
@@ -84,7 +88,8 @@ func (s *server) sessionRoutes(c *control.Control) {
 		JobPath
 		Body wire.DiedRequest
 	}
-	register(s, op{Route: wire.ReportDied, auth: sessionAuth, tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent},
+	register(s, op{Route: wire.ReportDied, auth: sessionToken, tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent,
+		problems: "job-not-found stale-epoch job-state invalid-reason"},
 		func(ctx context.Context, in *died) (*struct{}, error) {
 			return nil, c.ReportDeath(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), control.Death{Epoch: in.Body.Epoch,
 				ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Reason: in.Body.Reason, Message: in.Body.Message})
@@ -96,7 +101,8 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Body wire.StartRequest
 	}
-	register(s, op{Route: wire.StartJob, auth: launchAuth, tag: "Steps", summary: "Trade the launch token for the job's spec"},
+	register(s, op{Route: wire.StartJob, auth: launchToken, tag: "Steps", summary: "Trade the launch token for the job's spec",
+		problems: ofAStep + " launch-token-used job-state"},
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID)
@@ -106,7 +112,8 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Body wire.JobHeartbeat
 	}
-	register(s, op{Route: wire.HeartbeatJob, auth: leaseAuth, tag: "Steps", summary: "Renew the lease, and hear of a cancelation"},
+	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, tag: "Steps", summary: "Renew the lease, and hear of a cancelation",
+		problems: ofAStep + " job-state"},
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
 			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.WaitSeconds)*time.Second)
 			return answer(wire.Lease{Cancel: j.State == job.Canceling, CancelReason: j.Stop, ExpiresAt: j.Lease.Expires.UTC(),
@@ -117,7 +124,8 @@ func (s *server) stepRoutes(c *control.Control) {
 		Offset  int64  `query:"offset" minimum:"0" required:"true"`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
-	register(s, op{Route: wire.AppendJobLog, auth: leaseAuth, tag: "Steps", summary: "Append to the attempt's log at an offset", body: maxLogAppend, read: 30 * time.Second},
+	register(s, op{Route: wire.AppendJobLog, auth: leaseToken, tag: "Steps", summary: "Append to the attempt's log at an offset", body: maxLogAppend, read: 30 * time.Second,
+		problems: ofAStep + " log-offset log-fenced log-diverged log-full log-not-found"},
 		func(ctx context.Context, in *appendLog) (*body[wire.LogAppended], error) {
 			next, err := c.AppendLog(ctx, callerOf(ctx).holder, in.Offset, in.RawBody)
 			return answer(wire.LogAppended{Next: next}, err)
@@ -126,7 +134,8 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Body wire.FinishRequest
 	}
-	register(s, op{Route: wire.FinishJob, auth: leaseAuth, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: 8 << 20},
+	register(s, op{Route: wire.FinishJob, auth: leaseToken, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: 8 << 20,
+		problems: ofAStep + " job-state log-offset log-fenced log-not-found plan-missing " + storesMuch},
 		func(ctx context.Context, in *finish) (*struct{}, error) {
 			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
 		})
@@ -150,7 +159,8 @@ func (s *server) planRoutes(c *control.Control) {
 		JobPath
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
-	register(s, op{Route: wire.PutPlan, auth: leaseAuth, tag: "Plans", summary: "Keep the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute},
+	register(s, op{Route: wire.PutPlan, auth: leaseToken, tag: "Plans", summary: "Keep the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute,
+		problems: ofAStep + " job-state plan-too-large"},
 		func(ctx context.Context, in *put) (*struct{}, error) {
 			return nil, c.PutPlan(ctx, callerOf(ctx).holder, in.RawBody)
 		})
@@ -158,7 +168,8 @@ func (s *server) planRoutes(c *control.Control) {
 		ContentType string `header:"Content-Type"`
 		Body        []byte
 	}
-	register(s, op{Route: wire.GetPlan, auth: leaseAuth, tag: "Plans", summary: "Fetch the saved plan to carry out"},
+	register(s, op{Route: wire.GetPlan, auth: leaseToken, tag: "Plans", summary: "Fetch the saved plan to carry out",
+		problems: ofAStep + " job-state plan-not-found"},
 		func(ctx context.Context, in *JobPath) (*plan, error) {
 			data, err := c.GetPlan(ctx, callerOf(ctx).holder)
 			return &plan{ContentType: "application/octet-stream", Body: data}, err

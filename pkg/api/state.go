@@ -2,15 +2,20 @@ package api
 
 import (
 	"context"
+	"crypto/md5"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
-	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
@@ -19,23 +24,25 @@ import (
 // a query parameter, and a refused lock answered with the holder's lock info.
 // So these handlers stand beside huma; the OpenAPI document lists them.
 func (s *server) stateRoutes() {
-	s.stateRoute(wire.GetState, "Get the current state; 204 when there is none", s.getState)
-	s.stateRoute(wire.PutState, "Store a new state; the lock must be held", s.putState)
-	s.stateRoute(wire.DeleteState, "Remove the state; the lock must be held", s.deleteState)
-	s.stateRoute(wire.LockState, "Take the lock; 423 with the holder's lock info when it is taken", s.lockState)
-	s.stateRoute(wire.UnlockStateJob, "Give the lock back", s.unlockState)
+	s.stateRoute(wire.GetState, "Get the current state; 204 when there is none", "", 0, s.getState)
+	s.stateRoute(wire.PutState, "Store a new state; the lock must be held", writesState+" state-too-large state-digest-mismatch", control.MaxState, s.putState)
+	s.stateRoute(wire.DeleteState, "Remove the state; the lock must be held", writesState, 0, s.deleteState)
+	s.stateRoute(wire.LockState, "Take the lock; 423 with the holder's lock info when it is taken", "state-locked invalid-lock", maxLockInfo, s.lockState)
+	s.stateRoute(wire.UnlockStateJob, "Give the lock back", "state-locked invalid-lock", maxLockInfo, s.unlockState)
 }
+
+// maxLockInfo is the largest lock info, in bytes; Terraform's have some hundred.
+const maxLockInfo = 8 << 10
+
+// lockTimeout is how long a lock info may take to arrive.
+const lockTimeout = 15 * time.Second
 
 type stateHandler func(ctx context.Context, w http.ResponseWriter, r *http.Request, h control.Holder, install, component string) error
 
-func (s *server) stateRoute(route wire.Route, summary string, fn stateHandler) {
-	s.api.OpenAPI().AddOperation(&huma.Operation{OperationID: route.ID, Method: route.Method, Path: route.Path,
-		Summary: summary, Tags: []string{"State"}, Security: []map[string][]string{{"basic": {}}},
-		Parameters: []*huma.Param{
-			{Name: "install", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
-			{Name: "component", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
-		},
-		Responses: map[string]*huma.Response{"200": {Description: "Done"}, "423": {Description: "Locked; the body is the holder's lock info"}}})
+// stateRoute serves a route of the protocol. body is the largest body in bytes;
+// 0: the route has none.
+func (s *server) stateRoute(route wire.Route, summary, problems string, body int64, fn stateHandler) {
+	s.documentState(route, summary, problems, body)
 	s.mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		_, password, _ := r.BasicAuth()
@@ -52,21 +59,62 @@ func (s *server) stateRoute(route wire.Route, summary string, fn stateHandler) {
 			_, _ = w.Write(l.Lock.Info) // the tool may be gone
 			return
 		}
-		p := s.fail(ctx, route.ID, err).(*problem)
+		p, ok := errors.AsType[*problem](err)
+		if !ok {
+			p = s.fail(ctx, route.ID, err)
+		}
 		if p.Status == http.StatusUnauthorized {
-			w.Header().Set("WWW-Authenticate", `Basic realm="fairlead"`)
+			w.Header()["Www-Authenticate"] = challenge("Basic")["Www-Authenticate"]
 		}
 		writeProblem(w, p)
 	})
 }
 
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "body-too-large", Message: "the body is too large"}
+func (s *server) documentState(route wire.Route, summary, problems string, body int64) {
+	codes := strings.Fields(everyRoute + " malformed-request unauthenticated " + ofAState + " " + problems)
+	if body > 0 {
+		codes = append(codes, "body-too-large", "request-timeout")
 	}
-	if err != nil {
-		return nil, fairlead.Invalid("malformed-request", "the body could not be read")
+	slices.Sort(codes)
+	codes = slices.Compact(codes)
+	op := &huma.Operation{Extensions: map[string]any{codesExtension: codes},
+		OperationID: route.ID, Method: route.Method, Path: route.Path,
+		Summary: summary, Tags: []string{"State"}, Security: []map[string][]string{{stateLease.name: {}}},
+		Parameters: []*huma.Param{
+			{Name: "install", In: "path", Required: true, Description: "Identifier of the install", Schema: &huma.Schema{Type: huma.TypeString}},
+			{Name: "component", In: "path", Required: true, Description: "Name of the component", Schema: &huma.Schema{Type: huma.TypeString}},
+		},
+		Responses: s.responsesOf(codes)}
+	anyJSON := map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}}
+	ok := &huma.Response{Description: "Done"}
+	switch route.ID {
+	case wire.GetState.ID:
+		ok.Description, ok.Content = "The state", anyJSON
+		op.Responses["204"] = &huma.Response{Description: "There is no state yet"}
+	case wire.PutState.ID:
+		op.Parameters = append(op.Parameters, &huma.Param{Name: "ID", In: "query", Description: "ID of the lock", Schema: &huma.Schema{Type: huma.TypeString}},
+			&huma.Param{Name: "Content-MD5", In: "header", Description: "MD5 of the body in base64; checked when it is there", Schema: &huma.Schema{Type: huma.TypeString}})
+	}
+	if body > 0 {
+		op.RequestBody = &huma.RequestBody{Content: anyJSON, Description: "As the tool writes it", Required: route.ID != wire.UnlockStateJob.ID}
+	}
+	if op.Responses["423"] != nil {
+		op.Responses["423"] = &huma.Response{Description: "Another job holds the lock: its lock info, as its tool wrote it", Content: anyJSON}
+	}
+	op.Responses["200"] = ok
+	describeHeaders(ok)
+	s.api.OpenAPI().AddOperation(op)
+}
+
+// readBody reads the whole body; its error is a *problem.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, timeout time.Duration) ([]byte, error) {
+	rc := http.NewResponseController(w)
+	// Not every ResponseWriter has deadlines; one without reads as long as it takes.
+	_ = rc.SetReadDeadline(time.Now().Add(timeout))
+	data, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	_ = rc.SetReadDeadline(time.Time{})
+	if p := bodyProblem(err, int64(len(data)), limit, requestID(r.Context())); p != nil {
+		return nil, p
 	}
 	return data, nil
 }
@@ -86,9 +134,18 @@ func (s *server) getState(ctx context.Context, w http.ResponseWriter, _ *http.Re
 }
 
 func (s *server) putState(ctx context.Context, w http.ResponseWriter, r *http.Request, h control.Holder, install, component string) error {
-	data, err := readBody(w, r, control.MaxState)
+	data, err := readBody(w, r, control.MaxState, 2*time.Minute)
 	if err != nil {
 		return err
+	}
+	if want := r.Header.Get("Content-MD5"); want != "" {
+		sum := md5.Sum(data) // against damage, not against people
+		if base64.StdEncoding.EncodeToString(sum[:]) != want {
+			return coded("state-digest-mismatch", "the state was damaged on the way", requestID(ctx))
+		}
+	}
+	if len(data) == 0 {
+		return coded("malformed-request", "a state is not empty", requestID(ctx))
 	}
 	return s.Control.PutState(ctx, h, install, component, r.URL.Query().Get("ID"), data)
 }
@@ -98,17 +155,23 @@ func (s *server) deleteState(ctx context.Context, _ http.ResponseWriter, _ *http
 }
 
 func (s *server) lockState(ctx context.Context, w http.ResponseWriter, r *http.Request, h control.Holder, install, component string) error {
-	info, err := readBody(w, r, 8<<10)
+	info, err := readBody(w, r, maxLockInfo, lockTimeout)
 	if err != nil {
 		return err
+	}
+	if !json.Valid(info) { // it is what others are answered with
+		return coded("invalid-lock", "the lock info is not JSON", requestID(ctx))
 	}
 	return s.Control.LockState(ctx, h, install, component, control.LockID(info), info)
 }
 
 func (s *server) unlockState(ctx context.Context, w http.ResponseWriter, r *http.Request, h control.Holder, install, component string) error {
-	info, err := readBody(w, r, 8<<10)
+	info, err := readBody(w, r, maxLockInfo, lockTimeout)
 	if err != nil {
 		return err
+	}
+	if len(info) > 0 && !json.Valid(info) {
+		return coded("invalid-lock", "the lock info is not JSON", requestID(ctx))
 	}
 	return s.Control.UnlockState(ctx, h, install, component, control.LockID(info))
 }

@@ -87,9 +87,9 @@ type AppComponent struct {
 
 // CreateInstallRequest makes an install.
 type CreateInstallRequest struct {
-	Name   string                     `json:"name"`
-	App    string                     `json:"app"`
-	Runner string                     `json:"runner,omitempty" doc:"Name of the runner; \"local\" when absent"`
+	Name   string                     `json:"name" minLength:"1" maxLength:"63"`
+	App    string                     `json:"app" minLength:"1" maxLength:"63"`
+	Runner string                     `json:"runner,omitempty" maxLength:"63" doc:"Name of the runner; \"local\" when absent"`
 	Inputs map[string]json.RawMessage `json:"inputs,omitempty"`
 }
 
@@ -141,7 +141,7 @@ type CreateDeploymentRequest struct {
 	Kind        string `json:"kind" enum:"deploy,teardown"`
 	PlanOnly    bool   `json:"plan_only,omitempty"`
 	AutoApprove bool   `json:"auto_approve,omitempty"`
-	Version     string `json:"version,omitempty" doc:"App version; the newest when absent"`
+	Version     string `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
 }
 
 // Deployment is a graph of jobs on one install.
@@ -184,16 +184,16 @@ type DeploymentComponent struct {
 
 // Changes counts what a plan would do.
 type Changes struct {
-	Add     int  `json:"add"`
-	Change  int  `json:"change"`
-	Destroy int  `json:"destroy"`
+	Add     int  `json:"add" minimum:"0"`
+	Change  int  `json:"change" minimum:"0"`
+	Destroy int  `json:"destroy" minimum:"0"`
 	Outputs bool `json:"outputs,omitempty" doc:"Whether outputs change"`
 }
 
 // ApproveRequest approves plans that wait for approval: all that wait when
 // Components and Plans are empty.
 type ApproveRequest struct {
-	Components []string          `json:"components,omitempty"`
+	Components []string          `json:"components,omitempty" maxItems:"1000"`
 	Plans      map[string]string `json:"plans,omitempty" doc:"Digests of the plans that were looked at, by component; one that has changed since is refused"`
 }
 
@@ -248,8 +248,8 @@ type LogChunk struct {
 
 // CreateRunnerRequest makes a runner.
 type CreateRunnerRequest struct {
-	Name        string `json:"name"`
-	Description string `json:"description,omitempty"`
+	Name        string `json:"name" minLength:"1" maxLength:"63"`
+	Description string `json:"description,omitempty" maxLength:"1000"`
 	Storage     string `json:"storage,omitempty" enum:"local,http" doc:"Where its installs' state is kept; \"local\" when absent"`
 }
 

@@ -38,7 +38,7 @@ type VerificationKey struct {
 // EnrolRequest trades a single-use token for an identity: from then on the
 // agent proves that it holds the private half of PublicKey.
 type EnrolRequest struct {
-	Token     string `json:"token"`
+	Token     string `json:"token" maxLength:"200"`
 	PublicKey []byte `json:"public_key" doc:"The agent's Ed25519 key, made by the agent; base64"`
 }
 
@@ -58,13 +58,13 @@ type Challenge struct {
 // SessionRequest proves the agent's identity: Signature is over
 // SessionStatement(Nonce, RunnerID, Instance).
 type SessionRequest struct {
-	RunnerID  string `json:"runner_id"`
-	Nonce     string `json:"nonce"`
-	Instance  string `json:"instance"`
-	Version   string `json:"version"`
-	Capacity  int    `json:"capacity"`
-	PublicKey []byte `json:"public_key"`
-	Signature []byte `json:"signature"`
+	RunnerID  string `json:"runner_id" minLength:"1" maxLength:"64"`
+	Nonce     string `json:"nonce" maxLength:"200"`
+	Instance  string `json:"instance" maxLength:"200" doc:"The agent's own name for itself"`
+	Version   string `json:"version" maxLength:"100"`
+	Capacity  int    `json:"capacity" minimum:"0" maximum:"10000" doc:"Jobs it runs at once"`
+	PublicKey []byte `json:"public_key" doc:"The agent's Ed25519 key; base64"`
+	Signature []byte `json:"signature" doc:"Ed25519, over the statement; base64"`
 }
 
 // SessionStatement is the text that an agent signs for a session.
@@ -82,8 +82,8 @@ type Session struct {
 
 // SessionHeartbeat says how the agent is.
 type SessionHeartbeat struct {
-	Capacity int      `json:"capacity"`
-	Running  []string `json:"running" nullable:"false" doc:"Jobs whose steps are alive"`
+	Capacity int      `json:"capacity" minimum:"0" maximum:"10000"`
+	Running  []string `json:"running" maxItems:"1000" nullable:"false" doc:"Jobs whose steps are alive"`
 	Draining bool     `json:"draining"`
 	Ending   bool     `json:"ending" doc:"The agent stops now"`
 }
@@ -113,14 +113,14 @@ type Claim struct {
 
 // ReleaseRequest gives a claimed job back that was never launched.
 type ReleaseRequest struct {
-	Epoch int64 `json:"epoch"`
+	Epoch int64 `json:"epoch" minimum:"0"`
 }
 
 // DiedRequest reports a step that is gone without having finished its job.
 type DiedRequest struct {
-	Epoch    int64  `json:"epoch"`
+	Epoch    int64  `json:"epoch" minimum:"0"`
 	ExitCode *int   `json:"exit_code,omitempty" doc:"Absent when nobody could see it"`
-	Signal   string `json:"signal,omitempty" example:"killed"`
+	Signal   string `json:"signal,omitempty" maxLength:"64" example:"killed"`
 	Reason   string `json:"reason" enum:"exited,killed,out-of-memory,launch-failed,vanished"`
 	Message  string `json:"message,omitempty" doc:"The last of what the step said, without secrets"`
 }
@@ -160,7 +160,7 @@ type LogAppended struct {
 
 // LogEnd describes the whole log as its writer knows it.
 type LogEnd struct {
-	Size      int64  `json:"size"`
+	Size      int64  `json:"size" minimum:"0"`
 	CRC32     uint32 `json:"crc32" doc:"IEEE, over all bytes"`
 	Truncated bool   `json:"truncated,omitempty"`
 }
@@ -169,7 +169,7 @@ type LogEnd struct {
 // repeating it is harmless.
 type FinishRequest struct {
 	Outcome  string                `json:"outcome" enum:"succeeded,failed,canceled"`
-	Reason   string                `json:"reason,omitempty" doc:"Typed reason when it did not succeed"`
+	Reason   string                `json:"reason,omitempty" maxLength:"100" doc:"Typed reason when it did not succeed"`
 	Message  string                `json:"message,omitempty"`
 	ExitCode *int                  `json:"exit_code,omitempty" doc:"The tool's"`
 	Plan     *Plan                 `json:"plan,omitempty"`

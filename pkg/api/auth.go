@@ -1,0 +1,100 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+)
+
+// scheme is a way to say who is calling.
+type scheme struct {
+	name, http, doc string
+	// find finds out who sends a token for a job (of routes that have one).
+	find func(ctx context.Context, s *server, token string, job fairlead.JobID) (caller, error)
+}
+
+// caller is who a request comes from; which field is set depends on the route.
+type caller struct {
+	org     fairlead.OrgID
+	session control.SessionRecord
+	holder  control.Holder
+}
+
+type callerKey struct{}
+
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}
+
+// The schemes. nobody is for routes that are open, or whose proof is in the
+// body.
+var (
+	nobody   = scheme{}
+	apiToken = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool.",
+		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
+			org, err := s.Control.AuthenticateUser(ctx, token)
+			return caller{org: org}, err
+		}}
+	sessionToken = scheme{name: "sessionToken", http: "bearer", doc: "A session token (`fls_…`), of one agent; for minutes.",
+		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
+			session, err := s.Control.AuthenticateSession(ctx, token)
+			return caller{session: session}, err
+		}}
+	launchToken = scheme{name: "launchToken", http: "bearer", doc: "A launch token (`fll_…`), for the start of one epoch of one job.",
+		find: func(_ context.Context, s *server, token string, job fairlead.JobID) (caller, error) {
+			h, err := s.Control.AuthenticateJob(token, identity.Launch, job)
+			return caller{holder: h}, err
+		}}
+	leaseToken = scheme{name: "leaseToken", http: "bearer", doc: "A lease token (`flj_…`), of the step that runs one epoch of one job.",
+		find: func(_ context.Context, s *server, token string, job fairlead.JobID) (caller, error) {
+			h, err := s.Control.AuthenticateJob(token, identity.Lease, job)
+			return caller{holder: h}, err
+		}}
+	stateLease = scheme{name: "stateLease", http: "basic", doc: "Any user name; the lease token as password. For Terraform's http backend, which knows nothing else."}
+)
+
+// bearer returns the token of an Authorization header, or "".
+func bearer(header string) string {
+	name, token, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(name, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// authenticate lets those through whom the scheme knows, and tells the handler
+// who it is.
+func (s *server) authenticate(k scheme) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		c, err := k.find(ctx.Context(), s, bearer(ctx.Header("Authorization")), fairlead.JobID(ctx.Param("job")))
+		if err != nil {
+			refuse(ctx, s.fail(ctx.Context(), ctx.Operation().OperationID, err))
+			return
+		}
+		next(huma.WithValue(ctx, callerKey{}, c))
+	}
+}
+
+// refuse answers with a problem before huma has looked at the request.
+func refuse(ctx huma.Context, p *problem) {
+	for name, values := range p.GetHeaders() {
+		ctx.SetHeader(name, values[0])
+	}
+	ctx.SetHeader("Content-Type", problemContent)
+	ctx.SetStatus(p.Status)
+	if b, err := p.MarshalJSON(); err == nil {
+		_, _ = ctx.BodyWriter().Write(b) // the client may be gone
+	}
+}
+
+// challenge tells who is not known how to say who they are.
+func challenge(kind string) http.Header {
+	return http.Header{"Www-Authenticate": {kind + ` realm="fairlead"`}}
+}

@@ -1,0 +1,168 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// ProblemDoc describes a type of problem for those who meet it.
+type ProblemDoc struct {
+	Code    string // the type without its prefix
+	Status  int
+	Meaning string
+	Remedy  string // what to do
+}
+
+// Problems returns every type of problem that the APIs answer with, by code.
+func Problems() []ProblemDoc {
+	all := slices.Concat(requestProblems(), callerProblems(), nounProblems(), runnerProblems(), faultProblems())
+	slices.SortFunc(all, func(a, b ProblemDoc) int { return strings.Compare(a.Code, b.Code) })
+	return all
+}
+
+// catalogue holds Problems by code; it is never written again.
+var catalogue = func() map[string]ProblemDoc {
+	m := map[string]ProblemDoc{}
+	for _, d := range Problems() {
+		if _, ok := m[d.Code]; ok {
+			panic("api: two problems are called " + d.Code)
+		}
+		m[d.Code] = d
+	}
+	return m
+}()
+
+func statusOfCode(code string) int {
+	d, ok := catalogue[code]
+	if !ok {
+		panic("api: no problem is called " + code)
+	}
+	return d.Status
+}
+
+// requestProblems are about requests that no use case has seen.
+func requestProblems() []ProblemDoc {
+	return []ProblemDoc{
+		{"bad-cursor", http.StatusUnprocessableEntity, "The cursor is not one that this listing gave out.", "Start again from the first page."},
+		{"body-too-large", http.StatusRequestEntityTooLarge, "The body is larger than the route takes.", "Send less. Logs are appended in parts of at most 1 MiB."},
+		{"idempotency-key-reused", http.StatusConflict, "The Idempotency-Key was used for another request within the last day.", "Use a new key for each request, and the same key only to repeat it."},
+		{"idempotency-key-too-long", http.StatusUnprocessableEntity, "The Idempotency-Key is longer than 255 bytes.", "Use a shorter one, such as a UUID."},
+		{"invalid-request", http.StatusUnprocessableEntity, "Fields or parameters are unknown, missing, of the wrong type or out of bounds.", "`errors` names each of them. The OpenAPI document says what the route takes."},
+		{"malformed-request", http.StatusBadRequest, "The request is not well formed: broken JSON, a body that is missing or broke off, or a path that is not text.", "Repair the program that sent it."},
+		{"method-not-allowed", http.StatusMethodNotAllowed, "The path is known, and the method is not one of it.", "The header `Allow` lists those that are."},
+		{"no-route", http.StatusNotFound, "There is nothing at the path.", "Check the URL and the version of the caller."},
+		{"record-too-large", http.StatusRequestEntityTooLarge, "What the request would store is larger than one record may be (375,000 bytes).", "Make inputs, outputs, plans' summaries or the app's configuration smaller: keep large values in files or buckets, and pass where they are."},
+		{"request-timeout", http.StatusRequestTimeout, "The body did not arrive in time.", "Repeat the request over a better connection."},
+		{"unsupported-media-type", http.StatusUnsupportedMediaType, "The body is of a media type that the route does not take.", "`detail` names those that it takes."},
+	}
+}
+
+// callerProblems are about who is calling.
+func callerProblems() []ProblemDoc {
+	return []ProblemDoc{
+		{"enrolment-refused", http.StatusUnauthorized, "The enrolment token is wrong, expired, or used by another agent.", "Make a new one with `fairlead runner enrol NAME`."},
+		{"invalid-key", http.StatusUnprocessableEntity, "The public key is not 32 bytes of Ed25519.", "Repair the agent."},
+		{"launch-token-used", http.StatusForbidden, "The launch token has been traded by another step.", "End this step: another one runs the job."},
+		{"other-artifact", http.StatusForbidden, "A step asked the registry for something other than the source of its own component.", "Use an API token, or ask for the repository that the job's spec names."},
+		{"other-job", http.StatusForbidden, "The token is for another job.", "Use the token of this job."},
+		{"other-state", http.StatusForbidden, "A step asked for the state of another component.", "Use the address that the job's spec names."},
+		{"session-refused", http.StatusUnauthorized, "The agent could not prove that it belongs to the runner.", "Enrol it again with a new token: `fairlead runner enrol NAME`."},
+		{"unauthenticated", http.StatusUnauthorized, "The token is missing, wrong, expired, or for another purpose.", "Log in with `fairlead login`; an agent asks for a new session."},
+	}
+}
+
+// nounProblems are about what people work with.
+func nounProblems() []ProblemDoc {
+	return []ProblemDoc{
+		{"app-name-mismatch", http.StatusUnprocessableEntity, "The configuration names another app than the path.", "Publish it under its own name."},
+		{"app-not-found", http.StatusNotFound, "There is no such app.", "`fairlead app list` shows those that exist."},
+		{"artifact-missing", http.StatusUnprocessableEntity, "A component comes without the sha256 digest of its artifact.", "Push the artifact first, and name its digest."},
+		{"artifact-unknown", http.StatusUnprocessableEntity, "An artifact is named for a component that the configuration does not have.", "Name one artifact for each component and no more."},
+		{"component-not-found", http.StatusNotFound, "The deployment has no such component.", "`fairlead deployment show` lists its components."},
+		{"deployed-since", http.StatusConflict, "The install has been deployed since the deployment that was to be retried.", "Deploy it anew with `fairlead install deploy NAME`."},
+		{"deployment-not-found", http.StatusNotFound, "There is no such deployment.", "`fairlead deployment list` shows those that exist."},
+		{"deployment-runs", http.StatusConflict, "A deployment of the install is not over.", "Wait for it, or cancel it."},
+		{"deployment-state", http.StatusConflict, "The deployment is not in a state that allows this.", "`fairlead deployment show` says where it is."},
+		{"install-exists", http.StatusConflict, "There is an install of this name already.", "Choose another name, or change its inputs with `fairlead install update`."},
+		{"install-not-empty", http.StatusConflict, "Components of the install may still exist.", "Run `fairlead install teardown NAME` first, or leave everything where it is with `--abandon`."},
+		{"install-not-found", http.StatusNotFound, "There is no such install.", "`fairlead install list` shows those that exist."},
+		{"invalid-config", http.StatusUnprocessableEntity, "The app's configuration is not valid, or not in canonical form.", "Run `fairlead app validate` on its folder."},
+		{"invalid-input", http.StatusUnprocessableEntity, "The value of an input is not JSON.", "Repair the program that sent it."},
+		{"invalid-inputs", http.StatusUnprocessableEntity, "Inputs are unknown, missing or of the wrong type.", "`errors` names each; `fairlead app show NAME` lists what the app declares."},
+		{"invalid-kind", http.StatusUnprocessableEntity, "There is no such kind of deployment.", "Use `deploy` or `teardown`."},
+		{"invalid-name", http.StatusUnprocessableEntity, "The name is not one that things can have.", "Use 1 to 63 lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit."},
+		{"invalid-storage", http.StatusUnprocessableEntity, "There is no such state storage.", "Use `local` or `http`."},
+		{"job-not-found", http.StatusNotFound, "There is no such job.", "`fairlead job list` shows those that exist."},
+		{"job-state", http.StatusConflict, "The job is not in a state that allows this.", "`fairlead job show` says where it is."},
+		{"log-not-found", http.StatusNotFound, "The job has no log of this attempt.", "`fairlead job show` lists its attempts."},
+		{"not-awaiting-approval", http.StatusConflict, "There is no plan that waits for approval.", "`fairlead deployment show` says where it is."},
+		{"queue-full", http.StatusConflict, "Too many deployments of the install wait already.", "Cancel some of them: each would deploy the same install."},
+		{"runner-exists", http.StatusConflict, "There is a runner of this name already.", "Choose another name, or enrol an agent of the one there is."},
+		{"runner-not-found", http.StatusNotFound, "There is no such runner.", "`fairlead runner list` shows those that exist."},
+		{"version-not-found", http.StatusNotFound, "There is no such version of an app.", "`fairlead app show NAME` names the newest."},
+		{"version-of-other-app", http.StatusUnprocessableEntity, "The version is one of another app.", "Name a version of the app that is installed."},
+	}
+}
+
+// runnerProblems are about what agents and steps do.
+func runnerProblems() []ProblemDoc {
+	return []ProblemDoc{
+		{"invalid-heartbeat", http.StatusUnprocessableEntity, "The heartbeat names too many jobs, or a negative capacity.", "Repair the agent."},
+		{"invalid-lock", http.StatusUnprocessableEntity, "The lock info is not JSON with an ID of 1 to 200 bytes, or larger than 8 KiB.", "Send what Terraform's http backend sends."},
+		{"invalid-outcome", http.StatusUnprocessableEntity, "There is no such outcome of a job.", "Use `succeeded`, `failed` or `canceled`."},
+		{"invalid-reason", http.StatusUnprocessableEntity, "There is no such reason for the end of a step.", "Use one that the OpenAPI document lists."},
+		{"log-diverged", http.StatusConflict, "Other bytes are stored at this offset.", "Stop: two writers append to one log."},
+		{"log-fenced", http.StatusConflict, "The log of this attempt has ended.", "Stop: the attempt is over."},
+		{"log-full", http.StatusRequestEntityTooLarge, "The log has reached its limit.", "Go on without it, and say at the end that it was truncated."},
+		{"log-offset", http.StatusConflict, "The bytes before this offset are not there, or the log is shorter than its writer says.", "Go on at `details.want`."},
+		{"plan-missing", http.StatusUnprocessableEntity, "A plan job is said to have succeeded and comes without a plan.", "Repair the runner."},
+		{"plan-not-found", http.StatusNotFound, "The saved plan is gone: its deployment is over.", "Plan again with a new deployment."},
+		{"plan-too-large", http.StatusRequestEntityTooLarge, "The saved plan is larger than 64 MiB.", "Split the component."},
+		{"session-not-found", http.StatusNotFound, "The session has been forgotten.", "Ask for a new session."},
+		{"stale-epoch", http.StatusConflict, "The lease has been given to somebody else, or the job is over.", "Kill the tool and stop: whatever is reported is not recorded any more."},
+		{"state-digest-mismatch", http.StatusUnprocessableEntity, "The state does not have the MD5 that its header says.", "Send it again; it was damaged on the way."},
+		{"state-locked", http.StatusLocked, "Another job holds the lock of the state. To Terraform's http backend the answer is the holder's lock info in place of a problem.", "Wait for the job that `details.job` names. A lock whose job is over is broken by itself."},
+		{"state-not-locked", http.StatusConflict, "The state is not locked, or not by this job.", "A step takes the lock before it writes; a person has nothing to unlock."},
+		{"state-too-large", http.StatusRequestEntityTooLarge, "The state is larger than 64 MiB.", "Split the component."},
+	}
+}
+
+// faultProblems are nobody's fault but the server's or its world's.
+func faultProblems() []ProblemDoc {
+	return []ProblemDoc{
+		{"commit-too-large", http.StatusRequestEntityTooLarge, "The change touches more records than one commit holds.", "Make the app's graph smaller; the limit is some 30 components that become ready at once."},
+		{"data-busy", http.StatusServiceUnavailable, "The database stayed locked by another program.", "Look for a backup or another tool that has the file open, then repeat the request."},
+		{"data-corrupt", http.StatusInternalServerError, "A database file is damaged.", "Restore it from a backup. It was left as it is."},
+		{"data-io", http.StatusServiceUnavailable, "The disk failed to read or write.", "Check the disk and the system's log, then repeat the request."},
+		{"data-read-only", http.StatusServiceUnavailable, "The data folder cannot be written.", "Check its owner, its mode, and how its file system is mounted."},
+		{"disk-full", http.StatusServiceUnavailable, "The disk is full. Everything that was confirmed is stored.", "Free some space and repeat the request."},
+		{"internal", http.StatusInternalServerError, "A fault in the control plane.", "Look into its log under the request id, and report it."},
+		{"interrupted", http.StatusServiceUnavailable, "The control plane stopped, or lost its database, while the request waited.", "Repeat the request."},
+		{"sealed-value-damaged", http.StatusInternalServerError, "A sealed value cannot be opened: it was changed, or moved.", "Restore the data folder as a whole from one backup."},
+		{"sealing-key-missing", http.StatusInternalServerError, "The key that a value was sealed with is not among those that the server has.", "Restore `keys/seal.key` from the backup that belongs to the data."},
+		{"store-unavailable", http.StatusServiceUnavailable, "The database cannot be reached, or is throttled.", "Repeat the request."},
+		{"table-missing", http.StatusInternalServerError, "The database has no such table.", "Deploy the control plane's stack, or correct the name of the table."},
+		{"token-reused", http.StatusInternalServerError, "A fault in the control plane: a commit's token was used twice.", "Look into its log under the request id, and report it."},
+		{"too-many-conflicts", http.StatusServiceUnavailable, "Others kept changing the same records.", "Repeat the request."},
+	}
+}
+
+// ProblemsMarkdown returns docs/PROBLEMS.md.
+func ProblemsMarkdown() []byte {
+	var b strings.Builder
+	b.WriteString("# Problems\n\n" +
+		"Generated from the code by `go generate ./pkg/api`; edit `pkg/api/catalogue.go` and generate again.\n\n" +
+		"Every error of both APIs is a problem document (RFC 9457, `application/problem+json`). Its `type` is\n" +
+		"`" + wire.ProblemType + "` and one of the codes below, and stays what it is; `detail` and `hint` are for people and\n" +
+		"may change. `request_id` is what the control plane's log knows the request by. A problem with a code\n" +
+		"that is not listed is to be treated by its status.\n\n" +
+		"| type | status | meaning | what to do |\n|---|---|---|---|\n")
+	for _, d := range Problems() {
+		fmt.Fprintf(&b, "| `%s` | %d | %s | %s |\n", d.Code, d.Status, d.Meaning, d.Remedy)
+	}
+	return []byte(b.String())
+}

@@ -1,0 +1,147 @@
+package api
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// codesExtension names, in the OpenAPI documents, the types of problems that an
+// operation may answer with.
+const codesExtension = "x-fairlead-problems"
+
+// The problems of every route of some shape; each route adds its own.
+const (
+	everyRoute  = "internal interrupted store-unavailable too-many-conflicts data-busy data-io data-read-only disk-full"
+	inputRoute  = "malformed-request invalid-request"
+	bodyRoute   = "body-too-large request-timeout unsupported-media-type"
+	creator     = "idempotency-key-reused"
+	listing     = "bad-cursor"
+	storesMuch  = "record-too-large commit-too-large"
+	ofAStep     = "stale-epoch job-not-found"
+	ofAState    = "stale-epoch job-not-found other-state"
+	writesState = ofAState + " state-locked state-not-locked"
+)
+
+// problemsOf lists the codes of the problems that a route may answer with.
+func problemsOf(o op, input, body bool) []string {
+	codes := strings.Fields(everyRoute + " " + o.problems)
+	if input {
+		codes = append(codes, strings.Fields(inputRoute)...)
+	}
+	if body {
+		codes = append(codes, strings.Fields(bodyRoute)...)
+	}
+	if o.auth.find != nil {
+		codes = append(codes, "unauthenticated")
+	}
+	if o.auth.name == launchToken.name || o.auth.name == leaseToken.name {
+		codes = append(codes, "other-job")
+	}
+	slices.Sort(codes)
+	return slices.Compact(codes)
+}
+
+func (s *server) responsesOf(codes []string) map[string]*huma.Response {
+	out := map[string]*huma.Response{}
+	for _, code := range codes {
+		status := strconv.Itoa(statusOfCode(code))
+		out[status] = &huma.Response{Ref: "#/components/responses/" + s.problemResponse(status)}
+	}
+	return out
+}
+
+// problemResponse returns the name of the component that describes problems of
+// a status.
+func (s *server) problemResponse(status string) string {
+	c := s.api.OpenAPI().Components
+	if c.Responses == nil {
+		c.Responses = map[string]*huma.Response{}
+		c.Headers = map[string]*huma.Header{
+			"RequestId": {Description: "Names the request in the server's log", Schema: &huma.Schema{Type: huma.TypeString}},
+			"Protocol":  {Description: "Version of the protocol", Schema: &huma.Schema{Type: huma.TypeString}},
+		}
+	}
+	name := "Problem" + status
+	if c.Responses[name] == nil {
+		n, _ := strconv.Atoi(status)
+		schema := c.Schemas.Schema(reflect.TypeFor[wire.Problem](), true, "Problem")
+		r := &huma.Response{Description: http.StatusText(n), Content: map[string]*huma.MediaType{problemContent: {Schema: schema}}}
+		describeHeaders(r)
+		c.Responses[name] = r
+	}
+	return name
+}
+
+// finishOperation completes what huma says of a registered route.
+func (s *server) finishOperation(o op) {
+	h := s.operation(o.Route)
+	status := strconv.Itoa(o.status)
+	if o.status == 0 {
+		status = strconv.Itoa(http.StatusOK)
+	}
+	ok := h.Responses[status]
+	ok.Description = "Done"
+	describeHeaders(ok)
+	if o.ID == wire.ClaimJob.ID {
+		none := &huma.Response{Description: "No job was queued while the claim waited"}
+		describeHeaders(none)
+		h.Responses[strconv.Itoa(http.StatusNoContent)] = none
+	}
+	if o.ID == wire.GetPlan.ID {
+		delete(ok.Headers, "Content-Type") // OpenAPI ignores it here
+		ok.Content = map[string]*huma.MediaType{"application/octet-stream": {}}
+	}
+}
+
+func describeHeaders(r *huma.Response) {
+	if r.Headers == nil {
+		r.Headers = map[string]*huma.Param{}
+	}
+	r.Headers[wire.HeaderRequestID] = &huma.Param{Ref: "#/components/headers/RequestId"}
+	r.Headers[wire.HeaderProtocol] = &huma.Param{Ref: "#/components/headers/Protocol"}
+}
+
+func (s *server) operation(r wire.Route) *huma.Operation {
+	item := s.api.OpenAPI().Paths[r.Path]
+	switch r.Method {
+	case http.MethodGet:
+		return item.Get
+	case http.MethodPut:
+		return item.Put
+	case http.MethodPost:
+		return item.Post
+	case http.MethodPatch:
+		return item.Patch
+	case http.MethodDelete:
+		return item.Delete
+	}
+	panic("api: no route has the method " + r.Method)
+}
+
+// Documents returns the OpenAPI 3.1 documents of both APIs as YAML, by name.
+func Documents() (map[string][]byte, error) {
+	// Nothing is served, so there is nothing behind the handlers.
+	o := Options{Logger: slog.New(slog.DiscardHandler)}
+	out := map[string][]byte{}
+	for name, s := range map[string]*server{"control": newControlServer(o), "runner": newRunnerServer(o)} {
+		// huma lists its own form of errors, which is never sent.
+		schemas := s.api.OpenAPI().Components.Schemas.Map()
+		delete(schemas, "ErrorModel")
+		delete(schemas, "ErrorDetail")
+		doc, err := s.api.OpenAPI().YAML()
+		if err != nil {
+			return nil, fmt.Errorf("write the OpenAPI document of the %s API: %w", name, err)
+		}
+		out[name] = doc
+	}
+	return out, nil
+}

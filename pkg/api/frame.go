@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// frame puts around a handler what every request passes through: an id, the
+// headers of every answer, and the refusal of what is no text. A handler that
+// panics becomes a problem like any other.
+func (s *server) frame(next func(w http.ResponseWriter, r *http.Request)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(wire.HeaderRequestID)
+		if !requestIDPattern.MatchString(id) {
+			id = s.IDs(fairlead.PrefixRequest)
+		}
+		w.Header().Set(wire.HeaderRequestID, id)
+		w.Header().Set(wire.HeaderProtocol, wire.Protocol)
+		w.Header().Set("Cache-Control", "no-store") // answers hold tokens and secrets
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+		defer func() {
+			if p := recover(); p != nil {
+				if p == http.ErrAbortHandler {
+					panic(p)
+				}
+				s.Logger.Error("a handler panicked", "request", id, "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+				writeProblem(w, newProblem(errors.New("panic"), id))
+			}
+		}()
+		if !isText(r.URL) {
+			writeProblem(w, coded("malformed-request", "the path or the query is not UTF-8 text without control characters", id))
+			return
+		}
+		next(w, r)
+	})
+}
+
+// handler serves the routes.
+func (s *server) handler() http.Handler {
+	return s.frame(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := s.mux.Handler(r); pattern == "" || !isCanonical(r.URL) {
+			s.noRoute(w, r)
+			return
+		}
+		s.mux.ServeHTTP(w, r)
+	})
+}
+
+// isText reports whether path and query are text that can name something.
+// Names go into keys of a database, which may take offence at anything else.
+func isText(u *url.URL) bool {
+	if !printable(u.Path) {
+		return false
+	}
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return false
+	}
+	for name, values := range q {
+		for _, v := range append(values, name) {
+			if !printable(v) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// isCanonical reports whether net/http would serve the path as it is. It
+// redirects others, which is of use to people who type and to nobody else.
+func isCanonical(u *url.URL) bool {
+	for segment := range strings.SplitSeq(strings.TrimPrefix(u.EscapedPath(), "/"), "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// noRoute answers what no route serves, as a problem like any other.
+func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
+	id := requestID(r.Context())
+	probe := &statusRecorder{header: http.Header{}}
+	if isCanonical(r.URL) {
+		s.mux.ServeHTTP(probe, r)
+	}
+	if probe.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", probe.header.Get("Allow"))
+		writeProblem(w, coded("method-not-allowed", clip(r.URL.Path)+" does not know "+clip(r.Method), id))
+		return
+	}
+	writeProblem(w, coded("no-route", "there is nothing at "+clip(r.URL.Path), id))
+}
+
+// clip bounds what is echoed of a request.
+func clip(s string) string {
+	const most = 200 // bytes
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// statusRecorder keeps the status and headers of an answer and drops its body.
+type statusRecorder struct {
+	header http.Header
+	status int
+}
+
+// Header returns the headers that were set.
+func (s *statusRecorder) Header() http.Header { return s.header }
+
+// WriteHeader keeps the status.
+func (s *statusRecorder) WriteHeader(status int) { s.status = status }
+
+// Write drops the body.
+func (s *statusRecorder) Write(b []byte) (int, error) { return len(b), nil }
+
+var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{8,64}$`)
+
+type requestIDKey struct{}
+
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}

@@ -1,0 +1,194 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// op describes a route beyond its path.
+type op struct {
+	wire.Route
+	auth     scheme
+	summary  string
+	doc      string // more than the summary says; may be empty
+	tag      string
+	status   int           // of success; 0: 200
+	body     int64         // largest body in bytes; 0: MaxBody
+	read     time.Duration // how long the body may take; 0: 15 s
+	problems string        // codes, separated by spaces, beyond those of every route
+}
+
+// register serves a route. The caller is known before anything of the request
+// is looked at.
+func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error)) {
+	h := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.summary, Description: o.doc,
+		Tags: []string{o.tag}, DefaultStatus: o.status,
+		// The body has been read when huma asks for it.
+		MaxBodyBytes: -1, BodyReadTimeout: -1}
+	if o.body == 0 {
+		o.body = MaxBody
+	}
+	if o.read == 0 {
+		o.read = 15 * time.Second
+	}
+	h.Security = []map[string][]string{{}}
+	if o.auth.find != nil {
+		h.Security = []map[string][]string{{o.auth.name: {}}}
+		h.Middlewares = append(h.Middlewares, s.authenticate(o.auth))
+	}
+	t := reflect.TypeFor[I]()
+	_, hasBody := t.FieldByName("Body")
+	_, hasRaw := t.FieldByName("RawBody")
+	if hasBody || hasRaw {
+		h.Middlewares = append(h.Middlewares, s.takeBody(o.body, o.read))
+	}
+	codes := problemsOf(o, t.NumField() > 0, hasBody || hasRaw)
+	h.Responses = s.responsesOf(codes)
+	h.Extensions = map[string]any{codesExtension: codes}
+	huma.Register(s.api, h, func(ctx context.Context, in *I) (*O, error) {
+		out, err := fn(ctx, in)
+		if err != nil {
+			return nil, s.fail(ctx, o.ID, err)
+		}
+		return out, nil
+	})
+	s.finishOperation(o)
+}
+
+// fail logs what is a fault of ours and returns what the caller may see.
+func (s *server) fail(ctx context.Context, operation string, err error) *problem {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		// The caller is gone, or the server stops: then it is told to come back.
+		err = &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "interrupted", Message: "the request was interrupted",
+			Hint: "Repeat it.", Err: err}
+	}
+	p := newProblem(err, requestID(ctx))
+	if p.Status >= 500 && ctx.Err() == nil {
+		s.Logger.Error("a request failed", "request", p.RequestID, "operation", operation, "error", err)
+	}
+	return p
+}
+
+// takeBody reads the body, all of it and no more than limit bytes, before huma
+// does: huma refuses a body of exactly its limit, calls a body that breaks off
+// a fault of the server, and leaves its deadline for reading on the connection,
+// where it cancels whatever the handler then waits for.
+func (s *server) takeBody(limit int64, timeout time.Duration) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		id := requestID(ctx.Context())
+		if p := checkContentType(ctx, id); p != nil {
+			refuse(ctx, p)
+			return
+		}
+		// Not every ResponseWriter has deadlines; one without reads as long as it takes.
+		_ = ctx.SetReadDeadline(time.Now().Add(timeout))
+		data, err := io.ReadAll(io.LimitReader(ctx.BodyReader(), limit+1))
+		_ = ctx.SetReadDeadline(time.Time{})
+		if p := bodyProblem(err, int64(len(data)), limit, id); p != nil {
+			refuse(ctx, p)
+			return
+		}
+		next(&withBody{humaContext: ctx, body: bytes.NewReader(data)})
+	}
+}
+
+// withBody is a request whose body has been read.
+type withBody struct {
+	humaContext
+	body io.Reader
+}
+
+// humaContext renames the type, because a field Context would hide its method.
+type humaContext = huma.Context
+
+// BodyReader returns the body.
+func (c *withBody) BodyReader() io.Reader { return c.body }
+
+// bodyProblem says what is wrong with a body of which size bytes were read, or
+// returns nil.
+func bodyProblem(err error, size, limit int64, id string) *problem {
+	ne, isNet := errors.AsType[net.Error](err)
+	switch {
+	case size > limit:
+		return coded("body-too-large", "the body has more than "+bytesOf(limit), id)
+	case isNet && ne.Timeout():
+		return coded("request-timeout", "the body did not arrive in time", id)
+	case err != nil:
+		return coded("malformed-request", "the body broke off, or is not encoded as its header says", id)
+	}
+	return nil
+}
+
+func checkContentType(ctx huma.Context, id string) *problem {
+	given := ctx.Header("Content-Type")
+	if given == "" {
+		return nil // what the route takes is assumed
+	}
+	media, _, err := mime.ParseMediaType(given)
+	var takes []string
+	for t := range ctx.Operation().RequestBody.Content {
+		if t == media && err == nil {
+			return nil
+		}
+		takes = append(takes, t)
+	}
+	slices.Sort(takes)
+	return coded("unsupported-media-type", "the body is to be "+strings.Join(takes, " or "), id)
+}
+
+// ListInput selects a page.
+type ListInput struct {
+	Cursor string `query:"cursor" maxLength:"2048" doc:"Next of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Items a page"`
+}
+
+func (in ListInput) page() (control.PageQuery, error) {
+	after, err := base64.RawURLEncoding.DecodeString(in.Cursor)
+	if err != nil {
+		return control.PageQuery{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "bad-cursor",
+			Message: "the cursor is not one that this API gave out", Hint: "Start again from the first page."}
+	}
+	return control.PageQuery{After: string(after), Limit: in.Limit}, nil
+}
+
+func cursor(next string) string { return base64.RawURLEncoding.EncodeToString([]byte(next)) }
+
+// OnceInput carries the key of a creating request.
+type OnceInput struct {
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Repeating a request with its key repeats the answer, for a day"`
+}
+
+// WaitInput lets a request wait for news.
+type WaitInput struct {
+	WaitSeconds int `query:"wait_seconds" minimum:"0" maximum:"20" doc:"How long to wait for news"`
+}
+
+func (in WaitInput) wait() time.Duration { return time.Duration(in.WaitSeconds) * time.Second }
+
+// body is an answer with a JSON body.
+type body[T any] struct{ Body T }
+
+func answer[T any](v T, err error) (*body[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &body[T]{Body: v}, nil
+}
+
+// problemContent is the media type of a problem.
+const problemContent = "application/problem+json"

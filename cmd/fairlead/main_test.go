@@ -1,11 +1,15 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -25,6 +29,76 @@ func TestMain(m *testing.M) {
 // TestAlone tells the stories that need no control plane.
 func TestAlone(t *testing.T) {
 	testscript.Run(t, params("alone"))
+}
+
+// TestStories tells the stories of people who use the product: `fairlead dev`, a
+// real runner, a real tool.
+func TestStories(t *testing.T) {
+	tool := toolOrSkip(t)
+	p := params("script")
+	p.Cmds["ready"] = ready
+	p.Cmds["id"] = id
+	setup := p.Setup
+	p.Setup = func(env *testscript.Env) error {
+		env.Setenv("FAIRLEAD_TOFU", tool)
+		return setup(env)
+	}
+	testscript.Run(t, p)
+}
+
+// toolOrSkip returns the path of OpenTofu or Terraform.
+func toolOrSkip(t *testing.T) string {
+	if tool := os.Getenv("FAIRLEAD_TOFU"); tool != "" {
+		return tool
+	}
+	for _, name := range []string{"tofu", "terraform"} {
+		if tool, err := exec.LookPath(name); err == nil {
+			return tool
+		}
+	}
+	t.Skip("SKIPPED: NO STORY WAS TOLD. There is neither tofu nor terraform on the PATH, and FAIRLEAD_TOFU is not set.")
+	return ""
+}
+
+// ready waits for the ready file of a server: "ready FILE". It sets ADDRESS to
+// the server's host and port, and TOKEN_FILE.
+func ready(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: ready FILE")
+	}
+	deadline := time.Now().Add(time.Minute)
+	for {
+		data, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil {
+			var r struct {
+				URL       string `json:"url"`
+				TokenFile string `json:"token_file"`
+			}
+			if err := json.Unmarshal(data, &r); err != nil {
+				ts.Fatalf("the ready file holds %q: %v", data, err) // it is whole, or not there
+			}
+			ts.Setenv("ADDRESS", strings.TrimPrefix(r.URL, "http://"))
+			ts.Setenv("TOKEN_FILE", r.TokenFile)
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("no server was ready within a minute")
+		}
+		<-time.After(5 * time.Millisecond) // between two looks at a file that another process writes
+	}
+}
+
+// id sets ID to the first identifier with the prefix in what was printed last,
+// on the standard output or error: "id stdout dep_".
+func id(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: id stdout|stderr PREFIX")
+	}
+	found := regexp.MustCompile(regexp.QuoteMeta(args[1]) + "[0-9a-z]+").FindString(ts.ReadFile(args[0]))
+	if found == "" {
+		ts.Fatalf("no %s… was printed", args[1])
+	}
+	ts.Setenv("ID", found)
 }
 
 // TestFaults tells the stories of control planes that misbehave.

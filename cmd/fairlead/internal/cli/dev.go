@@ -77,8 +77,13 @@ func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags)
 		supervise.Run(ctx, supervise.Agent{
 			Command: func(ctx context.Context) (*exec.Cmd, error) { return c.agentCommand(ctx, s, data, f) },
 			Tell:    func(text string) { c.say("fairlead: %s", text) },
-			Now:     c.env.Now,
-			Again:   c.env.Interrupts,
+			Note: func(text string) {
+				if !f.quiet {
+					c.say("fairlead: %s", text)
+				}
+			},
+			Now:   c.env.Now,
+			Again: c.env.Interrupts,
 		})
 	})
 	if online := waitOnline(ctx, cl); !online && ctx.Err() == nil {

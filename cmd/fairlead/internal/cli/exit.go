@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
@@ -65,10 +66,10 @@ func usage(hint, format string, args ...any) error {
 // classify turns any error into what is printed and the exit code.
 func classify(err error) (view.Failure, int) {
 	if f, ok := errors.AsType[*failure](err); ok {
-		return view.Failure{Problem: f.problem}, f.code
+		return view.Failure{Problem: f.problem, NoError: f.code == exitWaiting || f.code == exitInterrupted}, f.code
 	}
 	if errors.Is(err, context.Canceled) {
-		return view.Failure{Problem: local("interrupted", "Interrupted", "interrupted", "")}, exitInterrupted
+		return view.Failure{Problem: local("interrupted", "Interrupted", "the command was stopped", ""), NoError: true}, exitInterrupted
 	}
 	if e, ok := errors.AsType[*client.Error](err); ok {
 		return classifyAnswer(e)
@@ -78,7 +79,13 @@ func classify(err error) (view.Failure, int) {
 			"Is it running (`fairlead dev`), and is the URL right? `fairlead help environment` says where it comes from.")}, exitUnreachable
 	}
 	if e, ok := errors.AsType[*fairlead.Error](err); ok {
-		return view.Failure{Problem: local(e.Code, title(e.Kind), e.Message, e.Hint)}, exitOfKind(e.Kind)
+		p := local(e.Code, title(e.Kind), e.Message, e.Hint)
+		if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
+			for _, in := range inputs {
+				p.Errors = append(p.Errors, wire.FieldError{Location: in.Input, Message: strings.TrimPrefix(strings.TrimSpace(in.Message+". "+in.Hint), fmt.Sprintf("input %q ", in.Input))})
+			}
+		}
+		return view.Failure{Problem: p}, exitOfKind(e.Kind)
 	}
 	return view.Failure{Problem: local("unexpected", "Unexpected error", err.Error(), "")}, exitUnexpected
 }

@@ -110,7 +110,7 @@ func (c *cli) stopped(d wire.Deployment, cause error) error {
 				return err
 			}
 		}
-		p := local("awaiting-approval", "Waits for approval", fmt.Sprintf("deployment %s waits for approval", d.ID),
+		p := local("awaiting-approval", "Waiting", fmt.Sprintf("deployment %s waits for approval", d.ID),
 			fmt.Sprintf("Approve it with `fairlead deployment approve %s`, or cancel it with `fairlead deployment cancel %s`.", d.ID, d.ID))
 		return &failure{code: exitWaiting, problem: p}
 	case errors.Is(cause, context.Canceled):
@@ -137,7 +137,7 @@ func (c *cli) outcome(ctx context.Context, cl *client.Client, d wire.Deployment,
 		return failed(d)
 	}
 	if !f.quiet {
-		c.say("%s", success(d, c.errStyle()))
+		fmt.Fprintf(c.env.Stderr, "%s %s\n", c.errStyle().Good("✓"), view.Clean(success(d)))
 	}
 	switch {
 	case d.PlanOnly:
@@ -164,7 +164,7 @@ func (c *cli) outcome(ctx context.Context, cl *client.Client, d wire.Deployment,
 }
 
 // success sums a deployment up in a line.
-func success(d wire.Deployment, style view.Style) string {
+func success(d wire.Deployment) string {
 	verb := "Deployed " + d.App + " to " + d.Install
 	switch {
 	case d.PlanOnly:
@@ -188,7 +188,7 @@ func success(d wire.Deployment, style view.Style) string {
 	if d.FinishedAt != nil {
 		took = " in " + view.Seconds(d.FinishedAt.Sub(d.CreatedAt))
 	}
-	line := "✓ " + verb + took
+	line := verb + took
 	if len(parts) > 0 {
 		line += ": " + strings.Join(parts, ", ")
 	}

@@ -207,7 +207,8 @@ func (f *follower) drain(ctx context.Context, job string) {
 	}
 }
 
-// describe says in words that a component went from one state to the next.
+// describe says in words that a component went from one state to the next. A
+// plan that nobody has to approve gets its own line first.
 func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, before phase, now time.Time) (sign, text string, show bool) {
 	took := ""
 	if !before.since.IsZero() && (before.state == "planning" || before.state == "applying" || before.state == "reconciling") {
@@ -229,10 +230,10 @@ func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, bef
 		return f.style.Warn("?"), join("plan", plan) + took, true
 	case "applying":
 		f.drain(ctx, c.PlanJob)
-		if before.state == "awaiting-approval" || plan == "" {
-			return f.style.Bold("▸"), "applying", true
+		if before.state != "awaiting-approval" && plan != "" {
+			f.lines.write(c.Name, f.style.Good("✓"), "planned: "+plan+took)
 		}
-		return f.style.Bold("▸"), "applying: " + plan + took, true
+		return f.style.Bold("▸"), "applying", true
 	}
 	f.drain(ctx, c.PlanJob)
 	f.drain(ctx, c.Job)
@@ -251,12 +252,13 @@ func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, bef
 
 // approve shows the plans that wait and asks for approval of exactly those.
 func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deployment, error) {
-	var waiting []string
+	var in wire.ApproveRequest
+	shown := 0
 	for _, c := range d.Components {
 		if c.State != "awaiting-approval" {
 			continue
 		}
-		waiting = append(waiting, c.Name)
+		shown++
 		plan := view.Plan{Component: c.Name}
 		if c.Changes != nil {
 			plan.Plan.Changes = *c.Changes
@@ -270,7 +272,15 @@ func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deploym
 				plan.Plan = *j.Plan
 			}
 		}
-		if len(waiting) == 1 {
+		if digest := plan.Plan.Digest; digest != "" {
+			if in.Plans == nil {
+				in.Plans = map[string]string{}
+			}
+			in.Plans[c.Name] = digest
+		} else {
+			in.Components = append(in.Components, c.Name)
+		}
+		if shown == 1 {
 			f.lines.write("", "", "")
 			f.lines.write("", f.style.Bold("These plans wait for approval:"), "")
 		}
@@ -289,7 +299,7 @@ func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deploym
 		return d, ErrWaiting
 	}
 	next, err := ask(ctx, f.patience, func(ctx context.Context) (wire.Deployment, error) {
-		return f.o.Client.ApproveDeployment(ctx, d.ID, wire.ApproveRequest{Components: waiting})
+		return f.o.Client.ApproveDeployment(ctx, d.ID, in)
 	})
 	if err != nil {
 		return d, fmt.Errorf("approve deployment %s: %w", d.ID, err)

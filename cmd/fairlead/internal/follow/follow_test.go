@@ -142,7 +142,8 @@ func TestDeploymentIsShownFromPlanToApply(t *testing.T) {
 network │ looking
 network │ Plan: 2 to add
 network │ no newline
-network ▸ applying: 2 to add (0.0 s)
+network ✓ planned: 2 to add (0.0 s)
+network ▸ applying
 network │ creating
 network ✓ applied (0.0 s)
 db      ✓ unchanged
@@ -245,7 +246,7 @@ func TestSecondAttemptIsToldApart(t *testing.T) {
 
 func TestApprovalIsOfThePlansThatWereShown(t *testing.T) {
 	plane := planetest.New(t)
-	plane.SetJob(wire.Job{ID: "plan-web", Plan: &wire.Plan{Changes: wire.Changes{Add: 2},
+	plane.SetJob(wire.Job{ID: "plan-web", Plan: &wire.Plan{Digest: "sha256:1", Changes: wire.Changes{Add: 2},
 		Summary: []byte(`{"resources":[{"address":"null_resource.a","actions":["create"]},{"address":"null_resource.\u001b[2Jb","actions":["delete","create"]},{"address":"null_resource.c","actions":["no-op"]}]}`)}})
 	plane.EndLog("plan-web")
 	plane.EndLog("apply-web")
@@ -267,8 +268,8 @@ func TestApprovalIsOfThePlansThatWereShown(t *testing.T) {
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
-	if got := plane.Approved(); len(got) != 1 || len(got[0].Components) != 1 || got[0].Components[0] != "web" {
-		t.Errorf("approved %+v, want exactly web", got)
+	if got := plane.Approved(); len(got) != 1 || len(got[0].Components) != 0 || len(got[0].Plans) != 1 || got[0].Plans["web"] != "sha256:1" {
+		t.Errorf("approved %+v, want exactly the plan that was shown", got)
 	}
 	for _, want := range []string{"web: 2 to add", "  + null_resource.a\n", "-/+ null_resource.b\n"} {
 		if !strings.Contains(screenAtQuestion, want) {

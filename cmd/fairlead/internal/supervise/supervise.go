@@ -27,9 +27,10 @@ type Agent struct {
 	// Command returns a command that was not started; it is asked for before
 	// each start.
 	Command func(ctx context.Context) (*exec.Cmd, error)
-	// Tell is called with what a person may want to know.
-	Tell func(text string)
-	Now  func() time.Time
+	// Tell is called with what a person has to know, Note with what they may
+	// want to know.
+	Tell, Note func(text string)
+	Now        func() time.Time
 	// Again gets a value when draining shall end at once; nil: never.
 	Again <-chan struct{}
 }
@@ -102,7 +103,7 @@ func (a Agent) once(ctx context.Context) string {
 }
 
 func (a Agent) signal(p *os.Process, text string) {
-	a.Tell(text)
+	a.Note(text)
 	_ = p.Signal(syscall.SIGTERM) // an error says that it has ended, which is noticed anyway
 }
 

@@ -9,7 +9,12 @@ import (
 
 // Failure is why a command has no result: a problem as the API knows it, with
 // status 0 when no server had a say in it.
-type Failure struct{ wire.Problem }
+type Failure struct {
+	wire.Problem
+	// NoError says that nothing went wrong: something waits for the person, or
+	// did what they asked.
+	NoError bool
+}
 
 // Fail prints what happened, then field by field what is wrong, then what to
 // do next.
@@ -20,7 +25,11 @@ func (h human) Fail(f Failure) {
 		what = f.Title
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s\n", s.Bad("Error:"), sentence(Clean(what)))
+	label := s.Bad("Error:")
+	if f.NoError {
+		label = s.Warn(Cell(f.Title) + ":")
+	}
+	fmt.Fprintf(&b, "%s %s\n", label, sentence(Clean(what)))
 	for _, e := range f.Errors {
 		if e.Location == "" {
 			fmt.Fprintf(&b, "  %s\n", Clean(e.Message))

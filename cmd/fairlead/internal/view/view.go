@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -112,12 +113,16 @@ func (p *Page) Table(header []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
-	tw := tabwriter.NewWriter(&p.buf, 0, 0, 2, ' ', 0)
+	var aligned bytes.Buffer
+	tw := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	writeRow(tw, header)
 	for _, row := range rows {
 		writeRow(tw, row)
 	}
 	tw.Flush() // into memory: cannot fail
+	for line := range strings.Lines(aligned.String()) {
+		p.buf.WriteString(strings.TrimRight(line, " \n") + "\n") // empty last cells leave blanks
+	}
 }
 
 func writeRow(w io.Writer, cells []string) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
@@ -48,6 +49,8 @@ type Control struct {
 	// recheck is how long a waiter trusts that it would be told: a change that
 	// another process made is seen after it at the latest.
 	recheck time.Duration
+	// holdUntil is until when no lease is taken for expired, in Unix nanoseconds.
+	holdUntil atomic.Int64
 }
 
 // New returns a Control on its parts.

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -305,6 +307,46 @@ func TestStaleStepIsRefused(t *testing.T) {
 			if err := fn(); fairlead.KindOf(err) != fairlead.KindStale {
 				t.Errorf("%s with a stale epoch: %v", name, err)
 			}
+		}
+	})
+}
+
+// TestLeasesSurviveAnOutage: while a control plane was down nobody could renew,
+// so it waits for renewals before it takes a lease for expired.
+func TestLeasesSurviveAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "steady-step"); err != nil {
+			t.Fatal(err)
+		}
+		p.sleep(10 * time.Minute) // down
+		p.HoldLeases()            // up again
+		state := func() job.State {
+			if _, err := p.Sweep(p.ctx); err != nil {
+				t.Fatal(err)
+			}
+			j, err := p.Job(p.ctx, org, c.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return j.State
+		}
+		if got := state(); got != job.Running {
+			t.Fatalf("right after the outage the job is %s", got)
+		}
+		if _, err := p.RenewLease(p.ctx, control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}, 0); err != nil {
+			t.Errorf("the step cannot renew after the outage: %v", err)
+		}
+		p.sleep(job.LeaseTTL + time.Second)
+		if got := state(); got != job.Queued {
+			t.Errorf("a step that renews no more leaves its job %s", got)
 		}
 	})
 }

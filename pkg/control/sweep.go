@@ -19,6 +19,14 @@ const maxResend = 10 * time.Minute
 // Swept counts what a sweep did.
 type Swept struct{ Looked, Woken, Expired, TimedOut, Failed int }
 
+// HoldLeases keeps the sweep from taking a lease for expired until it had time
+// to be renewed from now on. A control plane that is one process calls it when
+// it starts: nobody could renew while it was down, and steps that are alive
+// do so first thing.
+func (c *Control) HoldLeases() {
+	c.holdUntil.Store(c.Now().Add(c.Terms.OrDefault().LeaseTTL).UnixNano())
+}
+
 // Sweep repairs what was lost: wake-ups of queued jobs, and leases whose
 // holder is gone. It looks at what is due and at nothing else, so an idle
 // control plane costs one query. Many may run at once.
@@ -48,7 +56,12 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) error
 			return err
 		}
 		j := r.V
-		if e, overdue := j.Overdue(u.now); overdue {
+		e, overdue := j.Overdue(u.now)
+		if held := time.Unix(0, c.holdUntil.Load()); overdue && e.Kind == job.Expire && u.now.Before(held) {
+			u.PutJobAt(r, held)
+			return nil
+		}
+		if overdue {
 			e.Message = overdueMessage(e, j)
 			if e.Kind == job.Expire {
 				s.Expired++

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// claims is how many claims are timed; warmClaims come before them.
+const (
+	claims     = 400
+	warmClaims = 20
+)
+
+// measureClaim times jobs from the moment before they are asked for until an
+// agent that was waiting has the answer to its claim. Both ends are in this
+// process, so one clock tells; the server is a process of its own.
+func measureClaim(ctx context.Context, b *bench) (err error) {
+	p, err := startPlane(ctx, b, "claim")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	w, err := newWorker(ctx, p.Client)
+	if err != nil {
+		return err
+	}
+	var seen, server, create []float64
+	for i := range warmClaims + claims {
+		one, err := timeClaim(ctx, p, w)
+		if err != nil {
+			return err
+		}
+		if i >= warmClaims {
+			seen, server, create = append(seen, one.seen), append(server, one.server), append(create, one.create)
+		}
+	}
+	b.set("claim_ms_p50", quantile(seen, 0.5))
+	b.set("claim_ms_p95", quantile(seen, 0.95))
+	b.set("claim_server_ms_p50", quantile(server, 0.5))
+	b.set("claim_server_ms_p95", quantile(server, 0.95))
+	b.set("create_ms_p50", quantile(create, 0.5))
+	return nil
+}
+
+type claimTimes struct{ seen, server, create float64 } // milliseconds
+
+func timeClaim(ctx context.Context, p *plane, w *worker) (claimTimes, error) {
+	type claimed struct {
+		wire.Claim
+		at  time.Time
+		err error
+	}
+	answer := make(chan claimed, 1)
+	go func() {
+		c, err := w.claim(ctx)
+		answer <- claimed{c, time.Now(), err}
+	}()
+	// The claim is to wait at the server when the job comes; the pause varies,
+	// so that nothing periodic is met at the same moment each time.
+	time.Sleep(15*time.Millisecond + rand.N(10*time.Millisecond))
+	began := time.Now()
+	j, err := p.CheckRunner(ctx, "local")
+	made := time.Now()
+	if err != nil {
+		return claimTimes{}, err
+	}
+	c := <-answer
+	if c.err != nil {
+		return claimTimes{}, c.err
+	}
+	if err := w.finish(ctx, c.Claim); err != nil {
+		return claimTimes{}, err
+	}
+	if j, err = p.GetJob(ctx, j.ID); err != nil {
+		return claimTimes{}, err
+	}
+	return claimTimes{seen: ms(c.at.Sub(began)), server: ms(j.ClaimedAt.Sub(j.CreatedAt)), create: ms(made.Sub(began))}, nil
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"os"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/local"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+const (
+	// controlJobs is how many jobs go through the control plane alone.
+	controlJobs = 4000
+	// controlCallers is how many callers take them through, each one job at a
+	// time from its creation to its end. With so many, most commits of the
+	// table share a sync of the disk; more bring nothing on two cores.
+	controlCallers = 16
+)
+
+// measureControl takes jobs through a control plane in a process of its own:
+// four requests for each, create, claim, start, finish, over loopback. The
+// callers are in this process and take their part of the same cores.
+func measureControl(ctx context.Context, b *bench) (err error) {
+	var admin *client.Client
+	if b.profile == "" {
+		p, err := startPlane(ctx, b, "control")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.stop()) }()
+		admin = p.Client
+	} else {
+		// In this process, so that the profile shows it.
+		s, stop, err := startLocal(ctx, b, "control")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		token, err := os.ReadFile(s.TokenFile())
+		if err != nil {
+			return err
+		}
+		if admin, err = client.New(s.URL(), strings.TrimSpace(string(token)), client.Options{}); err != nil {
+			return err
+		}
+	}
+	w, err := newWorker(ctx, admin)
+	if err != nil {
+		return err
+	}
+	return b.profiled("control", func() error {
+		rate, err := through(ctx, func(ctx context.Context) error {
+			if _, err := admin.CheckRunner(ctx, "local"); err != nil {
+				return err
+			}
+			c, err := w.claim(ctx)
+			if err != nil {
+				return err
+			}
+			return w.finish(ctx, c)
+		})
+		b.set("control_jobs_per_s", rate)
+		return err
+	})
+}
+
+// measureUseCases does the same without HTTP: it calls the use cases that the
+// four requests lead to.
+func measureUseCases(ctx context.Context, b *bench) (err error) {
+	s, stop, err := startLocal(ctx, b, "usecases")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	c := s.Control()
+	session, err := openSession(ctx, c)
+	if err != nil {
+		return err
+	}
+	return b.profiled("usecases", func() error {
+		rate, err := through(ctx, func(ctx context.Context) error { return passJob(ctx, c, session) })
+		b.set("control_usecases_jobs_per_s", rate)
+		return err
+	})
+}
+
+// passJob takes one job from its creation to its end.
+func passJob(ctx context.Context, c *control.Control, session store.Session) error {
+	if _, err := c.CheckRunner(ctx, fairlead.DefaultOrg, control.DefaultRunner, ""); err != nil {
+		return err
+	}
+	claim, err := c.Claim(ctx, session, 20*time.Second)
+	if err != nil {
+		return err
+	}
+	if _, err := c.StartJob(ctx, claim.ID, claim.Lease.Epoch, "bench-"+string(claim.ID)); err != nil {
+		return err
+	}
+	return c.FinishJob(ctx, control.Holder{Job: claim.ID, Epoch: claim.Lease.Epoch}, control.Report{Outcome: control.OutcomeSucceeded})
+}
+
+// through calls pass for each job, by many callers at once, and returns how
+// many a second went through.
+func through(ctx context.Context, pass func(context.Context) error) (float64, error) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(controlCallers)
+	began := time.Now()
+	for range controlJobs {
+		g.Go(func() error { return pass(ctx) })
+	}
+	if err := g.Wait(); err != nil {
+		return 0, fmt.Errorf("take a job through: %w", err)
+	}
+	return controlJobs / time.Since(began).Seconds(), nil
+}
+
+// startLocal starts a control plane in this process.
+func startLocal(ctx context.Context, b *bench, name string) (*local.Server, func() error, error) {
+	s, err := local.Start(ctx, local.Options{Data: filepath.Join(b.work, name), Listen: "127.0.0.1:0", Version: "bench"})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopFor)
+		defer cancel()
+		return s.Close(ctx)
+	}, nil
+}
+
+// openSession opens a session of the runner of this machine.
+func openSession(ctx context.Context, c *control.Control) (store.Session, error) {
+	token, _, err := c.CreateEnrolment(ctx, fairlead.DefaultOrg, control.DefaultRunner)
+	if err != nil {
+		return store.Session{}, err
+	}
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return store.Session{}, err
+	}
+	runner, err := c.Enrol(ctx, token, pub)
+	if err != nil {
+		return store.Session{}, err
+	}
+	nonce := c.NewChallenge()
+	session, _, err := c.OpenSession(ctx, control.SessionProof{Runner: runner.ID, Nonce: nonce, PublicKey: pub,
+		Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: "bench", Version: "bench", Capacity: 1})
+	return session, err
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// rounds is how often the bare tool, Fairlead, and Fairlead with a clock on
+// the tool are measured, in turn; one round more comes before them.
+const rounds = 15
+
+// clocked is the runner whose tool has a clock on it.
+const clocked = "clocked"
+
+func deployParts() []string {
+	var names []string
+	for _, part := range []string{"cli", "claim", "launch", "prepare", "between", "report", "end"} {
+		names = append(names, partFigure(part))
+	}
+	return names
+}
+
+func partFigure(part string) string { return "deploy_part_" + part + "_ms" }
+
+// measureDeploy compares the bare tool's init, plan and apply of a small module
+// with `fairlead install deploy --auto-approve` of the same module, each in a
+// place where it has never been.
+func measureDeploy(ctx context.Context, b *bench) (err error) {
+	p, err := startPlane(ctx, b, "deploy")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	clock, err := makeToolClock(ctx, b)
+	if err != nil {
+		return err
+	}
+	if _, err := p.startAgent(ctx, "local", 0, b.tool); err != nil {
+		return err
+	}
+	if _, err := p.startAgent(ctx, clocked, 0, clock.program); err != nil {
+		return err
+	}
+	if err := p.publish(ctx, b.path("examples/hello")); err != nil {
+		return err
+	}
+	var bare, ours, tool []float64
+	parts := map[string][]float64{}
+	for i := range 1 + rounds {
+		one, err := bareRun(ctx, b, fmt.Sprintf("bare-%d", i))
+		if err != nil {
+			return err
+		}
+		whole, err := deployRun(ctx, p, fmt.Sprintf("plain-%d", i), "local")
+		if err != nil {
+			return err
+		}
+		timed, err := clock.deployRun(ctx, p, fmt.Sprintf("clocked-%d", i))
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			continue // the tool was read from disk, its launcher was made
+		}
+		bare, ours, tool = append(bare, ms(one)), append(ours, ms(whole.took())), append(tool, ms(timed.tool))
+		for name, d := range timed.parts {
+			parts[name] = append(parts[name], ms(d))
+		}
+	}
+	b.set("deploy_ms", median(ours))
+	b.set("deploy_bare_ms", median(bare))
+	b.set("deploy_ratio", median(ours)/median(bare))
+	b.set("deploy_tool_ms", median(tool))
+	b.set("deploy_added_ms", median(ours)-median(tool))
+	for name, samples := range parts {
+		b.set(partFigure(name), median(samples))
+	}
+	return nil
+}
+
+// bareRun runs the tool as a person does who has nothing else.
+func bareRun(ctx context.Context, b *bench, name string) (time.Duration, error) {
+	dir := filepath.Join(b.work, name)
+	if err := os.CopyFS(dir, os.DirFS(b.path("examples/hello/greeting"))); err != nil {
+		return 0, err
+	}
+	vars := fmt.Sprintf(`{"text": "Hello, world, from %s!"}`, name)
+	if err := os.WriteFile(filepath.Join(dir, "vars.json"), []byte(vars), 0o600); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	for _, args := range [][]string{
+		{"init", "-input=false", "-no-color"},
+		{"plan", "-input=false", "-no-color", "-out=plan", "-var-file=vars.json"},
+		{"apply", "-input=false", "-no-color", "plan"},
+	} {
+		cmd := exec.CommandContext(ctx, b.tool, args...)
+		cmd.Dir, cmd.Env = dir, environ()
+		if err := runCommand(cmd); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
+
+// deployed is one run of the CLI.
+type deployed struct {
+	began, ended time.Time
+	deployment   wire.Deployment
+}
+
+func (d deployed) took() time.Duration { return d.ended.Sub(d.began) }
+
+// deployRun deploys the app "hello" to a new install through the CLI.
+func deployRun(ctx context.Context, p *plane, install, runner string) (deployed, error) {
+	_, err := p.CreateInstall(ctx, wire.CreateInstallRequest{Name: install, App: "hello", Runner: runner})
+	if err != nil {
+		return deployed{}, err
+	}
+	cmd := p.cli(ctx, "install", "deploy", install, "--auto-approve")
+	d := deployed{began: time.Now()}
+	err = runCommand(cmd)
+	d.ended = time.Now()
+	if err != nil {
+		return d, err
+	}
+	page, err := p.ListDeployments(ctx, install, client.ListOptions{})
+	if err == nil && (len(page.Items) != 1 || page.Items[0].State != "succeeded") {
+		err = fmt.Errorf("install %s was not deployed once and well: %+v", install, page.Items)
+	}
+	if err == nil {
+		d.deployment = page.Items[0]
+	}
+	return d, err
+}
+
+// toolClock is a program that runs the tool and notes when.
+type toolClock struct{ program, times string }
+
+func makeToolClock(ctx context.Context, b *bench) (toolClock, error) {
+	dir := filepath.Join(b.work, "clock")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return toolClock{}, err
+	}
+	c := toolClock{program: filepath.Join(dir, "tofu"), times: filepath.Join(dir, "times")}
+	if err := os.WriteFile(filepath.Join(dir, "tool"), []byte(b.tool), 0o600); err != nil {
+		return toolClock{}, err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", c.program, "./bench/toolclock")
+	build.Dir = b.root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return c, runCommand(build)
+}
+
+// toolRun is one run of the tool.
+type toolRun struct {
+	command    string
+	began, end time.Time
+}
+
+// take returns the runs that were noted, and forgets them.
+func (c toolClock) take() ([]toolRun, error) {
+	text, err := os.ReadFile(c.times)
+	if err != nil {
+		return nil, err
+	}
+	var runs []toolRun
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) != 3 {
+			return nil, fmt.Errorf("%s: strange line %q", c.times, line)
+		}
+		began, err1 := strconv.ParseInt(f[1], 10, 64)
+		end, err2 := strconv.ParseInt(f[2], 10, 64)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+		runs = append(runs, toolRun{f[0], time.Unix(0, began), time.Unix(0, end)})
+	}
+	return runs, os.Remove(c.times)
+}
+
+// timeline is a deployment taken apart.
+type timeline struct {
+	tool  time.Duration
+	parts map[string]time.Duration // everything else, by name
+}
+
+func (c toolClock) deployRun(ctx context.Context, p *plane, install string) (timeline, error) {
+	d, err := deployRun(ctx, p, install, clocked)
+	if err != nil {
+		return timeline{}, err
+	}
+	runs, err := c.take()
+	if err != nil {
+		return timeline{}, err
+	}
+	k := d.deployment.Components[0]
+	plan, err := p.GetJob(ctx, k.PlanJob)
+	if err != nil {
+		return timeline{}, err
+	}
+	apply, err := p.GetJob(ctx, k.Job)
+	if err != nil {
+		return timeline{}, err
+	}
+	return dissect(d, plan, apply, runs)
+}
+
+// dissect cuts the time from the CLI's start to its end into the tool's runs
+// and what is between them. All clocks are this machine's.
+func dissect(d deployed, plan, apply wire.Job, runs []toolRun) (timeline, error) {
+	t := timeline{parts: map[string]time.Duration{}}
+	jobs := []wire.Job{plan, apply}
+	at := d.began
+	step := func(part string, to time.Time) {
+		t.parts[part] += to.Sub(at)
+		at = to
+	}
+	part := "cli"
+	for _, j := range jobs {
+		step(part, j.CreatedAt)
+		step("claim", *j.ClaimedAt)
+		step("launch", *j.StartedAt)
+		before := "prepare"
+		for len(runs) > 0 && runs[0].end.Before(*j.FinishedAt) {
+			if runs[0].command != "version" { // asked once for each tool, not for each job
+				step(before, runs[0].began)
+				t.tool += runs[0].end.Sub(runs[0].began)
+				at, before = runs[0].end, "between"
+			}
+			runs = runs[1:]
+		}
+		if before == "prepare" {
+			return t, fmt.Errorf("job %s ran no tool", j.ID)
+		}
+		step("report", *j.FinishedAt)
+		part = "claim" // the next job is made in the commit that ends this one
+	}
+	step("end", d.ended)
+	return t, nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"text/tabwriter"
+)
+
+// Figure is one measured number, as bench/results.json holds it.
+type Figure struct {
+	Name      string  `json:"name"`
+	Value     float64 `json:"value"`
+	Unit      string  `json:"unit"`
+	Reference string  `json:"reference"` // the goal, and what others were measured at
+}
+
+// known is every figure there is, in the order of the report. docs/BENCH.md
+// says how each is measured.
+func known() []Figure {
+	return []Figure{
+		{"claim_ms_p50", 0, "ms", "goal ≤ 3; Tharsis 28, Nuon about 8000"},
+		{"claim_ms_p95", 0, "ms", "goal ≤ 15; Tharsis 66"},
+		{"claim_server_ms_p50", 0, "ms", "from created to claimed by the server's clock"},
+		{"claim_server_ms_p95", 0, "ms", "from created to claimed by the server's clock"},
+		{"create_ms_p50", 0, "ms", "the creating request alone, from sending to answer"},
+		{"check_ms_p50", 0, "ms", "a check job through an idle runner, from created to finished"},
+		{"check_launch_ms_p50", 0, "ms", "of it from claimed to started: the start of the step's process"},
+		{"deploy_ms", 0, "ms", "median; Tharsis p95 10900"},
+		{"deploy_bare_ms", 0, "ms", "median of init, plan and apply of the same module with the same tool"},
+		{"deploy_ratio", 0, "ratio", "goal ≤ 1.5; Tharsis 9.1"},
+		{"deploy_tool_ms", 0, "ms", "the tool's own time within deploy_ms"},
+		{"deploy_added_ms", 0, "ms", "goal ≤ 100: deploy_ms without deploy_tool_ms"},
+		{"deploy_part_cli_ms", 0, "ms", "of the added: the CLI's start to the deployment's creation"},
+		{"deploy_part_claim_ms", 0, "ms", "of the added: two jobs from created to claimed"},
+		{"deploy_part_launch_ms", 0, "ms", "of the added: two steps from claimed to started"},
+		{"deploy_part_prepare_ms", 0, "ms", "of the added: two steps from started to the start of the tool"},
+		{"deploy_part_between_ms", 0, "ms", "of the added: from the end of plan to the start of show"},
+		{"deploy_part_report_ms", 0, "ms", "of the added: two steps from the tool's end to finished"},
+		{"deploy_part_end_ms", 0, "ms", "of the added: from the last job's end to the CLI's end"},
+		{"queue20_s", 0, "s", "median; Tharsis 40 (29.8 a minute)"},
+		{"queue20_bare_s", 0, "s", "median of 20 bare runs, two at a time"},
+		{"queue20_ratio", 0, "ratio", "goal: bound by the tool's CPU, so about 1"},
+		{"log_ms_p50", 0, "ms", "goal ≤ 300; Tharsis 1500"},
+		{"log_ms_p95", 0, "ms", "goal ≤ 1000; Tharsis 2900"},
+		{"agent_rss_mib", 0, "MiB", "goal ≤ 30; Tharsis 58"},
+		{"agent_idle_cpu_percent", 0, "%", "of one core"},
+		{"server_rss_mib", 0, "MiB", "no goal"},
+		{"server_idle_cpu_percent", 0, "%", "of one core"},
+		{"noop_jobs_per_s", 0, "1/s", "goal ≥ 100; Tharsis 1 claim a second for each runner"},
+		{"noop_concurrency", 0, "steps", "the agent's concurrency at which noop_jobs_per_s was measured"},
+		{"control_jobs_per_s", 0, "1/s", "goal ≥ 1000; over loopback HTTP, callers on the same cores"},
+		{"control_usecases_jobs_per_s", 0, "1/s", "the same without HTTP, within one process"},
+		{"write_units_per_job", 0, "units", "goal ≤ 20 DynamoDB write units"},
+		{"write_units_per_job_shop", 0, "units", "the same in a deployment of four components"},
+		{"write_units_per_renewal", 0, "units", "each 15 s of a running job"},
+		{"write_units_per_heartbeat", 0, "units", "each 15 s of an idle runner"},
+		{"sqlite_commit_ms_p50", 0, "ms", "one row, durable: the floor of everything here"},
+		{"sqlite_commit_ms_p95", 0, "ms", "one row, durable"},
+		{"fairlead_mib", 0, "MiB", "bin/fairlead"},
+		{"runner_mib", 0, "MiB", "bin/fairlead-runner; goal ≤ 40 MB"},
+		{"cpus", 0, "cores", "the goals are for two"},
+		{"load_average", 0, "processes", "of one minute, before the first measurement"},
+		{"other_cpu_percent", 0, "%", "of all cores, taken by other processes while this was measured"},
+	}
+}
+
+// report collects figures.
+type report struct{ values map[string]float64 }
+
+// set records a figure, rounded to what its size can mean.
+func (r *report) set(name string, value float64) {
+	for _, f := range known() {
+		if f.Name == name {
+			r.values[name] = rounded(value)
+			return
+		}
+	}
+	panic("bench: no figure is called " + name)
+}
+
+// rounded keeps three digits, and all before the point.
+func rounded(v float64) float64 {
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		return v
+	}
+	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(v)))))
+	scale := math.Pow(10, float64(digits))
+	return math.Round(v*scale) / scale
+}
+
+// figures returns what was measured, in order, and the names of what was not.
+func (r *report) figures() (measured []Figure, missing []string) {
+	for _, f := range known() {
+		v, ok := r.values[f.Name]
+		if !ok {
+			missing = append(missing, f.Name)
+			continue
+		}
+		f.Value = v
+		measured = append(measured, f)
+	}
+	return measured, missing
+}
+
+func writeTable(w io.Writer, figures []Figure) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "FIGURE\tVALUE\tUNIT\tREFERENCE")
+	for _, f := range figures {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", f.Name, strconv.FormatFloat(f.Value, 'f', -1, 64), f.Unit, f.Reference)
+	}
+	return tw.Flush()
+}
+
+// writeResults replaces the file, whole or not at all.
+func writeResults(path string, figures []Figure) error {
+	out := []byte("[\n")
+	for i, f := range figures {
+		b, err := json.Marshal(f) // one line each: a diff then shows what changed
+		if err != nil {
+			return err
+		}
+		out = append(append(out, "  "...), b...)
+		if i < len(figures)-1 {
+			out = append(out, ',')
+		}
+		out = append(out, '\n')
+	}
+	out = append(out, "]\n"...)
+	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.WriteFile(tmp, out, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ticksPerSecond is the unit of CPU times in /proc: USER_HZ, which is 100 on
+// every architecture that Go runs on.
+const ticksPerSecond = 100
+
+// cpuModel returns the processor's name, "" where the system does not say it.
+func cpuModel() string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// loadAverage returns the load average of one minute.
+func loadAverage() (float64, error) {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	return strconv.ParseFloat(first, 64)
+}
+
+// busyTime returns the CPU time that all processes of the machine have used.
+func busyTime() (time.Duration, error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	fields := strings.Fields(line) // cpu user nice system idle iowait irq softirq steal …
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return 0, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	var ticks int64
+	for _, i := range []int{1, 2, 3, 6, 7, 8} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
+
+// ownTime returns the CPU time of this process and of its descendants that
+// have ended and were waited for.
+func ownTime() (time.Duration, error) {
+	var sum time.Duration
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(who, &u); err != nil {
+			return 0, err
+		}
+		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	return sum, nil
+}
+
+// observer tells how much of the machine others have used meanwhile.
+type observer struct {
+	began     time.Time
+	busy, own time.Duration
+}
+
+func observe() (observer, error) {
+	busy, err := busyTime()
+	if err != nil {
+		return observer{}, err
+	}
+	own, err := ownTime()
+	return observer{began: time.Now(), busy: busy, own: own}, err
+}
+
+// others returns the share of all cores, in percent, that other processes have
+// used since observe. All children must have ended.
+func (o observer) others() (float64, error) {
+	now, err := observe()
+	if err != nil {
+		return 0, err
+	}
+	total := time.Since(o.began) * time.Duration(runtime.NumCPU())
+	foreign := (now.busy - o.busy) - (now.own - o.own)
+	return max(0, 100*float64(foreign)/float64(total)), nil
+}
+
+// processUse is what a process holds and has used.
+type processUse struct {
+	rssMiB float64
+	cpu    time.Duration
+}
+
+func useOf(pid int) (processUse, error) {
+	var u processUse
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return u, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseFloat(strings.Fields(value)[0], 64)
+			if err != nil {
+				return u, fmt.Errorf("VmRSS of process %d: %w", pid, err)
+			}
+			u.rssMiB = kib / 1024
+		}
+	}
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return u, err
+	}
+	_, after, _ := strings.Cut(string(stat), ") ") // the name before may hold spaces
+	fields := strings.Fields(after)
+	for _, i := range []int{11, 12} { // utime, stime: fields 14 and 15 of proc_pid_stat(5)
+		ticks, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return u, fmt.Errorf("CPU time of process %d: %w", pid, err)
+		}
+		u.cpu += time.Duration(ticks) * time.Second / ticksPerSecond
+	}
+	return u, nil
+}

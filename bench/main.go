@@ -1,0 +1,214 @@
+// Command bench measures the product against its goals and, where there is
+// something to compare with, against the bare tool in the same run. It starts
+// the binaries in bin/ as a user would: a server, agents and their steps are
+// processes of their own. docs/BENCH.md says how each figure is measured.
+//
+// It prints a table and writes bench/results.json. On a machine that is busy
+// with something else it refuses, unless -force is given.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxOthers is the share of the machine, in percent, that others may use while
+// it is measured. Above it, figures say more about them than about us.
+const maxOthers = 15
+
+// sniff is how long the machine is watched before anything is measured.
+const sniff = 3 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// section is a group of figures that are measured together.
+type section struct {
+	name     string
+	measures []string
+	run      func(context.Context, *bench) error
+}
+
+func sections() []section {
+	return []section{
+		{"floor", []string{"sqlite_commit_ms_p50", "sqlite_commit_ms_p95", "fairlead_mib", "runner_mib"}, measureFloor},
+		{"claim", []string{"claim_ms_p50", "claim_ms_p95", "claim_server_ms_p50", "claim_server_ms_p95", "create_ms_p50"}, measureClaim},
+		{"check", []string{"check_ms_p50", "check_launch_ms_p50"}, measureCheck},
+		{"noop", []string{"noop_jobs_per_s", "noop_concurrency"}, measureNoop},
+		{"control", []string{"control_jobs_per_s"}, measureControl},
+		{"usecases", []string{"control_usecases_jobs_per_s"}, measureUseCases},
+		{"deploy", append([]string{"deploy_ms", "deploy_bare_ms", "deploy_ratio", "deploy_tool_ms", "deploy_added_ms"}, deployParts()...), measureDeploy},
+		{"queue", []string{"queue20_s", "queue20_bare_s", "queue20_ratio"}, measureQueue},
+		{"log", []string{"log_ms_p50", "log_ms_p95"}, measureLog},
+		{"units", []string{"write_units_per_job", "write_units_per_job_shop", "write_units_per_renewal", "write_units_per_heartbeat"}, measureUnits},
+		{"idle", []string{"agent_rss_mib", "agent_idle_cpu_percent", "server_rss_mib", "server_idle_cpu_percent"}, measureIdle},
+		{"machine", []string{"cpus", "load_average", "other_cpu_percent"}, func(context.Context, *bench) error { return nil }},
+	}
+}
+
+// bench is what all sections have in common.
+type bench struct {
+	report
+	root    string // of the repository
+	work    string // folder for everything that is made
+	tool    string // OpenTofu or Terraform
+	profile string // folder for CPU profiles; "": none are made
+	notes   io.Writer
+}
+
+func (b *bench) note(format string, args ...any) { fmt.Fprintf(b.notes, "  "+format+"\n", args...) }
+
+// path returns a path below the repository's root.
+func (b *bench) path(elem ...string) string {
+	return filepath.Join(append([]string{b.root}, elem...)...)
+}
+
+// profiled runs fn, and writes a CPU profile of this process if they are wanted.
+func (b *bench) profiled(name string, fn func() error) (err error) {
+	if b.profile == "" {
+		return fn()
+	}
+	f, err := os.Create(filepath.Join(b.profile, name+".pprof"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return fn()
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	only := flags.String("only", "", "measure these `SECTIONS` (names separated by commas) and write no results")
+	force := flags.Bool("force", false, "measure, and write results, on a busy machine too")
+	out := flags.String("out", "bench/results.json", "`FILE` for the results")
+	profile := flags.String("cpuprofile", "", "`DIR` for CPU profiles of what runs in this process")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := choose(*only)
+	if err != nil {
+		return err
+	}
+	b := &bench{report: report{values: map[string]float64{}}, profile: *profile, notes: stderr}
+	if b.root, err = os.Getwd(); err != nil {
+		return err
+	}
+	for _, name := range []string{"bin/fairlead", "bin/fairlead-runner"} {
+		if _, err := os.Stat(b.path(name)); err != nil {
+			return fmt.Errorf("%w; run `make bench` in the root of the repository", err)
+		}
+	}
+	if b.tool, err = exec.LookPath(cmp.Or(os.Getenv("FAIRLEAD_TOFU"), "tofu")); err != nil {
+		return fmt.Errorf("%w; set FAIRLEAD_TOFU", err)
+	}
+	if b.work, err = os.MkdirTemp("", "fairlead-bench-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.work)) }()
+
+	load, err := loadAverage()
+	if err != nil {
+		return err
+	}
+	b.set("load_average", load)
+	b.set("cpus", float64(runtime.NumCPU()))
+	fmt.Fprintf(stderr, "%s, %d cores, load average %.2f\n", cpuModel(), runtime.NumCPU(), load)
+	if err := quiet(ctx, *force, stderr); err != nil {
+		return err
+	}
+	watch, err := observe()
+	if err != nil {
+		return err
+	}
+	for _, s := range chosen {
+		fmt.Fprintf(stderr, "%s:\n", s.name)
+		if err := s.run(ctx, b); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	others, err := watch.others()
+	if err != nil {
+		return err
+	}
+	b.set("other_cpu_percent", others)
+	figures, missing := b.figures()
+	if err := writeTable(stdout, figures); err != nil {
+		return err
+	}
+	switch {
+	case *only != "":
+		return nil
+	case len(missing) > 0:
+		return fmt.Errorf("not measured: %s", strings.Join(missing, ", "))
+	case others > maxOthers && !*force:
+		return fmt.Errorf("other processes used %.0f %% of the machine meanwhile: %s stays as it was (-force writes it)", others, *out)
+	}
+	return writeResults(*out, figures)
+}
+
+// quiet refuses a machine that others use right now.
+func quiet(ctx context.Context, force bool, stderr io.Writer) error {
+	watch, err := observe()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(sniff):
+	}
+	others, err := watch.others()
+	if err != nil {
+		return err
+	}
+	if others <= maxOthers {
+		return nil
+	}
+	if !force {
+		return fmt.Errorf("other processes use %.0f %% of the machine: the figures would be theirs; wait, or give -force", others)
+	}
+	fmt.Fprintf(stderr, "other processes use %.0f %% of the machine: the figures are worse than they could be\n", others)
+	return nil
+}
+
+func choose(only string) ([]section, error) {
+	all := sections()
+	if only == "" {
+		return all, nil
+	}
+	var chosen []section
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(all, func(s section) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no section %q", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}

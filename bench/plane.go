@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+const (
+	// startFor bounds the start of a server or an agent.
+	startFor = 20 * time.Second
+	// stopFor is how long a process may take to end in order.
+	stopFor = 10 * time.Second
+)
+
+// plane is a control plane in a process of its own, with its agents.
+type plane struct {
+	*client.Client
+	b         *bench
+	dir       string
+	tokenFile string
+	server    *process
+	agents    []*process
+}
+
+// startPlane starts a control plane on a new data folder and a free port.
+func startPlane(ctx context.Context, b *bench, name string) (*plane, error) {
+	p := &plane{b: b, dir: filepath.Join(b.work, name)}
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		return nil, err
+	}
+	ready := filepath.Join(p.dir, "ready.json")
+	var err error
+	p.server, err = start(b.path("bin/fairlead"), nil, "server", "--quiet", "--data", filepath.Join(p.dir, "data"),
+		"--listen", "127.0.0.1:0", "--ready-file", ready)
+	if err != nil {
+		return nil, err
+	}
+	var where struct {
+		URL       string `json:"url"`
+		TokenFile string `json:"token_file"`
+	}
+	err = eventually(ctx, func() error {
+		text, err := os.ReadFile(ready)
+		if err != nil {
+			return errors.Join(err, p.server.failed())
+		}
+		return json.Unmarshal(text, &where)
+	})
+	if err == nil {
+		p.tokenFile = where.TokenFile
+		err = p.connect(where.URL)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start a control plane: %w", err), p.stop())
+	}
+	return p, nil
+}
+
+func (p *plane) connect(url string) error {
+	token, err := os.ReadFile(p.tokenFile)
+	if err != nil {
+		return err
+	}
+	p.Client, err = client.New(url, strings.TrimSpace(string(token)), client.Options{})
+	return err
+}
+
+// startAgent starts an agent of the runner, which is made when there is none,
+// and returns when it is online. concurrency 0 is the agent's own choice.
+func (p *plane) startAgent(ctx context.Context, runner string, concurrency int, tool string) (*process, error) {
+	if _, err := p.GetRunner(ctx, runner); client.HasCode(err, "runner-not-found") {
+		_, err = p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: runner})
+		if err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	enrolment, err := p.CreateEnrolment(ctx, runner)
+	if err != nil {
+		return nil, err
+	}
+	token := filepath.Join(p.dir, "enrolment-"+runner)
+	if err := os.WriteFile(token, []byte(enrolment.Token+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	args := []string{"agent", "--url", p.URL(), "--data", filepath.Join(p.dir, "runner-"+runner),
+		"--enrolment-token-file", token, "--log-level", "warn"}
+	if concurrency > 0 {
+		args = append(args, "--concurrency", strconv.Itoa(concurrency))
+	}
+	a, err := start(p.b.path("bin/fairlead-runner"), []string{"FAIRLEAD_TOFU=" + tool}, args...)
+	if err != nil {
+		return nil, err
+	}
+	p.agents = append(p.agents, a)
+	err = eventually(ctx, func() error {
+		r, err := p.GetRunner(ctx, runner)
+		if err == nil && r.State != "online" {
+			err = errors.Join(fmt.Errorf("runner %s is %s", runner, r.State), a.failed())
+		}
+		return err
+	})
+	return a, err
+}
+
+// cli returns a command of the CLI, logged in to this plane. Its standard
+// error is kept for the message of a failure.
+func (p *plane) cli(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.b.path("bin/fairlead"), args...)
+	cmd.Env = append(environ(), "FAIRLEAD_URL="+p.URL(), "FAIRLEAD_TOKEN_FILE="+p.tokenFile,
+		"FAIRLEAD_CONFIG_DIR="+filepath.Join(p.dir, "config"))
+	return cmd
+}
+
+// runCommand runs a command; what it said becomes part of the error.
+func runCommand(cmd *exec.Cmd) error {
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, said.Bytes())
+	}
+	return nil
+}
+
+// publish publishes an app's folder.
+func (p *plane) publish(ctx context.Context, dir string) error {
+	return runCommand(p.cli(ctx, "app", "apply", dir))
+}
+
+// stop ends the agents and then the server.
+func (p *plane) stop() error {
+	var err error
+	for _, a := range p.agents {
+		err = errors.Join(err, a.stop())
+	}
+	return errors.Join(err, p.server.stop())
+}
+
+// environ is the environment of everything that is started: that of the bench
+// without what would speak for somebody else.
+func environ() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		name, value, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "FAIRLEAD_") || strings.HasPrefix(name, "TF_") && name != "TF_CLI_CONFIG_FILE" {
+			continue
+		}
+		if name == "TF_CLI_CONFIG_FILE" {
+			if _, err := os.Stat(value); err != nil {
+				continue // the tool would complain about it in each run
+			}
+		}
+		env = append(env, v)
+	}
+	return append(env, "CHECKPOINT_DISABLE=1") // the tool asks nobody for news
+}
+
+// process is a server or an agent.
+type process struct {
+	cmd  *exec.Cmd
+	said *bytes.Buffer // to be read once done is closed
+	done chan struct{}
+	err  error
+}
+
+func start(program string, env []string, args ...string) (*process, error) {
+	p := &process{cmd: exec.Command(program, args...), said: &bytes.Buffer{}, done: make(chan struct{})}
+	p.cmd.Env = append(environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
+	p.cmd.WaitDelay = stopFor
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// failed returns an error when the process has ended though nobody asked it to.
+func (p *process) failed() error {
+	select {
+	case <-p.done:
+		return fmt.Errorf("%s ended: %w\n%s", p.cmd.Path, p.err, p.said.Bytes())
+	default:
+		return nil
+	}
+}
+
+// stop asks the process to end, and kills it if it does not.
+func (p *process) stop() error {
+	if err := p.failed(); err != nil {
+		return err
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error says that it has just ended
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(stopFor):
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	return fmt.Errorf("%s did not end within %s and was killed\n%s", p.cmd.Path, stopFor, p.said.Bytes())
+}
+
+// eventually calls fn every 10 ms until it returns nil.
+func eventually(ctx context.Context, fn func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, startFor)
+	defer cancel()
+	for {
+		err := fn()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

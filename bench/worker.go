@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// worker is an agent and its steps in one, within this process: it claims jobs
+// and finishes them without doing anything.
+type worker struct {
+	base    *client.Client // without a token
+	session *client.Client
+}
+
+// newWorker enrols with the runner "local" and opens a session.
+func newWorker(ctx context.Context, admin *client.Client) (*worker, error) {
+	const instance = "bench"
+	enrolment, err := admin.CreateEnrolment(ctx, "local")
+	if err != nil {
+		return nil, err
+	}
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{base: admin.WithToken("")}
+	enrolled, err := w.base.Enrol(ctx, wire.EnrolRequest{Token: enrolment.Token, PublicKey: pub})
+	if err != nil {
+		return nil, err
+	}
+	challenge, err := w.base.Challenge(ctx)
+	if err != nil {
+		return nil, err
+	}
+	session, err := w.base.CreateSession(ctx, wire.SessionRequest{RunnerID: enrolled.RunnerID, Nonce: challenge.Nonce, Instance: instance,
+		Version: "bench", Capacity: 1, PublicKey: pub,
+		Signature: ed25519.Sign(key, wire.SessionStatement(challenge.Nonce, enrolled.RunnerID, instance))})
+	if err != nil {
+		return nil, err
+	}
+	w.session = admin.WithToken(session.Token)
+	return w, nil
+}
+
+// claim waits for a job and claims it.
+func (w *worker) claim(ctx context.Context) (wire.Claim, error) {
+	return w.session.Claim(ctx, 20*time.Second)
+}
+
+// finish starts a claimed job and ends it, as a step does whose plugin does
+// nothing and says nothing.
+func (w *worker) finish(ctx context.Context, c wire.Claim) error {
+	started, err := w.base.WithToken(c.LaunchToken).Start(ctx, c.Job, wire.StartRequest{StepID: "bench-" + c.Job})
+	if err != nil {
+		return fmt.Errorf("start job %s: %w", c.Job, err)
+	}
+	err = w.base.WithToken(started.LeaseToken).Finish(ctx, c.Job, wire.FinishRequest{Outcome: "succeeded"})
+	if err != nil {
+		return fmt.Errorf("finish job %s: %w", c.Job, err)
+	}
+	return nil
+}

@@ -33,8 +33,10 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	}
 	ran := false
 	if !j.carryIn() {
-		if err := j.lockFromPlan(saved); err != nil {
-			return plugin.Result{}, err
+		if !j.bare {
+			if err := j.lockFromPlan(saved); err != nil {
+				return plugin.Result{}, err
+			}
 		}
 		if ran, err = j.ensure(ctx); err != nil {
 			return j.result(err), err

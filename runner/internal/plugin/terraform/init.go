@@ -133,7 +133,7 @@ const initState = "terraform.tfstate"
 // ensure makes the module ready, without running the tool if that is possible.
 // It reports whether `init` was run.
 func (j *job) ensure(ctx context.Context) (ran bool, err error) {
-	if !needsInit(j.src) {
+	if j.bare {
 		if b, err := os.ReadFile(j.snapshot()); err == nil {
 			dir := filepath.Join(j.src, dataDir)
 			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, initState), b, 0o600)); err != nil {

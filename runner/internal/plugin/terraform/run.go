@@ -40,6 +40,12 @@ func (j *job) newRunner() (*runner, error) {
 		return nil, plugin.Errorf(ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", strings.Join(bad, ", "))
 	}
 	env := j.p.baseEnv(j.env.Workspace)
+	if j.bare {
+		// Collecting garbage is a sixth of what a run without providers costs,
+		// and such a run holds so little that it may as well stay. Providers
+		// would inherit this, and some of them hold gigabytes.
+		env["GOGC"] = "400"
+	}
 	maps.Copy(env, j.spec.Env)
 	for _, k := range tfexec.ProhibitedEnv(env) {
 		delete(env, k) // the operator passes it on; it would break what the plugin relies on

@@ -128,6 +128,7 @@ type job struct {
 	src   string // where the tool runs
 	state storage
 	run   *runner
+	bare  bool // the module needs nothing installed
 }
 
 func (j *job) path(name string) string { return filepath.Join(j.env.Workspace, name) }
@@ -155,6 +156,7 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	if j.state, err = p.openStorage(j); err != nil {
 		return nil, err
 	}
+	j.bare = !needsInit(j.src)
 	if err := j.writeBackend(root); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+// TestIdleAgentIsSmall: an idle agent takes less than 30 MiB, after it has run
+// jobs, too.
+func TestIdleAgentIsSmall(t *testing.T) {
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_CONCURRENCY=4")
+	var jobs []string
+	for range 50 {
+		jobs = append(jobs, s.Queue(checkSpec()))
+	}
+	for _, job := range jobs {
+		s.UntilFinished(job)
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	if err != nil {
+		t.Skipf("SKIPPED: the memory of a process is not to be seen here: %v", err)
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var kib int
+		if _, err := fmt.Sscanf(sc.Text(), "VmRSS: %d kB", &kib); err == nil {
+			t.Logf("%.1f MiB", float64(kib)/1024)
+			if kib > 30<<10 {
+				t.Errorf("an idle agent takes %d KiB", kib)
+			}
+		}
+	}
+	if strings.Contains(a.out.String(), "level=ERROR") {
+		t.Error(a.out)
+	}
+}

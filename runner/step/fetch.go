@@ -2,6 +2,7 @@ package step
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -40,13 +41,16 @@ func (a *attempt) fetch(token string) func(context.Context, events.ArtifactRef, 
 		if ctx.Err() != nil {
 			return fmt.Errorf("fetch artifact: %w", ctx.Err())
 		}
-		reason := "artifact-unavailable"
+		reason, said := "artifact-unavailable", err.Error()
+		if e, ok := errors.AsType[*fairlead.Error](err); ok {
+			said = strings.TrimSpace(e.Message + ". " + e.Hint) // its cause is for logs
+		}
 		switch fairlead.KindOf(err) {
 		case fairlead.KindNotFound:
 			reason = plugin.ReasonArtifactMissing
 		case fairlead.KindInvalid, fairlead.KindTooLarge:
 			reason = plugin.ReasonArtifactInvalid
 		}
-		return &plugin.Error{Reason: reason, Message: "the component's source cannot be fetched: " + err.Error(), Err: err}
+		return &plugin.Error{Reason: reason, Message: "the component's source cannot be fetched: " + said, Err: err}
 	}
 }

@@ -1,6 +1,12 @@
 package controltest
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -59,4 +65,60 @@ func Tools(t testing.TB) map[string]string {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: neither tofu nor terraform is on PATH, and FAIRLEAD_TOFU is not set")
 	}
 	return found
+}
+
+// PushArchive pushes an archive that Pack would never make, under a manifest
+// that says it did.
+func (s *Server) PushArchive(tar []byte) *events.ArtifactRef {
+	s.t.Helper()
+	ref := s.Push(map[string]string{"main.tf": ""})
+	repo := s.URL() + "/v2/" + ref.Repository
+	var manifest map[string]any
+	if err := json.Unmarshal(s.request("GET", repo+"/manifests/"+ref.Digest, "", nil), &manifest); err != nil {
+		s.t.Fatal(err)
+	}
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(tar))
+	layer := manifest["layers"].([]any)[0].(map[string]any)
+	layer["digest"], layer["size"] = digest, len(tar)
+	b, err := json.Marshal(manifest)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	res, err := http.Post(repo+"/blobs/uploads/", "", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	res.Body.Close()
+	to, err := res.Request.URL.Parse(res.Header.Get("Location"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	q := to.Query()
+	q.Set("digest", digest)
+	to.RawQuery = q.Encode()
+	s.request("PUT", to.String(), "application/octet-stream", tar)
+	ref.Digest = fmt.Sprintf("sha256:%x", sha256.Sum256(b))
+	mediaType, _ := manifest["mediaType"].(string)
+	s.request("PUT", repo+"/manifests/"+ref.Digest, mediaType, b)
+	return ref
+}
+
+func (s *Server) request(method, url, contentType string, body []byte) []byte {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", contentType)
+	req.Header.Set("Accept", "*/*")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode >= 300 {
+		s.t.Fatalf("%s %s: %s %v %s", method, url, res.Status, err, b)
+	}
+	return b
 }

@@ -223,8 +223,8 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 			refuse(w, 500, "internal", err.Error(), nil)
 			return
 		}
-		if s.Tamper != nil {
-			env = s.Tamper(j.ID, env)
+		if s.tamper != nil {
+			env = s.tamper(sp, env)
 		}
 		answer(w, wire.Started{Envelope: env, LeaseToken: j.lease, RenewSeconds: s.opt.Renew})
 	})

@@ -63,9 +63,6 @@ type Server struct {
 	Signer *events.Signer
 	opt    Options
 
-	// Tamper, if set, changes the envelope on its way to the step.
-	Tamper func(job string, envelope []byte) []byte
-
 	mu         sync.Mutex
 	changed    chan struct{}     // closed and replaced at every change
 	enrolment  map[string]string // token → hex of the public key that used it, or ""
@@ -82,6 +79,7 @@ type Server struct {
 	loseFinish int
 	claims     int
 	noState    bool
+	tamper     func(events.JobSpec, []byte) []byte
 	draining   map[string]bool // by session token: such a session gets no job
 }
 
@@ -219,6 +217,11 @@ func (s *Server) State(key string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]byte(nil), s.state[key]...)
+}
+
+// SetTamper makes f change envelopes on their way to a step; nil: none.
+func (s *Server) SetTamper(f func(spec events.JobSpec, envelope []byte) []byte) {
+	s.change(func() { s.tamper = f })
 }
 
 // RefuseState makes every write of a state be refused for good.

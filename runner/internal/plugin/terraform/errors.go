@@ -57,8 +57,9 @@ func (j *job) failed(err error, otherwise string) error {
 		if strings.Contains(te.stderr, m.text) {
 			reason, next = m.reason, m.next
 			if reason == ReasonStateLocked {
+				said = "the state is locked"
 				if who := holder(te.stderr); who != "" {
-					said += " (held by " + who + ")"
+					said += " by " + who
 				}
 			}
 			break

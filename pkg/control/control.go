@@ -113,8 +113,8 @@ func (c *Control) commit(ctx context.Context, tx *store.Tx) error {
 	var err error
 	for try := range maxUnclear {
 		err = c.Store.Commit(ctx, token, tx)
-		if err == nil || ctx.Err() != nil {
-			return err
+		if err == nil || ctx.Err() != nil || fairlead.KindOf(err) == fairlead.KindTooLarge {
+			return err // the last is decided before an engine is asked
 		}
 		if _, ok := errors.AsType[*engine.ConflictError](err); ok {
 			return err

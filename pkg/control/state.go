@@ -58,10 +58,18 @@ func (c *Control) stateOf(ctx context.Context, h Holder, install, component stri
 func stateContext(h store.StateHead) string { return "state/" + string(h.Install) + "/" + h.Component }
 
 // GetState returns the component's current state, or nil when there is none.
+// A state is full of secrets, and a lease token does not expire by itself: a
+// job that is over, or has been given to a later epoch, reads nothing more.
 func (c *Control) GetState(ctx context.Context, h Holder, install, component string) ([]byte, error) {
-	head, _, err := c.stateOf(ctx, h, install, component)
-	if err != nil || head.V.Blob == "" {
+	head, j, err := c.stateOf(ctx, h, install, component)
+	if err != nil {
 		return nil, err
+	}
+	if !j.State.Leased() || j.Lease.Epoch != h.Epoch {
+		return nil, jobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
+	}
+	if head.V.Blob == "" {
+		return nil, nil
 	}
 	return c.openBlob(ctx, head.V.Blob, stateContext(head.V))
 }

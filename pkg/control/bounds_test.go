@@ -1,0 +1,52 @@
+package control_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+func TestAnInputThatNoRecordHoldsIsTooLargeAndNoFaultOfOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		large, err := json.Marshal(strings.Repeat("x", 400_000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop",
+			Inputs: map[string]json.RawMessage{"password": large}}, "")
+		if fairlead.KindOf(err) != fairlead.KindTooLarge || fairlead.CodeOf(err) != "record-too-large" {
+			t.Errorf("it is refused with %v", err)
+		}
+	})
+}
+
+func TestALeaseTokenOfAJobThatIsOverReadsNoState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "")
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
+		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.GetState(p.ctx, h, "acme", c.Component); err != nil {
+			t.Errorf("while it runs: %v", err)
+		}
+		p.died(h)
+		if _, err := p.GetState(p.ctx, h, "acme", c.Component); fairlead.CodeOf(err) != "stale-epoch" {
+			t.Errorf("after it died: %v", err)
+		}
+	})
+}

@@ -100,6 +100,7 @@ func nounProblems() []ProblemDoc {
 		{"job-state", http.StatusConflict, "The job is not in a state that allows this.", "`fairlead job show` says where it is."},
 		{"log-not-found", http.StatusNotFound, "The job has no log of this attempt.", "`fairlead job show` lists its attempts."},
 		{"not-awaiting-approval", http.StatusConflict, "There is no plan that waits for approval.", "`fairlead deployment show` says where it is."},
+		{"plan-changed", http.StatusConflict, "The component has another plan than the one that was approved.", "Look at the new one before approving it."},
 		{"queue-full", http.StatusConflict, "Too many deployments of the install wait already.", "Cancel some of them: each would deploy the same install."},
 		{"runner-exists", http.StatusConflict, "There is a runner of this name already.", "Choose another name, or enrol an agent of the one there is."},
 		{"runner-not-found", http.StatusNotFound, "There is no such runner.", "`fairlead runner list` shows those that exist."},

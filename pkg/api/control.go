@@ -207,7 +207,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.ApproveRequest
 	}
 	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that wait",
-		problems: "deployment-not-found component-not-found not-awaiting-approval deployment-state " + storesMuch},
+		problems: "deployment-not-found component-not-found not-awaiting-approval plan-changed deployment-state " + storesMuch},
 		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
 			r, err := c.ApproveDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components, in.Body.Plans)
 			return answer(renderDeployment(r), err)

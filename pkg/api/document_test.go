@@ -1,0 +1,364 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"iter"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pb33f/libopenapi"
+	"github.com/pb33f/libopenapi-validator/schema_validation"
+
+	"github.com/fairlead/fairlead/pkg/api"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func sorted[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
+}
+
+func TestTheCommittedDocumentsAreWhatTheHandlersServe(t *testing.T) {
+	docs, err := api.Documents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{"PROBLEMS.md": api.ProblemsMarkdown()}
+	for name, doc := range docs {
+		files["openapi/"+name+".yaml"] = doc
+	}
+	for name, want := range files {
+		got, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("docs/%s is out of step: run go generate ./pkg/api", name)
+		}
+	}
+	p := newPlane(t)
+	for _, path := range []string{"/v1/openapi.yaml", "/runner/v1/openapi.yaml"} {
+		if res := p.send("GET", path, "", nil); res.StatusCode != 200 || !bytes.Contains(res.body, []byte("openapi: 3.1")) {
+			t.Errorf("GET %s is %d", path, res.StatusCode)
+		}
+	}
+}
+
+func TestTheDocumentsAreValidOpenAPI31(t *testing.T) {
+	docs, err := api.Documents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range docs {
+		doc, err := libopenapi.NewDocument(data)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if doc.GetVersion() != "3.1.0" {
+			t.Errorf("%s is OpenAPI %s", name, doc.GetVersion())
+		}
+		if _, err := doc.BuildV3Model(); err != nil { // resolves every reference
+			t.Errorf("%s: %v", name, err)
+		}
+		if ok, problems := schema_validation.ValidateOpenAPIDocument(doc); !ok {
+			for _, p := range problems {
+				t.Errorf("%s: %s: %s %v", name, p.Message, p.Reason, p.SchemaValidationErrors)
+			}
+		}
+	}
+}
+
+// routes returns every wire.Route that package wire declares.
+func routes(t *testing.T) map[string]wire.Route {
+	t.Helper()
+	out := map[string]wire.Route{}
+	for _, file := range []string{"wire/control.go", "wire/runner.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			if name, ok := lit.Type.(*ast.Ident); !ok || name.Name != "Route" {
+				return true
+			}
+			var parts []string
+			for _, e := range lit.Elts {
+				s, err := strconv.Unquote(e.(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				parts = append(parts, s)
+			}
+			out[parts[0]] = wire.Route{ID: parts[0], Method: parts[1], Path: parts[2]}
+			return false
+		})
+	}
+	if len(out) < 40 {
+		t.Fatalf("package wire has %d routes only", len(out))
+	}
+	return out
+}
+
+func TestEveryRouteIsServedAndDocumented(t *testing.T) {
+	p := newPlane(t)
+	left := routes(t)
+	eachOperation(t, func(doc document, method, path string, op operation) {
+		r, ok := left[op.OperationID]
+		if !ok || r.Method != method || r.Path != path {
+			t.Errorf("%s %s (%s) is documented and no route: %+v", method, path, op.OperationID, r)
+			return
+		}
+		delete(left, op.OperationID)
+		res := p.send(method, pathParam.ReplaceAllString(path, "x"), "", nil)
+		if res.StatusCode >= 400 {
+			if c := res.code(t); c == "no-route" || c == "method-not-allowed" {
+				t.Errorf("%s %s is documented and not served", method, path)
+			}
+		}
+		if op.Summary == "" || len(op.Security) != 1 {
+			t.Errorf("%s has no summary or no security", op.OperationID)
+		}
+		if s := op.scheme(); s != "" && doc.Components.Security[s] == nil {
+			t.Errorf("%s refers to the security scheme %q, which is not there", op.OperationID, s)
+		}
+		success, problems := 0, 0
+		for status, res := range op.Responses {
+			switch {
+			case strings.HasPrefix(status, "2"):
+				success++
+			case strings.HasPrefix(res.Ref, "#/components/responses/Problem"), status == "423":
+				problems++
+			default:
+				t.Errorf("%s answers %s, which is neither a success nor a problem", op.OperationID, status)
+			}
+		}
+		if success == 0 || problems == 0 || len(op.Problems) == 0 {
+			t.Errorf("%s documents %d successes and %d problems", op.OperationID, success, problems)
+		}
+		for _, prm := range op.Parameters {
+			if prm.In == "path" && !strings.Contains(path, "{"+prm.Name+"}") {
+				t.Errorf("%s documents a path parameter %s that the path has not", op.OperationID, prm.Name)
+			}
+		}
+	})
+	for id := range left {
+		t.Errorf("route %s is not documented", id)
+	}
+}
+
+var pathParam = regexp.MustCompile(`\{[a-z]+\}`)
+
+// Each method of the client is called by reflection, with the least that it
+// takes, so that one that is added cannot be forgotten here.
+func TestEveryClientMethodHitsADocumentedOperation(t *testing.T) {
+	mux := http.NewServeMux()
+	hit := map[string]bool{}
+	eachOperation(t, func(_ document, method, path string, op operation) {
+		mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
+			hit[op.OperationID] = true
+			for name := range r.URL.Query() {
+				if !slices.ContainsFunc(op.Parameters, func(p parameter) bool { return p.In == "query" && p.Name == name }) {
+					t.Errorf("the client sends %s the query parameter %s, which is not documented", op.OperationID, name)
+				}
+			}
+			if r.Header.Get(wire.HeaderIdempotencyKey) != "" && !slices.ContainsFunc(op.Parameters, func(p parameter) bool { return p.Name == wire.HeaderIdempotencyKey }) {
+				t.Logf("the client sends %s an Idempotency-Key that it ignores", op.OperationID)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte("{}")) // the client may be gone
+		})
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	c, err := client.New(server.URL, "token", client.Options{Retries: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := reflect.ValueOf(c)
+	for i := range v.NumMethod() {
+		m := v.Type().Method(i)
+		if m.Type.NumIn() < 2 || m.Type.In(1) != reflect.TypeFor[context.Context]() {
+			continue
+		}
+		args := []reflect.Value{reflect.ValueOf(t.Context())}
+		for j := 2; j < m.Type.NumIn(); j++ {
+			a := reflect.New(m.Type.In(j)).Elem()
+			switch a.Kind() {
+			case reflect.String:
+				a.SetString("x")
+			case reflect.Slice:
+				a.Set(reflect.MakeSlice(a.Type(), 1, 1))
+			}
+			args = append(args, a)
+		}
+		before := len(hit)
+		out := v.Method(i).Call(args)
+		if err, _ := out[len(out)-1].Interface().(error); err != nil && !strings.Contains(err.Error(), "unexpected end of JSON") {
+			t.Errorf("%s: %v", m.Name, err)
+		}
+		if len(hit) == before && m.Name != "WaitDeployment" {
+			t.Logf("%s hits an operation that another method hits too", m.Name)
+		}
+	}
+	eachOperation(t, func(_ document, _, _ string, op operation) {
+		if !hit[op.OperationID] && op.scheme() != "stateLease" {
+			t.Errorf("no method of the client calls %s", op.OperationID)
+		}
+	})
+}
+
+// These codes are of errors that no request meets: they end a start, or are of
+// a tool that works on files.
+var offline = map[string]string{
+	"cycle":                "an app that is published has been checked",
+	"duplicate-node":       "an app that is published has been checked",
+	"unknown-node":         "an app that is published has been checked",
+	"data-in-use":          "at the start of a server",
+	"data-newer":           "at the start of a server",
+	"key-file-damaged":     "at the start of a server",
+	"key-file-exposed":     "at the start of a server",
+	"key-file-missing":     "at the start of a server",
+	"key-file-newer":       "at the start of a server",
+	"key-file-unavailable": "at the start of a server",
+	"append-too-large":     "the handler's limit is the same, and comes first: body-too-large",
+	"invalid-cursor":       "a negative offset into a log is refused as invalid-request",
+	"message-too-large":    "a wake-up is of fixed size",
+	"invalid-message":      "a wake-up has a body",
+	"invalid-queue-name":   "a queue is named by the control plane",
+	"invalid-limit":        "a limit is the control plane's own",
+	"invalid-offset":       "a negative offset is refused as invalid-request",
+	"invalid-epoch":        "an epoch comes from a token or a listing",
+	"invalid-job":          "a job is read before its log",
+	"invalid-blob-key":     "a blob is named by the control plane",
+	"invalid-seal-context": "a place is named by the control plane",
+	"token-not-found":      "answered as unauthenticated",
+	"enrolment-not-found":  "answered as enrolment-refused",
+	"agent-not-found":      "answered as session-refused",
+	"state-not-found":      "a state that is not there is empty",
+
+	"idempotency-key-not-found": "a key that is not there is new",
+}
+
+func TestEveryCodeInTheCodeIsInTheListOfProblems(t *testing.T) {
+	listed := map[string]bool{}
+	for _, d := range api.Problems() {
+		if d.Status < 400 || d.Meaning == "" || d.Remedy == "" {
+			t.Errorf("problem %s is not described", d.Code)
+		}
+		listed[d.Code] = true
+	}
+	found := map[string]string{}
+	// The packages that a request can reach.
+	for _, dir := range []string{"../api", "../control", "../store", "../deployment", "../fairlead", "../identity", "../graph", "../job",
+		"../blob", "../joblog", "../queue", "../seal", "../sqlitedb"} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				if d != nil && (strings.HasSuffix(d.Name(), "test") || d.Name() == "client") {
+					return filepath.SkipDir
+				}
+				return err
+			}
+			if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				for _, code := range codesIn(t, path) {
+					found[code] = path
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(found) < 60 {
+		t.Fatalf("the scan found %d codes only", len(found))
+	}
+	for code, path := range sorted(found) {
+		if !listed[code] && offline[code] == "" {
+			t.Errorf("%s has the code %q, which pkg/api/catalogue.go does not describe", path, code)
+		}
+	}
+	for code := range listed {
+		if _, ok := found[code]; !ok && code != "invalid-config" && code != "invalid-inputs" {
+			t.Errorf("no code has the problem %q any more", code)
+		}
+	}
+}
+
+// codesIn returns the codes of errors that a file makes: the field Code of
+// literals, the first argument of the short forms, and constants called Code….
+func codesIn(t *testing.T, path string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	add := func(e ast.Expr, suffix string) {
+		if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			if s, err := strconv.Unquote(lit.Value); err == nil && !strings.HasSuffix(s, "-") {
+				out = append(out, s+suffix)
+			}
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.KeyValueExpr:
+			if k, ok := n.Key.(*ast.Ident); ok && k.Name == "Code" {
+				add(n.Value, "")
+			}
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if strings.HasPrefix(name.Name, "Code") && i < len(n.Values) {
+					add(n.Values[i], "")
+				}
+			}
+		case *ast.AssignStmt:
+			if k, ok := n.Lhs[0].(*ast.Ident); ok && k.Name == "code" && len(n.Rhs) == 1 {
+				add(n.Rhs[0], "")
+			}
+		case *ast.CallExpr:
+			name := ""
+			switch fn := n.Fun.(type) {
+			case *ast.SelectorExpr:
+				name = fn.Sel.Name
+			case *ast.Ident:
+				name = fn.Name
+			}
+			if len(n.Args) == 0 {
+				return true
+			}
+			switch name {
+			case "Invalid", "Conflict", "coded":
+				add(n.Args[0], "")
+			case "NotFound", "missing":
+				add(n.Args[0], "-not-found")
+			}
+		}
+		return true
+	})
+	return out
+}

@@ -36,7 +36,7 @@ const hideClaimed = 30 * time.Second
 func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration) (Claim, error) {
 	deadline := c.Now().Add(wait)
 	for {
-		msg, err := c.Queue.Receive(ctx, queueName(s.Runner), hideClaimed, max(0, deadline.Sub(c.Now())))
+		msg, err := c.Queue.Receive(ctx, queueName(s.Runner), hideClaimed, min(max(0, deadline.Sub(c.Now())), queue.MaxWait))
 		if errors.Is(err, queue.ErrNoMessage) {
 			return Claim{}, ErrNoWork
 		}

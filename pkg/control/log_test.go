@@ -1,0 +1,180 @@
+package control_test
+
+import (
+	"fmt"
+	"hash/crc32"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// TestLogIsReadAcrossAttempts: a reader with a cursor gets every byte of every
+// attempt, once and in order, waits while a job runs or is between two
+// attempts, and hears the end.
+func TestLogIsReadAcrossAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		j, err := p.CheckRunner(p.ctx, org, "local", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan string, 100)
+		go func() {
+			defer close(read)
+			var epoch, offset int64
+			for {
+				k, err := p.ReadLog(p.ctx, org, j.ID, epoch, offset, 20*time.Second)
+				if err != nil {
+					read <- err.Error()
+					return
+				}
+				if len(k.Data) > 0 {
+					read <- fmt.Sprintf("%d@%d %s", k.Epoch, k.Offset, k.Data)
+				}
+				if k.Done {
+					return
+				}
+				epoch, offset = k.Epoch, k.Next
+			}
+		}()
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait() // no time passes: the reader is woken, it does not poll
+			select {
+			case got, ok := <-read:
+				if got != want || !ok {
+					t.Errorf("read %q, want %q", got, want)
+				}
+			default:
+				t.Errorf("nothing was read, want %q", want)
+			}
+		}
+		attempt := func(step string) control.Holder {
+			t.Helper()
+			c, err := p.Claim(p.ctx, p.session, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, step); err != nil {
+				t.Fatal(err)
+			}
+			return control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
+		}
+		say := func(h control.Holder, offset int64, text string) {
+			t.Helper()
+			if _, err := p.AppendLog(p.ctx, h, offset, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		first := attempt("step-one")
+		say(first, 0, "one")
+		expect("1@0 one")
+		say(first, 3, "two")
+		expect("1@3 two")
+		p.died(first)
+		p.sleep(5 * time.Second) // between two attempts
+
+		second := attempt("step-two")
+		say(second, 0, "three")
+		expect("2@0 three")
+		if _, err := p.AppendLog(p.ctx, second, 99, []byte("gap")); fairlead.CodeOf(err) != "log-offset" {
+			t.Errorf("a gap: %v", err)
+		}
+		rep := control.Report{Outcome: control.OutcomeSucceeded, LogSize: 8, LogCRC32: crc32.ChecksumIEEE([]byte("three..."))}
+		if err := p.FinishJob(p.ctx, second, rep); fairlead.CodeOf(err) != "log-offset" {
+			t.Errorf("a report of a job whose log has not arrived: %v", err)
+		}
+		say(second, 5, "...")
+		expect("2@5 ...")
+		if err := p.FinishJob(p.ctx, second, rep); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got, ok := <-read; ok {
+			t.Errorf("after the end the reader got %q", got)
+		}
+	})
+}
+
+// TestCancelationIsHeardAtOnce: the answer to a renewal that waits comes when
+// the job is canceled, not when the wait is over.
+func TestCancelationIsHeardAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		j, err := p.CheckRunner(p.ctx, org, "local", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.StartJob(p.ctx, c.ID, 1, "the-step"); err != nil {
+			t.Fatal(err)
+		}
+		heard := make(chan time.Duration, 1)
+		go func() {
+			asked := time.Now()
+			got, err := p.RenewLease(p.ctx, control.Holder{Job: j.ID, Epoch: 1}, 15*time.Second)
+			if err != nil || got.Stop != "canceled" {
+				t.Errorf("renewal: %v, stop %q", err, got.Stop)
+			}
+			heard <- time.Since(asked)
+		}()
+		synctest.Wait()
+		if _, err := p.CancelJob(p.ctx, org, j.ID); err != nil {
+			t.Fatal(err)
+		}
+		if d := <-heard; d != 0 {
+			t.Errorf("the cancelation was heard after %s", d)
+		}
+	})
+}
+
+// TestClaimWakesAtOnce: an agent that waits for work gets it as it is queued.
+func TestClaimWakesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		claimed := make(chan time.Duration, 1)
+		go func() {
+			asked := time.Now()
+			if _, err := p.Claim(p.ctx, p.session, 20*time.Second); err != nil {
+				t.Error(err)
+			}
+			claimed <- time.Since(asked)
+		}()
+		synctest.Wait()
+		if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+			t.Fatal(err)
+		}
+		if d := <-claimed; d != 0 {
+			t.Errorf("claimed after %s", d)
+		}
+	})
+}
+
+// TestLostWakeUpIsSentAgain: the queue loses everything it holds; the sweep
+// finds the job.
+func TestLostWakeUpIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Queue.Drop(p.ctx, "runner-"+string(p.session.Runner)); err != nil {
+			t.Fatal(err)
+		}
+		p.sleep(31 * time.Second)
+		if s, err := p.Sweep(p.ctx); err != nil || s.Woken != 1 {
+			t.Fatalf("swept %+v, %v", s, err)
+		}
+		if _, err := p.Claim(p.ctx, p.session, 0); err != nil {
+			t.Errorf("the job was not found: %v", err)
+		}
+	})
+}

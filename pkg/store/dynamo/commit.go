@@ -76,8 +76,10 @@ func updateOf(it *engine.Item, token string) (*string, attributes) {
 	return &text, values
 }
 
-// commitOne commits a single write with a single request: half the cost and
-// less than half the time of a transaction.
+// commitOne commits a single write, but no conditional delete, with a single
+// request: half the cost and less than half the time of a transaction. A put
+// with Any whose answer gets lost is done twice and raises the version twice,
+// as the contract allows of a repeat.
 func (e *Engine) commitOne(ctx context.Context, token string, w engine.Write) ([]failure, error) {
 	r := requestOf(w, token)
 	var err error

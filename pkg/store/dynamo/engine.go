@@ -2,15 +2,17 @@
 //
 // Reads of the table are strongly consistent. An index of DynamoDB's lags, so a
 // query of one takes only keys from it and reads the items from the table. A
-// commit of one write is a single conditional request, which costs half of a
-// transaction; a commit of several is a transaction.
+// commit of one put is a single conditional request, which costs half of a
+// transaction; a commit of several writes is a transaction.
 package dynamo
 
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -25,8 +27,17 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
+// attemptTimeout bounds one attempt of one request, all of its answer included.
+// The SDK has no such bound, and a connection that died unnoticed, as it does
+// while a function is frozen or behind a NAT gateway that forgot it, would
+// otherwise hold the caller until its own time is up. DynamoDB answers within
+// milliseconds; the largest requests, of 5 MB, go out in it at 5 Mbit/s.
+const attemptTimeout = 10 * time.Second
+
 // New returns an engine on the named table, which must have the schema of this
-// package. It sends nothing. It replaces cfg's retries by its own.
+// package. It sends nothing. It replaces cfg's retries by its own, and bounds
+// each attempt unless cfg has an HTTP client of another kind than the SDK's or
+// one with a timeout.
 func New(cfg aws.Config, table string) *Engine {
 	if table == "" {
 		panic("dynamo: no table is named")
@@ -36,6 +47,9 @@ func New(cfg aws.Config, table string) *Engine {
 		client: dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
 			o.Retryer = retryer
 			o.RetryMaxAttempts = 0 // or the environment's would wrap ours
+			if c, ok := o.HTTPClient.(*awshttp.BuildableClient); ok && c.GetTimeout() == 0 {
+				o.HTTPClient = c.WithTimeout(attemptTimeout)
+			}
 		}),
 		table: table,
 	}
@@ -75,10 +89,10 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 	}
 	var failed []failure
 	var err error
-	switch len(needed) {
-	case 0:
+	switch {
+	case len(needed) == 0:
 		return nil
-	case 1:
+	case len(needed) == 1 && !leavesNoTrace(needed[0]):
 		failed, err = e.commitOne(ctx, token, needed[0])
 	default:
 		failed, err = e.transact(ctx, token, needed)
@@ -91,6 +105,12 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 	}
 	return e.conflict(ctx, token, writes, failed)
 }
+
+// leavesNoTrace reports whether the write, done by a request whose answer got
+// lost, would look to the retry like one that somebody else did: a conditional
+// delete finds the item gone. A put finds its token on the item, a delete with
+// Any minds nothing. In a transaction DynamoDB knows the token.
+func leavesNoTrace(w engine.Write) bool { return w.Op == engine.Delete && !w.If.IsAny() }
 
 // failure is a write whose condition did not hold, and the item that was
 // stored then, or nil.

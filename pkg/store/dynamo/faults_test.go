@@ -13,8 +13,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go/middleware"
@@ -167,21 +169,62 @@ func TestRepeatIsRecognisedAfterDynamoForgotTheToken(t *testing.T) {
 
 func TestAnswersThatGetLost(t *testing.T) {
 	cfg, name := table(t)
-	for what, writes := range map[string][]engine.Write{
-		"of one":     {write("one", engine.Absent())},
-		"of several": {write("two", engine.Absent()), write("three", engine.Absent())},
+	stored := write("stored", engine.Absent())
+	if err := dynamo.New(cfg, name).Commit(t.Context(), rand.Text(), stored); err != nil {
+		t.Fatal(err)
+	}
+	del := func(cond engine.Precondition) engine.Write {
+		return engine.Write{Op: engine.Delete, Item: engine.Item{Key: stored.Item.Key}, If: cond}
+	}
+	for _, c := range []struct {
+		what   string
+		writes []engine.Write
+	}{
+		{"of one", []engine.Write{write("one", engine.Absent())}},
+		{"of several", []engine.Write{write("two", engine.Absent()), write("three", engine.Absent())}},
+		{"that deletes, which must not see its own work as another's", []engine.Write{del(engine.Version(1))}},
+		{"that deletes what may be gone", []engine.Write{del(engine.Any())}},
 	} {
 		lost := 0
 		p := &proxy{after: func(string) bool { lost++; return lost <= 2 }}
 		e := p.engine(t, cfg, name)
-		if err := e.Commit(t.Context(), rand.Text(), writes...); err != nil {
-			t.Errorf("a commit %s whose answer was lost twice: %v", what, err)
+		if err := e.Commit(t.Context(), rand.Text(), c.writes...); err != nil {
+			t.Errorf("a commit %s, whose answer was lost twice: %v", c.what, err)
 		}
-		for _, w := range writes {
-			if it, err := e.Get(t.Context(), w.Item.Key); err != nil || it.Version != 1 {
-				t.Errorf("%s: version %d, %v", what, it.Version, err)
+		for _, w := range c.writes {
+			it, err := e.Get(t.Context(), w.Item.Key)
+			if w.Op == engine.Delete && !errors.Is(err, engine.ErrNotFound) {
+				t.Errorf("%s: got %v, want it to be gone", c.what, err)
+			}
+			if w.Op == engine.Put && (err != nil || it.Version != 1) {
+				t.Errorf("%s: version %d, %v", c.what, it.Version, err)
 			}
 		}
+	}
+}
+
+// A connection may die without anybody being told.
+func TestServerThatFallsSilentIsAskedAgain(t *testing.T) {
+	silent := make(chan struct{})
+	p := &proxy{}
+	p.before = func(op string, w http.ResponseWriter, _ []byte) bool {
+		if p.count(op) == 1 {
+			<-silent
+			return true
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		_, _ = io.WriteString(w, "{}")
+		return true
+	}
+	cfg := unreachable()
+	cfg.HTTPClient = awshttp.NewBuildableClient().WithTimeout(300 * time.Millisecond)
+	e := p.engine(t, cfg, "t")
+	t.Cleanup(func() { close(silent) }) // before the proxy is closed
+	if _, err := e.Get(t.Context(), engine.Key{Partition: "p", Sort: "s"}); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("got %v, want the second answer", err)
+	}
+	if n := p.count("GetItem"); n < 2 {
+		t.Errorf("%d requests were sent, want another after the silence", n)
 	}
 }
 

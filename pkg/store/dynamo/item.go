@@ -11,14 +11,14 @@ import (
 
 type attributes = map[string]types.AttributeValue
 
-func binary(s string) types.AttributeValue { return &types.AttributeValueMemberB{Value: []byte(s)} }
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
 func number(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
 func keyOf(k engine.Key) attributes {
-	return attributes{AttrPartition: binary(k.Partition), AttrSort: binary(k.Sort)}
+	return attributes{AttrPartition: text(k.Partition), AttrSort: text(k.Sort)}
 }
 
 // encode returns all attributes of an item. What it does not have is left out:
@@ -39,14 +39,14 @@ func content(it *engine.Item, token string) attributes {
 		body = []byte{} // nil would be sent as null
 	}
 	a := attributes{
-		AttrToken: &types.AttributeValueMemberS{Value: token},
+		AttrToken: text(token),
 		AttrBody:  &types.AttributeValueMemberB{Value: body},
 	}
 	if it.List != nil {
-		a[AttrListPartition], a[AttrListSort] = binary(it.List.Partition), binary(it.List.Sort)
+		a[AttrListPartition], a[AttrListSort] = text(it.List.Partition), text(it.List.Sort)
 	}
 	if it.Due != nil {
-		a[AttrDuePartition], a[AttrDueSort] = binary(it.Due.Partition), binary(it.Due.Sort)
+		a[AttrDuePartition], a[AttrDueSort] = text(it.Due.Partition), text(it.Due.Sort)
 	}
 	if s := engine.ExpirySeconds(it.Expires); s != 0 {
 		a[AttrExpires] = number(s)
@@ -64,14 +64,10 @@ func optional() []string {
 func decode(a attributes) (engine.Item, error) {
 	d := decoder{a: a}
 	it := engine.Item{
-		Key:     engine.Key{Partition: string(d.binary(AttrPartition)), Sort: string(d.binary(AttrSort))},
+		Key:     d.key(),
 		Version: d.number(AttrVersion),
+		Token:   d.text(AttrToken),
 		Body:    d.binary(AttrBody),
-	}
-	if t, ok := a[AttrToken].(*types.AttributeValueMemberS); ok {
-		it.Token = t.Value
-	} else {
-		d.miss(AttrToken)
 	}
 	it.List = d.place(AttrListPartition, AttrListSort)
 	it.Due = d.place(AttrDuePartition, AttrDueSort)
@@ -94,6 +90,20 @@ func (d *decoder) miss(name string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("attribute %q is missing or of another type", name)
 	}
+}
+
+// key returns the table's key, which every item and every index entry has.
+func (d *decoder) key() engine.Key {
+	return engine.Key{Partition: d.text(AttrPartition), Sort: d.text(AttrSort)}
+}
+
+func (d *decoder) text(name string) string {
+	v, ok := d.a[name].(*types.AttributeValueMemberS)
+	if !ok {
+		d.miss(name)
+		return ""
+	}
+	return v.Value
 }
 
 func (d *decoder) binary(name string) []byte {
@@ -122,5 +132,5 @@ func (d *decoder) place(partition, sort string) *engine.Key {
 	if _, ok := d.a[partition]; !ok {
 		return nil
 	}
-	return &engine.Key{Partition: string(d.binary(partition)), Sort: string(d.binary(sort))}
+	return &engine.Key{Partition: d.text(partition), Sort: d.text(sort)}
 }

@@ -10,22 +10,23 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// The table's schema, for whoever makes the table. All key attributes are of
-// type B (binary): DynamoDB then orders them byte by byte and accepts any
-// byte, where type S takes only UTF-8. Both indexes are global, project
+// The table's schema, for whoever makes the table. All six key attributes are
+// of type S (string): the console shows them, and takes them in a query, as
+// people write them. Keys are UTF-8 by engine.CheckKey, and DynamoDB orders
+// type S by the bytes of its UTF-8, so type B would gain nothing. Both indexes are global, project
 // KEYS_ONLY, and hold only the items that have both of their attributes. Names
 // are short because DynamoDB counts them into the size of every item.
 const (
-	AttrPartition = "pk" // partition key of the table
-	AttrSort      = "sk" // sort key of the table
+	AttrPartition = "pk" // string, partition key of the table
+	AttrSort      = "sk" // string, sort key of the table
 
 	IndexList         = "list" // global secondary index
-	AttrListPartition = "lpk"  // its partition key
-	AttrListSort      = "lsk"  // its sort key
+	AttrListPartition = "lpk"  // string, its partition key
+	AttrListSort      = "lsk"  // string, its sort key
 
 	IndexDue         = "due" // global secondary index
-	AttrDuePartition = "dpk" // its partition key
-	AttrDueSort      = "dsk" // its sort key
+	AttrDuePartition = "dpk" // string, its partition key
+	AttrDueSort      = "dsk" // string, its sort key
 
 	AttrVersion = "v" // number
 	AttrToken   = "t" // string
@@ -43,7 +44,7 @@ func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
 		AttrPartition, AttrSort, AttrListPartition, AttrListSort, AttrDuePartition, AttrDueSort,
 	} {
 		attrs = append(attrs, types.AttributeDefinition{
-			AttributeName: aws.String(name), AttributeType: types.ScalarAttributeTypeB,
+			AttributeName: aws.String(name), AttributeType: types.ScalarAttributeTypeS,
 		})
 	}
 	keys := func(partition, sort string) []types.KeySchemaElement {

@@ -15,6 +15,7 @@ import (
 )
 
 // Key names an item: a partition, and a place in the partition's byte order.
+// Both are text; see CheckKey.
 type Key struct {
 	Partition string
 	Sort      string
@@ -166,21 +167,27 @@ func (e *ConflictError) Error() string {
 
 // The limits, all DynamoDB's: 400 KB an item (we keep 25 KB for keys and
 // names), 100 writes and 4 MB a transaction, 2,048 bytes a partition key, 1,024
-// a sort key. MaxPage is ours, because DynamoDB pages by bytes.
+// a sort key, 36 characters a token. MaxPage is ours, because DynamoDB pages by
+// bytes. MaxCommitSum is of bodies and keys; what is left of the 4 MB is for
+// attribute names, versions and tokens.
 const (
 	MaxBody      = 375_000
 	MaxCommit    = 100
 	MaxCommitSum = 4_000_000
 	MaxPartition = 2048
 	MaxSort      = 1024
+	MaxToken     = 36
 	MaxPage      = 500
 )
 
 // CheckCommit reports why an engine must refuse the commit, or nil. Every
 // engine calls it first, so that all refuse the same.
 func CheckCommit(token string, writes []Write) error {
-	if token == "" || len(token) > 36 {
-		return fmt.Errorf("commit token of %d bytes: 1 to 36 are allowed", len(token))
+	if token == "" || len(token) > MaxToken {
+		return fmt.Errorf("commit token of %d bytes: 1 to %d are allowed", len(token), MaxToken)
+	}
+	if !isText(token) { // what comes back must be what was given, or no repeat is recognised
+		return fmt.Errorf("commit token %q: a token is UTF-8 without U+0000", token)
 	}
 	if len(writes) == 0 || len(writes) > MaxCommit {
 		return fmt.Errorf("commit of %d writes: 1 to %d are allowed", len(writes), MaxCommit)
@@ -193,7 +200,7 @@ func CheckCommit(token string, writes []Write) error {
 		}
 		k := w.Item.Key
 		if seen[k] {
-			return fmt.Errorf("commit writes %s twice", k)
+			return fmt.Errorf("commit writes %q twice", k)
 		}
 		seen[k] = true
 		for _, k := range []*Key{&k, w.Item.List, w.Item.Due} {
@@ -203,14 +210,15 @@ func CheckCommit(token string, writes []Write) error {
 			if err := CheckKey(*k); err != nil {
 				return err
 			}
+			sum += len(k.Partition) + len(k.Sort)
 		}
 		if len(w.Item.Body) > MaxBody {
-			return fmt.Errorf("item %s has a body of %d bytes: at most %d are allowed", k, len(w.Item.Body), MaxBody)
+			return fmt.Errorf("item %q has a body of %d bytes: at most %d are allowed", k, len(w.Item.Body), MaxBody)
 		}
 		sum += len(w.Item.Body)
 	}
 	if sum > MaxCommitSum {
-		return fmt.Errorf("commit of %d bytes: at most %d are allowed", sum, MaxCommitSum)
+		return fmt.Errorf("commit of %d bytes in bodies and keys: at most %d are allowed", sum, MaxCommitSum)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -32,6 +33,42 @@ func TestHolds(t *testing.T) {
 	} {
 		if got := (engine.Write{Op: c.op, If: c.cond}).Holds(c.stored); got != c.want {
 			t.Errorf("%s: got %t", c.name, got)
+		}
+	}
+}
+
+func TestKeysAreText(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		part string
+		ok   bool
+	}{
+		{"what the product writes", "ORG#o#APP", true},
+		{"a control character is text", "\x01\n\x7f", true},
+		{"the replacement character is a character", "\ufffd", true},
+		{"the last character there is", "\U0010ffff", true},
+		{"a NUL", "a\x00b", false},
+		{"a byte that UTF-8 has not", "\xff", false},
+		{"half a character", "\xc3", false},
+		{"half a pair of UTF-16", "\xed\xa0\x80", false},
+		{"a character in more bytes than it needs", "\xc0\xaf", false},
+		{"no key is empty", "", false},
+	} {
+		for _, k := range []engine.Key{{Partition: c.part, Sort: "s"}, {Partition: "p", Sort: c.part}} {
+			if err := engine.CheckKey(k); (err == nil) != c.ok {
+				t.Errorf("%s: key %q: got %v", c.name, k, err)
+			} else if err != nil && !utf8.ValidString(err.Error()) {
+				t.Errorf("%s: the error cannot be logged: %q", c.name, err)
+			}
+		}
+		if c.part == "" {
+			continue // as a prefix it means all
+		}
+		if _, err := engine.CheckQuery(engine.Query{Partition: "p", Prefix: c.part}); (err == nil) != c.ok {
+			t.Errorf("%s: prefix %q: got %v", c.name, c.part, err)
+		}
+		if err := engine.CheckCommit(c.part, []engine.Write{{Item: engine.Item{Key: engine.Key{Partition: "p", Sort: "s"}}}}); (err == nil) != c.ok {
+			t.Errorf("%s: token %q: got %v", c.name, c.part, err)
 		}
 	}
 }

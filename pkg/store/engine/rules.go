@@ -2,7 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Holds reports whether the write may happen when the stored item has version
@@ -35,15 +37,31 @@ func Repeated(token string, writes []Write, stored func(Key) (string, error)) (b
 }
 
 // CheckKey reports why no item can have the key, or nil.
+//
+// Both parts of a key are text: valid UTF-8 without U+0000. That lets DynamoDB
+// keep them as type S, which its console shows and takes as people write them,
+// where type B is base64 to everybody. Type S orders by the bytes of the UTF-8
+// (amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html),
+// so an engine that compares bytes gives the same order. Anything else must be
+// refused before it is sent: JSON carries no other bytes, and a client library
+// puts U+FFFD in their place, which would make two keys one. U+0000 ends a
+// string in too many tools to be looked for by hand.
 func CheckKey(k Key) error {
 	if len(k.Partition) == 0 || len(k.Partition) > MaxPartition || len(k.Sort) == 0 || len(k.Sort) > MaxSort {
-		return fmt.Errorf("key %s: a partition is 1 to %d bytes, a sort key 1 to %d", k, MaxPartition, MaxSort)
+		return fmt.Errorf("key %q: a partition is 1 to %d bytes, a sort key 1 to %d", k, MaxPartition, MaxSort)
+	}
+	if !isText(k.Partition) || !isText(k.Sort) {
+		return fmt.Errorf("key %q: a partition and a sort key are UTF-8 without U+0000", k)
 	}
 	return nil
 }
 
+// isText reports whether every engine keeps s as it is and in its order.
+func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
+
 // CheckQuery reports why an engine must refuse the query, or nil. Every engine
-// calls it first and uses the number of items a page that it returns.
+// calls it first and uses the number of items a page that it returns. A prefix
+// is text as keys are, so it cannot end within a character.
 func CheckQuery(q Query) (limit int, err error) {
 	switch q.Index {
 	case Table, List, Due:
@@ -53,6 +71,9 @@ func CheckQuery(q Query) (limit int, err error) {
 	if len(q.Partition) == 0 || len(q.Partition) > MaxPartition || len(q.Prefix) > MaxSort {
 		return 0, fmt.Errorf("query of partition %q: a partition is 1 to %d bytes, a prefix at most %d",
 			q.Partition, MaxPartition, MaxSort)
+	}
+	if !isText(q.Partition) || !isText(q.Prefix) {
+		return 0, fmt.Errorf("query of partition %q, prefix %q: both are UTF-8 without U+0000", q.Partition, q.Prefix)
 	}
 	if q.Limit < 0 || q.Limit > MaxPage {
 		return 0, fmt.Errorf("query of partition %q: %d items a page: 1 to %d are allowed", q.Partition, q.Limit, MaxPage)

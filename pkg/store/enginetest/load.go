@@ -18,6 +18,7 @@ func limitTests() []test {
 		{"a page of large items is joined", largePages},
 		{"an index page of the largest size is joined", fullIndexPage},
 		{"what is over a limit is refused, and nothing is written", overLimits},
+		{"a key that is no text is refused, and nothing is written", keysThatAreNoText},
 	}
 }
 
@@ -47,13 +48,19 @@ func largestItem(f *fixture) {
 func long(s string, n int) string { return s + strings.Repeat("x", n-len(s)) }
 
 func largestCommit(f *fixture) {
-	body := strings.Repeat("b", engine.MaxCommitSum/engine.MaxCommit)
+	// Keys of the greatest length, because they count too.
+	key := func(place string, i int) engine.Key {
+		return engine.Key{Partition: long(f.part(place), engine.MaxPartition), Sort: long(fmt.Sprintf("%03d", i), engine.MaxSort)}
+	}
+	const keys = 3 * (engine.MaxPartition + engine.MaxSort)
+	body := strings.Repeat("b", engine.MaxCommitSum/engine.MaxCommit-keys)
 	var writes []engine.Write
 	for i := range engine.MaxCommit {
-		writes = append(writes, put(f.key("p", fmt.Sprintf("%03d", i)), body, engine.Absent()))
+		list, due := key("l", i), key("d", i)
+		writes = append(writes, at(put(key("p", i), body, engine.Absent()), &list, &due))
 	}
 	tok := f.commit(writes...)
-	items := f.all(engine.Query{Partition: f.part("p")}, 0)
+	items := f.all(engine.Query{Partition: key("p", 0).Partition}, 0)
 	if len(items) != engine.MaxCommit {
 		f.Fatalf("%d items are stored, want %d", len(items), engine.MaxCommit)
 	}
@@ -113,27 +120,70 @@ func overLimits(f *fixture) {
 	for i := range 11 {
 		heavy = append(heavy, put(f.key("p", fmt.Sprint(i)), strings.Repeat("b", engine.MaxBody), engine.Any()))
 	}
+	var wide []engine.Write // each body fits, and the keys beside them do not
+	for i := range engine.MaxCommit {
+		w := put(f.key("p", fmt.Sprint(i)), strings.Repeat("b", engine.MaxCommitSum/engine.MaxCommit-2000), engine.Any())
+		place := engine.Key{Partition: long(f.part("l"), engine.MaxPartition), Sort: "s"}
+		wide = append(wide, at(w, &place, nil))
+	}
 	noSort := engine.Key{Partition: f.part("l")}
-	for name, c := range map[string]struct {
-		token  string
-		writes []engine.Write
-	}{
+	f.refuses(map[string]badCommit{
 		"no write":            {token(), nil},
 		"no token":            {"", []engine.Write{put(k, "", engine.Any())}},
 		"a long token":        {strings.Repeat("t", 37), []engine.Write{put(k, "", engine.Any())}},
 		"a large body":        {token(), []engine.Write{big}},
 		"too many writes":     {token(), many},
 		"too many bytes":      {token(), heavy},
+		"too many key bytes":  {token(), wide},
 		"the same item twice": {token(), []engine.Write{put(k, "", engine.Any()), check(k, engine.Any())}},
 		"an empty sort key":   {token(), []engine.Write{put(engine.Key{Partition: f.part("p")}, "", engine.Any())}},
 		"an empty partition":  {token(), []engine.Write{put(engine.Key{Sort: "x"}, "", engine.Any())}},
 		"a long sort key":     {token(), []engine.Write{put(f.key("p", strings.Repeat("x", engine.MaxSort+1)), "", engine.Any())}},
 		"a bad index place":   {token(), []engine.Write{at(put(k, "", engine.Any()), &noSort, nil)}},
 		"an unknown op":       {token(), []engine.Write{{Op: 9, Item: engine.Item{Key: k}, If: engine.Any()}}},
-	} {
-		err := f.e.Commit(f.Context(), c.token, c.writes...)
-		if _, conflict := errors.AsType[*engine.ConflictError](err); err == nil || conflict {
-			f.Errorf("%s: got %v, want a refusal", name, err)
+	})
+}
+
+func keysThatAreNoText(f *fixture) {
+	bad := make(map[string]badCommit)
+	for what, s := range notText() {
+		good := put(f.key("p", "good"), "", engine.Any())
+		place, entry := f.key("l", s), f.key(s, "1")
+		for part, w := range map[string]engine.Write{
+			"sort key":          put(f.key("p", s), "", engine.Any()),
+			"partition":         put(f.key(s, "k"), "", engine.Any()),
+			"key to delete":     del(f.key("p", s), engine.Any()),
+			"key to check":      check(f.key("p", s), engine.Absent()),
+			"place in the list": at(put(f.key("p", "k"), "", engine.Any()), &place, nil),
+			"place among due":   at(put(f.key("p", "k"), "", engine.Any()), nil, &place),
+			"partition of list": at(put(f.key("p", "k"), "", engine.Any()), &entry, nil),
+			"partition of due":  at(put(f.key("p", "k"), "", engine.Any()), nil, &entry),
+		} {
+			bad[part+" "+what] = badCommit{token(), []engine.Write{w}}
+			bad[part+" "+what+", beside a good one"] = badCommit{token(), []engine.Write{good, w}}
+		}
+		bad["token "+what] = badCommit{s, []engine.Write{good}}
+	}
+	f.refuses(bad)
+}
+
+type badCommit struct {
+	token  string
+	writes []engine.Write
+}
+
+// refuses asserts that the engine refuses each of the commits, in the words
+// that all engines use, and that partition p stays empty.
+func (f *fixture) refuses(commits map[string]badCommit) {
+	f.Helper()
+	for name, c := range commits {
+		want := engine.CheckCommit(c.token, c.writes)
+		if want == nil {
+			f.Errorf("%s: the contract allows it", name)
+			continue
+		}
+		if err := f.e.Commit(f.Context(), c.token, c.writes...); err == nil || err.Error() != want.Error() {
+			f.Errorf("%s: got %v, want %v", name, err, want)
 		}
 	}
 	if items := f.all(engine.Query{Partition: f.part("p")}, 0); len(items) > 0 {

@@ -213,9 +213,12 @@ func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, rep
 	}
 	op, factor := OpCommitOne, 1.0
 	if len(needed) > 1 {
+		op = OpCommitMany
+	}
+	if len(needed) > 1 || (needed[0].Op == engine.Delete && !needed[0].If.IsAny()) { // what the engine sends as a transaction
 		// [tx] Each item of a transaction is written twice, once to prepare and
 		// once to commit. [m1] A condition check is priced like a write.
-		op, factor = OpCommitMany, 2
+		factor = 2
 	}
 	var u Units
 	for _, w := range needed {

@@ -35,6 +35,7 @@ func TestMeter(t *testing.T) {
 	check := func(k engine.Key, cond engine.Precondition) engine.Write {
 		return engine.Write{Op: engine.Check, Item: engine.Item{Key: k}, If: cond}
 	}
+	delOne := engine.Write{Op: engine.Delete, Item: engine.Item{Key: k}, If: engine.Version(1)}
 	absent, one := engine.Absent(), engine.Version(1)
 	const many = enginetest.OpCommitMany
 
@@ -53,6 +54,8 @@ func TestMeter(t *testing.T) {
 			before: []engine.Write{put(k, 5000, nil, nil, absent)}, writes: []engine.Write{put(k, 100, nil, nil, one)}, table: 5},
 		{name: "a delete costs as what it deletes",
 			before: []engine.Write{put(k, 2049, nil, nil, absent)}, writes: []engine.Write{del}, table: 3},
+		{name: "a delete with a condition is a transaction of one",
+			before: []engine.Write{put(k, 2049, nil, nil, absent)}, writes: []engine.Write{delOne}, table: 6},
 		{name: "a delete of nothing costs one unit", writes: []engine.Write{del}, table: 1},
 		{name: "a check alone is a read",
 			before: []engine.Write{put(k, 4097, nil, nil, absent)}, writes: []engine.Write{check(k, one)}, read: 2},

@@ -14,10 +14,10 @@ import (
 func queryTests() []test {
 	return []test{
 		{"a partition is listed in byte order", byteOrder},
-		{"a prefix is of bytes", prefixes},
+		{"a prefix is taken to the letter", prefixes},
 		{"pages join up, forward and backward, at any size", pages},
 		{"a cursor outlives the item it stands on", cursorOfDeleted},
-		{"partitions and keys of odd bytes are kept apart", partitions},
+		{"partitions of odd characters are kept apart", partitions},
 		{"an empty partition has one empty page", emptyPartition},
 		{"a query sees every commit that returned", queryAfterCommit},
 		{"items come back whole", wholeItems},
@@ -25,13 +25,32 @@ func queryTests() []test {
 	}
 }
 
-// oddKeys are in byte order, which is neither that of letters nor of UTF-16,
-// and some are no text at all.
+// last is the greatest character there is: no key that begins with another one
+// comes after it.
+const last = "\U0010ffff"
+
+// oddKeys are characters of one to four bytes, those at both ends of each
+// length among them. Their byte order is neither that of letters nor of UTF-16,
+// which has 𝄞 before U+E000, nor does it survive normalisation: é is there in
+// one character and in two.
 func oddKeys() []string {
 	return []string{
-		"\x00", "\x00\x00", "\x00a", "\x01", " ", "!", "%", "0", "10", "2", "A", "A\x00", "A\x00\xff", "A\xff", "B",
-		"_", "a", "a b", "a'b", `a"b`, "a/b", "a\\", "ab", "b", "z", "~", "\x7f", "\x80", "\xc3", "é", "ä", "ß",
-		"–", "語", "\uffff", "𝄞", "\xf4\x90", "\xfe", "\xff", "\xff\x00", "\xff\xfe", "\xff\xff",
+		"\x01", "\x01\x01", "\x01a", "\x02", "\n", " ", "!", "%", "0", "10", "2", "A", "A\x01", "A\x01" + last, "A" + last, "B",
+		"_", "a", "a b", "a'b", `a"b`, "a/b", "a\\", "ab", "b", "<z>&", "z", "~", "\x7f", "\u0080", "é", "e\u0301", "ä", "ß", "\u07ff",
+		"\u0800", "–", "\u2028", "語", "\ud7ff", "\ue000", "\ufeff", "\ufffd", "\uffff", "\U00010000", "𝄞", last, last + "\x01", last + "\uffff", last + last,
+	}
+}
+
+// notText returns strings that no key, prefix or token may be, by what is
+// wrong with them.
+func notText() map[string]string {
+	return map[string]string{
+		"is no UTF-8":              "a\xff",
+		"has half a character":     "\xc3",
+		"has a surrogate":          "\xed\xa0\x80",
+		"is beyond Unicode":        "\xf4\x90\x80\x80",
+		"has an overlong encoding": "\xc0\xaf",
+		"has a NUL":                "a\x00b",
 	}
 }
 
@@ -60,11 +79,11 @@ func byteOrder(f *fixture) {
 }
 
 func prefixes(f *fixture) {
-	keys := append(oddKeys(), "job/1", "job/10", "job/2", "job0", "Job/1", "jo", "job", "job%2", "job_2", "job*", "\xff\xff\xff")
+	keys := append(oddKeys(), "job/1", "job/10", "job/2", "job0", "Job/1", "jo", "job", "job%2", "job_2", "job*", last+last+last)
 	slices.Sort(keys)
 	f.fill("p", keys...)
 	for _, prefix := range []string{
-		"", "job", "job/", "job/1", "job%", "job_", "job*", "none", "a", "\x00", "\xff", "\xff\xff", "A\x00", "é", "\xc3", "\xf4",
+		"", "job", "job/", "job/1", "job%", "job_", "job*", "none", "a", "\x01", last, last + last, "A\x01", "e", "é", "\x7f", "\u07ff", "\uffff",
 	} {
 		var want []string
 		for _, k := range keys {
@@ -125,7 +144,7 @@ func cursorOfDeleted(f *fixture) {
 }
 
 func partitions(f *fixture) {
-	names := []string{"a", "a/", "a\x00", "a\x00b", "A", "a ", "\xff", "ä", "a\xff"}
+	names := []string{"a", "a/", "a\x01", "a\x01b", "A", "a ", last, "ä", "a\u0308", "a" + last, "\ufffd"}
 	for _, n := range names {
 		f.commit(put(f.key(n, "k"), n, engine.Absent()))
 	}
@@ -189,15 +208,25 @@ func wholeItems(f *fixture) {
 
 func badQueries(f *fixture) {
 	f.fill("p", "a", "b", "c")
-	for name, q := range map[string]engine.Query{
+	bad := map[string]engine.Query{
 		"a page larger than MaxPage": {Partition: f.part("p"), Limit: engine.MaxPage + 1},
 		"a negative page":            {Partition: f.part("p"), Limit: -1},
 		"no partition":               {},
 		"an index there is not":      {Index: "other", Partition: f.part("p")},
 		"a huge prefix":              {Partition: f.part("p"), Prefix: strings.Repeat("x", engine.MaxSort+1)},
-	} {
-		if _, err := f.e.Query(f.Context(), q); err == nil {
-			f.Errorf("%s was accepted", name)
+	}
+	keys := []engine.Key{{}, {Partition: "p"}, {Sort: "s"}, f.key("p", strings.Repeat("x", engine.MaxSort+1))}
+	for what, s := range notText() {
+		for _, index := range []engine.Index{engine.Table, engine.List, engine.Due} {
+			bad[fmt.Sprintf("a partition that %s, index %q", what, index)] = engine.Query{Index: index, Partition: f.part(s)}
+			bad[fmt.Sprintf("a prefix that %s, index %q", what, index)] = engine.Query{Index: index, Partition: f.part("p"), Prefix: s}
+		}
+		keys = append(keys, f.key(s, "a"), f.key("p", s))
+	}
+	for name, q := range bad {
+		_, want := engine.CheckQuery(q)
+		if _, err := f.e.Query(f.Context(), q); err == nil || err.Error() != want.Error() {
+			f.Errorf("%s: got %v, want %v", name, err, want)
 		}
 	}
 	for _, cursor := range []string{"nonsense", "!", "AAAA", "bnVsbA", strings.Repeat("A", 9999)} {
@@ -206,9 +235,9 @@ func badQueries(f *fixture) {
 			f.Errorf("cursor %.20q: got %v, want an error of kind invalid", cursor, err)
 		}
 	}
-	for _, k := range []engine.Key{{}, {Partition: "p"}, {Sort: "s"}, f.key("p", strings.Repeat("x", engine.MaxSort+1))} {
+	for _, k := range keys {
 		if _, err := f.e.Get(f.Context(), k); !errors.Is(err, engine.ErrNotFound) {
-			f.Errorf("get of a key that no item can have: got %v, want ErrNotFound", err)
+			f.Errorf("get of %.40q, a key that no item can have: got %v, want ErrNotFound", k, err)
 		}
 	}
 }
@@ -298,8 +327,8 @@ func indexOrder(f *fixture) {
 			bodies(engine.Query{Index: index, Partition: f.part(p)}, limit, want)
 			bodies(engine.Query{Index: index, Partition: f.part(p), Backward: true}, limit, back)
 		}
-		bodies(engine.Query{Index: index, Partition: f.part(p), Prefix: "\xff"}, 1, []string{"\xff", "\xff\x00", "\xff\xfe", "\xff\xff"})
-		bodies(engine.Query{Index: index, Partition: f.part(p), Prefix: "A"}, 2, []string{"A", "A\x00", "A\x00\xff", "A\xff"})
+		bodies(engine.Query{Index: index, Partition: f.part(p), Prefix: last}, 1, []string{last, last + "\x01", last + "\uffff", last + last})
+		bodies(engine.Query{Index: index, Partition: f.part(p), Prefix: "A"}, 2, []string{"A", "A\x01", "A\x01" + last, "A" + last})
 	}
 }
 

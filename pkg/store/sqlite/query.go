@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -87,15 +86,13 @@ func bounds(q engine.Query) ([]any, error) {
 }
 
 // prefixEnd returns a byte string that is greater than every sort key with the
-// prefix, and not greater than any other that is.
+// prefix, and not greater than any other that is. UTF-8 has no byte 0xff, so
+// the last byte of a prefix can always be raised by one.
 func prefixEnd(prefix string) []byte {
+	if prefix == "" {
+		return []byte{0xff}
+	}
 	end := []byte(prefix)
-	for len(end) > 0 && end[len(end)-1] == 0xff {
-		end = end[:len(end)-1]
-	}
-	if len(end) == 0 {
-		return bytes.Repeat([]byte{0xff}, engine.MaxSort+1) // no sort key is as long
-	}
 	end[len(end)-1]++
 	return end
 }

@@ -2,9 +2,8 @@ package sqlite
 
 // steps make the schema; see sqlitedb.DB.Migrate. A released step never changes.
 //
-// Keys are BLOBs, because SQLite compares those byte by byte whatever they
-// hold, where TEXT would stop at a NUL in some functions and refuse bytes that
-// are no UTF-8. WITHOUT ROWID makes the table itself the order of the keys: a
+// Keys are BLOBs, because SQLite compares those byte by byte, and the ends of a
+// query's range are byte strings that are no UTF-8. WITHOUT ROWID makes the table itself the order of the keys: a
 // query of a partition reads neighbouring pages, and a body is one look-up away.
 // The indexes are partial, so an item that is in neither costs them nothing;
 // SQLite adds the primary key to their entries, which gives items that share a

@@ -92,11 +92,27 @@ func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags)
 	if ctx.Err() == nil && !f.quiet {
 		c.say("%s", welcome(s.URL(), data, login))
 	}
+	if !c.haveTool() {
+		c.say("fairlead: there is neither tofu nor terraform on the PATH, and $FAIRLEAD_TOFU is not set; deployments fail until there is, and this is started again")
+	}
 	if err := ready(f.readyFile, s); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// haveTool reports whether the runner will find a tool where it looks.
+func (c *cli) haveTool() bool {
+	if c.env.Getenv("FAIRLEAD_TOFU") != "" {
+		return true // if it is wrong, the runner says so better
+	}
+	for _, name := range []string{"tofu", "terraform"} {
+		if _, err := exec.LookPath(name); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // devLogin logs the CLI in to the server, unless it is logged in to another

@@ -79,8 +79,9 @@ func classify(err error) (view.Failure, int) {
 			"Is it running (`fairlead dev`), and is the URL right? `fairlead help environment` says where it comes from.")}, exitUnreachable
 	}
 	if e, ok := errors.AsType[*fairlead.Error](err); ok {
-		p := local(e.Code, title(e.Kind), e.Message, e.Hint)
+		p := local(e.Code, title(e.Kind), err.Error(), e.Hint) // with its cause: it happened on this machine
 		if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
+			p.Detail = e.Message
 			for _, in := range inputs {
 				p.Errors = append(p.Errors, wire.FieldError{Location: in.Input, Message: strings.TrimPrefix(strings.TrimSpace(in.Message+". "+in.Hint), fmt.Sprintf("input %q ", in.Input))})
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
@@ -213,6 +214,11 @@ func fromYAML(n ast.Node, depth int) (any, error) {
 	case *ast.BoolNode:
 		return n.Value, nil
 	case *ast.StringNode:
+		if n.Token.Type == token.StringType { // not quoted
+			if v, err := appspec.Number.FromText(n.Value); err == nil {
+				return v, nil // one that the parser's own types cannot hold
+			}
+		}
 		return n.Value, nil
 	case *ast.LiteralNode:
 		return n.Value.Value, nil

@@ -12,8 +12,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -325,7 +325,9 @@ func publication(t *testing.T, src string) wire.PublishVersionRequest {
 	return wire.PublishVersionRequest{Config: canonical, Artifacts: artifacts}
 }
 
-func (p *plane) publish() { call[wire.AppVersion](p, "POST", "/v1/apps/shop/versions", p.api, publication(p.t, shop)) }
+func (p *plane) publish() {
+	call[wire.AppVersion](p, "POST", "/v1/apps/shop/versions", p.api, publication(p.t, shop))
+}
 
 func (p *plane) install(name string) wire.Install {
 	p.t.Helper()
@@ -500,4 +502,13 @@ func basic(token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte("job:"+token))
 }
 
-var _ = httptest.NewRecorder
+func jsonNumber(n int64) string { return strconv.FormatInt(n, 10) }
+
+// shutDown ends all that the plane has begun, before the bubble does.
+func (p *plane) shutDown() {
+	p.stop()
+	p.http.CloseIdleConnections()
+	if err := p.server.Close(); err != nil {
+		p.t.Error(err)
+	}
+}

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"path"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -52,7 +53,8 @@ func (s *server) mayPull(ctx context.Context, r *http.Request, token string) err
 		return err
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	under := strings.HasPrefix(r.URL.Path, "/v2/"+repository+"/") && isCanonical(r.URL)
+	// The registry gets the decoded path, so that is what must not climb.
+	under := strings.HasPrefix(r.URL.Path, "/v2/"+repository+"/") && path.Clean(r.URL.Path) == r.URL.Path
 	if err == nil && reads && (r.URL.Path == "/v2/" || under) {
 		return nil
 	}

@@ -1,0 +1,284 @@
+package api_test
+
+import (
+	"crypto/md5"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// lockInfo is what Terraform's http backend sends and expects.
+func lockInfo(id, who string) string {
+	return fmt.Sprintf(`{"ID":%q,"Operation":"OperationTypeApply","Info":"","Who":%q,"Version":"1.12.6","Created":"2026-11-20T00:00:00Z","Path":""}`, id, who)
+}
+
+// A tool's life, as the http backend speaks it.
+func TestStateIsLockedWrittenReadAndUnlocked(t *testing.T) {
+	c := newCast(t)
+	auth, url := "basic:"+c.running.lease, c.running.stateURL()
+	if res := c.send("GET", url, auth, nil); res.StatusCode != 204 || len(res.body) > 0 {
+		t.Errorf("a state that was never written is %d %s", res.StatusCode, res.body)
+	}
+	if res := c.send("PUT", url+"/lock", auth, lockInfo("lock-1", "step")); res.StatusCode != 200 {
+		t.Fatalf("lock: %d %s", res.StatusCode, res.body)
+	}
+	if res := c.send("PUT", url+"/lock", auth, lockInfo("lock-1", "step")); res.StatusCode != 200 {
+		t.Errorf("the same lock again, its answer was lost: %d %s", res.StatusCode, res.body)
+	}
+	state := `{"version":4,"serial":1,"lineage":"x","outputs":{},"resources":[]}`
+	sum := md5.Sum([]byte(state))
+	if res := c.send("POST", url+"?ID=lock-1", auth, state, "Content-MD5", base64.StdEncoding.EncodeToString(sum[:])); res.StatusCode != 200 {
+		t.Fatalf("write: %d %s", res.StatusCode, res.body)
+	}
+	res := c.send("GET", url, auth, nil)
+	if res.StatusCode != 200 || string(res.body) != state || res.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("the state is %d %s %s", res.StatusCode, res.Header.Get("Content-Type"), res.body)
+	}
+	if got := c.send("POST", url+"?ID=lock-1", auth, `{"version":4}`, "Content-MD5", "bm90IGl0").code(t); got != "state-digest-mismatch" {
+		t.Errorf("a state damaged on the way is refused with %s", got)
+	}
+	if got := c.send("POST", url+"?ID=lock-1", auth, "").code(t); got != "malformed-request" {
+		t.Errorf("an empty state is refused with %s", got)
+	}
+	if in := call[wire.Install](c.plane, "GET", "/v1/installs/acme", c.api, nil); !strings.Contains(fmt.Sprint(in), c.running.claim.Job) && len(in.Components) > 0 {
+		t.Errorf("the install does not say who holds the lock: %+v", in.Components)
+	}
+	if res := c.send("DELETE", url+"/lock", auth, lockInfo("lock-1", "step")); res.StatusCode != 200 {
+		t.Errorf("unlock: %d %s", res.StatusCode, res.body)
+	}
+	if res := c.send("DELETE", url+"/lock", auth, lockInfo("lock-1", "step")); res.StatusCode != 200 {
+		t.Errorf("unlock again: %d %s", res.StatusCode, res.body)
+	}
+	if got := c.send("POST", url+"?ID=lock-1", auth, state).code(t); got != "state-not-locked" {
+		t.Errorf("a write without the lock is refused with %s", got)
+	}
+	if got := c.send("DELETE", url, auth, nil).code(t); got != "state-not-locked" {
+		t.Errorf("a removal without the lock is refused with %s", got)
+	}
+	call[struct{}](c.plane, "PUT", url+"/lock", auth, lockInfo("lock-2", "step"))
+	call[struct{}](c.plane, "DELETE", url, auth, nil)
+	if res := c.send("GET", url, auth, nil); res.StatusCode != 204 {
+		t.Errorf("a state that was removed is %d", res.StatusCode)
+	}
+}
+
+func TestWhoeverIsLockedOutIsToldWhoHoldsTheLock(t *testing.T) {
+	c := newCast(t)
+	auth, url := "basic:"+c.running.lease, c.running.stateURL()
+	held := lockInfo("lock-1", "the holder")
+	call[struct{}](c.plane, "PUT", url+"/lock", auth, held)
+	for what, res := range map[string]result{
+		"another lock":            c.send("PUT", url+"/lock", auth, lockInfo("lock-2", "another")),
+		"an unlock by another":    c.send("DELETE", url+"/lock", auth, lockInfo("lock-2", "another")),
+		"a write with another ID": c.send("POST", url+"?ID=lock-2", auth, `{"version":4}`),
+	} {
+		if res.StatusCode != 423 || string(res.body) != held || res.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s is %d %s, want 423 and the holder's lock info", what, res.StatusCode, res.body)
+		}
+	}
+	// A person may not break it while its job runs, and is told about it.
+	path := "/v1/installs/acme/components/" + c.running.claim.Component + "/unlock"
+	p := c.send("POST", path, c.api, nil).problem(t)
+	if p.Status != 423 || p.Details["job"] != c.running.claim.Job || p.Details["lock_id"] != "lock-1" {
+		t.Errorf("a person is told %+v", p)
+	}
+	call[struct{}](c.plane, "POST", "/runner/v1/jobs/"+c.running.claim.Job+"/died", c.sessionToken, wire.DiedRequest{Epoch: 1, Reason: "killed"})
+	if res := c.send("POST", path, c.api, nil); res.StatusCode != 204 || len(res.body) > 0 {
+		t.Errorf("after its job died: %d %s", res.StatusCode, res.body)
+	}
+	if got := c.send("POST", path, c.api, nil).code(t); got != "state-not-locked" {
+		t.Errorf("a lock that is not there is refused with %s", got)
+	}
+}
+
+func TestAStepThatLostItsLeaseIsFencedByTheNext(t *testing.T) {
+	c := newCast(t)
+	old, url, job := c.running, c.running.stateURL(), "/runner/v1/jobs/"+c.running.claim.Job
+	call[struct{}](c.plane, "PUT", url+"/lock", "basic:"+old.lease, lockInfo("old", "old"))
+	call[struct{}](c.plane, "POST", job+"/died", c.sessionToken, wire.DiedRequest{Epoch: 1, Reason: "killed"})
+	// Nobody has taken the lock yet: what the tool did may still be saved.
+	if res := c.send("POST", url+"?ID=old", "basic:"+old.lease, `{"version":4,"serial":7}`); res.StatusCode != 200 {
+		t.Errorf("the last words are refused: %d %s", res.StatusCode, res.body)
+	}
+	if got := c.send("GET", url, "basic:"+old.lease, nil).code(t); got != "stale-epoch" {
+		t.Errorf("a read after the lease is refused with %s", got)
+	}
+	if got := c.send("PUT", url+"/lock", "basic:"+old.lease, lockInfo("again", "old")).code(t); got != "stale-epoch" {
+		t.Errorf("a lock after the lease is refused with %s", got)
+	}
+	// Each answer of the old epoch says that it is stale.
+	for _, r := range []struct {
+		method, path string
+		body         any
+	}{{"PUT", "/log?offset=0", []byte("x")}, {"POST", "/heartbeat", wire.JobHeartbeat{}}, {"PUT", "/plan", []byte("x")}, {"GET", "/plan", nil}, {"POST", "/finish", report(old, nil)}} {
+		res := c.send(r.method, job+r.path, old.lease, r.body)
+		if got := res.code(t); res.StatusCode != 409 || got != "stale-epoch" && got != "log-fenced" {
+			t.Errorf("%s %s of a stale epoch is %d %s", r.method, r.path, res.StatusCode, got)
+		}
+	}
+}
+
+func TestALogIsAppendedWhereItEnds(t *testing.T) {
+	c := newCast(t)
+	job := "/runner/v1/jobs/" + c.running.claim.Job
+	put := func(offset int, data string) result {
+		return c.send("PUT", fmt.Sprintf("%s/log?offset=%d", job, offset), c.running.lease, []byte(data))
+	}
+	if got := put(0, "one\n"); got.StatusCode != 200 || !strings.Contains(string(got.body), `"next":4`) {
+		t.Fatalf("append: %d %s", got.StatusCode, got.body)
+	}
+	if got := put(0, "one\n"); got.StatusCode != 200 {
+		t.Errorf("the same again, its answer was lost: %d %s", got.StatusCode, got.body)
+	}
+	p := put(9, "gap").problem(t)
+	if p.Status != 409 || p.Type != wire.ProblemType+"log-offset" || p.Details["want"] != "4" {
+		t.Errorf("a gap is %+v", p)
+	}
+	if got := put(0, "two\n").code(t); got != "log-diverged" {
+		t.Errorf("other bytes are refused with %s", got)
+	}
+	p = c.send("POST", job+"/finish", c.running.lease, report(c.running, []byte("one\nmore\n"))).problem(t)
+	if p.Type != wire.ProblemType+"log-offset" || p.Details["want"] != "4" {
+		t.Errorf("the end of a log that is not whole is %+v", p)
+	}
+	in := report(c.running, []byte("one\n"))
+	in.Plan = nil
+	if got := c.send("POST", job+"/finish", c.running.lease, in).code(t); got != "plan-missing" {
+		t.Errorf("a plan job without a plan is refused with %s", got)
+	}
+	chunk := call[wire.LogChunk](c.plane, "GET", "/v1/jobs/"+c.running.claim.Job+"/log", c.api, nil)
+	if string(chunk.Data) != "one\n" || chunk.Next != 4 {
+		t.Errorf("the log reads %q to %d", chunk.Data, chunk.Next)
+	}
+}
+
+func TestOnlyItsOwnArtifactIsPulledWithALease(t *testing.T) {
+	c := newCast(t)
+	own := "/v2/apps/shop/" + c.running.claim.Component
+	check := call[wire.Job](c.plane, "POST", "/v1/runners/local/checks", c.api, nil)
+	var checking running
+	for checking.claim.Job != check.ID {
+		checking = c.start(c.claim(c.sessionToken))
+	}
+	for _, test := range []struct {
+		consequence, method, path, auth string
+		status                          int
+	}{
+		{"a person asks whether it is there", "GET", "/v2/", "basic:" + c.api, 200},
+		{"a person pushes", "POST", "/v2/apps/shop/web/blobs/uploads/", "basic:" + c.api, 200},
+		{"a person with a bearer token pushes", "PUT", "/v2/apps/shop/web/manifests/x", c.api, 200},
+		{"a step asks whether it is there", "GET", "/v2/", "basic:" + c.running.lease, 200},
+		{"a step pulls its manifest", "GET", own + "/manifests/sha256:1", "basic:" + c.running.lease, 200},
+		{"a step looks for its blob", "HEAD", own + "/blobs/sha256:1", c.running.lease, 200},
+		{"a step pulls another component", "GET", "/v2/apps/shop/elsewhere/manifests/x", "basic:" + c.running.lease, 403},
+		{"a step pulls a component whose name begins like its own", "GET", own + "-2/manifests/x", "basic:" + c.running.lease, 403},
+		{"a step climbs out", "GET", own + "/../elsewhere/manifests/x", "basic:" + c.running.lease, 403},
+		{"a step climbs out, encoded", "GET", own + "/%2e%2e/elsewhere/manifests/x", "basic:" + c.running.lease, 403},
+		{"a step lists the catalog", "GET", "/v2/_catalog", "basic:" + c.running.lease, 403},
+		{"a step pushes", "POST", own + "/blobs/uploads/", "basic:" + c.running.lease, 403},
+		{"a step deletes", "DELETE", own + "/manifests/x", "basic:" + c.running.lease, 403},
+		{"a step of a check pulls", "GET", own + "/manifests/x", "basic:" + checking.lease, 403},
+		{"nobody", "GET", "/v2/", "", 401},
+		{"an agent", "GET", own + "/manifests/x", "basic:" + c.sessionToken, 401},
+		{"a launch token", "GET", own + "/manifests/x", c.claimed.LaunchToken, 401},
+		{"a forged lease", "GET", own + "/manifests/x", c.tokens["forged lease"], 401},
+		{"an expired lease", "GET", own + "/manifests/x", c.tokens["expired lease"], 401},
+		{"a lease of no job", "GET", own + "/manifests/x", c.tokens["lease of no job"], 403},
+	} {
+		t.Run(test.consequence, func(t *testing.T) {
+			c.t = t
+			res := c.send(test.method, test.path, test.auth, nil)
+			if res.StatusCode != test.status {
+				t.Errorf("it is %d, want %d: %s", res.StatusCode, test.status, short(res.body))
+			}
+			if res.StatusCode >= 400 && test.method != "HEAD" {
+				res.problem(t)
+			}
+			if res.StatusCode == 401 && res.Header.Get("WWW-Authenticate") != `Basic realm="fairlead"` {
+				t.Errorf("the challenge is %q", res.Header.Get("WWW-Authenticate"))
+			}
+		})
+	}
+	c.t = t
+	call[struct{}](c.plane, "POST", "/runner/v1/jobs/"+c.running.claim.Job+"/died", c.sessionToken, wire.DiedRequest{Epoch: 1, Reason: "killed"})
+	if got := c.send("GET", own+"/manifests/x", "basic:"+c.running.lease, nil).code(t); got != "stale-epoch" {
+		t.Errorf("after its job died it is refused with %s", got)
+	}
+}
+
+// The whole of a deployment, and then a look at everything that was said.
+func TestNoSecretIsInAnAnswerOrInTheLog(t *testing.T) {
+	p := newPlane(t)
+	p.publish()
+	p.install("acme")
+	d := p.deploy("acme")
+	session := p.session("local")
+	leases := []string{session, p.api}
+	for {
+		d = call[wire.Deployment](p, "GET", "/v1/deployments/"+d.ID, p.api, nil)
+		if d.Done() {
+			break
+		}
+		claim := p.claim(session)
+		r := p.start(claim)
+		leases = append(leases, r.lease, claim.LaunchToken)
+		p.finish(r)
+	}
+	if d.State != "succeeded" {
+		t.Fatalf("the deployment is %+v", d)
+	}
+	// Requests that go wrong with a secret in them.
+	p.send("PATCH", "/v1/installs/acme", p.api, `{"inputs":{"password":{"a":"`+secretInput+`"}}}`)
+	p.send("PATCH", "/v1/installs/acme", p.api, `{"inputs":{"`+secretInput+`":1}}`, "Content-Type", "text/plain")
+	p.send("PATCH", "/v1/installs/acme", p.api, `{"inputs":"`+secretInput+`"}`)
+	p.send("PATCH", "/v1/installs/acme", p.api, `{"inputs":{"password":"`+secretInput+`"}, broken`)
+	answers := []result{}
+	paths := []string{"/v1/apps", "/v1/apps/shop", "/v1/installs", "/v1/installs/acme", "/v1/installs/acme/outputs", "/v1/deployments",
+		"/v1/deployments/" + d.ID, "/v1/jobs", "/v1/jobs?deployment=" + d.ID, "/v1/runners", "/v1/runners/local"}
+	for _, job := range call[wire.Page[wire.Job]](p, "GET", "/v1/jobs", p.api, nil).Items {
+		paths = append(paths, "/v1/jobs/"+job.ID, "/v1/jobs/"+job.ID+"/log")
+	}
+	for _, path := range paths {
+		answers = append(answers, p.send("GET", path, p.api, nil))
+	}
+	for _, body := range []string{`{"inputs":{"password":{"a":"` + secretInput + `"}}}`, `{"inputs":"` + secretInput + `"}`,
+		`{"inputs":{"size":"` + secretInput + `"}}`, `{"inputs":{"password":"` + secretInput + `"}, broken`} {
+		res := p.send("PATCH", "/v1/installs/acme", p.api, body)
+		res.problem(t)
+		answers = append(answers, res)
+	}
+	for i, res := range answers {
+		for _, secret := range append(leases, secretInput, secretOutput) {
+			if strings.Contains(string(res.body), secret) {
+				t.Errorf("answer %d (%s) holds a secret: %s", i, res.Request.URL.Path, short(res.body))
+			}
+		}
+	}
+	if log := p.log.String(); containsAny(log, append(leases, secretInput, secretOutput)) {
+		t.Errorf("the log holds a secret:\n%s", log)
+	}
+	shown := call[wire.Outputs](p, "GET", "/v1/installs/acme/outputs?show_sensitive=true", p.api, nil)
+	if got := shown.Components["web"]["secret"]; string(got.Value) != `"`+secretOutput+`"` || !got.Sensitive {
+		t.Errorf("asked for, a sensitive output is %s", got.Value)
+	}
+	hidden := call[wire.Outputs](p, "GET", "/v1/installs/acme/outputs", p.api, nil)
+	if got := hidden.Components["web"]; got["secret"].Value != nil || string(got["id"].Value) != `"id-of-web"` {
+		t.Errorf("not asked for, the outputs are %+v", got)
+	}
+	in := call[wire.Install](p, "GET", "/v1/installs/acme", p.api, nil)
+	if got := string(in.Inputs["password"]); got != `"(sensitive)"` || in.State != "deployed" {
+		t.Errorf("the install is %s with password %s", in.State, got)
+	}
+}
+
+func containsAny(s string, parts []string) bool {
+	for _, p := range parts {
+		if strings.Contains(s, p) {
+			return true
+		}
+	}
+	return false
+}

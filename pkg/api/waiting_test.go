@@ -1,0 +1,147 @@
+package api_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// wait is a long poll: what is asked, and what makes it end.
+type wait struct {
+	name, method, path, token string
+	body                      any
+	change                    func() // brings the news
+	quiet                     int    // status when there was no news
+}
+
+// waits returns every long poll there is, on a plane that has a running job and
+// a deployment.
+func waits(p *plane) []wait {
+	p.publish()
+	p.install("acme")
+	d := p.deploy("acme")
+	session := p.session("local")
+	first := p.claim(session)
+	r := p.start(first)
+	p.start(p.claim(session)) // nothing is left to claim
+	job := r.claim.Job
+	log := "/runner/v1/jobs/" + job + "/log?offset=0"
+	d = call[wire.Deployment](p, "GET", "/v1/deployments/"+d.ID, p.api, nil)
+	return []wait{
+		{"a claim", "POST", "/runner/v1/claims", session, wire.ClaimRequest{WaitSeconds: 20},
+			func() { call[wire.Job](p, "POST", "/v1/runners/local/checks", p.api, nil) }, 204},
+		{"a log", "GET", "/v1/jobs/" + job + "/log?wait_seconds=20", p.api, nil,
+			func() { call[wire.LogAppended](p, "PUT", log, r.lease, []byte("a line\n")) }, 200},
+		{"a heartbeat", "POST", "/runner/v1/jobs/" + job + "/heartbeat", r.lease, wire.JobHeartbeat{WaitSeconds: 20},
+			func() { call[wire.Job](p, "POST", "/v1/jobs/"+job+"/cancel", p.api, nil) }, 200},
+		{"a deployment", "GET", "/v1/deployments/" + d.ID + "?wait_seconds=20&after=" + jsonNumber(d.Revision), p.api, nil,
+			func() { call[wire.Deployment](p, "POST", "/v1/deployments/"+d.ID+"/cancel", p.api, nil) }, 200},
+	}
+}
+
+// ask sends the long poll in a goroutine of its own.
+func (w wait) ask(p *plane) <-chan result {
+	ch := make(chan result, 1)
+	go func() {
+		res, err := p.try(context.WithoutCancel(p.t.Context()), w.method, w.path, w.token, w.body)
+		if err != nil {
+			p.t.Errorf("%s: %v", w.name, err)
+		}
+		ch <- res
+	}()
+	return ch
+}
+
+func TestALongPollReturnsAtOnceWithTheNews(t *testing.T) {
+	for i := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			p := newBubblePlane(t)
+			w := waits(p)[i]
+			began := time.Now()
+			ch := w.ask(p)
+			time.Sleep(7 * time.Second) // of the bubble
+			synctest.Wait()
+			select {
+			case res := <-ch:
+				t.Fatalf("%s did not wait: %d %s", w.name, res.StatusCode, res.body)
+			default:
+			}
+			w.change()
+			res := <-ch
+			if res.StatusCode != 200 {
+				t.Errorf("%s is %d %s", w.name, res.StatusCode, short(res.body))
+			}
+			if waited := time.Since(began); waited != 7*time.Second {
+				t.Errorf("%s came after %s, and the news after 7s", w.name, waited)
+			}
+			p.shutDown()
+		})
+	}
+}
+
+// The longest wait is longer than a body may take: a deadline for reading that
+// is left on the connection would end it early.
+func TestALongPollWithoutNewsLastsAsLongAsWasAsked(t *testing.T) {
+	for i := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			p := newBubblePlane(t)
+			w := waits(p)[i]
+			began := time.Now()
+			res := <-w.ask(p)
+			if res.StatusCode != w.quiet {
+				t.Errorf("%s is %d %s", w.name, res.StatusCode, short(res.body))
+			}
+			if waited := time.Since(began); waited != 20*time.Second {
+				t.Errorf("%s waited %s", w.name, waited)
+			}
+			p.shutDown()
+		})
+	}
+}
+
+func TestALongPollIsToldToComeBackWhenTheServerStops(t *testing.T) {
+	for i := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			p := newBubblePlane(t)
+			w := waits(p)[i]
+			ch := w.ask(p)
+			synctest.Wait()
+			p.stop()
+			res := <-ch
+			if res.StatusCode != 503 || res.code(t) != "interrupted" {
+				t.Errorf("%s is %d %s", w.name, res.StatusCode, short(res.body))
+			}
+			p.shutDown()
+		})
+	}
+}
+
+// A body that trickles is given up, and so is the time that it may take.
+func TestABodyMayNotTakeForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newBubblePlane(t)
+		began := time.Now()
+		res, err := p.try(t.Context(), "POST", "/v1/installs", p.api, &trickle{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.code(t); got != "request-timeout" || time.Since(began) > 16*time.Second {
+			t.Errorf("it is %s after %s", got, time.Since(began))
+		}
+		p.shutDown()
+		time.Sleep(2 * time.Second) // the body's last breath
+	})
+}
+
+// trickle is a body of one byte a second.
+type trickle struct{ n int }
+
+func (b *trickle) Read(p []byte) (int, error) {
+	time.Sleep(time.Second) // of the bubble
+	b.n++
+	p[0] = ' '
+	return 1, nil
+}

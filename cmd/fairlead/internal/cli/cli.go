@@ -76,6 +76,9 @@ func Main(ctx context.Context, env Env) int {
 	}
 	f, code := classify(err)
 	if f.Detail != "" || f.Title != "" {
+		if code == exitInterrupted && env.StderrTTY {
+			fmt.Fprintln(env.Stderr) // the terminal has written ^C
+		}
 		c.printer().Fail(f)
 	}
 	return code

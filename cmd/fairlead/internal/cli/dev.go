@@ -131,11 +131,12 @@ func (c *cli) devLogin(s Server) (string, error) {
 		return fmt.Sprintf("Your login could not be stored (%v). To use this one in a shell:\n  export %s=%s %s=%s",
 			err, profile.EnvURL, s.URL(), profile.EnvTokenFile, s.TokenFile()), nil
 	}
-	return "You are logged in to it (" + path + ").", nil
+	return "You are logged in to it, by " + path, nil
 }
 
 func welcome(url, data, login string) string {
-	return fmt.Sprintf(`Fairlead is running at %s, with a runner. Its data is in %s.
+	return fmt.Sprintf(`Fairlead is running, with a runner, at %s
+Its data is in %s
 %s
 
 Next, in another terminal:

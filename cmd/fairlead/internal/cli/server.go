@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -72,7 +74,7 @@ func (c *cli) server() *cobra.Command {
 			}
 			return c.serve(cmd.Context(), f, level, func(ctx context.Context, s Server, _ string) error {
 				if !f.quiet {
-					c.say("Fairlead %s is running at %s. Log in with:\n  fairlead login %s --token-file %s", c.env.Version, s.URL(), s.URL(), s.TokenFile())
+					c.say("The control plane is running at %s\nLog in with:\n  fairlead login %s --token-file %s", s.URL(), s.URL(), s.TokenFile())
 				}
 				if err := ready(f.readyFile, s); err != nil {
 					return err
@@ -107,6 +109,11 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	}
 	if f.verbose {
 		level = slog.LevelDebug
+	}
+	if f.readyFile != "" { // an old one would say that this server is ready
+		if err := os.Remove(f.readyFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the old ready file: %w", err)
+		}
 	}
 	// Requests that are under way, and a runner that drains, need the server
 	// after the person wants to stop: its context is not theirs.

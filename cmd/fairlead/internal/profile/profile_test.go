@@ -31,11 +31,11 @@ func file(t *testing.T, content string) string {
 
 func TestLoginIsKeptForItsOwner(t *testing.T) {
 	getenv := world(t, nil)
-	path, err := profile.Save(getenv, profile.Stored{URL: "https://a.example", Token: "old"})
-	if err != nil {
+	if _, err := profile.Save(getenv, profile.Stored{URL: "https://a.example", Token: "old"}); err != nil {
 		t.Fatal(err)
 	}
-	if path, err = profile.Save(getenv, profile.Stored{URL: "https://b.example", Token: "new"}); err != nil {
+	path, err := profile.Save(getenv, profile.Stored{URL: "https://b.example", Token: "new"})
+	if err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)

@@ -1,0 +1,159 @@
+//go:build linux
+
+package faultstest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what must come. It is long: a test
+// fails by it, and never passes by it.
+const patience = 60 * time.Second
+
+func deadline() <-chan time.Time { return time.After(patience) }
+
+// Until polls until cond holds.
+func Until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	over := time.Now().Add(patience)
+	for !cond() {
+		if time.Now().After(over) {
+			t.Fatalf("after %s still not: %s", patience, what)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("the test ended before: %s", what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Process is a program that runs.
+type Process struct {
+	Name string
+	cmd  *exec.Cmd
+	out  *buffer
+	done chan struct{}
+}
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func start(t testing.TB, name string, env []string, program string, args ...string) *Process {
+	t.Helper()
+	p := &Process{Name: name, cmd: exec.Command(program, args...), out: &buffer{}, done: make(chan struct{})}
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, p.out, p.out
+	// A Ctrl-C at the test is the test's own affair; and should the test itself
+	// be killed, this goes with it.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.cmd.WaitDelay = time.Second
+	started := make(chan error, 1)
+	go func() {
+		// The kernel ties the child to the thread that starts it.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // how it ended is in ProcessState
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s (%d) said:\n%s", name, p.PID(), p.Output())
+		}
+	})
+	return p
+}
+
+// PID returns the process number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Output returns what the process has written so far.
+func (p *Process) Output() string { return p.out.String() }
+
+// Signal sends a signal.
+func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // an error says that it is gone
+
+// Kill ends the process as kill -9 does and waits until it is gone.
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// Ended reports whether the process is gone.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Exit waits for the process to end and returns its exit code, -1 after a signal.
+func (p *Process) Exit(t testing.TB) int {
+	t.Helper()
+	Until(t, "the end of "+p.Name, p.Ended)
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// A Proc is a process that the test did not start itself.
+type Proc struct {
+	PID  int
+	Line string // its command line
+}
+
+func (p Proc) String() string { return strconv.Itoa(p.PID) + " " + p.Line }
+
+// processes returns those whose environment or command line names the folder,
+// zombies excepted.
+func processes(dir string) []Proc {
+	var found []Proc
+	paths, _ := filepath.Glob("/proc/[0-9]*")
+	for _, path := range paths {
+		pid, err := strconv.Atoi(filepath.Base(path))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		line, _ := os.ReadFile(path + "/cmdline")
+		env, _ := os.ReadFile(path + "/environ")
+		if !bytes.Contains(line, []byte(dir)) && !bytes.Contains(env, []byte(dir)) {
+			continue
+		}
+		if st, err := os.ReadFile(path + "/stat"); err != nil || strings.Contains(string(st), ") Z ") || strings.Contains(string(st), ") X ") {
+			continue
+		}
+		found = append(found, Proc{pid, strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))})
+	}
+	return found
+}

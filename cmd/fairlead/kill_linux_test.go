@@ -1,0 +1,254 @@
+package main_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// A stage is a point of a deployment. reach takes a new deployment there and
+// returns the job that is at work, if there is one, and what lets it go on.
+type stage struct {
+	name  string
+	reach func(*testing.T, *faultstest.World, *faultstest.Install) (*faultstest.Deployment, wire.Job, func())
+}
+
+var (
+	queued = stage{"queued", func(_ *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+		w.Agent.Kill()
+		d := i.Deploy()
+		return d, d.JobIn("plan", "queued"), func() {}
+	}}
+	claimed = stage{"claimed", func(t *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+		h := w.Proxy.HoldRequests(wire.StartJob)
+		d := i.Deploy()
+		h.Arrived(t)
+		return d, d.JobIn("plan", "claimed"), h.Release
+	}}
+	planning = stage{"planning", func(t *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+		h := w.Proxy.HoldGate(i.Name)
+		d := i.Deploy()
+		h.Arrived(t)
+		return d, d.JobIn("plan", "running"), h.Release
+	}}
+	waiting = stage{"plan waits for approval", func(_ *testing.T, _ *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+		d := i.Deploy()
+		d.Until("awaiting-approval")
+		return d, wire.Job{}, func() {}
+	}}
+	applying = stage{"applying, nothing was made", func(_ *testing.T, _ *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+		return apply(i, "first")
+	}}
+	halfway = stage{"applying, half was made", func(_ *testing.T, _ *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+		return apply(i, "second")
+	}}
+	finishing = stage{"applied, not reported", func(t *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+		d := i.Deploy()
+		d.Until("awaiting-approval")
+		h := w.Proxy.HoldRequests(wire.FinishJob)
+		d.Approve()
+		h.Arrived(t)
+		return d, d.JobIn("apply", "running"), h.Release
+	}}
+	reported = stage{"applied and reported, the answer on its way", func(t *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+		d := i.Deploy()
+		d.Until("awaiting-approval")
+		h := w.Proxy.HoldAnswers(wire.FinishJob)
+		d.Approve()
+		h.Arrived(t)
+		return d, d.JobIn("apply", "succeeded"), h.Release
+	}}
+)
+
+func apply(i *faultstest.Install, held string) (*faultstest.Deployment, wire.Job, func()) {
+	d := i.Deploy()
+	d.Until("awaiting-approval")
+	g := i.Gate(held)
+	d.Approve()
+	g.Arrived()
+	return d, d.JobIn("apply", "running"), g.Open
+}
+
+// An aftermath is what a kill at a stage leads to.
+type aftermath struct {
+	stage
+	job    string   // how the job that was at work ended: "state reason", or ""
+	did    []string // what the person was told to do, by the words of the commands
+	applys int      // apply jobs that the tool worked for, all in all
+}
+
+const (
+	approve = "deployment approve"
+	retry   = "deployment retry"
+)
+
+var victims = []struct {
+	name   string
+	kill   func(*faultstest.World, wire.Job)
+	revive func(*faultstest.World)
+	after  []aftermath
+}{
+	{
+		name: "control plane",
+		kill: func(w *faultstest.World, _ wire.Job) { w.Server.Kill() },
+		revive: func(w *faultstest.World) {
+			w.StartServer()
+			if w.Agent.Ended() {
+				w.StartAgent()
+			}
+		},
+		after: []aftermath{
+			{stage: queued, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: claimed, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: planning, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: waiting, did: []string{approve}, applys: 1},
+			{stage: applying, job: "succeeded", applys: 1},
+			{stage: halfway, job: "succeeded", applys: 1},
+			{stage: finishing, job: "succeeded", applys: 1},
+			{stage: reported, job: "succeeded", applys: 1},
+		},
+	},
+	{
+		name:   "agent",
+		kill:   func(w *faultstest.World, _ wire.Job) { w.Agent.Kill() },
+		revive: func(w *faultstest.World) { w.StartAgent() },
+		after: []aftermath{
+			{stage: claimed, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: planning, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: waiting, did: []string{approve}, applys: 1},
+			{stage: applying, job: "succeeded", applys: 1},
+			{stage: halfway, job: "succeeded", applys: 1},
+			{stage: finishing, job: "succeeded", applys: 1},
+			{stage: reported, job: "succeeded", applys: 1},
+		},
+	},
+	{
+		name:   "step",
+		kill:   func(w *faultstest.World, j wire.Job) { w.KillStep(j) },
+		revive: func(*faultstest.World) {},
+		after: []aftermath{
+			{stage: claimed, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: planning, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: applying, job: "lost step-killed", did: []string{approve}, applys: 1},
+			{stage: halfway, job: "lost step-killed", did: []string{approve}, applys: 2},
+			{stage: finishing, job: "lost step-killed", applys: 1},
+			{stage: reported, job: "succeeded", applys: 1},
+		},
+	},
+	{
+		name:   "tool",
+		kill:   func(w *faultstest.World, j wire.Job) { w.KillTool(j) },
+		revive: func(*faultstest.World) {},
+		after: []aftermath{
+			{stage: planning, job: "failed tool-killed", did: []string{retry, approve}, applys: 1},
+			{stage: applying, job: "failed tool-killed", did: []string{retry, approve}, applys: 1},
+			{stage: halfway, job: "failed tool-killed", did: []string{retry, approve}, applys: 2},
+		},
+	},
+	{
+		name:   "runner's host",
+		kill:   func(w *faultstest.World, _ wire.Job) { w.KillHost() },
+		revive: func(w *faultstest.World) { w.StartAgent() },
+		after: []aftermath{
+			{stage: claimed, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: planning, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: applying, job: "lost step-vanished", did: []string{approve}, applys: 1},
+			{stage: halfway, job: "lost step-vanished", did: []string{approve}, applys: 2},
+			{stage: finishing, job: "lost step-vanished", applys: 1},
+			{stage: reported, job: "succeeded", applys: 1},
+		},
+	},
+	{
+		name: "control plane and agent",
+		kill: func(w *faultstest.World, _ wire.Job) { w.Server.Kill(); w.Agent.Kill() },
+		revive: func(w *faultstest.World) {
+			w.StartServer()
+			w.StartAgent()
+		},
+		after: []aftermath{
+			{stage: planning, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: halfway, job: "succeeded", applys: 1},
+			{stage: finishing, job: "succeeded", applys: 1},
+		},
+	},
+	{
+		name: "everything",
+		kill: func(w *faultstest.World, _ wire.Job) { w.Server.Kill(); w.KillHost() },
+		revive: func(w *faultstest.World) {
+			w.StartServer()
+			w.StartAgent()
+		},
+		after: []aftermath{
+			{stage: planning, job: "succeeded", did: []string{approve}, applys: 1},
+			{stage: halfway, job: "lost step-vanished", did: []string{approve}, applys: 2},
+			{stage: reported, job: "succeeded", applys: 1},
+		},
+	},
+}
+
+// TestKill kills each program at each stage of a deployment, as kill -9 does,
+// starts again what a supervisor would, and does what the person is told. The
+// deployment then succeeds, nothing was made twice without a plan in between,
+// the state and the log are whole, and nothing is left behind.
+func TestKill(t *testing.T) {
+	programs := faultstest.Build(t)
+	t.Parallel()
+	for _, victim := range victims {
+		for _, storage := range []string{"local", "http"} {
+			t.Run(victim.name+"/"+storage, func(t *testing.T) {
+				t.Parallel()
+				w := faultstest.New(t, programs, faultstest.Options{Storage: storage})
+				for n, after := range victim.after {
+					t.Run(after.name, func(t *testing.T) {
+						w.In(t)
+						i := w.Install("i" + string(rune('a'+n)))
+						d, j, release := after.reach(t, w, i)
+						victim.kill(w, j)
+						victim.revive(w)
+						if after.fatal() {
+							// Until then something that is about to be
+							// killed might still hear that it may go on.
+							faultstest.Until(t, "the job is over", func() bool { return w.Job(j.ID).FinishedAt != nil })
+						}
+						release()
+						after.check(t, w, i, d, j)
+					})
+				}
+			})
+		}
+	}
+}
+
+// fatal reports whether the job that was at work did not survive.
+func (a aftermath) fatal() bool { return a.job != "" && a.job != "succeeded" }
+
+func (a aftermath) check(t *testing.T, w *faultstest.World, i *faultstest.Install, d *faultstest.Deployment, j wire.Job) {
+	if j.ID != "" {
+		var now wire.Job
+		faultstest.Until(t, "the job is over", func() bool { now = w.Job(j.ID); return now.FinishedAt != nil })
+		if got := strings.TrimSpace(now.State + " " + now.Reason); got != a.job {
+			t.Errorf("the job is %q, want %q: %s", got, a.job, now.Message)
+		}
+	}
+	if did := d.Finish(); !slices.Equal(did, a.did) {
+		t.Errorf("the person was told to %q, want %q", did, a.did)
+	}
+	applys := map[string]bool{}
+	for _, c := range i.Created() {
+		applys[c.Attempt] = true
+	}
+	if len(applys) != a.applys {
+		t.Errorf("the tool made %v, want %d applies", i.Created(), a.applys)
+	}
+	i.CheckOnce()
+	i.CheckClean()
+	i.CheckState()
+	for _, j := range d.Jobs() {
+		if j.Operation == "apply" && j.State == "succeeded" {
+			i.CheckLog(w.Job(j.ID))
+		}
+	}
+}

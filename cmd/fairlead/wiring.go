@@ -12,7 +12,9 @@ import (
 
 // startServer starts a control plane in this process.
 func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
-	s, err := local.Start(ctx, local.Options{Data: o.Data, Listen: o.Listen, Version: o.Version, Storage: o.Storage, Logger: o.Logger})
+	lo := local.Options{Data: o.Data, Listen: o.Listen, Version: o.Version, Storage: o.Storage, Logger: o.Logger}
+	lo.Terms.LeaseTTL, lo.Terms.Grace = o.Lease, o.Grace
+	s, err := local.Start(ctx, lo)
 	if err != nil {
 		return nil, err // not a nil *local.Server in an interface that is not nil
 	}

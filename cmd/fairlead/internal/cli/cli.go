@@ -41,7 +41,9 @@ type ServerOptions struct {
 	Data    string // folder that holds everything
 	Listen  string // host:port; port 0 picks a free one
 	Version string
-	Storage string // of the state of the runner "local", when it is made: "local" or "http"
+	Storage string        // of the state of the runner "local", when it is made: "local" or "http"
+	Lease   time.Duration // of jobs
+	Grace   time.Duration // of interrupted tools
 	Logger  *slog.Logger
 }
 

@@ -25,20 +25,29 @@ const closeWait = 10 * time.Second
 // serverFlags are what `dev` and `server` have in common.
 type serverFlags struct {
 	data, listen, readyFile, storage string
+	lease, grace                     time.Duration
 	quiet, verbose                   bool
 }
+
+// minLease leaves a step, which renews its lease every second at most, a few
+// tries.
+const minLease = 3 * time.Second
 
 func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().StringVar(&f.data, "data", "", "the `DIR` that holds everything (default: $FAIRLEAD_DATA, else \"fairlead\" where this user's data is)")
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "the `ADDRESS` to listen on; port 0 picks a free one")
 	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", "when ready, write {\"url\", \"token_file\"} to this `FILE`")
 	cmd.Flags().StringVar(&f.storage, "storage", "local", "`WHERE` the runner \"local\", when it is made, keeps state: \"local\" or \"http\"")
+	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "how long a runner may be silent before its jobs are taken from it")
+	cmd.Flags().DurationVar(&f.grace, "grace", 2*time.Minute, "how long a tool that is interrupted may take to save its state")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but what goes wrong")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log everything that is done")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	c.must(cmd.MarkFlagDirname("data"))
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
-	c.must(cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions))
+	for _, name := range []string{"listen", "lease", "grace"} {
+		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
 }
 
 // dataDir is where a server on this machine keeps its data: with the user's
@@ -107,6 +116,9 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	default:
 		return usage("", "--storage is %q; it can be \"local\" or \"http\"", f.storage)
 	}
+	if f.lease < minLease || f.grace < time.Second {
+		return usage("", "--lease is at least %s and --grace at least 1s", minLease)
+	}
 	if f.verbose {
 		level = slog.LevelDebug
 	}
@@ -120,7 +132,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
-		Data: data, Listen: f.listen, Version: c.env.Version, Storage: f.storage,
+		Data: data, Listen: f.listen, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace,
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})
 	if err != nil {

@@ -8,7 +8,6 @@
 package faultstest
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,6 +77,6 @@ func findTool(t testing.TB) string {
 			}
 		}
 	}
-	t.Skip(fmt.Sprintf("FAULTS NOT TESTED: %s not found; set FAIRLEAD_TOFU to OpenTofu or Terraform", strings.Join(names, " and ")))
+	t.Skipf("FAULTS NOT TESTED: %s not found; set FAIRLEAD_TOFU to OpenTofu or Terraform", strings.Join(names, " and "))
 	return ""
 }

@@ -142,13 +142,13 @@ func TestMainStoryUnderEveryFault(t *testing.T) {
 	}
 }
 
-// stride visits every one of the first places, and every seventh of the
-// thousands of reads that follow.
+// stride visits every one of the first places, which are all the commits, and
+// every fifth of the reads that follow.
 func stride(n int) int {
-	if n < 300 {
+	if n < 120 {
 		return 1
 	}
-	return 7
+	return 5
 }
 
 // TestMainStoryUnderManyFaults draws faults from a seed: a tenth of all calls.

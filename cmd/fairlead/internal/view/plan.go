@@ -3,6 +3,7 @@ package view
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -24,13 +25,16 @@ func (pl Plan) JSON() any { return pl.Plan }
 // Human writes what the plan would do, resource by resource.
 func (pl Plan) Human(p *Page) {
 	p.Line("%s: %s", Styled(p.Style.Bold(Cell(pl.Component))), Changes(pl.Plan.Changes))
-	changes := resourceChanges(pl.Plan.Summary)
-	for i, rc := range changes {
-		if i == maxResources {
-			p.Line("  … and %d more", len(changes)-i)
-			break
-		}
-		p.Line("  %s %s", Styled(rc.symbol(p.Style)), rc.Address)
+	changes, more := resourceChanges(pl.Plan.Summary)
+	if len(changes) > maxResources {
+		more += len(changes) - maxResources
+		changes = changes[:maxResources]
+	}
+	for _, rc := range changes {
+		p.Line("  %s %s%s", Styled(rc.symbol(p.Style)), rc.Address, rc.attributes())
+	}
+	if more > 0 {
+		p.Line("  … and %d more", more)
 	}
 }
 
@@ -42,40 +46,61 @@ func (pl Plan) Lines(style Style) []string {
 }
 
 type resourceChange struct {
-	Address string
-	Actions []string
+	Address       string
+	Actions       []string
+	Before, After map[string]json.RawMessage // of an update: the attributes that change
 }
 
 // resourceChanges reads the resources of a plan's summary that would change.
 // Summaries are written by the runner, which may be newer: what is not
-// understood is left out.
-func resourceChanges(summary json.RawMessage) []resourceChange {
+// understood is left out. It returns also how many the runner left out.
+func resourceChanges(summary json.RawMessage) ([]resourceChange, int) {
 	var doc struct {
 		Resources []struct {
 			Address string          `json:"address"`
-			Action  string          `json:"action"`
-			Actions json.RawMessage `json:"actions"`
+			Actions []string        `json:"actions"`
+			Before  json.RawMessage `json:"before"`
+			After   json.RawMessage `json:"after"`
 		} `json:"resources"`
+		Omitted int `json:"omitted"`
 	}
 	if len(summary) == 0 || json.Unmarshal(summary, &doc) != nil {
-		return nil
+		return nil, 0
 	}
 	var out []resourceChange
 	for _, r := range doc.Resources {
-		rc := resourceChange{Address: r.Address}
-		switch {
-		case json.Unmarshal(r.Actions, &rc.Actions) == nil:
-		case r.Action != "":
-			rc.Actions = []string{r.Action}
-		}
+		rc := resourceChange{Address: r.Address, Actions: r.Actions}
 		switch {
 		case rc.Address == "", len(rc.Actions) == 0:
 		case len(rc.Actions) == 1 && (rc.Actions[0] == "no-op" || rc.Actions[0] == "read"):
 		default:
+			if json.Unmarshal(r.Before, &rc.Before) != nil || json.Unmarshal(r.After, &rc.After) != nil {
+				rc.Before, rc.After = nil, nil // not objects: there are no names to show
+			}
 			out = append(out, rc)
 		}
 	}
-	return out
+	return out, doc.Omitted
+}
+
+// maxAttributes is how many attributes of one resource are named.
+const maxAttributes = 6
+
+// attributes names what changes in a resource that is there before and after.
+func (rc resourceChange) attributes() string {
+	if rc.Before == nil || rc.After == nil {
+		return ""
+	}
+	all := maps.Clone(rc.Before)
+	maps.Copy(all, rc.After)
+	names := sortedKeys(all)
+	if len(names) > maxAttributes {
+		names = append(names[:maxAttributes], fmt.Sprintf("and %d more", len(names)-maxAttributes))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
 }
 
 // symbol is the sign that Terraform's users know.

@@ -59,12 +59,14 @@ type Shipper struct {
 	written   int64
 	truncated bool
 	acked     int64
-	stuck     int   // appends in a row that brought nothing further
+	high      int64 // the most that was ever acknowledged
+	stuck     int   // appends that brought nothing further since then
 	err       error // of the last append that will not be repeated
 }
 
-// maxStuck is how many appends in a row may bring nothing further. Each is an
-// answer of a healthy server; a few come of lost answers, more of a fault.
+// maxStuck is how many appends may bring nothing further, or throw us back,
+// before one gets beyond all that was ever acknowledged. A few come of lost
+// answers or of a restored server, more of a fault.
 const maxStuck = 8
 
 // New returns a Shipper that spools to the file at path and sends with append
@@ -217,8 +219,11 @@ func (s *Shipper) send(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	s.acked = next
-	if s.stuck++; next > from {
-		s.stuck = 0
+	switch {
+	case next > s.high:
+		s.high, s.stuck = next, 0
+	case next <= from:
+		s.stuck++
 	}
 	stuck := s.stuck
 	s.mu.Unlock()

@@ -1,0 +1,204 @@
+package logship_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"hash/crc32"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fairlead/fairlead/runner/internal/logship"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// remote is the other side: it keeps what it is sent, and misbehaves as told.
+type remote struct {
+	mu     sync.Mutex
+	log    []byte
+	calls  int
+	before func(r *remote, offset int64, data []byte) error // the lock is held
+	after  func(r *remote) error
+	got    chan struct{}
+}
+
+func newRemote() *remote { return &remote{got: make(chan struct{}, 1000)} }
+
+func (r *remote) append(ctx context.Context, offset int64, data []byte) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if r.before != nil {
+		if err := r.before(r, offset, data); err != nil {
+			return 0, err
+		}
+	}
+	if offset > int64(len(r.log)) {
+		return 0, &logship.OffsetError{Want: int64(len(r.log))}
+	}
+	overlap := min(int64(len(r.log))-offset, int64(len(data)))
+	if !bytes.Equal(r.log[offset:offset+overlap], data[:overlap]) {
+		return 0, errors.New("diverged")
+	}
+	r.log = append(r.log, data[overlap:]...)
+	r.got <- struct{}{}
+	if r.after != nil {
+		if err := r.after(r); err != nil {
+			return 0, err
+		}
+	}
+	return offset + int64(len(data)), nil
+}
+
+func open(t *testing.T, r *remote, o logship.Options) *logship.Shipper {
+	t.Helper()
+	s, err := logship.New(t.Context(), filepath.Join(t.TempDir(), "log"), r.append, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func write(t *testing.T, s *logship.Shipper, text string) {
+	t.Helper()
+	if n, err := s.Write([]byte(text)); err != nil || n != len(text) {
+		t.Fatalf("wrote %d: %v", n, err)
+	}
+}
+
+func TestEveryByteArrives(t *testing.T) {
+	r := newRemote()
+	s := open(t, r, logship.Options{Every: time.Millisecond})
+	var want strings.Builder
+	for range 1000 {
+		line := strings.Repeat("x", 100) + "\n"
+		want.WriteString(line)
+		write(t, s, line)
+	}
+	end, err := s.Close(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(r.log) != want.String() {
+		t.Errorf("%d of %d bytes arrived", len(r.log), want.Len())
+	}
+	if end.Size != int64(want.Len()) || end.CRC32 != crc32.ChecksumIEEE([]byte(want.String())) || end.Truncated {
+		t.Errorf("described as %+v", end)
+	}
+}
+
+func TestLineIsSentWithoutBeingAskedTwice(t *testing.T) {
+	r := newRemote()
+	s := open(t, r, logship.Options{})
+	write(t, s, "hello\n")
+	<-r.got // long before Close
+	if _, err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNothingWrittenNothingSent(t *testing.T) {
+	r := newRemote()
+	s := open(t, r, logship.Options{})
+	end, err := s.Close(t.Context())
+	if err != nil || end.Size != 0 || end.CRC32 != 0 || r.calls != 0 {
+		t.Errorf("%+v %v after %d calls", end, err, r.calls)
+	}
+}
+
+func TestOtherSideLosesItsEnd(t *testing.T) {
+	r := newRemote()
+	lost := false
+	r.before = func(r *remote, offset int64, _ []byte) error {
+		if offset > 0 && !lost {
+			lost = true
+			r.log = r.log[:3] // as a restore from a backup does
+		}
+		return nil
+	}
+	s := open(t, r, logship.Options{Every: time.Millisecond})
+	write(t, s, "one two three\n")
+	<-r.got
+	write(t, s, "four\n")
+	end, err := s.Close(t.Context())
+	if err != nil || string(r.log) != "one two three\nfour\n" || end.Truncated || end.Size != int64(len(r.log)) {
+		t.Errorf("%q %+v %v", r.log, end, err)
+	}
+}
+
+func TestLogThatDoesNotArrive(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(*remote, int64, []byte) error
+		size   int64
+	}{
+		"refused for good: what came before counts": {func(r *remote, offset int64, _ []byte) error {
+			if offset > 0 {
+				return errors.New("no more")
+			}
+			return nil
+		}, 6},
+		"other bytes are stored there": {func(r *remote, offset int64, _ []byte) error {
+			r.log = []byte("something else")
+			return nil
+		}, 0},
+		"it wants what was never written": {func(*remote, int64, []byte) error { return &logship.OffsetError{Want: 1 << 40} }, 0},
+		"it wants a negative offset":      {func(*remote, int64, []byte) error { return &logship.OffsetError{Want: -1} }, 0},
+		"it never gets on": {func(_ *remote, offset int64, _ []byte) error {
+			return &logship.OffsetError{Want: 1 - offset}
+		}, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRemote()
+			r.before = tc.before
+			s := open(t, r, logship.Options{Every: time.Millisecond})
+			write(t, s, "first\n")
+			if tc.size > 0 {
+				<-r.got
+			}
+			write(t, s, "second\n")
+			end, err := s.Close(t.Context())
+			if err == nil || !end.Truncated || tc.size >= 0 && end.Size != tc.size {
+				t.Errorf("%+v %v", end, err)
+			}
+			if r.calls > 50 {
+				t.Errorf("tried %d times", r.calls)
+			}
+		})
+	}
+}
+
+func TestTooLongALogEndsWithAMarker(t *testing.T) {
+	r := newRemote()
+	s := open(t, r, logship.Options{Max: 1 << 20, Every: time.Millisecond})
+	for range 3 {
+		write(t, s, strings.Repeat("x", 600<<10))
+	}
+	end, err := s.Close(t.Context())
+	if err != nil || !end.Truncated || end.Size != int64(len(r.log)) || end.Size > 1<<20+200 {
+		t.Errorf("%+v %v", end, err)
+	}
+	if !strings.HasSuffix(string(r.log), "what followed is not kept]\n") {
+		t.Errorf("ends with %q", r.log[len(r.log)-80:])
+	}
+}
+
+func TestCloseIsBounded(t *testing.T) {
+	r := newRemote()
+	ctx, cancel := context.WithCancel(t.Context())
+	r.before = func(*remote, int64, []byte) error { cancel(); return ctx.Err() }
+	s := open(t, r, logship.Options{Every: time.Hour})
+	write(t, s, "never sent\n")
+	end, _ := s.Close(ctx)
+	if end.Size != 0 || !end.Truncated {
+		t.Errorf("%+v", end)
+	}
+}

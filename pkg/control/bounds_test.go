@@ -6,7 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -47,6 +49,36 @@ func TestALeaseTokenOfAJobThatIsOverReadsNoState(t *testing.T) {
 		p.died(h)
 		if _, err := p.GetState(p.ctx, h, "acme", c.Component); fairlead.CodeOf(err) != "stale-epoch" {
 			t.Errorf("after it died: %v", err)
+		}
+	})
+}
+
+func TestARetryAfterTheInstallWasForgottenAndMadeAnewTakesNothingForDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.misfortune = func(s events.JobSpec) misfortune {
+			if s.Component == "web" {
+				return fails
+			}
+			return none
+		}
+		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "")
+		p.work()
+		if d := p.deployment(id); d.State != deployment.Failed {
+			t.Fatalf("the deployment is %s: %s", d.State, nodes(d))
+		}
+		if err := p.ForgetInstall(p.ctx, org, "acme", true); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop",
+			Inputs: map[string]json.RawMessage{"password": json.RawMessage(`"x"`)}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.RetryDeployment(p.ctx, org, id, ""); fairlead.CodeOf(err) != "install-not-found" {
+			t.Errorf("the retry is %v", err)
 		}
 	})
 }

@@ -284,6 +284,11 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 		if err != nil {
 			return err
 		}
+		if inst.V.ID != old.V.Install {
+			// Forgotten, and made anew under its name: nothing that the
+			// deployment completed is part of this one.
+			return fairlead.NotFound("install", string(old.V.Install))
+		}
 		newest, err := c.Store.InstallDeployments(ctx, inst.V.ID, store.PageQuery{Limit: 1})
 		if err != nil {
 			return err

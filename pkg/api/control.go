@@ -207,13 +207,13 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.ApproveRequest
 	}
 	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that wait",
-		problems: "deployment-not-found component-not-found not-awaiting-approval plan-changed deployment-state " + storesMuch},
+		problems: "deployment-not-found install-not-found component-not-found not-awaiting-approval plan-changed deployment-state " + storesMuch},
 		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
 			r, err := c.ApproveDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components, in.Body.Plans)
 			return answer(renderDeployment(r), err)
 		})
 	register(s, op{Route: wire.CancelDeployment, auth: apiToken, tag: "Deployments", summary: "Cancel a deployment",
-		problems: "deployment-not-found deployment-state " + storesMuch},
+		problems: "deployment-not-found install-not-found deployment-state " + storesMuch},
 		func(ctx context.Context, in *DeploymentPath) (*body[wire.Deployment], error) {
 			r, err := c.CancelDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment))
 			return answer(renderDeployment(r), err)
@@ -223,7 +223,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated,
-		problems: creator + " deployment-not-found deployment-state deployed-since invalid-inputs queue-full " + storesMuch},
+		problems: creator + " deployment-not-found install-not-found deployment-state deployed-since invalid-inputs queue-full " + storesMuch},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)
@@ -280,6 +280,9 @@ func (s *server) jobRoutes(c *control.Control) {
 		problems: "job-not-found log-not-found"},
 		func(ctx context.Context, in *log) (*body[wire.LogChunk], error) {
 			k, err := c.ReadLog(ctx, callerOf(ctx).org, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.wait())
+			if k.Data == nil {
+				k.Data = []byte{} // not null
+			}
 			return answer(wire.LogChunk{Epoch: k.Epoch, Offset: k.Offset, Data: k.Data, Next: k.Next, Truncated: k.Truncated, Done: k.Done}, err)
 		})
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -95,11 +96,8 @@ func (s *server) takeBody(limit int64, timeout time.Duration) func(huma.Context,
 			refuse(ctx, p)
 			return
 		}
-		// Not every ResponseWriter has deadlines; one without reads as long as it takes.
-		_ = ctx.SetReadDeadline(time.Now().Add(timeout))
-		data, err := io.ReadAll(io.LimitReader(ctx.BodyReader(), limit+1))
-		_ = ctx.SetReadDeadline(time.Time{})
-		if p := bodyProblem(err, int64(len(data)), limit, id); p != nil {
+		data, p := readWhole(ctx.BodyReader(), ctx.SetReadDeadline, limit, timeout, id)
+		if p != nil {
 			refuse(ctx, p)
 			return
 		}
@@ -118,6 +116,20 @@ type humaContext = huma.Context
 
 // BodyReader returns the body.
 func (c *withBody) BodyReader() io.Reader { return c.body }
+
+// readWhole reads a body of at most limit bytes that may take no longer than
+// timeout. A body that is nil, as in requests that no server has received, is
+// empty.
+func readWhole(body io.Reader, setDeadline func(time.Time) error, limit int64, timeout time.Duration, id string) ([]byte, *problem) {
+	if body == nil || body == http.NoBody {
+		return nil, nil
+	}
+	// Not every ResponseWriter has deadlines; one without reads as long as it takes.
+	_ = setDeadline(time.Now().Add(timeout))
+	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	_ = setDeadline(time.Time{})
+	return data, bodyProblem(err, int64(len(data)), limit, id)
+}
 
 // bodyProblem says what is wrong with a body of which size bytes were read, or
 // returns nil.

@@ -108,11 +108,15 @@ func renderDeployment(r control.StoredDeployment) wire.Deployment {
 func nodeHint(d control.DeploymentRecord, n *deployment.Node) string {
 	switch {
 	case n.State == deployment.Awaiting && n.Lost:
-		return fmt.Sprintf("Read the new plan with `fairlead job show %s`; approve it with `fairlead deployment approve %s --component %s`, or cancel.", n.PlanJob, d.ID, n.Component)
+		return fmt.Sprintf("Read the new plan with `fairlead job show %s`, beside what was made before: `fairlead job logs %s`. "+
+			"A tool that was killed may have made things that its state does not have: import those first. "+
+			"Then approve it with `fairlead deployment approve %s %s`, or cancel.", n.PlanJob, n.ApplyJob, d.ID, n.Component)
 	case n.State == deployment.NodeLost:
 		return fmt.Sprintf("Nobody knows how far it came. `fairlead deployment retry %s` plans it anew and shows what is missing before anything is changed.", d.ID)
 	case n.State == deployment.NodeFailed && n.Reason == job.ReasonPoison:
 		return fmt.Sprintf("It ended its runner %d times. Look at `fairlead job logs` and at the runner's memory before `fairlead deployment retry %s`.", job.MaxAttempts, d.ID)
+	case n.State == deployment.NodeFailed && n.ApplyJob != "" && n.Reason == "tool-killed":
+		return fmt.Sprintf("`fairlead job logs %s` says what it made. A tool that was killed may have made things that its state does not have: import those before a new plan is approved.", n.ApplyJob)
 	case n.State == deployment.NodeFailed && n.ApplyJob != "":
 		return fmt.Sprintf("See `fairlead job logs %s`.", n.ApplyJob)
 	case n.State == deployment.NodeFailed && n.PlanJob != "":

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -108,12 +107,8 @@ func (s *server) documentState(route wire.Route, summary, problems string, body 
 
 // readBody reads the whole body; its error is a *problem.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, timeout time.Duration) ([]byte, error) {
-	rc := http.NewResponseController(w)
-	// Not every ResponseWriter has deadlines; one without reads as long as it takes.
-	_ = rc.SetReadDeadline(time.Now().Add(timeout))
-	data, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
-	_ = rc.SetReadDeadline(time.Time{})
-	if p := bodyProblem(err, int64(len(data)), limit, requestID(r.Context())); p != nil {
+	data, p := readWhole(r.Body, http.NewResponseController(w).SetReadDeadline, limit, timeout, requestID(r.Context()))
+	if p != nil {
 		return nil, p
 	}
 	return data, nil

@@ -233,6 +233,15 @@ func (a aftermath) check(t *testing.T, w *faultstest.World, i *faultstest.Instal
 			t.Errorf("the job is %q, want %q: %s", got, a.job, now.Message)
 		}
 	}
+	if a.fatal() {
+		shown := w.Must("job", "show", j.ID)
+		w.CheckOffers(shown)
+		if now := w.Job(j.ID); now.Message == "" || len(now.Log) != 1 || !now.Log[0].Ended {
+			t.Errorf("the person is not told what happened:\n%s", shown)
+		} else if now.State == "lost" && !now.Log[0].Truncated {
+			t.Errorf("a log that nobody ended is taken for whole: %+v", now.Log)
+		}
+	}
 	if did := d.Finish(); !slices.Equal(did, a.did) {
 		t.Errorf("the person was told to %q, want %q", did, a.did)
 	}

@@ -137,6 +137,17 @@ func (w *World) Offered(text, words string) []string {
 	return nil
 }
 
+// CheckOffers fails the test if the text offers a command that does not exist,
+// or not with these arguments.
+func (w *World) CheckOffers(text string) {
+	w.t.Helper()
+	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
+		if r := w.CLI(append(strings.Fields(m[1]), "--help")...); r.Code != 0 {
+			w.t.Errorf("`fairlead %s` is offered, and is wrong: %s", m[1], r.Stderr)
+		}
+	}
+}
+
 // Finish takes the deployment to its success as a person would who does what
 // they are told: it runs the commands that `deployment show` offers. It
 // returns what they were, by their first two words.
@@ -148,7 +159,11 @@ func (d *Deployment) Finish() (did []string) {
 			return did
 		}
 		words := map[string]string{"awaiting-approval": "deployment approve", "failed": "deployment retry", "canceled": "deployment retry"}[now.State]
-		command := d.w.Offered(d.Show(), words)
+		shown := d.Show()
+		command := d.w.Offered(shown, words)
+		if words == "deployment retry" || strings.Contains(shown, "interrupted") {
+			d.w.CheckOffers(shown) // what is told when all is well is another test's
+		}
 		did = append(did, words)
 		out := strings.TrimSpace(d.w.Must(append(command, "--detach")...))
 		if words == "deployment retry" {

@@ -29,12 +29,16 @@ func waits(p *plane) []wait {
 	p.start(p.claim(session)) // nothing is left to claim
 	job := r.claim.Job
 	log := "/runner/v1/jobs/" + job + "/log?offset=0"
+	idle := call[wire.Runner](p, "POST", "/v1/runners", p.api, wire.CreateRunnerRequest{Name: "idle"})
+	queued := call[wire.Job](p, "POST", "/v1/runners/"+idle.Name+"/checks", p.api, nil).ID
 	d = call[wire.Deployment](p, "GET", "/v1/deployments/"+d.ID, p.api, nil)
 	return []wait{
 		{"a claim", "POST", "/runner/v1/claims", session, wire.ClaimRequest{WaitSeconds: 20},
 			func() { call[wire.Job](p, "POST", "/v1/runners/local/checks", p.api, nil) }, 204},
 		{"a log", "GET", "/v1/jobs/" + job + "/log?wait_seconds=20", p.api, nil,
 			func() { call[wire.LogAppended](p, "PUT", log, r.lease, []byte("a line\n")) }, 200},
+		{"a log that has not begun", "GET", "/v1/jobs/" + queued + "/log?wait_seconds=20", p.api, nil,
+			func() { call[wire.Job](p, "POST", "/v1/jobs/"+queued+"/cancel", p.api, nil) }, 200},
 		{"a heartbeat", "POST", "/runner/v1/jobs/" + job + "/heartbeat", r.lease, wire.JobHeartbeat{WaitSeconds: 20},
 			func() { call[wire.Job](p, "POST", "/v1/jobs/"+job+"/cancel", p.api, nil) }, 200},
 		{"a deployment", "GET", "/v1/deployments/" + d.ID + "?wait_seconds=20&after=" + jsonNumber(d.Revision), p.api, nil,
@@ -56,7 +60,7 @@ func (w wait) ask(p *plane) <-chan result {
 }
 
 func TestALongPollReturnsAtOnceWithTheNews(t *testing.T) {
-	for i := range 4 {
+	for i := range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			p := newBubblePlane(t)
 			w := waits(p)[i]
@@ -85,7 +89,7 @@ func TestALongPollReturnsAtOnceWithTheNews(t *testing.T) {
 // The longest wait is longer than a body may take: a deadline for reading that
 // is left on the connection would end it early.
 func TestALongPollWithoutNewsLastsAsLongAsWasAsked(t *testing.T) {
-	for i := range 4 {
+	for i := range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			p := newBubblePlane(t)
 			w := waits(p)[i]
@@ -103,7 +107,7 @@ func TestALongPollWithoutNewsLastsAsLongAsWasAsked(t *testing.T) {
 }
 
 func TestALongPollIsToldToComeBackWhenTheServerStops(t *testing.T) {
-	for i := range 4 {
+	for i := range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			p := newBubblePlane(t)
 			w := waits(p)[i]

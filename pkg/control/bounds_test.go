@@ -1,10 +1,13 @@
 package control_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -79,6 +82,21 @@ func TestARetryAfterTheInstallWasForgottenAndMadeAnewTakesNothingForDone(t *test
 		}
 		if _, err := p.RetryDeployment(p.ctx, org, id, ""); fairlead.CodeOf(err) != "install-not-found" {
 			t.Errorf("the retry is %v", err)
+		}
+	})
+}
+
+func TestAReaderOfALogThatHasNotBegunIsToldThatTheServerStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		j, err := p.CheckRunner(p.ctx, org, "local", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(p.ctx)
+		time.AfterFunc(time.Second, cancel)
+		if chunk, err := p.ReadLog(ctx, org, j.ID, 0, 0, 20*time.Second); !errors.Is(err, context.Canceled) {
+			t.Errorf("it reads %+v, %v, as if there were nothing to say", chunk, err)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -173,9 +172,6 @@ func (c *Control) waitJob(ctx context.Context, j store.Job, deadline time.Time) 
 		changed = r.V.State != j.State || r.V.Lease.Epoch != j.Lease.Epoch
 		return changed, err
 	})
-	if errors.Is(err, context.Canceled) {
-		return false, nil
-	}
 	return changed, err
 }
 

@@ -72,54 +72,88 @@ func awaitJob(ctx context.Context, cl *client.Client, id string) (wire.Job, erro
 // at several concurrencies of the agent; the best counts. Creating the jobs is
 // part of it.
 func measureNoop(ctx context.Context, b *bench) error {
-	best, at := 0.0, 0
+	var best noopRun
 	for _, concurrency := range []int{4, 8, 16} {
-		rate, err := noopRate(ctx, b, concurrency)
+		r, err := noopAt(ctx, b, concurrency)
 		if err != nil {
 			return err
 		}
-		b.note("%d steps at once: %.0f jobs a second", concurrency, rate)
-		if rate > best {
-			best, at = rate, concurrency
+		b.note("%d steps at once: %.0f jobs a second", concurrency, r.rate)
+		if r.rate > best.rate {
+			best = r
 		}
 	}
-	b.set("noop_jobs_per_s", best)
-	b.set("noop_concurrency", float64(at))
+	b.set("noop_jobs_per_s", best.rate)
+	b.set("noop_concurrency", float64(best.concurrency))
+	b.set("noop_server_cpu_ms", best.server)
+	b.set("noop_agent_cpu_ms", best.agent)
+	b.set("noop_step_cpu_ms", best.step)
 	return nil
 }
 
-func noopRate(ctx context.Context, b *bench, concurrency int) (_ float64, err error) {
+// noopRun is what many jobs cost: how many a second were done, and the CPU
+// time of each in milliseconds.
+type noopRun struct {
+	concurrency         int
+	rate                float64
+	server, agent, step float64
+}
+
+func noopAt(ctx context.Context, b *bench, concurrency int) (_ noopRun, err error) {
 	p, err := startPlane(ctx, b, fmt.Sprintf("noop-%d", concurrency))
 	if err != nil {
-		return 0, err
+		return noopRun{}, err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
-	if _, err := p.startAgent(ctx, "local", concurrency, b.tool); err != nil {
-		return 0, err
+	agent, err := p.startAgent(ctx, "local", concurrency, b.tool)
+	if err != nil {
+		return noopRun{}, err
+	}
+	before, err := useOfAll(p.server.pid(), agent.pid())
+	if err != nil {
+		return noopRun{}, err
 	}
 	began := time.Now()
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(noopCallers)
-	ids := make([]string, noopJobs)
-	for i := range ids {
-		g.Go(func() error {
-			j, err := p.CheckRunner(gctx, "local")
-			ids[i] = j.ID
-			return err
-		})
+	ids, err := sendChecks(ctx, p.Client, noopJobs)
+	if err != nil {
+		return noopRun{}, err
 	}
-	if err := g.Wait(); err != nil {
-		return 0, err
+	// When the newest is done, all but the few beside it are. Only then are the
+	// others looked at: asking for each is work of the server, too.
+	if _, err := awaitJob(ctx, p.Client, ids[len(ids)-1]); err != nil {
+		return noopRun{}, err
+	}
+	after, err := useOfAll(p.server.pid(), agent.pid())
+	if err != nil {
+		return noopRun{}, err
 	}
 	var last time.Time
 	for _, id := range ids {
 		j, err := awaitJob(ctx, p.Client, id)
 		if err != nil {
-			return 0, err
+			return noopRun{}, err
 		}
 		if j.FinishedAt.After(last) {
 			last = *j.FinishedAt
 		}
 	}
-	return noopJobs / last.Sub(began).Seconds(), nil
+	each := func(d time.Duration) float64 { return ms(d) / noopJobs }
+	return noopRun{concurrency: concurrency, rate: noopJobs / last.Sub(began).Seconds(),
+		server: each(after[0].cpu - before[0].cpu), agent: each(after[1].cpu - before[1].cpu),
+		step: each(after[1].children - before[1].children)}, nil
+}
+
+// sendChecks creates n check jobs and returns their identifiers.
+func sendChecks(ctx context.Context, cl *client.Client, n int) ([]string, error) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(noopCallers)
+	ids := make([]string, n)
+	for i := range ids {
+		g.Go(func() error {
+			j, err := cl.CheckRunner(ctx, "local")
+			ids[i] = j.ID
+			return err
+		})
+	}
+	return ids, g.Wait()
 }

@@ -104,8 +104,9 @@ func (o observer) others() (float64, error) {
 
 // processUse is what a process holds and has used.
 type processUse struct {
-	rssMiB float64
-	cpu    time.Duration
+	rssMiB   float64
+	cpu      time.Duration
+	children time.Duration // CPU time of those that have ended and were waited for
 }
 
 func useOf(pid int) (processUse, error) {
@@ -130,12 +131,12 @@ func useOf(pid int) (processUse, error) {
 	}
 	_, after, _ := strings.Cut(string(stat), ") ") // the name before may hold spaces
 	fields := strings.Fields(after)
-	for _, i := range []int{11, 12} { // utime, stime: fields 14 and 15 of proc_pid_stat(5)
-		ticks, err := strconv.ParseInt(fields[i], 10, 64)
+	for i, sum := range []*time.Duration{&u.cpu, &u.cpu, &u.children, &u.children} {
+		ticks, err := strconv.ParseInt(fields[11+i], 10, 64) // utime, stime, cutime, cstime: fields 14 to 17 of proc_pid_stat(5)
 		if err != nil {
 			return u, fmt.Errorf("CPU time of process %d: %w", pid, err)
 		}
-		u.cpu += time.Duration(ticks) * time.Second / ticksPerSecond
+		*sum += time.Duration(ticks) * time.Second / ticksPerSecond
 	}
 	return u, nil
 }

@@ -55,7 +55,7 @@ func sections() []section {
 		{"floor", []string{"sqlite_commit_ms_p50", "sqlite_commit_ms_p95", "fairlead_mib", "runner_mib"}, measureFloor},
 		{"claim", []string{"claim_ms_p50", "claim_ms_p95", "claim_server_ms_p50", "claim_server_ms_p95", "create_ms_p50"}, measureClaim},
 		{"check", []string{"check_ms_p50", "check_launch_ms_p50"}, measureCheck},
-		{"noop", []string{"noop_jobs_per_s", "noop_concurrency"}, measureNoop},
+		{"noop", []string{"noop_jobs_per_s", "noop_concurrency", "noop_server_cpu_ms", "noop_agent_cpu_ms", "noop_step_cpu_ms"}, measureNoop},
 		{"control", []string{"control_jobs_per_s"}, measureControl},
 		{"usecases", []string{"control_usecases_jobs_per_s"}, measureUseCases},
 		{"deploy", append([]string{"deploy_ms", "deploy_bare_ms", "deploy_ratio", "deploy_tool_ms", "deploy_added_ms"}, deployParts()...), measureDeploy},

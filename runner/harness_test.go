@@ -67,7 +67,9 @@ func startAgent(t testing.TB, s *controltest.Server, data string, env ...string)
 	a := &agentProcess{t: t, Data: data, out: &lockedBuffer{}, done: make(chan struct{})}
 	a.cmd = exec.Command(self, "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")
 	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN=" + token,
-		"AMBIENT_SECRET=must-not-reach-a-tool", "GOCOVERDIR=" + t.TempDir()}, env...)
+		"AMBIENT_SECRET=must-not-reach-a-tool", "GOCOVERDIR=" + t.TempDir(),
+		// The race detector otherwise keeps every step for a second after its end.
+		"GORACE=atexit_sleep_ms=0", "FAIRLEAD_PASS_ENV=GORACE"}, env...)
 	a.cmd.Stdout, a.cmd.Stderr = a.out, a.out
 	if err := a.cmd.Start(); err != nil {
 		t.Fatal(err)

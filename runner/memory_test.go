@@ -13,6 +13,9 @@ import (
 // TestIdleAgentIsSmall: an idle agent takes less than 30 MiB, after it has run
 // jobs, too.
 func TestIdleAgentIsSmall(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes more than the agent")
+	}
 	s := controltest.New(t, controltest.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_CONCURRENCY=4")
 	var jobs []string

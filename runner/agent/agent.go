@@ -145,7 +145,11 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	defer drain()
 	var claims, beats sync.WaitGroup
 	claims.Go(func() { a.claimLoop(claiming, life) })
-	beats.Go(func() { a.beatLoop(life) })
+	// A heartbeat that was sent must have its answer before the last one is
+	// sent, or the control plane hears of the end first.
+	beating, hush := context.WithCancel(context.WithoutCancel(ctx))
+	defer hush()
+	beats.Go(func() { a.beatLoop(life, beating) })
 	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.cfg.Concurrency, "version", a.version)
 
 	over := ctx.Done()
@@ -160,7 +164,9 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	a.windUp(ctx, stop, idle)
 
 	end()
+	impatience := time.AfterFunc(lastWords, hush)
 	beats.Wait()
+	impatience.Stop()
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
 	if err := a.beat(bye, true); err != nil {
@@ -292,11 +298,12 @@ func (a *Agent) waitForRoom(ctx context.Context) bool {
 	}
 }
 
-func (a *Agent) beatLoop(ctx context.Context) {
+// beatLoop sends heartbeats until ctx ends; each is sent under sending.
+func (a *Agent) beatLoop(ctx, sending context.Context) {
 	told := &change{log: a.log}
 	period := defaultBeat
 	for {
-		err := a.beatWith(ctx, false, &period)
+		err := a.beatWith(sending, false, &period)
 		if ctx.Err() != nil {
 			return
 		}

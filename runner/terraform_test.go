@@ -21,6 +21,7 @@ variable "password" {
 resource "terraform_data" "it" {
   input = { name = var.name, password = var.password }
 }
+output "nothing" { value = null }
 output "name" { value = terraform_data.it.output.name }
 output "password" {
   value     = terraform_data.it.output.password
@@ -93,6 +94,9 @@ func TestPlanApplyNoChangeDestroy(t *testing.T) {
 				}
 
 				again := succeeded(t, s.UntilFinished(s.Queue(planSpec(storage, ref))))
+				if n := len(again.Finish.Outputs); n != 2 || n != len(apply.Finish.Outputs) {
+					t.Errorf("outputs after the apply %v, and without changes %v", apply.Finish.Outputs, again.Finish.Outputs)
+				}
 				if !again.Finish.Plan.NoOp || string(again.Finish.Outputs["name"].Value) != `"one"` || !again.Finish.Outputs["password"].Sensitive {
 					t.Errorf("plan without changes: %+v", again.Finish)
 				}

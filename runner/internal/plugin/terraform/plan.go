@@ -88,13 +88,17 @@ func (j *job) planOptions() ([]tfexec.PlanOption, error) {
 }
 
 // plannedOutputs returns the outputs as they are once the plan is applied,
-// which for a plan without changes is now.
+// which for a plan without changes is now. An output that is null is left out,
+// as the tools leave it out of the state, which is read after an apply.
 func plannedOutputs(p *tfjson.Plan) (map[string]wire.FullOutput, error) {
 	out := map[string]wire.FullOutput{}
 	if p.PlannedValues == nil {
 		return out, nil
 	}
 	for name, o := range p.PlannedValues.Outputs {
+		if o.Value == nil {
+			continue
+		}
 		v, err := json.Marshal(o.Value)
 		if err != nil {
 			return nil, fmt.Errorf("output %s: %w", name, err)

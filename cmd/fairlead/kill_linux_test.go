@@ -204,7 +204,7 @@ func TestKill(t *testing.T) {
 				for n, after := range victim.after {
 					t.Run(after.name, func(t *testing.T) {
 						w.In(t)
-						i := w.Install("i" + string(rune('a'+n)))
+						i := w.Install("i"+string(rune('a'+n)), "")
 						d, j, release := after.reach(t, w, i)
 						victim.kill(w, j)
 						victim.revive(w)

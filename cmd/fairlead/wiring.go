@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/cli"
 	"github.com/fairlead/fairlead/pkg/local"
@@ -14,6 +15,7 @@ import (
 func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	lo := local.Options{Data: o.Data, Listen: o.Listen, Version: o.Version, Storage: o.Storage, Logger: o.Logger}
 	lo.Terms.LeaseTTL, lo.Terms.Grace = o.Lease, o.Grace
+	lo.Terms.StartTTL = min(o.Lease, 20*time.Second) // the launch is silent, too
 	s, err := local.Start(ctx, lo)
 	if err != nil {
 		return nil, err // not a nil *local.Server in an interface that is not nil

@@ -20,6 +20,7 @@ import (
 const module = `
 variable "dir" { type = string }
 variable "ask" { type = string }
+variable "before" { type = string }
 
 data "terraform_remote_state" "ask" {
   backend = "http"
@@ -35,7 +36,7 @@ resource "terraform_data" "first" {
 resource "terraform_data" "second" {
   depends_on = [terraform_data.first]
   provisioner "local-exec" {
-    command = "if [ -p ${var.dir}/second ]; then read go < ${var.dir}/second; fi; echo second $PWD >> ${var.dir}/record; seq -f 'second-line-%04g' 1 500"
+    command = "if [ -p ${var.dir}/second ]; then ${var.before} read go < ${var.dir}/second; fi; echo second $PWD >> ${var.dir}/record; seq -f 'second-line-%04g' 1 500"
   }
 }
 
@@ -54,6 +55,7 @@ name: ` + App + `
 inputs:
   dir: {type: string}
   ask: {type: string}
+  before: {type: string}
 components:
   ` + Component + `:
     type: terraform
@@ -61,6 +63,7 @@ components:
     vars:
       dir: ${inputs.dir}
       ask: ${inputs.ask}
+      before: ${inputs.before}
 `
 
 func (w *World) writeApp() string {
@@ -82,14 +85,15 @@ type Install struct {
 	dir  string
 }
 
-// Install makes an install.
-func (w *World) Install(name string) *Install {
+// Install makes an install. At the second resource's gate, if there is one, the
+// shell runs before first: nothing, or commands that end as such.
+func (w *World) Install(name, before string) *Install {
 	w.t.Helper()
 	i := &Install{Name: name, w: w, dir: filepath.Join(w.dir, "gates", name)}
 	if err := os.MkdirAll(i.dir, 0o755); err != nil {
 		w.t.Fatal(err)
 	}
-	w.Must("install", "create", name, "--app", App, "--input", "dir="+i.dir, "--input", "ask="+w.Proxy.URL+gatePath+name)
+	w.Must("install", "create", name, "--app", App, "--input", "dir="+i.dir, "--input", "ask="+w.Proxy.URL+gatePath+name, "--input", "before="+before)
 	in, err := w.Client.GetInstall(w.t.Context(), name)
 	if err != nil {
 		w.t.Fatal(err)

@@ -251,6 +251,25 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// CheckInterrupted fails the test if anything of the install's last job, which
+// was interrupted, is left.
+func (i *Install) CheckInterrupted(j wire.Job) {
+	i.w.t.Helper()
+	if left := i.w.Strays(); len(left) > 0 {
+		i.w.t.Errorf("the job is reported, and there are still %v", left)
+	}
+	in, err := i.w.Client.GetInstall(i.w.t.Context(), i.Name)
+	if err != nil {
+		i.w.t.Fatal(err)
+	}
+	if in.Components[0].LockedBy != "" {
+		i.w.t.Errorf("the state is still locked by %s", in.Components[0].LockedBy)
+	}
+	if n := len(j.Log); n == 0 || !j.Log[n-1].Ended || j.Log[n-1].Truncated {
+		i.w.t.Errorf("log of %s: %+v", j.ID, j.Log)
+	}
+}
+
 // CheckState fails the test if the state does not hold what the module asks
 // for: a plan on it finds something to do.
 func (i *Install) CheckState() {

@@ -24,11 +24,10 @@ import (
 
 // Options of New; the zero value is useful.
 type Options struct {
-	Storage    string   // of state: "local" (the default) or "http"
-	ServerData string   // folder of the control plane; "": a new one
-	RunnerData string   // folder of the runner; "": a new one
-	ServerEnv  []string // further environment of the control plane, "name=value"
-	NoAgent    bool     // do not start an agent
+	Storage     string   // of state: "local" (the default) or "http"
+	ServerData  string   // folder of the control plane; "": a new one
+	RunnerData  string   // folder of the runner; "": a new one
+	ServerFlags []string // further flags of the control plane
 }
 
 // World is a control plane and a runner, processes each, and a Proxy between
@@ -47,7 +46,8 @@ type World struct {
 	t      testing.TB // who uses it now
 	dir    string
 	listen string
-	env    []string // of the control plane
+	flags  []string // of the control plane
+	agents int      // data folders of agents so far
 }
 
 // worlds counts them: each control plane has a loopback address of its own, so
@@ -59,7 +59,7 @@ func New(t testing.TB, programs Programs, o Options) *World {
 	t.Helper()
 	n, pid := worlds.Add(1), os.Getpid()
 	w := &World{Programs: programs, root: t, t: t, dir: t.TempDir(), ServerData: o.ServerData, RunnerData: o.RunnerData, Storage: o.Storage,
-		env: o.ServerEnv, listen: fmt.Sprintf("127.%d.%d.%d:8400", 1+pid%250, 1+pid/250%250, 1+n%250)}
+		flags: o.ServerFlags, listen: fmt.Sprintf("127.%d.%d.%d:8400", 1+pid%250, 1+pid/250%250, 1+n%250)}
 	if w.Storage == "" {
 		w.Storage = "local"
 	}
@@ -80,12 +80,12 @@ func New(t testing.TB, programs Programs, o Options) *World {
 		t.Fatal(err)
 	}
 	w.Must("app", "apply", w.writeApp())
-	if !o.NoAgent {
-		w.Must("runner", "enrol", "local", "--out", filepath.Join(w.dir, "enrolment"))
-		w.StartAgent()
-	}
+	w.Must("runner", "enrol", "local", "--out", w.enrolment())
+	w.StartAgent()
 	return w
 }
+
+func (w *World) enrolment() string { return filepath.Join(w.dir, "enrolment") }
 
 // In lets a subtest of the world's test use the world: from now on failures
 // are the subtest's. What it starts lives as long as the world.
@@ -108,8 +108,8 @@ func (w *World) StartServer() {
 	if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		w.t.Fatal(err)
 	}
-	w.Server = start(w.root, "fairlead server", append(w.baseEnv(), w.env...), w.Fairlead,
-		"server", "--data", w.ServerData, "--listen", w.listen, "--storage", w.Storage, "--ready-file", ready, "--verbose")
+	w.Server = start(w.root, "fairlead server", w.baseEnv(), w.Fairlead,
+		append([]string{"server", "--data", w.ServerData, "--listen", w.listen, "--storage", w.Storage, "--ready-file", ready, "--verbose"}, w.flags...)...)
 	Until(w.t, "the control plane is ready", func() bool {
 		if w.Server.Ended() {
 			w.t.Fatalf("the control plane ended: %s", w.Server.Output())
@@ -119,18 +119,38 @@ func (w *World) StartServer() {
 	})
 }
 
-// StartAgent starts the runner's agent and waits until the control plane has
-// heard of it.
+// SpawnAgent starts an agent on the runner's data folder, and does not wait for
+// anything.
+func (w *World) SpawnAgent() *Process {
+	w.t.Helper()
+	return start(w.root, "fairlead-runner agent", append(w.baseEnv(), "FAIRLEAD_TOFU="+w.Tool), w.Runner,
+		"agent", "--url", w.Proxy.URL, "--data", w.RunnerData, "--enrolment-token-file", w.enrolment(), "--log-level", "debug", "--pass-env", "GORACE")
+}
+
+// StartAgent starts the runner's agent, after which the world's agent is this
+// one, and waits until it is ready.
 func (w *World) StartAgent() {
 	w.t.Helper()
-	w.Agent = start(w.root, "fairlead-runner agent", append(w.baseEnv(), "FAIRLEAD_TOFU="+w.Tool), w.Runner,
-		"agent", "--url", w.Proxy.URL, "--data", w.RunnerData, "--enrolment-token-file", filepath.Join(w.dir, "enrolment"), "--log-level", "debug", "--pass-env", "GORACE")
+	w.Agent = w.SpawnAgent()
 	Until(w.t, "the agent is ready", func() bool {
 		if w.Agent.Ended() {
 			w.t.Fatalf("the agent ended: %s", w.Agent.Output())
 		}
 		return strings.Contains(w.Agent.Output(), "ready")
 	})
+}
+
+// ReplaceHost starts an agent of the same runner on another host: with a data
+// folder of its own, which knows nothing of the first one.
+func (w *World) ReplaceHost() {
+	w.t.Helper()
+	w.agents++
+	w.RunnerData = filepath.Join(w.dir, fmt.Sprintf("runner-%d", w.agents+1))
+	if err := os.Remove(w.enrolment()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	w.Must("runner", "enrol", "local", "--out", w.enrolment())
+	w.StartAgent()
 }
 
 // Result is what a command of the CLI left.

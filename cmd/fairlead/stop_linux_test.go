@@ -1,0 +1,230 @@
+package main_test
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// deaf ignores every signal that can be ignored, and leaves processes behind
+// that hold the tool's output open: one in its group, one in a session of its
+// own.
+const deaf = `trap "" INT TERM HUP; sleep 4000 & setsid sleep 4000 &`
+
+// TestCancel cancels applies whose tools obey and whose tools do not. Both end,
+// with all that they have started, and what was made is in the state.
+func TestCancel(t *testing.T) {
+	programs := faultstest.Build(t)
+	t.Parallel()
+	for _, tc := range []struct {
+		name, before string
+		cancel       func(*faultstest.World, *faultstest.Deployment, wire.Job)
+	}{
+		{"a deployment whose tool obeys", "", func(w *faultstest.World, d *faultstest.Deployment, _ wire.Job) {
+			w.Must("deployment", "cancel", d.ID)
+		}},
+		{"a deployment whose tool has deaf children", deaf, func(w *faultstest.World, d *faultstest.Deployment, _ wire.Job) {
+			w.Must("deployment", "cancel", d.ID)
+		}},
+		{"a job", deaf, func(w *faultstest.World, _ *faultstest.Deployment, j wire.Job) {
+			w.Must("job", "cancel", j.ID)
+		}},
+	} {
+		for _, storage := range []string{"local", "http"} {
+			t.Run(tc.name+"/"+storage, func(t *testing.T) {
+				t.Parallel()
+				w := faultstest.New(t, programs, faultstest.Options{Storage: storage, ServerFlags: []string{"--grace", "2s"}})
+				i := w.Install("a", tc.before)
+				d, j, open := apply(i, "second")
+				tc.cancel(w, d, j)
+				now := d.Until("canceled", "failed")
+				open() // nobody is there any more
+				if c := d.Component(); c.State != "canceled" && c.State != "failed" {
+					t.Errorf("component %+v of a deployment that is %s", c, now.State)
+				}
+				if j = w.Job(j.ID); j.State != "canceled" || j.Reason != "canceled" {
+					t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
+				}
+				w.CheckOffers(d.Show())
+				i.CheckInterrupted(j)
+				if did := d.Finish(); !slices.Equal(did, []string{retry, approve}) {
+					t.Errorf("to go on, the person was told to %q", did)
+				}
+				if made := i.Created(); len(made) != 2 {
+					t.Errorf("made: %v; the state did not know what the first apply had made", made)
+				}
+				i.CheckOnce()
+				i.CheckClean()
+				i.CheckState()
+			})
+		}
+	}
+}
+
+// TestDrain stops an agent during an apply: the first signal lets the apply
+// end, the second interrupts it.
+func TestDrain(t *testing.T) {
+	programs := faultstest.Build(t)
+	t.Parallel()
+	t.Run("SIGTERM: the apply ends, and the next agent has the next job", func(t *testing.T) {
+		t.Parallel()
+		w := faultstest.New(t, programs, faultstest.Options{})
+		i := w.Install("a", "")
+		d, _, open := apply(i, "second")
+		w.Agent.Signal(syscall.SIGTERM)
+		faultstest.Until(t, "the agent drains", func() bool { return session(t, w).Draining })
+		other := w.Install("b", "").Deploy() // nobody may begin it
+		open()
+		d.Until("succeeded")
+		if code := w.Agent.Exit(t); code != 0 {
+			t.Errorf("the agent ended with %d", code)
+		}
+		if j := other.JobIn("plan", "queued"); j.Epoch != 0 {
+			t.Errorf("a draining agent took %+v", j)
+		}
+		w.StartAgent()
+		other.Finish()
+		i.CheckOnce()
+		i.CheckClean()
+		if made := i.Created(); len(made) != 2 {
+			t.Errorf("made: %v", made)
+		}
+	})
+	t.Run("SIGTERM twice: the tool is interrupted and saves its state", func(t *testing.T) {
+		t.Parallel()
+		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", ServerFlags: []string{"--grace", "2s"}})
+		i := w.Install("a", deaf)
+		d, j, open := apply(i, "second")
+		w.Agent.Signal(syscall.SIGTERM)
+		faultstest.Until(t, "the agent drains", func() bool { return session(t, w).Draining })
+		w.Agent.Signal(syscall.SIGTERM)
+		if code := w.Agent.Exit(t); code != 0 {
+			t.Errorf("the agent ended with %d", code)
+		}
+		open()
+		if j = w.Job(j.ID); j.State != "canceled" || j.Reason != "interrupted" {
+			t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
+		}
+		i.CheckInterrupted(j)
+		w.StartAgent()
+		d.Finish()
+		if made := i.Created(); len(made) != 2 {
+			t.Errorf("made: %v; the state did not know what the first apply had made", made)
+		}
+		i.CheckOnce()
+		i.CheckClean()
+	})
+	t.Run("replaced while it drains: the new agent says why it cannot start", func(t *testing.T) {
+		t.Parallel()
+		w := faultstest.New(t, programs, faultstest.Options{})
+		i := w.Install("a", "")
+		d, _, open := apply(i, "second")
+		w.Agent.Signal(syscall.SIGTERM)
+		old := w.Agent
+		second := w.SpawnAgent()
+		if code := second.Exit(t); code == 0 || !strings.Contains(second.Output(), "another agent uses the data folder") {
+			t.Errorf("exit code %d: %s", code, second.Output())
+		}
+		old.Kill() // as a supervisor does that has waited long enough
+		w.StartAgent()
+		open()
+		d.Until("succeeded")
+		if made := i.Created(); len(made) != 2 {
+			t.Errorf("made: %v", made)
+		}
+		i.CheckOnce()
+		i.CheckClean()
+	})
+}
+
+// session returns the runner's session that is online.
+func session(t *testing.T, w *faultstest.World) wire.RunnerSession {
+	r, err := w.Client.GetRunner(t.Context(), "local")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Sessions {
+		if s.State == "online" {
+			return s
+		}
+	}
+	return wire.RunnerSession{}
+}
+
+// TestSilence lets a lease run out.
+func TestSilence(t *testing.T) {
+	programs := faultstest.Build(t)
+	t.Parallel()
+	for _, storage := range []string{"local", "http"} {
+		t.Run("a step that slept beyond its lease kills its tool and writes nothing/"+storage, func(t *testing.T) {
+			t.Parallel()
+			w := faultstest.New(t, programs, faultstest.Options{Storage: storage, ServerFlags: []string{"--lease", "3s"}})
+			i := w.Install("a", "")
+			d, j, open := apply(i, "second")
+			step := w.StepPID(j)
+			if err := syscall.Kill(step, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			faultstest.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
+			if j.State != "lost" || j.Reason != "lease-expired" {
+				t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
+			}
+			size := j.Log[0].Size
+			if err := syscall.Kill(step, syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			faultstest.Until(t, "the step and all it started are gone", func() bool {
+				return !slices.ContainsFunc(w.Strays(), func(p faultstest.Proc) bool { return p.PID == step || strings.Contains(p.Line, "/second") })
+			})
+			open()
+			if now := w.Job(j.ID); now.State != "lost" || now.Log[0].Size != size {
+				t.Errorf("a stale step was heard: %+v", now)
+			}
+			d.Finish()
+			i.CheckOnce()
+			i.CheckClean()
+			i.CheckState()
+		})
+	}
+	t.Run("a host that is gone for good: its job is lost, and another host goes on", func(t *testing.T) {
+		t.Parallel()
+		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", ServerFlags: []string{"--lease", "3s"}})
+		i := w.Install("a", "")
+		d, j, open := apply(i, "second")
+		w.KillHost()
+		open()
+		faultstest.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
+		if j.State != "lost" || j.Reason != "lease-expired" || !strings.Contains(j.Message, "host") {
+			t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
+		}
+		w.ReplaceHost()
+		if did := d.Finish(); !slices.Equal(did, []string{approve}) {
+			t.Errorf("to go on, the person was told to %q", did)
+		}
+		i.CheckOnce()
+		i.CheckClean()
+		i.CheckState()
+	})
+	t.Run("a claim whose answer is lost with its agent", func(t *testing.T) {
+		t.Parallel()
+		w := faultstest.New(t, programs, faultstest.Options{ServerFlags: []string{"--lease", "3s"}})
+		i := w.Install("a", "")
+		w.Agent.Kill() // the next one's first claim is held
+		h := w.Proxy.HoldAnswers(wire.ClaimJob)
+		lost := i.Deploy("--plan-only")
+		w.StartAgent()
+		h.Arrived(t)
+		j := lost.JobIn("plan", "claimed")
+		w.Agent.Kill()
+		h.Drop()
+		w.StartAgent()
+		lost.Until("succeeded")
+		if now := w.Job(j.ID); now.Epoch != 2 {
+			t.Errorf("the job is %+v", now)
+		}
+	})
+}

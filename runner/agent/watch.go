@@ -158,7 +158,14 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		a.remove(h.ID())
 		return
 	}
-	a.settle(life, h.ID(), epoch, a.obituary(dir, epoch, exit))
+	d := a.obituary(dir, epoch, exit)
+	if kept, err := workspace.Salvage(a.cfg.Data, h.ID()); err != nil {
+		a.log.Error("a state that the tool could not save is at risk", "attempt", h.ID(), "err", err)
+	} else if kept != "" {
+		d.Message += "
+The tool had left a state that it could not save; the runner keeps it in " + kept + "."
+	}
+	a.settle(life, h.ID(), epoch, d)
 }
 
 // maxLastWords is how much of a dead step's own output is reported, in bytes.

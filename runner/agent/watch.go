@@ -162,8 +162,7 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 	if kept, err := workspace.Salvage(a.cfg.Data, h.ID()); err != nil {
 		a.log.Error("a state that the tool could not save is at risk", "attempt", h.ID(), "err", err)
 	} else if kept != "" {
-		d.Message += "
-The tool had left a state that it could not save; the runner keeps it in " + kept + "."
+		d.Message += "\nThe tool had left a state that it could not save; the runner keeps it in " + kept + "."
 	}
 	a.settle(life, h.ID(), epoch, d)
 }

@@ -46,6 +46,9 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 	once := Once{Org: org, Route: "create-install", Key: key, Body: in}
 	name := in.Name
 	err := c.transact(ctx, "create install "+in.Name, func(u *unit) error {
+		// Before the key: the same request, at the same moment, may commit
+		// between the two, and is then seen by its key.
+		old, found := c.Store.Install(ctx, org, in.Name)
 		if made, err := u.seen(once, in.Name); err != nil || made != "" {
 			name = made
 			return err
@@ -61,15 +64,15 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 		if r.V.Inputs, err = c.sealInputs(ctx, app.Newest.Spec, id, nil, in.Inputs); err != nil {
 			return err
 		}
-		if old, err := c.Store.Install(ctx, org, in.Name); err == nil {
+		if found == nil {
 			if old.V.ID == id {
 				return nil // our own commit, whose answer was unclear
 			}
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-exists",
 				Message: fmt.Sprintf("there is an install %q already", in.Name),
 				Hint:    "Choose another name, or change its inputs with `fairlead install update`."}
-		} else if fairlead.KindOf(err) != fairlead.KindNotFound {
-			return err
+		} else if fairlead.KindOf(found) != fairlead.KindNotFound {
+			return found
 		}
 		u.PutInstall(r)
 		return nil

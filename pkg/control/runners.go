@@ -61,13 +61,15 @@ func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRu
 	id := fairlead.RunnerID(c.IDs(fairlead.PrefixRunner))
 	name := in.Name
 	err := c.transact(ctx, "create runner "+in.Name, func(u *unit) error {
+		// Before the key: the same request, at the same moment, may commit
+		// between the two, and is then seen by its key.
+		old, found := c.Store.Runner(ctx, org, in.Name)
 		made, err := u.seen(Once{Org: org, Route: "create-runner", Key: key, Body: in}, in.Name)
 		if err != nil || made != "" {
 			name = made
 			return err
 		}
-		old, err := c.Store.Runner(ctx, org, in.Name)
-		if err == nil && old.V.ID == id {
+		if err = found; err == nil && old.V.ID == id {
 			return nil // our own commit, whose answer was unclear
 		}
 		if err == nil {

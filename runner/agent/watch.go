@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
@@ -161,6 +163,7 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 	d := a.obituary(dir, epoch, exit)
 	if kept, err := workspace.Salvage(a.cfg.Data, h.ID()); err != nil {
 		a.log.Error("a state that the tool could not save is at risk", "attempt", h.ID(), "err", err)
+		d.Message += "\nThe tool had left a state that it could not save: " + err.Error()
 	} else if kept != "" {
 		d.Message += "\nThe tool had left a state that it could not save; the runner keeps it in " + kept + "."
 	}
@@ -192,6 +195,7 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 			a.log.Error("the report is not kept", "attempt", attempt, "err", err)
 		}
 	}
+	a.rescueLog(life, attempt, epoch)
 	told := &change{log: a.log}
 	_, err := backoff.Retry(life, func() (struct{}, error) {
 		request, cancel := context.WithTimeout(life, beatTimeout)
@@ -213,6 +217,33 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 		return // the agent ends
 	}
 	a.remove(attempt)
+}
+
+// rescueFor bounds the sending of a dead step's log. The report of its death
+// waits for it, because a log cannot grow after its attempt is over.
+const rescueFor = 10 * time.Second
+
+// rescueLog sends what the step had kept of its log and not sent. If that does
+// not succeed soon the log ends early and is marked so.
+func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) {
+	ctx, cancel := context.WithTimeout(life, rescueFor)
+	defer cancel()
+	job, _ := jobOf(attempt)
+	err := logship.Rescue(ctx, a.dir(attempt).Path(stepdir.LogFile), func(ctx context.Context, offset int64, data []byte) (next int64, err error) {
+		err = a.session.do(ctx, func(c *client.Client) error {
+			next, err = c.RescueLog(ctx, job, epoch, offset, data)
+			return err
+		})
+		if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
+			if want, perr := strconv.ParseInt(e.Details["want"], 10, 64); perr == nil {
+				return 0, &logship.OffsetError{Want: want}
+			}
+		}
+		return next, err
+	})
+	if err != nil && !refused(err) {
+		a.log.Warn("the end of a dead step's log is lost", "attempt", attempt, "err", err)
+	}
 }
 
 func (a *Agent) remove(attempt string) {

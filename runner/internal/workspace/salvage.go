@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,9 +16,14 @@ const Source = "src"
 // could not save.
 const errored = "errored.tfstate"
 
+// ErrNotWhole says that the tool had no room, or no time, to write down a state
+// that it could not save.
+var ErrNotWhole = errors.New("the copy of the state that the tool left is not whole: is the disk full?")
+
 // Salvage moves a state that the tool could not save out of the workspace of
 // the attempt, to salvage/<id>/ in the data folder, and returns its path; ""
-// if there is none. Nothing removes it but a person.
+// if there is none. Nothing removes it but a person. If it is not whole, the
+// error wraps ErrNotWhole and says where what there is of it is kept.
 func Salvage(data, id string) (string, error) {
 	from := filepath.Join(Path(data, id), Source, errored)
 	st, err := os.Lstat(from)
@@ -26,6 +32,9 @@ func Salvage(data, id string) (string, error) {
 	}
 	if err != nil {
 		return "", fmt.Errorf("look for a state that was not saved: %w", err)
+	}
+	if st.Size() == 0 {
+		return "", ErrNotWhole
 	}
 	dir := filepath.Join(data, "salvage", id)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -37,6 +46,13 @@ func Salvage(data, id string) (string, error) {
 	}
 	if err := errors.Join(os.Chmod(to, 0o600), syncPath(to), syncPath(dir)); err != nil {
 		return "", fmt.Errorf("keep a state that was not saved: %w", err)
+	}
+	b, err := os.ReadFile(to)
+	if err != nil {
+		return "", fmt.Errorf("read a state that was not saved: %w", err)
+	}
+	if !json.Valid(b) {
+		return "", fmt.Errorf("%w; what there is of it is kept in %s", ErrNotWhole, to)
 	}
 	return to, nil
 }

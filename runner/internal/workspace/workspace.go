@@ -37,7 +37,7 @@ func Create(data, id string) (string, error) {
 // made unwritable are made writable.
 func Remove(data, id string) error {
 	path := Path(data, id)
-	if _, err := Salvage(data, id); err != nil {
+	if _, err := Salvage(data, id); err != nil && !errors.Is(err, ErrNotWhole) {
 		return err
 	}
 	err := os.RemoveAll(path)

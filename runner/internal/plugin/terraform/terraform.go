@@ -172,6 +172,10 @@ func (j *job) close() { j.run.close() }
 func (j *job) salvage(err error) error {
 	kept, serr := workspace.Salvage(j.p.cfg.Data, j.env.Attempt)
 	switch {
+	case errors.Is(serr, workspace.ErrNotWhole):
+		return &plugin.Error{Reason: ReasonStateUnsaved, Err: errors.Join(err, serr),
+			Message: fmt.Sprintf("the tool could not save its state, and %s. What it made is in the job's log alone: import that before anything else is applied; what the tool said: %s",
+				serr, j.env.Mask(messageOf(err)))}
 	case serr != nil:
 		return &plugin.Error{Reason: ReasonStateUnsaved, Err: errors.Join(err, serr),
 			Message: "the tool could not save its state, and the runner could not keep the copy that it left: " + serr.Error()}

@@ -157,3 +157,10 @@ func processes(dir string) []Proc {
 	}
 	return found
 }
+
+// Run runs a program to its end and returns its exit code and what it said.
+func Run(t testing.TB, program string, args ...string) (code int, said string) {
+	t.Helper()
+	p := start(t, filepath.Base(program), []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, program, args...)
+	return p.Exit(t), p.Output()
+}

@@ -1,0 +1,162 @@
+package main_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
+)
+
+// TestFullDisk fills the disk of the control plane and of the runner. Who asks
+// is told so, nothing that was confirmed is lost, and all goes on when there is
+// space.
+func TestFullDisk(t *testing.T) {
+	programs := faultstest.Build(t)
+	t.Parallel()
+	const size = 64 << 20
+	t.Run("control plane, idle", func(t *testing.T) {
+		t.Parallel()
+		disk := faultstest.NewDisk(t, size, false)
+		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", ServerData: filepath.Join(disk.Path, "data")})
+		i := w.Install("a", "")
+		i.Deploy("--auto-approve").Until("succeeded")
+		disk.Fill()
+		var refused faultstest.Result
+		confirmed := []string{}
+		for n := range 2000 { // SQLite reuses pages that it has: a few writes may still find room
+			if refused = w.CLI("install", "create", name(n), "--app", faultstest.App, "--input", "dir=/x", "--input", "ask=http://x", "--input", "before="); refused.Code != 0 {
+				break
+			}
+			confirmed = append(confirmed, name(n))
+		}
+		if refused.Code != 8 || !strings.Contains(refused.Stderr, "disk is full") {
+			t.Errorf("exit code %d: %s", refused.Code, refused.Stderr)
+		}
+		if shown := w.Must("install", "show", "a"); !strings.Contains(shown, "deployed") {
+			t.Errorf("with a full disk, reading says:\n%s", shown)
+		}
+		w.Server.Kill()
+		disk.Free()
+		w.StartServer()
+		for _, n := range confirmed {
+			w.Must("install", "show", n)
+		}
+		w.Must("install", "create", "later", "--app", faultstest.App, "--input", "dir=/x", "--input", "ask=http://x", "--input", "before=")
+		i.CheckState()
+		i.CheckClean()
+	})
+	t.Run("control plane, during an apply", func(t *testing.T) {
+		t.Parallel()
+		disk := faultstest.NewDisk(t, size, false)
+		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", ServerData: filepath.Join(disk.Path, "data")})
+		i := w.Install("a", "")
+		d, j, open := apply(i, "second")
+		disk.Fill()
+		open()
+		faultstest.Until(t, "the tool is done and cannot say so", func() bool {
+			return len(i.Created()) == 2 && strings.Contains(w.Server.Output(), "disk is full")
+		})
+		disk.Free()
+		d.Until("succeeded")
+		i.CheckOnce()
+		i.CheckState()
+		i.CheckClean()
+		i.CheckLog(w.Job(j.ID))
+	})
+	for _, storage := range []string{"local", "http"} {
+		t.Run("runner, before a plan/"+storage, func(t *testing.T) {
+			t.Parallel()
+			disk := faultstest.NewDisk(t, size, false)
+			w := faultstest.New(t, programs, faultstest.Options{Storage: storage, RunnerData: filepath.Join(disk.Path, "data")})
+			i := w.Install("a", "")
+			disk.Fill()
+			d := i.Deploy()
+			d.Until("failed")
+			shown := d.Show()
+			if !strings.Contains(shown, "disk full") && !strings.Contains(shown, "no space left on device") {
+				t.Errorf("the person is told:\n%s", shown)
+			}
+			w.CheckOffers(shown)
+			disk.Free()
+			d.Finish()
+			i.CheckOnce()
+			i.CheckState()
+			i.CheckClean()
+		})
+	}
+	t.Run("runner, during an apply, state at the control plane", func(t *testing.T) {
+		t.Parallel()
+		disk := faultstest.NewDisk(t, size, false)
+		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", RunnerData: filepath.Join(disk.Path, "data")})
+		i := w.Install("a", "")
+		d, j, open := apply(i, "second")
+		disk.Fill()
+		open()
+		d.Until("succeeded")
+		// The log is on the runner's disk until it has arrived: what found no
+		// place is missing, and that is said.
+		if j = w.Job(j.ID); !j.Log[0].Truncated {
+			i.CheckLog(j)
+		}
+		disk.Free()
+		i.CheckOnce()
+		i.CheckState()
+		i.CheckClean()
+	})
+	t.Run("runner, during an apply, state on its disk: the person is told what to do by hand", func(t *testing.T) {
+		t.Parallel()
+		disk := faultstest.NewDisk(t, size, false)
+		w := faultstest.New(t, programs, faultstest.Options{Storage: "local", RunnerData: filepath.Join(disk.Path, "data")})
+		i := w.Install("a", "")
+		d, j, open := apply(i, "second")
+		disk.Fill()
+		open()
+		faultstest.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
+		if j.State != "failed" || j.Reason != "state-unsaved" || !strings.Contains(j.Message, "no space left on device") || !strings.Contains(j.Message, "import") {
+			t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
+		}
+		disk.Free()
+		if kept, _ := filepath.Glob(filepath.Join(w.RunnerData, "salvage", "*", "*")); len(kept) > 0 {
+			t.Errorf("what is no state was kept as one: %q", kept)
+		}
+		if did := d.Finish(); !slices.Equal(did, []string{retry, approve}) {
+			t.Errorf("the person was told to %q", did)
+		}
+		i.CheckOnce()
+		i.CheckState()
+		i.CheckClean()
+	})
+}
+
+func name(n int) string { return "full-" + strings.Repeat("x", n%50) + string(rune('a'+n/50)) }
+
+// TestReadOnlyData starts both programs on a folder that they may not write.
+func TestReadOnlyData(t *testing.T) {
+	programs := faultstest.Build(t)
+	t.Parallel()
+	disk := faultstest.NewDisk(t, 1<<20, true)
+	for _, tc := range []struct {
+		name, program string
+		args          []string
+		code          int
+		want          []string
+	}{
+		{"control plane", programs.Fairlead, []string{"server", "--listen", "127.0.0.1:0", "--data", disk.Path}, 8, []string{"data folder " + disk.Path, "read-only", "--data"}},
+		{"control plane, no folder yet", programs.Fairlead, []string{"server", "--listen", "127.0.0.1:0", "--data", disk.Path + "/new"}, 8, []string{disk.Path + "/new", "read-only", "--data"}},
+		{"runner", programs.Runner, []string{"agent", "--url", "http://127.0.0.1:1", "--data", disk.Path}, 1, []string{disk.Path, "read-only"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			code, said := faultstest.Run(t, tc.program, tc.args...)
+			if code != tc.code {
+				t.Errorf("exit code %d, want %d", code, tc.code)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(said, want) {
+					t.Errorf("it does not say %q: %s", want, said)
+				}
+			}
+		})
+	}
+}

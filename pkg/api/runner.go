@@ -84,6 +84,19 @@ func (s *server) sessionRoutes(c *control.Control) {
 		func(ctx context.Context, in *release) (*struct{}, error) {
 			return nil, c.ReleaseJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Body.Epoch)
 		})
+	type rescue struct {
+		JobPath
+		Epoch   int64  `query:"epoch" minimum:"1" required:"true"`
+		Offset  int64  `query:"offset" minimum:"0" required:"true"`
+		RawBody []byte `contentType:"application/octet-stream"`
+	}
+	register(s, op{Route: wire.RescueJobLog, auth: sessionToken, tag: "Agents", summary: "Append what a dead step had not sent of its log", body: maxLogAppend, read: 30 * time.Second,
+		doc:      "For the agent, before it reports the death: the step kept its log in a file.",
+		problems: ofAStep + " log-offset log-fenced log-diverged log-full log-not-found"},
+		func(ctx context.Context, in *rescue) (*body[wire.LogAppended], error) {
+			next, err := c.RescueLog(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.RawBody)
+			return answer(wire.LogAppended{Next: next}, err)
+		})
 	type died struct {
 		JobPath
 		Body wire.DiedRequest

@@ -34,6 +34,9 @@ const hideClaimed = 30 * time.Second
 // to wait for one to be queued, or returns ErrNoWork. At most one session holds
 // a job at a given epoch. Safe for concurrent use.
 func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration) (Claim, error) {
+	if s.Draining {
+		return Claim{}, ErrNoWork // it said that it takes no more
+	}
 	deadline := c.Now().Add(wait)
 	for {
 		msg, err := c.Queue.Receive(ctx, queueName(s.Runner), hideClaimed, min(max(0, deadline.Sub(c.Now())), queue.MaxWait))

@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"testing"
@@ -175,6 +176,55 @@ func TestLostWakeUpIsSentAgain(t *testing.T) {
 		}
 		if _, err := p.Claim(p.ctx, p.session, 0); err != nil {
 			t.Errorf("the job was not found: %v", err)
+		}
+	})
+}
+
+// TestRescuedLog: the agent of a dead step may complete its log until it has
+// reported the death, and nobody else may.
+func TestRescuedLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.StartJob(p.ctx, c.ID, 1, "the-step"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.RescueLog(p.ctx, p.session, c.ID, 1, 0, []byte("last words")); err != nil {
+			t.Error(err)
+		}
+		stranger := p.session
+		stranger.Runner = "run_other"
+		if _, err := p.RescueLog(p.ctx, stranger, c.ID, 1, 10, []byte("!")); fairlead.KindOf(err) != fairlead.KindNotFound {
+			t.Errorf("an agent of another runner: %v", err)
+		}
+		p.died(control.Holder{Job: c.ID, Epoch: 1})
+		if _, err := p.RescueLog(p.ctx, p.session, c.ID, 1, 10, []byte("!")); fairlead.KindOf(err) != fairlead.KindStale {
+			t.Errorf("after the death was reported: %v", err)
+		}
+		k, err := p.ReadLog(p.ctx, org, c.ID, 1, 0, 0)
+		if err != nil || string(k.Data) != "last words" || !k.Truncated {
+			t.Errorf("the log is %q, truncated %v, %v", k.Data, k.Truncated, err)
+		}
+	})
+}
+
+// TestDrainingSessionClaimsNothing: an agent that said so gets no more jobs.
+func TestDrainingSessionClaimsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+			t.Fatal(err)
+		}
+		s := p.session
+		s.Draining = true
+		if _, err := p.Claim(p.ctx, s, 0); !errors.Is(err, control.ErrNoWork) {
+			t.Errorf("a draining session claimed: %v", err)
 		}
 	})
 }

@@ -66,6 +66,15 @@ func (c *Control) AppendLog(ctx context.Context, h Holder, offset int64, data []
 	return next, logError(h.Job, err)
 }
 
+// RescueLog is AppendLog for the agent of a step that died before it had sent
+// all of its log.
+func (c *Control) RescueLog(ctx context.Context, s store.Session, id fairlead.JobID, epoch, offset int64, data []byte) (int64, error) {
+	if _, err := c.jobOf(ctx, s, id); err != nil {
+		return 0, err
+	}
+	return c.AppendLog(ctx, Holder{Job: id, Epoch: epoch}, offset, data)
+}
+
 // logError gives a kind to what a log refuses.
 func logError(id fairlead.JobID, err error) error {
 	if e, ok := errors.AsType[*joblog.OffsetError](err); ok {

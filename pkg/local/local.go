@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -215,11 +216,19 @@ func (s *Server) handler(address string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/", api.ControlHandler(o))
-	mux.Handle("/runner/", api.RunnerHandler(o))
-	mux.Handle("/v2/", api.RegistryGuard(o, registry))
-	return mux, nil
+	controlAPI, runnerAPI, guarded := api.ControlHandler(o), api.RunnerHandler(o), api.RegistryGuard(o, registry)
+	// Not a ServeMux: it would redirect odd paths, where each API answers what
+	// it does not serve with a problem of its own.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/runner/"):
+			runnerAPI.ServeHTTP(w, r)
+		case strings.HasPrefix(r.URL.Path, "/v2/"):
+			guarded.ServeHTTP(w, r)
+		default:
+			controlAPI.ServeHTTP(w, r)
+		}
+	}), nil
 }
 
 func (s *Server) sweep(ctx context.Context) {

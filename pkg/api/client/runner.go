@@ -74,6 +74,14 @@ func (c *Client) AppendLog(ctx context.Context, job string, offset int64, data [
 	return a.Next, err
 }
 
+// RescueLog is AppendLog for an agent whose step died with part of its log
+// unsent; the client carries a session token.
+func (c *Client) RescueLog(ctx context.Context, job string, epoch, offset int64, data []byte) (int64, error) {
+	q := url.Values{"epoch": {strconv.FormatInt(epoch, 10)}, "offset": {strconv.FormatInt(offset, 10)}}
+	a, err := get[wire.LogAppended](ctx, c, call{route: wire.RescueJobLog, path: vars{"job": job}, query: q, raw: data})
+	return a.Next, err
+}
+
 // Finish reports how the job ended.
 func (c *Client) Finish(ctx context.Context, job string, in wire.FinishRequest) error {
 	_, err := c.do(ctx, call{route: wire.FinishJob, path: vars{"job": job}, in: in}, nil)

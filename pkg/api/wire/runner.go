@@ -14,6 +14,7 @@ var (
 	HeartbeatSession = Route{"heartbeat-session", "POST", "/runner/v1/session/heartbeat"}
 	ClaimJob         = Route{"claim-job", "POST", "/runner/v1/claims"}
 	ReleaseJob       = Route{"release-job", "POST", "/runner/v1/jobs/{job}/release"}
+	RescueJobLog     = Route{"rescue-job-log", "PUT", "/runner/v1/jobs/{job}/rescued-log"}
 	ReportDied       = Route{"report-died", "POST", "/runner/v1/jobs/{job}/died"}
 	StartJob         = Route{"start-job", "POST", "/runner/v1/jobs/{job}/start"}
 	HeartbeatJob     = Route{"heartbeat-job", "POST", "/runner/v1/jobs/{job}/heartbeat"}

@@ -26,6 +26,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	on(wire.HeartbeatSession, s.beat)
 	on(wire.ClaimJob, s.claim)
 	on(wire.ReleaseJob, s.release)
+	on(wire.RescueJobLog, s.rescueLog)
 	on(wire.ReportDied, s.died)
 	on(wire.StartJob, s.start)
 	on(wire.HeartbeatJob, s.leased(s.renew))
@@ -185,6 +186,23 @@ func (s *Server) died(w http.ResponseWriter, r *http.Request) {
 		if j := s.current(w, r, in.Epoch); j != nil {
 			j.Died = &in
 			w.WriteHeader(http.StatusNoContent)
+		}
+	})
+}
+
+func (s *Server) rescueLog(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, 2<<20))
+	epoch, perr := strconv.ParseInt(r.URL.Query().Get("epoch"), 10, 64)
+	if err != nil || perr != nil {
+		refuse(w, 400, "invalid-request", "body or epoch", nil)
+		return
+	}
+	s.change(func() {
+		if !s.inSession(w, r) {
+			return
+		}
+		if j := s.current(w, r, epoch); j != nil {
+			s.appendLog(w, r, j, body)
 		}
 	})
 }

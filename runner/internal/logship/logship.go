@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -136,6 +137,30 @@ func (s *Shipper) Close(ctx context.Context) (wire.LogEnd, error) {
 		err = s.err
 	}
 	return wire.LogEnd{Size: n, CRC32: sum.Sum32(), Truncated: s.truncated || n < s.written}, err
+}
+
+// Rescue sends what a Shipper that was killed has left in its file. What has
+// arrived before is not sent again, but for the last piece.
+func Rescue(ctx context.Context, path string, append Append) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it died before it had a log
+	}
+	if err != nil {
+		return fmt.Errorf("open log spool: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("open log spool: %w", err)
+	}
+	s := &Shipper{append: append, file: f, written: st.Size(), acked: max(0, st.Size()-defaultBatch)}
+	for s.pending() > 0 {
+		if err := s.send(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Shipper) pending() int64 {

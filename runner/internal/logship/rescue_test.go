@@ -1,0 +1,56 @@
+package logship_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead/fairlead/runner/internal/logship"
+)
+
+// TestRescueSendsWhatADeadStepHadNot: the file of a step that was killed
+// arrives whole, wherever the control plane was.
+func TestRescueSendsWhatADeadStepHadNot(t *testing.T) {
+	log := bytes.Repeat([]byte("0123456789abcde\n"), 20_000) // 320 KB
+	for name, arrived := range map[string]int{
+		"nothing had arrived": 0, "a part had arrived": 1000, "all but the end had arrived": len(log) - 5, "all had arrived": len(log),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			if err := os.WriteFile(path, log, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			there := bytes.Clone(log[:arrived])
+			calls := 0
+			err := logship.Rescue(t.Context(), path, func(_ context.Context, offset int64, data []byte) (int64, error) {
+				calls++
+				if offset > int64(len(there)) {
+					return 0, &logship.OffsetError{Want: int64(len(there))}
+				}
+				there = append(there[:offset], data...)
+				return int64(len(there)), nil
+			})
+			if err != nil || !bytes.Equal(there, log) {
+				t.Errorf("%d of %d bytes arrived: %v", len(there), len(log), err)
+			}
+			if calls > 3 {
+				t.Errorf("it took %d requests", calls)
+			}
+		})
+	}
+	if err := logship.Rescue(t.Context(), filepath.Join(t.TempDir(), "none"), nil); err != nil {
+		t.Errorf("a step that died before it had a log: %v", err)
+	}
+	refused := errors.New("the log has ended")
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := logship.Rescue(t.Context(), path, func(context.Context, int64, []byte) (int64, error) { return 0, refused })
+	if !errors.Is(err, refused) {
+		t.Errorf("a refusal is %v", err)
+	}
+}

@@ -186,6 +186,12 @@ type Started struct {
 // StartJob trades a launch token, which names job and epoch, for the signed
 // spec. The same step may ask again; any other is refused.
 func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string) (Started, error) {
+	// Opening the epoch fences the log of every attempt before. It is open when
+	// the job starts, so that a reader who sees the one sees the other; should
+	// the start be refused, an empty stream is all that is left of it.
+	if err := c.Log.Open(ctx, joblog.Stream{Job: string(id), Epoch: epoch}); err != nil && !errors.Is(err, joblog.ErrFenced) {
+		return Started{}, fmt.Errorf("open log of job %s: %w", id, err)
+	}
 	var r store.Stored[store.Job]
 	err := c.transact(ctx, "start job "+string(id), func(u *unit) error {
 		var err error
@@ -204,10 +210,6 @@ func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, 
 	})
 	if err != nil {
 		return Started{}, err
-	}
-	// Opening the epoch fences the log of every attempt before.
-	if err := c.Log.Open(ctx, joblog.Stream{Job: string(id), Epoch: epoch}); err != nil {
-		return Started{}, fmt.Errorf("open log of job %s: %w", id, err)
 	}
 	env, err := c.spec(ctx, r.V)
 	if err != nil {

@@ -74,6 +74,7 @@ type unit struct {
 	c          *Control
 	ctx        context.Context
 	now        time.Time
+	again      bool // it has been tried before, and may have happened
 	wakes      []store.Job
 	endedLogs  []joblog.Stream
 	components map[string]store.Stored[store.Component]
@@ -84,7 +85,7 @@ type unit struct {
 // makes is chosen outside. What goes out after the commit is done here.
 func (c *Control) transact(ctx context.Context, op string, fn func(*unit) error) error {
 	for try := range maxConflicts {
-		u := &unit{c: c, ctx: ctx, now: c.Now(), components: map[string]store.Stored[store.Component]{}}
+		u := &unit{c: c, ctx: ctx, now: c.now(), again: try > 0, components: map[string]store.Stored[store.Component]{}}
 		if err := fn(u); err != nil {
 			return err
 		}
@@ -106,6 +107,9 @@ func (c *Control) transact(ctx context.Context, op string, fn func(*unit) error)
 	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "too-many-conflicts",
 		Message: op + ": others kept changing the same records", Hint: "Repeat the request."}
 }
+
+// now is the time of what happens now, as it is stored: to the millisecond.
+func (c *Control) now() time.Time { return c.Now().UTC().Truncate(time.Millisecond) }
 
 // commit asks again, with the same token, for as long as the outcome is unclear.
 func (c *Control) commit(ctx context.Context, tx *store.Tx) error {
@@ -165,7 +169,7 @@ func (c *Control) wake(ctx context.Context, j store.Job) {
 
 func queueName(id fairlead.RunnerID) string { return "runner-" + string(id) }
 
-// putJob writes a job after event moved it, with everything that follows: the
+// applyJob writes a job after event moved it, with everything that follows: the
 // wake-up, the end of its log, and the place of its deployment.
 func (u *unit) applyJob(r store.Stored[store.Job], e job.Event) (store.Stored[store.Job], error) {
 	e.At = u.now
@@ -176,12 +180,7 @@ func (u *unit) applyJob(r store.Stored[store.Job], e job.Event) (store.Stored[st
 	}
 	r.V.Job = next
 	r.V.Event.Time = u.now
-	switch {
-	case e.Kind == job.Renew:
-		u.PutRenewedJob(r)
-	default:
-		u.PutJob(r)
-	}
+	u.PutJob(r)
 	if next.State == job.Queued {
 		u.wakes = append(u.wakes, r.V)
 	}

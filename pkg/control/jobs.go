@@ -193,26 +193,29 @@ func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
 // the whole way through queue, claim, launch, spec, log and report works.
 func (c *Control) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (store.Job, error) {
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
+	var out store.Job
 	err := c.transact(ctx, "check runner "+runner, func(u *unit) error {
 		made, err := u.seen(Once{Org: org, Route: "check-runner " + runner, Key: key}, string(id))
 		if err != nil || made != "" {
-			id = fairlead.JobID(made)
+			if err == nil {
+				out, err = c.Job(ctx, org, fairlead.JobID(made))
+			}
 			return err
 		}
 		r, err := c.Store.Runner(ctx, org, runner)
 		if err != nil {
 			return err
 		}
-		if _, err := c.Store.Job(ctx, id); err == nil {
-			return nil // our own commit, whose answer was unclear
+		if u.again {
+			if old, err := c.Store.Job(ctx, id); err == nil {
+				out = old.V
+				return nil // our own commit, whose answer was unclear
+			}
 		}
 		j := store.Job{Job: job.New(id, job.OpCheck, u.now), RunnerName: r.V.Name}
 		j.Org, j.Runner, j.Plugin = org, r.V.ID, pluginCheck
-		u.newJob(j)
+		out = u.newJob(j)
 		return nil
 	})
-	if err != nil {
-		return store.Job{}, err
-	}
-	return c.Job(ctx, org, id)
+	return out, err
 }

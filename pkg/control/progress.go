@@ -102,7 +102,7 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 		return nil, err
 	}
 	j := store.Job{Job: job.New(fairlead.JobID(u.c.IDs(fairlead.PrefixJob)), cmd.Operation, u.now),
-		InstallName: inst.Name, RunnerName: runner.V.Name, App: d.App, Version: d.Version,
+		InstallName: inst.Name, RunnerName: runner.V.Name, Version: d.Version,
 		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
 	j.Component, j.Plugin = cmd.Component, pluginTerraform
@@ -128,10 +128,11 @@ const (
 )
 
 // newJob puts a job that is queued at once.
-func (u *unit) newJob(j store.Job) {
+func (u *unit) newJob(j store.Job) store.Job {
 	j.Event.Time, j.Terms = u.now, u.c.Terms
 	u.PutJob(store.Stored[store.Job]{V: j})
 	u.wakes = append(u.wakes, j)
+	return j
 }
 
 // component reads a component, as this unit has left it.

@@ -50,7 +50,7 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 		s.State.Path = StatePath(string(j.Install), j.Component)
 	}
 	s.Env = map[string]string{
-		"FAIRLEAD_INSTALL": j.InstallName, "FAIRLEAD_APP": j.App, "FAIRLEAD_COMPONENT": j.Component,
+		"FAIRLEAD_INSTALL": j.InstallName, "FAIRLEAD_APP": v.App, "FAIRLEAD_COMPONENT": j.Component,
 		"FAIRLEAD_DEPLOYMENT": string(j.Deployment), "FAIRLEAD_JOB": string(j.ID), "FAIRLEAD_RUNNER": j.RunnerName,
 	}
 	if j.Operation.Mutates() {

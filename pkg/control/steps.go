@@ -62,7 +62,14 @@ func (c *Control) AppendLog(ctx context.Context, h Holder, offset int64, data []
 	if _, err := c.held(ctx, h); err != nil {
 		return 0, err
 	}
-	next, err := c.Log.Append(ctx, joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}, offset, data)
+	stream := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
+	next, err := c.Log.Append(ctx, stream, offset, data)
+	if errors.Is(err, joblog.ErrNotFound) {
+		// The power took the stream with it; its writer still has everything.
+		if err = c.Log.Open(ctx, stream); err == nil {
+			next, err = c.Log.Append(ctx, stream, offset, data)
+		}
+	}
 	return next, logError(h.Job, err)
 }
 

@@ -78,7 +78,7 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) error
 			u.wakes = append(u.wakes, j)
 			u.PutJobAt(r, u.now.Add(min(max(u.now.Sub(j.Queued), job.ResendAfter), maxResend)))
 		default:
-			u.PutJob(r) // its lease was renewed, or it is over
+			u.PutJobAt(r, j.Due()) // its lease was renewed, or it is over
 		}
 		return nil
 	})

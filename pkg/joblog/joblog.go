@@ -73,14 +73,16 @@ type Log interface {
 	// Opening it again is no error; opening an epoch that is fenced is ErrFenced.
 	Open(ctx context.Context, s Stream) error
 
-	// Append stores data at offset and returns the offset after it, durably.
+	// Append stores data at offset and returns the offset after it. The data
+	// survives the end of this process; what the power takes, End finds missing.
 	// Overlap with stored bytes must match them, else ErrDiverged; a gap is an
 	// *OffsetError; a fenced or ended stream is ErrFenced, except that bytes
 	// which are already stored whole are acknowledged again. An append is stored
 	// whole or not at all. It keeps no reference to data.
 	Append(ctx context.Context, s Stream, offset int64, data []byte) (next int64, err error)
 
-	// End says that no byte will follow. Ending twice is no error, and the
+	// End says that no byte will follow, and makes all of them durable. A writer
+	// keeps what it wrote until then. Ending twice is no error, and the
 	// first truncated stays. A fenced stream can be ended, which is how the
 	// followers of a lost attempt learn that it is over: a later epoch alone
 	// ends nothing.

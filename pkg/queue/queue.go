@@ -46,8 +46,8 @@ var (
 // *fairlead.Error (see CheckSend and its siblings); every method returns the
 // context's error once its context has ended.
 type Queue interface {
-	// Send adds a message that becomes visible after delay. It is durable when
-	// Send returns nil.
+	// Send adds a message that becomes visible after delay. When Send returns
+	// nil, the message survives the end of this process.
 	Send(ctx context.Context, name string, body []byte, delay time.Duration) error
 
 	// Receive takes one visible message and hides it for hide; no two receivers

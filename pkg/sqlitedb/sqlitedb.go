@@ -26,6 +26,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
@@ -54,6 +56,11 @@ type Options struct {
 	// processes out, so in practice only a backup tool makes anybody wait.
 	Busy time.Duration
 
+	// Relaxed lets a commit return before it is on disk: it survives the end of
+	// the process, however that ends, but the power may take the last ones.
+	// Sync makes them durable. It is for data that the table can do without.
+	Relaxed bool
+
 	// MaxPages bounds the file, in pages of 4 KiB; 0: no bound. A commit that
 	// would pass it fails with code "disk-full".
 	MaxPages int
@@ -74,6 +81,38 @@ type DB struct {
 
 	path string
 	lock *os.File
+
+	asked  atomic.Int64 // calls of Sync so far
+	syncMu sync.Mutex   // held while syncing
+	synced int64        // the last call of Sync that is answered for
+}
+
+// Sync makes every commit that returned before it durable. It is for files
+// that were opened Relaxed; on others there is nothing left to do. Callers that
+// come while one syncs share the next one. Safe for concurrent use.
+func (d *DB) Sync() error {
+	turn := d.asked.Add(1)
+	d.syncMu.Lock()
+	defer d.syncMu.Unlock()
+	if d.synced >= turn {
+		return nil // somebody else's sync began after this call
+	}
+	upTo := d.asked.Load()
+	// What is committed is in the log or, after a checkpoint, which syncs by
+	// itself, in the file. SQLite holds no locks on the log, so opening and
+	// closing it takes none away.
+	wal, err := os.Open(d.path + "-wal")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing was ever committed
+	}
+	if err != nil {
+		return Classify("sync database "+d.path, err)
+	}
+	if err := errors.Join(wal.Sync(), wal.Close()); err != nil {
+		return Classify("sync database "+d.path, err)
+	}
+	d.synced = upTo
+	return nil
 }
 
 // Open opens the database file at path and makes it when there is none; its
@@ -174,6 +213,9 @@ func dsn(path string, opts Options, readOnly bool) string {
 	q.Set("_dqs", "0")       // "x" is a name and never a string
 	q.Set("_defensive", "1") // no statement can damage the file's structure
 	q.Set("_synchronous", "FULL")
+	if opts.Relaxed {
+		q.Set("_synchronous", "NORMAL")
+	}
 	q.Add("_pragma", "fullfsync(1)")
 	q.Add("_pragma", "foreign_keys(1)")
 	q.Add("_pragma", "temp_store(MEMORY)")

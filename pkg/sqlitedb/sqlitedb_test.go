@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -211,5 +212,44 @@ func TestMissingFolderIsSaid(t *testing.T) {
 	_, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "none", "a.db"), sqlitedb.Options{})
 	if err == nil || !strings.Contains(err.Error(), "no such file or directory") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestSyncOfARelaxedFile: many may ask at once, what was committed is there
+// when the file is opened again, and a file without commits has nothing to sync.
+func TestSyncOfARelaxedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "relaxed.db")
+	db, err := sqlitedb.Open(t.Context(), path, sqlitedb.Options{Relaxed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Sync(); err != nil {
+		t.Errorf("before any commit: %v", err)
+	}
+	if err := db.Migrate(t.Context(), []string{`CREATE TABLE t (n INTEGER PRIMARY KEY)`}); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for n := range 50 {
+		all.Go(func() {
+			if _, err := db.Write.ExecContext(t.Context(), `INSERT INTO t VALUES (?)`, n); err != nil {
+				t.Error(err)
+			}
+			if err := db.Sync(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if db, err = sqlitedb.Open(t.Context(), path, sqlitedb.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var count int
+	if err := db.Read.QueryRowContext(t.Context(), `SELECT count(*) FROM t`).Scan(&count); err != nil || count != 50 {
+		t.Errorf("%d of 50 rows are there: %v", count, err)
 	}
 }

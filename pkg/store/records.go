@@ -81,13 +81,25 @@ type Output struct {
 	Sensitive bool            `json:"sensitive,omitempty"`
 }
 
+// LastEvent is the event of a record's last change. Whatever else a domain
+// event says is in the record and its version.
+type LastEvent struct {
+	Type string    `json:"type"`
+	Time time.Time `json:"time"`
+}
+
+// Domain returns the domain event of subject's change to the given version.
+func (e LastEvent) Domain(subject string, version int64) events.Domain {
+	return events.Domain{V: 1, Type: e.Type, Subject: subject, Version: version, Time: e.Time}
+}
+
 // Deployment is a deployment with the event of its last change. The install's
 // name is kept, because an install may be forgotten before its deployments.
 type Deployment struct {
 	deployment.Deployment
-	InstallName string        `json:"install_name"`
-	RunnerName  string        `json:"runner_name"`
-	Event       events.Domain `json:"event"`
+	InstallName string    `json:"install_name"`
+	RunnerName  string    `json:"runner_name"`
+	Event       LastEvent `json:"event"`
 }
 
 // Job is a job with what it produced and the event of its last change.
@@ -95,13 +107,12 @@ type Job struct {
 	job.Job
 	InstallName string             `json:"install_name,omitempty"`
 	RunnerName  string             `json:"runner_name"`
-	App         string             `json:"app,omitempty"`
 	Version     fairlead.VersionID `json:"version,omitempty"`
 	PlanJob     fairlead.JobID     `json:"plan_job,omitempty"`    // of apply and destroy
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
 	Plan        *Plan              `json:"plan,omitempty"`        // what a plan job reported
 	DueAt       time.Time          `json:"due_at,omitzero"`       // its place in the Due index
-	Event       events.Domain      `json:"event"`
+	Event       LastEvent          `json:"event"`
 }
 
 // Plan is what a plan job reported. The saved plan itself is beside the state.

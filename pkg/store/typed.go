@@ -122,7 +122,6 @@ func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q
 func (t *Tx) PutDeployment(r Stored[Deployment]) {
 	id := r.V.ID
 	t.subjects = append(t.subjects, string(id))
-	r.V.Event.V, r.V.Event.Subject, r.V.Event.Version = 1, string(id), r.Version+1
 	r.V.Event.Type = "fairlead.deployment." + string(r.V.State)
 	t.put(deploymentKey(id), r.Version, r.V, list(deploymentsList(r.V.Org), string(id)))
 	if r.Version == 0 {
@@ -156,17 +155,21 @@ func (s *Store) DueJobs(ctx context.Context, now time.Time, limit int) ([]Stored
 	return jobs, nil
 }
 
-// PutJob writes a job, and its place among due things.
+// dueSlack is how much later than it should the sweep may look at a job whose
+// place among due things was not moved. Its lease holds for longer than that,
+// and moving the place costs two write units.
+const dueSlack = 15 * time.Second
+
+// PutJob writes a job. Its place among due things stays where it was if the
+// sweep then looks too early, or too late by dueSlack at most: it pushes a place
+// back itself, once for each lease where each renewal would.
 func (t *Tx) PutJob(r Stored[Job]) {
-	r.V.DueAt = r.V.Due()
+	due := r.V.Due()
+	if due.IsZero() || r.V.DueAt.IsZero() || due.Before(r.V.DueAt.Add(-dueSlack)) {
+		r.V.DueAt = due
+	}
 	t.putJob(r)
 }
-
-// PutRenewedJob writes a job whose lease was renewed. It leaves its place among
-// due things where it was: the sweep then looks too early and pushes it back,
-// which costs one index write for each LeaseTTL where each renewal would cost
-// two.
-func (t *Tx) PutRenewedJob(r Stored[Job]) { t.putJob(r) }
 
 // PutJobAt writes a job that the sweep is to look at again at the given time.
 func (t *Tx) PutJobAt(r Stored[Job], at time.Time) {
@@ -177,7 +180,6 @@ func (t *Tx) PutJobAt(r Stored[Job], at time.Time) {
 func (t *Tx) putJob(r Stored[Job]) {
 	id := string(r.V.ID)
 	t.subjects = append(t.subjects, id)
-	r.V.Event.V, r.V.Event.Subject, r.V.Event.Version = 1, id, r.Version+1
 	r.V.Event.Type = "fairlead.job." + string(r.V.State)
 	t.put(jobKey(r.V.ID), r.Version, r.V, list(jobsList(r.V.Org), id), due(dueKey(r.V.DueAt, id)))
 }

@@ -27,6 +27,9 @@ type Log struct {
 	board wake.Board
 
 	statements []*sql.Stmt
+	open       *sql.Stmt
+	fenced     *sql.Stmt
+	end        *sql.Stmt
 	insert     *sql.Stmt
 	grow       *sql.Stmt
 	find       *sql.Stmt // with compare, on the writing connection
@@ -52,6 +55,9 @@ func New(db *sqlitedb.DB) (*Log, error) {
 		into **sql.Stmt
 		text string
 	}{
+		{db.Write, &l.open, openStream},
+		{db.Write, &l.fenced, fencedStream},
+		{db.Write, &l.end, endStream},
 		{db.Write, &l.insert, insertChunk},
 		{db.Write, &l.grow, growStream},
 		{db.Write, &l.find, findStream},
@@ -86,11 +92,11 @@ func (l *Log) Open(ctx context.Context, s joblog.Stream) error {
 		return err
 	}
 	err := l.write(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, openStream, s.Job, s.Epoch); err != nil {
+		if _, err := tx.StmtContext(ctx, l.open).ExecContext(ctx, s.Job, s.Epoch); err != nil {
 			return err
 		}
 		var fenced bool
-		if err := tx.QueryRowContext(ctx, fencedStream, s.Job, s.Epoch).Scan(&fenced); err != nil {
+		if err := tx.StmtContext(ctx, l.fenced).QueryRowContext(ctx, s.Job, s.Epoch).Scan(&fenced); err != nil {
 			return err
 		}
 		if fenced {
@@ -235,9 +241,12 @@ func (l *Log) End(ctx context.Context, s joblog.Stream, truncated bool) error {
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, endStream, truncated, st.id)
+		_, err = tx.StmtContext(ctx, l.end).ExecContext(ctx, truncated, st.id)
 		return err
 	})
+	if err == nil {
+		err = l.db.Sync()
+	}
 	if err != nil {
 		return sqlitedb.Classify("end log "+s.String(), err)
 	}

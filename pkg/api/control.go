@@ -52,7 +52,6 @@ func (s *server) controlRoutes() {
 func (s *server) appRoutes(c *control.Control) {
 	type publish struct {
 		AppPath
-		OnceInput
 		Body wire.PublishVersionRequest
 	}
 	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",

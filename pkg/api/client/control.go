@@ -18,7 +18,7 @@ func (c *Client) Meta(ctx context.Context) (wire.Meta, error) {
 
 // PublishVersion publishes an app version.
 func (c *Client) PublishVersion(ctx context.Context, app string, in wire.PublishVersionRequest) (wire.AppVersion, error) {
-	return get[wire.AppVersion](ctx, c, call{route: wire.PublishVersion, path: vars{"app": app}, in: in, key: NewIdempotencyKey()})
+	return get[wire.AppVersion](ctx, c, call{route: wire.PublishVersion, path: vars{"app": app}, in: in})
 }
 
 // ListApps lists one page of apps.

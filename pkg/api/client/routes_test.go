@@ -37,7 +37,7 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 	one := client.ListOptions{Cursor: "c", Limit: 7}
 	for want, call := range map[string]func(*client.Client) error{
 		"GET /v1/meta": func(c *client.Client) error { _, err := c.Meta(ctx); return err },
-		"POST /v1/apps/shop/versions key": func(c *client.Client) error {
+		"POST /v1/apps/shop/versions": func(c *client.Client) error {
 			_, err := c.PublishVersion(ctx, "shop", wire.PublishVersionRequest{Config: json.RawMessage("{}")})
 			return err
 		},

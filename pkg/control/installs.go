@@ -234,7 +234,15 @@ func (c *Control) install(ctx context.Context, in store.Install) (Install, error
 		return out, err
 	}
 	for _, h := range heads {
-		if h.V.Lock != nil {
+		if h.V.Lock == nil {
+			continue
+		}
+		// The lock of a job that is over is nobody's: the next job breaks it.
+		alive, err := c.holds(ctx, *h.V.Lock)
+		if err != nil {
+			return out, err
+		}
+		if alive {
 			out.Locks[h.V.Component] = h.V.Lock.Job
 		}
 	}

@@ -192,7 +192,7 @@ func (c *Control) LockState(ctx context.Context, h Holder, install, component, l
 			if l.ID == lockID && l.Job == h.Job && l.Epoch == h.Epoch {
 				return nil
 			}
-			alive, err := u.holds(*l)
+			alive, err := c.holds(ctx, *l)
 			if err != nil {
 				return err
 			}
@@ -207,8 +207,8 @@ func (c *Control) LockState(ctx context.Context, h Holder, install, component, l
 }
 
 // holds reports whether the job of a lock still has the lease it locked under.
-func (u *unit) holds(l store.StateLock) (bool, error) {
-	r, err := u.c.Store.Job(u.ctx, l.Job)
+func (c *Control) holds(ctx context.Context, l store.StateLock) (bool, error) {
+	r, err := c.Store.Job(ctx, l.Job)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return false, nil
 	}
@@ -252,7 +252,7 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 		if head.V.Lock == nil {
 			return fairlead.Conflict("state-not-locked", "the state of component %s is not locked by the control plane", component)
 		}
-		alive, err := u.holds(*head.V.Lock)
+		alive, err := c.holds(ctx, *head.V.Lock)
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func Until(t testing.TB, what string, cond func() bool) {
 		select {
 		case <-t.Context().Done():
 			t.Fatalf("the test ended before: %s", what)
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

@@ -102,9 +102,9 @@ func (j *job) outputs(ctx context.Context) (map[string]outputValue, error) {
 		return nil, err
 	}
 	values := map[string]outputValue{}
+	j.run.mute.SetStderr(j.run.stderr)
 	err = j.run.do(ctx, "output", func() error {
-		j.run.tf.SetStdout(nil) // sensitive values are in it
-		all, err := j.run.tf.Output(ctx)
+		all, err := j.run.mute.Output(ctx) // sensitive values are in it
 		for name, o := range all {
 			values[name] = outputValue{Value: o.Value, Sensitive: o.Sensitive}
 		}

@@ -160,7 +160,12 @@ func (j *job) ensure(ctx context.Context) (ran bool, err error) {
 
 // init runs `init`.
 func (j *job) init(ctx context.Context) error {
-	err := j.run.do(ctx, "init", func() error { return j.run.tf.Init(ctx) })
+	err := j.run.do(ctx, "init", func() error {
+		if err := j.run.learnVersion(ctx, j.run.tf); err != nil {
+			return err
+		}
+		return j.run.tf.Init(ctx)
+	})
 	if err != nil {
 		return j.failed(err, ReasonInitFailed)
 	}

@@ -24,6 +24,8 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		return j.result(err), err
 	}
 	changes := false
+	learned := j.run.anticipate(ctx)
+	defer learned()
 	err = j.retryWithInit(ctx, ran, func() error {
 		return j.run.do(ctx, "plan", func() (err error) {
 			changes, err = j.run.tf.Plan(ctx, options...)
@@ -39,9 +41,10 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	}
 	var shown *tfjson.Plan
 	// The plan was told in the log already; what `show` says is for us.
+	learned()
+	j.run.mute.SetStderr(j.run.stderr)
 	err = j.run.do(ctx, "show", func() (err error) {
-		j.run.tf.SetStdout(nil)
-		shown, err = j.run.tf.ShowPlanFile(ctx, j.path("plan"), tfexec.JSONNumber(true))
+		shown, err = j.run.mute.ShowPlanFile(ctx, j.path("plan"), tfexec.JSONNumber(true))
 		return err
 	})
 	if err != nil {

@@ -29,10 +29,13 @@ const maxSocketPath = 80
 // runner starts the tool through terraform-exec and sees to its end.
 type runner struct {
 	tf    *tfexec.Terraform
+	mute  *tfexec.Terraform // what it prints is for us: it does not reach the log
 	tool  *tool
 	pid   string // file with the process number of the tool at work
 	grace time.Duration
 	errs  *head
+
+	stderr *both // the log, and errs
 }
 
 func (j *job) newRunner() (*runner, error) {
@@ -54,7 +57,8 @@ func (j *job) newRunner() (*runner, error) {
 	if len(env["TMPDIR"]) > maxSocketPath {
 		env["TMPDIR"] = os.TempDir()
 	}
-	if err := os.MkdirAll(j.p.cfg.PluginCache, 0o700); err != nil {
+	err := os.MkdirAll(j.p.cfg.PluginCache, 0o700)
+	if err != nil {
 		return nil, fmt.Errorf("make the plugin cache: %w", err)
 	}
 	env["TF_PLUGIN_CACHE_DIR"] = j.p.cfg.PluginCache
@@ -65,20 +69,46 @@ func (j *job) newRunner() (*runner, error) {
 	env[pidVariable] = j.path("tool.pid")
 	maps.Copy(env, j.state.env())
 
-	tf, err := tfexec.NewTerraform(j.src, j.tool.launch)
-	if err != nil {
-		return nil, fmt.Errorf("set up the tool: %w", err)
+	r := &runner{tool: j.tool, pid: env[pidVariable], grace: j.spec.Grace.Duration(), errs: &head{}}
+	for _, tf := range []**tfexec.Terraform{&r.tf, &r.mute} {
+		if *tf, err = tfexec.NewTerraform(j.src, j.tool.launch); err != nil {
+			return nil, fmt.Errorf("set up the tool: %w", err)
+		}
+		if err := errors.Join((*tf).SetEnv(env), (*tf).SetWaitDelay(r.grace+time.Second)); err != nil {
+			return nil, fmt.Errorf("set up the tool: %w", err)
+		}
 	}
-	r := &runner{tf: tf, tool: j.tool, pid: env[pidVariable], grace: j.spec.Grace.Duration(), errs: &head{}}
-	if err := errors.Join(tf.SetEnv(env), tf.SetWaitDelay(r.grace+time.Second)); err != nil {
-		return nil, fmt.Errorf("set up the tool: %w", err)
-	}
-	tf.SetStdout(j.env.Log)
-	tf.SetStderr(&both{j.env.Log, r.errs})
+	r.stderr = &both{j.env.Log, r.errs}
+	r.tf.SetStdout(j.env.Log)
+	r.tf.SetStderr(r.stderr)
 	return r, nil
 }
 
 func (r *runner) close() { os.Remove(r.pid) }
+
+// learnVersion makes tf know the tool's version, which it otherwise asks for
+// before its first command that depends on it, and which would then be in the
+// job's log, before all that the tool has to say.
+func (r *runner) learnVersion(ctx context.Context, tf *tfexec.Terraform) error {
+	if tf == r.tf {
+		tf.SetStdout(nil)
+		defer tf.SetStdout(r.stderr.a)
+	}
+	_, _, err := tf.Version(ctx, false)
+	return err
+}
+
+// anticipate begins to learn what a mute command will need to know, while the
+// tool is at work on something else. The function that it returns waits for
+// that, and must be called before mute is used, and before the job ends.
+func (r *runner) anticipate(ctx context.Context) (wait func()) {
+	learned := make(chan struct{})
+	go func() {
+		defer close(learned)
+		r.learnVersion(ctx, r.mute) // what fails is asked for again, and told, by the command
+	}()
+	return func() { <-learned }
+}
 
 // toolError is a run of the tool that did not end well.
 type toolError struct {

@@ -3,6 +3,7 @@ package terraform_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -56,6 +57,31 @@ func TestPlugin(t *testing.T) {
 				},
 				Sources: sources,
 			})
+		})
+	}
+}
+
+// terraform-exec asks a tool for its version before `init`, and used to write
+// the answer to the log.
+func TestTheLogBeganWithTheVersionOfTheToolAsJSON(t *testing.T) {
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			data := t.TempDir()
+			p := terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
+			for n := range 2 { // the first runs `init`, the second finds what it left
+				sp, log := spec(n, "good"), plugintest.NewLog()
+				res, err := p.Run(t.Context(), sp, plugintest.Env(t, data, fmt.Sprintf("job_%d-1", n), log, sources, sp))
+				if err != nil {
+					t.Fatalf("%v\n%s", err, log)
+				}
+				sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}
+				if _, err := p.Run(t.Context(), sp, plugintest.Env(t, data, fmt.Sprintf("job_%d-2", n), log, sources, sp)); err != nil {
+					t.Fatalf("%v\n%s", err, log)
+				}
+				if strings.Contains(log.String(), `"terraform_version"`) || !strings.Contains(log.String(), "terraform_data.x") {
+					t.Errorf("the log of round %d:\n%s", n, log)
+				}
+			}
 		})
 	}
 }

@@ -3,6 +3,7 @@
 package faultstest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
 // module makes two resources, one after the other. Each first waits at a gate,
@@ -93,8 +96,11 @@ func (w *World) Install(name, before string) *Install {
 	if err := os.MkdirAll(i.dir, 0o755); err != nil {
 		w.t.Fatal(err)
 	}
-	w.Must("install", "create", name, "--app", App, "--input", "dir="+i.dir, "--input", "ask="+w.Proxy.URL+gatePath+name, "--input", "before="+before)
-	in, err := w.Client.GetInstall(w.t.Context(), name)
+	inputs := map[string]json.RawMessage{}
+	for input, value := range map[string]string{"dir": i.dir, "ask": w.Proxy.URL + gatePath + name, "before": before} {
+		inputs[input], _ = json.Marshal(value) // a string can be encoded
+	}
+	in, err := w.Client.CreateInstall(w.t.Context(), wire.CreateInstallRequest{Name: name, App: App, Inputs: inputs})
 	if err != nil {
 		w.t.Fatal(err)
 	}

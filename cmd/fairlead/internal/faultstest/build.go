@@ -18,7 +18,8 @@ import (
 
 // Programs are the paths of what is under test.
 type Programs struct {
-	Fairlead string
+	Fairlead string // as a control plane
+	Command  string // the same as a person's command, always without the race detector: it is started often
 	Runner   string // `fairlead-runner`
 	Tool     string // OpenTofu or Terraform
 }
@@ -43,8 +44,11 @@ func Build(t testing.TB) Programs {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, pkg := range map[string]string{"fairlead": "cmd/fairlead", "fairlead-runner": "runner"} {
-			args := append(append([]string{"build"}, raceFlags...), "-o", filepath.Join(dir, name), "github.com/fairlead/fairlead/"+pkg)
+		for _, b := range []struct {
+			name, pkg string
+			flags     []string
+		}{{"fairlead", "cmd/fairlead", raceFlags}, {"fairlead-runner", "runner", raceFlags}, {"fairlead-command", "cmd/fairlead", nil}} {
+			args := append(append([]string{"build"}, b.flags...), "-o", filepath.Join(dir, b.name), "github.com/fairlead/fairlead/"+b.pkg)
 			if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 				os.RemoveAll(dir)
 				t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -61,7 +65,8 @@ func Build(t testing.TB) Programs {
 			built.dir = ""
 		}
 	})
-	return Programs{Fairlead: filepath.Join(built.dir, "fairlead"), Runner: filepath.Join(built.dir, "fairlead-runner"), Tool: tool}
+	return Programs{Fairlead: filepath.Join(built.dir, "fairlead"), Command: filepath.Join(built.dir, "fairlead-command"),
+		Runner: filepath.Join(built.dir, "fairlead-runner"), Tool: tool}
 }
 
 func findTool(t testing.TB) string {

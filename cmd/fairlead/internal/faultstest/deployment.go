@@ -274,7 +274,11 @@ func (i *Install) CheckInterrupted(j wire.Job) {
 // for: a plan on it finds something to do.
 func (i *Install) CheckState() {
 	i.w.t.Helper()
-	d := i.Deploy("--plan-only")
+	made, err := i.w.Client.CreateDeployment(i.w.t.Context(), i.Name, wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true})
+	if err != nil {
+		i.w.t.Fatal(err)
+	}
+	d := &Deployment{ID: made.ID, i: i, w: i.w}
 	d.Until("succeeded")
 	if c := d.Component(); c.State != "unchanged" {
 		i.w.t.Errorf("the state is not whole: a plan finds %+v (%s)", c.Changes, c.State)

@@ -164,7 +164,7 @@ func (w *World) CLI(args ...string) Result {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, w.Fairlead, args...)
+	cmd := exec.CommandContext(ctx, w.Command, args...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.Env = append(w.baseEnv(), "FAIRLEAD_URL=http://"+w.listen, "FAIRLEAD_TOKEN_FILE="+filepath.Join(w.ServerData, "admin-token"))

@@ -110,7 +110,7 @@ func TestFullDisk(t *testing.T) {
 		disk := faultstest.NewDisk(t, size, false)
 		w := faultstest.New(t, programs, faultstest.Options{Storage: "local", RunnerData: filepath.Join(disk.Path, "data")})
 		i := w.Install("a", "")
-		d, j, open := apply(i, "second")
+		d, j, open := apply(i, "first") // before Terraform has taken the space that its state needs
 		disk.Fill()
 		open()
 		faultstest.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })

@@ -53,8 +53,9 @@ type Shipper struct {
 	opt    Options
 	file   *os.File
 	wake   chan struct{}
-	done   chan struct{} // closed when the goroutine has ended
-	closed chan struct{} // closed by Close
+	done   chan struct{}      // closed when the goroutine has ended
+	stop   context.CancelFunc // ends the goroutine's send
+	closed chan struct{}      // closed by Close
 
 	mu        sync.Mutex
 	written   int64
@@ -86,7 +87,8 @@ func New(ctx context.Context, path string, append Append, o Options) (*Shipper, 
 	if err != nil {
 		return nil, fmt.Errorf("open log spool: %w", err)
 	}
-	s := &Shipper{append: append, opt: o, file: f, wake: make(chan struct{}, 1), done: make(chan struct{}), closed: make(chan struct{})}
+	ctx, stop := context.WithCancel(ctx)
+	s := &Shipper{append: append, opt: o, file: f, wake: make(chan struct{}, 1), done: make(chan struct{}), closed: make(chan struct{}), stop: stop}
 	go s.run(ctx)
 	return s, nil
 }
@@ -122,6 +124,8 @@ func (s *Shipper) Write(p []byte) (int, error) {
 // it did not.
 func (s *Shipper) Close(ctx context.Context) (wire.LogEnd, error) {
 	close(s.closed)
+	defer s.stop()
+	defer context.AfterFunc(ctx, s.stop)() // a send that is under way may never be answered
 	<-s.done
 	defer s.file.Close()
 	for s.failure() == nil && s.pending() > 0 {

@@ -202,3 +202,28 @@ func TestCloseIsBounded(t *testing.T) {
 		t.Errorf("%+v", end)
 	}
 }
+
+func TestCloseDoesNotWaitForASendThatIsNeverAnswered(t *testing.T) {
+	sending := make(chan struct{})
+	s, err := logship.New(t.Context(), filepath.Join(t.TempDir(), "log"), func(ctx context.Context, _ int64, _ []byte) (int64, error) {
+		select {
+		case sending <- struct{}{}:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}, logship.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write([]byte("a line\n")); err != nil {
+		t.Fatal(err)
+	}
+	<-sending
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if end, _ := s.Close(over); end.Size != 0 || !end.Truncated {
+		t.Errorf("the log is described as %+v", end)
+	}
+}

@@ -43,7 +43,8 @@ var rules = []rule{
 	{"pkg/appspec", "pkg/fairlead pkg/graph", "an app is read and checked without a control plane"},
 	{"pkg/identity", "pkg/fairlead", "who is calling is decided before, and apart from, what they may do"},
 	{"pkg/seal", "pkg/fairlead", "encryption knows bytes, not nouns"},
-	{"pkg/artifact", "pkg/fairlead", "the runner and the control plane exchange artifacts by digest and nothing else"},
+	{"pkg/artifact", "pkg/artifact/fetch pkg/fairlead", "the runner and the control plane exchange artifacts by digest and nothing else"},
+	{"pkg/artifact/fetch", "pkg/artifact/internal/... pkg/fairlead", "every job's process pays for what this imports"},
 
 	{"pkg/store/engine", "pkg/fairlead", "an engine knows items and preconditions, not nouns"},
 	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the suite tests the contract, on any engine"},
@@ -70,7 +71,7 @@ var rules = []rule{
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
 	{"functions/...", "pkg/... events", "a function is wiring"},
 
-	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/api/client pkg/api/wire pkg/config",
+	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/config",
 		"the runner is in the customer's account: it has the API and nothing of the control plane"},
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent runner/step",
 		"the CLI is a client; `dev` and `server` start what pkg/local wires"},

@@ -1,122 +1,24 @@
 package artifact
 
 import (
-	"cmp"
-	"fmt"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+	"io"
+	"os"
 
-	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
 // Limits bound what Pack accepts and Unpack writes. A zero field stands for the
 // default beside it.
-type Limits struct {
-	Entries   int   // files and directories looked at; default 10,000
-	Bytes     int64 // content of all files together; default 64 MiB
-	FileBytes int64 // content of one file; default 32 MiB
-	Depth     int   // segments of a path; default 32
-	PathBytes int   // length of a path; default 512, so that a workspace's own path fits before it under Linux' 4,096
-}
+type Limits = tree.Limits
 
-// maxSegment is the longest file name, in bytes: the limit of every common
-// file system.
-const maxSegment = 255
-
-// entryOverhead is the most bytes that a tar spends on one file besides its
-// content: two headers of 512, an extended header's records for one path, and
-// the padding of each to 512.
-const entryOverhead = 4096
-
-func (l Limits) withDefaults() Limits {
-	return Limits{
-		Entries:   cmp.Or(l.Entries, 10_000),
-		Bytes:     cmp.Or(l.Bytes, 64<<20),
-		FileBytes: cmp.Or(l.FileBytes, 32<<20),
-		Depth:     cmp.Or(l.Depth, 32),
-		PathBytes: cmp.Or(l.PathBytes, 512),
-	}
-}
-
-// tarBytes is the size of the largest tar that the limits allow.
-func (l Limits) tarBytes() int64 {
-	return l.Bytes + int64(l.Entries)*entryOverhead + 1024
-}
-
-// checkPath reports why a clean relative path cannot be in an artifact. The
-// code of the error begins with prefix, which says whose fault it is.
-func (l Limits) checkPath(prefix, path string) error {
-	switch {
-	case len(path) > l.PathBytes:
-		return invalid(prefix+"-path-too-long", "Use shorter names.",
-			"the path %q is %d bytes long, the limit is %d", abbreviate(path), len(path), l.PathBytes)
-	case strings.Count(path, "/")+1 > l.Depth:
-		return invalid(prefix+"-too-deep", "Use fewer nested folders.",
-			"the path %q is nested %d deep, the limit is %d", abbreviate(path), strings.Count(path, "/")+1, l.Depth)
-	case !utf8.ValidString(path):
-		return invalid(prefix+"-name", "Rename the file.", "the path %q is not valid UTF-8", abbreviate(path))
-	}
-	for _, r := range path {
-		if r == '\\' || unicode.IsControl(r) {
-			return invalid(prefix+"-name", "Rename the file.",
-				"the path %q contains the character %q, which is not a name on every system", abbreviate(path), r)
-		}
-	}
-	for segment := range strings.SplitSeq(path, "/") {
-		if len(segment) > maxSegment {
-			return invalid(prefix+"-path-too-long", "Use shorter names.",
-				"the name %q is %d bytes long, the limit is %d", abbreviate(segment), len(segment), maxSegment)
-		}
-	}
-	return nil
-}
-
-// names notices two paths that are one path on a file system which ignores
-// case: such a folder cannot be unpacked on every runner.
-type names map[string]string
-
-// add records a file's path and the directories above it. It returns the
-// earlier spelling of the path, or of one of the directories, if there is a
-// different one, and the path itself if it is there already.
-func (n names) add(path string) (earlier string, ok bool) {
-	for i, r := range path {
-		if r != '/' {
-			continue
-		}
-		dir, folded := path[:i], strings.ToLower(path[:i])
-		if known, seen := n[folded]; seen && known != dir+"/" {
-			return known, false
-		}
-		n[folded] = dir + "/"
-	}
-	folded := strings.ToLower(path)
-	if known, seen := n[folded]; seen {
-		return known, false
-	}
-	n[folded] = path
-	return "", true
-}
-
-func abbreviate(s string) string {
-	const most = 120
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
-
-func invalid(code, hint, format string, args ...any) *fairlead.Error {
-	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
-}
-
-// formatBytes renders a limit for people: whole binary units where they fit.
-func formatBytes(n int64) string {
-	switch {
-	case n >= 1<<20 && n%(1<<20) == 0:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 1<<10 && n%(1<<10) == 0:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d bytes", n)
+// Unpack writes the files of the tar into dst, which is best empty: no file is
+// ever replaced. Nothing outside dst is written, whatever the archive says, and
+// no link of any kind is made. Files get mode 0644, or 0755 if their owner may
+// execute them, less the umask.
+//
+// Errors about the archive are of KindInvalid with the code
+// "artifact-invalid", or one that names the limit. After an error dst holds
+// part of the files.
+func Unpack(archive io.Reader, dst *os.Root, limits Limits) error {
+	return tree.Unpack(archive, dst, limits)
 }

@@ -11,15 +11,17 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
 // What an artifact is called on the wire. A reader accepts exactly these, so a
 // change of the packing comes with a new name.
 const (
 	// ArtifactType names a component's source.
-	ArtifactType = "application/vnd.fairlead.component.v1"
+	ArtifactType = tree.ArtifactType
 	// layerType is the one layer: the tar, not compressed.
-	layerType types.MediaType = "application/vnd.fairlead.component.v1.tar"
+	layerType types.MediaType = tree.LayerType
 	// emptyType is the config of an OCI 1.1 artifact that has none: the two
 	// bytes of emptyConfig.
 	emptyType types.MediaType = "application/vnd.oci.empty.v1+json"
@@ -109,21 +111,4 @@ func (l rawLayer) Size() (int64, error)                { return l.desc.Size, nil
 func (l rawLayer) MediaType() (types.MediaType, error) { return l.desc.MediaType, nil }
 func (l rawLayer) Compressed() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(l.content)), nil
-}
-
-// parseManifest returns the layer of a component's manifest. Anything else than
-// what newArtifact writes is refused.
-func parseManifest(raw []byte) (v1.Descriptor, error) {
-	m, err := v1.ParseManifest(bytes.NewReader(raw))
-	switch {
-	case err != nil:
-		return v1.Descriptor{}, damaged("", "has no readable manifest", err)
-	case m.SchemaVersion != 2 || m.MediaType != types.OCIManifestSchema1 || m.ArtifactType != ArtifactType:
-		return v1.Descriptor{}, damaged("", fmt.Sprintf("is of the type %q, not a component", abbreviate(m.ArtifactType)), nil)
-	case len(m.Layers) != 1 || m.Layers[0].MediaType != layerType:
-		return v1.Descriptor{}, damaged("", "does not have exactly one layer of source", nil)
-	case m.Layers[0].Size < 0:
-		return v1.Descriptor{}, damaged("", "has a layer of a negative size", nil)
-	}
-	return m.Layers[0], nil
 }

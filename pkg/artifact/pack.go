@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
@@ -28,12 +29,12 @@ import (
 // a file that changes while it is read is an error. At most limits.Entries
 // entries are looked at, so a huge folder is refused early.
 func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
-	p := packer{root: dir, limits: limits.withDefaults(), names: names{}}
+	p := packer{root: dir, limits: limits.WithDefaults(), names: tree.Names{}}
 	if err := p.walk("."); err != nil {
 		return nil, err
 	}
 	if len(p.files) == 0 {
-		return nil, invalid("source-empty", "Put the component's files there, or correct `source`.",
+		return nil, tree.Invalid("source-empty", "Put the component's files there, or correct `source`.",
 			"the folder %s has no files to pack", dir.Name())
 	}
 	// A walk's order is that of single names ("a/b" before "a.tf"), and the
@@ -71,7 +72,7 @@ type packer struct {
 	seen   int
 	bytes  int64
 	files  []string
-	names  names
+	names  tree.Names
 }
 
 // readBatch is how many names are read from a directory at a time: a directory
@@ -109,16 +110,16 @@ func (p *packer) list(dir string, visit func(string, fs.DirEntry) error) error {
 		entries, err := d.ReadDir(readBatch)
 		for _, e := range entries {
 			if p.seen++; p.seen > p.limits.Entries {
-				return invalid("source-too-many-entries",
+				return tree.Invalid("source-too-many-entries",
 					"Pack only what the component needs; generated files do not belong in its source folder.",
 					"the folder %s has more than %d files and folders (reached at %q)",
-					p.root.Name(), p.limits.Entries, abbreviate(path.Join(dir, e.Name())))
+					p.root.Name(), p.limits.Entries, tree.Abbreviate(path.Join(dir, e.Name())))
 			}
 			if Skipped(e.Name()) {
 				continue
 			}
 			name := path.Join(dir, e.Name())
-			if err := p.limits.checkPath("source", name); err != nil {
+			if err := p.limits.CheckPath("source", name); err != nil {
 				return err
 			}
 			if err := visit(name, e); err != nil {
@@ -142,22 +143,22 @@ func (p *packer) addEntry(name string, e fs.DirEntry) error {
 		if err != nil {
 			return &fairlead.Error{
 				Kind: fairlead.KindInvalid, Code: "source-link-out",
-				Message: fmt.Sprintf("%q is a link to %q, which leaves the folder %s or leads nowhere", name, abbreviate(target), p.root.Name()),
+				Message: fmt.Sprintf("%q is a link to %q, which leaves the folder %s or leads nowhere", name, tree.Abbreviate(target), p.root.Name()),
 				Hint:    "Copy what it points at into the folder: an artifact contains all that it needs.",
 				Err:     err,
 			}
 		}
 		if info.IsDir() {
-			return invalid("source-link-directory", "Copy the folder, or refer to it by its own path.",
-				"%q is a link to the folder %q; only links to files are packed", name, abbreviate(target))
+			return tree.Invalid("source-link-directory", "Copy the folder, or refer to it by its own path.",
+				"%q is a link to the folder %q; only links to files are packed", name, tree.Abbreviate(target))
 		}
 		mode = info.Mode().Type()
 	}
 	if !mode.IsRegular() {
 		return specialFile(name, mode)
 	}
-	if earlier, ok := p.names.add(name); !ok {
-		return invalid("source-case-collision", "Rename one of them.",
+	if earlier, ok := p.names.Add(name); !ok {
+		return tree.Invalid("source-case-collision", "Rename one of them.",
 			"%q and %q differ only in case and are one file on some systems", earlier, name)
 	}
 	p.files = append(p.files, name)
@@ -165,7 +166,7 @@ func (p *packer) addEntry(name string, e fs.DirEntry) error {
 }
 
 func specialFile(name string, mode fs.FileMode) error {
-	return invalid("source-special-file", "Remove it from the folder.",
+	return tree.Invalid("source-special-file", "Remove it from the folder.",
 		"%q is neither a file nor a folder (%s)", name, mode.Type())
 }
 
@@ -189,16 +190,16 @@ func (p *packer) addFile(tw *tar.Writer, name string) error {
 	case !info.Mode().IsRegular():
 		return specialFile(name, info.Mode())
 	case info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0:
-		return invalid("source-special-mode", fmt.Sprintf("Run `chmod u-s,g-s,-t %s`.", name),
+		return tree.Invalid("source-special-mode", fmt.Sprintf("Run `chmod u-s,g-s,-t %s`.", name),
 			"%q has the set-user-id, set-group-id or sticky bit", name)
 	case size > p.limits.FileBytes:
-		return invalid("source-file-too-large",
+		return tree.Invalid("source-file-too-large",
 			"Keep large files out of the source folder; fetch them by digest from where they are built.",
-			"%q has %d bytes, the limit for one file is %s", name, size, formatBytes(p.limits.FileBytes))
+			"%q has %d bytes, the limit for one file is %s", name, size, tree.FormatBytes(p.limits.FileBytes))
 	case p.bytes+size > p.limits.Bytes:
-		return invalid("source-too-large",
+		return tree.Invalid("source-too-large",
 			"Keep large files out of the source folder; fetch them by digest from where they are built.",
-			"the folder %s has more than %s of files (reached at %q)", p.root.Name(), formatBytes(p.limits.Bytes), name)
+			"the folder %s has more than %s of files (reached at %q)", p.root.Name(), tree.FormatBytes(p.limits.Bytes), name)
 	}
 	p.bytes += size
 

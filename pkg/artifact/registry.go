@@ -16,11 +16,9 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-)
 
-// maxManifest is the largest manifest the registry takes, in bytes. The
-// distribution specification asks for at least this.
-const maxManifest = 4 << 20
+	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
+)
 
 // codeStorage says that the registry cannot store something. It is none of the
 // specification's codes: those that would fit make clients try again.
@@ -97,11 +95,15 @@ type registryHandler struct {
 	needs map[route][]v1.Descriptor
 }
 
+// repositoryPattern and tagPattern are the distribution specification's. They
+// are made when first needed: a program that pushes has no use for them.
 var (
-	// repositoryPattern and tagPattern are the distribution specification's.
-	repositoryPattern = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagPattern        = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
-	digestPattern     = regexp.MustCompile(`^sha256:[a-f0-9]{64}$`)
+	repositoryPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	})
+	tagPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
+	})
 )
 
 // maxRepository is the longest name of a repository, in bytes: what common
@@ -139,7 +141,7 @@ func parseRoute(path string) (route, bool) {
 			}
 		}
 	}
-	if r.noun == "" || len(r.repository) > maxRepository || !repositoryPattern.MatchString(r.repository) {
+	if r.noun == "" || len(r.repository) > maxRepository || !repositoryPattern().MatchString(r.repository) {
 		return route{}, false
 	}
 	return r, true
@@ -161,7 +163,7 @@ func (h *registryHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		h.uploads.serve(w, req, r)
 	case r.noun == "manifests" && read && isReference(r.name):
 		h.getManifest(w, req, r)
-	case r.noun == "blobs" && read && digestPattern.MatchString(r.name),
+	case r.noun == "blobs" && read && tree.IsDigest(r.name),
 		r.noun == "tags" && req.Method == http.MethodGet && r.name == "list":
 		h.library.ServeHTTP(w, req)
 	case r.noun == "manifests" && req.Method == http.MethodPut && isReference(r.name):
@@ -174,7 +176,7 @@ func (h *registryHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func isReference(s string) bool {
-	return digestPattern.MatchString(s) || tagPattern.MatchString(s)
+	return tree.IsDigest(s) || tagPattern().MatchString(s)
 }
 
 // writeError answers in the form of the distribution specification.

@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
 const manifestsDir = "manifests"
@@ -41,21 +43,21 @@ func (r record) fileName() string {
 // whole reports whether the record is what was once written.
 func (r record) whole() bool {
 	digest := digestOf(r.Manifest).String()
-	return r.Digest == digest && (r.Reference == digest || tagPattern.MatchString(r.Reference)) &&
-		repositoryPattern.MatchString(r.Repository)
+	return r.Digest == digest && (r.Reference == digest || tagPattern().MatchString(r.Reference)) &&
+		repositoryPattern().MatchString(r.Repository)
 }
 
 func (h *registryHandler) putManifest(w http.ResponseWriter, req *http.Request, r route) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxManifest))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, tree.MaxManifest))
 	if err != nil {
-		writeBodyError(w, err, maxManifest)
+		writeBodyError(w, err, tree.MaxManifest)
 		return
 	}
 	rec := record{
 		Repository: r.repository, Reference: r.name, MediaType: req.Header.Get("Content-Type"),
 		Digest: digestOf(raw).String(), Manifest: raw,
 	}
-	if digestPattern.MatchString(rec.Reference) && rec.Reference != rec.Digest {
+	if tree.IsDigest(rec.Reference) && rec.Reference != rec.Digest {
 		writeError(w, http.StatusBadRequest, "DIGEST_INVALID", "the manifest has the digest "+rec.Digest)
 		return
 	}
@@ -207,7 +209,7 @@ func (h *registryHandler) load(name string) (record, error) {
 	}
 	defer f.Close()
 	// Base64 and the names make a record larger than its manifest.
-	content, err := io.ReadAll(io.LimitReader(f, 2*maxManifest))
+	content, err := io.ReadAll(io.LimitReader(f, 2*tree.MaxManifest))
 	if err != nil {
 		return record{}, err
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
 // uploadsDir holds what has no name yet. Nothing in it survives a start.
@@ -64,7 +66,7 @@ func newUploads(root *os.Root, blobs *blobStore, o RegistryOptions) (*uploads, e
 	}
 	return &uploads{
 		root: root, blobs: blobs, now: now, log: blobs.log,
-		maxBlob:  cmp.Or(o.MaxBlob, Limits{}.withDefaults().tarBytes()),
+		maxBlob:  cmp.Or(o.MaxBlob, Limits{}.WithDefaults().TarBytes()),
 		most:     cmp.Or(o.MaxUploads, 64),
 		idle:     cmp.Or(o.IdleUpload, 10*time.Minute),
 		sessions: map[string]*session{},
@@ -283,7 +285,7 @@ func writeProgress(w http.ResponseWriter, r route, s *session, status int) {
 
 func writeBodyError(w http.ResponseWriter, err error, limit int64) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		writeError(w, http.StatusRequestEntityTooLarge, "SIZE_INVALID", "the limit is "+formatBytes(limit))
+		writeError(w, http.StatusRequestEntityTooLarge, "SIZE_INVALID", "the limit is "+tree.FormatBytes(limit))
 		return
 	}
 	if _, ok := errors.AsType[*fs.PathError](err); ok {

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/artifact/fetch"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 )
@@ -17,9 +18,14 @@ import (
 // fetchTimeout bounds the transfer of one artifact.
 const fetchTimeout = 5 * time.Minute
 
-// fetch pulls artifacts with the lease token, from the control plane's own
-// registry and no other: the token must reach nobody else.
-func (a *attempt) fetch(token string) func(context.Context, events.ArtifactRef, *os.Root) error {
+// artifactsFolder is the folder, below the runner's data folder, of artifacts
+// that were fetched: an apply needs what its plan has fetched a moment before.
+const artifactsFolder = "artifacts"
+
+// fetcher pulls artifacts with the lease token, from the control plane's own
+// registry and no other: the token must reach nobody else. It goes over the
+// connection on which the job was started, if the registry is the same server.
+func (a *attempt) fetcher(token string) func(context.Context, events.ArtifactRef, *os.Root) error {
 	return func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) error {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
@@ -29,12 +35,14 @@ func (a *attempt) fetch(token string) func(context.Context, events.ArtifactRef, 
 		}
 		host = strings.TrimSuffix(host, "/")
 		name := host + "/" + strings.TrimPrefix(ref.Repository, host+"/") + "@" + ref.Digest
-		err := artifact.Pull(bounded, name, artifact.Access{
+		err := fetch.Puller{
 			Token: token,
 			// The operator has given the control plane's URL: without TLS there,
 			// the token has crossed the same wire already.
 			PlainHTTP: strings.HasPrefix(a.in.URL, "http://"),
-		}, dst, artifact.Limits{})
+			Transport: a.transport,
+			Cache:     &fetch.Cache{Dir: filepath.Join(a.in.Data, artifactsFolder)},
+		}.Pull(bounded, name, dst, fetch.Limits{})
 		if err == nil {
 			return nil
 		}

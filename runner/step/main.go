@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -77,7 +78,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	a := &attempt{in: in, dir: dir, version: o.Version, plugins: plugins, log: log, now: time.Now, signals: signals}
+	a := &attempt{in: in, dir: dir, version: o.Version, plugins: plugins, log: log, now: time.Now, signals: signals, transport: transport()}
 	return a.run(ctx, token)
 }
 
@@ -89,6 +90,15 @@ func Plugins(in stepdir.Input, env []string) plugin.Registry {
 			Data: in.Data, Tool: in.Tofu, PluginCache: in.PluginCache, CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env,
 		}),
 	}
+}
+
+// transport keeps connections: the registry is the control plane's own, and what
+// is asked of it shortly after the job's start needs no other one.
+func transport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = 16
+	t.ResponseHeaderTimeout = 60 * time.Second // three times the longest wait that we ask for
+	return t
 }
 
 func randomID() string {

@@ -53,6 +53,8 @@ type attempt struct {
 	log     *slog.Logger
 	now     func() time.Time
 	signals <-chan os.Signal
+
+	transport *http.Transport // of everything that the step itself sends
 }
 
 // stop says why a job was stopped from outside; it is the cause of the
@@ -62,7 +64,7 @@ type stop struct{ outcome, reason, message string }
 func (s *stop) Error() string { return s.message }
 
 func (a *attempt) run(ctx context.Context, token string) int {
-	c, err := client.New(a.in.URL, token, client.Options{UserAgent: "fairlead-runner/" + a.version})
+	c, err := client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.transport}, UserAgent: "fairlead-runner/" + a.version})
 	if err != nil {
 		a.log.Error("cannot call the control plane", "err", err)
 		return stepdir.ExitInternal
@@ -305,7 +307,7 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonInternal, Err: err,
 			Message: fmt.Sprintf("the runner cannot make a workspace: %v; is its disk full?", err)}
 	}
-	env := plugin.Env{Attempt: id, Workspace: work, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetch(leaseToken)}
+	env := plugin.Env{Attempt: id, Workspace: work, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(leaseToken)}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc

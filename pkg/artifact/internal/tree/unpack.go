@@ -1,4 +1,4 @@
-package artifact
+package tree
 
 import (
 	"archive/tar"
@@ -20,17 +20,17 @@ import (
 // "artifact-invalid", or one that names the limit. After an error dst holds
 // part of the files.
 func Unpack(archive io.Reader, dst *os.Root, limits Limits) error {
-	l := limits.withDefaults()
-	in := &boundedReader{r: archive, left: l.tarBytes()}
+	l := limits.WithDefaults()
+	in := &boundedReader{r: archive, left: l.TarBytes()}
 	tr := tar.NewReader(in)
-	u := unpacker{dst: dst, limits: l, names: names{}}
+	u := unpacker{dst: dst, limits: l, names: Names{}}
 	for {
 		header, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			return in.checkEnd()
 		}
 		if err != nil {
-			return damaged("", "is not a whole tar archive", err)
+			return Damaged("", "is not a whole tar archive", err)
 		}
 		if err := u.add(header, tr); err != nil {
 			return err
@@ -43,12 +43,12 @@ type unpacker struct {
 	limits  Limits
 	entries int
 	bytes   int64
-	names   names
+	names   Names
 }
 
 func (u *unpacker) add(h *tar.Header, content io.Reader) error {
 	if u.entries++; u.entries > u.limits.Entries {
-		return invalid("artifact-too-many-entries", "", "the artifact has more than %d entries", u.limits.Entries)
+		return Invalid("artifact-too-many-entries", "", "the artifact has more than %d entries", u.limits.Entries)
 	}
 	name := h.Name
 	if h.Typeflag == tar.TypeDir {
@@ -56,16 +56,16 @@ func (u *unpacker) add(h *tar.Header, content io.Reader) error {
 	}
 	switch {
 	case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir:
-		return damaged(name, fmt.Sprintf("is of the type %q; only files and folders are allowed", h.Typeflag), nil)
+		return Damaged(name, fmt.Sprintf("is of the type %q; only files and folders are allowed", h.Typeflag), nil)
 	case isSparse(h):
-		return damaged(name, "is a sparse file", nil)
+		return Damaged(name, "is a sparse file", nil)
 	case !fs.ValidPath(name) || name == ".":
 		// ValidPath refuses absolute paths, "..", "." and empty segments.
-		return damaged(name, "is not a clean path inside the folder", nil)
+		return Damaged(name, "is not a clean path inside the folder", nil)
 	case h.Mode&^0o777 != 0:
-		return damaged(name, fmt.Sprintf("has the mode %#o; only permission bits are allowed", h.Mode), nil)
+		return Damaged(name, fmt.Sprintf("has the mode %#o; only permission bits are allowed", h.Mode), nil)
 	}
-	if err := u.limits.checkPath("artifact", name); err != nil {
+	if err := u.limits.CheckPath("artifact", name); err != nil {
 		return err
 	}
 	if h.Typeflag == tar.TypeDir {
@@ -86,8 +86,8 @@ func isSparse(h *tar.Header) bool {
 func (u *unpacker) addDir(name string) error {
 	// A folder's name is taken as if a file were in it, so that it may be named
 	// twice but not in two spellings.
-	if earlier, ok := u.names.add(name + "/."); !ok && earlier != name+"/." {
-		return damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
+	if earlier, ok := u.names.Add(name + "/."); !ok && earlier != name+"/." {
+		return Damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
 	}
 	if err := u.dst.MkdirAll(name, 0o755); err != nil {
 		return fmt.Errorf("unpack folder %q: %w", name, err)
@@ -96,16 +96,16 @@ func (u *unpacker) addDir(name string) error {
 }
 
 func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error {
-	switch earlier, ok := u.names.add(name); {
+	switch earlier, ok := u.names.Add(name); {
 	case !ok && earlier == name:
-		return damaged(name, "is there twice", nil)
+		return Damaged(name, "is there twice", nil)
 	case !ok:
-		return damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
+		return Damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
 	case h.Size > u.limits.FileBytes:
-		return invalid("artifact-file-too-large", "", "%q in the artifact has %d bytes, the limit for one file is %s",
-			abbreviate(name), h.Size, formatBytes(u.limits.FileBytes))
+		return Invalid("artifact-file-too-large", "", "%q in the artifact has %d bytes, the limit for one file is %s",
+			Abbreviate(name), h.Size, FormatBytes(u.limits.FileBytes))
 	case u.bytes+h.Size > u.limits.Bytes:
-		return invalid("artifact-too-large", "", "the artifact has more than %s of files", formatBytes(u.limits.Bytes))
+		return Invalid("artifact-too-large", "", "the artifact has more than %s of files", FormatBytes(u.limits.Bytes))
 	}
 	u.bytes += h.Size
 
@@ -124,7 +124,7 @@ func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error 
 	closeErr := f.Close()
 	switch {
 	case errors.Is(copyErr, io.EOF), errors.Is(copyErr, io.ErrUnexpectedEOF):
-		return damaged(name, "is cut short", copyErr)
+		return Damaged(name, "is cut short", copyErr)
 	case copyErr != nil:
 		return fmt.Errorf("unpack file %q: %w", name, copyErr)
 	case closeErr != nil:
@@ -133,11 +133,13 @@ func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error 
 	return nil
 }
 
-func damaged(name, reason string, cause error) error {
-	e := invalid("artifact-invalid", "Pack and push the component again; do not use an artifact that another tool made or changed.",
+// Damaged returns the error about an artifact that nobody should use; name is
+// the file in it that is to blame, if one is.
+func Damaged(name, reason string, cause error) error {
+	e := Invalid("artifact-invalid", "Pack and push the component again; do not use an artifact that another tool made or changed.",
 		"the artifact %s", reason)
 	if name != "" {
-		e.Message = fmt.Sprintf("%q in the artifact %s", abbreviate(name), reason)
+		e.Message = fmt.Sprintf("%q in the artifact %s", Abbreviate(name), reason)
 	}
 	e.Err = cause
 	return e
@@ -171,21 +173,21 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 // there, and nothing but zeros may follow it.
 func (b *boundedReader) checkEnd() error {
 	if b.ended {
-		return damaged("", "is cut short", nil)
+		return Damaged("", "is cut short", nil)
 	}
 	buf := make([]byte, 4096)
 	for {
 		n, err := b.Read(buf)
 		for _, c := range buf[:n] {
 			if c != 0 {
-				return damaged("", "has data behind its end", nil)
+				return Damaged("", "has data behind its end", nil)
 			}
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return damaged("", "cannot be read to its end", err)
+			return Damaged("", "cannot be read to its end", err)
 		}
 	}
 }

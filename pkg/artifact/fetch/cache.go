@@ -1,0 +1,220 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
+)
+
+// The bounds of a Cache by default.
+const (
+	cacheBytes   = 512 << 20
+	cacheEntries = 1024
+)
+
+// leftover is how old an unfinished entry is that nobody can be at work on any
+// more: much older than a fetch may become.
+const leftover = time.Hour
+
+// The files of an entry, and how the names of entries that are coming or going
+// begin.
+const (
+	manifestFile = "manifest"
+	layerFile    = "layer"
+	coming       = ".new-"
+	going        = ".old-"
+)
+
+// Cache keeps artifacts in a folder, by the digest of their manifests:
+// <hex digits>/manifest and <hex digits>/layer. Any number of processes may use
+// the folder at once, without a lock: an entry appears whole, by a rename, and
+// is read whole before anything is believed.
+//
+// The folder is not trusted, nor is the disk below it: what is read is verified
+// against the digest each time, and unpacked from memory. An entry that is
+// damaged, forged or half there is a miss, which the next fetch mends. So nothing
+// is synced, and a cache that cannot be written keeps nothing and says nothing.
+type Cache struct {
+	Dir     string           // made when first needed
+	Bytes   int64            // manifests and layers together; 0: 512 MiB
+	Entries int              // 0: 1024
+	Now     func() time.Time // nil: time.Now
+}
+
+func (c *Cache) now() time.Time {
+	if c.Now == nil {
+		return time.Now()
+	}
+	return c.Now()
+}
+
+func (c *Cache) path(digest string) string {
+	return filepath.Join(c.Dir, strings.TrimPrefix(digest, "sha256:"))
+}
+
+// get returns the archive of the artifact, verified, of up to most bytes.
+func (c *Cache) get(digest string, most int64) ([]byte, bool) {
+	if c == nil {
+		return nil, false
+	}
+	entry := c.path(digest)
+	archive, err := readEntry(entry, digest, most)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !exists(entry):
+		return nil, false
+	case err != nil:
+		c.remove(entry) // else it would be in the way of a good one
+		return nil, false
+	}
+	now := c.now()
+	os.Chtimes(entry, now, now) // used just now; else it is the sooner removed
+	return archive, true
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func readEntry(entry, digest string, most int64) ([]byte, error) {
+	manifest, err := readRegular(filepath.Join(entry, manifestFile), tree.MaxManifest)
+	if err != nil {
+		return nil, err
+	}
+	if tree.Digest(manifest) != digest {
+		return nil, errors.New("the manifest is damaged")
+	}
+	layer, err := tree.ParseManifest(manifest)
+	if err != nil {
+		return nil, err
+	}
+	archive, err := readRegular(filepath.Join(entry, layerFile), min(layer.Size, most))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(archive)) != layer.Size || tree.Digest(archive) != layer.Digest {
+		return nil, errors.New("the layer is damaged")
+	}
+	return archive, nil
+}
+
+// readRegular reads a file of up to limit bytes. It does not wait for what a
+// pipe may bring.
+func readRegular(path string, limit int64) ([]byte, error) {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > limit {
+		return nil, fmt.Errorf("%s is not what was put there", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, st.Size())
+	_, err = io.ReadFull(f, b)
+	return b, err
+}
+
+// put keeps an artifact. It fails silently: what is not kept is fetched again.
+func (c *Cache) put(digest string, manifest, archive []byte) {
+	if c == nil || int64(len(manifest)+len(archive)) > c.bytes() {
+		return
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return
+	}
+	c.prune(int64(len(manifest) + len(archive)))
+	tmp, err := os.MkdirTemp(c.Dir, coming)
+	if err != nil {
+		return
+	}
+	err = errors.Join(
+		os.WriteFile(filepath.Join(tmp, manifestFile), manifest, 0o600),
+		os.WriteFile(filepath.Join(tmp, layerFile), archive, 0o600))
+	if err == nil {
+		now := c.now()
+		os.Chtimes(tmp, now, now)
+		err = os.Rename(tmp, c.path(digest)) // fails if another process was faster, and as well
+	}
+	if err != nil {
+		os.RemoveAll(tmp)
+	}
+}
+
+func (c *Cache) bytes() int64 {
+	if c.Bytes > 0 {
+		return c.Bytes
+	}
+	return cacheBytes
+}
+
+// prune removes what was not used for longest, until there is room for one more
+// entry of so many bytes. Processes that do so at once may each let one entry
+// in: the bound is exceeded by what they are about to put, at most.
+func (c *Cache) prune(room int64) {
+	entries, err := os.ReadDir(c.Dir)
+	if err != nil {
+		return
+	}
+	type kept struct {
+		path string
+		used time.Time
+		size int64
+	}
+	var all []kept
+	var total int64
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		path := filepath.Join(c.Dir, e.Name())
+		if strings.HasPrefix(e.Name(), coming) || strings.HasPrefix(e.Name(), going) {
+			if c.now().Sub(info.ModTime()) > leftover {
+				os.RemoveAll(path)
+			}
+			continue
+		}
+		k := kept{path: path, used: info.ModTime()}
+		for _, file := range []string{manifestFile, layerFile} {
+			if st, err := os.Lstat(filepath.Join(path, file)); err == nil {
+				k.size += st.Size()
+			}
+		}
+		all = append(all, k)
+		total += k.size
+	}
+	slices.SortFunc(all, func(a, b kept) int { return a.used.Compare(b.used) })
+	most := c.Entries
+	if most <= 0 {
+		most = cacheEntries
+	}
+	for len(all) > 0 && (len(all) >= most || total+room > c.bytes()) {
+		c.remove(all[0].path)
+		total -= all[0].size
+		all = all[1:]
+	}
+}
+
+// remove takes an entry away in one step, so that another process sees a whole
+// one or none, and its place is free at once.
+func (c *Cache) remove(entry string) {
+	tmp, err := os.MkdirTemp(c.Dir, going)
+	if err != nil {
+		return
+	}
+	// It fails if somebody else was faster, and then only tmp is removed.
+	os.Rename(entry, filepath.Join(tmp, "entry"))
+	os.RemoveAll(tmp)
+}

@@ -1,0 +1,262 @@
+// Package fetch gets a component's artifact by digest, for the process that
+// runs a job. It needs two requests, or none where the artifact was cached.
+//
+// It is not made of the registry library that package artifact pushes with:
+// reading two things whose digests are known needs nothing of that, and its
+// tables cost every job a millisecond at start, and its handshake a job two
+// requests and a connection more.
+package fetch
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Limits bound what is unpacked. A zero field stands for the default.
+type Limits = tree.Limits
+
+// Puller fetches artifacts. The zero value is anonymous, over TLS or to this
+// machine, without a cache. Safe for concurrent use.
+type Puller struct {
+	// Token is a bearer token. It takes precedence over Username and Password.
+	// What there is of them is sent to the registry's own host only, also when
+	// that sends us elsewhere.
+	Token              string
+	Username, Password string
+	// PlainHTTP allows a registry on another machine without TLS. Without it,
+	// only a registry on a loopback address is spoken to without.
+	PlainHTTP bool
+	// Transport is used instead of http.DefaultTransport.
+	Transport http.RoundTripper
+	// Cache keeps what was fetched; nil: nothing is kept. What is in it needs
+	// no permission: who knows a digest gets its content.
+	Cache *Cache
+}
+
+// The pauses between two tries: 0.3 + 0.9 + 2.7 seconds, long enough for a
+// restart of the control plane, short enough for a person to wait.
+const (
+	tries      = 4
+	firstPause = 300 * time.Millisecond
+	pauseGrows = 3
+	pauseVary  = 0.1
+)
+
+// Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into
+// dst, which is best empty: no file is ever replaced, and nothing outside dst is
+// written. Manifest and content are verified against the digest before the
+// first file is written, wherever they come from; meanwhile they are in memory,
+// within the limits.
+//
+// Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the
+// registry's answer, of KindInvalid if the artifact is not one, of
+// KindUnavailable otherwise; requests are retried before.
+func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limits) error {
+	r, ok := parseReference(ref)
+	if !ok {
+		return tree.Invalid("invalid-reference", "Write host[:port]/path@sha256:….", "%q is not an artifact's reference", ref)
+	}
+	most := limits.WithDefaults().TarBytes()
+	if archive, ok := p.Cache.get(r.digest, most); ok {
+		return tree.Unpack(bytes.NewReader(archive), dst, limits)
+	}
+	d := p.download(r)
+	manifest, archive, err := d.artifact(ctx, ref, most)
+	if err != nil {
+		return err
+	}
+	if err := tree.Unpack(bytes.NewReader(archive), dst, limits); err != nil {
+		return err
+	}
+	p.Cache.put(r.digest, manifest, archive)
+	return nil
+}
+
+// download is one artifact on its way. Not safe for concurrent use.
+type download struct {
+	ref     reference
+	client  *http.Client
+	schemes []string // to try; one, once an answer has come
+}
+
+func (p Puller) download(r reference) *download {
+	authorization := ""
+	switch {
+	case p.Token != "":
+		authorization = "Bearer " + p.Token
+	case p.Username != "":
+		authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(p.Username+":"+p.Password))
+	}
+	inner := p.Transport
+	if inner == nil {
+		inner = http.DefaultTransport
+	}
+	schemes := []string{"https"}
+	switch {
+	case tree.IsLoopback(r.hostname):
+		schemes = []string{"http", "https"}
+	case p.PlainHTTP:
+		schemes = []string{"https", "http"}
+	}
+	return &download{ref: r, schemes: schemes, client: &http.Client{Transport: credentials{
+		inner: tree.PlainGuard{Inner: inner, Allowed: p.PlainHTTP}, host: r.host, authorization: authorization,
+	}}}
+}
+
+// credentials says who is calling, to one host and no other. (The standard
+// library's client takes another port of the same machine, and subdomains, for
+// the same host when it is redirected.)
+type credentials struct {
+	inner         http.RoundTripper
+	host          string
+	authorization string
+}
+
+func (c credentials) RoundTrip(req *http.Request) (*http.Response, error) {
+	if c.authorization != "" && req.URL.Host == c.host {
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", c.authorization)
+	}
+	return c.inner.RoundTrip(req)
+}
+
+// artifact returns the manifest and the archive, both verified.
+func (d *download) artifact(ctx context.Context, ref string, most int64) (manifest, archive []byte, err error) {
+	manifest, err = d.get(ctx, "manifests", d.ref.digest, tree.MaxManifest)
+	if err == nil && tree.Digest(manifest) != d.ref.digest {
+		err = errors.New("the manifest has other content than its digest says")
+	}
+	if err != nil {
+		return nil, nil, refused(ref, err)
+	}
+	layer, err := tree.ParseManifest(manifest)
+	if err != nil {
+		return nil, nil, err
+	}
+	if layer.Size > most {
+		return nil, nil, tree.Invalid("artifact-too-large", "", "the artifact %s has %d bytes, the limit is %d", ref, layer.Size, most)
+	}
+	archive, err = d.get(ctx, "blobs", layer.Digest, layer.Size)
+	switch {
+	case errors.Is(err, errTooLong):
+		return nil, nil, tree.Damaged("", "has other content than its digest says", err)
+	case err != nil:
+		return nil, nil, refused(ref, err)
+	case int64(len(archive)) != layer.Size || tree.Digest(archive) != layer.Digest:
+		return nil, nil, refused(ref, errors.New("the layer has other content than its digest says"))
+	}
+	return manifest, archive, nil
+}
+
+// answer is a refusal by the registry.
+type answer struct {
+	status int
+	said   string
+}
+
+func (a *answer) Error() string { return fmt.Sprintf("status %d: %s", a.status, a.said) }
+
+func refused(ref string, err error) error {
+	if a, ok := errors.AsType[*answer](err); ok {
+		return tree.Refused("pull", ref, a.status, a.said, err)
+	}
+	return tree.Refused("pull", ref, 0, "", err)
+}
+
+// errTooLong is about an answer that has more bytes than it may have.
+var errTooLong = errors.New("the registry's answer is longer than it says or may be")
+
+// get returns the manifest or blob of the digest, not verified. It has up to
+// limit bytes, or the error is errTooLong.
+func (d *download) get(ctx context.Context, noun, digest string, limit int64) ([]byte, error) {
+	pause := &backoff.ExponentialBackOff{InitialInterval: firstPause, Multiplier: pauseGrows, RandomizationFactor: pauseVary, MaxInterval: time.Minute}
+	return backoff.Retry(ctx, func() ([]byte, error) {
+		var body []byte
+		var err error
+		for i, scheme := range d.schemes {
+			body, err = d.once(ctx, scheme+"://"+d.ref.host+"/v2/"+d.ref.repository+"/"+noun+"/"+digest, limit)
+			a, answered := errors.AsType[*answer](err)
+			// 400 is what a server with TLS answers without.
+			if i == len(d.schemes)-1 || err == nil || answered && a.status != http.StatusBadRequest || ctx.Err() != nil {
+				if err == nil || answered {
+					d.schemes = []string{scheme}
+				}
+				break
+			}
+		}
+		if err != nil && !passing(err) {
+			err = backoff.Permanent(err)
+		}
+		return body, err
+	}, backoff.WithBackOff(pause), backoff.WithMaxTries(tries), backoff.WithMaxElapsedTime(0))
+}
+
+// passing reports whether it may go better soon.
+func passing(err error) bool {
+	if a, ok := errors.AsType[*answer](err); ok {
+		switch a.status {
+		case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true
+		}
+		return false
+	}
+	_, ours := errors.AsType[*fairlead.Error](err)
+	return !ours && !errors.Is(err, errTooLong)
+}
+
+func (d *download) once(ctx context.Context, url string, limit int64) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", tree.ManifestType+", application/octet-stream;q=0.5")
+	res, err := d.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 8<<10)) // what it said is for a person; the status counts
+		return nil, &answer{status: res.StatusCode, said: saying(b)}
+	}
+	if res.ContentLength > limit {
+		return nil, errTooLong
+	}
+	// One allocation of the right size where the registry says it.
+	buf := bytes.NewBuffer(make([]byte, 0, min(limit, max(res.ContentLength, 0))+bytes.MinRead))
+	if _, err := buf.ReadFrom(io.LimitReader(res.Body, limit+1)); err != nil {
+		return nil, err
+	}
+	if int64(buf.Len()) > limit {
+		return nil, errTooLong
+	}
+	return buf.Bytes(), nil
+}
+
+// saying returns the message of a refusal in the form of the distribution
+// specification, or "".
+func saying(body []byte) string {
+	var e struct {
+		Errors []struct {
+			Message string `json:"message"`
+		} `json:"errors"`
+	}
+	if json.Unmarshal(body, &e) != nil || len(e.Errors) == 0 {
+		return ""
+	}
+	return e.Errors[0].Message
+}

@@ -1,0 +1,128 @@
+// Package tree is what is allowed in an artifact, and how it is unpacked. It is
+// apart from package artifact for what runs in every job's process, which pays
+// for all that it imports each time it starts.
+package tree
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Limits bound what Pack accepts and Unpack writes. A zero field stands for the
+// default beside it.
+type Limits struct {
+	Entries   int   // files and directories looked at; default 10,000
+	Bytes     int64 // content of all files together; default 64 MiB
+	FileBytes int64 // content of one file; default 32 MiB
+	Depth     int   // segments of a path; default 32
+	PathBytes int   // length of a path; default 512, so that a workspace's own path fits before it under Linux' 4,096
+}
+
+// maxSegment is the longest file name, in bytes: the limit of every common
+// file system.
+const maxSegment = 255
+
+// entryOverhead is the most bytes that a tar spends on one file besides its
+// content: two headers of 512, an extended header's records for one path, and
+// the padding of each to 512.
+const entryOverhead = 4096
+
+// WithDefaults returns the limits with no field zero.
+func (l Limits) WithDefaults() Limits {
+	return Limits{
+		Entries:   cmp.Or(l.Entries, 10_000),
+		Bytes:     cmp.Or(l.Bytes, 64<<20),
+		FileBytes: cmp.Or(l.FileBytes, 32<<20),
+		Depth:     cmp.Or(l.Depth, 32),
+		PathBytes: cmp.Or(l.PathBytes, 512),
+	}
+}
+
+// TarBytes is the size of the largest tar that the limits allow.
+func (l Limits) TarBytes() int64 {
+	return l.Bytes + int64(l.Entries)*entryOverhead + 1024
+}
+
+// CheckPath reports why a clean relative path cannot be in an artifact. The
+// code of the error begins with prefix, which says whose fault it is.
+func (l Limits) CheckPath(prefix, path string) error {
+	switch {
+	case len(path) > l.PathBytes:
+		return Invalid(prefix+"-path-too-long", "Use shorter names.",
+			"the path %q is %d bytes long, the limit is %d", Abbreviate(path), len(path), l.PathBytes)
+	case strings.Count(path, "/")+1 > l.Depth:
+		return Invalid(prefix+"-too-deep", "Use fewer nested folders.",
+			"the path %q is nested %d deep, the limit is %d", Abbreviate(path), strings.Count(path, "/")+1, l.Depth)
+	case !utf8.ValidString(path):
+		return Invalid(prefix+"-name", "Rename the file.", "the path %q is not valid UTF-8", Abbreviate(path))
+	}
+	for _, r := range path {
+		if r == '\\' || unicode.IsControl(r) {
+			return Invalid(prefix+"-name", "Rename the file.",
+				"the path %q contains the character %q, which is not a name on every system", Abbreviate(path), r)
+		}
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if len(segment) > maxSegment {
+			return Invalid(prefix+"-path-too-long", "Use shorter names.",
+				"the name %q is %d bytes long, the limit is %d", Abbreviate(segment), len(segment), maxSegment)
+		}
+	}
+	return nil
+}
+
+// Names notices two paths that are one path on a file system which ignores
+// case: such a folder cannot be unpacked on every runner.
+type Names map[string]string
+
+// Add records a file's path and the directories above it. It returns the
+// earlier spelling of the path, or of one of the directories, if there is a
+// different one, and the path itself if it is there already.
+func (n Names) Add(path string) (earlier string, ok bool) {
+	for i, r := range path {
+		if r != '/' {
+			continue
+		}
+		dir, folded := path[:i], strings.ToLower(path[:i])
+		if known, seen := n[folded]; seen && known != dir+"/" {
+			return known, false
+		}
+		n[folded] = dir + "/"
+	}
+	folded := strings.ToLower(path)
+	if known, seen := n[folded]; seen {
+		return known, false
+	}
+	n[folded] = path
+	return "", true
+}
+
+// Abbreviate cuts a name that somebody else chose to what a message can hold.
+func Abbreviate(s string) string {
+	const most = 120
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}
+
+// Invalid returns an error of KindInvalid.
+func Invalid(code, hint, format string, args ...any) *fairlead.Error {
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// FormatBytes renders a limit for people: whole binary units where they fit.
+func FormatBytes(n int64) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

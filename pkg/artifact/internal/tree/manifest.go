@@ -1,0 +1,71 @@
+package tree
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// What an artifact is called on the wire. A reader accepts exactly these, so a
+// change of the packing comes with a new name.
+const (
+	// ArtifactType names a component's source.
+	ArtifactType = "application/vnd.fairlead.component.v1"
+	// LayerType is the one layer: the tar, not compressed.
+	LayerType = "application/vnd.fairlead.component.v1.tar"
+	// ManifestType is the manifest.
+	ManifestType = "application/vnd.oci.image.manifest.v1+json"
+)
+
+// MaxManifest is the largest manifest that is taken, in bytes. The distribution
+// specification asks for at least this.
+const MaxManifest = 4 << 20
+
+// Layer is where a manifest's one layer is.
+type Layer struct {
+	Digest string // "sha256:" and 64 hex digits
+	Size   int64  // bytes, not negative
+}
+
+// ParseManifest returns the layer of a component's manifest. Anything else than
+// what Pack writes is refused.
+func ParseManifest(raw []byte) (Layer, error) {
+	var m struct {
+		SchemaVersion int    `json:"schemaVersion"`
+		MediaType     string `json:"mediaType"`
+		ArtifactType  string `json:"artifactType"`
+		Layers        []struct {
+			MediaType string `json:"mediaType"`
+			Size      int64  `json:"size"`
+			Digest    string `json:"digest"`
+		} `json:"layers"`
+	}
+	err := json.Unmarshal(raw, &m)
+	switch {
+	case err != nil:
+		return Layer{}, Damaged("", "has no readable manifest", err)
+	case m.SchemaVersion != 2 || m.MediaType != ManifestType || m.ArtifactType != ArtifactType:
+		return Layer{}, Damaged("", fmt.Sprintf("is of the type %q, not a component", Abbreviate(m.ArtifactType)), nil)
+	case len(m.Layers) != 1 || m.Layers[0].MediaType != LayerType:
+		return Layer{}, Damaged("", "does not have exactly one layer of source", nil)
+	case m.Layers[0].Size < 0:
+		return Layer{}, Damaged("", "has a layer of a negative size", nil)
+	case !IsDigest(m.Layers[0].Digest):
+		return Layer{}, Damaged("", "has a layer without a digest", nil)
+	}
+	return Layer{Digest: m.Layers[0].Digest, Size: m.Layers[0].Size}, nil
+}
+
+// Digest names content: "sha256:" and 64 hex digits.
+func Digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// IsDigest reports whether s is of the form that Digest returns.
+func IsDigest(s string) bool {
+	digits, ok := strings.CutPrefix(s, "sha256:")
+	return ok && len(digits) == 64 && strings.Trim(digits, "0123456789abcdef") == ""
+}

@@ -1,0 +1,50 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Refused returns the error about an operation that a registry answered with
+// status and, perhaps, said why. Status 0: it gave no usable answer. An err that
+// is a *fairlead.Error already, or a cancellation, is only wrapped.
+func Refused(operation, ref string, status int, said string, err error) error {
+	if _, ok := errors.AsType[*fairlead.Error](err); ok || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%s artifact %s: %w", operation, ref, err)
+	}
+	e := &fairlead.Error{Err: err}
+	switch status {
+	case http.StatusUnauthorized:
+		e.Kind, e.Code = fairlead.KindUnauthenticated, "registry-unauthenticated"
+		e.Message, e.Hint = "the registry does not know who is calling", "Log in again."
+	case http.StatusForbidden:
+		e.Kind, e.Code = fairlead.KindForbidden, "registry-forbidden"
+		e.Message = "the registry does not allow it"
+	case http.StatusNotFound:
+		e.Kind, e.Code = fairlead.KindNotFound, "artifact-not-found"
+		e.Message, e.Hint = "the registry does not have it", "Apply the app again: that pushes its artifacts."
+	case http.StatusRequestEntityTooLarge:
+		e.Kind, e.Code = fairlead.KindTooLarge, "registry-too-large"
+		e.Message = "the registry refuses its size"
+	default:
+		e.Kind, e.Code = fairlead.KindUnavailable, "registry-unavailable"
+		e.Message, e.Hint = reason(status, said), "Try again later; the log of the registry says more."
+	}
+	e.Message = fmt.Sprintf("cannot %s the artifact %s: %s", operation, ref, e.Message)
+	return e
+}
+
+// reason says in the registry's own words, if it had any, what it lacks.
+func reason(status int, said string) string {
+	switch {
+	case status == 0:
+		return "the registry gave no usable answer"
+	case said == "":
+		return fmt.Sprintf("the registry answered with status %d", status)
+	}
+	return fmt.Sprintf("the registry answered with status %d, %q", status, Abbreviate(said))
+}

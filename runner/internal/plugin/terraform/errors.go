@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 )
@@ -109,7 +110,7 @@ func diagnostic(stderr string) string {
 		if strings.HasPrefix(line, "Error: ") {
 			break
 		}
-		if line == "" || location.MatchString(line) || source.MatchString(line) {
+		if line == "" || location().MatchString(line) || source().MatchString(line) {
 			if len(detail) > 0 && line == "" {
 				break
 			}
@@ -127,14 +128,20 @@ func diagnostic(stderr string) string {
 	return text
 }
 
+// The patterns are made when a tool has failed: to make them takes longer than
+// many a job.
 var (
-	location = regexp.MustCompile(`^(on .+ line \d+|with .+[,:])`)
-	source   = regexp.MustCompile(`^\d+:`)
-	who      = regexp.MustCompile(`(?m)Who:\s+(\S.*?)\s*$`)
+	location = lazily(`^(on .+ line \d+|with .+[,:])`)
+	source   = lazily(`^\d+:`)
+	who      = lazily(`(?m)Who:\s+(\S.*?)\s*$`)
 )
 
+func lazily(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
+
 func holder(stderr string) string {
-	if m := who.FindStringSubmatch(stderr); m != nil {
+	if m := who().FindStringSubmatch(stderr); m != nil {
 		return m[1]
 	}
 	return ""

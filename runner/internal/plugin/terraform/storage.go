@@ -12,12 +12,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
 // storage is where the state is, and the saved plans beside it.
@@ -37,12 +37,15 @@ type storage interface {
 	getPlan(ctx context.Context, job string) ([]byte, error)
 }
 
-// keyPattern is what a state's key may be: <install id>/<component>.
-var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}/[A-Za-z0-9_-]{1,100}$`)
+// isKey reports whether s can be a state's key: <install id>/<component>.
+func isKey(s string) bool {
+	install, component, ok := strings.Cut(s, "/")
+	return ok && stepdir.CheckID(install) == nil && stepdir.CheckID(component) == nil
+}
 
 func (p *Plugin) openStorage(j *job) (storage, error) {
 	ref := j.spec.State
-	if !keyPattern.MatchString(ref.Key) {
+	if !isKey(ref.Key) {
 		return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec's state key %q is not <install>/<component>", ref.Key)
 	}
 	switch ref.Storage {

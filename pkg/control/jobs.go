@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -24,8 +25,8 @@ func (c *Control) Jobs(ctx context.Context, org fairlead.OrgID, q store.PageQuer
 	return c.Store.Jobs(ctx, org, q)
 }
 
-// DeploymentJobs lists the jobs that a deployment's components have had last,
-// in the order of its components.
+// DeploymentJobs lists the jobs of a deployment, in the order of its components
+// and then of time.
 func (c *Control) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) ([]store.Job, error) {
 	d, err := c.Deployment(ctx, org, id)
 	if err != nil {
@@ -33,7 +34,9 @@ func (c *Control) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fai
 	}
 	var out []store.Job
 	for _, n := range d.V.Nodes {
-		for _, id := range []fairlead.JobID{n.PlanJob, n.ApplyJob} {
+		ids := append(slices.Clone(n.Past), n.PlanJob, n.ApplyJob)
+		slices.Sort(ids) // identifiers sort by time
+		for _, id := range ids {
 			if id == "" {
 				continue
 			}

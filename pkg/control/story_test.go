@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -208,6 +210,14 @@ func TestInterruptedStep(t *testing.T) {
 				}
 				if d.State == deployment.Waiting {
 					p.misfortune = nil
+					defer func() {
+						// The log of the lost apply can still be found.
+						jobs, err := p.DeploymentJobs(p.ctx, org, id)
+						lost := slices.ContainsFunc(jobs, func(j store.Job) bool { return j.State == job.Lost })
+						if err != nil || len(jobs) != 10 || !lost {
+							t.Errorf("the deployment lists %d jobs, the lost one among them: %v, %v", len(jobs), lost, err)
+						}
+					}()
 					p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, nil, nil); return err })
 					p.work()
 					p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")

@@ -120,6 +120,22 @@ func jobStarted(d *Deployment, e JobStarted) error {
 	return nil
 }
 
+// maxPast is how many past jobs a node remembers: each is a loss that a person
+// has approved to go on from.
+const maxPast = 10
+
+// past remembers a job that is about to be followed by another of its kind:
+// the log of a lost apply is what a person needs later.
+func (n *Node) past(id fairlead.JobID) {
+	if id == "" {
+		return
+	}
+	n.Past = append(slices.Clone(n.Past), id)
+	if len(n.Past) > maxPast {
+		n.Past = n.Past[len(n.Past)-maxPast:]
+	}
+}
+
 func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
 	if e.Job == "" || !e.State.Final() {
 		return nil, fmt.Errorf("deployment %s: job %q has not ended, it is %q", d.ID, e.Job, e.State)
@@ -139,6 +155,7 @@ func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
 // plan puts the node to work on a new plan, in state s. What an older plan
 // found, and its job, count no longer.
 func (n *Node) plan(s NodeState) Command {
+	n.past(n.PlanJob)
 	n.State, n.PlanJob, n.Digest, n.Changes = s, "", "", nil
 	return Command{Component: n.Component, Operation: n.operation(false)}
 }
@@ -185,6 +202,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 
 // start puts the node to work on its saved plan.
 func (n *Node) start() Command {
+	n.past(n.ApplyJob)
 	n.State, n.ApplyJob = Applying, ""
 	n.Message = ""
 	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest}

@@ -85,17 +85,18 @@ type Changes struct {
 
 // Node is one component's way through a deployment.
 type Node struct {
-	Component string         `json:"component"`
-	Destroy   bool           `json:"destroy,omitempty"` // remove it instead of applying it
-	Needs     []string       `json:"needs,omitempty"`   // nodes that come first
-	State     NodeState      `json:"state"`
-	PlanJob   fairlead.JobID `json:"plan_job,omitempty"`
-	ApplyJob  fairlead.JobID `json:"apply_job,omitempty"`
-	Digest    string         `json:"digest,omitempty"` // of the saved plan
-	Changes   *Changes       `json:"changes,omitempty"`
-	Lost      bool           `json:"lost,omitempty"` // an apply of it was lost in this deployment
-	Reason    string         `json:"reason,omitempty"`
-	Message   string         `json:"message,omitempty"`
+	Component string           `json:"component"`
+	Destroy   bool             `json:"destroy,omitempty"` // remove it instead of applying it
+	Needs     []string         `json:"needs,omitempty"`   // nodes that come first
+	State     NodeState        `json:"state"`
+	PlanJob   fairlead.JobID   `json:"plan_job,omitempty"`
+	ApplyJob  fairlead.JobID   `json:"apply_job,omitempty"`
+	Past      []fairlead.JobID `json:"past,omitempty"`   // jobs that were followed by another of their kind, oldest first
+	Digest    string           `json:"digest,omitempty"` // of the saved plan
+	Changes   *Changes         `json:"changes,omitempty"`
+	Lost      bool             `json:"lost,omitempty"` // an apply of it was lost in this deployment
+	Reason    string           `json:"reason,omitempty"`
+	Message   string           `json:"message,omitempty"`
 }
 
 // Deployment is a graph of jobs on one install.

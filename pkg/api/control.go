@@ -294,7 +294,9 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 	}
 	out := renderJob(j)
 	if j.Plan != nil {
-		out.Plan.Summary = j.Plan.Summary
+		if out.Plan.Summary, err = s.Control.PlanSummary(ctx, j); err != nil {
+			return nil, err
+		}
 	}
 	logs, err := s.Control.JobLogs(ctx, id)
 	if err != nil {

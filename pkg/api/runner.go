@@ -158,7 +158,8 @@ func readReport(in wire.FinishRequest) control.Report {
 	rep := control.Report{Outcome: in.Outcome, Reason: in.Reason, Message: in.Message, ExitCode: in.ExitCode,
 		LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
 	if in.Plan != nil {
-		rep.Plan = &control.PlanRecord{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes), Summary: in.Plan.Summary}
+		rep.Plan = &control.PlanRecord{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes)}
+		rep.Summary = in.Plan.Summary
 	}
 	rep.Outputs = make(map[string]control.Output, len(in.Outputs))
 	for name, o := range in.Outputs {

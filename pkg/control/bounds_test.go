@@ -100,3 +100,36 @@ func TestAReaderOfALogThatHasNotBegunIsToldThatTheServerStopped(t *testing.T) {
 		}
 	})
 }
+
+func TestASummaryOfAPlanIsKeptOnceAndNeverReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{}, "")
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
+		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); err != nil {
+			t.Fatal(err)
+		}
+		rep := control.Report{Outcome: control.OutcomeSucceeded, Plan: &control.PlanRecord{Digest: "sha256:1"}, Summary: []byte(`{"add":["a"]}`)}
+		if err := p.FinishJob(p.ctx, h, rep); err != nil {
+			t.Fatal(err)
+		}
+		rep.Summary = []byte(`{"add":[]}`)
+		if err := p.FinishJob(p.ctx, h, rep); err != nil {
+			t.Errorf("a report that is repeated: %v", err)
+		}
+		j, err := p.Job(p.ctx, org, c.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := p.PlanSummary(p.ctx, j)
+		if err != nil || string(got) != `{"add":["a"]}` {
+			t.Errorf("the summary is %s, %v", got, err)
+		}
+	})
+}

@@ -74,6 +74,18 @@ func (c *Control) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead
 	return out, err
 }
 
+// PlanSummary returns what the plan of a job would change, as JSON, or nil.
+func (c *Control) PlanSummary(ctx context.Context, j store.Job) ([]byte, error) {
+	if j.Plan == nil {
+		return nil, nil
+	}
+	r, err := c.Store.PlanSummary(ctx, j.ID, j.Lease.Epoch)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return nil, nil // the runner gave none
+	}
+	return r.V.Summary, err
+}
+
 // JobLogs describes the logs of a job's attempts.
 func (c *Control) JobLogs(ctx context.Context, id fairlead.JobID) ([]joblog.Info, error) {
 	return c.Log.Streams(ctx, string(id))

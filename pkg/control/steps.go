@@ -117,6 +117,7 @@ type Report struct {
 	Message   string
 	ExitCode  *int
 	Plan      *store.Plan
+	Summary   []byte            // JSON; what the plan would change, sensitive values masked
 	Outputs   map[string]Output // all outputs in the state after the job
 	LogSize   int64
 	LogCRC32  uint32
@@ -139,6 +140,9 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 		return fairlead.Invalid("invalid-outcome", "%q is no outcome of a job", rep.Outcome)
 	}
 	if err := c.endLog(ctx, h, rep); err != nil {
+		return err
+	}
+	if err := c.keepSummary(ctx, h, rep); err != nil {
 		return err
 	}
 	var done store.Job
@@ -170,6 +174,24 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 		c.dropPlans(ctx, done)
 	}
 	return err
+}
+
+// keepSummary stores the summary of a plan before its job ends: whoever sees
+// the plan sees the summary.
+func (c *Control) keepSummary(ctx context.Context, h Holder, rep Report) error {
+	if len(rep.Summary) == 0 {
+		return nil
+	}
+	return c.transact(ctx, "keep plan summary of job "+string(h.Job), func(u *unit) error {
+		r, err := c.Store.Job(ctx, h.Job)
+		if err != nil || !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
+			// Whether the report is stale, or was told before, is judged with the
+			// job's end; what a person may be looking at is not replaced.
+			return err
+		}
+		u.PutPlanSummary(h.Job, h.Epoch, store.PlanSummary{Summary: rep.Summary})
+		return nil
+	})
 }
 
 // finishedBy reports whether the job ended by the holder's own report. A job

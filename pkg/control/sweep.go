@@ -76,7 +76,7 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) error
 		case j.State == job.Queued:
 			s.Woken++
 			u.wakes = append(u.wakes, j)
-			u.PutJobAt(r, u.now.Add(min(max(u.now.Sub(j.Queued), job.ResendAfter), maxResend)))
+			u.PutJobAt(r, u.now.Add(min(max(u.now.Sub(j.QueuedAt()), job.ResendAfter), maxResend)))
 		default:
 			u.PutJobAt(r, j.Due()) // its lease was renewed, or it is over
 		}

@@ -111,7 +111,7 @@ type Job struct {
 	ExitCode  *int      `json:"exit_code,omitempty"`
 
 	Created  time.Time `json:"created"`
-	Queued   time.Time `json:"queued"`
+	Requeued time.Time `json:"requeued,omitzero"` // when it was queued again; zero: only once, when it was made
 	Claimed  time.Time `json:"claimed,omitzero"`
 	Started  time.Time `json:"started,omitzero"`
 	Finished time.Time `json:"finished,omitzero"`
@@ -194,7 +194,15 @@ const (
 // New returns a job that is queued at the given time. The caller fills in
 // what it is about.
 func New(id fairlead.JobID, op Operation, at time.Time) Job {
-	return Job{ID: id, Operation: op, State: Queued, Created: at, Queued: at}
+	return Job{ID: id, Operation: op, State: Queued, Created: at}
+}
+
+// QueuedAt returns when the job was queued last.
+func (j Job) QueuedAt() time.Time {
+	if j.Requeued.IsZero() {
+		return j.Created
+	}
+	return j.Requeued
 }
 
 // Due returns when the sweep must look at the job next, or the zero time for
@@ -203,8 +211,8 @@ func New(id fairlead.JobID, op Operation, at time.Time) Job {
 func (j Job) Due() time.Time {
 	switch {
 	case j.State == Queued:
-		at := j.Queued.Add(ResendAfter)
-		if j.NotBefore.After(j.Queued) {
+		at := j.QueuedAt().Add(ResendAfter)
+		if j.NotBefore.After(j.QueuedAt()) {
 			at = j.NotBefore.Add(ResendAfter)
 		}
 		return at

@@ -211,7 +211,7 @@ func effect(j Job, e Event, to State) Job {
 	}
 	switch {
 	case to == Queued:
-		j.Queued = e.At
+		j.Requeued = e.At
 		j.Lease.Session, j.Lease.Step, j.Lease.Expires = "", "", time.Time{}
 		j.NotBefore = e.At
 		if e.Kind != Release {
@@ -220,6 +220,7 @@ func effect(j Job, e Event, to State) Job {
 		}
 	case to.Final():
 		j.Finished = e.At
+		j.Lease.Expires = time.Time{} // nobody may renew it
 		j.ExitCode = e.ExitCode
 		if to != Succeeded {
 			j.Reason, j.Message = endReason(j, e, from, to), e.Message

@@ -20,7 +20,7 @@ func TestKeysAreDocumented(t *testing.T) {
 	built := map[string]engine.Key{
 		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "Install": installKey("o", "n"),
 		"Component": componentKey("ins_1", "c"), "DeploymentRef": deploymentRefKey("ins_1", "dep_1"),
-		"StateHead": stateKey("ins_1", "c"), "Deployment": deploymentKey("dep_1"), "Job": jobKey("job_1"),
+		"StateHead": stateKey("ins_1", "c"), "Deployment": deploymentKey("dep_1"), "Job": jobKey("job_1"), "PlanSummary": planSummaryKey("job_1", 2),
 		"Runner": runnerKey("o", "n"), "RunnerName": runnerByIDKey("run_1"), "Session": sessionKey("run_1", "ses_1"),
 		"Agent": agentKey("run_1", "k"), "Enrolment": enrolmentKey("h"), "Token": tokenKey("h"),
 		"Idempotency": idempotencyKey("h"),

@@ -115,12 +115,18 @@ type Job struct {
 	Event       LastEvent          `json:"event"`
 }
 
+// PlanSummary is what a saved plan would change, resource by resource, with
+// sensitive values masked by the runner. It may be large, and is read with one
+// job at a time, so it is an item of its own.
+type PlanSummary struct {
+	Summary json.RawMessage `json:"summary"`
+}
+
 // Plan is what a plan job reported. The saved plan itself is beside the state.
 type Plan struct {
 	Digest  string             `json:"digest"`
 	NoOp    bool               `json:"no_op"`
 	Changes deployment.Changes `json:"changes"`
-	Summary json.RawMessage    `json:"summary,omitempty"` // sensitive values masked by the runner
 }
 
 // Runner runs the jobs of its installs.

@@ -110,6 +110,9 @@ func (t *Tx) Empty() bool { return len(t.writes) == 0 }
 // changes: whoever waits for one of them is to look again.
 func (t *Tx) Subjects() []string { return t.subjects }
 
+// anyVersion stands for a record whose last writer may win.
+const anyVersion = -1
+
 // put adds a record with its precondition. An item that is put twice in one
 // commit keeps the first precondition and the last content.
 func (t *Tx) put(k engine.Key, version int64, body any, opts ...func(*engine.Item)) {
@@ -129,7 +132,10 @@ func (t *Tx) put(k engine.Key, version int64, body any, opts ...func(*engine.Ite
 		}
 	}
 	cond := engine.Absent()
-	if version > 0 {
+	switch {
+	case version == anyVersion:
+		cond = engine.Any()
+	case version > 0:
 		cond = engine.Version(version)
 	}
 	t.writes = append(t.writes, engine.Write{Op: engine.Put, Item: it, If: cond})

@@ -136,6 +136,17 @@ func (s *Store) Job(ctx context.Context, id fairlead.JobID) (Stored[Job], error)
 	return get[Job](ctx, s, jobKey(id), missing("job", string(id)))
 }
 
+// PlanSummary returns the summary of the plan that an attempt of a job made.
+func (s *Store) PlanSummary(ctx context.Context, id fairlead.JobID, epoch int64) (Stored[PlanSummary], error) {
+	return get[PlanSummary](ctx, s, planSummaryKey(id, epoch), missing("plan", string(id)))
+}
+
+// PutPlanSummary writes the summary of an attempt's plan. The attempt has one
+// writer, so the last one wins.
+func (t *Tx) PutPlanSummary(id fairlead.JobID, epoch int64, s PlanSummary) {
+	t.put(planSummaryKey(id, epoch), anyVersion, s)
+}
+
 // Jobs lists all jobs, newest first. It may miss the newest for a moment.
 func (s *Store) Jobs(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Job], error) {
 	return query[Job](ctx, s, engine.Query{Index: engine.List, Partition: jobsList(org), After: q.After, Limit: q.Limit, Backward: true})

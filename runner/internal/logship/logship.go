@@ -23,6 +23,10 @@ const (
 	// so that the marker of a truncation always fits.
 	defaultMax   = 48 << 20
 	defaultEvery = 100 * time.Millisecond // a third of what a reader may wait for a line
+	// soon is how long the first byte after a pause waits for company. A tool
+	// says what it has to say in one go, and then works on: by the time that the
+	// job ends, its log has mostly arrived.
+	soon         = 20 * time.Millisecond
 	defaultBatch = 64 << 10
 	maxAppend    = 1 << 20 // bytes in one append: the control plane's limit
 )
@@ -183,6 +187,7 @@ func (s *Shipper) run(ctx context.Context) {
 	defer close(s.done)
 	timer := time.NewTimer(s.opt.Every)
 	defer timer.Stop()
+	var sent time.Time
 	for {
 		select {
 		case <-s.closed:
@@ -191,8 +196,9 @@ func (s *Shipper) run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
-		// The first byte waits for company, but not for long.
-		timer.Reset(s.opt.Every)
+		// The first byte waits for company, but not for long. One who writes all
+		// the time is sent once in every period.
+		timer.Reset(max(min(soon, s.opt.Every), s.opt.Every-time.Since(sent)))
 	collect:
 		for s.pending() < int64(s.opt.Batch) {
 			select {
@@ -215,6 +221,7 @@ func (s *Shipper) run(ctx context.Context) {
 			default:
 			}
 		}
+		sent = time.Now()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -226,4 +227,33 @@ func TestCloseDoesNotWaitForASendThatIsNeverAnswered(t *testing.T) {
 	if end, _ := s.Close(over); end.Size != 0 || !end.Truncated {
 		t.Errorf("the log is described as %+v", end)
 	}
+}
+
+func TestTheFirstLineIsSentAtOnceAndAStreamOncePerPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		s := open(t, r, logship.Options{})
+		for range 2 { // after a pause it is a first line again
+			began := time.Now()
+			write(t, s, "hello\n")
+			<-r.got
+			if took := time.Since(began); took > 20*time.Millisecond {
+				t.Errorf("the first line was sent after %v", took)
+			}
+			time.Sleep(time.Second)
+		}
+		r.mu.Lock()
+		r.calls = 0
+		r.mu.Unlock()
+		for range 1000 {
+			write(t, s, "line\n")
+			time.Sleep(time.Millisecond)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r.calls < 10 || r.calls > 12 {
+			t.Errorf("a second of lines was sent in %d pieces", r.calls)
+		}
+	})
 }

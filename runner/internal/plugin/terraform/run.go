@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -98,16 +99,27 @@ func (r *runner) learnVersion(ctx context.Context, tf *tfexec.Terraform) error {
 	return err
 }
 
+// aMoment is what a tool needs, at most, to be started.
+const aMoment = 10 * time.Millisecond
+
 // anticipate begins to learn what a mute command will need to know, while the
-// tool is at work on something else. The function that it returns waits for
-// that, and must be called before mute is used, and before the job ends.
+// tool is at work on something else. It lets that start first: of two processes
+// that are started at once, one waits for the other. The function that it
+// returns waits for what was begun, and must be called before mute is used, and
+// before the job ends.
 func (r *runner) anticipate(ctx context.Context) (wait func()) {
-	learned := make(chan struct{})
+	learned, hurry := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(learned)
-		r.learnVersion(ctx, r.mute) // what fails is asked for again, and told, by the command
+		t := time.NewTimer(aMoment)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			r.learnVersion(ctx, r.mute) // what fails is asked for again, and told, by the command
+		case <-hurry: // the command asks itself
+		}
 	}()
-	return func() { <-learned }
+	return sync.OnceFunc(func() { close(hurry); <-learned })
 }
 
 // toolError is a run of the tool that did not end well.

@@ -189,15 +189,17 @@ func (s *Shipper) run(ctx context.Context) {
 	defer timer.Stop()
 	var sent time.Time
 	for {
-		select {
-		case <-s.closed:
-			return
-		case <-ctx.Done():
-			return
-		case <-s.wake:
+		for s.pending() == 0 {
+			select {
+			case <-s.closed:
+				return
+			case <-ctx.Done():
+				return
+			case <-s.wake:
+			}
 		}
 		// The first byte waits for company, but not for long. One who writes all
-		// the time is sent once in every period.
+		// the time is sent once in every period, or as soon as a batch is there.
 		timer.Reset(max(min(soon, s.opt.Every), s.opt.Every-time.Since(sent)))
 	collect:
 		for s.pending() < int64(s.opt.Batch) {
@@ -211,17 +213,15 @@ func (s *Shipper) run(ctx context.Context) {
 				return
 			}
 		}
-		for s.pending() > 0 {
-			if s.send(ctx) != nil {
-				return // Close reports it
-			}
-			select {
-			case <-s.closed:
-				return
-			default:
-			}
+		if s.send(ctx) != nil {
+			return // Close reports it
 		}
 		sent = time.Now()
+		select {
+		case <-s.closed:
+			return
+		default:
+		}
 	}
 }
 

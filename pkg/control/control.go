@@ -179,7 +179,6 @@ func (u *unit) applyJob(r store.Stored[store.Job], e job.Event) (store.Stored[st
 		return r, jobError(err)
 	}
 	r.V.Job = next
-	r.V.Event.Time = u.now
 	u.PutJob(r)
 	if next.State == job.Queued {
 		u.wakes = append(u.wakes, r.V)

@@ -181,7 +181,7 @@ func (u *unit) admit(inst store.Stored[store.Install], d store.Deployment) (stor
 		}
 		inst.V.Queue = append(slices.Clone(inst.V.Queue), d.ID)
 		u.PutInstall(inst)
-		r.V.Event.Time = u.now
+		r.V.Changed = u.now
 		u.PutDeployment(r)
 		return d, nil
 	}

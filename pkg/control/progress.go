@@ -35,7 +35,7 @@ func (u *unit) advance(inst *store.Stored[store.Install], r store.Stored[store.D
 			}
 		}
 	}
-	r.V.Event.Time = u.now
+	r.V.Changed = u.now
 	u.PutDeployment(r)
 	if r.V.State.Final() {
 		return r, u.free(inst, r.V.ID)
@@ -129,7 +129,7 @@ const (
 
 // newJob puts a job that is queued at once.
 func (u *unit) newJob(j store.Job) store.Job {
-	j.Event.Time, j.Terms = u.now, u.c.Terms
+	j.Terms = u.c.Terms
 	u.PutJob(store.Stored[store.Job]{V: j})
 	u.wakes = append(u.wakes, j)
 	return j

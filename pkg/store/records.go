@@ -81,28 +81,19 @@ type Output struct {
 	Sensitive bool            `json:"sensitive,omitempty"`
 }
 
-// LastEvent is the event of a record's last change. Whatever else a domain
-// event says is in the record and its version.
-type LastEvent struct {
-	Type string    `json:"type"`
-	Time time.Time `json:"time"`
-}
+// eventPrefix begins the type of every domain event.
+const eventPrefix = "fairlead."
 
-// Domain returns the domain event of subject's change to the given version.
-func (e LastEvent) Domain(subject string, version int64) events.Domain {
-	return events.Domain{V: 1, Type: e.Type, Subject: subject, Version: version, Time: e.Time}
-}
-
-// Deployment is a deployment with the event of its last change. The install's
+// Deployment is a deployment with the time of its last change. The install's
 // name is kept, because an install may be forgotten before its deployments.
 type Deployment struct {
 	deployment.Deployment
 	InstallName string    `json:"install_name"`
 	RunnerName  string    `json:"runner_name"`
-	Event       LastEvent `json:"event"`
+	Changed     time.Time `json:"changed"`
 }
 
-// Job is a job with what it produced and the event of its last change.
+// Job is a job with what it produced.
 type Job struct {
 	job.Job
 	InstallName string             `json:"install_name,omitempty"`
@@ -112,7 +103,32 @@ type Job struct {
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
 	Plan        *Plan              `json:"plan,omitempty"`        // what a plan job reported
 	DueAt       time.Time          `json:"due_at,omitzero"`       // its place in the Due index
-	Event       LastEvent          `json:"event"`
+}
+
+// Event returns what happened to the deployment when the given version of it
+// was committed. The item says it all, so the event is in the same commit by
+// its nature, and costs nothing.
+func (d Deployment) Event(version int64) events.Domain {
+	return events.Domain{V: 1, Type: eventPrefix + "deployment." + string(d.State), Subject: string(d.ID), Version: version, Time: d.Changed}
+}
+
+// Event returns what happened to the job when the given version of it was
+// committed. Renewals of a lease are versions too; they repeat the event of
+// the state, with its time.
+func (j Job) Event(version int64) events.Domain {
+	at := j.QueuedAt()
+	switch j.State {
+	case job.Claimed:
+		at = j.Claimed
+	case job.Running:
+		at = j.Started
+	case job.Canceling:
+		at = j.StopAsked
+	case job.Succeeded, job.Failed, job.Canceled, job.Lost:
+		at = j.Finished
+	case job.Queued:
+	}
+	return events.Domain{V: 1, Type: eventPrefix + "job." + string(j.State), Subject: string(j.ID), Version: version, Time: at}
 }
 
 // PlanSummary is what a saved plan would change, resource by resource, with

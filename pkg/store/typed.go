@@ -122,7 +122,6 @@ func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q
 func (t *Tx) PutDeployment(r Stored[Deployment]) {
 	id := r.V.ID
 	t.subjects = append(t.subjects, string(id))
-	r.V.Event.Type = "fairlead.deployment." + string(r.V.State)
 	t.put(deploymentKey(id), r.Version, r.V, list(deploymentsList(r.V.Org), string(id)))
 	if r.Version == 0 {
 		t.put(deploymentRefKey(r.V.Install, id), 0, DeploymentRef{ID: id})
@@ -191,7 +190,6 @@ func (t *Tx) PutJobAt(r Stored[Job], at time.Time) {
 func (t *Tx) putJob(r Stored[Job]) {
 	id := string(r.V.ID)
 	t.subjects = append(t.subjects, id)
-	r.V.Event.Type = "fairlead.job." + string(r.V.State)
 	t.put(jobKey(r.V.ID), r.Version, r.V, list(jobsList(r.V.Org), id), due(dueKey(r.V.DueAt, id)))
 }
 

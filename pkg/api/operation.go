@@ -127,7 +127,11 @@ func readWhole(body io.Reader, setDeadline func(time.Time) error, limit int64, t
 	// Not every ResponseWriter has deadlines; one without reads as long as it takes.
 	_ = setDeadline(time.Now().Add(timeout))
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
-	_ = setDeadline(time.Time{})
+	if err == nil && int64(len(data)) <= limit {
+		_ = setDeadline(time.Time{}) // it would end a long poll
+	}
+	// Otherwise it stays: net/http goes on reading what is left of a body that
+	// was refused, and whoever trickles it would hold the connection.
 	return data, bodyProblem(err, int64(len(data)), limit, id)
 }
 

@@ -113,7 +113,7 @@ func (c *Control) now() time.Time { return c.Now().UTC().Truncate(time.Milliseco
 
 // commit asks again, with the same token, for as long as the outcome is unclear.
 func (c *Control) commit(ctx context.Context, tx *store.Tx) error {
-	token := c.IDs(identityToken)
+	token := c.IDs(prefixCommit)
 	var err error
 	for try := range maxUnclear {
 		err = c.Store.Commit(ctx, token, tx)
@@ -128,7 +128,8 @@ func (c *Control) commit(ctx context.Context, tx *store.Tx) error {
 	return err
 }
 
-const identityToken = "tok"
+// prefixCommit begins the tokens by which an engine knows a repeated commit.
+const prefixCommit = "com"
 
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)

@@ -253,3 +253,24 @@ func TestSyncOfARelaxedFile(t *testing.T) {
 		t.Errorf("%d of 50 rows are there: %v", count, err)
 	}
 }
+
+// TestStatementsTellTheFirstThatFailed: an owner prepares all and asks once.
+func TestStatementsTellTheFirstThatFailed(t *testing.T) {
+	db, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlitedb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var good, bad sqlitedb.Statements
+	if stmt := good.Prepare(t.Context(), db.Read, `SELECT 1`); stmt == nil || good.Err() != nil || good.Close() != nil {
+		t.Errorf("a good statement: %v, %v", stmt, good.Err())
+	}
+	first := bad.Prepare(t.Context(), db.Read, `SELECT 1`)
+	bad.Prepare(t.Context(), db.Read, `SELECT nonsense FROM nowhere`)
+	if after := bad.Prepare(t.Context(), db.Read, `SELECT 2`); after != nil || bad.Err() == nil || !strings.Contains(bad.Err().Error(), "nowhere") {
+		t.Errorf("after a failure: %v, %v", after, bad.Err())
+	}
+	if _, err := first.ExecContext(t.Context()); err == nil {
+		t.Error("a statement that was prepared before the failure is still open")
+	}
+}

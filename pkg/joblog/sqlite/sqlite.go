@@ -26,7 +26,7 @@ type Log struct {
 	db    *sqlitedb.DB
 	board wake.Board
 
-	statements []*sql.Stmt
+	statements sqlitedb.Statements
 	open       *sql.Stmt
 	fenced     *sql.Stmt
 	end        *sql.Stmt
@@ -50,28 +50,17 @@ func New(db *sqlitedb.DB) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{db: db}
-	for _, s := range []struct {
-		on   *sql.DB
-		into **sql.Stmt
-		text string
-	}{
-		{db.Write, &l.open, openStream},
-		{db.Write, &l.fenced, fencedStream},
-		{db.Write, &l.end, endStream},
-		{db.Write, &l.insert, insertChunk},
-		{db.Write, &l.grow, growStream},
-		{db.Write, &l.find, findStream},
-		{db.Write, &l.compare, readChunks},
-		{db.Read, &l.look, findStream},
-		{db.Read, &l.read, readChunks},
-	} {
-		stmt, err := s.on.PrepareContext(ctx, s.text)
-		if err != nil {
-			_ = l.Close() // the first error is the one to tell
-			return nil, sqlitedb.Classify("prepare the log's statements", err)
-		}
-		*s.into = stmt
-		l.statements = append(l.statements, stmt)
+	l.open = l.statements.Prepare(ctx, db.Write, openStream)
+	l.fenced = l.statements.Prepare(ctx, db.Write, fencedStream)
+	l.end = l.statements.Prepare(ctx, db.Write, endStream)
+	l.insert = l.statements.Prepare(ctx, db.Write, insertChunk)
+	l.grow = l.statements.Prepare(ctx, db.Write, growStream)
+	l.find = l.statements.Prepare(ctx, db.Write, findStream)
+	l.compare = l.statements.Prepare(ctx, db.Write, readChunks)
+	l.look = l.statements.Prepare(ctx, db.Read, findStream)
+	l.read = l.statements.Prepare(ctx, db.Read, readChunks)
+	if err := l.statements.Err(); err != nil {
+		return nil, sqlitedb.Classify("prepare the log's statements", err)
 	}
 	return l, nil
 }
@@ -79,11 +68,7 @@ func New(db *sqlitedb.DB) (*Log, error) {
 // Close releases the log's statements; it does not close the database. No
 // other method may be running.
 func (l *Log) Close() error {
-	var errs []error
-	for _, stmt := range l.statements {
-		errs = append(errs, stmt.Close())
-	}
-	return sqlitedb.Classify("close log", errors.Join(errs...))
+	return sqlitedb.Classify("close log", l.statements.Close())
 }
 
 // Open implements joblog.Log.

@@ -50,7 +50,7 @@ type Queue struct {
 	maxReceives int
 	board       *longpoll.Board
 
-	statements []*sql.Stmt
+	statements sqlitedb.Statements
 	peek       *sql.Stmt // firstMessage, on a reading connection
 	insert     *sql.Stmt
 	first      *sql.Stmt
@@ -82,27 +82,16 @@ func New(db *sqlitedb.DB, opts Options) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{db: db, now: opts.Now, maxReceives: opts.MaxReceives, board: longpoll.NewBoard(opts.Now)}
-	for _, s := range []struct {
-		on   *sql.DB
-		into **sql.Stmt
-		text string
-	}{
-		{db.Read, &q.peek, firstMessage},
-		{db.Write, &q.insert, insertMessage},
-		{db.Write, &q.first, firstMessage},
-		{db.Write, &q.take, takeMessage},
-		{db.Write, &q.bury, buryMessage},
-		{db.Write, &q.find, findMessage},
-		{db.Write, &q.remove, deleteMessage},
-		{db.Write, &q.extend, extendMessage},
-	} {
-		stmt, err := s.on.PrepareContext(ctx, s.text)
-		if err != nil {
-			_ = q.Close() // the first error is the one to tell
-			return nil, sqlitedb.Classify("prepare the queue's statements", err)
-		}
-		*s.into = stmt
-		q.statements = append(q.statements, stmt)
+	q.peek = q.statements.Prepare(ctx, db.Read, firstMessage)
+	q.insert = q.statements.Prepare(ctx, db.Write, insertMessage)
+	q.first = q.statements.Prepare(ctx, db.Write, firstMessage)
+	q.take = q.statements.Prepare(ctx, db.Write, takeMessage)
+	q.bury = q.statements.Prepare(ctx, db.Write, buryMessage)
+	q.find = q.statements.Prepare(ctx, db.Write, findMessage)
+	q.remove = q.statements.Prepare(ctx, db.Write, deleteMessage)
+	q.extend = q.statements.Prepare(ctx, db.Write, extendMessage)
+	if err := q.statements.Err(); err != nil {
+		return nil, sqlitedb.Classify("prepare the queue's statements", err)
 	}
 	return q, nil
 }
@@ -110,11 +99,7 @@ func New(db *sqlitedb.DB, opts Options) (*Queue, error) {
 // Close releases the queue's statements; it does not close the database. No
 // other method may be running.
 func (q *Queue) Close() error {
-	var errs []error
-	for _, stmt := range q.statements {
-		errs = append(errs, stmt.Close())
-	}
-	return sqlitedb.Classify("close queue", errors.Join(errs...))
+	return sqlitedb.Classify("close queue", q.statements.Close())
 }
 
 // Send implements queue.Queue.

@@ -95,12 +95,12 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		// it has CPUs.
 		cfg.Concurrency = max(4, runtime.NumCPU())
 	}
-	id, err := loadIdentity(ctx, cfg, o.Version, log)
+	id, err := loadIdentity(ctx, cfg, o, log)
 	if err != nil {
 		lock.Close()
 		return nil, err
 	}
-	base, err := newClient(id.URL, o.Version)
+	base, err := newClient(id.URL, o)
 	if err != nil {
 		lock.Close()
 		return nil, err

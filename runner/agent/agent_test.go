@@ -60,7 +60,7 @@ func TestEnrolmentMayBeRepeatedAfterACrash(t *testing.T) {
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	first, err := loadIdentity(t.Context(), cfg, "", quiet())
+	first, err := loadIdentity(t.Context(), cfg, Options{}, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +68,14 @@ func TestEnrolmentMayBeRepeatedAfterACrash(t *testing.T) {
 	if err := os.Remove(filepath.Join(cfg.Data, identityFile)); err != nil {
 		t.Fatal(err)
 	}
-	again, err := loadIdentity(t.Context(), cfg, "", quiet())
+	again, err := loadIdentity(t.Context(), cfg, Options{}, quiet())
 	if err != nil || again.RunnerID != first.RunnerID || !again.key.Equal(first.key) {
 		t.Errorf("enrolled again as %s: %v", again.RunnerID, err)
 	}
 	// The token is spent for everybody else.
 	thief := cfg
 	thief.Data = t.TempDir()
-	if _, err := loadIdentity(t.Context(), thief, "", quiet()); err == nil || !strings.Contains(err.Error(), "enrolment token") {
+	if _, err := loadIdentity(t.Context(), thief, Options{}, quiet()); err == nil || !strings.Contains(err.Error(), "enrolment token") {
 		t.Errorf("a second key enrolled with the same token: %v", err)
 	}
 }

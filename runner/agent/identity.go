@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,7 +48,7 @@ type identity struct {
 // may be repeated after a crash at any point: the key is on disk before the
 // token is sent, and the control plane takes the same token with the same key
 // again.
-func loadIdentity(ctx context.Context, cfg config.Runner, version string, log *slog.Logger) (identity, error) {
+func loadIdentity(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (identity, error) {
 	var id identity
 	b, err := os.ReadFile(filepath.Join(cfg.Data, identityFile))
 	switch {
@@ -75,7 +76,7 @@ func loadIdentity(ctx context.Context, cfg config.Runner, version string, log *s
 	if err != nil {
 		return identity{}, err
 	}
-	return enrol(ctx, cfg, token, id.key, version, log)
+	return enrol(ctx, cfg, token, id.key, o, log)
 }
 
 func enrolmentToken(cfg config.Runner) (string, error) {
@@ -99,8 +100,8 @@ func enrolmentToken(cfg config.Runner) (string, error) {
 	return token, nil
 }
 
-func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.PrivateKey, version string, log *slog.Logger) (identity, error) {
-	c, err := newClient(cfg.URL, version)
+func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.PrivateKey, o Options, log *slog.Logger) (identity, error) {
+	c, err := newClient(cfg.URL, o)
 	if err != nil {
 		return identity{}, err
 	}
@@ -188,8 +189,12 @@ func writeDurably(path string, b []byte) error {
 	return d.Sync()
 }
 
-func newClient(url, version string) (*client.Client, error) {
-	return client.New(url, "", client.Options{UserAgent: "fairlead-runner/" + version, Retries: -1}) // the loops here retry
+func newClient(url string, o Options) (*client.Client, error) {
+	co := client.Options{UserAgent: "fairlead-runner/" + o.Version, Retries: -1} // the loops here retry
+	if o.Transport != nil {
+		co.HTTP = &http.Client{Transport: o.Transport}
+	}
+	return client.New(url, "", co)
 }
 
 // patient is the pause between two tries of what nobody waits for.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -43,9 +44,17 @@ type Options struct {
 	// HandleSignals lets SIGTERM and SIGINT drain the agent, and a second one
 	// interrupt its steps. Without it only the context ends the agent.
 	HandleSignals bool
+	// Surroundings that are not those of a process on a machine; each may be
+	// left out.
+	Executor  executor.Executor // nil: processes, in the data folder
+	Transport http.RoundTripper // of what the agent sends; nil: one with sane limits
+	Stop      <-chan os.Signal  // as HandleSignals, from elsewhere
 }
 
 func (o Options) executor(root string) executor.Executor {
+	if o.Executor != nil {
+		return o.Executor
+	}
 	return process.New(root, o.StepCommand)
 }
 
@@ -80,7 +89,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 // Run runs an agent until ctx ends, and then interrupts its steps and waits for
 // them. The error says why it could not begin.
 func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) error {
-	if len(o.StepCommand) == 0 {
+	if len(o.StepCommand) == 0 && o.Executor == nil {
 		self, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("find our own program, which runs the steps: %w", err)
@@ -106,6 +115,9 @@ func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) er
 		if begin.Err() != nil && ctx.Err() == nil { // it came before we listened here
 			signals <- syscall.SIGTERM
 		}
+	}
+	if o.Stop != nil {
+		return a.run(ctx, o.Stop)
 	}
 	return a.run(ctx, signals)
 }

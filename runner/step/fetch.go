@@ -40,7 +40,7 @@ func (a *attempt) fetcher(token string) func(context.Context, events.ArtifactRef
 			// The operator has given the control plane's URL: without TLS there,
 			// the token has crossed the same wire already.
 			PlainHTTP: strings.HasPrefix(a.in.URL, "http://"),
-			Transport: a.transport,
+			Transport: a.Transport,
 			Cache:     &fetch.Cache{Dir: filepath.Join(a.in.Data, artifactsFolder)},
 		}.Pull(bounded, name, dst, fetch.Limits{})
 		if err == nil {

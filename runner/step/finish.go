@@ -34,7 +34,7 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 	if e, ok := errors.AsType[*client.Error](err); ok && !stale(err) && e.Status >= 400 && e.Status < 500 {
 		// The report itself is not acceptable (too large, say). A job whose end
 		// nobody hears of would be worse than one that has lost its details.
-		a.log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)
+		a.Log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)
 		report = wire.FinishRequest{Outcome: "failed", Reason: "report-refused", Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log,
 			Message: "the control plane refused the job's report (" + http.StatusText(e.Status) + "): " + bounded(e.Error())}
 		err = deliver()
@@ -42,15 +42,15 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 	switch {
 	case err == nil:
 	case stale(err):
-		a.log.Error("the report came too late: the lease belongs to somebody else", "job", a.in.Job, "err", err)
+		a.Log.Error("the report came too late: the lease belongs to somebody else", "job", a.in.Job, "err", err)
 		return stepdir.ExitStale
 	default:
-		a.log.Error("the report could not be delivered", "job", a.in.Job, "outcome", report.Outcome, "err", err)
+		a.Log.Error("the report could not be delivered", "job", a.in.Job, "outcome", report.Outcome, "err", err)
 		return stepdir.ExitUndelivered
 	}
 	if err := a.dir.MarkFinished(); err != nil {
 		// The agent will report a death; the control plane knows better.
-		a.log.Error("the step folder cannot be written", "err", err)
+		a.Log.Error("the step folder cannot be written", "err", err)
 	}
 	return stepdir.ExitFinished
 }

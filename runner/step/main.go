@@ -74,11 +74,31 @@ func Main(ctx context.Context, args []string, o Options) int {
 		log.Warn("processes that the tool hides may outlive it", "err", err)
 	}
 
-	plugins := Plugins(in, env)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	a := &attempt{in: in, dir: dir, version: o.Version, plugins: plugins, log: log, now: time.Now, signals: signals, transport: transport()}
+	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(in, env), Log: log, Now: time.Now, NewID: randomID,
+		Signals: signals, Transport: transport(), Signal: proc.SignalDescendants, Kill: proc.KillDescendants})
+}
+
+// Surroundings is what a step takes of the process and the machine that it
+// runs in. Every field but Version is required.
+type Surroundings struct {
+	Version   string
+	Plugins   plugin.Registry
+	Log       *slog.Logger // of the step itself; the job's log goes elsewhere
+	Now       func() time.Time
+	NewID     func() string     // names this step to the control plane; never the same twice
+	Signals   <-chan os.Signal  // the first interrupts the job
+	Transport http.RoundTripper // of everything that the step itself sends
+	Signal    func()            // kills, without waiting, all that the job has started
+	// Kill does so until none is left or ctx ends, and counts what it has ended.
+	Kill func(ctx context.Context) (int, error)
+}
+
+// Run runs the step whose folder is dir and returns its exit code.
+func Run(ctx context.Context, dir stepdir.Dir, in stepdir.Input, token string, s Surroundings) int {
+	a := &attempt{in: in, dir: dir, Surroundings: s}
 	return a.run(ctx, token)
 }
 

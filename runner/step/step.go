@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"os"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -21,7 +19,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
-	"github.com/fairlead/fairlead/runner/internal/proc"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
@@ -46,15 +43,9 @@ const (
 )
 
 type attempt struct {
-	in      stepdir.Input
-	dir     stepdir.Dir
-	version string
-	plugins plugin.Registry
-	log     *slog.Logger
-	now     func() time.Time
-	signals <-chan os.Signal
-
-	transport *http.Transport // of everything that the step itself sends
+	Surroundings
+	in  stepdir.Input
+	dir stepdir.Dir
 }
 
 // stop says why a job was stopped from outside; it is the cause of the
@@ -64,25 +55,25 @@ type stop struct{ outcome, reason, message string }
 func (s *stop) Error() string { return s.message }
 
 func (a *attempt) run(ctx context.Context, token string) int {
-	c, err := client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.transport}, UserAgent: "fairlead-runner/" + a.version})
+	c, err := client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.Transport}, UserAgent: "fairlead-runner/" + a.Version})
 	if err != nil {
-		a.log.Error("cannot call the control plane", "err", err)
+		a.Log.Error("cannot call the control plane", "err", err)
 		return stepdir.ExitInternal
 	}
 	started, err := a.start(ctx, c)
 	if err != nil {
-		a.log.Error("the control plane gives no job spec for this launch token", "job", a.in.Job, "err", err)
+		a.Log.Error("the control plane gives no job spec for this launch token", "job", a.in.Job, "err", err)
 		return stepdir.ExitNotStarted
 	}
 	c = c.WithToken(started.LeaseToken)
 
 	spec, err := events.Verify(ctx, started.Envelope, a.keys(), events.Expect{
 		Runner: a.in.Runner, Install: a.in.Install, Job: a.in.Job, Epoch: a.in.Epoch, Operation: a.in.Operation,
-		Operations: a.plugins.Operations(a.in.Plugin),
-	}, a.now())
+		Operations: a.Plugins.Operations(a.in.Plugin),
+	}, a.Now())
 	if err == nil && spec.Plugin != a.in.Plugin {
 		err = &events.Refusal{Reason: events.RefusedOperation,
-			Message: fmt.Sprintf("the job spec is for the plugin %q, the claim was for %q; this runner has %s", spec.Plugin, a.in.Plugin, a.plugins.Names())}
+			Message: fmt.Sprintf("the job spec is for the plugin %q, the claim was for %q; this runner has %s", spec.Plugin, a.in.Plugin, a.Plugins.Names())}
 	}
 	if err != nil {
 		return a.refuse(ctx, c, err)
@@ -101,7 +92,7 @@ func (a *attempt) keys() []ed25519.PublicKey {
 // start trades the launch token. A lost answer is asked for again under the
 // same step id, which gets the same answer.
 func (a *attempt) start(ctx context.Context, c *client.Client) (wire.Started, error) {
-	id, err := a.dir.StepID(randomID)
+	id, err := a.dir.StepID(a.NewID)
 	if err != nil {
 		return wire.Started{}, err
 	}
@@ -148,7 +139,7 @@ func (a *attempt) refuse(ctx context.Context, c *client.Client, err error) int {
 	if r, ok := errors.AsType[*events.Refusal](err); ok {
 		reason = r.Reason
 	}
-	a.log.Error("job spec refused", "job", a.in.Job, "reason", reason, "err", err)
+	a.Log.Error("job spec refused", "job", a.in.Job, "reason", reason, "err", err)
 	return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: reason, Message: err.Error()})
 }
 
@@ -166,7 +157,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	defer stopShipping()
 	ship, err := logship.New(shipCtx, a.dir.Path(stepdir.LogFile), a.append(c), logship.Options{})
 	if err != nil {
-		a.log.Error("the job cannot keep its log", "err", err)
+		a.Log.Error("the job cannot keep its log", "err", err)
 		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: plugin.ReasonInternal,
 			Message: "the runner cannot write to its data folder: is its disk full?"})
 	}
@@ -174,7 +165,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 
 	lost := make(chan struct{}) // closed when the lease is somebody else's
 	l := &lease{client: c, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
-		ahead: spec.IssuedAt.Sub(a.now()), now: a.now, log: a.log,
+		ahead: spec.IssuedAt.Sub(a.Now()), now: a.Now, log: a.Log,
 		canceled: func(reason string) {
 			stopJob(&stop{"canceled", "canceled", orElse(reason, "the job was canceled")})
 		},
@@ -192,7 +183,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	defer func() { release(); <-leaseDone }()
 	go func() {
 		select {
-		case <-a.signals:
+		case <-a.Signals:
 			stopJob(&stop{"canceled", "interrupted", "the runner was told to stop"})
 		case <-own.Done():
 		}
@@ -205,14 +196,14 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	res, runErr := a.runPlugin(job, lost, grace, c, started.LeaseToken, spec, logw, secrets)
 	select {
 	case <-lost:
-		a.log.Error("the lease belongs to somebody else: the tool was killed", "job", a.in.Job, "epoch", a.in.Epoch)
+		a.Log.Error("the lease belongs to somebody else: the tool was killed", "job", a.in.Job, "epoch", a.in.Epoch)
 		a.clean()
 		return stepdir.ExitStale
 	default:
 	}
 
 	if err := logw.Close(); err != nil {
-		a.log.Error("write log", "err", err)
+		a.Log.Error("write log", "err", err)
 	}
 	tail, cancel := context.WithTimeout(own, tailFor)
 	defer cancel()
@@ -220,7 +211,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	end, err := ship.Close(tail)
 	stopTail()
 	if err != nil {
-		a.log.Error("the log did not arrive whole", "err", err)
+		a.Log.Error("the log did not arrive whole", "err", err)
 	}
 	report := a.report(res, runErr, secrets)
 	report.Log = end
@@ -244,7 +235,7 @@ func contextOf(ch <-chan struct{}, parent context.Context) context.Context {
 
 func (a *attempt) clean() {
 	if err := workspace.Remove(a.in.Data, stepdir.ID(a.in.Job, a.in.Epoch)); err != nil {
-		a.log.Error("the agent has to remove the workspace", "err", err)
+		a.Log.Error("the agent has to remove the workspace", "err", err)
 	}
 }
 
@@ -320,12 +311,12 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 		var o outcome
 		defer func() {
 			if p := recover(); p != nil {
-				a.log.Error("plugin panicked", "plugin", spec.Plugin, "panic", p, "stack", string(debug.Stack()))
+				a.Log.Error("plugin panicked", "plugin", spec.Plugin, "panic", p, "stack", string(debug.Stack()))
 				o.err = plugin.Errorf(plugin.ReasonInternal, "the %s plugin failed in a way it should not; the runner's own log says more", spec.Plugin)
 			}
 			done <- o
 		}()
-		o.res, o.err = a.plugins[spec.Plugin].Run(run, spec, env)
+		o.res, o.err = a.Plugins[spec.Plugin].Run(run, spec, env)
 	}()
 	o := a.await(run, lost, grace, done)
 	if o.err != nil && run.Err() != nil {
@@ -333,9 +324,9 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 	}
 	reap, cancel := context.WithTimeout(context.WithoutCancel(job), abandonAfter)
 	defer cancel()
-	n, err := proc.KillDescendants(reap)
+	n, err := a.Kill(reap)
 	if err != nil {
-		a.log.Error("some processes of the job do not end", "err", err)
+		a.Log.Error("some processes of the job do not end", "err", err)
 	}
 	if n > 0 {
 		fmt.Fprintf(logw, "\n[fairlead: %d process(es) that the job left behind were ended]\n", n)
@@ -364,13 +355,13 @@ func (a *attempt) await(run context.Context, lost <-chan struct{}, grace time.Du
 	give := time.NewTimer(abandonAfter)
 	defer give.Stop()
 	for {
-		proc.SignalDescendants()
+		a.Signal()
 		select {
 		case o := <-done:
 			return o
 		case <-again.C:
 		case <-give.C:
-			a.log.Error("the plugin does not return", "plugin", a.in.Plugin)
+			a.Log.Error("the plugin does not return", "plugin", a.in.Plugin)
 			return outcome{err: context.Cause(run)}
 		}
 	}
@@ -389,7 +380,7 @@ func (a *attempt) report(res plugin.Result, err error, secrets *redact.Set) wire
 			f.Message += "; " + detail.Message
 		}
 	} else if f.Reason == plugin.ReasonInternal {
-		a.log.Error("the job failed", "job", a.in.Job, "err", err)
+		a.Log.Error("the job failed", "job", a.in.Job, "err", err)
 	}
 	f.Message = bounded(secrets.String(f.Message))
 	return f

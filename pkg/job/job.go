@@ -109,6 +109,7 @@ type Job struct {
 	Reason    string    `json:"reason,omitempty"`    // typed; see Reasons
 	Message   string    `json:"message,omitempty"`
 	ExitCode  *int      `json:"exit_code,omitempty"`
+	Deaths    []Death   `json:"deaths,omitempty"` // attempts whose step vanished, oldest first; MaxAttempts at most
 
 	Created  time.Time `json:"created"`
 	Requeued time.Time `json:"requeued,omitzero"` // when it was queued again; zero: only once, when it was made
@@ -116,6 +117,22 @@ type Job struct {
 	Started  time.Time `json:"started,omitzero"`
 	Finished time.Time `json:"finished,omitzero"`
 }
+
+// Death is an attempt that ended without a report: what a person needs to know
+// of each, after a later one has taken the job's own fields.
+type Death struct {
+	Epoch    int64              `json:"epoch"`
+	Session  fairlead.SessionID `json:"session,omitempty"` // the agent's
+	Started  time.Time          `json:"started,omitzero"`  // zero: the step was claimed, and never heard of
+	Heard    time.Time          `json:"heard,omitzero"`    // last word of the agent or the step; zero: not known
+	At       time.Time          `json:"at"`                // when it was noticed
+	Reason   string             `json:"reason"`            // typed
+	Message  string             `json:"message,omitempty"` // maxDeath bytes at most
+	ExitCode *int               `json:"exit_code,omitempty"`
+}
+
+// maxDeath is how much of a death's message is kept beside the job's own.
+const maxDeath = 400
 
 // Durations and counts of a job's life.
 const (

@@ -2,6 +2,8 @@ package job_test
 
 import (
 	"errors"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +34,7 @@ func refused(t *testing.T, j job.Job, e job.Event) string {
 	if err == nil {
 		return ""
 	}
-	if after != j {
+	if !reflect.DeepEqual(after, j) {
 		t.Errorf("%s was refused, and changed the job", e.Kind)
 	}
 	if _, ok := errors.AsType[*job.StaleError](err); ok {
@@ -181,6 +183,45 @@ func TestStartIsRepeatableByTheSameStepOnly(t *testing.T) {
 		if want := "job job_1 is " + string(j.State) + ": its lease is another step's"; err.Error() != want {
 			t.Errorf("the second step hears %q, want %q", err, want)
 		}
+	}
+}
+
+func TestEachDeathOfAPoisonJobIsRemembered(t *testing.T) {
+	code := 137
+	long := strings.Repeat("x", 5000)
+	j := must(t, job.New("job_1", job.OpPlan, t0),
+		claim(0), start(1, 1), job.Event{Kind: job.Renew, At: after(10), Epoch: 1},
+		job.Event{Kind: job.Die, At: after(12), Epoch: 1, Reason: "step-out-of-memory", Message: long, ExitCode: &code})
+	once := j
+	j = must(t, j, claim(20), job.Event{Kind: job.Expire, At: after(40), Epoch: 2, Message: "silence"})
+	again := must(t, once, claim(21), job.Event{Kind: job.Release, At: after(22), Epoch: 2}) // from the same array
+	j = must(t, j, claim(50), start(51, 3), job.Event{Kind: job.Die, At: after(52), Epoch: 3, Reason: "step-killed"})
+	if j.State != job.Failed || j.Reason != job.ReasonPoison || len(j.Deaths) != job.MaxAttempts || len(again.Deaths) != 1 {
+		t.Fatalf("it is %s for %q after %d deaths", j.State, j.Reason, len(j.Deaths))
+	}
+	first := j.Deaths[0]
+	if len(first.Message) > 500 || first.ExitCode != &code || !first.Started.Equal(after(1)) {
+		t.Errorf("the first death is %+v", first)
+	}
+	for i, want := range []struct {
+		reason    string
+		heard, at time.Time
+	}{
+		{"step-out-of-memory", after(10), after(12)},
+		{job.ReasonLeaseExpired, after(20), after(40)}, // claimed, and never heard of again
+		{"step-killed", after(51), after(52)},
+	} {
+		if d := j.Deaths[i]; d.Epoch != int64(i+1) || d.Session != "ses_1" || d.Reason != want.reason || !d.Heard.Equal(want.heard) || !d.At.Equal(want.at) {
+			t.Errorf("death %d is %+v, want %+v", i+1, d, want)
+		}
+	}
+}
+
+func TestTheLastWordOfAStepThatWasToStopIsNotMadeUp(t *testing.T) {
+	j := must(t, job.New("job_1", job.OpApply, t0), claim(0), start(1, 1), job.Event{Kind: job.Cancel, At: after(2)},
+		job.Event{Kind: job.Renew, At: after(230), Epoch: 1}, job.Event{Kind: job.Expire, At: after(242), Epoch: 1})
+	if j.State != job.Lost || len(j.Deaths) != 1 || !j.Deaths[0].Heard.IsZero() {
+		t.Errorf("it is %s, its death %+v", j.State, j.Deaths)
 	}
 }
 

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func (h *history) apply(t *rapid.T, e job.Event) {
 	now, err := job.Apply(was, e)
 	_, stale := errors.AsType[*job.StaleError](err)
 	switch {
-	case err != nil && now != was:
+	case err != nil && !reflect.DeepEqual(now, was):
 		t.Fatalf("%s was refused, and changed the job", e.Kind)
 	case was.State.Final() && err == nil:
 		t.Fatalf("%s moved a %s job to %s", e.Kind, was.State, now.State)

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -181,6 +183,9 @@ func early(j Job, e Event) bool {
 // the states only say whether the job is over or waits again.
 func effect(j Job, e Event, to State) Job {
 	from := j.State
+	if e.Kind == Die || e.Kind == Expire {
+		j.Deaths = append(slices.Clip(j.Deaths), j.death(e)) // never into an array that another copy of the job has
+	}
 	j.State = to
 	switch e.Kind {
 	case Claim:
@@ -227,6 +232,24 @@ func effect(j Job, e Event, to State) Job {
 		}
 	}
 	return j
+}
+
+// death is what is known of the attempt that e ends. The last renewal is told
+// from the lease that it bought.
+func (j Job) death(e Event) Death {
+	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e), Message: e.Message, ExitCode: e.ExitCode}
+	if len(d.Message) > maxDeath {
+		d.Message = strings.ToValidUTF8(d.Message[:maxDeath], "") + "…"
+	}
+	switch {
+	case j.State == Claimed:
+		d.Heard = j.Claimed
+	case j.State == Canceling && !j.Lease.Expires.Before(j.StopAsked.Add(j.Terms.StopTTL())):
+		// Its end was fixed when it was asked to stop, and tells nothing.
+	default:
+		d.Heard = j.Lease.Expires.Add(-j.Terms.OrDefault().LeaseTTL)
+	}
+	return d
 }
 
 // renewed returns when the lease ends after a renewal at the given time.

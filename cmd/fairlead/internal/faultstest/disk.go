@@ -25,11 +25,7 @@ func NewDisk(t testing.TB, size int64, readOnly bool) *Disk {
 	if err := os.Mkdir(d.Path, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	var flags uintptr
-	if readOnly {
-		flags = syscall.MS_RDONLY
-	}
-	if err := syscall.Mount("fairlead-test", d.Path, "tmpfs", flags, "mode=0700,size="+strconv.FormatInt(size, 10)); err != nil {
+	if err := Mount(d.Path, size, readOnly); err != nil {
 		t.Skipf("DISK FAULTS NOT TESTED: this user may not mount a file system: %v", err)
 	}
 	t.Cleanup(func() {
@@ -40,12 +36,28 @@ func NewDisk(t testing.TB, size int64, readOnly bool) *Disk {
 	return d
 }
 
+// Mount mounts a small file system of the size, in bytes, at the path.
+func Mount(path string, size int64, readOnly bool) error {
+	var flags uintptr
+	if readOnly {
+		flags = syscall.MS_RDONLY
+	}
+	return syscall.Mount("fairlead-test", path, "tmpfs", flags, "mode=0700,size="+strconv.FormatInt(size, 10))
+}
+
 // Fill takes all the space that is left.
 func (d *Disk) Fill() {
 	d.t.Helper()
-	f, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
+	if err := FillUp(d.filler()); err != nil {
 		d.t.Fatal(err)
+	}
+}
+
+// FillUp makes the file take all the space that is left on its disk.
+func FillUp(file string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
 	}
 	defer f.Close()
 	for _, size := range []int{1 << 20, 4 << 10, 1} {
@@ -57,8 +69,9 @@ func (d *Disk) Fill() {
 		}
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
-		d.t.Fatal(err)
+		return err
 	}
+	return nil
 }
 
 // Free gives back what Fill took.

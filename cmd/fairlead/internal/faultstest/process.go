@@ -4,6 +4,7 @@ package faultstest
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,28 +64,50 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-func start(t testing.TB, name string, env []string, program string, args ...string) *Process {
-	t.Helper()
-	p := &Process{Name: name, cmd: exec.Command(program, args...), out: &buffer{}, done: make(chan struct{})}
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, p.out, p.out
+// Launch starts a program, which is killed when this process ends, however that
+// happens. Without a Stdout of its own, what it says is kept (see Output). enter
+// may be nil; else it is called on the thread that starts the program, which is
+// never used for anything else, and may move it into other namespaces.
+func Launch(name string, cmd *exec.Cmd, enter func() error) (*Process, error) {
+	p := &Process{Name: name, cmd: cmd, out: &buffer{}, done: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout, cmd.Stderr = p.out, p.out
+	}
 	// A Ctrl-C at the test is the test's own affair; and should the test itself
 	// be killed, this goes with it.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p.cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second
 	started := make(chan error, 1)
 	go func() {
-		// The kernel ties the child to the thread that starts it.
+		// The kernel ties the child to the thread that starts it. It is not
+		// unlocked again if it has been elsewhere: it ends with this goroutine.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
+		if enter == nil {
+			defer runtime.UnlockOSThread()
+		} else if err := enter(); err != nil {
+			started <- err
+			return
+		}
+		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = p.cmd.Wait() // how it ended is in ProcessState
+			_ = cmd.Wait() // how it ended is in ProcessState
 			close(p.done)
 		}
 	}()
 	if err := <-started; err != nil {
-		t.Fatalf("start %s: %v", name, err)
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
+func start(t testing.TB, name string, env []string, program string, args ...string) *Process {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = env
+	p, err := Launch(name, cmd, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		p.Kill()
@@ -120,6 +143,12 @@ func (p *Process) Ended() bool {
 	}
 }
 
+// Done is closed when the process is gone.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// ExitCode returns how the process ended, -1 after a signal; only after Done.
+func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
+
 // Exit waits for the process to end and returns its exit code, -1 after a signal.
 func (p *Process) Exit(t testing.TB) int {
 	t.Helper()
@@ -135,9 +164,9 @@ type Proc struct {
 
 func (p Proc) String() string { return strconv.Itoa(p.PID) + " " + p.Line }
 
-// processes returns those whose environment or command line names the folder,
+// Processes returns those whose environment or command line names the folder,
 // zombies excepted.
-func processes(dir string) []Proc {
+func Processes(dir string) []Proc {
 	var found []Proc
 	paths, _ := filepath.Glob("/proc/[0-9]*")
 	for _, path := range paths {

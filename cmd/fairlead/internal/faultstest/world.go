@@ -254,7 +254,7 @@ func (w *World) killStrays() {
 // Strays lists the steps, tools and their children that are alive.
 func (w *World) Strays() []Proc {
 	var found []Proc
-	for _, p := range processes(w.RunnerData + "/") {
+	for _, p := range Processes(w.RunnerData + "/") {
 		if (w.Agent == nil || p.PID != w.Agent.PID()) && p.PID != w.Server.PID() {
 			found = append(found, p)
 		}

@@ -35,13 +35,14 @@ const (
 // callers are in this process and take their part of the same cores.
 func measureControl(ctx context.Context, b *bench) (err error) {
 	var admin *client.Client
+	pid := os.Getpid()
 	if b.profile == "" {
 		p, err := startPlane(ctx, b, "control")
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, p.stop()) }()
-		admin = p.Client
+		admin, pid = p.Client, p.server.pid()
 	} else {
 		// In this process, so that the profile shows it.
 		s, stop, err := startLocal(ctx, b, "control")
@@ -62,6 +63,14 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	return b.profiled("control", func() error {
+		server, err := useOf(pid)
+		if err != nil {
+			return err
+		}
+		own, err := ownTime()
+		if err != nil {
+			return err
+		}
 		rate, err := through(ctx, func(ctx context.Context) error {
 			if _, err := admin.CheckRunner(ctx, "local"); err != nil {
 				return err
@@ -72,9 +81,31 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 			}
 			return w.finish(ctx, c)
 		})
+		if err != nil {
+			return err
+		}
 		b.set("control_jobs_per_s", rate)
-		return err
+		return b.setControlCPU(pid, server, own)
 	})
+}
+
+// setControlCPU records what each job has cost the server and the callers
+// since the given times. Unlike the rate it hardly changes when others use the
+// machine too.
+func (b *bench) setControlCPU(pid int, server processUse, own time.Duration) error {
+	now, err := useOf(pid)
+	if err != nil {
+		return err
+	}
+	ownNow, err := ownTime()
+	if err != nil {
+		return err
+	}
+	b.set("control_server_cpu_ms", ms(now.cpu-server.cpu)/controlJobs)
+	if pid != os.Getpid() {
+		b.set("control_caller_cpu_ms", ms(ownNow-own)/controlJobs)
+	}
+	return nil
 }
 
 // measureUseCases does the same without HTTP: it calls the use cases that the
@@ -91,8 +122,17 @@ func measureUseCases(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	return b.profiled("usecases", func() error {
+		own, err := ownTime()
+		if err != nil {
+			return err
+		}
 		rate, err := through(ctx, func(ctx context.Context) error { return passJob(ctx, c, session) })
+		if err != nil {
+			return err
+		}
+		ownNow, err := ownTime()
 		b.set("control_usecases_jobs_per_s", rate)
+		b.set("control_usecases_cpu_ms", ms(ownNow-own)/controlJobs)
 		return err
 	})
 }

@@ -214,7 +214,7 @@ func finishedBy(j store.Job, h Holder, k job.Kind) bool {
 // endLog holds the log against what its writer says of it, and ends it.
 func (c *Control) endLog(ctx context.Context, h Holder, rep Report) error {
 	s := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
-	chunk, err := c.Log.Read(ctx, s, 0, 1) // only its Info is wanted
+	chunk, err := c.Log.Read(ctx, s, max(0, rep.LogSize), 1) // only its Info is wanted, so at its end
 	if err != nil {
 		return logError(h.Job, err)
 	}

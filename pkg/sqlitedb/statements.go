@@ -45,3 +45,15 @@ func (s *Statements) Close() error {
 	s.all = nil
 	return errors.Join(errs...)
 }
+
+// Short returns the context for a statement that takes so little time that
+// nobody would give it up half way: one that does not end, unless ctx has ended
+// already. The driver watches a context that can end by a goroutine for each
+// statement, which costs as much as the statement does; and a write that is
+// given up has an unclear outcome. The database's busy timeout bounds it.
+func Short(ctx context.Context) (context.Context, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return context.WithoutCancel(ctx), nil
+}

@@ -40,7 +40,8 @@ const (
 
 	growStream = `UPDATE log_streams SET size = ?, crc32 = ? WHERE id = ?`
 
-	endStream = `UPDATE log_streams SET ended = 1, truncated = ? WHERE id = ? AND ended = 0`
+	endStream = `UPDATE log_streams SET ended = 1, truncated = ?
+		WHERE job = ? AND epoch = ? AND ended = 0 RETURNING size`
 
 	// readChunks returns the chunks that hold the bytes ?2 to ?3, the latter
 	// excluded.

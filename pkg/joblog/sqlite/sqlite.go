@@ -32,7 +32,7 @@ type Log struct {
 	end        *sql.Stmt
 	insert     *sql.Stmt
 	grow       *sql.Stmt
-	find       *sql.Stmt // with compare, on the writing connection
+	find       *sql.Stmt // on the writing connection, as compare is
 	compare    *sql.Stmt
 	look       *sql.Stmt // the same two on a reading one
 	read       *sql.Stmt
@@ -76,20 +76,27 @@ func (l *Log) Open(ctx context.Context, s joblog.Stream) error {
 	if err := joblog.CheckStream(s); err != nil {
 		return err
 	}
-	err := l.write(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.StmtContext(ctx, l.open).ExecContext(ctx, s.Job, s.Epoch); err != nil {
-			return err
-		}
+	ctx, err := sqlitedb.Short(ctx)
+	if err != nil {
+		return err
+	}
+	added, err := changed(l.open.ExecContext(ctx, s.Job, s.Epoch))
+	if err == nil && !added { // it was there before, or is fenced
 		var fenced bool
-		if err := tx.StmtContext(ctx, l.fenced).QueryRowContext(ctx, s.Job, s.Epoch).Scan(&fenced); err != nil {
-			return err
+		if err = l.fenced.QueryRowContext(ctx, s.Job, s.Epoch).Scan(&fenced); err == nil && fenced {
+			err = joblog.ErrFenced
 		}
-		if fenced {
-			return joblog.ErrFenced
-		}
-		return nil
-	})
+	}
 	return sqlitedb.Classify("open log "+s.String(), err)
+}
+
+// changed reports whether a statement changed a row.
+func changed(r sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n > 0, err
 }
 
 // Append implements joblog.Log.
@@ -98,7 +105,11 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 		return 0, err
 	}
 	grown := false
-	err := l.write(ctx, func(tx *sql.Tx) error {
+	ctx, err := sqlitedb.Short(ctx)
+	if err != nil {
+		return 0, err
+	}
+	err = l.write(ctx, func(tx *sql.Tx) error {
 		st, err := findIn(ctx, tx.StmtContext(ctx, l.find), s)
 		if err != nil {
 			return err
@@ -221,15 +232,14 @@ func (l *Log) End(ctx context.Context, s joblog.Stream, truncated bool) error {
 	if err := joblog.CheckStream(s); err != nil {
 		return err
 	}
-	err := l.write(ctx, func(tx *sql.Tx) error {
-		st, err := findIn(ctx, tx.StmtContext(ctx, l.find), s)
-		if err != nil {
-			return err
-		}
-		_, err = tx.StmtContext(ctx, l.end).ExecContext(ctx, truncated, st.id)
+	ctx, err := sqlitedb.Short(ctx)
+	if err != nil {
 		return err
-	})
-	if err == nil {
+	}
+	size, err := l.endIn(ctx, s, truncated)
+	if err == nil && size > 0 {
+		// Without bytes there is nothing to make durable: should the power take
+		// the stream, whoever reads it finds as much as was ever there.
 		err = l.db.Sync()
 	}
 	if err != nil {
@@ -239,9 +249,33 @@ func (l *Log) End(ctx context.Context, s joblog.Stream, truncated bool) error {
 	return nil
 }
 
+// endIn marks the stream as ended and returns its size.
+func (l *Log) endIn(ctx context.Context, s joblog.Stream, truncated bool) (size int64, err error) {
+	rows, err := l.end.QueryContext(ctx, truncated, s.Job, s.Epoch)
+	if err != nil {
+		return 0, err
+	}
+	found := false
+	for rows.Next() { // to the end, which is where the statement commits
+		found = true
+		if err := rows.Scan(&size); err != nil {
+			return 0, errors.Join(err, rows.Close())
+		}
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || found {
+		return size, err
+	}
+	st, err := findIn(ctx, l.find, s) // it has ended before, or was never opened
+	return st.info.Size, err
+}
+
 // Read implements joblog.Log.
 func (l *Log) Read(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
 	if err := joblog.CheckRead(s, offset, limit); err != nil {
+		return joblog.Chunk{}, err
+	}
+	ctx, err := sqlitedb.Short(ctx)
+	if err != nil {
 		return joblog.Chunk{}, err
 	}
 	c, err := l.chunk(ctx, s, offset, limit)
@@ -252,6 +286,12 @@ func (l *Log) Read(ctx context.Context, s joblog.Stream, offset int64, limit int
 }
 
 func (l *Log) chunk(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
+	// Most readers stand at the end: for them the one statement is the snapshot.
+	// On the writing connection, because after each commit a reading one has to
+	// forget every page it knows.
+	if st, err := findIn(ctx, l.find, s); err != nil || offset >= st.info.Size {
+		return joblog.Chunk{Info: st.info, Next: offset, Ended: st.info.Ended}, err
+	}
 	// One snapshot for both statements: a Drop between them would leave a
 	// size without bytes.
 	tx, err := l.db.Read.BeginTx(ctx, nil)
@@ -287,6 +327,10 @@ func (l *Log) Follow(ctx context.Context, s joblog.Stream, offset int64, limit i
 // Streams implements joblog.Log.
 func (l *Log) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
 	if err := joblog.CheckJob(job); err != nil {
+		return nil, err
+	}
+	ctx, err := sqlitedb.Short(ctx)
+	if err != nil {
 		return nil, err
 	}
 	infos, err := l.list(ctx, job)

@@ -24,7 +24,7 @@ func TestNoStatementReadsTheWholeTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, statement := range []string{
-		firstMessage, takeMessage, buryMessage, findMessage, deleteMessage, extendMessage, buryAll, deadMessages, dropQueue,
+		firstMessage, takeMessage, buryMessage, knowMessage, deleteMessage, extendMessage, removeMessage, buryAll, deadMessages, dropQueue,
 	} {
 		args := make([]any, strings.Count(statement, "?"))
 		for i := range args {

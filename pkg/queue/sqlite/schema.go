@@ -24,18 +24,29 @@ const (
 	firstMessage = `SELECT id, visible_at, receives FROM queue_messages
 		WHERE name = ? AND dead = 0 ORDER BY visible_at, id LIMIT 1`
 
-	takeMessage = `UPDATE queue_messages SET visible_at = ?, receives = receives + 1
-		WHERE id = ? RETURNING body, receives`
+	// takeMessage takes the first message of queue ?1 if it is visible at ?2 and
+	// was delivered fewer than ?3 times, and hides it until ?4.
+	takeMessage = `UPDATE queue_messages SET visible_at = ?4, receives = receives + 1
+		WHERE id = (SELECT id FROM queue_messages
+			WHERE name = ?1 AND dead = 0 ORDER BY visible_at, id LIMIT 1)
+		AND visible_at <= ?2 AND receives < ?3 RETURNING id, body, receives`
 
-	// buryMessage moves a message to the dead letters.
-	buryMessage = `UPDATE queue_messages SET dead = 1 WHERE id = ?`
+	// buryMessage moves a message to the dead letters, unless somebody has it.
+	buryMessage = `UPDATE queue_messages SET dead = 1
+		WHERE id = ? AND dead = 0 AND visible_at <= ? AND receives >= ?`
 
-	// findMessage reads what a receipt is checked against.
-	findMessage = `SELECT name, visible_at, receives FROM queue_messages WHERE id = ?`
+	// knowMessage tells whether a message is there, whoever has it.
+	knowMessage = `SELECT 1 FROM queue_messages WHERE id = ?`
 
-	deleteMessage = `DELETE FROM queue_messages WHERE id = ?`
+	// deleteMessage deletes a message by its latest receipt.
+	deleteMessage = `DELETE FROM queue_messages WHERE id = ? AND name = ? AND receives = ?`
 
-	extendMessage = `UPDATE queue_messages SET visible_at = ? WHERE id = ?`
+	// extendMessage hides a message for longer, by its latest receipt and only
+	// while it is hidden.
+	extendMessage = `UPDATE queue_messages SET visible_at = ?
+		WHERE id = ? AND name = ? AND receives = ? AND visible_at > ?`
+
+	removeMessage = `DELETE FROM queue_messages WHERE id = ?`
 
 	buryAll = `UPDATE queue_messages SET dead = 1
 		WHERE name = ? AND dead = 0 AND visible_at <= ? AND receives >= ?`

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo dev build test bench check generate clean format vet lint generated imports FORCE
+.PHONY: help demo dev build test bench soak check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -51,6 +51,14 @@ test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 
 bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench
+
+# Runs of other seeds break other things; a failed run says which seed it had.
+DURATION ?= 5m
+SEED ?= 0
+OUT ?=
+soak: bin/tofu-tool ## Break everything around real deployments, then account for all of it (DURATION=5m SEED=n OUT=file.json)
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
+		$(GO) run ./cmd/fairlead/internal/soak -duration $(DURATION) -seed $(SEED) -out "$(OUT)"
 
 check: format vet lint generated imports ## Check format, vet, lint, generated files and the import table
 

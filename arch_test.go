@@ -39,6 +39,8 @@ var rules = []rule{
 	{"pkg/graph", "pkg/fairlead pkg/job", "the order of components is pure"},
 	{"pkg/placement", "pkg/fairlead pkg/job", "which runner may take a job is pure"},
 	{"pkg/deployment", "pkg/fairlead pkg/job pkg/graph", "how a deployment proceeds is pure"},
+	{"pkg/wayout", "pkg/fairlead pkg/job pkg/deployment", "what a person is told is pure: facts and a time go in, words come out"},
+	{"pkg/wayout/wayouttest", "pkg/wayout pkg/fairlead pkg/job pkg/deployment", "situations for the tests of all who show them"},
 	{"events", "pkg/fairlead pkg/job", "what crosses a wire is data"},
 	{"pkg/appspec", "pkg/fairlead pkg/graph", "an app is read and checked without a control plane"},
 	{"pkg/identity", "pkg/fairlead", "who is calling is decided before, and apart from, what they may do"},
@@ -62,10 +64,10 @@ var rules = []rule{
 	{"pkg/blob/dir pkg/blob/s3", "pkg/blob pkg/fairlead", "an adapter knows its driver interface only"},
 	{"pkg/sqlitedb", "pkg/fairlead", "the SQLite adapters share how a file is opened, nothing else"},
 
-	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/appspec pkg/identity pkg/seal pkg/artifact " +
+	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/wayout pkg/appspec pkg/identity pkg/seal pkg/artifact " +
 		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob events",
 		"use cases run on any adapter, so they know none"},
-	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/api/wire pkg/job pkg/deployment pkg/appspec events",
+	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/api/wire pkg/job pkg/deployment pkg/wayout pkg/appspec events",
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},
 	{"pkg/api/client", "pkg/api/wire", "a client is built without a server"},
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},

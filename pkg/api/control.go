@@ -21,6 +21,10 @@ type (
 	InstallPath struct {
 		Install string `path:"install" maxLength:"63" doc:"Name of the install"`
 	}
+	// ComponentPath names a component of an install.
+	ComponentPath struct {
+		Component string `path:"component" maxLength:"63" doc:"Name of the component"`
+	}
 	// DeploymentPath names a deployment.
 	DeploymentPath struct {
 		Deployment string `path:"deployment" maxLength:"64" doc:"Identifier of the deployment"`
@@ -118,7 +122,12 @@ func (s *server) installRoutes(c *control.Control) {
 		problems: "install-not-found"},
 		func(ctx context.Context, in *InstallPath) (*body[wire.Install], error) {
 			v, err := c.Install(ctx, callerOf(ctx).org, in.Install)
-			return answer(renderInstall(v), err)
+			if err != nil {
+				return nil, err
+			}
+			out := renderInstall(v)
+			out.Situations = renderSituations(c.InstallSituations(v))
+			return answer(out, nil)
 		})
 	type update struct {
 		InstallPath
@@ -149,15 +158,7 @@ func (s *server) installRoutes(c *control.Control) {
 			v, err := c.Outputs(ctx, callerOf(ctx).org, in.Install, in.ShowSensitive)
 			return answer(renderOutputs(v), err)
 		})
-	type unlock struct {
-		InstallPath
-		Component string `path:"component" maxLength:"63" doc:"Name of the component"`
-	}
-	register(s, op{Route: wire.UnlockState, auth: apiToken, tag: "Installs", summary: "Break a lock that a dead tool left", status: http.StatusNoContent,
-		problems: "install-not-found state-locked state-not-locked"},
-		func(ctx context.Context, in *unlock) (*struct{}, error) {
-			return nil, c.BreakStateLock(ctx, callerOf(ctx).org, in.Install, in.Component)
-		})
+	s.rescueRoutes(c)
 }
 
 func (s *server) deploymentRoutes(c *control.Control) {
@@ -199,7 +200,10 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		problems: "deployment-not-found"},
 		func(ctx context.Context, in *get) (*body[wire.Deployment], error) {
 			r, err := c.WaitDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.After, in.wait())
-			return answer(renderDeployment(r), err)
+			if err != nil {
+				return nil, err
+			}
+			return s.oneDeployment(ctx, r)
 		})
 	type approve struct {
 		DeploymentPath
@@ -232,6 +236,18 @@ func (s *server) deploymentRoutes(c *control.Control) {
 			r, err := c.Deployment(ctx, org, d.ID)
 			return answer(renderDeployment(r), err)
 		})
+}
+
+// oneDeployment renders a deployment with what there is to know or to decide.
+func (s *server) oneDeployment(ctx context.Context, r control.StoredDeployment) (*body[wire.Deployment], error) {
+	out := renderDeployment(r)
+	situations, err := s.Control.DeploymentSituations(ctx, r.V)
+	if err != nil {
+		return nil, err
+	}
+	hint(&out, situations)
+	out.Situations = renderSituations(situations)
+	return answer(out, nil)
 }
 
 func (s *server) jobRoutes(c *control.Control) {
@@ -298,6 +314,11 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 			return nil, err
 		}
 	}
+	situations, err := s.Control.JobSituations(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	out.Situations = renderSituations(situations)
 	logs, err := s.Control.JobLogs(ctx, id)
 	if err != nil {
 		return nil, err
@@ -331,7 +352,13 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 		problems: "runner-not-found"},
 		func(ctx context.Context, in *RunnerPath) (*body[wire.Runner], error) {
 			r, err := c.Runner(ctx, callerOf(ctx).org, in.Runner)
-			return answer(renderRunner(r), err)
+			if err != nil {
+				return nil, err
+			}
+			situations, err := c.RunnerSituations(ctx, r)
+			out := renderRunner(r)
+			out.Situations = renderSituations(situations)
+			return answer(out, err)
 		})
 	register(s, op{Route: wire.CreateEnrolment, auth: apiToken, tag: "Runners", summary: "Make a single-use enrolment token", status: http.StatusCreated,
 		problems: "runner-not-found"},

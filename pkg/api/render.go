@@ -2,13 +2,14 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // moment returns t for the wire, or nil for the zero time.
@@ -60,8 +61,14 @@ func renderInstall(in control.Install) wire.Install {
 		}
 	}
 	for _, c := range in.Components {
-		out.Components = append(out.Components, wire.InstallComponent{Name: c.Name, State: string(c.State),
-			Version: string(c.Version), Deployment: string(c.Deployment), UpdatedAt: c.Updated.UTC(), LockedBy: string(in.Locks[c.Name])})
+		w := wire.InstallComponent{Name: c.Name, State: string(c.State),
+			Version: string(c.Version), Deployment: string(c.Deployment), UpdatedAt: c.Updated.UTC(), LockedBy: string(in.Locks[c.Name])}
+		for _, p := range in.Parts {
+			if l := p.Lock; p.Name == c.Name && l != nil {
+				w.Lock = &wire.Lock{ID: l.ID, Job: string(l.Job), Epoch: l.Epoch, Who: l.Who, Operation: l.Operation, Since: l.Since.UTC(), Held: l.Held}
+			}
+		}
+		out.Components = append(out.Components, w)
 	}
 	for _, d := range in.Queue {
 		out.Queued = append(out.Queued, string(d))
@@ -98,44 +105,45 @@ func renderDeployment(r control.StoredDeployment) wire.Deployment {
 		n := &d.Nodes[i]
 		out.Components = append(out.Components, wire.DeploymentComponent{Name: n.Component, State: string(n.State),
 			Needs: append([]string{}, n.Needs...), PlanJob: string(n.PlanJob), Job: string(n.ApplyJob),
-			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: n.Reason, Message: n.Message, Hint: nodeHint(d, n)})
+			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: n.Reason, Message: n.Message})
 	}
-	out.Message, out.Hint = deploymentHint(d)
+	hint(&out, wayout.OfDeployment(wayout.Deployment{Deployment: d.Deployment, Install: d.InstallName}, time.Time{}))
 	return out
 }
 
-// nodeHint says what a person can do about a component.
-func nodeHint(d control.DeploymentRecord, n *deployment.Node) string {
-	switch {
-	case n.State == deployment.Awaiting && n.Lost:
-		return fmt.Sprintf("Read the new plan with `fairlead job show %s`, beside what was made before: `fairlead job logs %s`. "+
-			"A tool that was killed may have made things that its state does not have: import those first. "+
-			"Then approve it with `fairlead deployment approve %s %s`, or cancel.", n.PlanJob, n.ApplyJob, d.ID, n.Component)
-	case n.State == deployment.NodeLost:
-		return fmt.Sprintf("Nobody knows how far it came. `fairlead deployment retry %s` plans it anew and shows what is missing before anything is changed.", d.ID)
-	case n.State == deployment.NodeFailed && n.Reason == job.ReasonPoison:
-		return fmt.Sprintf("It ended its runner %d times. Look at `fairlead job logs` and at the runner's memory before `fairlead deployment retry %s`.", job.MaxAttempts, d.ID)
-	case n.State == deployment.NodeFailed && n.ApplyJob != "" && n.Reason == "tool-killed":
-		return fmt.Sprintf("`fairlead job logs %s` says what it made. A tool that was killed may have made things that its state does not have: import those before a new plan is approved.", n.ApplyJob)
-	case n.State == deployment.NodeFailed && n.ApplyJob != "":
-		return fmt.Sprintf("See `fairlead job logs %s`.", n.ApplyJob)
-	case n.State == deployment.NodeFailed && n.PlanJob != "":
-		return fmt.Sprintf("See `fairlead job logs %s`.", n.PlanJob)
+// hint puts what situations advise where there is room for a sentence: that of
+// a component at the component, the rest at the deployment.
+func hint(out *wire.Deployment, situations []wayout.Situation) {
+	out.Message, out.Hint = "", ""
+	byName := map[string]*wire.DeploymentComponent{}
+	for i := range out.Components {
+		out.Components[i].Hint = ""
+		byName[out.Components[i].Name] = &out.Components[i]
 	}
-	return ""
+	for _, s := range situations {
+		c := byName[s.Component]
+		switch {
+		case s.Kind == wayout.Queued || s.Kind == wayout.Approval:
+			out.Message, out.Hint = strings.TrimSuffix(s.What, "."), wayout.Hint(s)
+		case c == nil:
+			out.Hint = wayout.Hint(s)
+		case c.Hint == "":
+			c.Hint = wayout.Hint(s)
+		}
+	}
 }
 
-// deploymentHint says what a person can do about a deployment.
-func deploymentHint(d control.DeploymentRecord) (message, hint string) {
-	switch d.State {
-	case deployment.Queued:
-		return fmt.Sprintf("another deployment of install %s is not over", d.InstallName), ""
-	case deployment.Waiting:
-		return "plans wait for approval", fmt.Sprintf("`fairlead deployment approve %s` carries them out; `fairlead deployment cancel %s` does not.", d.ID, d.ID)
-	case deployment.Failed, deployment.Canceled:
-		return "", fmt.Sprintf("`fairlead deployment retry %s` goes on where it stopped; `fairlead install deploy %s` starts anew.", d.ID, d.InstallName)
+func renderSituations(situations []wayout.Situation) []wire.Situation {
+	var out []wire.Situation
+	for _, s := range situations {
+		w := wire.Situation{Kind: string(s.Kind), Component: s.Component, Job: string(s.Job), What: s.What,
+			Known: append([]string{}, s.Known...), Next: []wire.NextStep{}}
+		for _, n := range s.Next {
+			w.Next = append(w.Next, wire.NextStep(n))
+		}
+		out = append(out, w)
 	}
-	return "", ""
+	return out
 }
 
 func renderJob(j control.JobRecord) wire.Job {
@@ -146,8 +154,14 @@ func renderJob(j control.JobRecord) wire.Job {
 	if j.Plan != nil {
 		out.Plan = &wire.Plan{Digest: j.Plan.Digest, NoOp: j.Plan.NoOp, Changes: wire.Changes(j.Plan.Changes)}
 	}
-	if j.State == job.Lost {
-		out.Hint = fmt.Sprintf("It may have changed something before it vanished. `fairlead deployment show %s` says what runs next.", j.Deployment)
+	for _, d := range j.Deaths {
+		out.Deaths = append(out.Deaths, wire.JobDeath{Epoch: d.Epoch, Reason: d.Reason, Message: d.Message, ExitCode: d.ExitCode,
+			StartedAt: moment(d.Started), HeardAt: moment(d.Heard), At: d.At.UTC()})
+	}
+	if j.State == job.Lost || j.State == job.Failed {
+		for _, s := range wayout.OfJob(wayout.Job{Job: j.Job, Install: j.InstallName}, time.Time{}) {
+			out.Hint = wayout.Hint(s)
+		}
 	}
 	return out
 }

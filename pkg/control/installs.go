@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // NewInstall says what to install.
@@ -27,6 +28,7 @@ type Install struct {
 	Components []store.Component
 	State      string // new, deployed, partial, torn-down
 	Locks      map[string]fairlead.JobID
+	Parts      []wayout.Component // the same components, with their states and locks, as far as a person wants to know
 }
 
 // DefaultRunner is the runner of an install that names none.
@@ -233,18 +235,37 @@ func (c *Control) install(ctx context.Context, in store.Install) (Install, error
 	if err != nil {
 		return out, err
 	}
+	// A component has a state before it has a record: its first plan takes the
+	// lock. That lock is shown all the same.
+	names := map[string]store.Component{}
+	for _, k := range out.Components {
+		names[k.Name] = k
+	}
+	states := map[string]store.StateHead{}
 	for _, h := range heads {
-		if h.V.Lock == nil {
-			continue
+		states[h.V.Component] = h.V
+		if _, ok := names[h.V.Component]; !ok && h.V.Lock != nil {
+			names[h.V.Component] = store.Component{Install: in.ID, Name: h.V.Component, State: store.Absent}
 		}
-		// The lock of a job that is over is nobody's: the next job breaks it.
-		alive, err := c.holds(ctx, *h.V.Lock)
+	}
+	storage := "http"
+	if len(heads) == 0 && len(names) > 0 {
+		r, err := c.Store.Runner(ctx, in.Org, in.Runner)
 		if err != nil {
 			return out, err
 		}
-		if alive {
-			out.Locks[h.V.Component] = h.V.Lock.Job
+		storage = r.V.Storage
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		part, err := c.part(ctx, names[name], states[name], storage)
+		if err != nil {
+			return out, err
 		}
+		// The lock of a job that is over is nobody's: the next job breaks it.
+		if part.Lock != nil && part.Lock.Held {
+			out.Locks[name] = part.Lock.Job
+		}
+		out.Parts = append(out.Parts, part)
 	}
 	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -105,6 +106,7 @@ func (c *Control) PutState(ctx context.Context, h Holder, install, component, lo
 	if err != nil {
 		return fmt.Errorf("seal state of %s: %w", component, err)
 	}
+	serial := serialOf(data)
 	key := fmt.Sprintf("state/%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, c.IDs("w"))
 	if err := c.Blobs.Put(ctx, key, sealed); err != nil {
 		return fmt.Errorf("store state of %s: %w", component, err)
@@ -121,15 +123,7 @@ func (c *Control) PutState(ctx context.Context, h Holder, install, component, lo
 		if err := mayWrite(head.V, h, lockID); err != nil {
 			return err
 		}
-		if head.V.Blob != "" {
-			head.V.History = append([]string{head.V.Blob}, head.V.History...)
-		}
-		old = nil
-		if len(head.V.History) > keepStates {
-			old, head.V.History = head.V.History[keepStates:], head.V.History[:keepStates]
-		}
-		head.V.Blob, head.V.Size, head.V.Updated = key, len(data), u.now
-		head.V.Writes++
+		old = replaceState(&head.V, key, len(data), serial, u.now)
 		u.PutState(head)
 		return nil
 	})
@@ -138,6 +132,20 @@ func (c *Control) PutState(ctx context.Context, h Holder, install, component, lo
 	}
 	c.dropBlobs(ctx, old)
 	return nil
+}
+
+// replaceState makes the blob the head's state, and returns the blobs that are
+// too old to be kept.
+func replaceState(head *store.StateHead, key string, size int, serial int64, at time.Time) (old []string) {
+	if head.Blob != "" {
+		head.History = append([]string{head.Blob}, head.History...)
+	}
+	if len(head.History) > keepStates {
+		old, head.History = head.History[keepStates:], head.History[:keepStates]
+	}
+	head.Blob, head.Size, head.Serial, head.Updated = key, size, serial, at
+	head.Writes++
+	return old
 }
 
 func mayWrite(head store.StateHead, h Holder, lockID string) error {
@@ -167,7 +175,7 @@ func (c *Control) DeleteState(ctx context.Context, h Holder, install, component 
 			return err
 		}
 		head.V.History = append([]string{head.V.Blob}, head.V.History...)
-		head.V.Blob, head.V.Size, head.V.Updated = "", 0, u.now
+		head.V.Blob, head.V.Size, head.V.Updated, head.V.Serial = "", 0, u.now, 0
 		u.PutState(head)
 		return nil
 	})
@@ -229,35 +237,6 @@ func (c *Control) UnlockState(ctx context.Context, h Holder, install, component,
 		}
 		if l.Job != h.Job || l.Epoch != h.Epoch || (lockID != "" && lockID != l.ID) {
 			return locked(component, *l)
-		}
-		head.V.Lock = nil
-		u.PutState(head)
-		return nil
-	})
-}
-
-// BreakStateLock is a person's way out: it removes the lock of a component
-// whose tool died without giving it back. It is refused while the lock's job
-// still has its lease.
-func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component string) error {
-	return c.transact(ctx, "break state lock of "+component, func(u *unit) error {
-		inst, err := c.Store.Install(ctx, org, install)
-		if err != nil {
-			return err
-		}
-		head, err := c.Store.State(ctx, inst.V.ID, component)
-		if err != nil {
-			return err
-		}
-		if head.V.Lock == nil {
-			return fairlead.Conflict("state-not-locked", "the state of component %s is not locked by the control plane", component)
-		}
-		alive, err := c.holds(ctx, *head.V.Lock)
-		if err != nil {
-			return err
-		}
-		if alive {
-			return locked(component, *head.V.Lock)
 		}
 		head.V.Lock = nil
 		u.PutState(head)

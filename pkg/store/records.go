@@ -210,7 +210,39 @@ type StateHead struct {
 	Writes    int64              `json:"writes"`            // states written so far; numbers the blobs
 	History   []string           `json:"history,omitempty"` // keys of earlier states, newest first
 	Lock      *StateLock         `json:"lock,omitempty"`
-	Updated   time.Time          `json:"updated,omitzero"`
+	Serial    int64              `json:"serial,omitempty"` // of the current state, as its tool counts; 0: not known
+	Updated   time.Time          `json:"updated,omitzero"` // when the current state was written or removed
+	Broken    *BrokenLock        `json:"broken,omitempty"` // the last lock that a person broke
+	Pushed    *PushedState       `json:"pushed,omitempty"` // the last state that a person put in place
+}
+
+// BrokenLock is a lock that a person has broken.
+type BrokenLock struct {
+	StateLock
+	At      time.Time `json:"at"`
+	Version int64     `json:"version"` // of the head, by that commit
+}
+
+// PushedState is a state that a person has put in place of another.
+type PushedState struct {
+	Blob    string    `json:"blob"`
+	At      time.Time `json:"at"`
+	Version int64     `json:"version"` // of the head, by that commit
+}
+
+// Event returns what a person did to the state when the given version of the
+// head was committed; false if that was a job's doing, of which the job tells.
+func (h StateHead) Event(version int64) (events.Domain, bool) {
+	e := events.Domain{V: 1, Subject: string(h.Install) + "/" + h.Component, Version: version}
+	switch {
+	case h.Pushed != nil && h.Pushed.Version == version:
+		e.Type, e.Time = eventPrefix+"state.pushed", h.Pushed.At
+	case h.Broken != nil && h.Broken.Version == version:
+		e.Type, e.Time = eventPrefix+"state.unlocked", h.Broken.At
+	default:
+		return e, false
+	}
+	return e, true
 }
 
 // StateLock says who holds the lock of a state.

@@ -71,10 +71,18 @@ func (c *Client) GetOutputs(ctx context.Context, install string, showSensitive b
 	return get[wire.Outputs](ctx, c, call{route: wire.GetOutputs, path: vars{"install": install}, query: q})
 }
 
-// UnlockState breaks the lock of a component's state that a dead tool left.
-func (c *Client) UnlockState(ctx context.Context, install, component string) error {
-	_, err := c.do(ctx, call{route: wire.UnlockState, path: vars{"install": install, "component": component}}, nil)
+// UnlockState breaks the lock of a component's state that a dead tool left; if
+// a lock is named, that one and no other.
+func (c *Client) UnlockState(ctx context.Context, install, component, lock string) error {
+	q := url.Values{}
+	set(q, "lock_id", lock)
+	_, err := c.do(ctx, call{route: wire.UnlockState, path: vars{"install": install, "component": component}, query: q}, nil)
 	return err
+}
+
+// PushState puts a state in place that a tool could not save.
+func (c *Client) PushState(ctx context.Context, install, component string, state []byte) (wire.PushedState, error) {
+	return get[wire.PushedState](ctx, c, call{route: wire.PushState, path: vars{"install": install, "component": component}, raw: state})
 }
 
 // CreateDeployment starts or queues a deployment.

@@ -49,11 +49,15 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 			_, err := c.UpdateInstall(ctx, "acme", wire.UpdateInstallRequest{})
 			return err
 		},
-		"DELETE /v1/installs/acme":                          func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", false) },
-		"DELETE /v1/installs/acme?abandon=true":             func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", true) },
-		"GET /v1/installs/acme/outputs":                     func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", false); return err },
-		"GET /v1/installs/acme/outputs?show_sensitive=true": func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", true); return err },
-		"POST /v1/installs/acme/components/web/unlock":      func(c *client.Client) error { return c.UnlockState(ctx, "acme", "web") },
+		"DELETE /v1/installs/acme":                                    func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", false) },
+		"DELETE /v1/installs/acme?abandon=true":                       func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", true) },
+		"GET /v1/installs/acme/outputs":                               func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", false); return err },
+		"GET /v1/installs/acme/outputs?show_sensitive=true":           func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", true); return err },
+		"POST /v1/installs/acme/components/web/unlock?lock_id=lock-1": func(c *client.Client) error { return c.UnlockState(ctx, "acme", "web", "lock-1") },
+		"PUT /v1/installs/acme/components/web/state": func(c *client.Client) error {
+			_, err := c.PushState(ctx, "acme", "web", []byte("{}"))
+			return err
+		},
 		"POST /v1/installs/acme/deployments key": func(c *client.Client) error {
 			_, err := c.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{})
 			return err

@@ -18,6 +18,7 @@ var (
 	ForgetInstall     = Route{"forget-install", "DELETE", "/v1/installs/{install}"}
 	GetOutputs        = Route{"get-outputs", "GET", "/v1/installs/{install}/outputs"}
 	UnlockState       = Route{"unlock-state", "POST", "/v1/installs/{install}/components/{component}/unlock"}
+	PushState         = Route{"push-state", "PUT", "/v1/installs/{install}/components/{component}/state"}
 	CreateDeployment  = Route{"create-deployment", "POST", "/v1/installs/{install}/deployments"}
 	ListDeployments   = Route{"list-deployments", "GET", "/v1/deployments"}
 	GetDeployment     = Route{"get-deployment", "GET", "/v1/deployments/{deployment}"}
@@ -110,6 +111,7 @@ type Install struct {
 	Components []InstallComponent         `json:"components" nullable:"false"`
 	Deployment string                     `json:"deployment,omitempty" doc:"The deployment that runs now"`
 	Queued     []string                   `json:"queued" nullable:"false" doc:"Deployments that wait for it, in order"`
+	Situations []Situation                `json:"situations,omitempty" doc:"What there is to know or to decide; on single installs only"`
 	CreatedAt  time.Time                  `json:"created_at"`
 }
 
@@ -121,6 +123,43 @@ type InstallComponent struct {
 	Deployment string    `json:"deployment,omitempty" doc:"Deployment that last changed it"`
 	UpdatedAt  time.Time `json:"updated_at"`
 	LockedBy   string    `json:"locked_by,omitempty" doc:"Job that holds the lock of its state"`
+	Lock       *Lock     `json:"lock,omitempty" doc:"The lock of its state, also one that a dead job left"`
+}
+
+// Lock is the lock of a component's state.
+type Lock struct {
+	ID        string    `json:"id"`
+	Job       string    `json:"job"`
+	Epoch     int64     `json:"epoch"`
+	Who       string    `json:"who,omitempty" doc:"As its tool says"`
+	Operation string    `json:"operation,omitempty" doc:"As its tool says"`
+	Since     time.Time `json:"since"`
+	Held      bool      `json:"held" doc:"Whether its job still has its lease; if not, the next job breaks it"`
+}
+
+// PushedState is a state that has been put in place.
+type PushedState struct {
+	Component string    `json:"component"`
+	Serial    int64     `json:"serial" doc:"0 if the state does not say"`
+	Size      int       `json:"size"`
+	SavedAt   time.Time `json:"saved_at"`
+}
+
+// Situation is one thing that a person has to know, or to decide, when
+// something does not go on by itself.
+type Situation struct {
+	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,locked,lock-left,state-unknown,deployed-since"`
+	Component string     `json:"component,omitempty" doc:"That it is about"`
+	Job       string     `json:"job,omitempty" doc:"That it is about"`
+	What      string     `json:"what" doc:"What happened"`
+	Known     []string   `json:"known" nullable:"false" doc:"What is known, above all about the cloud"`
+	Next      []NextStep `json:"next" nullable:"false" doc:"What can be done, in this order; nothing: wait"`
+}
+
+// NextStep is something that a person can do.
+type NextStep struct {
+	Command string `json:"command,omitempty" doc:"As it is typed; absent if it is to be done by hand"`
+	Effect  string `json:"effect" doc:"What the command does, or what is to be done by hand"`
 }
 
 // Output is one output of a component. Value is absent when it is sensitive
@@ -158,6 +197,7 @@ type Deployment struct {
 	RetryOf     string                `json:"retry_of,omitempty"`
 	Message     string                `json:"message,omitempty" doc:"What happened, when that is not plain from the components"`
 	Hint        string                `json:"hint,omitempty" doc:"What a person can do next"`
+	Situations  []Situation           `json:"situations,omitempty" doc:"What there is to know or to decide; on single deployments only"`
 	Components  []DeploymentComponent `json:"components" nullable:"false" doc:"In an order that respects dependencies"`
 	CreatedAt   time.Time             `json:"created_at"`
 	FinishedAt  *time.Time            `json:"finished_at,omitempty"`
@@ -217,6 +257,19 @@ type Job struct {
 	StartedAt  *time.Time      `json:"started_at,omitempty"`
 	FinishedAt *time.Time      `json:"finished_at,omitempty"`
 	Log        []LogStreamInfo `json:"log,omitempty" doc:"One stream for each attempt; on single jobs only"`
+	Deaths     []JobDeath      `json:"deaths,omitempty" doc:"Attempts that ended without a report, the oldest first"`
+	Situations []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single jobs only"`
+}
+
+// JobDeath is an attempt that ended without a report.
+type JobDeath struct {
+	Epoch     int64      `json:"epoch"`
+	Reason    string     `json:"reason"`
+	Message   string     `json:"message,omitempty"`
+	ExitCode  *int       `json:"exit_code,omitempty"`
+	StartedAt *time.Time `json:"started_at,omitempty"`
+	HeardAt   *time.Time `json:"heard_at,omitempty" doc:"Last word of it; absent if that is not known"`
+	At        time.Time  `json:"at" doc:"When it was noticed"`
 }
 
 // Plan is a saved plan as the control plane knows it: never the plan itself.
@@ -261,6 +314,7 @@ type Runner struct {
 	Storage     string          `json:"storage" enum:"local,http"`
 	State       string          `json:"state" enum:"never-seen,online,lost"`
 	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
+	Situations  []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single runners only"`
 	CreatedAt   time.Time       `json:"created_at"`
 }
 

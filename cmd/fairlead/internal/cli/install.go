@@ -16,7 +16,7 @@ func (c *cli) install() *cobra.Command {
 	return noun("install", "Create, deploy and tear down installs",
 		"An install is one app in one customer's account: its inputs, what was deployed\nof it, and the runner that does the work there.",
 		c.installCreate(), c.installUpdate(), c.installList(), c.installShow(), c.installDeploy(),
-		c.installOutputs(), c.installUnlock(), c.installTeardown(), c.installForget())
+		c.installOutputs(), c.installUnlock(), c.installPushState(), c.installTeardown(), c.installForget())
 }
 
 func (c *cli) installCreate() *cobra.Command {
@@ -198,44 +198,6 @@ outputs are left out of it, and named on the standard error, unless
 		}),
 	}
 	cmd.Flags().BoolVar(&sensitive, "show-sensitive", false, "print sensitive values too")
-	return cmd
-}
-
-func (c *cli) installUnlock() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
-		Use:   "unlock NAME COMPONENT",
-		Short: "Break the lock of a component's state that a dead tool left",
-		Long: `Breaks the lock of a component's state. Locks of jobs that are over are released
-by themselves; break one only when nothing works on that state any more.`,
-		Args: exactly,
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			if len(args) != 1 {
-				return c.names(installNames)(cmd, args, toComplete)
-			}
-			return c.offer(cmd, func(ctx context.Context, cl *client.Client) ([]string, error) {
-				in, err := cl.GetInstall(ctx, args[0])
-				if err != nil {
-					return nil, err
-				}
-				var names []string
-				for _, component := range in.Components {
-					names = append(names, cobra.CompletionWithDesc(component.Name, component.State))
-				}
-				return names, nil
-			})
-		},
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := c.confirm(ctx, yes, args[1], "This breaks the lock of component %s of install %s.", args[1], args[0]); err != nil {
-				return err
-			}
-			if err := cl.UnlockState(ctx, args[0], args[1]); err != nil {
-				return err
-			}
-			return c.print(view.Unlocked{Install: args[0], Component: args[1]})
-		}),
-	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 

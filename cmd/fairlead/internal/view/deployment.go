@@ -44,7 +44,7 @@ func (d Deployment) Human(p *Page) {
 	p.Fields([2]string{"Deployment", d.ID}, [2]string{"Install", d.Install}, [2]string{"App", d.App},
 		[2]string{"Version", d.Version}, [2]string{"Kind", kind(wire.Deployment(d))}, [2]string{"State", d.State},
 		[2]string{"Retry of", d.RetryOf}, [2]string{"Created", p.Ago(d.CreatedAt)},
-		[2]string{"Took", took(wire.Deployment(d))}, [2]string{"Message", d.Message}, [2]string{"Next", d.Hint})
+		[2]string{"Took", took(wire.Deployment(d))})
 	p.Gap()
 	rows := make([][]string, len(d.Components))
 	for i, c := range d.Components {
@@ -59,11 +59,7 @@ func (d Deployment) Human(p *Page) {
 		rows[i] = []string{c.Name, c.State, changes, orDash(job), c.Message}
 	}
 	p.Table([]string{"COMPONENT", "STATE", "PLAN", "JOB", "MESSAGE"}, rows)
-	for _, c := range d.Components {
-		if c.Hint != "" {
-			p.Line("%s: %s", c.Name, c.Hint)
-		}
-	}
+	situations(p, d.Situations)
 }
 
 func took(d wire.Deployment) string {

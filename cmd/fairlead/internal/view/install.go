@@ -50,13 +50,18 @@ func (in Install) Human(p *Page) {
 		}
 		p.Table([]string{"INPUT", "VALUE"}, rows)
 	}
+	defer situations(p, in.Situations)
 	if len(in.Components) == 0 {
 		return
 	}
 	p.Gap()
 	rows := make([][]string, len(in.Components))
 	for i, c := range in.Components {
-		rows[i] = []string{c.Name, c.State, short(c.Version), p.Ago(c.UpdatedAt), orDash(c.LockedBy)}
+		lock := orDash(c.LockedBy)
+		if l := c.Lock; l != nil && !l.Held {
+			lock = l.Job + " (left)"
+		}
+		rows[i] = []string{c.Name, c.State, short(c.Version), p.Ago(c.UpdatedAt), lock}
 	}
 	p.Table([]string{"COMPONENT", "STATE", "VERSION", "CHANGED", "LOCKED BY"}, rows)
 }
@@ -147,12 +152,28 @@ func (c InstallChange) Human(p *Page) {
 type Unlocked struct {
 	Install   string `json:"install"`
 	Component string `json:"component"`
+	Lock      string `json:"lock_id,omitempty"`
 }
 
-// JSON returns {"install", "component"}.
+// JSON returns {"install", "component", "lock_id"}.
 func (u Unlocked) JSON() any { return u }
 
 // Human writes one line.
 func (u Unlocked) Human(p *Page) {
 	p.Line("%s Unlocked the state of component %s of install %s", Styled(p.Style.Good("✓")), u.Component, u.Install)
+}
+
+// Pushed says that a state was put in place.
+type Pushed struct {
+	Install string
+	State   wire.PushedState
+}
+
+// JSON returns the wire.PushedState.
+func (s Pushed) JSON() any { return s.State }
+
+// Human writes one line, and what to do next.
+func (s Pushed) Human(p *Page) {
+	p.Line("%s The state of component %s of install %s is now the pushed one, serial %d", Styled(p.Style.Good("✓")), s.State.Component, s.Install, s.State.Serial)
+	p.Line("  `fairlead install deploy %s --plan-only` compares it with what there is.", s.Install)
 }

@@ -1,0 +1,26 @@
+package view
+
+import "github.com/fairlead/fairlead/pkg/api/wire"
+
+// situations writes what there is to know or to decide, each with what is
+// known and what can be done.
+func situations(p *Page, all []wire.Situation) {
+	for _, s := range all {
+		p.Gap()
+		head := ""
+		if s.Component != "" {
+			head = p.Style.Bold(Cell(s.Component)) + ": "
+		}
+		p.Line("%s%s", Styled(head), s.What)
+		for _, known := range s.Known {
+			p.Line("  - %s", known)
+		}
+		for _, n := range s.Next {
+			if n.Command == "" {
+				p.Line("  > %s", n.Effect)
+			} else {
+				p.Line("  > `%s` %s", Styled(p.Style.Bold(Cell(n.Command))), n.Effect)
+			}
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// BreakStateLock is a person's way out: it removes the lock of a component
+// whose tool died without giving it back. It is refused while the lock's job
+// still has its lease, and when lockID is given and is not that of the lock
+// that is there: it is another one than the person has seen. The head keeps
+// what was broken, and its event says so. Repeating it with the ID is harmless.
+func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
+	return c.transact(ctx, "break state lock of "+component, func(u *unit) error {
+		inst, err := c.Store.Install(ctx, org, install)
+		if err != nil {
+			return err
+		}
+		head, err := c.Store.State(ctx, inst.V.ID, component)
+		if err != nil {
+			return err
+		}
+		l := head.V.Lock
+		if l == nil {
+			if b := head.V.Broken; b != nil && lockID != "" && b.ID == lockID {
+				return nil // asked twice, or our own commit
+			}
+			return fairlead.Conflict("state-not-locked", "the state of component %s is not locked by the control plane", component)
+		}
+		if lockID != "" && l.ID != lockID {
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "lock-changed",
+				Message: fmt.Sprintf("the state of component %s has another lock by now: %s, of job %s", component, l.ID, l.Job),
+				Hint:    fmt.Sprintf("Look at it first: `fairlead install show %s`.", install),
+				Details: map[string]string{"job": string(l.Job), "lock_id": l.ID}}
+		}
+		alive, err := c.holds(ctx, *l)
+		if err != nil {
+			return err
+		}
+		if alive {
+			return locked(component, *l)
+		}
+		u.breakLock(&head)
+		return nil
+	})
+}
+
+// breakLock takes the lock off a state, and notes that a person did so.
+func (u *unit) breakLock(head *store.Stored[store.StateHead]) {
+	l := head.V.Lock
+	u.c.Logger.Info("a person breaks the lock of a state", "install", head.V.Install, "component", head.V.Component, "lock", l.ID, "job", l.Job, "epoch", l.Epoch)
+	head.V.Broken = &store.BrokenLock{StateLock: *l, At: u.now, Version: head.Version + 1}
+	head.V.Broken.Info = nil // it may be large, and has been shown
+	head.V.Lock = nil
+	u.PutState(*head)
+}
+
+// stateFile is what is read of a Terraform state. An encrypted one of OpenTofu
+// has the same two fields in the clear.
+type stateFile struct {
+	Serial  int64  `json:"serial"`
+	Lineage string `json:"lineage"`
+}
+
+// serialOf reads the serial of a state, or 0.
+func serialOf(state []byte) int64 {
+	var f stateFile
+	if json.Unmarshal(state, &f) != nil {
+		return 0
+	}
+	return f.Serial
+}
+
+// PushState is a person's way out: it makes a state that a tool could not
+// save, and that was kept on the runner, the state of its component. It is
+// refused while a job of the component is queued or at work or holds the lock,
+// and, as the tools themselves do, for a state of another lineage or one that
+// is not newer than the current. A lock that a dead job left is broken: that
+// job saves nothing any more. Pushing the current state again is harmless.
+func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (store.StateHead, error) {
+	var given stateFile
+	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" {
+		return store.StateHead{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-state",
+			Message: "this is no Terraform state: it has no lineage", Hint: "Send the whole file as the tool wrote it."}
+	}
+	if len(data) > MaxState {
+		return store.StateHead{}, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
+			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
+	}
+	name := c.IDs("w")
+	var out store.StateHead
+	var old []string
+	err := c.transact(ctx, "push state of "+component, func(u *unit) error {
+		head, err := u.pushable(org, install, component)
+		if err != nil {
+			return err
+		}
+		out = head.V
+		if p := head.V.Pushed; p != nil && p.Blob == head.V.Blob && u.again && strings.HasSuffix(p.Blob, name) {
+			return nil // our own commit, whose answer was unclear
+		}
+		if same, err := c.newer(ctx, head.V, given, data); err != nil || same {
+			return err
+		}
+		// The name of the blob does not change with a repetition unless the
+		// number of writes does; what is left then is garbage, not damage.
+		key := fmt.Sprintf("state/%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, name)
+		sealed, err := c.Sealer.Seal(ctx, data, stateContext(head.V))
+		if err != nil {
+			return fmt.Errorf("seal state of %s: %w", component, err)
+		}
+		if err := c.Blobs.Put(ctx, key, sealed); err != nil {
+			return fmt.Errorf("store state of %s: %w", component, err)
+		}
+		c.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial)
+		old = replaceState(&head.V, key, len(data), given.Serial, u.now)
+		head.V.Pushed = &store.PushedState{Blob: key, At: u.now, Version: head.Version + 1}
+		head.V.Lock = nil
+		u.PutState(head)
+		out = head.V
+		return nil
+	})
+	if err != nil {
+		return store.StateHead{}, err
+	}
+	c.dropBlobs(ctx, old)
+	return out, nil
+}
+
+// pushable returns the head of a component's state if a person may replace it
+// now.
+func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
+	var none store.Stored[store.StateHead]
+	inst, err := u.c.Store.Install(u.ctx, org, install)
+	if err != nil {
+		return none, err
+	}
+	if _, err := u.c.Store.Component(u.ctx, inst.V.ID, component); err != nil {
+		return none, err // a state that nobody would ever destroy
+	}
+	runner, err := u.c.Store.Runner(u.ctx, org, inst.V.Runner)
+	if err != nil {
+		return none, err
+	}
+	if runner.V.Storage != "http" {
+		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-on-runner",
+			Message: fmt.Sprintf("the state of install %s is on the disk of runner %s, which the control plane does not reach", install, runner.V.Name),
+			Hint:    fmt.Sprintf("Put the file there, in state/%s/%s/terraform.tfstate of the runner's data folder.", inst.V.ID, component)}
+	}
+	if inst.V.Active != "" {
+		d, err := u.c.Store.Deployment(u.ctx, inst.V.Active)
+		if err != nil {
+			return none, err
+		}
+		if n := d.V.Node(component); n != nil && slices.Contains([]deployment.NodeState{deployment.Planning, deployment.Applying, deployment.Reconciling}, n.State) {
+			return none, busy(inst.V)
+		}
+	}
+	head, err := u.c.Store.State(u.ctx, inst.V.ID, component)
+	if err != nil || head.V.Lock == nil {
+		return head, err
+	}
+	alive, err := u.c.holds(u.ctx, *head.V.Lock)
+	if err == nil && alive {
+		err = locked(component, *head.V.Lock)
+	}
+	return head, err
+}
+
+// newer refuses a state that may not take the place of the current one. It
+// reports whether they are the same.
+func (c *Control) newer(ctx context.Context, head store.StateHead, given stateFile, data []byte) (same bool, err error) {
+	if head.Blob == "" {
+		return false, nil
+	}
+	current, err := c.openBlob(ctx, head.Blob, stateContext(head))
+	if err != nil {
+		return false, err
+	}
+	if bytes.Equal(current, data) {
+		return true, nil
+	}
+	var was stateFile
+	if err := json.Unmarshal(current, &was); err != nil {
+		return false, fmt.Errorf("read state of %s: %w", head.Component, err)
+	}
+	switch {
+	case was.Lineage != given.Lineage:
+		return false, fairlead.Conflict("state-lineage", "the state is not one of component %s: its lineage is %s, not %s", head.Component, given.Lineage, was.Lineage)
+	case given.Serial <= was.Serial:
+		return false, fairlead.Conflict("state-older", "the state is not newer than that of component %s: its serial is %d, and %d is there", head.Component, given.Serial, was.Serial)
+	}
+	return false, nil
+}

@@ -1,0 +1,234 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/wayout"
+)
+
+// What a person is told is decided in package wayout. Here the facts are
+// gathered: no more of them than the situation asks for.
+
+// DeploymentSituations says what there is to know or to decide about a
+// deployment, and which commands go on.
+func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) ([]wayout.Situation, error) {
+	if d.State == deployment.Succeeded {
+		return nil, nil
+	}
+	f := wayout.Deployment{Deployment: d.Deployment, Install: d.InstallName, Jobs: map[fairlead.JobID]job.Job{}, Parts: map[string]wayout.Component{}}
+	inst, err := c.Store.Install(ctx, d.Org, d.InstallName)
+	switch {
+	case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && inst.V.ID != d.Install:
+		f.Gone = true // or made anew, which is another install
+	case err != nil:
+		return nil, err
+	case d.State == deployment.Queued:
+		if f.Ahead, err = c.ahead(ctx, inst.V, d.ID); err != nil {
+			return nil, err
+		}
+	case d.State.Final():
+		newest, err := c.Store.InstallDeployments(ctx, d.Install, store.PageQuery{Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		if len(newest.Items) > 0 && newest.Items[0].V.ID != d.ID {
+			f.Since = newest.Items[0].V.ID
+		}
+	}
+	if err := c.nodeFacts(ctx, &f, d); err != nil {
+		return nil, err
+	}
+	return wayout.OfDeployment(f, c.Now()), nil
+}
+
+// ahead is what a queued deployment waits for.
+func (c *Control) ahead(ctx context.Context, inst store.Install, id fairlead.DeploymentID) (*wayout.Ahead, error) {
+	if inst.Active == "" || inst.Active == id {
+		return nil, nil // it has just begun
+	}
+	r, err := c.Store.Deployment(ctx, inst.Active)
+	if err != nil {
+		return nil, err
+	}
+	return &wayout.Ahead{ID: r.V.ID, State: r.V.State, Between: max(0, slices.Index(inst.Queue, id))}, nil
+}
+
+// nodeFacts reads the jobs of those components that are at work or in trouble,
+// what is known of the latter, and their runner.
+func (c *Control) nodeFacts(ctx context.Context, f *wayout.Deployment, d store.Deployment) error {
+	wantRunner := false
+	var trouble []string
+	for _, n := range d.Nodes {
+		ids := []fairlead.JobID{n.PlanJob, n.ApplyJob}
+		switch n.State {
+		case deployment.Planning, deployment.Applying:
+		case deployment.Reconciling, deployment.NodeLost, deployment.NodeFailed, deployment.NodeStopped:
+			trouble = append(trouble, n.Component)
+		case deployment.Awaiting:
+			if !n.Lost {
+				continue
+			}
+			trouble = append(trouble, n.Component)
+		default:
+			continue
+		}
+		if n.Lost {
+			ids = append(ids, n.Past...)
+		}
+		for _, id := range ids {
+			if id == "" {
+				continue
+			}
+			r, err := c.Store.Job(ctx, id)
+			if err != nil {
+				return err
+			}
+			f.Jobs[id] = r.V.Job
+			wantRunner = wantRunner || r.V.State == job.Queued || len(r.V.Deaths) > 0 || r.V.State == job.Running || r.V.Reason == job.ReasonQueueTimeout
+		}
+	}
+	if !wantRunner && len(trouble) == 0 {
+		return nil
+	}
+	runner, err := c.Store.Runner(ctx, d.Org, d.RunnerName)
+	if err != nil {
+		return err
+	}
+	if wantRunner {
+		if f.Runner, err = c.runnerFacts(ctx, runner.V); err != nil {
+			return err
+		}
+	}
+	if f.Gone {
+		return nil
+	}
+	for _, name := range trouble {
+		if f.Parts[name], err = c.componentFacts(ctx, d.Install, name, runner.V.Storage); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// componentFacts is what the table knows of one component.
+func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID, name, storage string) (wayout.Component, error) {
+	k, err := c.Store.Component(ctx, install, name)
+	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+		return wayout.Component{}, err
+	}
+	k.V.Install, k.V.Name = install, name // also of one that was never applied
+	head, err := c.Store.State(ctx, install, name)
+	if err != nil {
+		return wayout.Component{}, err
+	}
+	return c.part(ctx, k.V, head.V, storage)
+}
+
+// part renders a component for package wayout.
+func (c *Control) part(ctx context.Context, k store.Component, head store.StateHead, storage string) (wayout.Component, error) {
+	out := wayout.Component{Name: k.Name, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment,
+		State: &wayout.State{Saved: head.Updated, Serial: head.Serial}}
+	if storage != "http" {
+		out.State.OnRunner = "state/" + string(k.Install) + "/" + k.Name + "/terraform.tfstate"
+	}
+	if head.Lock != nil {
+		held, err := c.holds(ctx, *head.Lock)
+		if err != nil {
+			return out, err
+		}
+		lock := renderLock(*head.Lock, held)
+		out.Lock = &lock
+	}
+	return out, nil
+}
+
+// renderLock reads what the tool says of its lock, which is for people only.
+func renderLock(l store.StateLock, held bool) wayout.Lock {
+	var info struct{ Who, Operation string }
+	if json.Unmarshal(l.Info, &info) != nil {
+		info.Who, info.Operation = "", ""
+	}
+	return wayout.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: clip(info.Who, 200), Operation: clip(info.Operation, 100)}
+}
+
+// JobSituations says what there is to know about a job.
+func (c *Control) JobSituations(ctx context.Context, j store.Job) ([]wayout.Situation, error) {
+	f := wayout.Job{Job: j.Job, Install: j.InstallName}
+	if !j.State.Final() || len(j.Deaths) > 0 {
+		r, err := c.Store.Runner(ctx, j.Org, j.RunnerName)
+		if err != nil {
+			return nil, err
+		}
+		if f.Runner, err = c.runnerFacts(ctx, r.V); err != nil {
+			return nil, err
+		}
+	}
+	return wayout.OfJob(f, c.Now()), nil
+}
+
+// RunnerSituations says what keeps a runner from taking jobs.
+func (c *Control) RunnerSituations(ctx context.Context, r Runner) ([]wayout.Situation, error) {
+	f, err := c.factsOf(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return wayout.OfRunner(*f), nil
+}
+
+// InstallSituations says what there is to know about what an install has in
+// the cloud, and about the locks of its states.
+func (c *Control) InstallSituations(in Install) []wayout.Situation {
+	return wayout.OfInstall(wayout.Install{Name: in.Name, Active: in.Active, Parts: in.Parts})
+}
+
+func (c *Control) runnerFacts(ctx context.Context, r store.Runner) (*wayout.Runner, error) {
+	v, err := c.runner(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return c.factsOf(ctx, v)
+}
+
+// maxWaiting is how many due jobs are looked at to count those that wait for
+// one runner.
+const maxWaiting = 200
+
+// forever is further in the future than any job is due.
+const forever = 10 * 365 * 24 * time.Hour
+
+// factsOf counts the jobs that wait for a runner, unless it has a place for
+// them: then they do not wait for long.
+func (c *Control) factsOf(ctx context.Context, r Runner) (*wayout.Runner, error) {
+	out := &wayout.Runner{Name: r.Name}
+	free := false
+	for _, s := range r.Sessions {
+		online := s.State == "online"
+		out.Agents = append(out.Agents, wayout.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining,
+			Capacity: s.Capacity, Running: len(s.Running), Seen: s.LastSeen})
+		free = free || online && !s.Draining && len(s.Running) < s.Capacity
+	}
+	if free {
+		return out, nil
+	}
+	due, err := c.Store.DueJobs(ctx, c.Now().Add(forever), maxWaiting)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range due {
+		if d.V.Runner != r.ID || d.V.State != job.Queued {
+			continue
+		}
+		if out.Waiting++; out.Oldest.IsZero() || d.V.Created.Before(out.Oldest) {
+			out.Oldest = d.V.Created
+		}
+	}
+	out.More = len(due) == maxWaiting
+	return out, nil
+}

@@ -1,0 +1,90 @@
+package wayout
+
+import (
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// Deployment is what is known of a deployment.
+type Deployment struct {
+	deployment.Deployment
+	Install string                     // name
+	Parts   map[string]Component       // what is known of its components; those that are missing were not looked at
+	Jobs    map[fairlead.JobID]job.Job // that its nodes name; those that are missing were not looked at
+	Runner  *Runner                    // of the install; nil: not looked at
+	Ahead   *Ahead                     // of a queued one; nil: not looked at
+	Since   fairlead.DeploymentID      // a later one of the install, because of which this one cannot be retried; may be empty
+	Gone    bool                       // the install has been forgotten
+}
+
+// Ahead is what a queued deployment waits for.
+type Ahead struct {
+	ID      fairlead.DeploymentID // that has the install now
+	State   deployment.State
+	Between int // queued ones that come before
+}
+
+// Job is what is known of a job by itself.
+type Job struct {
+	job.Job
+	Install string  // name; "": of none
+	Runner  *Runner // nil: not looked at
+}
+
+// Component is what is known of a component of an install.
+type Component struct {
+	Name       string
+	Unknown    bool                  // an apply or destroy began, and its end is not known
+	Since      time.Time             // when that was recorded
+	Deployment fairlead.DeploymentID // that changed it last
+	State      *State                // nil: not looked at
+	Lock       *Lock                 // nil: there is none, or only the runner knows
+}
+
+// State is what is known of a component's Terraform state.
+type State struct {
+	OnRunner string    // path below the runner's data folder, where only the runner can look; "": at the control plane
+	Saved    time.Time // last time; zero: never
+	Serial   int64     // 0: not known
+}
+
+// Lock is the lock of a component's state.
+type Lock struct {
+	ID        string // the tool's own
+	Job       fairlead.JobID
+	Epoch     int64
+	Who       string // as its tool says; may be empty
+	Operation string // as its tool says; may be empty
+	Since     time.Time
+	Held      bool // its job still has the lease under which it was taken
+}
+
+// Install is what is known of an install.
+type Install struct {
+	Name   string
+	Active fairlead.DeploymentID // "": none
+	Parts  []Component
+}
+
+// Runner is what is known of a runner.
+type Runner struct {
+	Name    string
+	Agents  []Agent   // the newest first
+	Waiting int       // jobs that are queued for it
+	More    bool      // there may be more than those
+	Oldest  time.Time // when the first of those was made
+}
+
+// Agent is an agent process of a runner.
+type Agent struct {
+	Session  fairlead.SessionID
+	Name     string // its own for itself
+	Online   bool
+	Draining bool
+	Capacity int
+	Running  int
+	Seen     time.Time
+}

@@ -1,0 +1,76 @@
+package wayout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// OfRunner returns what is to be said of a runner.
+func OfRunner(r Runner) []Situation {
+	var until time.Time
+	if r.Waiting > 0 {
+		until = r.Oldest.Add(job.QueueTimeout)
+	}
+	return waiting(r, until)
+}
+
+// waiting says why jobs of the runner are not taken; nothing, if they are.
+// until is when the first of them is given up, or zero.
+func waiting(r Runner, until time.Time) []Situation {
+	var online, draining, running, capacity int
+	var drains []string
+	var seen Agent
+	for _, a := range r.Agents {
+		if a.Seen.After(seen.Seen) {
+			seen = a
+		}
+		if !a.Online {
+			continue
+		}
+		online++
+		if a.Draining {
+			draining++
+			drains = append(drains, a.Name)
+			continue
+		}
+		running, capacity = running+a.Running, capacity+a.Capacity
+	}
+	var s Situation
+	switch {
+	case online == 0 && len(r.Agents) == 0:
+		s = Situation{Kind: RunnerSilent, What: fmt.Sprintf("No agent of runner %s has ever been heard of%s.", r.Name, waitingJobs(r))}
+		s.Next = []Step{enrol(r.Name), byHand("Start an agent with it: `fairlead-runner agent`.")}
+	case online == 0:
+		s = Situation{Kind: RunnerSilent, What: fmt.Sprintf("No agent of runner %s has been heard of since %s%s.", r.Name, at(seen.Seen), waitingJobs(r))}
+		s.Known = append(s.Known, fmt.Sprintf("The last one was %s. What it was doing is given up when its leases end, and told by the jobs.", seen.Name))
+		s.Next = []Step{showRunner(r.Name, "shows its agents"),
+			byHand("Start the agent again on its host and its data folder: it goes on where it was, and needs no new token."), enrol(r.Name), checkRunner(r.Name)}
+	case draining == online:
+		s = Situation{Kind: RunnerDrains, What: fmt.Sprintf("Every agent of runner %s drains (%s): it ends what it runs and takes nothing new%s.", r.Name, strings.Join(drains, ", "), waitingJobs(r))}
+		s.Next = []Step{showRunner(r.Name, "shows what they still run"), byHand("Start the agent again once it has ended, or another one beside it."), enrol(r.Name)}
+	case running >= capacity && r.Waiting > 0:
+		s = Situation{Kind: RunnerFull, What: fmt.Sprintf("Runner %s runs as many jobs as it can (%d of %d)%s.", r.Name, running, capacity, waitingJobs(r))}
+		s.Next = []Step{showRunner(r.Name, "shows what it runs"), byHand("They are taken one after the other. An agent more, or one with a greater `--capacity`, takes them sooner."), enrol(r.Name)}
+	default:
+		return nil
+	}
+	if r.Waiting > 0 {
+		s.Known = append(s.Known, fmt.Sprintf("They wait, and nothing is lost. One that nobody has taken by %s fails with %s.", at(until), job.ReasonQueueTimeout))
+	}
+	return []Situation{s}
+}
+
+func waitingJobs(r Runner) string {
+	switch {
+	case r.Waiting == 0:
+		return ""
+	case r.More:
+		return fmt.Sprintf("; %d jobs wait, or more", r.Waiting)
+	case r.Waiting == 1:
+		return "; 1 job waits"
+	}
+	return fmt.Sprintf("; %d jobs wait", r.Waiting)
+}

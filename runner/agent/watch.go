@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/internal/survivor"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
@@ -146,7 +147,11 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 	}
 	dir := a.dir(h.ID())
 	clean := exit.Code != nil && *exit.Code == stepdir.ExitFinished && dir.Finished()
+	survived := survivor.None
 	if !clean {
+		if survived = a.letSave(life, h.ID(), exit); life.Err() != nil {
+			return // the next agent waits on
+		}
 		// Whatever the step has started must be gone before anybody hears that
 		// the step is: the answer to the report may be another attempt.
 		kill, cancel := context.WithTimeout(life, killFor)
@@ -161,6 +166,12 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		return
 	}
 	d := a.obituary(dir, epoch, exit)
+	switch survived {
+	case survivor.Ended:
+		d.Message += "\nThe tool was interrupted with its step, had time to save its state, and has ended."
+	case survivor.Working:
+		d.Message += "\nThe tool was interrupted with its step, did not end in time, and was killed: its state may lack what it made last."
+	}
 	if kept, err := workspace.Salvage(a.cfg.Data, h.ID()); err != nil {
 		a.log.Error("a state that the tool could not save is at risk", "attempt", h.ID(), "err", err)
 		d.Message += "\nThe tool had left a state that it could not save: " + err.Error()
@@ -168,6 +179,53 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		d.Message += "\nThe tool had left a state that it could not save; the runner keeps it in " + kept + "."
 	}
 	a.settle(life, h.ID(), epoch, d)
+}
+
+// letSave waits for the tool of a step that died, if it is one that has a state
+// to save: the death of its step has interrupted it. Nobody hears of the death
+// meanwhile, because nothing that could be done about it may be done before
+// the tool has ended.
+func (a *Agent) letSave(life context.Context, attempt string, exit executor.Exit) survivor.Outcome {
+	if exit.Code != nil {
+		switch *exit.Code {
+		case stepdir.ExitFinished, stepdir.ExitStale, stepdir.ExitNotStarted, stepdir.ExitUndelivered:
+			return survivor.None // it has ended its tool itself
+		}
+	}
+	limit := a.saveTime(attempt)
+	ctx, cancel := context.WithTimeout(life, limit)
+	defer cancel()
+	began := a.now()
+	o, err := survivor.Await(ctx, workspace.Path(a.cfg.Data, attempt))
+	if err != nil {
+		a.log.Error("the tool of a dead step gets no time to save its state", "attempt", attempt, "err", err)
+	}
+	if o != survivor.None {
+		a.log.Info("a step died; its tool was interrupted", "attempt", attempt, "ended", o == survivor.Ended, "took", a.now().Sub(began), "limit", limit)
+	}
+	return o
+}
+
+// maxSave is how long a tool whose step has died may take to save its state.
+const maxSave = 20 * time.Second
+
+// saveTime bounds letSave. A lease lasts three periods of renewal, so two are
+// left at least when the step dies; a third of them is kept for the killing, the
+// rest of the log, and the report. With a lease of 45 s that makes 20 s.
+func (a *Agent) saveTime(attempt string) time.Duration {
+	dir := a.dir(attempt)
+	in, err := dir.Input()
+	if err != nil {
+		return 0
+	}
+	limit := maxSave
+	if in.Grace > 0 {
+		limit = min(limit, in.Grace)
+	}
+	if renew := dir.Renew(); renew > 0 {
+		limit = min(limit, renew*4/3)
+	}
+	return limit
 }
 
 // maxLastWords is how much of a dead step's own output is reported, in bytes.

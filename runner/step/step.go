@@ -178,6 +178,9 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 			stopJob(&stop{"failed", "lease-expired", "the control plane did not answer until the lease ran out"})
 		},
 	}
+	if err := a.dir.SaveRenew(l.renew); err != nil {
+		a.Log.Error("the agent will not know how long the lease lasts", "err", err)
+	}
 	leaseDone := make(chan struct{})
 	go func() { defer close(leaseDone); l.keep(own) }()
 	defer func() { release(); <-leaseDone }()
@@ -204,6 +207,11 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 
 	if err := logw.Close(); err != nil {
 		a.Log.Error("write log", "err", err)
+	}
+	// From here on this step can die without anybody missing a byte.
+	size, truncated := ship.Written()
+	if err := a.dir.SaveLogEnd(stepdir.LogEnd{Size: size, Truncated: truncated}); err != nil {
+		a.Log.Error("the end of the log is not kept", "err", err)
 	}
 	tail, cancel := context.WithTimeout(own, tailFor)
 	defer cancel()

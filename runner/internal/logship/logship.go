@@ -123,6 +123,13 @@ func (s *Shipper) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Written returns how many bytes are kept, and whether some were dropped.
+func (s *Shipper) Written() (n int64, truncated bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written, s.truncated
+}
+
 // Close sends what is left, until ctx ends, and describes the log as far as it
 // has arrived: a log that did not arrive whole is truncated. The error says why
 // it did not.

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"sync"
 )
 
 // Mask replaces each secret.
@@ -277,10 +278,13 @@ func (s *Set) match(b []byte, final bool) (end int, more bool) {
 // of that size (no plausible one is larger) cannot hold the log in memory.
 const maxHeld = 1 << 20
 
-// Writer masks what is written through it. Not safe for concurrent use.
+// Writer masks what is written through it. Safe for concurrent use: a tool's
+// two outputs are copied to it by a goroutine each.
 type Writer struct {
-	set  *Set
-	w    io.Writer
+	set *Set
+	w   io.Writer
+
+	mu   sync.Mutex
 	held []byte
 	out  []byte
 }
@@ -290,12 +294,18 @@ func (s *Set) NewWriter(w io.Writer) *Writer { return &Writer{set: s, w: w} }
 
 // Write passes on what of p, and of what was held back before, can be decided.
 func (r *Writer) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.held = append(r.held, p...)
 	return len(p), r.pass(len(r.held) > maxHeld)
 }
 
 // Close passes on what was held back. It does not close what is beneath.
-func (r *Writer) Close() error { return r.pass(true) }
+func (r *Writer) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pass(true)
+}
 
 func (r *Writer) pass(final bool) error {
 	out, rest := r.set.mask(r.out[:0], r.held, final)

@@ -95,6 +95,8 @@ const (
 	stepIDFile   = "step-id"
 	finishedFile = "finished"
 	diedFile     = "died.json"
+	renewFile    = "renew"
+	logEndFile   = "log-end.json"
 	// StdoutFile and StderrFile are what the step's process wrote.
 	StdoutFile = "stdout"
 	StderrFile = "stderr"
@@ -168,6 +170,47 @@ func (d Dir) Died() (wire.DiedRequest, bool) {
 	var r wire.DiedRequest
 	err := readJSON(d.Path(diedFile), &r)
 	return r, err == nil
+}
+
+// SaveRenew keeps how often the step renews its lease: should it die, its agent
+// knows how long the lease lasts without it.
+func (d Dir) SaveRenew(every time.Duration) error {
+	return writeFile(d.Path(renewFile), []byte(every.String()))
+}
+
+// Renew returns what SaveRenew has kept, or 0.
+func (d Dir) Renew() time.Duration {
+	b, err := os.ReadFile(d.Path(renewFile))
+	if err != nil {
+		return 0
+	}
+	every, err := time.ParseDuration(string(b))
+	if err != nil {
+		return 0
+	}
+	return max(0, every)
+}
+
+// LogEnd says that nothing follows in the log file. The step writes it when all
+// that the tool said is in there.
+type LogEnd struct {
+	Size      int64 `json:"size"`      // of the file, in bytes
+	Truncated bool  `json:"truncated"` // the log had reached its limit, or the disk was full
+}
+
+// SaveLogEnd keeps the end of the log.
+func (d Dir) SaveLogEnd(e LogEnd) error { return writeJSON(d.Path(logEndFile), e) }
+
+// LogEnd returns the end of the log. A step that died before it had a log has a
+// whole one, of no bytes. It returns false if bytes may be missing: the step
+// died while the tool was at work, or the log was truncated anyway.
+func (d Dir) LogEnd() (LogEnd, bool) {
+	var e LogEnd
+	if err := readJSON(d.Path(logEndFile), &e); err == nil {
+		return e, !e.Truncated
+	}
+	_, err := os.Stat(d.Path(LogFile))
+	return LogEnd{}, errors.Is(err, fs.ErrNotExist)
 }
 
 // Remove deletes the folder.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/hashicorp/terraform-exec/tfexec"
-
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 )
 
@@ -43,7 +41,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		}
 	}
 	err = j.retryWithInit(ctx, ran, func() error {
-		return j.run.do(ctx, "apply", func() error { return j.run.tf.Apply(ctx, tfexec.DirOrPlan(j.path("plan"))) })
+		return j.run.do(ctx, "apply", func() error { return j.run.apply(ctx, j.path("plan")) })
 	})
 	if err != nil {
 		res := j.result(err)

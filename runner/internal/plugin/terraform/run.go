@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/internal/survivor"
 )
 
 // maxSocketPath is how long the folder of temporary files may be: providers
@@ -36,7 +38,13 @@ type runner struct {
 	grace time.Duration
 	errs  *head
 
-	stderr *both // the log, and errs
+	stdout io.Writer // the log
+	stderr *both     // the log, and errs
+
+	env       map[string]string
+	src       string // where the tool runs
+	workspace string
+	own       atomic.Int64 // process number of a tool that terraform-exec does not know of; 0: there is none
 }
 
 func (j *job) newRunner() (*runner, error) {
@@ -79,10 +87,31 @@ func (j *job) newRunner() (*runner, error) {
 			return nil, fmt.Errorf("set up the tool: %w", err)
 		}
 	}
-	r.stderr = &both{j.env.Log, r.errs}
-	r.tf.SetStdout(j.env.Log)
+	r.stdout, r.stderr = j.env.Log, &both{j.env.Log, r.errs}
+	r.tf.SetStdout(r.stdout)
 	r.tf.SetStderr(r.stderr)
+	r.env, r.src, r.workspace = env, j.src, j.env.Workspace
 	return r, nil
+}
+
+// apply carries out the saved plan, for do. terraform-exec would make the
+// kernel kill the tool together with the step, and the tool would lose what it
+// has made and not saved; so this one command is started without it, as
+// terraform-exec starts it otherwise.
+func (r *runner) apply(ctx context.Context, plan string) error {
+	if !survivor.Supported {
+		return r.tf.Apply(ctx, tfexec.DirOrPlan(plan))
+	}
+	cmd := exec.Command(r.tool.path, "apply", "-no-color", "-auto-approve", "-input=false", plan)
+	cmd.Dir = r.src
+	for k, v := range r.env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	cmd.Env = append(cmd.Env, "TF_IN_AUTOMATION=1")
+	return survivor.Run(ctx, r.workspace, cmd, r.stdout, r.stderr, func(pid int) {
+		r.own.Store(int64(pid))
+		os.WriteFile(r.pid, []byte(strconv.Itoa(pid)+"\n"), 0o600) // for people; nothing depends on it
+	})
 }
 
 func (r *runner) close() { os.Remove(r.pid) }
@@ -151,6 +180,7 @@ func (e *toolError) Unwrap() error { return e.err }
 // the group is left. The error is a *toolError, which wraps ctx's if that ended.
 func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	os.Remove(r.pid)
+	r.own.Store(0)
 	r.errs.reset()
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -226,6 +256,9 @@ func (r *runner) await(ctx context.Context, done <-chan error) error {
 
 // running returns the process number of the tool at work or just ended, or 0.
 func (r *runner) running() int {
+	if pid := r.own.Load(); pid > 0 {
+		return int(pid)
+	}
 	b, err := os.ReadFile(r.pid)
 	if err != nil {
 		return 0

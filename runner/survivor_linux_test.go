@@ -1,0 +1,89 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+// A killed step used to take its tool with it, and what the tool had made since
+// it last saved its state was in no state: the next plan wanted to make it again.
+func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
+	for _, storage := range []string{"local", "http"} {
+		t.Run(storage, func(t *testing.T) {
+			t.Parallel()
+			m := mark()
+			s := controltest.New(t, controltest.Options{})
+			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+			job, ref := applyingOn(t, s, storage, patientModule(m))
+			syscall.Kill(a.stepPID(job), syscall.SIGKILL)
+			j := s.UntilDied(job)
+			if left := alive(m); len(left) > 0 {
+				t.Errorf("when the death was reported, these were alive: %q", left)
+			}
+			if j.Died.Signal != "killed" {
+				t.Errorf("reported as %+v", *j.Died)
+			}
+			s.Until("nothing left on disk", a.empty)
+			// What is left to be made is what was being made.
+			p := succeeded(t, s.UntilFinished(s.Queue(spec("plan", storage, ref)))).Finish.Plan
+			if p.Changes.Add != 1 || strings.Contains(string(p.Summary), "terraform_data.first") {
+				t.Errorf("what was made is to be made again: %+v\n%s", p.Changes, p.Summary)
+			}
+		})
+	}
+}
+
+// The tool of a killed step cannot save its state, and leaves a copy: it is kept.
+func TestStateThatTheToolOfAKilledStepCannotSave(t *testing.T) {
+	m := mark()
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	job, _ := applyingOn(t, s, "http", patientModule(m))
+	s.RefuseState(true)
+	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
+	j := s.UntilDied(job)
+	kept := a.glob("salvage/" + job + "-1/errored.tfstate")
+	if len(kept) != 1 || !strings.Contains(j.Died.Message, kept[0]) {
+		t.Fatalf("kept %q, reported as %+v", kept, *j.Died)
+	}
+	if b, err := os.ReadFile(kept[0]); err != nil || !strings.Contains(string(b), `"first"`) {
+		t.Errorf("what is kept does not know what was made: %v %s", err, b)
+	}
+}
+
+// The next agent waits for the tool as well, when both died at once.
+func TestToolOfAStepThatDiedWithItsAgent(t *testing.T) {
+	m := mark()
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	job, ref := applyingOn(t, s, "local", patientModule(m))
+	pid := a.stepPID(job)
+	a.kill()
+	syscall.Kill(pid, syscall.SIGKILL)
+	startAgent(t, s, a.Data, "FAIRLEAD_TOFU="+tool(t))
+	if j := s.UntilDied(job); j.Died.Reason != "vanished" {
+		t.Errorf("reported as %+v", *j.Died)
+	}
+	if left := alive(m); len(left) > 0 {
+		t.Errorf("when the death was reported, these were alive: %q", left)
+	}
+	p := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref)))).Finish.Plan
+	if strings.Contains(string(p.Summary), "terraform_data.first") {
+		t.Errorf("what was made is to be made again: %s", p.Summary)
+	}
+}
+
+// applyingOn is applying with a choice of storage, and tells the module, too.
+func applyingOn(t *testing.T, s *controltest.Server, storage string, files map[string]string) (job string, ref *events.ArtifactRef) {
+	t.Helper()
+	ref = s.Push(files)
+	plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", storage, ref))))
+	job = s.Queue(applySpec("apply", storage, ref, plan)) // its grace is 5 s
+	s.UntilLog(job, "working")
+	return job, ref
+}

@@ -26,7 +26,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Parts is all that a Control stands on. Every field but Terms is required.
+// Parts is all that a Control stands on. Every field but Random and Terms is
+// required.
 type Parts struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -37,6 +38,7 @@ type Parts struct {
 	Minter *identity.Minter
 	IDs    fairlead.IDSource
 	Now    func() time.Time
+	Random func() float64 // in [0, 1), varies pauses; nil: math/rand
 	Logger *slog.Logger
 	Terms  job.Terms // of jobs; the zero value is the default
 }
@@ -55,6 +57,9 @@ type Control struct {
 
 // New returns a Control on its parts.
 func New(p Parts) *Control {
+	if p.Random == nil {
+		p.Random = rand.Float64
+	}
 	return &Control{Parts: p, hub: newHub(), recheck: 2 * time.Second}
 }
 
@@ -101,7 +106,7 @@ func (c *Control) transact(ctx context.Context, op string, fn func(*unit) error)
 			return fmt.Errorf("%s: %w", op, err)
 		}
 		if try > 2 {
-			pause(ctx, time.Duration(1+rand.IntN(4<<min(try, 5)))*time.Millisecond)
+			pause(ctx, time.Duration((1+c.Random()*float64(int(4)<<min(try, 5)))*float64(time.Millisecond)))
 		}
 	}
 	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "too-many-conflicts",

@@ -50,7 +50,7 @@ const (
 // Agent is one agent on one data folder. Make it with New, run it once.
 type Agent struct {
 	cfg      config.Runner
-	version  string
+	options  Options
 	log      *slog.Logger
 	now      func() time.Time
 	environ  []string
@@ -106,9 +106,9 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		return nil, err
 	}
 	return &Agent{
-		cfg: cfg, version: o.Version, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
+		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
 		executor: o.executor(filepath.Join(data, stepsFolder)),
-		session:  newSession(base, id, instance(), o.Version, cfg.Concurrency, time.Now),
+		session:  newSession(base, id, instance(), o, cfg.Concurrency, time.Now),
 		steps:    map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
 	}, nil
 }
@@ -150,7 +150,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	beating, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
 	beats.Go(func() { a.beatLoop(life, beating) })
-	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.cfg.Concurrency, "version", a.version)
+	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.cfg.Concurrency, "version", a.options.Version)
 
 	over := ctx.Done()
 	select {
@@ -243,7 +243,7 @@ func (a *Agent) eachStep(what string, f func(*step) error) time.Duration {
 // claimLoop claims jobs while there is room for another step.
 func (a *Agent) claimLoop(ctx, life context.Context) {
 	told := &change{log: a.log}
-	pause := patient()
+	pause := patient(a.options)
 	for a.waitForRoom(ctx) {
 		asked := a.now()
 		var claim wire.Claim

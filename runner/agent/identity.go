@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/pause"
 )
 
 const (
@@ -113,7 +114,7 @@ func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.Pri
 		}
 		told.error("cannot enrol yet", err)
 		return e, err
-	}, backoff.WithBackOff(patient()), backoff.WithMaxElapsedTime(0))
+	}, backoff.WithBackOff(patient(o)), backoff.WithMaxElapsedTime(0))
 	if err != nil {
 		return identity{}, fmt.Errorf("enrol at %s: %w", cfg.URL, err)
 	}
@@ -198,9 +199,6 @@ func newClient(url string, o Options) (*client.Client, error) {
 }
 
 // patient is the pause between two tries of what nobody waits for.
-func patient() backoff.BackOff {
-	b := backoff.NewExponentialBackOff() // with jitter: a thousand runners do not come back at once
-	b.InitialInterval = 200 * time.Millisecond
-	b.MaxInterval = 15 * time.Second
-	return b
+func patient(o Options) backoff.BackOff {
+	return pause.Growing(200*time.Millisecond, 15*time.Second, o.random())
 }

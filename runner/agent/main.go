@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net/http"
 	"os"
 	"os/signal"
@@ -49,6 +50,14 @@ type Options struct {
 	Executor  executor.Executor // nil: processes, in the data folder
 	Transport http.RoundTripper // of what the agent sends; nil: one with sane limits
 	Stop      <-chan os.Signal  // as HandleSignals, from elsewhere
+	Random    func() float64    // in [0, 1), varies pauses; nil: math/rand
+}
+
+func (o Options) random() func() float64 {
+	if o.Random != nil {
+		return o.Random
+	}
+	return mathrand.Float64
 }
 
 func (o Options) executor(root string) executor.Executor {

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -22,6 +21,7 @@ type session struct {
 	id       identity
 	instance string
 	version  string
+	random   func() float64
 	capacity int
 	now      func() time.Time
 
@@ -33,8 +33,8 @@ type session struct {
 	registry string
 }
 
-func newSession(base *client.Client, id identity, instance, version string, capacity int, now func() time.Time) *session {
-	return &session{base: base, id: id, instance: instance, version: version, capacity: capacity, now: now,
+func newSession(base *client.Client, id identity, instance string, o Options, capacity int, now func() time.Time) *session {
+	return &session{base: base, id: id, instance: instance, version: o.Version, random: o.random(), capacity: capacity, now: now,
 		one: make(chan struct{}, 1), registry: id.Registry}
 }
 
@@ -68,7 +68,7 @@ func (s *session) get(ctx context.Context) (*client.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.client = c
-	s.renewAt = s.now().Add(time.Duration(float64(life) * (0.6 + 0.25*rand.Float64())))
+	s.renewAt = s.now().Add(time.Duration(float64(life) * (0.6 + 0.25*s.random())))
 	if made.Registry != "" {
 		s.registry = made.Registry
 	}

@@ -264,7 +264,7 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 		}
 		told.error("the death of a step cannot be reported yet", err)
 		return struct{}{}, err
-	}, backoff.WithBackOff(patient()), backoff.WithMaxElapsedTime(0))
+	}, backoff.WithBackOff(patient(a.options)), backoff.WithMaxElapsedTime(0))
 	switch {
 	case err == nil:
 		a.log.Warn("a step died", "job", job, "epoch", epoch, "reason", d.Reason, "signal", d.Signal)

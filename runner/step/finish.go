@@ -27,7 +27,7 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 				err = backoff.Permanent(err)
 			}
 			return struct{}{}, err
-		}, backoff.WithBackOff(quick()), backoff.WithMaxElapsedTime(finishFor))
+		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(finishFor))
 		return err
 	}
 	err := deliver()

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net/http"
 	"os"
 	"os/signal"
@@ -77,7 +78,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(in, env), Log: log, Now: time.Now, NewID: randomID,
+	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: transport(), Signal: proc.SignalDescendants, Kill: proc.KillDescendants})
 }
 
@@ -88,6 +89,7 @@ type Surroundings struct {
 	Plugins   plugin.Registry
 	Log       *slog.Logger // of the step itself; the job's log goes elsewhere
 	Now       func() time.Time
+	Random    func() float64    // in [0, 1), varies pauses
 	NewID     func() string     // names this step to the control plane; never the same twice
 	Signals   <-chan os.Signal  // the first interrupts the job
 	Transport http.RoundTripper // of everything that the step itself sends

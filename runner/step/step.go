@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/internal/logship"
+	"github.com/fairlead/fairlead/runner/internal/pause"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
@@ -102,15 +103,12 @@ func (a *attempt) start(ctx context.Context, c *client.Client) (wire.Started, er
 			err = backoff.Permanent(err)
 		}
 		return s, err
-	}, backoff.WithBackOff(quick()), backoff.WithMaxElapsedTime(startFor))
+	}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(startFor))
 }
 
 // quick is the pause between two tries of what a person or a lease waits for.
-func quick() backoff.BackOff {
-	b := backoff.NewExponentialBackOff() // with jitter
-	b.InitialInterval = 200 * time.Millisecond
-	b.MaxInterval = 3 * time.Second
-	return b
+func (a *attempt) quick() backoff.BackOff {
+	return pause.Growing(200*time.Millisecond, 3*time.Second, a.Random)
 }
 
 // final reports whether asking again is useless: the control plane has
@@ -286,7 +284,7 @@ func (a *attempt) append(c *client.Client) logship.Append {
 				return 0, backoff.Permanent(err)
 			}
 			return 0, err
-		}, backoff.WithBackOff(quick()), backoff.WithMaxElapsedTime(0))
+		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(0))
 	}
 }
 

@@ -104,7 +104,7 @@ var bans = []ban{
 		why: "others build on the client; it must bring nothing of the server along"},
 	{packages: "cmd/...", never: "module/pkg/control/... module/pkg/store/...",
 		why: "the CLI goes through the API, as everybody does"},
-	{packages: "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment",
+	{packages: "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/wayout",
 		never: "os os/exec net net/http database/sql io/ioutil github.com/aws/...",
 		why:   "pure packages decide; they do no input or output, and are tested without any"},
 	{packages: "...", except: "pkg/*/dynamo pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/identity/... runner/internal/executor/... tools/...",

@@ -82,7 +82,7 @@ func nounProblems() []ProblemDoc {
 		{"app-not-found", http.StatusNotFound, "There is no such app.", "`fairlead app list` shows those that exist."},
 		{"artifact-missing", http.StatusUnprocessableEntity, "A component comes without the sha256 digest of its artifact.", "Push the artifact first, and name its digest."},
 		{"artifact-unknown", http.StatusUnprocessableEntity, "An artifact is named for a component that the configuration does not have.", "Name one artifact for each component and no more."},
-		{"component-not-found", http.StatusNotFound, "The deployment has no such component.", "`fairlead deployment show` lists its components."},
+		{"component-not-found", http.StatusNotFound, "The deployment, or the install, has no such component.", "`fairlead deployment show` and `fairlead install show` list their components."},
 		{"deployed-since", http.StatusConflict, "The install has been deployed since the deployment that was to be retried.", "Deploy it anew with `fairlead install deploy NAME`."},
 		{"deployment-not-found", http.StatusNotFound, "There is no such deployment.", "`fairlead deployment list` shows those that exist."},
 		{"deployment-runs", http.StatusConflict, "A deployment of the install is not over.", "Wait for it, or cancel it."},

@@ -143,8 +143,12 @@ func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.St
 	if err != nil {
 		return none, err
 	}
-	if _, err := u.c.Store.Component(u.ctx, inst.V.ID, component); err != nil {
-		return none, err // a state that nobody would ever destroy
+	k, err := u.c.Store.Component(u.ctx, inst.V.ID, component)
+	if err != nil {
+		return none, err
+	}
+	if k.Version == 0 {
+		return none, fairlead.NotFound("component", component) // nobody would ever destroy what is in the state
 	}
 	runner, err := u.c.Store.Runner(u.ctx, org, inst.V.Runner)
 	if err != nil {

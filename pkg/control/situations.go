@@ -120,10 +120,9 @@ func (c *Control) nodeFacts(ctx context.Context, f *wayout.Deployment, d store.D
 // componentFacts is what the table knows of one component.
 func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID, name, storage string) (wayout.Component, error) {
 	k, err := c.Store.Component(ctx, install, name)
-	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+	if err != nil {
 		return wayout.Component{}, err
 	}
-	k.V.Install, k.V.Name = install, name // also of one that was never applied
 	head, err := c.Store.State(ctx, install, name)
 	if err != nil {
 		return wayout.Component{}, err

@@ -1,0 +1,215 @@
+package control_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// head returns the head of a component's state, and what a person did to it.
+func (p *plane) head(install, component string) (store.StateHead, string) {
+	p.t.Helper()
+	in, err := p.Install(p.ctx, org, install)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r, err := p.Store.State(p.ctx, in.ID, component)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	e, ok := r.V.Event(r.Version)
+	if !ok {
+		return r.V, ""
+	}
+	if e.Subject != string(in.ID)+"/"+component || e.Version != r.Version || e.Time.IsZero() {
+		p.t.Errorf("the event is %+v", e)
+	}
+	return r.V, e.Type
+}
+
+func TestALockIsBrokenByItsIDWhenItsJobIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		_, j, h := p.applying("acme")
+		p.lockAndSave(h, j, "lock-1", stateOne)
+		taken := p.Now().UTC().Format("2006-01-02 15:04:05")
+		p.sleep(5 * time.Second)
+		err := p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1")
+		if fairlead.CodeOf(err) != "state-locked" || !strings.Contains(err.Error(), string(j.ID)) || !strings.Contains(err.Error(), taken) {
+			t.Fatalf("while its job holds the lease: %v", err)
+		}
+		p.died(h)
+		if err := p.BreakStateLock(p.ctx, org, "acme", "network", "lock-0"); fairlead.CodeOf(err) != "lock-changed" || !strings.Contains(err.Error(), "lock-1") {
+			t.Errorf("another lock than the one that was seen: %v", err)
+		}
+		if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", []byte(stateOne)); err != nil {
+			t.Errorf("the last words of the dead job, before: %v", err)
+		}
+		for range 2 { // the answer may be lost
+			if err := p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		head, event := p.head("acme", "network")
+		if b := head.Broken; head.Lock != nil || event != "fairlead.state.unlocked" || b == nil || b.ID != "lock-1" || b.Job != j.ID || b.At.IsZero() || b.Info != nil {
+			t.Errorf("what is kept of it: %q, %+v", event, b)
+		}
+		if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", []byte(stateOne)); fairlead.CodeOf(err) != "state-not-locked" {
+			t.Errorf("the last words of the dead job, after: %v", err)
+		}
+		if err := p.BreakStateLock(p.ctx, org, "acme", "network", ""); fairlead.CodeOf(err) != "state-not-locked" {
+			t.Errorf("whichever there is: %v", err)
+		}
+		// The next job takes a lock of its own; that is no person's doing.
+		next, held := p.begin()
+		p.must("lock", func() error {
+			return p.LockState(p.ctx, held, string(next.Install), "network", "lock-2", lockInfo("lock-2"))
+		})
+		if _, event := p.head("acme", "network"); event != "" {
+			t.Errorf("a job's lock has the event %q", event)
+		}
+	})
+}
+
+// TestAStateThatWasNotSavedIsPushed is the way out after state-unsaved.
+func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		id, j, h := p.applying("acme")
+		p.lockAndSave(h, j, "lock-1", stateOne)
+		newer := strings.Replace(stateOne, `"serial":7`, `"serial":9`, 1)
+		push := func(state string) error {
+			_, err := p.PushState(p.ctx, org, "acme", "network", []byte(state))
+			return err
+		}
+		if err := push(newer); fairlead.CodeOf(err) != "deployment-runs" {
+			t.Errorf("while it is applied: %v", err)
+		}
+		p.must("end the log", func() error {
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "state-unsaved", Message: "the tool could not save its state; the runner keeps it in /data/salvage/x/errored.tfstate"})
+		})
+		_, text := p.told(id)
+		if want := "fairlead install push-state acme network salvage/" + string(j.ID) + "-1/errored.tfstate"; !strings.Contains(text, want) {
+			t.Errorf("%q is not said:\n%s", want, text)
+		}
+		for what, c := range map[string]struct{ state, code string }{
+			"no state at all":          {"{}", "invalid-state"},
+			"no JSON":                  {"errored", "invalid-state"},
+			"of another component":     {strings.Replace(newer, "aaaa", "bbbb", 1), "state-lineage"},
+			"an older one":             {strings.Replace(stateOne, `"serial":7`, `"serial":6`, 1), "state-older"},
+			"as old, and not the same": {strings.Replace(stateOne, `"outputs":{}`, `"outputs":{"a":1}`, 1), "state-older"},
+			"larger than any state":    {`{"lineage":"aaaa","serial":9,"x":"` + strings.Repeat("x", control.MaxState) + `"}`, "state-too-large"},
+		} {
+			if err := push(c.state); fairlead.CodeOf(err) != c.code {
+				t.Errorf("%s: %v, want %s", what, err, c.code)
+			}
+		}
+		if _, err := p.PushState(p.ctx, org, "acme", "nothing", []byte(newer)); fairlead.CodeOf(err) != "component-not-found" {
+			t.Errorf("a component that is not there: %v", err)
+		}
+		before, _ := p.head("acme", "network")
+		if before.Lock == nil {
+			t.Fatal("the dead job's lock is gone")
+		}
+		for range 2 { // the answer may be lost
+			if err := push(newer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		head, event := p.head("acme", "network")
+		if head.Serial != 9 || head.Writes != before.Writes+1 || head.Lock != nil || event != "fairlead.state.pushed" || len(head.History) != len(before.History)+1 {
+			t.Errorf("after the push, event %q: %+v", event, head)
+		}
+		again, err := p.RetryDeployment(p.ctx, org, id, "retry")
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, held := p.begin()
+		if got, err := p.GetState(p.ctx, held, string(next.Install), "network"); err != nil || string(got) != newer {
+			t.Errorf("the next job reads %s, %v", got, err)
+		}
+		p.died(held)
+		p.work()
+		p.expect(again.ID, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+	})
+}
+
+func TestAStateOnARunnersDiskIsNotPushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.must("make a runner", func() error { return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "disk", Storage: "local"}) })
+		p.install("acme")
+		p.work()
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		p.work()
+		in, err := p.Store.Install(p.ctx, org, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.V.Runner = "disk"
+		var tx store.Tx
+		tx.PutInstall(in)
+		if err := p.Store.Commit(p.ctx, "com_test", &tx); err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.PushState(p.ctx, org, "acme", "network", []byte(stateOne))
+		if fairlead.CodeOf(err) != "state-on-runner" || !strings.Contains(err.Error(), "runner disk") {
+			t.Errorf("it is refused with %v", err)
+		}
+	})
+}
+
+// TestRescuesUnderEveryFault repeats both ways out with each fault at each
+// place that it can befall.
+func TestRescuesUnderEveryFault(t *testing.T) {
+	for _, way := range []string{"unlock", "push"} {
+		for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict} {
+			for n, fired := 1, true; fired && !t.Failed(); n++ {
+				fired = false
+				synctest.Test(t, func(t *testing.T) {
+					armed, plan := false, enginetest.Nth(fault, n)
+					p := newPlane(t, enginetest.Faulty(enginetest.Memory(), func(c enginetest.Call) enginetest.Fault {
+						if !armed {
+							return enginetest.NoFault
+						}
+						f := plan(c)
+						fired = fired || f != enginetest.NoFault
+						return f
+					}))
+					p.publish(shop)
+					p.install("acme")
+					id, j, h := p.applying("acme")
+					p.lockAndSave(h, j, "lock-1", stateOne)
+					p.died(h)
+					p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
+					before, _ := p.head("acme", "network")
+					armed = true
+					err := p.try(func() error {
+						if way == "unlock" {
+							return p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1")
+						}
+						_, err := p.PushState(p.ctx, org, "acme", "network", []byte(strings.Replace(stateOne, `"serial":7`, `"serial":8`, 1)))
+						return err
+					})
+					armed = false
+					head, event := p.head("acme", "network")
+					if err != nil || head.Lock != nil || event == "" || way == "push" && (head.Writes != before.Writes+1 || head.Serial != 8) {
+						t.Errorf("%s, %s at place %d: %v, event %q, %+v", way, fault, n, err, event, head)
+					}
+				})
+			}
+		}
+	}
+}

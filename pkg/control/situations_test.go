@@ -1,0 +1,281 @@
+package control_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+	"github.com/fairlead/fairlead/pkg/wayout"
+)
+
+// told returns what a person is told of a deployment, by kind and in words.
+func (p *plane) told(id fairlead.DeploymentID) (kinds []wayout.Kind, text string) {
+	p.t.Helper()
+	said, err := p.DeploymentSituations(p.ctx, p.deployment(id))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return told(said)
+}
+
+func told(said []wayout.Situation) (kinds []wayout.Kind, text string) {
+	var lines []string
+	for _, s := range said {
+		kinds = append(kinds, s.Kind)
+		lines = append(append(lines, s.What), s.Known...)
+		for _, n := range s.Next {
+			lines = append(lines, n.Command+" "+n.Effect)
+		}
+	}
+	return kinds, strings.Join(lines, "\n")
+}
+
+func (p *plane) expectTold(what string, kinds []wayout.Kind, text string, want []wayout.Kind, words ...string) {
+	p.t.Helper()
+	if !slices.Equal(kinds, want) {
+		p.t.Errorf("%s: a person is told %q, want %q:\n%s", what, kinds, want, text)
+	}
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			p.t.Errorf("%s: %q is not said:\n%s", what, w, text)
+		}
+	}
+}
+
+// begin claims and starts the next job.
+func (p *plane) begin() (store.Job, control.Holder) {
+	p.t.Helper()
+	c, err := p.Claim(p.ctx, p.session, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
+	if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); err != nil {
+		p.t.Fatal(err)
+	}
+	return c.Job, h
+}
+
+// applying takes an install to the apply of its first component, and returns
+// that.
+func (p *plane) applying(install string) (fairlead.DeploymentID, store.Job, control.Holder) {
+	p.t.Helper()
+	id := p.deploy(install, control.NewDeployment{AutoApprove: true}, "deploy-"+install)
+	c, err := p.Claim(p.ctx, p.session, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.step(c)
+	j, h := p.begin()
+	if j.Operation != job.OpApply || j.Component != "network" {
+		p.t.Fatalf("the %s of %s is at work", j.Operation, j.Component)
+	}
+	return id, j, h
+}
+
+const stateOne = `{"version":4,"serial":7,"lineage":"aaaa","outputs":{},"resources":[]}`
+
+// lockInfo is what a tool says of its lock.
+func lockInfo(id string) []byte {
+	return []byte(`{"ID":"` + id + `","Operation":"OperationTypeApply","Who":"fairlead@host-1","Created":"2026-11-20T00:00:00Z"}`)
+}
+
+func (p *plane) lockAndSave(h control.Holder, j store.Job, lock, state string) {
+	p.t.Helper()
+	p.must("lock", func() error { return p.LockState(p.ctx, h, string(j.Install), j.Component, lock, lockInfo(lock)) })
+	p.must("save", func() error { return p.PutState(p.ctx, h, string(j.Install), j.Component, lock, []byte(state)) })
+}
+
+// TestALostApplyIsToldFromItsLossToItsEnd follows a person who does what is
+// said.
+func TestALostApplyIsToldFromItsLossToItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		id, j, h := p.applying("acme")
+		kinds, text := p.told(id)
+		p.expectTold("while all is well", kinds, text, nil)
+		p.lockAndSave(h, j, "lock-1", stateOne)
+		p.sleep(2 * time.Second)
+		p.died(h)
+
+		kinds, text = p.told(id)
+		p.expectTold("while the plan is queued", kinds, text, []wayout.Kind{wayout.Lost},
+			"The apply "+string(j.ID)+" was lost", "step-killed", "on agent test of runner local", "saved its state last", "(serial 7)", "looks now what is missing", "deployment show "+string(id)+" --follow")
+		in, err := p.Install(p.ctx, org, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text = told(p.InstallSituations(in))
+		if !strings.Contains(text, "install unlock acme network --lock-id lock-1") || strings.Contains(text, "began at") {
+			t.Errorf("of the install it is said:\n%s", text)
+		}
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.step(c)
+		kinds, text = p.told(id)
+		p.expectTold("when a person decides", kinds, text, []wayout.Kind{wayout.Lost}, "`unknown` since", "1 to add",
+			"fairlead job logs "+string(j.ID), "fairlead job show "+string(c.ID), "fairlead deployment approve "+string(id)+" network")
+		p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, []string{"network"}, nil); return err })
+		p.work()
+		p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+		kinds, text = p.told(id)
+		p.expectTold("in the end", kinds, text, nil)
+	})
+}
+
+func TestWhenTheReconcilingPlanDoesNotComeAboutTheWayOutIsARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		id, j, h := p.applying("acme")
+		p.died(h)
+		p.misfortune = func(s events.JobSpec) misfortune { return diesBefore }
+		p.work()
+		p.expect(id, deployment.Failed, "network=lost cache=skipped database=skipped web=skipped")
+		kinds, text := p.told(id)
+		p.expectTold("after three dead plans", kinds, text, []wayout.Kind{wayout.Lost, wayout.Failed}, "The apply "+string(j.ID)+" was lost", "did not come about: it failed (poison)",
+			"No state of it was ever saved", "fairlead deployment retry "+string(id))
+		p.misfortune = nil
+		again, err := p.RetryDeployment(p.ctx, org, id, "retry")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.work()
+		p.expect(again.ID, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+		kinds, text = p.told(id)
+		p.expectTold("once it was retried", kinds, text, []wayout.Kind{wayout.Lost, wayout.DeployedSince}, "deployment show "+string(again.ID), "fairlead install deploy acme")
+		if strings.Contains(text, "deployment retry") {
+			t.Errorf("a retry is offered that would be refused:\n%s", text)
+		}
+	})
+}
+
+func TestAPoisonJobIsToldAttemptByAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		id := p.deploy("acme", control.NewDeployment{}, "d")
+		j, h := p.begin()
+		p.died(h)
+		kinds, text := p.told(id)
+		p.expectTold("between two attempts", kinds, text, []wayout.Kind{wayout.Retrying}, "Attempt 1 of the plan "+string(j.ID), "step-killed", "The next attempt, 2 of 3, may begin at")
+		p.misfortune = func(events.JobSpec) misfortune { return diesBefore }
+		p.work()
+		kinds, text = p.told(id)
+		p.expectTold("when it is given up", kinds, text, []wayout.Kind{wayout.Poison, wayout.Failed}, "each of 3 attempts", "Attempt 1, at", "Attempt 2, at", "Attempt 3, at",
+			"job logs "+string(j.ID), "deployment retry "+string(id))
+		one, err := p.Job(p.ctx, org, j.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, err := p.JobSituations(p.ctx, one)
+		if kinds, text = told(said); err != nil || !slices.Equal(kinds, []wayout.Kind{wayout.Poison}) || !strings.Contains(text, "Attempt 3, at") {
+			t.Errorf("of the job it is said %q, %v:\n%s", kinds, err, text)
+		}
+	})
+}
+
+func TestJobsThatNoAgentTakesAreToldWithTheirRunner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.install("other")
+		beat := func(h control.Heartbeat) {
+			p.must("heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, h) })
+		}
+		id := p.deploy("acme", control.NewDeployment{}, "d")
+		p.deploy("other", control.NewDeployment{}, "e")
+		beat(control.Heartbeat{Capacity: 1})
+		kinds, text := p.told(id)
+		p.expectTold("with a free place", kinds, text, nil)
+		beat(control.Heartbeat{Capacity: 1, Running: []string{"job_x"}})
+		kinds, text = p.told(id)
+		p.expectTold("without a place", kinds, text, []wayout.Kind{wayout.RunnerFull}, "(1 of 1); 2 jobs wait")
+		beat(control.Heartbeat{Capacity: 1, Draining: true})
+		kinds, text = p.told(id)
+		p.expectTold("while the agent drains", kinds, text, []wayout.Kind{wayout.RunnerDrains}, "drains (test)", "runner enrol local")
+		seen := p.Now()
+		p.sleep(time.Hour)
+		kinds, text = p.told(id)
+		p.expectTold("when nobody is there", kinds, text, []wayout.Kind{wayout.RunnerSilent}, "No agent of runner local has been heard of since "+seen.UTC().Format("2006-01-02 15:04:05"),
+			"2 jobs wait", "The last one was test", "fails with queue-timeout", "fairlead runner show local")
+		r, err := p.Runner(p.ctx, org, "local")
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, err := p.RunnerSituations(p.ctx, r)
+		if kinds, text = told(said); err != nil || !slices.Equal(kinds, []wayout.Kind{wayout.RunnerSilent}) || !strings.Contains(text, "2 jobs wait") {
+			t.Errorf("of the runner it is said %q, %v:\n%s", kinds, err, text)
+		}
+		p.enrol()
+		p.work()
+		kinds, text = p.told(id)
+		p.expectTold("with a new agent", kinds, text, []wayout.Kind{wayout.Approval}, "network: 1 to add", "deployment approve "+string(id))
+		p.must("make a runner", func() error { return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "empty"}) })
+		if r, err = p.Runner(p.ctx, org, "empty"); err != nil {
+			t.Fatal(err)
+		}
+		if said, err = p.RunnerSituations(p.ctx, r); err != nil {
+			t.Fatal(err)
+		}
+		kinds, text = told(said)
+		p.expectTold("of a runner that is new", kinds, text, []wayout.Kind{wayout.RunnerSilent}, "has ever been heard of", "runner enrol empty")
+	})
+}
+
+func TestAQueuedDeploymentIsToldWhatGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		first := p.deploy("acme", control.NewDeployment{}, "1")
+		p.deploy("acme", control.NewDeployment{}, "2")
+		third := p.deploy("acme", control.NewDeployment{}, "3")
+		p.work()
+		kinds, text := p.told(third)
+		p.expectTold("the third", kinds, text, []wayout.Kind{wayout.Queued}, string(first)+" of install acme is not over: it is awaiting-approval", "1 more comes before", "deployment approve "+string(first))
+	})
+}
+
+func TestAJobThatDoesNotStopIsToldUntilWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		id, j, h := p.applying("acme")
+		p.sleep(30 * time.Second)
+		kinds, text := p.told(id)
+		p.expectTold("a step that is silent", kinds, text, []wayout.Kind{wayout.StepSilent}, string(j.ID), "the job is lost")
+		p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 0); return err })
+		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
+		asked := p.Now().UTC()
+		kinds, text = p.told(id)
+		p.expectTold("one that was asked to stop", kinds, text, []wayout.Kind{wayout.Stopping}, asked.Add(job.Grace).Format("15:04:05"), asked.Add(2*job.Grace).Format("15:04:05"))
+		p.sleep(time.Hour)
+		p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
+		kinds, text = p.told(id)
+		p.expectTold("when it never did", kinds, text, []wayout.Kind{wayout.Lost, wayout.Stopped}, "lease-expired", "deployment retry")
+		p.must("forget", func() error { return p.ForgetInstall(p.ctx, org, "acme", true) })
+		kinds, text = p.told(id)
+		p.expectTold("when the install is forgotten", kinds, text, []wayout.Kind{wayout.Lost, wayout.Stopped})
+		if strings.Contains(text, "retry") {
+			t.Errorf("a retry is offered that would be refused:\n%s", text)
+		}
+	})
+}

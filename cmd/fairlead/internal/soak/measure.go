@@ -27,7 +27,7 @@ func promises() map[string]time.Duration {
 
 // measure measures each latency by itself, before anything else is broken.
 func (w *world) measure(ctx context.Context, m *watcher, b *books) error {
-	p, err := newPerson(ctx, w, b, "measured", "local", "2", rand.New(rand.NewPCG(1, 1)))
+	p, err := newPerson(ctx, w, b, "measured", "local", "0.5", rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		return err
 	}

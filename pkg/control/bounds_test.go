@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -130,6 +131,33 @@ func TestASummaryOfAPlanIsKeptOnceAndNeverReplaced(t *testing.T) {
 		got, err := p.PlanSummary(p.ctx, j)
 		if err != nil || string(got) != `{"add":["a"]}` {
 			t.Errorf("the summary is %s, %v", got, err)
+		}
+	})
+}
+
+func TestACrowdThatDiedAtOnceIsNoticedByOneSweepAndWokenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		const crowd = 450 // more than two pages
+		for range crowd {
+			if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+				t.Fatal(err)
+			}
+			c, err := p.Claim(p.ctx, p.session, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.sleep(job.LeaseTTL + time.Second)
+		if s, err := p.Sweep(p.ctx); err != nil || s.Expired != crowd || s.Looked != crowd {
+			t.Errorf("swept %+v, %v; want all %d expired, each looked at once", s, err, crowd)
+		}
+		p.sleep(time.Second)
+		if s, err := p.Sweep(p.ctx); err != nil || s.Looked != 0 {
+			t.Errorf("a second later: %+v, %v; they wait for an agent, and their wake-ups are on the way", s, err)
 		}
 	})
 }

@@ -8,9 +8,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// sweepPage is how many overdue jobs one sweep looks at. What is left is the
-// most overdue of the next.
-const sweepPage = 200
+// A sweep reads overdue jobs page by page, the most overdue first, until there
+// are none or it has read sweepPages: 20,000 jobs, as many as a runner's host or
+// a network takes with it at once. What is left then is for the next sweep.
+const (
+	sweepPage  = 200
+	sweepPages = 100
+)
 
 // maxResend is the longest pause between two wake-ups of a job that nobody
 // takes.
@@ -29,28 +33,42 @@ func (c *Control) HoldLeases() {
 
 // Sweep repairs what was lost: wake-ups of queued jobs, and leases whose
 // holder is gone. It looks at what is due and at nothing else, so an idle
-// control plane costs one query. Many may run at once.
+// control plane costs one query. It looks after one job at a time, so that
+// those who claim and report meanwhile wait for one short commit at most. Many
+// may run at once.
 func (c *Control) Sweep(ctx context.Context) (Swept, error) {
 	var s Swept
-	due, err := c.Store.DueJobs(ctx, c.Now(), sweepPage)
-	if err != nil {
-		return s, err
-	}
-	for _, r := range due {
-		s.Looked++
-		if err := c.sweepJob(ctx, r.V, &s); err != nil {
-			s.Failed++
-			c.Logger.Warn("the sweep could not look after a job; the next one will", "job", r.V.ID, "error", err)
+	for range sweepPages {
+		due, err := c.Store.DueJobs(ctx, c.Now(), sweepPage)
+		if err != nil {
+			return s, err
 		}
-		if ctx.Err() != nil {
-			return s, ctx.Err()
+		moved := 0
+		for _, r := range due {
+			s.Looked++
+			did, err := c.sweepJob(ctx, r.V, &s)
+			if err != nil {
+				s.Failed++
+				c.Logger.Warn("the sweep could not look after a job; the next one will", "job", r.V.ID, "error", err)
+			}
+			if did {
+				moved++
+			}
+			if ctx.Err() != nil {
+				return s, ctx.Err()
+			}
+		}
+		if len(due) < sweepPage || moved == 0 {
+			return s, nil // the next page would hold the same jobs
 		}
 	}
 	return s, nil
 }
 
-func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) error {
-	return c.transact(ctx, "sweep job "+string(found.ID), func(u *unit) error {
+// sweepJob looks after one job and reports whether it is no longer due.
+func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (moved bool, err error) {
+	err = c.transact(ctx, "sweep job "+string(found.ID), func(u *unit) error {
+		moved = true
 		r, err := c.Store.Job(ctx, found.ID)
 		if err != nil {
 			return err
@@ -72,7 +90,10 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) error
 		}
 		switch {
 		case j.DueAt.After(u.now):
+			moved = false
 			return nil // the index is behind
+		case j.State == job.Queued && j.Due().After(u.now):
+			u.PutJobAt(r, j.Due()) // it was queued anew; its wake-up may still come
 		case j.State == job.Queued:
 			s.Woken++
 			u.wakes = append(u.wakes, j)
@@ -82,6 +103,7 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) error
 		}
 		return nil
 	})
+	return moved && err == nil, err
 }
 
 // overdueMessage says what the passing of time did to a job.
@@ -100,6 +122,9 @@ func (u *unit) end(r store.Stored[store.Job], e job.Event) error {
 	r, err := u.applyJob(r, e)
 	if err != nil {
 		return err
+	}
+	if at := r.V.Due(); !at.IsZero() {
+		u.PutJobAt(r, at) // its place is past, and the next page would hold it again
 	}
 	return u.settle(r.V)
 }

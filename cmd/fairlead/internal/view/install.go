@@ -50,11 +50,14 @@ func (in Install) Human(p *Page) {
 		}
 		p.Table([]string{"INPUT", "VALUE"}, rows)
 	}
-	defer situations(p, in.Situations)
-	if len(in.Components) == 0 {
-		return
+	if len(in.Components) > 0 {
+		p.Gap()
+		in.components(p)
 	}
-	p.Gap()
+	situations(p, in.Situations)
+}
+
+func (in Install) components(p *Page) {
 	rows := make([][]string, len(in.Components))
 	for i, c := range in.Components {
 		lock := orDash(c.LockedBy)

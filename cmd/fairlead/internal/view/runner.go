@@ -43,11 +43,14 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 func (r Runner) Human(p *Page) {
 	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"State", r.State},
 		[2]string{"State storage", r.Storage}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
-	defer situations(p, r.Situations)
-	if len(r.Sessions) == 0 {
-		return
+	if len(r.Sessions) > 0 {
+		p.Gap()
+		r.sessions(p)
 	}
-	p.Gap()
+	situations(p, r.Situations)
+}
+
+func (r Runner) sessions(p *Page) {
 	rows := make([][]string, len(r.Sessions))
 	for i, s := range r.Sessions {
 		state := s.State

@@ -96,11 +96,16 @@ web        url       https://example.com/?a=1&b=<2>
 
 func TestNothingOfOthersReachesTheTerminal(t *testing.T) {
 	const evil = "x\x1b[2J\x1b]0;t\x07\u202ey"
+	said := []wire.Situation{{Kind: evil, Component: evil, What: evil, Known: []string{evil}, Next: []wire.NextStep{{Command: evil, Effect: evil}, {Effect: evil}}}}
 	finished := now()
 	code := 1
 	for name, d := range map[string]view.Document{
-		"app":  view.App{Name: evil, Description: evil, Version: wire.AppVersion{ID: evil, Inputs: []wire.AppInput{{Name: evil, Type: evil, Description: evil, Default: json.RawMessage(evil)}}, Components: []wire.AppComponent{{Name: evil, Type: evil, DependsOn: []string{evil}, Artifact: evil}}}},
-		"apps": view.Apps{{Name: evil, Description: evil}},
+		"app":                       view.App{Name: evil, Description: evil, Version: wire.AppVersion{ID: evil, Inputs: []wire.AppInput{{Name: evil, Type: evil, Description: evil, Default: json.RawMessage(evil)}}, Components: []wire.AppComponent{{Name: evil, Type: evil, DependsOn: []string{evil}, Artifact: evil}}}},
+		"situation of an install":   view.Install{Situations: said},
+		"situation of a deployment": view.Deployment{Situations: said},
+		"situation of a job":        view.Job{Situations: said},
+		"situation of a runner":     view.Runner{Situations: said},
+		"apps":                      view.Apps{{Name: evil, Description: evil}},
 		"install": view.Install{Name: evil, App: evil, Runner: evil, State: evil, Deployment: evil, Queued: []string{evil}, ID: evil,
 			Inputs: map[string]json.RawMessage{evil: json.RawMessage(`"` + evil + `"`)}, Components: []wire.InstallComponent{{Name: evil, State: evil, Version: evil, LockedBy: evil}}},
 		"deployment": view.Deployment{ID: evil, State: evil, Message: evil, Hint: evil, FinishedAt: &finished, Components: []wire.DeploymentComponent{{Name: evil, State: evil, Job: evil, Message: evil, Hint: evil}}},
@@ -120,6 +125,27 @@ func TestNothingOfOthersReachesTheTerminal(t *testing.T) {
 		Status: 500, Detail: evil, Hint: evil, RequestID: evil, Errors: []wire.FieldError{{Location: evil, Message: evil}}}})
 	if r, ok := harmless(out.String()); !ok {
 		t.Errorf("a failure lets %U through: %q", r, out.String())
+	}
+}
+
+func TestASituationReadsFromWhatHappenedToWhatToDo(t *testing.T) {
+	got := human(t, view.Deployment{ID: "dep_1", State: "awaiting-approval", Situations: []wire.Situation{
+		{Kind: "lost", Component: "web", What: "The apply job_a was lost.", Known: []string{"No state was saved."},
+			Next: []wire.NextStep{{Command: "fairlead job logs job_a", Effect: "shows what it did"}, {Effect: "Compare both."}}},
+		{Kind: "approval", What: "A plan waits.", Next: []wire.NextStep{{Command: "fairlead deployment approve dep_1", Effect: "carries it out"}}},
+	}})
+	_, got, _ = strings.Cut(got, "\n\n")
+	want := `
+web: The apply job_a was lost.
+  - No state was saved.
+  > ` + "`fairlead job logs job_a`" + ` shows what it did
+  > Compare both.
+
+A plan waits.
+  > ` + "`fairlead deployment approve dep_1`" + ` carries it out
+`
+	if got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
 

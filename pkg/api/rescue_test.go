@@ -1,0 +1,122 @@
+package api_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/wayout"
+)
+
+// lostApply takes a deployment to an apply of network that has locked and saved
+// its state and is then killed.
+func lostApply(t *testing.T) (*plane, wire.Deployment, running) {
+	t.Helper()
+	p := newPlane(t)
+	p.publish()
+	p.install("acme")
+	session := p.session("local")
+	d := p.deploy("acme")
+	for {
+		r := p.start(p.claim(session))
+		if r.claim.Operation != "apply" || r.claim.Component != "network" {
+			p.finish(r)
+			continue
+		}
+		auth := "basic:" + r.lease
+		call[struct{}](p, "PUT", r.stateURL()+"/lock", auth, lockInfo("lock-1", "fairlead@host-1"))
+		call[struct{}](p, "POST", r.stateURL()+"?ID=lock-1", auth, `{"version":4,"serial":7,"lineage":"aaaa"}`)
+		call[struct{}](p, "POST", "/runner/v1/jobs/"+r.claim.Job+"/died", session, wire.DiedRequest{Epoch: 1, Reason: "killed", Signal: "killed"})
+		return p, d, r
+	}
+}
+
+func TestADeploymentThatLostAnApplySaysWhatHappenedAndWhatGoesOn(t *testing.T) {
+	p, d, r := lostApply(t)
+	got := call[wire.Deployment](p, "GET", "/v1/deployments/"+d.ID, p.api, nil)
+	i := slices.IndexFunc(got.Situations, func(s wire.Situation) bool { return s.Kind == "lost" })
+	if i < 0 {
+		t.Fatalf("nothing is said of the loss: %+v", got.Situations)
+	}
+	s := got.Situations[i]
+	if s.Component != "network" || s.Job != r.claim.Job || !strings.Contains(strings.Join(s.Known, " "), "serial 7") || len(s.Next) == 0 || s.Next[0].Command != "fairlead job logs "+r.claim.Job {
+		t.Errorf("it is said %+v", s)
+	}
+	for _, c := range got.Components {
+		if c.Name == "network" && !strings.Contains(c.Hint, s.Next[0].Command) {
+			t.Errorf("the component's hint is %q", c.Hint)
+		}
+	}
+	j := call[wire.Job](p, "GET", "/v1/jobs/"+r.claim.Job, p.api, nil)
+	if len(j.Situations) != 1 || j.Situations[0].Kind != "lost" || len(j.Deaths) != 1 || j.Deaths[0].Reason != "step-killed" || j.Deaths[0].HeardAt == nil {
+		t.Errorf("the job says %+v, its deaths %+v", j.Situations, j.Deaths)
+	}
+	in := call[wire.Install](p, "GET", "/v1/installs/acme", p.api, nil)
+	k := slices.IndexFunc(in.Components, func(c wire.InstallComponent) bool { return c.Name == "network" })
+	if l := in.Components[k].Lock; l == nil || l.ID != "lock-1" || l.Job != r.claim.Job || l.Held || l.Who != "fairlead@host-1" || in.Components[k].LockedBy != "" {
+		t.Errorf("the lock is %+v", l)
+	}
+	// Listings have hints and no situations: those ask for more than one item.
+	for _, one := range call[wire.Page[wire.Deployment]](p, "GET", "/v1/deployments", p.api, nil).Items {
+		if len(one.Situations) > 0 {
+			t.Errorf("a listing has %+v", one.Situations)
+		}
+	}
+}
+
+func TestALockIsBrokenByItsIDOverTheAPI(t *testing.T) {
+	p, _, _ := lostApply(t)
+	path := "/v1/installs/acme/components/network/unlock"
+	if got := p.send("POST", path+"?lock_id=lock-0", p.api, nil).problem(t); got.Status != 409 || got.Type != wire.ProblemType+"lock-changed" || got.Details["lock_id"] != "lock-1" {
+		t.Errorf("another lock: %+v", got)
+	}
+	for range 2 {
+		if res := p.send("POST", path+"?lock_id=lock-1", p.api, nil); res.StatusCode != 204 {
+			t.Errorf("the lock itself: %d %s", res.StatusCode, res.body)
+		}
+	}
+}
+
+func TestAStateIsPushedOverTheAPI(t *testing.T) {
+	p, d, _ := lostApply(t)
+	path := "/v1/installs/acme/components/network/state"
+	newer := []byte(`{"version":4,"serial":8,"lineage":"aaaa"}`)
+	if got := p.send("PUT", path, p.api, newer).code(t); got != "deployment-runs" {
+		t.Errorf("while a plan of it is queued: %s", got)
+	}
+	call[wire.Deployment](p, "POST", "/v1/deployments/"+d.ID+"/cancel", p.api, nil)
+	if got := p.send("PUT", path, p.api, []byte("{}")).code(t); got != "invalid-state" {
+		t.Errorf("no state: %s", got)
+	}
+	got := call[wire.PushedState](p, "PUT", path, p.api, newer)
+	if got.Component != "network" || got.Serial != 8 || got.Size != len(newer) || got.SavedAt.IsZero() {
+		t.Errorf("it answers %+v", got)
+	}
+}
+
+func TestARunnerWithoutAgentsSaysSo(t *testing.T) {
+	p := newPlane(t)
+	p.publish()
+	p.install("acme")
+	p.deploy("acme")
+	r := call[wire.Runner](p, "GET", "/v1/runners/local", p.api, nil)
+	if len(r.Situations) != 1 || r.Situations[0].Kind != "runner-silent" || !strings.Contains(r.Situations[0].What, "2 jobs wait") {
+		t.Errorf("it says %+v", r.Situations)
+	}
+}
+
+// The wire lists the kinds that package wayout has.
+func TestTheWireKnowsEveryKindOfSituation(t *testing.T) {
+	var enum []string
+	for _, v := range readDocument(t, "control").Components.Schemas["Situation"]["properties"].(map[string]any)["kind"].(map[string]any)["enum"].([]any) {
+		enum = append(enum, v.(string))
+	}
+	var kinds []string
+	for _, k := range wayout.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	if !slices.Equal(enum, kinds) {
+		t.Errorf("the document lists %q, want %q", enum, kinds)
+	}
+}

@@ -193,6 +193,7 @@ func (a *Agent) letSave(life context.Context, attempt string, exit executor.Exit
 		}
 	}
 	limit := a.saveTime(attempt)
+	os.Remove(filepath.Join(workspace.Path(a.cfg.Data, attempt), workspace.Reserve)) // it may be what the tool needs now; most have none
 	ctx, cancel := context.WithTimeout(life, limit)
 	defer cancel()
 	began := a.now()

@@ -12,9 +12,13 @@ import (
 // Source is the folder of a workspace in which the tool runs.
 const Source = "src"
 
-// errored is the file into which OpenTofu and Terraform write a state that they
-// could not save.
-const errored = "errored.tfstate"
+// Errored is the file, in Source, into which OpenTofu and Terraform write a state
+// that they could not save.
+const Errored = "errored.tfstate"
+
+// Reserve is a file that takes the space which is needed to save a state. Whoever
+// needs the space removes it.
+const Reserve = "reserve"
 
 // ErrNotWhole says that the tool had no room, or no time, to write down a state
 // that it could not save.
@@ -25,7 +29,7 @@ var ErrNotWhole = errors.New("the copy of the state that the tool left is not wh
 // if there is none. Nothing removes it but a person. If it is not whole, the
 // error wraps ErrNotWhole and says where what there is of it is kept.
 func Salvage(data, id string) (string, error) {
-	from := filepath.Join(Path(data, id), Source, errored)
+	from := filepath.Join(Path(data, id), Source, Errored)
 	st, err := os.Lstat(from)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.Mode().IsRegular() {
 		return "", nil
@@ -40,7 +44,7 @@ func Salvage(data, id string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("keep a state that was not saved: %w", err)
 	}
-	to := filepath.Join(dir, errored)
+	to := filepath.Join(dir, Errored)
 	if err := os.Rename(from, to); err != nil {
 		return "", fmt.Errorf("keep a state that was not saved: %w", err)
 	}

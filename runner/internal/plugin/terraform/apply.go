@@ -26,6 +26,10 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		return plugin.Result{}, plugin.Errorf(ReasonPlanDigest,
 			"the saved plan is %s, but %s was approved: nothing was applied; plan again", got, j.spec.Plan.Digest)
 	}
+	if err := j.reserveSpace(int64(len(saved))); err != nil {
+		return plugin.Result{}, err
+	}
+	defer j.giveBack()
 	if err := os.WriteFile(j.path("plan"), saved, 0o600); err != nil {
 		return plugin.Result{}, fmt.Errorf("lay down the plan: %w", err)
 	}
@@ -47,6 +51,9 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		res := j.result(err)
 		failure := j.failed(err, plugin.ReasonToolFailed)
 		res.Mutated = began(err, failure)
+		if err := j.rescueDump(j.run.dump); err != nil {
+			failure = errors.Join(failure, err)
+		}
 		return res, j.salvage(failure)
 	}
 	res := plugin.Result{Mutated: true, ExitCode: new(int)}

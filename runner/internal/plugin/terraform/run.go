@@ -44,6 +44,7 @@ type runner struct {
 	env       map[string]string
 	src       string // where the tool runs
 	workspace string
+	dump      []byte       // the state, if an apply could not save it and printed it
 	own       atomic.Int64 // process number of a tool that terraform-exec does not know of; 0: there is none
 }
 
@@ -99,7 +100,11 @@ func (j *job) newRunner() (*runner, error) {
 // has made and not saved; so this one command is started without it, as
 // terraform-exec starts it otherwise.
 func (r *runner) apply(ctx context.Context, plan string) error {
+	c := &dumpCatcher{w: r.stderr}
+	defer func() { r.dump = c.end() }()
 	if !survivor.Supported {
+		r.tf.SetStderr(c)
+		defer r.tf.SetStderr(r.stderr)
 		return r.tf.Apply(ctx, tfexec.DirOrPlan(plan))
 	}
 	cmd := exec.Command(r.tool.path, "apply", "-no-color", "-auto-approve", "-input=false", plan)
@@ -108,7 +113,7 @@ func (r *runner) apply(ctx context.Context, plan string) error {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
 	cmd.Env = append(cmd.Env, "TF_IN_AUTOMATION=1")
-	return survivor.Run(ctx, r.workspace, cmd, r.stdout, r.stderr, func(pid int) {
+	return survivor.Run(ctx, r.workspace, cmd, r.stdout, c, func(pid int) {
 		r.own.Store(int64(pid))
 		os.WriteFile(r.pid, []byte(strconv.Itoa(pid)+"\n"), 0o600) // for people; nothing depends on it
 	})

@@ -15,6 +15,7 @@
 //	tmp/       the tool's temporary files
 //	vars.json  the input variables
 //	plan       the saved plan
+//	reserve    space for the state, in local storage
 //	tool.pid   process number of the tool at work
 package terraform
 
@@ -51,6 +52,7 @@ const (
 	ReasonPlanMissing  = "plan-missing"  // the saved plan is not where it was put
 	ReasonStateLocked  = "state-locked"  // somebody else works on this state
 	ReasonStateUnsaved = "state-unsaved" // the tool could not save its state; it is kept on the runner
+	ReasonDiskFull     = "disk-full"     // there is no space for the state; nothing was changed
 	ReasonEnvInvalid   = "env-invalid"   // the spec sets a variable that is not its to set
 	ReasonSpecInvalid  = "spec-invalid"  // the spec lacks what the operation needs
 )

@@ -1,0 +1,8 @@
+//go:build unix && !linux
+
+package terraform
+
+import "errors"
+
+// allocate is not known on this system.
+func allocate(string, int64) error { return errors.ErrUnsupported }

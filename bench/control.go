@@ -58,7 +58,7 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 	}
-	w, err := newWorker(ctx, admin)
+	w, err := newWorker(ctx, admin, "local")
 	if err != nil {
 		return err
 	}

@@ -53,20 +53,14 @@ func followTicks(ctx context.Context, p *plane, install string) ([]float64, erro
 	if _, err := p.CreateInstall(ctx, wire.CreateInstallRequest{Name: install, App: "ticker"}); err != nil {
 		return nil, err
 	}
-	d, err := p.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
-	for err == nil && !d.Done() && d.Components[0].Job == "" {
-		d, err = p.WaitDeployment(ctx, d.ID, d.Revision, 20*time.Second)
-	}
+	job, err := p.apply(ctx, install)
 	if err != nil {
 		return nil, err
-	}
-	if d.Components[0].Job == "" {
-		return nil, fmt.Errorf("deployment %s %s without an apply", d.ID, d.State)
 	}
 	var took []float64
 	var line []byte
 	for epoch, offset := int64(0), int64(0); ; {
-		chunk, err := p.ReadJobLog(ctx, d.Components[0].Job, epoch, offset, 20*time.Second)
+		chunk, err := p.ReadJobLog(ctx, job, epoch, offset, 20*time.Second)
 		now := time.Now()
 		if err != nil {
 			return nil, err
@@ -87,6 +81,22 @@ func followTicks(ctx context.Context, p *plane, install string) ([]float64, erro
 			}
 		}
 	}
+}
+
+// apply deploys an install of one component and returns its apply job as soon
+// as there is one.
+func (p *plane) apply(ctx context.Context, install string) (job string, err error) {
+	d, err := p.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	for err == nil && !d.Done() && d.Components[0].Job == "" {
+		d, err = p.WaitDeployment(ctx, d.ID, d.Revision, 20*time.Second)
+	}
+	if err == nil && d.Components[0].Job == "" {
+		err = fmt.Errorf("deployment %s %s without an apply", d.ID, d.State)
+	}
+	if err != nil {
+		return "", err
+	}
+	return d.Components[0].Job, nil
 }
 
 // tickOf returns the time that a line holds. The tool also prints the command

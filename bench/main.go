@@ -58,6 +58,8 @@ func sections() []section {
 		{"noop", []string{"noop_jobs_per_s", "noop_concurrency", "noop_server_cpu_ms", "noop_agent_cpu_ms", "noop_step_cpu_ms"}, measureNoop},
 		{"control", []string{"control_jobs_per_s", "control_server_cpu_ms", "control_caller_cpu_ms"}, measureControl},
 		{"usecases", []string{"control_usecases_jobs_per_s", "control_usecases_cpu_ms"}, measureUseCases},
+		{"recovery", []string{"recovery_ms_p50", "recovery_ms_max", "expire_last_s", "expire_claim_ms_p50", "expire_claim_ms_p95"}, measureRecovery},
+		{"detect", []string{"dead_step_s_p50", "dead_step_s_max", "dead_host_s", "lost_wakeup_s"}, measureDetect},
 		{"deploy", append([]string{"deploy_ms", "deploy_bare_ms", "deploy_ratio", "deploy_tool_ms", "deploy_added_ms"}, deployParts()...), measureDeploy},
 		{"queue", []string{"queue20_s", "queue20_bare_s", "queue20_ratio"}, measureQueue},
 		{"log", []string{"log_ms_p50", "log_ms_p95"}, measureLog},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,7 @@ type plane struct {
 	*client.Client
 	b         *bench
 	dir       string
+	listen    string // the server's address; it keeps its port when it starts again
 	tokenFile string
 	server    *process
 	agents    []*process
@@ -37,23 +39,28 @@ type plane struct {
 
 // startPlane starts a control plane on a new data folder and a free port.
 func startPlane(ctx context.Context, b *bench, name string) (*plane, error) {
-	p := &plane{b: b, dir: filepath.Join(b.work, name)}
+	p := &plane{b: b, dir: filepath.Join(b.work, name), listen: "127.0.0.1:0"}
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return nil, err
 	}
-	ready := filepath.Join(p.dir, "ready.json")
-	var err error
-	p.server, err = start(b.path("bin/fairlead"), nil, "server", "--quiet", "--data", filepath.Join(p.dir, "data"),
-		"--listen", "127.0.0.1:0", "--ready-file", ready)
-	if err != nil {
+	if err := p.startServer(ctx); err != nil {
 		return nil, err
+	}
+	return p, nil
+}
+
+// startServer starts the server, again if need be: on the same data and port.
+// It returns when the server is ready.
+func (p *plane) startServer(ctx context.Context) error {
+	if err := p.launchServer(); err != nil {
+		return err
 	}
 	var where struct {
 		URL       string `json:"url"`
 		TokenFile string `json:"token_file"`
 	}
-	err = eventually(ctx, func() error {
-		text, err := os.ReadFile(ready)
+	err := eventually(ctx, func() error {
+		text, err := os.ReadFile(p.readyFile())
 		if err != nil {
 			return errors.Join(err, p.server.failed())
 		}
@@ -61,12 +68,26 @@ func startPlane(ctx context.Context, b *bench, name string) (*plane, error) {
 	})
 	if err == nil {
 		p.tokenFile = where.TokenFile
+		p.listen = strings.TrimPrefix(where.URL, "http://")
 		err = p.connect(where.URL)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start a control plane: %w", err), p.stop())
+		return errors.Join(fmt.Errorf("start a control plane: %w", err), p.stop())
 	}
-	return p, nil
+	return nil
+}
+
+func (p *plane) readyFile() string { return filepath.Join(p.dir, "ready.json") }
+
+// launchServer starts the server's process and does not wait for it.
+func (p *plane) launchServer() error {
+	if err := os.Remove(p.readyFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var err error
+	p.server, err = start(p.b.path("bin/fairlead"), nil, "server", "--quiet", "--data", filepath.Join(p.dir, "data"),
+		"--listen", p.listen, "--ready-file", p.readyFile())
+	return err
 }
 
 func (p *plane) connect(url string) error {
@@ -218,6 +239,12 @@ func (p *process) stop() error {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 	return fmt.Errorf("%s did not end within %s and was killed\n%s", p.cmd.Path, stopFor, p.said.Bytes())
+}
+
+// kill ends the process as the power would, and returns when it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // an error says that it has just ended
+	<-p.done
 }
 
 // eventually calls fn every 10 ms until it returns nil.

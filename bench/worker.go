@@ -14,14 +14,15 @@ import (
 // worker is an agent and its steps in one, within this process: it claims jobs
 // and finishes them without doing anything.
 type worker struct {
+	runner  string
 	base    *client.Client // without a token
 	session *client.Client
 }
 
-// newWorker enrols with the runner "local" and opens a session.
-func newWorker(ctx context.Context, admin *client.Client) (*worker, error) {
+// newWorker enrols with the runner and opens a session.
+func newWorker(ctx context.Context, admin *client.Client, runner string) (*worker, error) {
 	const instance = "bench"
-	enrolment, err := admin.CreateEnrolment(ctx, "local")
+	enrolment, err := admin.CreateEnrolment(ctx, runner)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +30,7 @@ func newWorker(ctx context.Context, admin *client.Client) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{base: admin.WithToken("")}
+	w := &worker{runner: runner, base: admin.WithToken("")}
 	enrolled, err := w.base.Enrol(ctx, wire.EnrolRequest{Token: enrolment.Token, PublicKey: pub})
 	if err != nil {
 		return nil, err
@@ -53,12 +54,21 @@ func (w *worker) claim(ctx context.Context) (wire.Claim, error) {
 	return w.session.Claim(ctx, 20*time.Second)
 }
 
+// start starts a claimed job, as a step does.
+func (w *worker) start(ctx context.Context, c wire.Claim) (wire.Started, error) {
+	started, err := w.base.WithToken(c.LaunchToken).Start(ctx, c.Job, wire.StartRequest{StepID: "bench-" + c.Job})
+	if err != nil {
+		return wire.Started{}, fmt.Errorf("start job %s: %w", c.Job, err)
+	}
+	return started, nil
+}
+
 // finish starts a claimed job and ends it, as a step does whose plugin does
 // nothing and says nothing.
 func (w *worker) finish(ctx context.Context, c wire.Claim) error {
-	started, err := w.base.WithToken(c.LaunchToken).Start(ctx, c.Job, wire.StartRequest{StepID: "bench-" + c.Job})
+	started, err := w.start(ctx, c)
 	if err != nil {
-		return fmt.Errorf("start job %s: %w", c.Job, err)
+		return err
 	}
 	err = w.base.WithToken(started.LeaseToken).Finish(ctx, c.Job, wire.FinishRequest{Outcome: "succeeded"})
 	if err != nil {

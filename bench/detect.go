@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	_ "modernc.org/sqlite" // the queue's file is changed behind the server's back
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+const (
+	// deadSteps is how many steps are killed, one after the other.
+	deadSteps = 10
+	// deadHostJobs is how many jobs run on the host that dies.
+	deadHostJobs = 4
+	// noticeFor bounds how long anything may go unnoticed before the bench
+	// gives up.
+	noticeFor = 3 * time.Minute
+)
+
+// measureDetect kills steps and a whole host in the middle of an apply, and
+// takes a wake-up away, and times how long it goes unnoticed.
+func measureDetect(ctx context.Context, b *bench) (err error) {
+	p, err := startPlane(ctx, b, "detect")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if err := p.publish(ctx, b.path("bench/apps/sleeper")); err != nil {
+		return err
+	}
+	took, err := killSteps(ctx, b, p)
+	if err != nil {
+		return fmt.Errorf("dead step: %w", err)
+	}
+	b.set("dead_step_s_p50", quantile(took, 0.5))
+	b.set("dead_step_s_max", quantile(took, 1))
+	// Both of these wait more than they work.
+	g, ctx := errgroup.WithContext(ctx)
+	var host, wake time.Duration
+	g.Go(func() (err error) {
+		if host, err = killHost(ctx, b, p); err != nil {
+			err = fmt.Errorf("dead host: %w", err)
+		}
+		return err
+	})
+	g.Go(func() (err error) {
+		if wake, err = loseWakeUp(ctx, b, p); err != nil {
+			err = fmt.Errorf("lost wake-up: %w", err)
+		}
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	b.set("dead_host_s", host.Seconds())
+	b.set("lost_wakeup_s", wake.Seconds())
+	return nil
+}
+
+// killSteps kills one step after the other with SIGKILL and returns after how
+// many seconds its job was shown as dead.
+func killSteps(ctx context.Context, b *bench, p *plane) ([]float64, error) {
+	agent, err := p.startAgent(ctx, "local", 1, b.tool)
+	if err != nil {
+		return nil, err
+	}
+	var took []float64
+	for i := range deadSteps {
+		job, err := p.applySleeper(ctx, "local", fmt.Sprintf("step-%d", i))
+		if err != nil {
+			return nil, err
+		}
+		if err := agent.sleeps(ctx, 1); err != nil {
+			return nil, err
+		}
+		below, err := descendants(agent.pid())
+		if err != nil {
+			return nil, err
+		}
+		n := slices.IndexFunc(below, func(d descendant) bool { return d.parent == agent.pid() })
+		if n < 0 {
+			return nil, fmt.Errorf("the agent has no step: %v", below)
+		}
+		if err := syscall.Kill(below[n].pid, syscall.SIGKILL); err != nil {
+			return nil, fmt.Errorf("kill step: %w", err)
+		}
+		one, err := p.noticed(ctx, []string{job})
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, one.Seconds())
+	}
+	return took, nil
+}
+
+// killHost kills an agent and all that it has started, at once, and returns
+// when the last of its jobs was shown as dead.
+func killHost(ctx context.Context, b *bench, p *plane) (time.Duration, error) {
+	agent, err := p.startAgent(ctx, "host", deadHostJobs, b.tool)
+	if err != nil {
+		return 0, err
+	}
+	var jobs []string
+	for i := range deadHostJobs {
+		job, err := p.applySleeper(ctx, "host", fmt.Sprintf("host-%d", i))
+		if err != nil {
+			return 0, err
+		}
+		jobs = append(jobs, job)
+	}
+	if err := agent.sleeps(ctx, deadHostJobs); err != nil {
+		return 0, err
+	}
+	below, err := descendants(agent.pid())
+	if err != nil {
+		return 0, err
+	}
+	agent.kill() // first: it must not report the others
+	p.agents = slices.DeleteFunc(p.agents, func(a *process) bool { return a == agent })
+	for _, d := range below {
+		_ = syscall.Kill(d.pid, syscall.SIGKILL) // an error says that it went with its parent
+	}
+	return p.noticed(ctx, jobs)
+}
+
+// loseWakeUp takes the message of a queued job out of the queue and returns how
+// long the job then waited for an agent that was there, by the server's clock.
+func loseWakeUp(ctx context.Context, b *bench, p *plane) (_ time.Duration, err error) {
+	if _, err := p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "wake"}); err != nil {
+		return 0, err
+	}
+	j, err := p.CheckRunner(ctx, "wake")
+	if err != nil {
+		return 0, err
+	}
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(p.dir, "data", "queue.db")+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	gone, err := db.ExecContext(ctx, `DELETE FROM queue_messages WHERE instr(body, ?) > 0`, j.ID)
+	if err != nil {
+		return 0, fmt.Errorf("drop the message: %w", err)
+	}
+	if n, err := gone.RowsAffected(); err != nil || n != 1 {
+		return 0, fmt.Errorf("%d messages were dropped, %w", n, err)
+	}
+	if _, err := p.startAgent(ctx, "wake", 1, b.tool); err != nil {
+		return 0, err
+	}
+	if j, err = awaitJob(ctx, p.Client, j.ID); err != nil {
+		return 0, err
+	}
+	return j.ClaimedAt.Sub(j.CreatedAt), nil
+}
+
+// applySleeper deploys an install of "sleeper" and returns its apply job.
+func (p *plane) applySleeper(ctx context.Context, runner, install string) (string, error) {
+	if _, err := p.CreateInstall(ctx, wire.CreateInstallRequest{Name: install, App: "sleeper", Runner: runner}); err != nil {
+		return "", err
+	}
+	return p.apply(ctx, install)
+}
+
+// noticed waits until none of the jobs runs any more and returns how long that
+// took.
+func (p *plane) noticed(ctx context.Context, jobs []string) (time.Duration, error) {
+	began := time.Now()
+	for _, id := range jobs {
+		for {
+			j, err := p.GetJob(ctx, id)
+			if err != nil {
+				return 0, err
+			}
+			if j.State == "lost" {
+				break
+			}
+			if j.State != "running" {
+				return 0, fmt.Errorf("job %s is %s: %s", id, j.State, j.Message)
+			}
+			if time.Since(began) > noticeFor {
+				return 0, fmt.Errorf("job %s still runs after %s", id, noticeFor)
+			}
+			if err := sleep(ctx, 5*time.Millisecond); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return time.Since(began), nil
+}
+
+// descendant is a process below another.
+type descendant struct {
+	pid, parent int
+	line        string // its command line
+}
+
+// sleeps waits until n tools below the process run their sleep.
+func (p *process) sleeps(ctx context.Context, n int) error {
+	return eventually(ctx, func() error {
+		below, err := descendants(p.pid())
+		found := 0
+		for _, d := range below {
+			if d.line == "sleep 600" {
+				found++
+			}
+		}
+		if err == nil && found != n {
+			err = errors.Join(fmt.Errorf("%d applies sleep, want %d", found, n), p.failed())
+		}
+		return err
+	})
+}
+
+// descendants returns the processes that a process has started, and theirs.
+func descendants(pid int) ([]descendant, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]descendant{}
+	for _, e := range entries {
+		id, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err1 := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		line, err2 := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err1 != nil || err2 != nil {
+			continue // it has just ended
+		}
+		_, after, _ := strings.Cut(string(stat), ") ") // the name before may hold spaces
+		fields := strings.Fields(after)
+		parent, err := strconv.Atoi(fields[1])
+		if err != nil {
+			return nil, fmt.Errorf("parent of process %d: %w", id, err)
+		}
+		text := string(bytes.ReplaceAll(bytes.TrimRight(line, "\x00"), []byte{0}, []byte(" ")))
+		children[parent] = append(children[parent], descendant{id, parent, text})
+	}
+	below := slices.Clone(children[pid])
+	for i := 0; i < len(below); i++ {
+		below = append(below, children[below[i].pid]...)
+	}
+	return below, nil
+}

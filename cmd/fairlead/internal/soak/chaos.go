@@ -20,9 +20,6 @@ import (
 // lease is how long a runner may be silent, the default of the server.
 const lease = 45 * time.Second
 
-// atOnce is how many faults there are at a time, at most.
-const atOnce = 3
-
 // chaos breaks things until its context ends, and mends all of it then.
 type chaos struct {
 	w     *world
@@ -31,7 +28,7 @@ type chaos struct {
 
 	mu   sync.Mutex
 	hits map[string]int
-	busy map[string]bool // the control plane or a host: one fault at a time
+	busy map[string]bool // the control plane or a host: one lasting fault at a time
 	errs []error         // faults that could not be mended
 }
 
@@ -43,13 +40,6 @@ func (t target) name() string {
 		return "server"
 	}
 	return t.host.name
-}
-
-func (t target) program(w *world) *program {
-	if t.host == nil {
-		return w.server
-	}
-	return t.host.agent
 }
 
 func (t target) wall(w *world) *clock {
@@ -73,6 +63,7 @@ type fault struct {
 	weight int
 	server bool              // it can befall the control plane
 	host   bool              // it can befall a host
+	beside bool              // it can come on top of a lasting fault of the same machine
 	unmet  func(*world) bool // what it needs is not to be had here; nil: nothing
 	run    func(context.Context, *chaos, target, *rand.Rand) bool
 }
@@ -85,7 +76,7 @@ func span(r *rand.Rand, from, to time.Duration) time.Duration {
 // away draws how long something is gone: mostly shortly, at times for longer
 // than a lease.
 func away(r *rand.Rand) time.Duration {
-	if r.IntN(6) == 0 {
+	if r.IntN(8) == 0 {
 		return span(r, lease+5*time.Second, lease+20*time.Second)
 	}
 	return span(r, 200*time.Millisecond, 8*time.Second)
@@ -97,7 +88,7 @@ func noClock(w *world) bool   { return !w.Clock }
 
 func faults() []fault {
 	return []fault{
-		{name: "kill server", weight: 8, server: true, run: func(_ context.Context, c *chaos, _ target, r *rand.Rand) bool {
+		{name: "kill server", weight: 8, beside: true, server: true, run: func(_ context.Context, c *chaos, _ target, r *rand.Rand) bool {
 			return c.w.server.kill(span(r, 50*time.Millisecond, 4*time.Second))
 		}},
 		{name: "kill server, queue file lost", weight: 3, server: true, run: func(_ context.Context, c *chaos, _ target, _ *rand.Rand) bool {
@@ -106,13 +97,13 @@ func faults() []fault {
 			c.w.server.release()
 			return true
 		}},
-		{name: "kill agent", weight: 6, host: true, run: func(_ context.Context, _ *chaos, t target, r *rand.Rand) bool {
+		{name: "kill agent", weight: 6, beside: true, host: true, run: func(_ context.Context, _ *chaos, t target, r *rand.Rand) bool {
 			return t.host.agent.kill(span(r, 50*time.Millisecond, 6*time.Second))
 		}},
-		{name: "kill step", weight: 10, host: true, run: func(ctx context.Context, c *chaos, t target, r *rand.Rand) bool {
+		{name: "kill step", weight: 10, beside: true, host: true, run: func(ctx context.Context, c *chaos, t target, r *rand.Rand) bool {
 			return c.killPart(ctx, t.host, false, r)
 		}},
-		{name: "kill tool", weight: 8, host: true, run: func(ctx context.Context, c *chaos, t target, r *rand.Rand) bool {
+		{name: "kill tool", weight: 8, beside: true, host: true, run: func(ctx context.Context, c *chaos, t target, r *rand.Rand) bool {
 			return c.killPart(ctx, t.host, true, r)
 		}},
 		{name: "kill host", weight: 5, host: true, run: func(ctx context.Context, c *chaos, t target, r *rand.Rand) bool {
@@ -253,7 +244,6 @@ func (c *chaos) run(ctx context.Context, seed uint64, between time.Duration) {
 		}
 	}
 	var running sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
 	for n := uint64(1); ctx.Err() == nil; n++ {
 		sleep(ctx, time.Duration(r.ExpFloat64()*float64(between)))
 		f, at := pick(possible, r.IntN(total)), r.IntN(len(c.w.hosts))
@@ -262,17 +252,13 @@ func (c *chaos) run(ctx context.Context, seed uint64, between time.Duration) {
 			t.host = nil
 		}
 		own := rand.New(rand.NewPCG(seed, n))
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			continue
-		}
-		if !c.take(t) {
-			<-slots
+		if !f.beside && !c.take(t) {
 			continue
 		}
 		running.Go(func() {
-			defer func() { c.give(t); <-slots }()
+			if !f.beside {
+				defer c.give(t)
+			}
 			begun := time.Now()
 			hit := f.run(ctx, c, t, own)
 			c.note(f.name, t, begun, hit)

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +48,6 @@ func (w *world) collect(ctx context.Context, b *books) (account.Evidence, []wire
 	if err != nil {
 		return e, nil, fmt.Errorf("list jobs: %w", err)
 	}
-	slices.Reverse(jobs) // the oldest first
 	if e.Jobs, err = w.jobs(ctx, jobs); err != nil {
 		return e, jobs, err
 	}
@@ -71,7 +69,7 @@ func (w *world) jobs(ctx context.Context, all []wire.Job) ([]account.Job, error)
 				return fmt.Errorf("read job %s: %w", listed.ID, err)
 			}
 			got[i] = account.Job{ID: j.ID, Operation: j.Operation, State: j.State, Reason: j.Reason, Deployment: j.Deployment,
-				Owner: j.Install + "/" + j.Component, Epoch: j.Epoch, Order: i}
+				Owner: j.Install + "/" + j.Component, Epoch: j.Epoch}
 			texts, err := w.readLogs(ctx, j.ID)
 			if err != nil {
 				return fmt.Errorf("read the log of %s: %w", j.ID, err)

@@ -72,7 +72,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.dir, "dir", "", "`FOLDER` for everything; \"\": a temporary one")
 	flags.BoolVar(&o.keep, "keep", false, "keep the folder also when everything is accounted for")
 	flags.BoolVar(&o.quiet, "measure", true, "measure latencies by themselves first, for three minutes")
-	flags.IntVar(&o.persons, "installs", 8, "how many installs there are")
+	flags.IntVar(&o.persons, "installs", 8, "how many installs there are, besides the one that is measured")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -208,19 +208,26 @@ func soak(ctx context.Context, o options, isolated error, r *report, stderr io.W
 		return err
 	}
 	b := newBooks()
+	// The one that is measured works with the others afterwards.
+	measured, err := newPerson(life, w, b, "measured", "local", "0.5", rand.New(rand.NewPCG(o.seed, 1<<33)))
+	if err != nil {
+		return err
+	}
 	if o.quiet {
 		say("measuring, one fault at a time")
 		m := newWatcher(life, w)
-		err := w.measure(life, m, b)
+		err := w.measure(life, m, measured)
 		r.Quiet = m.latencies(promises())
 		if err != nil {
 			return fmt.Errorf("measure: %w", err)
 		}
+		r.Unaccounted = append(r.Unaccounted, broken(r.Quiet)...)
 	}
 	persons, err := w.persons(life, o, b)
 	if err != nil {
 		return err
 	}
+	persons = append(persons, measured)
 	say("breaking things for %s", o.duration)
 	c, m, err := w.storm(life, o, persons)
 	if err != nil {

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"syscall"
 	"time"
 
@@ -26,11 +25,7 @@ func promises() map[string]time.Duration {
 }
 
 // measure measures each latency by itself, before anything else is broken.
-func (w *world) measure(ctx context.Context, m *watcher, b *books) error {
-	p, err := newPerson(ctx, w, b, "measured", "local", "0.5", rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		return err
-	}
+func (w *world) measure(ctx context.Context, m *watcher, p *person) error {
 	alone := w.hosts[0]
 	for range 5 {
 		if err := p.during(ctx, alone, func(t part) error {

@@ -27,22 +27,19 @@ type program struct {
 
 	mu    sync.Mutex
 	cur   *faultstest.Process // nil while it is down
-	since time.Time           // when cur was started
 	downs time.Duration       // how long the next pause is; 0: restartAfter
 	stop  bool                // it is not started again
 	held  int                 // it is not started while this is more than 0
-	ended int                 // how often it ended without having been killed
-	over  chan struct{}
+	begun bool                // it is being started
 }
 
 // run starts the program again and again until it is stopped.
 func (p *program) run(ctx context.Context) {
-	p.over = make(chan struct{})
 	go func() {
-		defer close(p.over)
 		for ctx.Err() == nil {
 			p.mu.Lock()
 			stop, held := p.stop, p.held > 0
+			p.begun = !stop && !held
 			p.mu.Unlock()
 			if stop {
 				return
@@ -55,6 +52,7 @@ func (p *program) run(ctx context.Context) {
 				fmt.Fprintln(os.Stderr, "soak:", err)
 			}
 			p.mu.Lock()
+			p.begun = false
 			pause := p.downs
 			p.downs = 0
 			p.mu.Unlock()
@@ -80,7 +78,7 @@ func (p *program) once(ctx context.Context) error {
 		return err
 	}
 	p.mu.Lock()
-	p.cur, p.since = proc, time.Now()
+	p.cur, p.begun = proc, false
 	p.mu.Unlock()
 	select {
 	case <-proc.Done():
@@ -89,9 +87,6 @@ func (p *program) once(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	p.cur = nil
-	if proc.ExitCode() >= 0 && !p.stop {
-		p.ended++
-	}
 	p.mu.Unlock()
 	fmt.Fprintf(log, "--- %s: ended with %d\n", time.Now().UTC().Format(time.RFC3339Nano), proc.ExitCode())
 	return nil
@@ -102,13 +97,6 @@ func (p *program) current() *faultstest.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cur
-}
-
-// startedAt returns when the process that runs was started.
-func (p *program) startedAt() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.since
 }
 
 // kill ends the process as kill -9 does; it is started again after down. It
@@ -129,6 +117,11 @@ func (p *program) kill(down time.Duration) bool {
 func (p *program) hold() {
 	p.mu.Lock()
 	p.held++
+	for p.begun {
+		p.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		p.mu.Lock()
+	}
 	cur := p.cur
 	p.mu.Unlock()
 	if cur != nil {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,4 +90,14 @@ func (m *watcher) latencies(hold map[string]time.Duration) []latency {
 	}
 	slices.SortFunc(all, func(x, y latency) int { return strings.Compare(x.What, y.What) })
 	return all
+}
+
+// broken lists the promises that were not kept.
+func broken(all []latency) (found []string) {
+	for _, l := range all {
+		if l.Hold > 0 && l.Worst > l.Hold {
+			found = append(found, fmt.Sprintf("%s was noticed after %s, and is to be within %s", l.What, l.Worst.Round(time.Millisecond), l.Hold))
+		}
+	}
+	return found
 }

@@ -16,7 +16,6 @@ type Job struct {
 	Deployment string
 	Owner      string // <install>/<component>
 	Epoch      int64
-	Order      int // place among all jobs, by creation
 	Logs       []Log
 }
 
@@ -126,7 +125,7 @@ func (b *book) interrupted(attempt string) bool {
 		return true
 	case "failed":
 		switch j.Reason {
-		case "tool-killed", "state-unsaved", "timeout", "poison":
+		case "tool-killed", "state-unsaved", "timeout", "poison", "interrupted", "lease-expired":
 			return true
 		}
 	}
@@ -192,19 +191,26 @@ func (b *book) tools() {
 func jobOf(attempt string) string { job, _ := split(attempt); return job }
 
 // plans looks for applies that no plan of their own preceded, and resources
-// that one job made twice.
+// that one job made twice. It goes by the order in which the tools ran: what
+// the control plane says of time follows a clock that may have been set.
 func (b *book) plans() {
-	jobs := slices.Clone(b.e.Jobs)
-	slices.SortFunc(jobs, func(x, y Job) int { return cmp.Compare(x.Order, y.Order) })
 	planned := map[string]bool{}
-	for _, j := range jobs {
+	for _, r := range b.e.Ledger {
+		if r.Kind != Tool {
+			continue
+		}
+		id, epoch := split(r.Attempt)
+		j, ok := b.jobs[id]
+		if !ok {
+			continue // is said elsewhere
+		}
 		of := j.Deployment + " " + j.Owner
 		switch {
-		case strings.HasPrefix(j.Operation, "plan") && j.State == "succeeded":
+		case r.Verb == "plan" && strings.HasPrefix(j.Operation, "plan") && j.State == "succeeded" && j.Epoch == epoch:
 			planned[of] = true
-		case mutates(j.Operation) && !planned[of]:
-			b.find(RuleOnce, "%s %s of %s in %s has no plan of its own before it", j.Operation, j.ID, j.Owner, j.Deployment)
-		case mutates(j.Operation):
+		case mutates(r.Verb) && !planned[of]:
+			b.find(RuleOnce, "%s %s of %s in %s has no plan of its own before it", j.Operation, r.Attempt, j.Owner, j.Deployment)
+		case mutates(r.Verb):
 			planned[of] = false
 		}
 	}

@@ -45,10 +45,10 @@ func whole(t *testing.T) *account.Evidence {
 		Accepted:    []string{"d1", "d2"},
 		Deployments: []account.Deployment{{ID: "d1", State: "succeeded"}, {ID: "d2", State: "succeeded"}},
 		Jobs: []account.Job{
-			{ID: "p1", Operation: "plan", State: "succeeded", Deployment: "d1", Owner: "shop/web", Epoch: 1, Order: 1, Logs: log(1, nil)},
-			{ID: "a1", Operation: "apply", State: "succeeded", Deployment: "d1", Owner: "shop/web", Epoch: 1, Order: 2, Logs: log(1, logOf("r1", 3))},
-			{ID: "p2", Operation: "plan", State: "succeeded", Deployment: "d2", Owner: "shop/web", Epoch: 1, Order: 3, Logs: log(1, nil)},
-			{ID: "a2", Operation: "apply", State: "succeeded", Deployment: "d2", Owner: "shop/web", Epoch: 2, Order: 4, Logs: log(2, logOf("r2", 3))},
+			{ID: "p1", Operation: "plan", State: "succeeded", Deployment: "d1", Owner: "shop/web", Epoch: 1, Logs: log(1, nil)},
+			{ID: "a1", Operation: "apply", State: "succeeded", Deployment: "d1", Owner: "shop/web", Epoch: 1, Logs: log(1, logOf("r1", 3))},
+			{ID: "p2", Operation: "plan", State: "succeeded", Deployment: "d2", Owner: "shop/web", Epoch: 1, Logs: log(1, nil)},
+			{ID: "a2", Operation: "apply", State: "succeeded", Deployment: "d2", Owner: "shop/web", Epoch: 2, Logs: log(2, logOf("r2", 3))},
 		},
 		States: map[string][]account.Resource{"shop/web": {{ID: "r2"}}},
 		Wanted: []string{"shop/web"},
@@ -115,9 +115,11 @@ func TestDiscrepancies(t *testing.T) {
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Tool, Verb: "apply", Attempt: "a2-2", Key: "key"})
 		}, account.RuleOnce},
 		"an apply without a plan of its own": {func(e *account.Evidence) {
-			e.Jobs = append(e.Jobs, account.Job{ID: "a3", Operation: "apply", State: "succeeded", Deployment: "d2", Owner: "shop/web", Epoch: 1, Order: 5})
+			e.Jobs = append(e.Jobs, account.Job{ID: "a3", Operation: "apply", State: "succeeded", Deployment: "d2", Owner: "shop/web", Epoch: 1})
+			e.Ledger = append(e.Ledger, account.Record{Kind: account.Tool, Verb: "apply", Attempt: "a3-1", Key: "key"})
 		}, account.RuleOnce},
 		"an apply after a plan that failed": {func(e *account.Evidence) { e.Jobs[2].State = "failed" }, account.RuleOnce},
+		"an apply whose plan came after it": {func(e *account.Evidence) { e.Ledger[0], e.Ledger[1] = e.Ledger[1], e.Ledger[0] }, account.RuleOnce},
 		"an apply made a resource twice": {func(e *account.Evidence) {
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Create, ID: "r3", Owner: "shop/web", Address: "terraform_data.a", Attempt: "a2-2"})
 			e.States["shop/web"] = append(e.States["shop/web"], account.Resource{ID: "r3"})

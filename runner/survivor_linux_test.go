@@ -87,3 +87,20 @@ func applyingOn(t *testing.T, s *controltest.Server, storage string, files map[s
 	s.UntilLog(job, "working")
 	return job, ref
 }
+
+// A tool that cannot end, because nobody takes its state, is killed before
+// anybody hears of its step's death.
+func TestToolOfAKilledStepThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	m := mark()
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	job, _ := applyingOn(t, s, "http", patientModule(m))
+	s.SetDown(true) // the tool asks again for a minute; its grace is 5 s
+	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
+	s.Until("the tool is gone", func() bool { return len(alive(job))+len(alive(m)) == 0 })
+	s.SetDown(false)
+	if j := s.UntilDied(job); !strings.Contains(j.Died.Message, "did not end in time") {
+		t.Errorf("reported as %+v", *j.Died)
+	}
+}

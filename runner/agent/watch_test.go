@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+)
+
+// A tool may save its state as long as the lease of its dead step certainly
+// lasts, and no longer: when it is over, a plan may look elsewhere.
+func TestTimeThatTheToolOfADeadStepHas(t *testing.T) {
+	for name, tc := range map[string]struct {
+		grace, renew, want time.Duration
+	}{
+		"as it is by default":            {2 * time.Minute, 15 * time.Second, 20 * time.Second},
+		"a short grace":                  {5 * time.Second, 15 * time.Second, 5 * time.Second},
+		"a short lease":                  {2 * time.Minute, 3 * time.Second, 4 * time.Second},
+		"a long lease":                   {2 * time.Minute, 5 * time.Minute, 20 * time.Second},
+		"the step had no lease to renew": {2 * time.Minute, 0, 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &Agent{}
+			a.cfg.Data = t.TempDir()
+			if err := os.Mkdir(filepath.Join(a.cfg.Data, stepsFolder), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			dir, err := stepdir.Create(string(a.dir("job_1-1")), stepdir.Input{Grace: tc.grace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.renew > 0 {
+				if err := dir.SaveRenew(tc.renew); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := a.saveTime("job_1-1"); got != tc.want {
+				t.Errorf("it has %v, want %v", got, tc.want)
+			}
+		})
+	}
+	if got := (&Agent{}).saveTime("job_none-1"); got != 0 {
+		t.Errorf("without a folder it has %v", got)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -82,6 +83,7 @@ type unit struct {
 	again      bool // it has been tried before, and may have happened
 	wakes      []store.Job
 	endedLogs  []joblog.Stream
+	over       []store.Deployment // that this commit ends
 	components map[string]store.Stored[store.Component]
 }
 
@@ -153,11 +155,14 @@ func (c *Control) after(u *unit) {
 	defer cancel()
 	for _, s := range u.endedLogs {
 		if err := c.Log.End(ctx, s, true); err != nil && !errors.Is(err, joblog.ErrNotFound) {
-			c.Logger.Warn("the log of a dead attempt stays open", "stream", s.String(), "error", err)
+			c.Logger.Warn("the log of a dead attempt stays open until the sweep ends it", "stream", s.String(), "error", err)
 		}
 	}
 	for _, j := range u.wakes {
 		c.wake(ctx, j)
+	}
+	for _, d := range u.over {
+		c.dropPlans(ctx, d)
 	}
 	for _, s := range u.Subjects() {
 		c.hub.publish(s)
@@ -185,12 +190,13 @@ func (u *unit) applyJob(r store.Stored[store.Job], e job.Event) (store.Stored[st
 		return r, jobError(err)
 	}
 	r.V.Job = next
+	if before.Leased() && !next.State.Leased() && next.Lease.Epoch > 0 && e.Kind != job.Succeed && e.Kind != job.Fail && e.Kind != job.Stopped {
+		u.endedLogs = append(u.endedLogs, joblog.Stream{Job: string(r.V.ID), Epoch: next.Lease.Epoch})
+		r.V.OpenLogs = append(slices.Clone(r.V.OpenLogs), next.Lease.Epoch)
+	}
 	u.PutJob(r)
 	if next.State == job.Queued {
 		u.wakes = append(u.wakes, r.V)
-	}
-	if before.Leased() && !next.State.Leased() && next.Lease.Epoch > 0 && e.Kind != job.Succeed && e.Kind != job.Fail && e.Kind != job.Stopped {
-		u.endedLogs = append(u.endedLogs, joblog.Stream{Job: string(r.V.ID), Epoch: next.Lease.Epoch})
 	}
 	return r, nil
 }

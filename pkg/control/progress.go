@@ -38,6 +38,7 @@ func (u *unit) advance(inst *store.Stored[store.Install], r store.Stored[store.D
 	r.V.Changed = u.now
 	u.PutDeployment(r)
 	if r.V.State.Final() {
+		u.over = append(u.over, r.V)
 		return r, u.free(inst, r.V.ID)
 	}
 	return r, nil

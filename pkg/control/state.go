@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -107,7 +108,7 @@ func (c *Control) PutState(ctx context.Context, h Holder, install, component, lo
 		return fmt.Errorf("seal state of %s: %w", component, err)
 	}
 	serial := serialOf(data)
-	key := fmt.Sprintf("state/%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, c.IDs("w"))
+	key := fmt.Sprintf(statesPrefix+"%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, c.IDs("w"))
 	if err := c.Blobs.Put(ctx, key, sealed); err != nil {
 		return fmt.Errorf("store state of %s: %w", component, err)
 	}
@@ -244,7 +245,12 @@ func (c *Control) UnlockState(ctx context.Context, h Holder, install, component,
 	})
 }
 
-func planKey(id fairlead.JobID) string     { return "plan/" + string(id) }
+// planKey names a saved plan by what is in it. An attempt that was given up and
+// comes late writes beside the plan of the attempt after it, and not over it.
+func planKey(id fairlead.JobID, digest string) string {
+	return plansPrefix + string(id) + "/" + strings.TrimPrefix(digest, "sha256:")
+}
+
 func planContext(id fairlead.JobID) string { return "plan/" + string(id) }
 
 // PutPlan keeps the saved plan of the holder's plan job, sealed.
@@ -264,7 +270,7 @@ func (c *Control) PutPlan(ctx context.Context, h Holder, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("seal plan of job %s: %w", h.Job, err)
 	}
-	if err := c.Blobs.Put(ctx, planKey(h.Job), sealed); err != nil {
+	if err := c.Blobs.Put(ctx, planKey(h.Job, fmt.Sprintf("%x", sha256.Sum256(data))), sealed); err != nil {
 		return fmt.Errorf("store plan of job %s: %w", h.Job, err)
 	}
 	return nil
@@ -279,7 +285,7 @@ func (c *Control) GetPlan(ctx context.Context, h Holder) ([]byte, error) {
 	if r.V.PlanJob == "" {
 		return nil, fairlead.Conflict("job-state", "job %s carries out no plan", h.Job)
 	}
-	data, err := c.openBlob(ctx, planKey(r.V.PlanJob), planContext(r.V.PlanJob))
+	data, err := c.openBlob(ctx, planKey(r.V.PlanJob, r.V.PlanDigest), planContext(r.V.PlanJob))
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, fairlead.NotFound("plan", string(r.V.PlanJob))
 	}
@@ -287,19 +293,13 @@ func (c *Control) GetPlan(ctx context.Context, h Holder) ([]byte, error) {
 }
 
 // dropPlans removes the saved plans of a deployment that is over: nobody may
-// carry them out any more, and they hold the customer's values.
-func (c *Control) dropPlans(ctx context.Context, j store.Job) {
-	if j.Deployment == "" {
-		return
-	}
-	d, err := c.Store.Deployment(ctx, j.Deployment)
-	if err != nil || !d.V.State.Final() {
-		return
-	}
+// carry them out any more, and they hold the customer's values. What it leaves
+// behind CollectBlobs finds.
+func (c *Control) dropPlans(ctx context.Context, d store.Deployment) {
 	var keys []string
-	for _, n := range d.V.Nodes {
-		if n.PlanJob != "" {
-			keys = append(keys, planKey(n.PlanJob))
+	for _, n := range d.Nodes {
+		if n.PlanJob != "" && n.Digest != "" {
+			keys = append(keys, planKey(n.PlanJob, n.Digest))
 		}
 	}
 	c.dropBlobs(ctx, keys)

@@ -145,14 +145,12 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 	if err := c.keepSummary(ctx, h, rep); err != nil {
 		return err
 	}
-	var done store.Job
-	err := c.transact(ctx, "finish job "+string(h.Job), func(u *unit) error {
+	return c.transact(ctx, "finish job "+string(h.Job), func(u *unit) error {
 		r, err := c.Store.Job(ctx, h.Job)
 		if err != nil {
 			return err
 		}
 		if finishedBy(r.V, h, e.Kind) {
-			done = r.V
 			return nil // told before; its answer was lost
 		}
 		if r.V.Operation.Plans() && rep.Outcome == OutcomeSucceeded {
@@ -164,16 +162,11 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 		if r, err = u.applyJob(r, e); err != nil {
 			return err
 		}
-		done = r.V
 		if err := u.learn(r.V, rep); err != nil {
 			return err
 		}
 		return u.settle(r.V)
 	})
-	if err == nil {
-		c.dropPlans(ctx, done)
-	}
-	return err
 }
 
 // keepSummary stores the summary of a plan before its job ends: whoever sees

@@ -2,9 +2,13 @@ package control
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -67,12 +71,16 @@ func (c *Control) Sweep(ctx context.Context) (Swept, error) {
 
 // sweepJob looks after one job and reports whether it is no longer due.
 func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (moved bool, err error) {
+	if err := c.endLogs(ctx, found); err != nil {
+		return false, err
+	}
 	err = c.transact(ctx, "sweep job "+string(found.ID), func(u *unit) error {
 		moved = true
 		r, err := c.Store.Job(ctx, found.ID)
 		if err != nil {
 			return err
 		}
+		r.V.OpenLogs = slices.DeleteFunc(slices.Clone(r.V.OpenLogs), func(e int64) bool { return slices.Contains(found.OpenLogs, e) })
 		j := r.V
 		e, overdue := j.Overdue(u.now)
 		if held := time.Unix(0, c.holdUntil.Load()); overdue && e.Kind == job.Expire && u.now.Before(held) {
@@ -104,6 +112,19 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 		return nil
 	})
 	return moved && err == nil, err
+}
+
+// endLogs ends the logs of attempts that were given up. It was tried right
+// after the commit that gave them up; whoever was to do so may have died then,
+// and a log without an end is one that its readers follow for ever.
+func (c *Control) endLogs(ctx context.Context, j store.Job) error {
+	for _, epoch := range j.OpenLogs {
+		s := joblog.Stream{Job: string(j.ID), Epoch: epoch}
+		if err := c.Log.End(ctx, s, true); err != nil && !errors.Is(err, joblog.ErrNotFound) {
+			return fmt.Errorf("end log %s: %w", s, err)
+		}
+	}
+	return nil
 }
 
 // overdueMessage says what the passing of time did to a job.

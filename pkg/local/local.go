@@ -47,7 +47,8 @@ type Options struct {
 // is one query of an index when there is nothing.
 const sweepEvery = time.Second
 
-// pruneEvery is how often expired items are dropped.
+// pruneEvery is how often expired items, and blobs that nothing names, are
+// dropped.
 const pruneEvery = 10 * time.Minute
 
 // Server is a running control plane. Safe for concurrent use.
@@ -110,7 +111,13 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s.done.Go(func() { s.served <- s.http.Serve(ln) })
 	s.done.Go(func() { every(run, sweepEvery, s.sweep) })
 	s.done.Go(func() {
+		var unnamed []string
 		every(run, pruneEvery, func(ctx context.Context) {
+			found, err := s.control.CollectBlobs(ctx, unnamed)
+			if err != nil && ctx.Err() == nil {
+				o.Logger.Warn("blobs that nothing names were not looked for", "error", err)
+			}
+			unnamed = found
 			if _, err := engine.Prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
 				o.Logger.Warn("expired items were not dropped", "error", err)
 			}

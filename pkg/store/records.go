@@ -103,6 +103,17 @@ type Job struct {
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
 	Plan        *Plan              `json:"plan,omitempty"`        // what a plan job reported
 	DueAt       time.Time          `json:"due_at,omitzero"`       // its place in the Due index
+	OpenLogs    []int64            `json:"open_logs,omitempty"`   // epochs that were given up, whose logs the sweep has to end yet
+}
+
+// Due returns when the sweep must look at the job next, or the zero time for
+// never: as package job says, and once more for logs that nobody has ended.
+func (j Job) Due() time.Time {
+	at := j.Job.Due()
+	if at.IsZero() && len(j.OpenLogs) > 0 {
+		at = j.Finished.Add(job.ResendAfter)
+	}
+	return at
 }
 
 // Event returns what happened to the deployment when the given version of it

@@ -1,0 +1,212 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// endsFail is a log whose next End fails.
+type endsFail struct {
+	joblog.Log
+	left int
+}
+
+func (l *endsFail) End(ctx context.Context, s joblog.Stream, truncated bool) error {
+	if l.left > 0 {
+		l.left--
+		return errors.New("the disk failed")
+	}
+	return l.Log.End(ctx, s, truncated)
+}
+
+// TestLogOfALostAttemptStaysOpenForEver: it did, if the control plane could not
+// end it, or died, right after the commit that gave the attempt up.
+func TestLogOfALostAttemptStaysOpenForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); err != nil {
+			t.Fatal(err)
+		}
+		log := &endsFail{Log: p.Log, left: 1}
+		p.Log = log
+		p.died(control.Holder{Job: c.ID, Epoch: c.Lease.Epoch})
+		if log.left != 0 {
+			t.Fatal("nobody tried to end the log")
+		}
+		p.work()
+		infos, err := p.Log.Streams(p.ctx, string(c.ID))
+		if err != nil || len(infos) < 2 {
+			t.Fatalf("streams: %v, %v", infos, err)
+		}
+		for _, i := range infos {
+			if !i.Ended {
+				t.Errorf("the log %s has no end", i.Stream)
+			}
+		}
+		j, err := p.Job(p.ctx, org, c.ID)
+		if err != nil || len(j.OpenLogs) > 0 || !j.DueAt.IsZero() && j.State.Final() {
+			t.Errorf("the sweep still has to look after job %s: %v, due %s, %v", j.State, j.OpenLogs, j.DueAt, err)
+		}
+	})
+}
+
+func (p *plane) blobs(prefix string) []string {
+	p.t.Helper()
+	keys, err := p.Blobs.List(p.ctx, prefix)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return keys
+}
+
+// planned claims and starts the next job and puts a plan for it.
+func (p *plane) planned(plan string) control.Holder {
+	p.t.Helper()
+	c, err := p.Claim(p.ctx, p.session, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
+	if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-"+plan); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.PutPlan(p.ctx, h, []byte(plan)); err != nil {
+		p.t.Fatal(err)
+	}
+	return h
+}
+
+// TestSavedPlanOutlivesItsDeployment: it did when the deployment ended by
+// anything but a report, and for each attempt that came to nothing.
+func TestSavedPlanOutlivesItsDeployment(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(p *plane, h control.Holder)
+	}{
+		{"an attempt that died after it had saved its plan", func(p *plane, h control.Holder) { p.died(h) }},
+		{"a host that vanished after its step had saved the plan", func(*plane, control.Holder) {}},
+		{"a deployment that is canceled", func(p *plane, h control.Holder) {
+			d := p.deployments()[0]
+			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, d.ID); return err })
+			p.must("finish", func() error {
+				return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeCanceled, Reason: job.ReasonCanceled})
+			})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.publish(shop)
+				p.install("acme")
+				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+				h := p.planned("secret plan")
+				tt.end(p, h)
+				p.work()
+				if d := p.deployments()[0]; !d.State.Final() {
+					t.Fatalf("the deployment is %s", d.State)
+				}
+				unnamed, err := p.CollectBlobs(p.ctx, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(p.blobs("plan/")) != len(unnamed) {
+					t.Errorf("plans %v, of which nothing names %v", p.blobs("plan/"), unnamed)
+				}
+				if _, err := p.CollectBlobs(p.ctx, unnamed); err != nil {
+					t.Fatal(err)
+				}
+				if left := p.blobs(""); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+			})
+		})
+	}
+}
+
+// deployments lists those of the install acme, newest first.
+func (p *plane) deployments() []store.Deployment {
+	p.t.Helper()
+	page, err := p.Deployments(p.ctx, org, "acme", store.PageQuery{})
+	if err != nil || len(page.Items) == 0 {
+		p.t.Fatalf("deployments: %v, %v", page.Items, err)
+	}
+	var all []store.Deployment
+	for _, d := range page.Items {
+		all = append(all, d.V)
+	}
+	return all
+}
+
+// TestPlanThatWaitsForApprovalIsKept: what somebody may still carry out is
+// never collected.
+func TestPlanThatWaitsForApprovalIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{}, "d")
+		h := p.planned("plan")
+		collect := func(want int, when string) {
+			t.Helper()
+			var unnamed []string
+			for range 3 {
+				var err error
+				if unnamed, err = p.CollectBlobs(p.ctx, unnamed); err != nil {
+					t.Fatal(err)
+				}
+				p.sleep(time.Minute / 12)
+			}
+			if got := p.blobs("plan/"); len(got) != want {
+				t.Errorf("%s: plans %v, want %d", when, got, want)
+			}
+		}
+		collect(1, "while its job runs")
+		digest := "sha256:" + strings.TrimPrefix(p.blobs("plan/")[0], "plan/"+string(h.Job)+"/")
+		p.must("finish", func() error {
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeSucceeded, Plan: &store.Plan{Digest: digest, Changes: deployment.Changes{Add: 1}}})
+		})
+		collect(1, "while it waits for approval")
+		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, p.deployments()[0].ID); return err })
+		collect(0, "after its deployment was canceled")
+	})
+}
+
+// TestPlanOfAGivenUpAttemptReplacesTheNextOnes: an attempt whose request was
+// slow on its way to the disk did that, and the apply was refused for it.
+func TestPlanOfAGivenUpAttemptReplacesTheNextOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{}, "d")
+		first := p.planned("the plan of the first attempt")
+		late := p.blobs("plan/")
+		p.died(first)
+		p.sleep(time.Minute)
+		second := p.planned("the plan of the second attempt")
+		if second.Job != first.Job || second.Epoch == first.Epoch {
+			t.Fatalf("not a second attempt: %+v after %+v", second, first)
+		}
+		if got := p.blobs("plan/"); len(got) != 2 || got[0] != late[0] && got[1] != late[0] {
+			t.Errorf("plans of two attempts are at %v", got)
+		}
+	})
+}

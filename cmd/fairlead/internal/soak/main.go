@@ -241,6 +241,9 @@ func soak(ctx context.Context, o options, isolated error, r *report, stderr io.W
 	mended := time.Now()
 	settle, over := context.WithTimeout(life, o.settle)
 	defer over()
+	if err := w.answers(settle, time.Minute); err != nil { // the supervisor may be about to start it
+		return err
+	}
 	finish(settle, persons, r, (*person).finish)
 	r.ToRest = time.Since(mended)
 	say("pulling the states")

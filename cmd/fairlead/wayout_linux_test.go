@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestWayOut tells the stories of people for whom something does not go on by
+// itself: from what happened to its good end, by the commands that
+// `fairlead deployment show` offers and no others. The programs and the tool
+// are real, and so is what befalls them.
+func TestWayOut(t *testing.T) {
+	tool := toolOrSkip(t)
+	p := params("wayout")
+	p.Deadline = time.Now().Add(2 * wayOutPatience) // an agent would drain for ever in a story that failed
+	p.Cmds["ready"] = ready
+	p.Cmds["id"] = id
+	p.Cmds["until"] = until
+	p.Cmds["offered"] = offered
+	p.Cmds["killstep"] = killStep
+	p.Cmds["freeze"] = freeze
+	setup := p.Setup
+	p.Setup = func(env *testscript.Env) error {
+		env.Setenv("FAIRLEAD_TOFU", tool)
+		env.Setenv("TOOL", tool)
+		return setup(env)
+	}
+	testscript.Run(t, p)
+}
+
+// wayOutPatience is how long a story waits for what must come. The longest of
+// it is a tool that tries for a minute to save its state.
+const wayOutPatience = 2 * time.Minute
+
+// until runs a program until its output matches: "until REGEXP PROGRAM ARG...".
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP PROGRAM [ARG...]")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for deadline := time.Now().Add(wayOutPatience); ; {
+		err := ts.Exec(args[1], args[2:]...)
+		if err == nil && want.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("after %s %q does not say %q: %v\n%s%s", wayOutPatience, args[1:], args[0], err, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+		}
+		<-time.After(20 * time.Millisecond) // between two looks at what another process does
+	}
+}
+
+// offered runs the first command that begins with the words among those that
+// were offered on the standard output, as it is, and wants an exit code:
+// "offered CODE WORDS [ARG...]". Further arguments are added.
+func offered(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: offered CODE WORDS [ARG...]")
+	}
+	for _, m := range regexp.MustCompile("`fairlead ([^`]+)`").FindAllStringSubmatch(ts.ReadFile("stdout"), -1) {
+		if strings.HasPrefix(m[1], args[1]) {
+			exits(ts, false, append(append([]string{args[0], "fairlead"}, strings.Fields(m[1])...), args[2:]...))
+			return
+		}
+	}
+	ts.Fatalf("no `fairlead %s …` is offered in:\n%s", args[1], ts.ReadFile("stdout"))
+}
+
+// killStep ends the step of a job's attempt as kill -9 does, and with "tool"
+// its tool too: "killstep JOB EPOCH [tool]". It waits until they run.
+func killStep(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: killstep JOB EPOCH [tool]")
+	}
+	attempt := args[0] + "-" + args[1]
+	tool := toolPID(ts, attempt)
+	step := readPID(ts, filepath.Join("runner", "steps", attempt, "process.json"), func(b []byte) (int, error) {
+		var record struct{ PID int }
+		err := json.Unmarshal(b, &record)
+		return record.PID, err
+	})
+	ts.Check(syscall.Kill(step, syscall.SIGKILL))
+	if len(args) > 2 {
+		_ = syscall.Kill(-tool, syscall.SIGKILL) // with its children, if it leads its group
+		_ = syscall.Kill(tool, syscall.SIGKILL)  // it may have ended with its step
+	}
+}
+
+// freeze stops the tool of a job's attempt, so that it hears nothing: "freeze
+// JOB EPOCH".
+func freeze(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: freeze JOB EPOCH")
+	}
+	ts.Check(syscall.Kill(toolPID(ts, args[0]+"-"+args[1]), syscall.SIGSTOP))
+}
+
+func toolPID(ts *testscript.TestScript, attempt string) int {
+	return readPID(ts, filepath.Join("runner", "work", attempt, "tool.pid"), func(b []byte) (int, error) {
+		return strconv.Atoi(strings.TrimSpace(string(b)))
+	})
+}
+
+// readPID waits for a file that names a process.
+func readPID(ts *testscript.TestScript, path string, parse func([]byte) (int, error)) int {
+	for deadline := time.Now().Add(wayOutPatience); ; {
+		b, err := os.ReadFile(ts.MkAbs(path))
+		if err == nil {
+			if pid, err := parse(b); err == nil && pid > 1 {
+				return pid
+			}
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s names no process: %v", path, err)
+		}
+		<-time.After(5 * time.Millisecond) // between two looks at a file that another process writes
+	}
+}

@@ -82,9 +82,8 @@ func away(r *rand.Rand) time.Duration {
 	return span(r, 200*time.Millisecond, 8*time.Second)
 }
 
-func noDisks(w *world) bool   { return !w.disks }
-func noNetwork(w *world) bool { return w.net == nil }
-func noClock(w *world) bool   { return !w.Clock }
+func noDisks(w *world) bool { return !w.disks }
+func noClock(w *world) bool { return !w.Clock }
 
 func faults() []fault {
 	return []fault{
@@ -155,13 +154,13 @@ func faults() []fault {
 			c.err("free the disk of "+t.name(), c.w.free(data))
 			return true
 		}},
-		{name: "network cut", weight: 5, host: true, unmet: noNetwork, run: func(ctx context.Context, _ *chaos, t target, r *rand.Rand) bool {
+		{name: "network cut", weight: 5, host: true, run: func(ctx context.Context, _ *chaos, t target, r *rand.Rand) bool {
 			return storm(ctx, t.host, weather{up: true, down: true}, away(r))
 		}},
-		{name: "network: answers lost", weight: 4, host: true, unmet: noNetwork, run: func(ctx context.Context, _ *chaos, t target, r *rand.Rand) bool {
+		{name: "network: answers lost", weight: 4, host: true, run: func(ctx context.Context, _ *chaos, t target, r *rand.Rand) bool {
 			return storm(ctx, t.host, weather{down: true}, away(r))
 		}},
-		{name: "network: slow and lossy", weight: 5, host: true, unmet: noNetwork, run: func(ctx context.Context, _ *chaos, t target, r *rand.Rand) bool {
+		{name: "network: slow and lossy", weight: 5, host: true, run: func(ctx context.Context, _ *chaos, t target, r *rand.Rand) bool {
 			return storm(ctx, t.host, weather{delay: span(r, 10*time.Millisecond, 400*time.Millisecond), jitter: 50 * time.Millisecond,
 				loss: r.Float64() * 0.1}, span(r, 5*time.Second, 30*time.Second))
 		}},
@@ -224,9 +223,9 @@ func pausePart(ctx context.Context, h *host, tool bool, r *rand.Rand) bool {
 }
 
 func storm(ctx context.Context, h *host, w weather, d time.Duration) bool {
-	h.link.set(w)
+	h.wire.set(w)
 	sleep(ctx, d)
-	h.link.set(weather{})
+	h.wire.set(weather{})
 	return true
 }
 

@@ -1,0 +1,72 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// TestTheRelay: a cut is silence, in either direction, and what was held back
+// comes when it is mended.
+func TestTheRelay(t *testing.T) {
+	echo, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { echo.Close() })
+	go func() {
+		for {
+			c, err := echo.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for s := bufio.NewScanner(c); s.Scan(); {
+					fmt.Fprintln(c, s.Text())
+				}
+			}()
+		}
+	}()
+	r, err := newRelay(echo.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.listener.Close() })
+	c, err := net.Dial("tcp", r.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	answers := bufio.NewReader(c)
+	hear := func(patience time.Duration) (string, error) {
+		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		return answers.ReadString('\n')
+	}
+	for name, w := range map[string]weather{"up": {up: true}, "down": {down: true}} {
+		r.set(w)
+		fmt.Fprintln(c, name)
+		if got, err := hear(200 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("cut (%s), the relay brings %q (%v)", name, got, err)
+		}
+		r.set(weather{})
+		if got, err := hear(time.Minute); err != nil || got != name+"\n" {
+			t.Fatalf("mended, the relay brings %q (%v)", got, err)
+		}
+	}
+	const delay = 50 * time.Millisecond
+	r.set(weather{delay: delay})
+	begun := time.Now()
+	fmt.Fprintln(c, "slow")
+	if got, err := hear(time.Minute); err != nil || got != "slow\n" || time.Since(begun) < 2*delay {
+		t.Errorf("after %s comes %q (%v)", time.Since(begun), got, err)
+	}
+}

@@ -1,6 +1,8 @@
 package main_test
 
 import (
+	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,12 +116,19 @@ func TestFullDisk(t *testing.T) {
 		disk.Fill()
 		open()
 		faultstest.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
-		if j.State != "failed" || j.Reason != "state-unsaved" || !strings.Contains(j.Message, "no space left on device") || !strings.Contains(j.Message, "import") {
+		if j.State != "failed" || j.Reason != "state-unsaved" || !strings.Contains(j.Message, "no space left on device") || !strings.Contains(j.Message, "state push") {
 			t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
 		}
+		if log := w.Must("job", "logs", j.ID, "--raw"); strings.Contains(log, `"lineage"`) {
+			t.Errorf("the state is in the log:\n%s", log)
+		}
 		disk.Free()
-		if kept, _ := filepath.Glob(filepath.Join(w.RunnerData, "salvage", "*", "*")); len(kept) > 0 {
-			t.Errorf("what is no state was kept as one: %q", kept)
+		kept, _ := filepath.Glob(filepath.Join(w.RunnerData, "salvage", "*", "errored.tfstate"))
+		if len(kept) != 1 || !strings.Contains(j.Message, kept[0]) {
+			t.Fatalf("kept %q: %s", kept, j.Message)
+		}
+		if b, err := os.ReadFile(kept[0]); err != nil || !json.Valid(b) || !strings.Contains(string(b), `"first"`) {
+			t.Errorf("what is kept is not the state: %v %s", err, b)
 		}
 		if did := d.Finish(); !slices.Equal(did, []string{retry, approve}) {
 			t.Errorf("the person was told to %q", did)

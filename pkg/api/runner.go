@@ -104,8 +104,11 @@ func (s *server) sessionRoutes(c *control.Control) {
 	register(s, op{Route: wire.ReportDied, auth: sessionToken, tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent,
 		problems: "job-not-found stale-epoch job-state invalid-reason"},
 		func(ctx context.Context, in *died) (*struct{}, error) {
-			return nil, c.ReportDeath(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), control.Death{Epoch: in.Body.Epoch,
-				ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Reason: in.Body.Reason, Message: in.Body.Message})
+			d := control.Death{Epoch: in.Body.Epoch, ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Reason: in.Body.Reason, Message: in.Body.Message}
+			if l := in.Body.Log; l != nil {
+				d.Log = &control.WholeLog{Size: l.Size, CRC32: l.CRC32}
+			}
+			return nil, c.ReportDeath(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), d)
 		})
 }
 

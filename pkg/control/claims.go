@@ -129,7 +129,11 @@ type Death struct {
 	Signal   string
 	Reason   string
 	Message  string
+	Log      *WholeLog // nil: bytes may be missing
 }
+
+// WholeLog describes a log of which nothing is missing.
+type WholeLog = store.WholeLog
 
 // reasons that a death report may carry; the agent is trusted with a word, not
 // with a text that others will act on.
@@ -160,6 +164,7 @@ func (c *Control) ReportDeath(ctx context.Context, s store.Session, id fairlead.
 		if err != nil {
 			return err
 		}
+		u.whole = d.Log
 		r, err = u.applyJob(r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: "step-" + d.Reason, Message: message, ExitCode: d.ExitCode})
 		if err != nil {
 			return err

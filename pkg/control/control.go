@@ -82,9 +82,16 @@ type unit struct {
 	now        time.Time
 	again      bool // it has been tried before, and may have happened
 	wakes      []store.Job
-	endedLogs  []joblog.Stream
+	endedLogs  []endedLog
+	whole      *store.WholeLog    // what is said of the log that this commit's death leaves
 	over       []store.Deployment // that this commit ends
 	components map[string]store.Stored[store.Component]
+}
+
+// endedLog is a log whose attempt is over without a report of its step.
+type endedLog struct {
+	job fairlead.JobID
+	store.OpenLog
 }
 
 // transact runs fn and commits what it put, again and again until there is no
@@ -153,9 +160,9 @@ func pause(ctx context.Context, d time.Duration) {
 func (c *Control) after(u *unit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), 10*time.Second)
 	defer cancel()
-	for _, s := range u.endedLogs {
-		if err := c.Log.End(ctx, s, true); err != nil && !errors.Is(err, joblog.ErrNotFound) {
-			c.Logger.Warn("the log of a dead attempt stays open until the sweep ends it", "stream", s.String(), "error", err)
+	for _, l := range u.endedLogs {
+		if err := c.endGivenUp(ctx, l); err != nil {
+			c.Logger.Warn("the log of a dead attempt stays open until the sweep ends it", "job", l.job, "epoch", l.Epoch, "error", err)
 		}
 	}
 	for _, j := range u.wakes {
@@ -167,6 +174,24 @@ func (c *Control) after(u *unit) {
 	for _, s := range u.Subjects() {
 		c.hub.publish(s)
 	}
+}
+
+// endGivenUp ends the log of an attempt that was given up. It counts as whole
+// only if what is stored is what its writer had noted at its end.
+func (c *Control) endGivenUp(ctx context.Context, l endedLog) error {
+	s := joblog.Stream{Job: string(l.job), Epoch: l.Epoch}
+	truncated := true
+	if l.Whole != nil {
+		chunk, err := c.Log.Read(ctx, s, 0, 1) // only its Info is wanted
+		if err != nil && !errors.Is(err, joblog.ErrNotFound) {
+			return fmt.Errorf("end log %s: %w", s, err)
+		}
+		truncated = chunk.Info.Size != l.Whole.Size || chunk.Info.CRC32 != l.Whole.CRC32
+	}
+	if err := c.Log.End(ctx, s, truncated); err != nil && !errors.Is(err, joblog.ErrNotFound) {
+		return fmt.Errorf("end log %s: %w", s, err)
+	}
+	return nil
 }
 
 // wake sends the wake-up of a queued job. A failure costs latency only: the
@@ -191,8 +216,9 @@ func (u *unit) applyJob(r store.Stored[store.Job], e job.Event) (store.Stored[st
 	}
 	r.V.Job = next
 	if before.Leased() && !next.State.Leased() && next.Lease.Epoch > 0 && e.Kind != job.Succeed && e.Kind != job.Fail && e.Kind != job.Stopped {
-		u.endedLogs = append(u.endedLogs, joblog.Stream{Job: string(r.V.ID), Epoch: next.Lease.Epoch})
-		r.V.OpenLogs = append(slices.Clone(r.V.OpenLogs), next.Lease.Epoch)
+		open := store.OpenLog{Epoch: next.Lease.Epoch, Whole: u.whole}
+		u.endedLogs = append(u.endedLogs, endedLog{r.V.ID, open})
+		r.V.OpenLogs = append(slices.Clone(r.V.OpenLogs), open)
 	}
 	u.PutJob(r)
 	if next.State == job.Queued {

@@ -214,6 +214,47 @@ func TestRescuedLog(t *testing.T) {
 	})
 }
 
+// TestLogOfADeadStepIsMarkedTruncatedThoughNothingIsMissing: the mark is true.
+func TestLogOfADeadStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
+	const words = "last words"
+	for name, tc := range map[string]struct {
+		said      *control.WholeLog
+		truncated bool
+	}{
+		"nobody can tell":                 {nil, true},
+		"nothing is missing":              {&control.WholeLog{Size: int64(len(words)), CRC32: crc32.ChecksumIEEE([]byte(words))}, false},
+		"bytes are missing":               {&control.WholeLog{Size: int64(len(words)) + 1, CRC32: crc32.ChecksumIEEE([]byte(words + "!"))}, true},
+		"other bytes are stored":          {&control.WholeLog{Size: int64(len(words)), CRC32: 1}, true},
+		"more is stored than was written": {&control.WholeLog{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+					t.Fatal(err)
+				}
+				c, err := p.Claim(p.ctx, p.session, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.StartJob(p.ctx, c.ID, 1, "the-step"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.RescueLog(p.ctx, p.session, c.ID, 1, 0, []byte(words)); err != nil {
+					t.Fatal(err)
+				}
+				if err := p.ReportDeath(p.ctx, p.session, c.ID, control.Death{Epoch: 1, Reason: "killed", Signal: "killed", Log: tc.said}); err != nil {
+					t.Fatal(err)
+				}
+				k, err := p.ReadLog(p.ctx, org, c.ID, 1, 0, 0)
+				if err != nil || string(k.Data) != words || k.Truncated != tc.truncated {
+					t.Errorf("the log is %q, truncated %v, %v", k.Data, k.Truncated, err)
+				}
+			})
+		})
+	}
+}
+
 // TestDrainingSessionClaimsNothing: an agent that said so gets no more jobs.
 func TestDrainingSessionClaimsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

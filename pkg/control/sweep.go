@@ -2,13 +2,10 @@ package control
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -80,7 +77,9 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 		if err != nil {
 			return err
 		}
-		r.V.OpenLogs = slices.DeleteFunc(slices.Clone(r.V.OpenLogs), func(e int64) bool { return slices.Contains(found.OpenLogs, e) })
+		r.V.OpenLogs = slices.DeleteFunc(slices.Clone(r.V.OpenLogs), func(l store.OpenLog) bool {
+			return slices.ContainsFunc(found.OpenLogs, func(f store.OpenLog) bool { return f.Epoch == l.Epoch })
+		})
 		j := r.V
 		e, overdue := j.Overdue(u.now)
 		if held := time.Unix(0, c.holdUntil.Load()); overdue && e.Kind == job.Expire && u.now.Before(held) {
@@ -118,10 +117,9 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 // after the commit that gave them up; whoever was to do so may have died then,
 // and a log without an end is one that its readers follow for ever.
 func (c *Control) endLogs(ctx context.Context, j store.Job) error {
-	for _, epoch := range j.OpenLogs {
-		s := joblog.Stream{Job: string(j.ID), Epoch: epoch}
-		if err := c.Log.End(ctx, s, true); err != nil && !errors.Is(err, joblog.ErrNotFound) {
-			return fmt.Errorf("end log %s: %w", s, err)
+	for _, l := range j.OpenLogs {
+		if err := c.endGivenUp(ctx, endedLog{j.ID, l}); err != nil {
+			return err
 		}
 	}
 	return nil

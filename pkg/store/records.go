@@ -103,7 +103,19 @@ type Job struct {
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
 	Plan        *Plan              `json:"plan,omitempty"`        // what a plan job reported
 	DueAt       time.Time          `json:"due_at,omitzero"`       // its place in the Due index
-	OpenLogs    []int64            `json:"open_logs,omitempty"`   // epochs that were given up, whose logs the sweep has to end yet
+	OpenLogs    []OpenLog          `json:"open_logs,omitempty"`   // of attempts that were given up; the sweep has to end them yet
+}
+
+// OpenLog is the log of an attempt that ended without a report of its step.
+type OpenLog struct {
+	Epoch int64     `json:"epoch"`
+	Whole *WholeLog `json:"whole,omitempty"` // nil: bytes may be missing
+}
+
+// WholeLog describes a log of which nothing is missing, as its writer knew it.
+type WholeLog struct {
+	Size  int64  `json:"size"`
+	CRC32 uint32 `json:"crc32"` // IEEE
 }
 
 // Due returns when the sweep must look at the job next, or the zero time for

@@ -209,6 +209,7 @@ func reasons() map[string]struct{ known, mend string } {
 		"artifact-missing": {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
 		"artifact-invalid": {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
 		"env-invalid":      {nothing + ".", ""},
+		"disk-full":        {nothing + ".", "Make room on the runner's disk, as its message says."},
 		"spec-invalid":     {nothing + ".", ""},
 		job.ReasonTimeout:  {"", "Find out what it waited for."},
 	}

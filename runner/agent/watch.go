@@ -254,7 +254,9 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 			a.log.Error("the report is not kept", "attempt", attempt, "err", err)
 		}
 	}
-	a.rescueLog(life, attempt, epoch)
+	if d.Log = a.rescueLog(life, attempt, epoch); d.Reason == executor.Vanished && d.Log != nil && d.Log.Size == 0 {
+		d.Log = nil // the machine may have been down, and have lost what was not on its disk
+	}
 	told := &change{log: a.log}
 	_, err := backoff.Retry(life, func() (struct{}, error) {
 		request, cancel := context.WithTimeout(life, beatTimeout)
@@ -282,9 +284,10 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 // waits for it, because a log cannot grow after its attempt is over.
 const rescueFor = 10 * time.Second
 
-// rescueLog sends what the step had kept of its log and not sent. If that does
-// not succeed soon the log ends early and is marked so.
-func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) {
+// rescueLog sends what the step had kept of its log and not sent, and describes
+// the log if nothing is missing. If that does not succeed soon the log ends
+// early and is marked so.
+func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) *wire.WholeLog {
 	ctx, cancel := context.WithTimeout(life, rescueFor)
 	defer cancel()
 	job, _ := jobOf(attempt)
@@ -300,9 +303,22 @@ func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) {
 		}
 		return next, err
 	})
-	if err != nil && !refused(err) {
-		a.log.Warn("the end of a dead step's log is lost", "attempt", attempt, "err", err)
+	if err != nil {
+		if !refused(err) {
+			a.log.Warn("the end of a dead step's log is lost", "attempt", attempt, "err", err)
+		}
+		return nil
 	}
+	end, whole := a.dir(attempt).LogEnd()
+	if !whole {
+		return nil
+	}
+	sum, err := logship.Sum(a.dir(attempt).Path(stepdir.LogFile), end.Size)
+	if err != nil {
+		a.log.Warn("the log of a dead step cannot be read", "attempt", attempt, "err", err)
+		return nil
+	}
+	return &wire.WholeLog{Size: end.Size, CRC32: sum}
 }
 
 func (a *Agent) remove(attempt string) {

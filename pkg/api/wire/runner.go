@@ -119,11 +119,18 @@ type ReleaseRequest struct {
 
 // DiedRequest reports a step that is gone without having finished its job.
 type DiedRequest struct {
-	Epoch    int64  `json:"epoch" minimum:"0"`
-	ExitCode *int   `json:"exit_code,omitempty" doc:"Absent when nobody could see it"`
-	Signal   string `json:"signal,omitempty" maxLength:"64" example:"killed"`
-	Reason   string `json:"reason" enum:"exited,killed,out-of-memory,launch-failed,vanished"`
-	Message  string `json:"message,omitempty" doc:"The last of what the step said, without secrets"`
+	Epoch    int64     `json:"epoch" minimum:"0"`
+	ExitCode *int      `json:"exit_code,omitempty" doc:"Absent when nobody could see it"`
+	Signal   string    `json:"signal,omitempty" maxLength:"64" example:"killed"`
+	Reason   string    `json:"reason" enum:"exited,killed,out-of-memory,launch-failed,vanished"`
+	Message  string    `json:"message,omitempty" doc:"The last of what the step said, without secrets"`
+	Log      *WholeLog `json:"log,omitempty" doc:"Given when nothing is missing of the log; without it the log is marked as truncated"`
+}
+
+// WholeLog describes a log of which nothing is missing.
+type WholeLog struct {
+	Size  int64  `json:"size" minimum:"0"`
+	CRC32 uint32 `json:"crc32" doc:"IEEE, over all bytes"`
 }
 
 // StartRequest trades the launch token for the job's spec. Repeating it with

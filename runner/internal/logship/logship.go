@@ -178,6 +178,28 @@ func Rescue(ctx context.Context, path string, append Append) error {
 	return nil
 }
 
+// Sum returns the checksum (IEEE) of the log in the file at path, which is of
+// size bytes. A log of none needs no file.
+func Sum(path string, size int64) (uint32, error) {
+	sum := crc32.NewIEEE()
+	if size == 0 {
+		return sum.Sum32(), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("open log spool: %w", err)
+	}
+	defer f.Close()
+	n, err := io.Copy(sum, f)
+	if err == nil && n != size {
+		err = fmt.Errorf("it has %d bytes, not %d", n, size)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read log spool: %w", err)
+	}
+	return sum.Sum32(), nil
+}
+
 func (s *Shipper) pending() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,18 +30,20 @@ func TestWayOut(t *testing.T) {
 	p.Cmds["offered"] = offered
 	p.Cmds["killstep"] = killStep
 	p.Cmds["freeze"] = freeze
+	p.Cmds["refuse"] = refuse
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
 		env.Setenv("FAIRLEAD_TOFU", tool)
 		env.Setenv("TOOL", tool)
+		env.Values[refuserKey{}] = &refuser{}
 		return setup(env)
 	}
 	testscript.Run(t, p)
 }
 
-// wayOutPatience is how long a story waits for what must come. The longest of
-// it is a tool that tries for a minute to save its state.
-const wayOutPatience = 2 * time.Minute
+// wayOutPatience is how long a story waits for what must come: a story fails by
+// it, and never passes by it.
+const wayOutPatience = time.Minute
 
 // until runs a program until its output matches: "until REGEXP PROGRAM ARG...".
 func until(ts *testscript.TestScript, neg bool, args []string) {
@@ -109,6 +113,37 @@ func toolPID(ts *testscript.TestScript, attempt string) int {
 	return readPID(ts, filepath.Join("runner", "work", attempt, "tool.pid"), func(b []byte) (int, error) {
 		return strconv.Atoi(strings.TrimSpace(string(b)))
 	})
+}
+
+// refuser stands in front of where a control plane was, as a broken gateway
+// does: it forbids every access to a state, which the tool takes for final, and
+// is not available for anything else.
+type refuser struct{ server *http.Server }
+
+type refuserKey struct{}
+
+// refuse starts the refuser at an address, "refuse ADDRESS", or ends it,
+// "refuse no-more".
+func refuse(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: refuse ADDRESS|no-more")
+	}
+	r := ts.Value(refuserKey{}).(*refuser)
+	if args[0] == "no-more" {
+		ts.Check(r.server.Close())
+		return
+	}
+	l, err := net.Listen("tcp", args[0])
+	ts.Check(err)
+	r.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/runner/v1/state/") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})}
+	go r.server.Serve(l) // until it is closed
+	ts.Defer(func() { r.server.Close() })
 }
 
 // readPID waits for a file that names a process.

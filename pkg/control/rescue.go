@@ -65,7 +65,9 @@ func (u *unit) breakLock(head *store.Stored[store.StateHead]) {
 
 // stateFile is what is read of a Terraform state. An encrypted one of OpenTofu
 // has the same two fields in the clear.
+// A tool that could never save a state has not given it a lineage yet.
 type stateFile struct {
+	Version int64  `json:"version"`
 	Serial  int64  `json:"serial"`
 	Lineage string `json:"lineage"`
 }
@@ -83,13 +85,13 @@ func serialOf(state []byte) int64 {
 // save, and that was kept on the runner, the state of its component. It is
 // refused while a job of the component is queued or at work or holds the lock,
 // and, as the tools themselves do, for a state of another lineage or one that
-// is not newer than the current. A lock that a dead job left is broken: that
+// is not newer than the current, if there is one. A lock that a dead job left is broken: that
 // job saves nothing any more. Pushing the current state again is harmless.
 func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (store.StateHead, error) {
 	var given stateFile
-	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" {
+	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" && given.Version == 0 {
 		return store.StateHead{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-state",
-			Message: "this is no Terraform state: it has no lineage", Hint: "Send the whole file as the tool wrote it."}
+			Message: "this is no Terraform state: it has neither version nor lineage", Hint: "Send the whole file as the tool wrote it."}
 	}
 	if len(data) > MaxState {
 		return store.StateHead{}, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",

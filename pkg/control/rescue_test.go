@@ -118,6 +118,9 @@ func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
 		if _, err := p.PushState(p.ctx, org, "acme", "nothing", []byte(newer)); fairlead.CodeOf(err) != "component-not-found" {
 			t.Errorf("a component that is not there: %v", err)
 		}
+		if err := push(`{"version":4,"serial":0,"lineage":""}`); fairlead.CodeOf(err) != "state-lineage" {
+			t.Errorf("one that never had a lineage, where there is one: %v", err)
+		}
 		before, _ := p.head("acme", "network")
 		if before.Lock == nil {
 			t.Fatal("the dead job's lock is gone")
@@ -142,6 +145,21 @@ func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
 		p.died(held)
 		p.work()
 		p.expect(again.ID, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+	})
+}
+
+// The first state of a component that its tool could not save has no lineage.
+func TestTheFirstStateOfAComponentIsPushedWithoutALineage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		_, _, h := p.applying("acme")
+		p.must("fail", func() error { return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "state-unsaved"}) })
+		h2, err := p.PushState(p.ctx, org, "acme", "network", []byte(`{"version":4,"serial":0,"lineage":"","resources":[]}`))
+		if err != nil || h2.Writes != 1 || h2.Blob == "" {
+			t.Errorf("%v, %+v", err, h2)
+		}
 	})
 }
 

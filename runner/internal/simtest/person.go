@@ -221,7 +221,7 @@ func (w *world) running(id string) (jobs []string) {
 // watch looks after the install until the run is over.
 func (h *person) watch() {
 	for !h.w.over() {
-		h.w.nap(h.w.between(h.w.place(h.p.name, "looks"), 4*time.Second, 30*time.Second))
+		h.w.nap(h.w.between(h.w.place(h.p.name, "looks"), 5*time.Second, 40*time.Second))
 		if h.w.over() {
 			return
 		}

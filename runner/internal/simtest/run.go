@@ -219,7 +219,7 @@ func (w *world) repair(persons []*person) {
 
 // windDown lets what is on its way arrive, and stops the agents.
 func (w *world) windDown() {
-	w.nap(2*collectEvery + 2*time.Minute) // wake-ups that were delayed or hidden come back and find nothing
+	w.nap(2*collectEvery + time.Minute) // wake-ups that were delayed or hidden come back and find nothing
 }
 
 // tearDown ends everything.

@@ -102,7 +102,7 @@ var doings = []string{"deploy", "deploy", "deploy-auto", "deploy-auto", "deploy-
 
 // draw makes the scenario of the seed.
 func draw(w *world) scenario {
-	s := scenario{rates: map[string]float64{}, until: w.between("until", time.Minute, 8*time.Minute)}
+	s := scenario{rates: map[string]float64{}, until: w.between("until", time.Minute, 6*time.Minute)}
 	for _, k := range kinds {
 		switch factor := w.intn("swarm "+k.name, 6); factor {
 		case 3, 4, 5:

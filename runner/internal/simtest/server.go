@@ -96,7 +96,7 @@ func (s *server) sweep() {
 
 // collectEvery is how often a server looks for blobs that nothing names: more
 // often than the embedded one, and still longer than any request.
-const collectEvery = 3 * time.Minute
+const collectEvery = 90 * time.Second
 
 func (s *server) collect() {
 	var unnamed []string

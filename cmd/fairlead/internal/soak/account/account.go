@@ -345,22 +345,43 @@ func (b *book) logs() {
 // Line is the n-th line that the creation of a resource writes.
 func Line(id string, n int) string { return fmt.Sprintf("%s-line-%04d", id, n) }
 
+// said is what stands between the name of a resource and what its creation has
+// written.
+const said = " (local-exec): "
+
 // firstMissing returns which line of a resource's is not there once, or not
-// after the one before; 0 if all are.
+// right after the one before; 0 if all are. The tool passes on in pieces what
+// does not come at once, so a line of its log may be a part of one: what counts
+// is all that a resource has said, in its order.
 func firstMissing(text []byte, id string, lines int) int {
-	next := 1
+	all := map[string]*strings.Builder{}
 	for line := range strings.Lines(string(text)) {
-		_, after, ok := strings.Cut(line, id+"-line-")
+		address, piece, ok := strings.Cut(strings.TrimSuffix(line, "\n"), said)
 		if !ok {
 			continue
 		}
-		if strings.TrimSuffix(after, "\n") != fmt.Sprintf("%04d", next) {
-			return next
+		if all[address] == nil {
+			all[address] = &strings.Builder{}
 		}
-		next++
+		all[address].WriteString(piece)
 	}
-	if next != lines+1 {
-		return next
+	for _, b := range all {
+		rest := b.String()
+		at := strings.Index(rest, Line(id, 1))
+		if at < 0 {
+			continue
+		}
+		rest = rest[at:]
+		for n := 1; n <= lines; n++ {
+			var ok bool
+			if rest, ok = strings.CutPrefix(rest, Line(id, n)); !ok {
+				return n
+			}
+		}
+		if strings.Contains(rest, id+"-line-") {
+			return lines
+		}
+		return 0
 	}
-	return 0
+	return 1
 }

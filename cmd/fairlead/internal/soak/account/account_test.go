@@ -62,6 +62,15 @@ func TestEverythingIsAccountedFor(t *testing.T) {
 	}
 }
 
+// A tool that was slow to read passes a line on in two pieces.
+func TestALineInTwoPiecesIsWhole(t *testing.T) {
+	e := whole(t)
+	setLog(e, []byte(strings.Replace(string(logOf("r2", 3)), "r2-line-0002", "r2-li\nterraform_data.a (local-exec): ne-0002", 1)))
+	if got := account.Check(*e); len(got.Findings) > 0 {
+		t.Errorf("findings %v", got.Findings)
+	}
+}
+
 // Each row plants one discrepancy, which the account must name; one without a
 // rule is announced, and must be counted instead.
 func TestDiscrepancies(t *testing.T) {
@@ -151,6 +160,9 @@ func TestDiscrepancies(t *testing.T) {
 		"a log is not there":         {func(e *account.Evidence) { e.Jobs[3].Logs = nil }, account.RuleLog},
 		"a log was never ended":      {func(e *account.Evidence) { e.Jobs[0].Logs[0].Ended = false }, account.RuleLog},
 		"a log is shorter than said": {func(e *account.Evidence) { e.Jobs[3].Logs[0].Size++ }, account.RuleLog},
+		"a log lacks a part of a line": {func(e *account.Evidence) {
+			setLog(e, []byte(strings.Replace(string(logOf("r2", 3)), "r2-line-0002", "r2-li-0002", 1)))
+		}, account.RuleLog},
 		"a log lacks a line and says so": {func(e *account.Evidence) {
 			setLog(e, without(logOf("r2", 3), "0002"))
 			e.Jobs[3].Logs[0].Truncated = true

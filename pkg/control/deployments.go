@@ -306,9 +306,12 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 		}
 		for i := range d.Nodes {
 			n := &d.Nodes[i]
-			if was := old.V.Node(n.Component); was != nil && was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly {
+			was := old.V.Node(n.Component)
+			if was != nil && was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly {
 				n.State, n.Message = deployment.Unchanged, "done in deployment "+string(id)
 			}
+			// Auto-approval was given before anybody knew of the loss.
+			n.Lost = was != nil && was.Lost && !was.State.Done()
 		}
 		out, err = u.admit(inst, d)
 		return err

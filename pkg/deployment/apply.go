@@ -192,6 +192,10 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 		// rest should be applied is for a person to say.
 		n.State = Awaiting
 		n.Message = "its apply was interrupted; the new plan shows what is still missing"
+	case n.Lost:
+		// It was lost in the deployment that this one retries.
+		n.State = Awaiting
+		n.Message = "an apply of it was interrupted; the plan shows what is still missing"
 	case d.AutoApprove:
 		return []Command{n.start()}
 	default:

@@ -2,6 +2,7 @@ package deployment_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -66,4 +67,25 @@ func TestAPlanThatRunsIsNotTakenForUnplannable(t *testing.T) {
 	w := newWorld(t, deployment.Deployment{Nodes: one()}).do(deployment.Begin{})
 	w.do(deployment.Unplannable{Component: "web", Reason: "late"})
 	w.is("running: web planning", "plan web")
+}
+
+// A retry of a deployment that lost an apply was applied without anybody having
+// seen what was missing, because the first one had been auto-approved.
+func TestARetryAfterALossWaitsForAPersonAlsoWithAutoApproval(t *testing.T) {
+	d := deployment.Deployment{ID: "dep_2", State: deployment.Queued, AutoApprove: true, RetryOf: "dep_1",
+		Nodes: []deployment.Node{{Component: "web", State: deployment.Pending, Lost: true}, {Component: "other", State: deployment.Pending}}}
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	var cmds []deployment.Command
+	for _, e := range []deployment.Event{deployment.Begin{},
+		deployment.JobStarted{Component: "web", Operation: job.OpPlan, Job: "job_1"}, deployment.JobStarted{Component: "other", Operation: job.OpPlan, Job: "job_2"},
+		deployment.JobEnded{Job: "job_1", State: job.Succeeded, Changes: &deployment.Changes{Add: 1}, Digest: "sha256:1"},
+		deployment.JobEnded{Job: "job_2", State: job.Succeeded, Changes: &deployment.Changes{Add: 1}, Digest: "sha256:2"}} {
+		var err error
+		if d, cmds, err = deployment.Apply(d, e, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d.Nodes[0].State != deployment.Awaiting || d.Nodes[1].State != deployment.Applying || len(cmds) != 1 {
+		t.Errorf("web is %s, other is %s, %+v", d.Nodes[0].State, d.Nodes[1].State, cmds)
+	}
 }

@@ -139,6 +139,9 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 		s.Known = append(s.Known, logOfLost)
 		s.Next = append(s.Next, logs(j.ID, "shows what it had done until then"))
 	}
+	if j.ID == "" && d.RetryOf != "" {
+		s.Next = append(s.Next, showDeployment(d.RetryOf, "says what happened to it, and where its log is"))
+	}
 	switch n.State {
 	case deployment.Reconciling:
 		s.Known = append(s.Known, fmt.Sprintf("The plan %s looks now what is missing. If that is nothing, the deployment goes on by itself; else it waits for you.", n.PlanJob))

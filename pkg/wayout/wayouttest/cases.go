@@ -30,6 +30,7 @@ func lostCases() []Case {
 		{"lost: the plan was canceled", dep(final, []job.Job{lostApply(), aJob("job_r", job.OpPlan, cancel(), stopped())})},
 		{"lost: the deployment was canceled", dep(final, []job.Job{lostApply()}, func(d *wayout.Deployment) { d.Stop = "canceled"; d.State = deployment.Canceled })},
 		{"lost: no plan could be made", dep(deployment.Node{State: deployment.NodeLost, Lost: true, Past: []fairlead.JobID{"job_p", "job_a"}, Reason: "needs-outputs", Message: "network has no output id"}, []job.Job{lostApply()})},
+		{"lost: in the deployment that this one retries", dep(deployment.Node{State: deployment.Awaiting, Lost: true, PlanJob: "job_r", Changes: one}, nil, func(d *wayout.Deployment) { d.RetryOf = "dep_0" })},
 		{"lost: nothing was looked at", wayout.OfNode(deployment.Deployment{ID: "dep_1", State: deployment.Waiting}, &awaiting, "acme")},
 		{"lost: deployed since", dep(final, []job.Job{lostApply()}, func(d *wayout.Deployment) { d.Since = "dep_2" })},
 		{"lost: the install is forgotten", dep(final, []job.Job{lostApply()}, func(d *wayout.Deployment) { d.Gone = true })},

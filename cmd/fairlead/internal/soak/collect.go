@@ -202,21 +202,17 @@ func (w *world) messages(ctx context.Context) (left []string) {
 			left = append(left, err.Error())
 		}
 	}()
-	runners, err := os.ReadDir(w.dir)
-	if err != nil {
-		return []string{err.Error()}
-	}
 	seen := map[string]bool{}
-	for _, d := range runners {
-		b, err := os.ReadFile(w.path(d.Name(), "identity.json"))
-		if err != nil {
-			continue
-		}
+	for _, h := range w.hosts {
 		var id struct {
 			Runner string `json:"runner_id"`
 		}
-		if err := json.Unmarshal(b, &id); err != nil || id.Runner == "" {
-			left = append(left, fmt.Sprintf("the queue of %s was not looked at: its runner is not known: %v", d.Name(), err))
+		b, err := os.ReadFile(filepath.Join(h.data, "identity.json"))
+		if err == nil {
+			err = json.Unmarshal(b, &id)
+		}
+		if err != nil || id.Runner == "" {
+			left = append(left, fmt.Sprintf("the queue of %s was not looked at: its runner is not known: %v", h.name, err))
 			continue
 		}
 		name := "runner-" + id.Runner
@@ -227,7 +223,7 @@ func (w *world) messages(ctx context.Context) (left []string) {
 		for {
 			m, err := s.Control().Queue.Receive(ctx, name, time.Hour, 0)
 			if err != nil {
-				break // none is left
+				break // none is left; whether the queue can be read at all is said below
 			}
 			left = append(left, fmt.Sprintf("wake-up in %s: %s", name, m.Body))
 		}

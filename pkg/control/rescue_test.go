@@ -155,7 +155,9 @@ func TestTheFirstStateOfAComponentIsPushedWithoutALineage(t *testing.T) {
 		p.publish(shop)
 		p.install("acme")
 		_, _, h := p.applying("acme")
-		p.must("fail", func() error { return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "state-unsaved"}) })
+		p.must("fail", func() error {
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "state-unsaved"})
+		})
 		h2, err := p.PushState(p.ctx, org, "acme", "network", []byte(`{"version":4,"serial":0,"lineage":"","resources":[]}`))
 		if err != nil || h2.Writes != 1 || h2.Blob == "" {
 			t.Errorf("%v, %+v", err, h2)

@@ -165,7 +165,12 @@ func faults() []fault {
 				loss: r.Float64() * 0.1}, span(r, 5*time.Second, 30*time.Second))
 		}},
 		{name: "clock jumps", weight: 6, server: true, host: true, unmet: noClock, run: func(_ context.Context, c *chaos, t target, r *rand.Rand) bool {
-			d := span(r, -2*time.Minute, 2*time.Minute) // and stays there until the next jump
+			// It stays there until the next jump. Runners bear two minutes between
+			// their clock and the control plane's; beyond that they refuse jobs.
+			d := span(r, -time.Minute, time.Minute)
+			if r.IntN(6) == 0 {
+				d = span(r, -5*time.Minute, 5*time.Minute)
+			}
 			c.err("set the clock of "+t.name(), t.wall(c.w).set(d))
 			return true
 		}},

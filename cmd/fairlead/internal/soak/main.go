@@ -318,6 +318,7 @@ func (w *world) accountFor(ctx context.Context, b *books, r *report) error {
 	for _, f := range got.Findings {
 		r.Unaccounted = append(r.Unaccounted, f.String())
 	}
+	r.Unaccounted = append(r.Unaccounted, b.stuck...)
 	r.Announced, r.Commands, r.Refused, r.Salvaged = got.Announced, b.commands, b.refused, w.salvaged()
 	r.Deployments, r.Jobs = map[string]int{}, map[string]int{}
 	for _, d := range e.Deployments {

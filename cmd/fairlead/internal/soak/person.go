@@ -35,6 +35,7 @@ type books struct {
 	accepted []string       // deployments that were confirmed
 	commands map[string]int // that were run because they were offered, by their first words
 	refused  map[string]int // of them, by the words and the first line of the answer
+	stuck    []string       // what was shown where no way was offered
 }
 
 func newBooks() *books { return &books{commands: map[string]int{}, refused: map[string]int{}} }
@@ -53,6 +54,13 @@ func (b *books) ran(words string, code int, said string) {
 		first, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
 		b.refused[fmt.Sprintf("%s: exit code %d: %s", words, code, first)]++
 	}
+}
+
+// noWay notes a text that offers nothing to do.
+func (b *books) noWay(words, shown string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stuck = append(b.stuck, "a person who looks for a "+words+" is offered no way on:\n"+shown)
 }
 
 // newPerson makes the install, whose pace is the seconds that its resources
@@ -151,12 +159,16 @@ func (p *person) follow(ctx context.Context, id string, cancelAfter time.Duratio
 		case state == "failed":
 			retries++
 			sleep(ctx, time.Duration(retries)*500*time.Millisecond)
-			if next := p.obey(ctx, id, "deployment retry"); next != "" {
+			next, offered := p.obey(ctx, id, "deployment retry")
+			if !offered {
+				return state // another deployment has followed it
+			}
+			if next != "" {
 				p.books.accept(next)
 				id = next
 			}
 		case state == "awaiting-approval":
-			p.obey(ctx, id, "deployment approve")
+			_, _ = p.obey(ctx, id, "deployment approve") // what was not done is asked for again
 			sleep(ctx, 100*time.Millisecond)
 		default:
 			sleep(ctx, 100*time.Millisecond)
@@ -174,26 +186,38 @@ func (p *person) look(ctx context.Context, id string) (wire.Deployment, error) {
 // offered finds the commands that a text offers.
 var offered = regexp.MustCompile("`fairlead ([^`]+)`")
 
-// obey runs the first command with the words that `deployment show` offers,
-// and returns what it printed if it went well.
-func (p *person) obey(ctx context.Context, id, words string) string {
+// obey runs the first command with the words that `deployment show` offers. It
+// returns what it printed if it went well, and false if another way is offered
+// instead, which is whoever follows to take.
+func (p *person) obey(ctx context.Context, id, words string) (printed string, offers bool) {
 	code, shown, _ := p.w.cli(ctx, "deployment", "show", id)
 	if code != 0 {
-		return ""
+		return "", true
 	}
+	instead := ""
 	for _, m := range offered.FindAllStringSubmatch(shown, -1) {
+		if strings.HasPrefix(m[1], "install deploy ") || strings.HasPrefix(m[1], "install teardown ") {
+			instead = m[1][:strings.LastIndexByte(m[1], ' ')]
+		}
 		if !strings.HasPrefix(m[1], words+" ") {
 			continue
 		}
 		code, out, said := p.w.cli(ctx, append(strings.Fields(m[1]), "--detach")...)
 		p.books.ran(words, code, said)
 		if code == 0 {
-			return strings.TrimSpace(out)
+			return strings.TrimSpace(out), true
 		}
-		return ""
+		return "", true
 	}
-	p.books.ran(words+" (not offered)", 1, shown)
-	return ""
+	if d, err := p.look(ctx, id); err == nil && !d.Done() && d.State != "awaiting-approval" {
+		return "", true // it has gone on meanwhile
+	}
+	if instead == "" {
+		p.books.noWay(words, shown)
+		return "", true
+	}
+	p.books.ran(instead+" in place of "+words+", left to the next deployment", 0, "")
+	return "", false
 }
 
 // finish takes everything of the install to its end, and then deploys until

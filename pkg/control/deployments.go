@@ -81,16 +81,24 @@ func (u *unit) fillNodes(inst store.Install, d *deployment.Deployment, version f
 		}
 	}
 	d.Version = v.ID
-	comps, err := u.c.Store.Components(u.ctx, inst.ID)
+	comps, err := u.componentsOf(inst.ID)
 	if err != nil {
 		return err
 	}
-	left := map[string]store.Component{}
+	left, lost := map[string]store.Component{}, map[string]fairlead.JobID{}
 	for _, k := range comps {
+		lost[k.V.Name] = k.V.Lost
 		if k.V.State != store.Absent {
 			left[k.V.Name] = k.V
 		}
 	}
+	defer func() {
+		for i := range d.Nodes {
+			n := &d.Nodes[i]
+			n.LostJob = lost[n.Component]
+			n.Lost = n.LostJob != ""
+		}
+	}()
 	if d.Kind == deployment.Teardown {
 		d.Nodes, err = removals(left)
 		return err
@@ -310,8 +318,6 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 			if was != nil && was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly {
 				n.State, n.Message = deployment.Unchanged, "done in deployment "+string(id)
 			}
-			// Auto-approval was given before anybody knew of the loss.
-			n.Lost = was != nil && was.Lost && !was.State.Done()
 		}
 		out, err = u.admit(inst, d)
 		return err

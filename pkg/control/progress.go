@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
@@ -144,6 +145,27 @@ func (u *unit) component(id fairlead.InstallID, name string) (store.Stored[store
 	return u.c.Store.Component(u.ctx, id, name)
 }
 
+// componentsOf lists an install's components, as this unit has left them.
+func (u *unit) componentsOf(id fairlead.InstallID) ([]store.Stored[store.Component], error) {
+	all, err := u.c.Store.Components(u.ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for i, k := range all {
+		seen[k.V.Name] = true
+		if mine, ok := u.components[k.V.Name]; ok && mine.V.Install == id {
+			all[i] = mine
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.components)) {
+		if k := u.components[name]; !seen[name] && k.V.Install == id {
+			all = append(all, k)
+		}
+	}
+	return all, nil
+}
+
 func (u *unit) putComponent(k store.Stored[store.Component]) {
 	k.V.Updated = u.now
 	u.components[k.V.Name] = k
@@ -209,6 +231,14 @@ func (u *unit) ended(j store.Job) deployment.Event {
 func (u *unit) settle(j store.Job) error {
 	if !j.State.Final() || j.Deployment == "" {
 		return nil
+	}
+	if j.State == job.Lost && j.Component != "" {
+		k, err := u.component(j.Install, j.Component)
+		if err != nil {
+			return err
+		}
+		k.V.Lost = j.ID
+		u.putComponent(k)
 	}
 	d, err := u.c.Store.Deployment(u.ctx, j.Deployment)
 	if err != nil {

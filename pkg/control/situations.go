@@ -80,7 +80,7 @@ func (c *Control) nodeFacts(ctx context.Context, f *wayout.Deployment, d store.D
 			continue
 		}
 		if n.Lost {
-			ids = append(ids, n.Past...)
+			ids = append(append(ids, n.Past...), n.LostJob)
 		}
 		for _, id := range ids {
 			if id == "" {

@@ -158,7 +158,7 @@ func TestWhenTheReconcilingPlanDoesNotComeAboutTheWayOutIsARetry(t *testing.T) {
 		// It was auto-approved, and that counts for nothing after a loss.
 		p.expect(again.ID, deployment.Waiting, "network=awaiting-approval cache=pending database=pending web=pending")
 		kinds, text = p.told(again.ID)
-		p.expectTold("the retry", kinds, text, []wayout.Kind{wayout.Lost}, "An apply of component network was interrupted", "deployment show "+string(id), "deployment approve "+string(again.ID)+" network")
+		p.expectTold("the retry", kinds, text, []wayout.Kind{wayout.Lost}, "The apply "+string(j.ID)+" was lost", "job logs "+string(j.ID), "deployment approve "+string(again.ID)+" network")
 		p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, again.ID, nil, nil); return err })
 		p.work()
 		p.expect(again.ID, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")

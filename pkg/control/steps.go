@@ -250,6 +250,7 @@ func (u *unit) learn(j store.Job, rep Report) error {
 	default:
 		return nil
 	}
+	k.V.Lost = ""
 	u.putComponent(k)
 	return nil
 }

@@ -193,7 +193,8 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 		n.State = Awaiting
 		n.Message = "its apply was interrupted; the new plan shows what is still missing"
 	case n.Lost:
-		// It was lost in the deployment that this one retries.
+		// It was lost in a deployment before this one. Auto-approval covers what
+		// is known, and what the tool made that its state lacks is not.
 		n.State = Awaiting
 		n.Message = "an apply of it was interrupted; the plan shows what is still missing"
 	case d.AutoApprove:

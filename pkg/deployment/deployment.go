@@ -94,7 +94,8 @@ type Node struct {
 	Past      []fairlead.JobID `json:"past,omitempty"`   // jobs that were followed by another of their kind, oldest first
 	Digest    string           `json:"digest,omitempty"` // of the saved plan
 	Changes   *Changes         `json:"changes,omitempty"`
-	Lost      bool             `json:"lost,omitempty"` // an apply of it was lost, in this deployment or in the one that it retries
+	Lost      bool             `json:"lost,omitempty"`     // an apply of it was lost, in this deployment or before, and nothing has completed it since
+	LostJob   fairlead.JobID   `json:"lost_job,omitempty"` // the one that was lost before this deployment
 	Reason    string           `json:"reason,omitempty"`
 	Message   string           `json:"message,omitempty"`
 }

@@ -71,6 +71,7 @@ type Component struct {
 	Vars       []byte                `json:"vars,omitempty"` // sealed; as last applied, for the day it is destroyed
 	Outputs    map[string]Output     `json:"outputs,omitempty"`
 	Deployment fairlead.DeploymentID `json:"deployment,omitempty"`
+	Lost       fairlead.JobID        `json:"lost,omitempty"` // an apply or destroy that was lost, and that nothing has completed since
 	Updated    time.Time             `json:"updated"`
 }
 

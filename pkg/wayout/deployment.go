@@ -1,6 +1,7 @@
 package wayout
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -95,7 +96,7 @@ func (d Deployment) node(n *deployment.Node, now time.Time) []Situation {
 // lostJob returns the apply or destroy of the node that was lost: the last one,
 // unless another has followed it.
 func (d Deployment) lostJob(n *deployment.Node) job.Job {
-	ids := append([]fairlead.JobID{n.ApplyJob}, reversed(n.Past)...)
+	ids := append(append([]fairlead.JobID{n.ApplyJob}, reversed(n.Past)...), n.LostJob)
 	for _, id := range ids {
 		if j, ok := d.Jobs[id]; ok && j.State == job.Lost {
 			return j
@@ -105,7 +106,7 @@ func (d Deployment) lostJob(n *deployment.Node) job.Job {
 	if n.Destroy {
 		op = job.OpDestroy
 	}
-	return job.Job{ID: n.ApplyJob, Operation: op, Component: n.Component} // it was not looked at
+	return job.Job{ID: cmp.Or(n.ApplyJob, n.LostJob), Operation: op, Component: n.Component} // it was not looked at
 }
 
 func reversed(ids []fairlead.JobID) []fairlead.JobID {
@@ -123,11 +124,6 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 	switch {
 	case j.State == job.Lost:
 		s.What = lostWhat(j, d.Runner)
-	case j.ID == "":
-		s.What = fmt.Sprintf("An %s of component %s was interrupted, and nobody knows how far it came.", job.OpApply, n.Component)
-		if n.Destroy {
-			s.What = strings.Replace(s.What, "An apply", "A destroy", 1)
-		}
 	default:
 		s.What = fmt.Sprintf("The %s %s was interrupted, and nobody knows how far it came.", j.Operation, j.ID)
 	}
@@ -135,13 +131,8 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 	if c, ok := d.Parts[n.Component]; ok {
 		s.Known = append(s.Known, stateOf(c, &j)...)
 	}
-	if j.ID != "" {
-		s.Known = append(s.Known, logOfLost)
-		s.Next = append(s.Next, logs(j.ID, "shows what it had done until then"))
-	}
-	if j.ID == "" && d.RetryOf != "" {
-		s.Next = append(s.Next, showDeployment(d.RetryOf, "says what happened to it, and where its log is"))
-	}
+	s.Known = append(s.Known, logOfLost)
+	s.Next = append(s.Next, logs(j.ID, "shows what it had done until then"))
 	switch n.State {
 	case deployment.Reconciling:
 		s.Known = append(s.Known, fmt.Sprintf("The plan %s looks now what is missing. If that is nothing, the deployment goes on by itself; else it waits for you.", n.PlanJob))

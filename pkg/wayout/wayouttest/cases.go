@@ -30,7 +30,7 @@ func lostCases() []Case {
 		{"lost: the plan was canceled", dep(final, []job.Job{lostApply(), aJob("job_r", job.OpPlan, cancel(), stopped())})},
 		{"lost: the deployment was canceled", dep(final, []job.Job{lostApply()}, func(d *wayout.Deployment) { d.Stop = "canceled"; d.State = deployment.Canceled })},
 		{"lost: no plan could be made", dep(deployment.Node{State: deployment.NodeLost, Lost: true, Past: []fairlead.JobID{"job_p", "job_a"}, Reason: "needs-outputs", Message: "network has no output id"}, []job.Job{lostApply()})},
-		{"lost: in the deployment that this one retries", dep(deployment.Node{State: deployment.Awaiting, Lost: true, PlanJob: "job_r", Changes: one}, nil, func(d *wayout.Deployment) { d.RetryOf = "dep_0" })},
+		{"lost: in a deployment before this one", dep(deployment.Node{State: deployment.Awaiting, Lost: true, LostJob: "job_a", PlanJob: "job_r", Changes: one}, []job.Job{lostApply()})},
 		{"lost: nothing was looked at", wayout.OfNode(deployment.Deployment{ID: "dep_1", State: deployment.Waiting}, &awaiting, "acme")},
 		{"lost: deployed since", dep(final, []job.Job{lostApply()}, func(d *wayout.Deployment) { d.Since = "dep_2" })},
 		{"lost: the install is forgotten", dep(final, []job.Job{lostApply()}, func(d *wayout.Deployment) { d.Gone = true })},
@@ -138,7 +138,9 @@ func waitingCases() []Case {
 	}
 	two := func(lost bool) []wayout.Situation {
 		f := wayout.Deployment{Install: "acme", Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Waiting, Nodes: []deployment.Node{plan("db"), plan("web"), plan("lost")}}}
-		f.Nodes[2].Lost = lost
+		if f.Nodes[2].Lost = lost; lost {
+			f.Nodes[2].LostJob = "job_a"
+		}
 		return wayout.OfDeployment(f, Now())
 	}
 	return []Case{

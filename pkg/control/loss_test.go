@@ -1,0 +1,74 @@
+package control_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// TestNextDeploymentAppliesWhatWasLostWithoutAPerson: only the deployment that
+// had lost an apply waited for a person; the next one with auto-approval, made
+// or queued before anybody knew, applied its plan. The state may lack what the
+// lost tool had made, so the plan may make it twice.
+func TestNextDeploymentAppliesWhatWasLostWithoutAPerson(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		next func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID
+	}{
+		{"one that is made afterwards", func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID {
+			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, lost); return err })
+			return p.deploy("acme", control.NewDeployment{AutoApprove: true}, "next")
+		}},
+		{"one that was queued behind it", func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID {
+			next := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "next")
+			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, lost); return err })
+			return next
+		}},
+		{"a retry", func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID {
+			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, lost); return err })
+			var d store.Deployment
+			p.must("retry", func() (err error) { d, err = p.RetryDeployment(p.ctx, org, lost, "next"); return err })
+			return d.ID
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.publish(shop)
+				p.install("acme")
+				p.misfortune = func(s events.JobSpec) misfortune {
+					if s.Component == "network" && s.Operation == "apply" {
+						return diesBefore
+					}
+					return none
+				}
+				lost := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "lost")
+				p.work()
+				p.misfortune = nil
+				next := tt.next(p, lost)
+				p.work()
+				if d := p.deployment(next); d.State != deployment.Waiting || d.Node("network").State != deployment.Awaiting || d.Node("network").LostJob == "" {
+					t.Fatalf("the next deployment is %s: %s", d.State, nodes(d))
+				}
+				if len(p.applied) != 0 {
+					t.Fatalf("applied without a person: %v", p.applied)
+				}
+				p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, next, nil, nil); return err })
+				p.work()
+				p.expect(next, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+
+				// It is complete now, and auto-approval covers it again.
+				p.cloud["network"] = "drifted"
+				after := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "after")
+				p.work()
+				p.expect(after, deployment.Succeeded, "network=applied cache=unchanged database=unchanged web=unchanged")
+			})
+		})
+	}
+}

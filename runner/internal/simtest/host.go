@@ -333,3 +333,11 @@ func isClosed(ch <-chan struct{}) bool {
 		return false
 	}
 }
+
+// vanish takes the machine away for good.
+func (h *host) vanish() {
+	h.mu.Lock()
+	h.gone = true
+	h.mu.Unlock()
+	h.powerOff()
+}

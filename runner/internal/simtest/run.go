@@ -20,6 +20,8 @@ const (
 	// person's patience with a tool that hangs, its grace twice, and the retries
 	// of what comes after.
 	settleFor = 45 * time.Minute
+	// simulatedToken is of the form that API tokens have.
+	simulatedToken = "fla_simulated-simulated-simulated-simulated-sim"
 	// healFor is how long a deployment may take when nothing goes wrong.
 	healFor = 10 * time.Minute
 )
@@ -28,7 +30,7 @@ const (
 // the bubble end with it.
 func Run(o Options) Result {
 	w := newWorld(o)
-	w.apiToken = "fla_" + strings.Repeat("x", 43)
+	w.apiToken = simulatedToken
 	w.quiet = true // until all is in place
 	w.startServer()
 	go w.keepServers()
@@ -330,10 +332,7 @@ func (w *world) strike(m moment) {
 		}
 	case "host-gone":
 		if hit = h.runner.storage != "local"; hit { // else its state is gone with it
-			h.mu.Lock()
-			h.gone = true
-			h.mu.Unlock()
-			h.powerOff()
+			h.vanish()
 		}
 	case "host-cut":
 		c := refusing

@@ -29,7 +29,6 @@ type lease struct {
 	client *client.Client
 	job    string
 	renew  time.Duration
-	ahead  time.Duration // how far the control plane's clock is ahead of ours
 	now    func() time.Time
 	log    *slog.Logger
 
@@ -60,10 +59,20 @@ func (l *lease) keep(ctx context.Context) {
 		case <-time.After(pause):
 		}
 		wait := min(l.renew, maxBeatWait)
-		if canceled {
-			wait = 0 // it would be answered at once, again and again
+		if canceled || down {
+			// Canceled: it would be answered at once, again and again. Down: the
+			// lease is renewed when the question arrives, and may run out here
+			// before an answer that takes its time says so.
+			wait = 0
 		}
 		asked := l.now()
+		if !down {
+			// The lease is counted from the question, by a timer's clock, which
+			// nobody sets: the control plane counts from when it arrives, and its
+			// answer takes its time. Should it not arrive, the tool is interrupted
+			// a renewal later than it might be, which is little beside its grace.
+			expiry.Reset(leasePeriods * l.renew)
+		}
 		beat, cancel := context.WithTimeout(ctx, wait+beatSlack)
 		answer, err := l.client.HeartbeatJob(beat, l.job, wait)
 		cancel()
@@ -84,7 +93,7 @@ func (l *lease) keep(ctx context.Context) {
 		if answer.RenewSeconds > 0 {
 			l.renew = time.Duration(answer.RenewSeconds) * time.Second
 		}
-		if left := answer.ExpiresAt.Sub(l.now().Add(l.ahead)); left > 0 {
+		if left := leasePeriods*l.renew - l.now().Sub(asked); left > 0 {
 			expiry.Reset(left)
 		}
 		if answer.Cancel && !canceled {

@@ -161,9 +161,14 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	}
 	logw := secrets.NewWriter(ship)
 
+	// The lease asks again by itself: differently, and with an eye on its end.
+	beats, err := client.New(a.in.URL, started.LeaseToken, client.Options{HTTP: &http.Client{Transport: a.Transport}, Retries: -1, UserAgent: "fairlead-runner/" + a.Version})
+	if err != nil {
+		return a.refuse(ctx, c, err)
+	}
 	lost := make(chan struct{}) // closed when the lease is somebody else's
-	l := &lease{client: c, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
-		ahead: spec.IssuedAt.Sub(a.Now()), now: a.Now, log: a.Log,
+	l := &lease{client: beats, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
+		now: a.Now, log: a.Log,
 		canceled: func(reason string) {
 			stopJob(&stop{"canceled", "canceled", orElse(reason, "the job was canceled")})
 		},

@@ -1,0 +1,116 @@
+package step
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// leaseServer renews a lease when a heartbeat arrives, and answers after the
+// wait that was asked for, as the control plane does. Nothing gets through from
+// down until up.
+type leaseServer struct {
+	down, up time.Time
+	silent   bool // nothing is said of what does not get through
+	ttl      time.Duration
+	clock    func() time.Time // the control plane's own
+	expires  time.Time        // of the lease, as it counts
+	gaveUp   bool             // a heartbeat came too late
+}
+
+var errReset = errors.New("connection reset by peer")
+
+func (s *leaseServer) RoundTrip(req *http.Request) (*http.Response, error) {
+	cut := func() bool { now := time.Now(); return now.After(s.down) && now.Before(s.up) }
+	broken := func() error {
+		if s.silent {
+			<-req.Context().Done()
+			return req.Context().Err()
+		}
+		return errReset
+	}
+	if cut() {
+		return nil, broken()
+	}
+	var in wire.JobHeartbeat
+	if err := json.NewDecoder(req.Body).Decode(&in); err != nil {
+		return nil, err
+	}
+	if !s.expires.IsZero() && time.Now().After(s.expires) {
+		s.gaveUp = true
+	}
+	s.expires = time.Now().Add(s.ttl)
+	at := s.clock().Add(s.ttl)
+	for left := time.Duration(in.WaitSeconds) * time.Second; left > 0; left -= 100 * time.Millisecond {
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+		if cut() {
+			return nil, broken()
+		}
+	}
+	b, err := json.Marshal(wire.Lease{ExpiresAt: at, RenewSeconds: int(s.ttl / 3 / time.Second)})
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: req}, err
+}
+
+// TestShortOutageInterruptsAnApplyThatStillHasItsLease: the control plane
+// renews a lease when the question arrives, but the step counted from the
+// answer, which takes up to a third of the lease longer; and its expiry came
+// first, though nobody had given the job up.
+func TestShortOutageInterruptsAnApplyThatStillHasItsLease(t *testing.T) {
+	const ttl = 45 * time.Second
+	for _, tt := range []struct {
+		name    string
+		after   time.Duration // when the outage begins
+		outage  time.Duration
+		jump    time.Duration // of the control plane's clock, with the outage
+		silent  bool
+		expired bool
+	}{
+		{"an outage of a second", 100 * time.Second, time.Second, 0, false, false},
+		{"an outage that ends shortly before the lease", 100 * time.Second, 27 * time.Second, 0, false, false},
+		{"an outage right after a renewal", 91 * time.Second, 40 * time.Second, 0, false, false},
+		{"an outage of which nothing is said", 91 * time.Second, 30 * time.Second, 0, true, false},
+		{"an outage and a clock that is set forward", 100 * time.Second, 20 * time.Second, time.Hour, false, false},
+		{"an outage and a clock that is set back", 100 * time.Second, 20 * time.Second, -time.Hour, false, false},
+		{"an outage that is longer than the lease", 100 * time.Second, 60 * time.Second, 0, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				s := &leaseServer{down: began.Add(tt.after), up: began.Add(tt.after + tt.outage), ttl: ttl, silent: tt.silent}
+				s.clock = func() time.Time {
+					if time.Now().After(s.down) {
+						return time.Now().Add(tt.jump)
+					}
+					return time.Now()
+				}
+				c, err := client.New("http://control.example", "token", client.Options{HTTP: &http.Client{Transport: s}, Retries: -1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				expired := false
+				l := &lease{client: c, job: "job_1", renew: ttl / 3, now: time.Now, log: slog.New(slog.DiscardHandler),
+					canceled: func(string) { t.Error("canceled") }, lost: func() { t.Error("lost") }, expired: func() { expired = true }}
+				l.keep(ctx)
+				if expired != tt.expired || s.gaveUp != tt.expired {
+					t.Errorf("the tool was interrupted: %v; the lease had run out at the control plane: %v; want %v", expired, s.gaveUp, tt.expired)
+				}
+			})
+		})
+	}
+}

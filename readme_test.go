@@ -50,3 +50,56 @@ func TestPagesLeadSomewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesNameTestsThatExist: a page that promises something names the test
+// that shows it, and each row of docs/RELIABILITY.md names one.
+func TestPagesNameTestsThatExist(t *testing.T) {
+	exists := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, m := range declared.FindAllStringSubmatch(string(code), -1) {
+			exists[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z]\\w+)[/`]")
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			if !exists[m[1]] {
+				t.Errorf("%s names %s, which is not there", page, m[1])
+			}
+		}
+	}
+
+	reliability, err := os.ReadFile("docs/RELIABILITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(reliability)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| Promise") || strings.HasPrefix(line, "| Fault") || strings.HasPrefix(line, "| Mistake") {
+			continue
+		}
+		if rows++; !named.MatchString(line) && !strings.Contains(line, "`make ") && strings.Count(line, "|") >= 4 {
+			t.Errorf("docs/RELIABILITY.md promises without a test: %s", line)
+		}
+	}
+	if rows < 10 {
+		t.Errorf("docs/RELIABILITY.md has %d rows", rows)
+	}
+}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestFaultsPageNamesTests holds docs/FAULTS.md to the tests that it names.
+// TestFaultsPageNamesTests: every test of faults here is on the page. That what
+// the page names is there, a test at the root sees to.
 func TestFaultsPageNamesTests(t *testing.T) {
 	page, err := os.ReadFile("../../docs/FAULTS.md")
 	if err != nil {
@@ -25,15 +26,6 @@ func TestFaultsPageNamesTests(t *testing.T) {
 			t.Fatal(err)
 		}
 		code.Write(b)
-	}
-	named := regexp.MustCompile("`(Test[A-Za-z]+)").FindAllStringSubmatch(string(page), -1)
-	if len(named) == 0 {
-		t.Fatal("the page names no test")
-	}
-	for _, m := range named {
-		if !strings.Contains(code.String(), "func "+m[1]+"(t *testing.T)") {
-			t.Errorf("docs/FAULTS.md names %s, which is not there", m[1])
-		}
 	}
 	for _, m := range regexp.MustCompile(`\nfunc (Test[A-Za-z]+)\(`).FindAllStringSubmatch(code.String(), -1) {
 		if !strings.Contains(string(page), "`"+m[1]) {

@@ -48,6 +48,7 @@ test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		bin/gotestsum --format pkgname -- -race -timeout 20m ./...
 	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
+	@$(MAKE) --no-print-directory simulate
 
 bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench
@@ -65,9 +66,10 @@ simulate: ## Search for a counter-example under every fault (SEEDS=1000 SEED=0 O
 
 DURATION ?= 5m
 OUT ?=
+MEASURE ?= true
 soak: bin/tofu-tool ## Break everything around real deployments, then account for all of it (DURATION=5m SEED=n OUT=file.json)
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
-		$(GO) run ./cmd/fairlead/internal/soak -duration $(DURATION) -seed $(SEED) -out "$(OUT)"
+		$(GO) run ./cmd/fairlead/internal/soak -duration $(DURATION) -seed $(SEED) -measure=$(MEASURE) -out "$(OUT)"
 
 check: format vet lint generated imports ## Check format, vet, lint, generated files and the import table
 

@@ -86,7 +86,7 @@ var rules = []rule{
 // planned are patterns of rules for packages that are not there yet. One that
 // is there, or that no rule has, fails the test: the list shrinks to nothing.
 var planned = []string{
-	"pkg/placement", "pkg/queue/sqs", "pkg/joblog/cloudwatch", "pkg/blob/s3", "functions/...", "infra/...",
+	"pkg/queue/sqs", "pkg/joblog/cloudwatch", "pkg/blob/s3", "functions/...", "infra/...",
 }
 
 // ban is what some packages may never reach.

@@ -1,0 +1,208 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Candidate is a rule or a runner that was considered.
+type Candidate struct {
+	Level Level  `json:"level"`
+	Rule  RuleID `json:"rule,omitempty"`
+	// Match is what the rule asks, in words.
+	Match string `json:"match,omitempty"`
+	// Runner is empty of a rule whose runner is gone or must not serve the
+	// install, so that nobody learns of runners that are not theirs.
+	Runner fairlead.RunnerID `json:"runner,omitempty"`
+	Name   string            `json:"name,omitempty"` // of the runner
+	Won    bool              `json:"won"`
+	Why    string            `json:"why"`
+}
+
+// Explanation is a decision with all that was considered for it.
+type Explanation struct {
+	Install Install
+	Decision
+	Refused error // Decide's; nil if there is a runner
+	// Candidates are the runners that may serve the install and the rules of
+	// its org, in the order of precedence; behind the rules that match are
+	// those that do not. At most one has won.
+	Candidates []Candidate
+}
+
+// Explain is Decide that shows its work. Where Decide refuses, none has won,
+// and the candidate that decided says why it cannot serve. Rules and runners
+// of other orgs, runners of groups that do not hold the install, and other
+// installs' own runners do not occur.
+func Explain(in Install, rules []Rule, runners []Runner) Explanation {
+	e := Explanation{Install: in}
+	e.Decision, e.Refused = Decide(in, rules, runners)
+
+	var able []*Runner
+	for i := range runners {
+		if runners[i].serves(&in) {
+			able = append(able, &runners[i])
+		}
+	}
+	slices.SortFunc(able, func(a, b *Runner) int { return compareRunners(&in, a, b) })
+	var matching, others []*Rule
+	for i := range rules {
+		switch r := &rules[i]; {
+		case r.Org != in.Org:
+		case r.Match.matches(&in):
+			matching = append(matching, r)
+		default:
+			others = append(others, r)
+		}
+	}
+	bySpecificity := func(a, b *Rule) int { return Compare(*a, *b) }
+	slices.SortFunc(matching, bySpecificity)
+	slices.SortFunc(others, bySpecificity)
+
+	own := slices.IndexFunc(able, func(r *Runner) bool { return r.level(&in) != LevelOwn })
+	if own < 0 {
+		own = len(able)
+	}
+	for _, r := range able[:own] {
+		e.Candidates = append(e.Candidates, e.runner(r, able))
+	}
+	for _, r := range slices.Concat(matching, others) {
+		e.Candidates = append(e.Candidates, e.rule(r, matching, runners))
+	}
+	for _, r := range able[own:] {
+		e.Candidates = append(e.Candidates, e.runner(r, able))
+	}
+	return e
+}
+
+// runner tells how a runner fared that no rule is needed for.
+func (e *Explanation) runner(r *Runner, able []*Runner) Candidate {
+	level := r.level(&e.Install)
+	c := Candidate{Level: level, Runner: r.ID, Name: r.Name}
+	switch {
+	case e.Rule == "" && e.Runner == r.ID:
+		c.Won, c.Why = e.Refused == nil, e.won()
+		if !c.Won {
+			c.Why = e.blocked(r)
+		}
+	case e.Level != level:
+		c.Why = e.Level.beats() + " comes first"
+	default: // of the same rank as the one that decided
+		winner := able[slices.IndexFunc(able, func(w *Runner) bool { return w.ID == e.Runner })]
+		switch {
+		case len(winner.Group) != len(r.Group):
+			c.Why = fmt.Sprintf("group %s is nearer than %s", winner.Group, r.Group)
+		case winner.idle() != r.idle():
+			c.Why = fmt.Sprintf("it is %s, and runner %s of the same rank is not", r.State, winner.Name)
+		default:
+			c.Why = fmt.Sprintf("runner %s of the same rank is older", winner.Name)
+		}
+	}
+	return c
+}
+
+// rule tells how a rule fared.
+func (e *Explanation) rule(rule *Rule, matching []*Rule, runners []Runner) Candidate {
+	c := Candidate{Level: LevelRule, Rule: rule.ID, Match: rule.Match.String()}
+	r := named(rule, &e.Install, runners)
+	if r != nil {
+		c.Runner, c.Name = r.ID, r.Name
+	}
+	if why := rule.Match.mismatch(&e.Install); why != "" {
+		c.Why = "does not match: " + why
+		return c
+	}
+	switch {
+	case e.Level == LevelOwn:
+		c.Why = e.Level.beats() + " comes first"
+	case rule != matching[0]:
+		_, why := compare(matching[0], rule)
+		c.Why = fmt.Sprintf("%s than rule %s", why, matching[0].ID)
+		if before, after, ok := strings.Cut(why, ": "); ok {
+			c.Why = fmt.Sprintf("%s than rule %s: %s", before, matching[0].ID, after)
+		}
+	case r == nil:
+		c.Why = "it decides, and its runner is gone or does not serve the install's group: nothing runs"
+	case e.Refused != nil:
+		c.Why = e.blocked(r)
+	default:
+		c.Won, c.Why = true, e.won()
+	}
+	return c
+}
+
+func (e *Explanation) blocked(r *Runner) string {
+	return fmt.Sprintf("it decides, and its runner is %s: nothing runs, as no other takes its place by itself", r.State)
+}
+
+// won says why the one that won did.
+func (e *Explanation) won() string {
+	switch e.Level {
+	case LevelOwn:
+		return "it is the install's own runner"
+	case LevelRule:
+		return "it is the most specific rule that matches"
+	case LevelGroup:
+		return "it is in the install's group, and nothing comes before"
+	case LevelAncestor:
+		return "it is in the nearest group above that has a runner, and nothing comes before"
+	}
+	return "it is shared, and nothing comes before"
+}
+
+// beats names what comes before, where the level decided.
+func (l Level) beats() string {
+	switch l {
+	case LevelOwn:
+		return "the install's own runner"
+	case LevelRule:
+		return "a rule that matches"
+	case LevelGroup:
+		return "a runner of the install's group"
+	}
+	return "a runner of a group above"
+}
+
+// String renders the explanation as a table with a headline, and ends with a
+// line feed.
+func (e Explanation) String() string {
+	var b strings.Builder
+	switch {
+	case e.Refused != nil:
+		fmt.Fprintf(&b, "install %s: %s\n", e.Install.Name, e.Refused.Error())
+	case e.Rule != "":
+		fmt.Fprintf(&b, "install %s: runner %s, by rule %s\n", e.Install.Name, e.Name, e.Rule)
+	default:
+		fmt.Fprintf(&b, "install %s: runner %s (%s)\n", e.Install.Name, e.Name, e.Level)
+	}
+	if bound := e.Install.Bound; bound != nil {
+		switch {
+		case bound.Runner != e.Runner:
+			fmt.Fprintf(&b, "bound to runner %s until it is refreshed\n", bound.Runner)
+		default:
+			b.WriteString("bound to it\n")
+		}
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, c := range e.Candidates {
+		mark := "-"
+		if c.Won {
+			mark = "*"
+		}
+		what := c.Name
+		if c.Level == LevelRule {
+			runner := c.Name
+			if c.Runner == "" {
+				runner = "?"
+			}
+			what = fmt.Sprintf("%s: %s -> %s", c.Rule, c.Match, runner)
+		}
+		fmt.Fprintf(w, "%s %s\t%s\t%s\n", mark, c.Level, what, c.Why) // a strings.Builder takes everything
+	}
+	w.Flush()
+	return b.String()
+}

@@ -1,0 +1,152 @@
+package placement
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Limits of labels, on an install and in a rule.
+const (
+	MaxLabels   = 16
+	maxLabelLen = 63 // of a key and of a value, in bytes: Kubernetes' limit, where labels end up
+)
+
+// Label is a key and its value.
+type Label struct{ Key, Value string }
+
+// Labels are labels in the order of their keys, each key once: what LabelsOf
+// makes. A list and not a map, because placing one install goes through the
+// labels of every rule of its org. In JSON they are an object.
+type Labels []Label
+
+// LabelsOf returns the labels of a map; nil for none.
+func LabelsOf(m map[string]string) Labels {
+	var ls Labels
+	for key, value := range m {
+		ls = append(ls, Label{key, value})
+	}
+	slices.SortFunc(ls, func(a, b Label) int { return cmp.Compare(a.Key, b.Key) })
+	return ls
+}
+
+// Map returns the labels as a map that the caller owns.
+func (ls Labels) Map() map[string]string {
+	m := make(map[string]string, len(ls))
+	for _, l := range ls {
+		m[l.Key] = l.Value
+	}
+	return m
+}
+
+// MarshalJSON writes an object.
+func (ls Labels) MarshalJSON() ([]byte, error) { return json.Marshal(ls.Map()) }
+
+// UnmarshalJSON reads an object.
+func (ls *Labels) UnmarshalJSON(data []byte) error {
+	var m map[string]string
+	if err := json.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	*ls = LabelsOf(m)
+	return nil
+}
+
+// Check reports why these cannot be the labels of an install. The error is of
+// fairlead.KindInvalid.
+func (ls Labels) Check() error {
+	if len(ls) > MaxLabels {
+		return fairlead.Invalid("invalid-label", "there are %d labels, %d are allowed", len(ls), MaxLabels)
+	}
+	for i, l := range ls {
+		if l.Key == "" || len(l.Key) > maxLabelLen || len(l.Value) > maxLabelLen || !labelText(l.Key) || !labelText(l.Value) || !letter(l.Key[0]) {
+			return &fairlead.Error{
+				Kind: fairlead.KindInvalid, Code: "invalid-label", Message: fmt.Sprintf("%s is not a valid label", shown(l.Key+"="+l.Value)),
+				Hint: "A label's key is 1 to 63 letters, digits, dots, hyphens and underscores, and begins with a letter; its value is up to 63 of them.",
+			}
+		}
+		if i > 0 && ls[i-1].Key >= l.Key {
+			return fairlead.Invalid("invalid-label", "the label %s is repeated or out of order", l.Key)
+		}
+	}
+	return nil
+}
+
+// checkPatterns is Check for the labels of a rule.
+func (ls Labels) checkPatterns() error {
+	plain := slices.Clone(ls)
+	for i, l := range ls {
+		if strings.Contains(l.Value, "**") || len(l.Value) > maxLabelLen {
+			return &fairlead.Error{
+				Kind: fairlead.KindInvalid, Code: "invalid-match", Message: fmt.Sprintf("the label %s cannot be matched with %s", shown(l.Key), shown(l.Value)),
+				Hint: "One * stands for any run of characters.",
+			}
+		}
+		plain[i].Value = strings.ReplaceAll(l.Value, "*", "")
+	}
+	return plain.Check()
+}
+
+func letter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+
+func labelText(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !letter(c) && (c < '0' || c > '9') && c != '.' && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// mismatch returns the first of the patterns ls that the labels do not have or
+// do not match, and -1 if there is none.
+func (ls Labels) mismatch(labels Labels) (pattern int, value string, has bool) {
+	i := 0
+	for p := range ls {
+		// Not by <: unequal strings mostly differ in length, which is seen
+		// at once.
+		at := i
+		for at < len(labels) && labels[at].Key != ls[p].Key {
+			at++
+		}
+		if at == len(labels) {
+			return p, "", false
+		}
+		i = at
+		if !glob(ls[p].Value, labels[i].Value) {
+			return p, labels[i].Value, true
+		}
+		i++
+	}
+	return -1, "", false
+}
+
+// glob reports whether text is pattern with each * replaced by some text.
+func glob(pattern, text string) bool {
+	head, rest, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == text
+	}
+	text, ok := strings.CutPrefix(text, head)
+	if !ok {
+		return false
+	}
+	// Each piece between two stars is taken where it first occurs, which
+	// leaves most to those behind it.
+	for {
+		piece, behind, more := strings.Cut(rest, "*")
+		if !more {
+			return strings.HasSuffix(text, piece)
+		}
+		i := strings.Index(text, piece)
+		if i < 0 {
+			return false
+		}
+		text, rest = text[i+len(piece):], behind
+	}
+}

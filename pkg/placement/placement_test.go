@@ -1,0 +1,269 @@
+package placement_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
+)
+
+// s3 is a storage in a bucket of the name.
+func s3(bucket string) placement.Storage { return placement.Storage{Kind: "s3", Place: bucket} }
+
+func shared(name string) placement.Runner {
+	return placement.Runner{ID: fairlead.RunnerID("run_" + name), Name: name, Scope: placement.Shared, State: placement.Enabled, Storage: s3("shared")}
+}
+
+func inGroup(name, group string) placement.Runner {
+	r := shared(name)
+	r.Org, r.Scope, r.Group, r.Storage = "acme", placement.Group, placement.Path(group), s3(name)
+	return r
+}
+
+func ownOf(name, install string) placement.Runner {
+	r := inGroup(name, "")
+	r.Scope, r.Install = placement.Own, fairlead.InstallID(install)
+	return r
+}
+
+func in(r placement.Runner, s placement.State) placement.Runner {
+	r.State = s
+	return r
+}
+
+func rule(id, runner string, m placement.Match) placement.Rule {
+	return placement.Rule{ID: placement.RuleID(id), Org: "acme", Match: m, Runner: fairlead.RunnerID("run_" + runner)}
+}
+
+// labels are made of keys and values by turns.
+func labels(pairs ...string) placement.Labels {
+	m := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return placement.LabelsOf(m)
+}
+
+// shop is an install of app shop in group eu/prod.
+func shop() placement.Install {
+	return placement.Install{ID: "ins_1", Name: "shop-1", Org: "acme", Group: "eu/prod", App: "shop", Labels: labels("env", "prod", "tier", "gold")}
+}
+
+func TestAnInstallGetsItsRunnerByPrecedence(t *testing.T) {
+	rules := []placement.Rule{
+		rule("anywhere", "default", placement.Match{}),
+		rule("production", "eu", placement.Match{Labels: labels("env", "prod")}),
+	}
+	runners := []placement.Runner{ownOf("mine", "ins_1"), inGroup("default", ""), inGroup("eu", "eu"), inGroup("eu-prod", "eu/prod"), shared("shared")}
+
+	// Taken away one after the other, each leaves the place to the next.
+	steps := []struct {
+		runner string
+		level  placement.Level
+	}{
+		{"mine", placement.LevelOwn},
+		{"eu", placement.LevelRule},
+		{"default", placement.LevelRule},
+		{"eu-prod", placement.LevelGroup},
+		{"eu", placement.LevelAncestor},
+		{"default", placement.LevelAncestor},
+		{"shared", placement.LevelShared},
+	}
+	drop := func(name string) {
+		var rest []placement.Runner
+		for _, r := range runners {
+			if r.Name != name {
+				rest = append(rest, r)
+			}
+		}
+		runners = rest
+	}
+	for i, step := range steps {
+		d, err := placement.Decide(shop(), rules, runners)
+		if err != nil || d.Name != step.runner || d.Level != step.level {
+			t.Fatalf("step %d: %v, %v; want %s by %s", i, d, err, step.runner, step.level)
+		}
+		if step.level == placement.LevelRule {
+			rules = rules[:len(rules)-1]
+		} else {
+			drop(step.runner)
+		}
+	}
+	if d, err := placement.Decide(shop(), rules, runners); fairlead.CodeOf(err) != "no-runner" || fairlead.KindOf(err) != fairlead.KindConflict || d != (placement.Decision{}) {
+		t.Errorf("with nothing left it is %v, %v", d, err)
+	}
+}
+
+func TestDecide(t *testing.T) {
+	any := placement.Match{}
+	foreign := inGroup("foreign", "eu/prod")
+	foreign.Org = "other"
+	foreignRule := rule("foreign", "shared", any)
+	foreignRule.Org = "other"
+	sharedOfSomebody := shared("odd")
+	sharedOfSomebody.Org = "other"
+	otherShop := ownOf("theirs", "ins_2")
+	for consequence, c := range map[string]struct {
+		rules   []placement.Rule
+		runners []placement.Runner
+		runner  string
+		code    string
+	}{
+		"another tenant's runner is not there":                  {nil, []placement.Runner{foreign}, "", "no-runner"},
+		"another tenant's rule decides nothing":                 {[]placement.Rule{foreignRule}, []placement.Runner{shared("shared"), inGroup("eu", "eu")}, "eu", ""},
+		"a runner that claims to be shared and is a tenant's":   {nil, []placement.Runner{sharedOfSomebody}, "", "no-runner"},
+		"another install's own runner is not there":             {nil, []placement.Runner{otherShop}, "", "no-runner"},
+		"a rule cannot lend another install's own runner":       {[]placement.Rule{rule("r", "theirs", any)}, []placement.Runner{otherShop, shared("shared")}, "", "broken-rule"},
+		"a rule cannot lend another group's runner":             {[]placement.Rule{rule("r", "us", any)}, []placement.Runner{inGroup("us", "us"), shared("shared")}, "", "broken-rule"},
+		"a rule cannot lend another tenant's runner":            {[]placement.Rule{rule("r", "foreign", any)}, []placement.Runner{foreign, shared("shared")}, "", "broken-rule"},
+		"a rule whose runner is gone sends nothing elsewhere":   {[]placement.Rule{rule("r", "gone", any)}, []placement.Runner{shared("shared")}, "", "broken-rule"},
+		"a group below the install's is not above it":           {nil, []placement.Runner{inGroup("deep", "eu/prod/x"), shared("shared")}, "shared", ""},
+		"a group whose name begins the same is another":         {nil, []placement.Runner{inGroup("e", "e"), inGroup("eu-pr", "eu/pr"), shared("shared")}, "shared", ""},
+		"a disabled own runner sends nothing elsewhere":         {nil, []placement.Runner{in(ownOf("mine", "ins_1"), placement.Disabled), shared("shared")}, "mine", "runner-unavailable"},
+		"a rule's draining runner sends nothing elsewhere":      {[]placement.Rule{rule("r", "eu", any)}, []placement.Runner{in(inGroup("eu", "eu"), placement.Draining), shared("shared")}, "eu", "runner-unavailable"},
+		"a group's disabled runner sends nothing up":            {nil, []placement.Runner{in(inGroup("eu-prod", "eu/prod"), placement.Disabled), inGroup("eu", "eu")}, "eu-prod", "runner-unavailable"},
+		"of one group, a runner that takes work comes first":    {nil, []placement.Runner{in(inGroup("a", "eu"), placement.Disabled), inGroup("b", "eu")}, "b", ""},
+		"of one group, the older runner comes first":            {nil, []placement.Runner{inGroup("b", "eu"), inGroup("a", "eu")}, "a", ""},
+		"of shared runners, one that takes work comes first":    {nil, []placement.Runner{in(shared("a"), placement.Draining), shared("b")}, "b", ""},
+		"a runner in no state that we know takes no work":       {nil, []placement.Runner{in(shared("a"), "paused")}, "a", "runner-unavailable"},
+		"a rule may send an install of a group to a shared one": {[]placement.Rule{rule("r", "shared", any)}, []placement.Runner{shared("shared"), inGroup("eu", "eu")}, "shared", ""},
+	} {
+		t.Run(consequence, func(t *testing.T) {
+			d, err := placement.Decide(shop(), c.rules, c.runners)
+			if d.Name != c.runner || fairlead.CodeOf(err) != c.code {
+				t.Errorf("it is runner %q, %v; want %q with %q", d.Name, err, c.runner, c.code)
+			}
+			if err != nil && fairlead.KindOf(err) != fairlead.KindConflict {
+				t.Errorf("the refusal is %s", fairlead.KindOf(err))
+			}
+			if e := placement.Explain(shop(), c.rules, c.runners); strings.Contains(e.String(), "foreign:") || strings.Contains(e.String(), "theirs") {
+				t.Errorf("the explanation tells of what is not the install's:\n%s", e)
+			}
+		})
+	}
+}
+
+// An org without a name, which is the mark of a shared runner, must not make a
+// tenant's runner anybody's.
+func TestAnInstallWithoutAnOrgHasNoTenant(t *testing.T) {
+	stray := inGroup("stray", "")
+	stray.Org = ""
+	i := shop()
+	i.Org = ""
+	if d, err := placement.Decide(i, nil, []placement.Runner{stray}); err == nil {
+		t.Errorf("it gets %s", d.Name)
+	}
+}
+
+func TestEveryCandidateIsToldWhyItLost(t *testing.T) {
+	old := inGroup("old", "eu")
+	rules := []placement.Rule{
+		rule("rul_1", "default", placement.Match{}),
+		rule("rul_2", "eu", placement.Match{Group: "eu/**", Labels: labels("env", "prod")}),
+		rule("rul_3", "eu", placement.Match{Group: "eu/**", Labels: labels("env", "*")}),
+		rule("rul_4", "eu", placement.Match{App: "blog"}),
+		rule("rul_5", "gone", placement.Match{Labels: labels("zone", "a")}),
+	}
+	runners := []placement.Runner{inGroup("default", ""), inGroup("eu", "eu"), old, inGroup("eu-prod", "eu/prod"), inGroup("us", "us"), shared("shared")}
+	got := placement.Explain(shop(), rules, runners).String()
+	want := `install shop-1: runner eu, by rule rul_2
+* rule      rul_2: group eu/**, label env=prod -> eu  it is the most specific rule that matches
+- rule      rul_3: group eu/**, label env=* -> eu     less specific than rule rul_2: fewer of its labels are exact
+- rule      rul_1: every install -> default           less specific than rule rul_2: its group is less deep
+- rule      rul_4: app blog -> eu                     does not match: the install is of app shop
+- rule      rul_5: label zone=a -> ?                  does not match: the install has no label zone
+- group     eu-prod                                   a rule that matches comes first
+- ancestor  eu                                        a rule that matches comes first
+- ancestor  old                                       a rule that matches comes first
+- ancestor  default                                   a rule that matches comes first
+- shared    shared                                    a rule that matches comes first
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+
+	i := shop()
+	i.Bound = &placement.Binding{Runner: "run_old"}
+	got = placement.Explain(i, nil, []placement.Runner{in(inGroup("eu", "eu"), placement.Disabled), old, inGroup("default", ""), inGroup("older", "eu/prod")}[:3]).String()
+	want = `install shop-1: runner old (ancestor)
+bound to it
+* ancestor  old      it is in the nearest group above that has a runner, and nothing comes before
+- ancestor  eu       it is disabled, and runner old of the same rank is not
+- ancestor  default  group eu is nearer than /
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestARefusalIsExplained(t *testing.T) {
+	got := placement.Explain(shop(), []placement.Rule{rule("rul_1", "us", placement.Match{})}, []placement.Runner{inGroup("us", "us"), shared("shared")}).String()
+	want := `install shop-1: rule rul_1 (every install) decides where install shop-1 runs, and its runner is gone or does not serve group eu/prod
+- rule    rul_1: every install -> ?  it decides, and its runner is gone or does not serve the install's group: nothing runs
+- shared  shared                     a rule that matches comes first
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	got = placement.Explain(shop(), nil, []placement.Runner{in(ownOf("mine", "ins_1"), placement.Draining), shared("shared")}).String()
+	want = `install shop-1: runner mine is to serve install shop-1, and it is draining
+- own     mine    it decides, and its runner is draining: nothing runs, as no other takes its place by itself
+- shared  shared  the install's own runner comes first
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestADecisionIsStoredInWords(t *testing.T) {
+	d, err := placement.Decide(shop(), nil, []placement.Runner{inGroup("eu", "eu")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(d)
+	if want := `{"runner":"run_eu","name":"eu","level":"ancestor","storage":{"kind":"s3","place":"eu"}}`; err != nil || string(data) != want {
+		t.Errorf("got %s, %v", data, err)
+	}
+	var back placement.Decision
+	if err := json.Unmarshal(data, &back); err != nil || back != d {
+		t.Errorf("it comes back as %v, %v", back, err)
+	}
+	if err := json.Unmarshal([]byte(`{"level":"best"}`), &back); err == nil {
+		t.Error("a level that there is not was read")
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	var rules []placement.Rule
+	for i := range 10_000 {
+		m := placement.Match{Labels: labels("env", "prod", "tier", fmt.Sprintf("t%d", i))}
+		switch i % 10 {
+		case 0: // matches
+			m = placement.Match{Group: "eu/**", App: "shop", Labels: labels("env", "p*", "tier", "*", fmt.Sprintf("k%d", i%100), "*")}
+		case 1:
+			m.Group = "us/**"
+		case 2:
+			m.App = "blog"
+		}
+		rules = append(rules, rule(fmt.Sprintf("rul_%05d", i), "r-500", m))
+	}
+	var runners []placement.Runner
+	for i := range 1000 {
+		runners = append(runners, inGroup(fmt.Sprintf("r-%d", i), "eu"))
+	}
+	install := shop()
+	have := install.Labels.Map()
+	for i := range 10 {
+		have[fmt.Sprintf("k%d", i*10)] = "x"
+	}
+	install.Labels = placement.LabelsOf(have)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := placement.Decide(install, rules, runners); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

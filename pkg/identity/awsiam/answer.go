@@ -1,0 +1,178 @@
+package awsiam
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+// namespace is that of STS's answers.
+const namespace = "https://sts.amazonaws.com/doc/2011-06-15/"
+
+// Identity is the role that somebody has, as STS tells it.
+type Identity struct {
+	Partition string // aws, aws-cn, ...
+	Account   string // 12 digits
+	// RoleID is the role's unique identifier, AROA and more. A role that is
+	// deleted and made again under its old name has another.
+	RoleID string
+	// Role is the role's name. Its path is not part of what STS tells.
+	Role    string
+	Session string // chosen by whoever took the role
+}
+
+// RoleARN returns the role's ARN without its path, which STS does not tell: for
+// people to read, not to compare with.
+func (i Identity) RoleARN() string {
+	return "arn:" + i.Partition + ":iam::" + i.Account + ":role/" + i.Role
+}
+
+// The shapes of an identity. Sources: IAM's Role (name 1 to 64), AssumeRole
+// (session name 2 to 64), both of [\w+=,.@-], which has no slash; unique
+// identifiers are 16 to 128 letters and digits.
+var (
+	accountID   = regexp.MustCompile(`^[0-9]{12}$`)
+	roleID      = regexp.MustCompile(`^AROA[A-Z0-9]{12,124}$`)
+	roleName    = regexp.MustCompile(`^[A-Za-z0-9_+=,.@-]{1,64}$`)
+	sessionName = regexp.MustCompile(`^[A-Za-z0-9_+=,.@-]{2,64}$`)
+)
+
+// parseAnswer reads the answer to GetCallerIdentity at e. An error without a
+// kind says that this is no such answer; one of KindUnauthenticated that the
+// caller is no role.
+func parseAnswer(h http.Header, body []byte, e Endpoint) (Identity, error) {
+	types := h.Values("Content-Type")
+	if len(types) != 1 {
+		return Identity{}, fmt.Errorf("it has %d content types", len(types))
+	}
+	media, params, err := mime.ParseMediaType(types[0])
+	if cs := strings.ToLower(params["charset"]); err != nil || media != "text/xml" || (cs != "" && cs != "utf-8") {
+		return Identity{}, fmt.Errorf("its content type is %s", quote(types[0]))
+	}
+	const result = "/GetCallerIdentityResponse/GetCallerIdentityResult"
+	v, err := texts(body, result+"/Account", result+"/Arn", result+"/UserId")
+	if err != nil {
+		return Identity{}, err
+	}
+	return parseIdentity(v[0], v[1], v[2], e)
+}
+
+// parseIdentity reads the parts of an answer, which say some things twice and
+// must agree.
+func parseIdentity(account, arn, userID string, e Endpoint) (Identity, error) {
+	if !accountID.MatchString(account) {
+		return Identity{}, errors.New("its account is malformed")
+	}
+	parts := strings.SplitN(arn, ":", 6)
+	if len(parts) != 6 || parts[0] != "arn" || parts[1] != e.Partition || parts[3] != "" || parts[4] != account {
+		return Identity{}, errors.New("its ARN is malformed, or of another partition or account")
+	}
+	kind, rest, _ := strings.Cut(parts[5], "/")
+	if parts[2] != "sts" || kind != "assumed-role" {
+		return Identity{}, refused("not-a-role", "the credentials are those of a user, a federated user or an account; a runner has a role")
+	}
+	id := Identity{Partition: e.Partition, Account: account}
+	var ok, same bool
+	id.Role, id.Session, ok = strings.Cut(rest, "/")
+	roleUnique, session, found := strings.Cut(userID, ":")
+	id.RoleID, same = roleUnique, found && session == id.Session
+	if !ok || !same || !roleName.MatchString(id.Role) || !sessionName.MatchString(id.Session) || !roleID.MatchString(id.RoleID) {
+		return Identity{}, errors.New("its ARN and its user are malformed, or do not agree")
+	}
+	return id, nil
+}
+
+// texts returns the text of the elements at paths, each of which the document
+// has exactly once, in the namespace of STS, with nothing but text within.
+// Elements elsewhere are passed over: AWS may add some. What could make two
+// readers see two documents is refused: a document type, comments, processing
+// instructions, anything after the root.
+func texts(doc []byte, paths ...string) ([]string, error) {
+	d := xml.NewDecoder(bytes.NewReader(doc))
+	var (
+		found = make([]string, len(paths))
+		times = map[string]int{} // each element at a path or above one, by how often it was there
+		at    []string           // names of the open elements
+		into  = -1               // index of the path that is being read
+		roots int
+	)
+	for first := true; ; first = false {
+		t, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("it is no XML: %w", err)
+		}
+		switch t := t.(type) {
+		case xml.ProcInst:
+			if !first || t.Target != "xml" {
+				return nil, errors.New("it has a processing instruction")
+			}
+		case xml.Directive:
+			return nil, errors.New("it has a document type")
+		case xml.Comment:
+			return nil, errors.New("it has a comment")
+		case xml.StartElement:
+			if into >= 0 {
+				return nil, fmt.Errorf("%s has an element in it", paths[into])
+			}
+			if len(at) == 0 {
+				roots++
+			}
+			if len(at) >= 8 || roots > 1 {
+				return nil, errors.New("it is nested too deeply, or has several roots")
+			}
+			name := t.Name.Local
+			if t.Name.Space != namespace {
+				name = "{" + t.Name.Space + "}" + name // at no path
+			}
+			at = append(at, name)
+			here := "/" + strings.Join(at, "/")
+			for i, p := range paths {
+				if p == here {
+					into = i
+				}
+				if p == here || strings.HasPrefix(p, here+"/") {
+					times[here]++
+					break
+				}
+			}
+			if times[here] > 1 {
+				return nil, fmt.Errorf("it has a second %s", here)
+			}
+		case xml.EndElement:
+			at, into = at[:len(at)-1], -1
+		case xml.CharData:
+			switch {
+			case into >= 0:
+				found[into] += string(t)
+			case len(at) == 0 && len(bytes.TrimSpace(t)) > 0:
+				return nil, errors.New("it has text beside its root")
+			}
+		}
+	}
+	for _, p := range paths {
+		if times[p] != 1 {
+			return nil, fmt.Errorf("it has no %s", p)
+		}
+	}
+	return found, nil
+}
+
+// errorCode returns the code of an error of STS, or "" for anything else.
+func errorCode(body []byte) string {
+	v, err := texts(body, "/ErrorResponse/Error/Code")
+	if err != nil || !awsErrorCode.MatchString(v[0]) {
+		return ""
+	}
+	return v[0]
+}
+
+var awsErrorCode = regexp.MustCompile(`^[A-Za-z.]{1,64}$`)

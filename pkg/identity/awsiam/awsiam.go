@@ -1,0 +1,205 @@
+// Package awsiam proves which AWS role a runner has. The runner signs a
+// GetCallerIdentity request with its role's credentials and sends the
+// signature, not the request; the control plane writes the request down itself
+// and has STS answer it. So whoever asks chooses no method, path, query, body,
+// header or action, and the host from a closed list only: what has been
+// exploited in schemes that check a request of the caller's cannot be said here.
+//
+// The signature covers a nonce of the control plane, the host that the runner
+// believes to be talking to, and a digest of what it asks for.
+//
+// This package does no cryptography and knows no SDK; the runner's half, which
+// signs, is in package sign.
+package awsiam
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// What every proof's request has in common. A change here is a change of
+// protocol: agents in the field sign this.
+const (
+	// Service is the service of the signature's credential scope.
+	Service = "sts"
+	// Body is the body of the request: one action, one version.
+	Body = "Action=GetCallerIdentity&Version=2011-06-15"
+	// SignedHeaders are the headers that the signature covers: these, in this
+	// order, and no others.
+	SignedHeaders = "content-length;content-type;host;x-amz-date;x-amz-security-token;" +
+		"x-fairlead-audience;x-fairlead-nonce;x-fairlead-statement"
+	// DateFormat is the format of Proof.Date, always UTC.
+	DateFormat = "20060102T150405Z"
+
+	contentType = "application/x-www-form-urlencoded; charset=utf-8"
+	algorithm   = "AWS4-HMAC-SHA256"
+)
+
+// The headers that bind a signature to its purpose.
+const (
+	headerAudience  = "X-Fairlead-Audience"
+	headerNonce     = "X-Fairlead-Nonce"
+	headerStatement = "X-Fairlead-Statement"
+)
+
+// Challenge is what a proof is bound to. Both sides know it; it is not part of
+// the proof.
+type Challenge struct {
+	Nonce     string // made by the control plane, good for one session
+	Audience  string // the control plane's host, as Audience gives it
+	Statement []byte // what the session is asked for; its digest is signed
+}
+
+// Proof is what the runner says: all of the signed request that the control
+// plane does not know yet. The token and the signature are good for nothing
+// but this one request; they are still kept out of logs.
+type Proof struct {
+	Host         string `json:"host"`          // of Endpoints, exactly
+	AccessKeyID  string `json:"access_key_id"` // of temporary credentials
+	SessionToken string `json:"session_token"`
+	Date         string `json:"date"`      // in DateFormat
+	Signature    string `json:"signature"` // Signature Version 4, lower-case hexadecimal
+}
+
+// String shows no token and no signature.
+func (p Proof) String() string { return "proof of " + p.AccessKeyID + " at " + p.Host }
+
+// GoString is String, so that %#v shows no more.
+func (p Proof) GoString() string { return p.String() }
+
+// maxToken bounds a session token, in bytes. STS promises no bound; it says that
+// most are below 4,096.
+const maxToken = 8192
+
+// The shapes of what goes into a header. None of them holds a space, a comma, a
+// slash or a line break, with which a value could end its field and begin
+// another.
+var (
+	// ASIA begins the key of temporary credentials; a role has no others. AKIA
+	// is the static key of a user. Lengths: IAM's AccessKey, 16 to 128.
+	accessKeyID  = regexp.MustCompile(`^ASIA[A-Z0-9]{12,124}$`)
+	sessionToken = regexp.MustCompile(`^[A-Za-z0-9+/=_.-]+$`)
+	signature    = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	nonce        = regexp.MustCompile(`^[A-Za-z0-9_.-]{16,256}$`)
+	audience     = regexp.MustCompile(`^[a-z0-9.:\[\]-]{1,300}$`)
+)
+
+// Audience returns the audience that the control plane at a URL has: its host
+// in lower case, with the port unless it is the scheme's own.
+func Audience(controlPlane string) (string, error) {
+	u, err := url.Parse(controlPlane)
+	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil || u.Opaque != "" {
+		return "", fairlead.Invalid("invalid-url", "%q is no URL of a control plane", controlPlane)
+	}
+	host, port := strings.ToLower(u.Hostname()), u.Port()
+	if (u.Scheme == "https" && port == "443") || (u.Scheme == "http" && port == "80") {
+		port = ""
+	}
+	switch {
+	case port != "":
+		host = net.JoinHostPort(host, port)
+	case strings.Contains(host, ":"):
+		host = "[" + host + "]"
+	}
+	if !audience.MatchString(host) || strings.HasSuffix(u.Hostname(), ".") {
+		return "", fairlead.Invalid("invalid-url", "the host of %q cannot be an audience", controlPlane)
+	}
+	return host, nil
+}
+
+func (c Challenge) check() error {
+	if !nonce.MatchString(c.Nonce) {
+		return fmt.Errorf("the nonce cannot be signed: want 16 to 256 of A-Z, a-z, 0-9, _, . and -")
+	}
+	if !audience.MatchString(c.Audience) {
+		return fmt.Errorf("the audience %q cannot be signed: want a host, perhaps with a port", c.Audience)
+	}
+	return nil
+}
+
+// NewRequest returns the request of a proof at e without its Authorization
+// header: what the runner signs, and what the control plane sends.
+func NewRequest(ctx context.Context, e Endpoint, c Challenge, at time.Time, token string) (*http.Request, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+e.Host+"/", strings.NewReader(Body))
+	if err != nil {
+		return nil, fmt.Errorf("make the request of a proof at %s: %w", e.Host, err)
+	}
+	digest := sha256.Sum256(c.Statement)
+	r.Header = http.Header{
+		"Content-Type":         {contentType},
+		"X-Amz-Date":           {at.UTC().Format(DateFormat)},
+		"X-Amz-Security-Token": {token},
+		headerAudience:         {c.Audience},
+		headerNonce:            {c.Nonce},
+		headerStatement:        {hex.EncodeToString(digest[:])},
+	}
+	return r, nil
+}
+
+// check returns the endpoint and the time of the proof, or why STS need not be
+// asked.
+func (p Proof) check(now time.Time) (Endpoint, time.Time, error) {
+	e, ok := endpointAt(p.Host)
+	if !ok {
+		return e, time.Time{}, refused("host", "%s is not one of the regional hosts of STS", quote(p.Host))
+	}
+	if strings.HasPrefix(p.AccessKeyID, "AKIA") {
+		return e, time.Time{}, refused("static-key", "the credentials are the static key of a user; a runner has a role")
+	}
+	for _, f := range []struct {
+		name, value string
+		shape       *regexp.Regexp
+	}{
+		{"access key", p.AccessKeyID, accessKeyID},
+		{"session token", p.SessionToken, sessionToken},
+		{"signature", p.Signature, signature},
+	} {
+		if !f.shape.MatchString(f.value) {
+			return e, time.Time{}, refused("malformed", "the %s is malformed", f.name)
+		}
+	}
+	if len(p.SessionToken) > maxToken {
+		return e, time.Time{}, refused("malformed", "the session token has more than %d bytes", maxToken)
+	}
+	at, err := time.Parse(DateFormat, p.Date)
+	if err != nil || at.Format(DateFormat) != p.Date {
+		return e, at, refused("malformed", "the date is malformed")
+	}
+	if d := now.Sub(at); d > MaxSkew || d < -MaxSkew {
+		return e, at, refused("clock", "the proof is dated %s, %s from now; %s are allowed: is the runner's clock right?",
+			p.Date, d.Round(time.Second).Abs(), MaxSkew)
+	}
+	return e, at, nil
+}
+
+// request returns the request that p has signed, if its signature is right.
+func (p Proof) request(ctx context.Context, e Endpoint, at time.Time, c Challenge) (*http.Request, error) {
+	r, err := NewRequest(ctx, e, c, at, p.SessionToken)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", algorithm+" Credential="+p.AccessKeyID+"/"+p.Date[:8]+"/"+e.Region+"/"+Service+"/aws4_request, "+
+		"SignedHeaders="+SignedHeaders+", Signature="+p.Signature)
+	// Not signed. Identity, or the transport would ask for gzip and inflate
+	// whatever came, and a bound on bytes read would bound nothing sent.
+	r.Header.Set("Accept-Encoding", "identity")
+	r.Header.Set("User-Agent", "fairlead")
+	return r, nil
+}
+
+// quote shortens and quotes what a caller sent.
+func quote(s string) string { return strconv.QuoteToASCII(s[:min(len(s), 80)]) }

@@ -1,0 +1,76 @@
+package awsiam
+
+import "strings"
+
+// Endpoint is one regional endpoint of STS.
+type Endpoint struct {
+	Host      string
+	Region    string // of the signature's credential scope
+	Partition string // of the ARNs in its answers
+}
+
+// partitions are the regional endpoints of STS by partition, as the AWS SDK for
+// Go has them (service/sts 1.51.7, its internal endpoints). The global host
+// sts.amazonaws.com is none of them: it answers from one region, and AWS advises
+// against it. The isolated partitions are none either: nothing outside reaches
+// them. A region that is new is added here.
+var partitions = [...]struct{ name, prefix, suffix, regions string }{
+	{"aws", "sts.", ".amazonaws.com", "af-south-1 ap-east-1 ap-east-2 ap-northeast-1 ap-northeast-2 ap-northeast-3 ap-south-1 ap-south-2 " +
+		"ap-southeast-1 ap-southeast-2 ap-southeast-3 ap-southeast-4 ap-southeast-5 ap-southeast-6 ap-southeast-7 " +
+		"ca-central-1 ca-west-1 eu-central-1 eu-central-2 eu-north-1 eu-south-1 eu-south-2 eu-west-1 eu-west-2 eu-west-3 " +
+		"il-central-1 me-central-1 me-south-1 mx-central-1 sa-east-1 us-east-1 us-east-2 us-west-1 us-west-2"},
+	{"aws", "sts-fips.", ".amazonaws.com", "us-east-1 us-east-2 us-west-1 us-west-2"},
+	{"aws-cn", "sts.", ".amazonaws.com.cn", "cn-north-1 cn-northwest-1"},
+	// In GovCloud the ordinary hosts are the validated ones.
+	{"aws-us-gov", "sts.", ".amazonaws.com", "us-gov-east-1 us-gov-west-1"},
+	{"aws-eusc", "sts.", ".amazonaws.eu", "eusc-de-east-1"},
+}
+
+// Endpoints lists every endpoint that a proof may be made for.
+func Endpoints() []Endpoint {
+	var all []Endpoint
+	for _, p := range partitions {
+		for region := range strings.FieldsSeq(p.regions) {
+			all = append(all, Endpoint{Host: p.prefix + region + p.suffix, Region: region, Partition: p.name})
+		}
+	}
+	return all
+}
+
+// EndpointOf returns the endpoint of a region, the one with validated
+// cryptography where fips is set and the partition has another for it.
+func EndpointOf(region string, fips bool) (Endpoint, bool) {
+	var found Endpoint
+	for _, e := range Endpoints() {
+		if e.Region != region {
+			continue
+		}
+		if strings.HasPrefix(e.Host, "sts-fips.") == fips {
+			return e, true
+		}
+		if e.Partition == "aws-us-gov" {
+			found = e
+		}
+	}
+	return found, found.Host != ""
+}
+
+// endpointAt returns the endpoint with exactly that host: no other case, no
+// final dot, no port.
+func endpointAt(host string) (Endpoint, bool) {
+	for _, e := range Endpoints() {
+		if e.Host == host {
+			return e, true
+		}
+	}
+	return Endpoint{}, false
+}
+
+func isPartition(name string) bool {
+	for _, p := range partitions {
+		if p.name == name {
+			return true
+		}
+	}
+	return false
+}

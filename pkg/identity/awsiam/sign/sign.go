@@ -1,0 +1,49 @@
+// Package sign makes the runner's half of an AWS identity proof: it signs the
+// request that the control plane will send to STS, and sends nothing itself.
+package sign
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+)
+
+var authorization = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=[^, ]+, SignedHeaders=([a-z0-9;-]+), Signature=([0-9a-f]{64})$`)
+
+// Proof returns the proof for challenge c at endpoint e with the credentials of
+// a role. It reads the provider's credentials each time: a provider that is to
+// cache does so itself (aws.CredentialsCache). Safe for concurrent use if the
+// provider is.
+func Proof(ctx context.Context, provider aws.CredentialsProvider, e awsiam.Endpoint, c awsiam.Challenge, now time.Time) (awsiam.Proof, error) {
+	creds, err := provider.Retrieve(ctx)
+	if err != nil {
+		return awsiam.Proof{}, fmt.Errorf("get the credentials of the runner's role: %w", err)
+	}
+	if creds.SessionToken == "" {
+		return awsiam.Proof{}, fmt.Errorf("the credentials (%s) are a user's static key: a runner proves itself with a role", creds.Source)
+	}
+	r, err := awsiam.NewRequest(ctx, e, c, now, creds.SessionToken)
+	if err != nil {
+		return awsiam.Proof{}, err
+	}
+	digest := sha256.Sum256([]byte(awsiam.Body))
+	if err := v4.NewSigner().SignHTTP(ctx, creds, r, hex.EncodeToString(digest[:]), awsiam.Service, e.Region, now); err != nil {
+		return awsiam.Proof{}, fmt.Errorf("sign the identity proof: %w", err)
+	}
+	m := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
+	if m == nil || m[1] != awsiam.SignedHeaders {
+		// The SDK signs another set of headers than the control plane will
+		// send; better said here than as a wrong signature there.
+		return awsiam.Proof{}, fmt.Errorf("sign the identity proof: the signer signed other headers than %s", awsiam.SignedHeaders)
+	}
+	return awsiam.Proof{Host: e.Host, AccessKeyID: creds.AccessKeyID, SessionToken: creds.SessionToken,
+		Date: r.Header.Get("X-Amz-Date"), Signature: m[2]}, nil
+}

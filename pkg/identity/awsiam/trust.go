@@ -1,0 +1,96 @@
+package awsiam
+
+import (
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Trust says which role may open sessions of a runner. It is kept with the
+// runner.
+//
+// A role is known by its account and its unique identifier. A name is not
+// enough: a role that is deleted and made again under the same name is another
+// role, perhaps somebody else's.
+//
+// Before the customer has installed the runner's stack, nobody knows the
+// identifier. Such a rule names account and role and waits: until PinBefore the
+// first proof of that role gives the rule its identifier, and from then on the
+// rule is like any other.
+type Trust struct {
+	Partition string    `json:"partition"`           // aws, aws-cn, aws-us-gov, aws-eusc: account numbers are of a partition
+	Account   string    `json:"account"`             // 12 digits
+	RoleID    string    `json:"role_id,omitempty"`   // AROA...; empty: waiting
+	Role      string    `json:"role,omitempty"`      // the role's name; if set, it must agree as well
+	Path      string    `json:"path,omitempty"`      // the role's path, for people: STS does not tell it, so nothing compares it
+	PinBefore time.Time `json:"pin_before,omitzero"` // of a rule that waits
+}
+
+// ParseTrust returns the rule for a role's ARN, as IAM has it, path included,
+// and its unique identifier, or for the role that proves itself first before
+// pinBefore if there is no identifier.
+func ParseTrust(roleARN, uniqueID string, pinBefore time.Time) (Trust, error) {
+	parts := strings.SplitN(roleARN, ":", 6)
+	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || parts[3] != "" || !strings.HasPrefix(parts[5], "role/") || strings.HasSuffix(parts[5], "/") {
+		return Trust{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-trust", Message: quote(roleARN) + " is no ARN of an IAM role",
+			Hint: "It looks like arn:aws:iam::123456789012:role/name; `aws iam get-role` prints it, and the role's unique id."}
+	}
+	path := strings.TrimPrefix(parts[5], "role")
+	slash := strings.LastIndexByte(path, '/')
+	t := Trust{Partition: parts[1], Account: parts[4], RoleID: uniqueID, Role: path[slash+1:], Path: path[:slash+1]}
+	if uniqueID == "" {
+		t.PinBefore = pinBefore
+	}
+	return t, t.Check()
+}
+
+// Check returns why t is no rule, or nil.
+func (t Trust) Check() error {
+	bad := func(what string) error { return fairlead.Invalid("invalid-trust", "a trust rule needs %s", what) }
+	switch {
+	case !isPartition(t.Partition):
+		return bad("a partition of AWS, such as aws")
+	case !accountID.MatchString(t.Account):
+		return bad("an account of 12 digits")
+	case t.Role != "" && !roleName.MatchString(t.Role):
+		return bad("the name of a role")
+	case t.RoleID != "" && !roleID.MatchString(t.RoleID):
+		return bad("the unique identifier of a role, which begins with AROA")
+	case t.RoleID == "" && t.Role == "":
+		return bad("the unique identifier of a role, or its name to find it by once")
+	case t.RoleID == "" && t.PinBefore.IsZero():
+		return bad("a time until which the role is found by its name")
+	case t.RoleID != "" && !t.PinBefore.IsZero():
+		return bad("no time until which the role is found by its name, since it has its unique identifier")
+	}
+	return nil
+}
+
+// Match reports whether the role may open sessions under the rule, with an
+// error of KindUnauthenticated if not. It returns the rule as it is from now
+// on: different from t when t was waiting for this role. Then it is to be
+// stored, under the condition that the stored rule is still t, before anything
+// else comes of the match.
+func (t Trust) Match(id Identity, now time.Time) (Trust, error) {
+	if err := t.Check(); err != nil {
+		return t, refused("rule", "the runner has no valid trust rule")
+	}
+	switch {
+	case id.Partition != t.Partition || id.Account != t.Account:
+		return t, refused("account", "the role is of another account than the runner's")
+	case t.RoleID != "" && id.RoleID != t.RoleID && id.Role == t.Role:
+		return t, refused("role-recreated", "the role has the right name and another unique identifier: it was made anew")
+	case t.RoleID != "" && id.RoleID != t.RoleID:
+		return t, refused("role", "the role is another than the runner's")
+	case t.Role != "" && id.Role != t.Role:
+		return t, refused("role", "the role is another than the runner's")
+	case !roleID.MatchString(id.RoleID):
+		return t, refused("role", "the role has no unique identifier")
+	case t.RoleID == "" && !now.Before(t.PinBefore):
+		return t, refused("too-late", "the time in which the role was to be found by its name is over")
+	case t.RoleID == "":
+		t.RoleID, t.PinBefore = id.RoleID, time.Time{}
+	}
+	return t, nil
+}

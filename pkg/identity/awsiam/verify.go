@@ -1,0 +1,124 @@
+package awsiam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+const (
+	// MaxSkew is how far a proof's date may be from our clock, either way. STS
+	// allows 15 minutes; a nonce lives for one, so this is about clocks alone.
+	MaxSkew = 5 * time.Minute
+	// maxAnswer bounds an answer of STS, in bytes. A real one has some 500.
+	maxAnswer = 16 << 10
+)
+
+// Options vary a Verifier. The zero value is useful.
+type Options struct {
+	// Timeout bounds one proof, waiting for its turn included; 0: 5 s.
+	Timeout time.Duration
+	// Concurrent is how many requests to STS are under way at most, since
+	// whoever has a nonce may cause one; 0: 32. AWS publishes no quota of
+	// GetCallerIdentity; 600 requests a second are reported for an account.
+	Concurrent int
+}
+
+// Verifier verifies proofs with the help of STS. Safe for concurrent use.
+type Verifier struct {
+	transport http.RoundTripper
+	now       func() time.Time
+	timeout   time.Duration
+	turns     chan struct{}
+}
+
+// NewVerifier returns a Verifier that reaches STS by transport, which must
+// verify the names of servers. A transport follows no redirects and keeps no
+// cookies; that is why it is not a client.
+func NewVerifier(transport http.RoundTripper, now func() time.Time, o Options) *Verifier {
+	if transport == nil || now == nil {
+		panic("awsiam: a verifier needs a transport and a clock")
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.Concurrent == 0 {
+		o.Concurrent = 32
+	}
+	return &Verifier{transport: transport, now: now, timeout: o.Timeout, turns: make(chan struct{}, o.Concurrent)}
+}
+
+// Verify returns the role that made the proof for exactly this challenge. That
+// the challenge is ours and has not been used is the caller's business.
+//
+// The error is of KindUnauthenticated when there is no such proof, with the
+// reason in its details, and of KindUnavailable when STS could not be asked or
+// gave no answer that is surely its own.
+func (v *Verifier) Verify(ctx context.Context, p Proof, c Challenge) (Identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	e, at, err := p.check(v.now())
+	if err != nil {
+		return Identity{}, err
+	}
+	r, err := p.request(ctx, e, at, c)
+	if err != nil {
+		return Identity{}, fmt.Errorf("verify an AWS identity: %w", err)
+	}
+	select {
+	case v.turns <- struct{}{}:
+		defer func() { <-v.turns }()
+	case <-ctx.Done():
+		return Identity{}, unavailable("too many identities are being verified", ctx.Err())
+	}
+	answer, err := v.transport.RoundTrip(r)
+	if err != nil {
+		return Identity{}, unavailable("STS could not be asked", err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return Identity{}, unavailable("the answer of STS broke off", err)
+	case len(body) > maxAnswer:
+		return Identity{}, unavailable("the answer is not that of STS", fmt.Errorf("it has more than %d bytes", maxAnswer))
+	case len(answer.Header.Values("Content-Encoding")) > 0:
+		return Identity{}, unavailable("the answer is not that of STS", errors.New("it is encoded"))
+	}
+	switch s := answer.StatusCode; {
+	case s == http.StatusOK:
+		id, err := parseAnswer(answer.Header, body, e)
+		if err != nil && fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+			return Identity{}, unavailable("the answer is not that of STS", err)
+		}
+		return id, err
+	case s == http.StatusBadRequest || s == http.StatusUnauthorized || s == http.StatusForbidden:
+		code := errorCode(body)
+		if strings.HasPrefix(code, "Throttl") || code == "RequestLimitExceeded" {
+			return Identity{}, unavailable("STS is throttling", fmt.Errorf("%d %s", s, code))
+		}
+		if code == "" { // not STS speaks here, but something before it
+			return Identity{}, unavailable("the answer is not that of STS", fmt.Errorf("status %d", s))
+		}
+		return Identity{}, refused("signature", "STS does not accept the signature: %s", code)
+	default: // 1xx and other 2xx, redirects, what a proxy says, faults of STS
+		return Identity{}, unavailable("STS did not answer", fmt.Errorf("status %d", s))
+	}
+}
+
+// refused returns the error for a proof that proves nothing.
+func refused(reason, format string, args ...any) *fairlead.Error {
+	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "aws-identity-refused",
+		Message: "the AWS identity is not proved: " + fmt.Sprintf(format, args...), Details: map[string]string{"reason": reason}}
+}
+
+// unavailable returns the error for a proof that nobody could judge.
+func unavailable(message string, err error) *fairlead.Error {
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "aws-identity-unavailable", Message: message, Err: err}
+}

@@ -1,0 +1,267 @@
+// Package ststest is a small server that answers as STS does where an identity
+// is proved: it recomputes the signature of each request with the AWS SDK's own
+// signer, over exactly the headers that the request says are signed, and knows
+// whom it gave credentials to. It is as lax as STS elsewhere: it takes other
+// actions, JSON answers and presigned addresses, so that a test can show that an
+// attacker's request is good at STS and still proves nothing.
+package ststest
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+)
+
+// skew is how old, or how far ahead, a signature may be.
+const skew = 15 * time.Minute
+
+// Principal is whom credentials belong to.
+type Principal struct{ Account, ARN, UserID string }
+
+// Server answers GetCallerIdentity for the principals it knows. Safe for
+// concurrent use.
+type Server struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	known  map[string]entry // by access key
+	serial int
+	asked  int
+}
+
+type entry struct {
+	creds aws.Credentials
+	who   Principal
+}
+
+// New returns a Server that knows nobody.
+func New(now func() time.Time) *Server { return &Server{now: now, known: map[string]entry{}} }
+
+// AssumeRole gives credentials of a role's session. The path is not given: an
+// assumed role's ARN has none.
+func (s *Server) AssumeRole(partition, account, role, roleID, session string) aws.Credentials {
+	return s.Give(Principal{Account: account, UserID: roleID + ":" + session,
+		ARN: "arn:" + partition + ":sts::" + account + ":assumed-role/" + role + "/" + session})
+}
+
+// Give gives temporary credentials to a principal.
+func (s *Server) Give(who Principal) aws.Credentials {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serial++
+	c := aws.Credentials{
+		AccessKeyID:     fmt.Sprintf("ASIA%016d", s.serial),
+		SecretAccessKey: fmt.Sprintf("secret/of+key%026d", s.serial),
+		SessionToken:    fmt.Sprintf("FwoGZXIvYXdzE+token/%040d==", s.serial),
+		Source:          "ststest",
+	}
+	s.known[c.AccessKeyID] = entry{c, who}
+	return c
+}
+
+// Asked returns how many requests have come.
+func (s *Server) Asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.asked++
+	s.mu.Unlock()
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if err != nil {
+		return
+	}
+	var who Principal
+	var code string
+	if r.URL.Query().Has("X-Amz-Signature") {
+		who, code = s.presigned(r, body)
+	} else {
+		who, code = s.signed(r, body)
+	}
+	if code != "" {
+		answer(w, r, http.StatusForbidden, "ErrorResponse", map[string]string{"Code": code, "Message": "refused"})
+		return
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil || r.Method == http.MethodGet {
+		form = r.URL.Query()
+	}
+	switch action := form.Get("Action"); {
+	case form.Get("Version") != "2011-06-15" || action == "":
+		answer(w, r, http.StatusBadRequest, "ErrorResponse", map[string]string{"Code": "InvalidAction", "Message": "refused"})
+	case action != "GetCallerIdentity":
+		answer(w, r, http.StatusOK, action, map[string]string{"Done": action})
+	default:
+		answer(w, r, http.StatusOK, action, map[string]string{"Arn": who.ARN, "UserId": who.UserID, "Account": who.Account})
+	}
+}
+
+// answer writes an answer: JSON if it is wanted, as STS does, else XML.
+func answer(w http.ResponseWriter, r *http.Request, status int, name string, fields map[string]string) {
+	open, shut := "<"+name+`Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/">`+"\n  <"+name+"Result>", "</"+name+"Result>"
+	if name == "ErrorResponse" {
+		open, shut = `<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">`+"\n  <Error>", "</Error>"
+		name = "Error"
+	}
+	if r.Header.Get("Accept") == "application/json" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		json.NewEncoder(w).Encode(map[string]any{name + "Response": map[string]any{name + "Result": fields}})
+		return
+	}
+	w.Header().Set("Content-Type", "text/xml")
+	w.WriteHeader(status)
+	io.WriteString(w, open+"\n")
+	for _, k := range []string{"Code", "Message", "Done", "Arn", "UserId", "Account"} {
+		if v, ok := fields[k]; ok {
+			fmt.Fprintf(w, "    <%s>%s</%s>\n", k, v, k)
+		}
+	}
+	io.WriteString(w, "  "+shut+"\n  <ResponseMetadata>\n    <RequestId>01234567-89ab-cdef-0123-456789abcdef</RequestId>\n  </ResponseMetadata>\n</"+name+"Response>\n")
+}
+
+// signed checks a signature in the Authorization header. It returns a code of
+// STS when it is wrong.
+func (s *Server) signed(r *http.Request, body []byte) (Principal, string) {
+	auth := r.Header.Values("Authorization")
+	if len(auth) != 1 {
+		return Principal{}, "MissingAuthenticationToken"
+	}
+	fields, ok := strings.CutPrefix(auth[0], "AWS4-HMAC-SHA256 ")
+	part := map[string]string{}
+	for f := range strings.SplitSeq(fields, ",") {
+		k, v, _ := strings.Cut(strings.TrimSpace(f), "=")
+		if _, twice := part[k]; twice {
+			ok = false
+		}
+		part[k] = v
+	}
+	scope := strings.Split(part["Credential"], "/")
+	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+	if !ok || len(part) != 3 || len(scope) != 5 || err != nil || scope[1] != at.Format("20060102") || scope[4] != "aws4_request" {
+		return Principal{}, "IncompleteSignature"
+	}
+	e, code := s.entry(scope, r, at)
+	if code != "" {
+		return Principal{}, code
+	}
+	if r.Header.Get("X-Amz-Security-Token") != e.creds.SessionToken {
+		return Principal{}, "InvalidClientTokenId"
+	}
+	names := strings.Split(part["SignedHeaders"], ";")
+	again, code := rebuild(r, body, names)
+	if code != "" {
+		return Principal{}, code
+	}
+	if err := v4.NewSigner().SignHTTP(context.Background(), e.creds, again, digest(body), "sts", scope[2], at); err != nil {
+		return Principal{}, "InternalFailure"
+	}
+	if !hmac.Equal([]byte(again.Header.Get("Authorization")), []byte("AWS4-HMAC-SHA256 Credential="+part["Credential"]+
+		", SignedHeaders="+part["SignedHeaders"]+", Signature="+part["Signature"])) {
+		return Principal{}, "SignatureDoesNotMatch"
+	}
+	return e.who, ""
+}
+
+// presigned checks a signature in the query.
+func (s *Server) presigned(r *http.Request, body []byte) (Principal, string) {
+	q := r.URL.Query()
+	scope := strings.Split(q.Get("X-Amz-Credential"), "/")
+	at, err := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
+	if err != nil || len(scope) != 5 {
+		return Principal{}, "IncompleteSignature"
+	}
+	e, code := s.entry(scope, r, at)
+	if code != "" {
+		return Principal{}, code
+	}
+	again, code := rebuild(r, body, strings.Split(q.Get("X-Amz-SignedHeaders"), ";"))
+	if code != "" {
+		return Principal{}, code
+	}
+	for _, k := range []string{"X-Amz-Signature", "X-Amz-Credential", "X-Amz-Date", "X-Amz-SignedHeaders", "X-Amz-Algorithm", "X-Amz-Security-Token"} {
+		q.Del(k)
+	}
+	again.URL.RawQuery = q.Encode()
+	uri, _, err := v4.NewSigner().PresignHTTP(context.Background(), e.creds, again, digest(body), "sts", scope[2], at)
+	if err != nil {
+		return Principal{}, "InternalFailure"
+	}
+	u, err := url.Parse(uri)
+	if err != nil || u.Query().Get("X-Amz-Signature") != r.URL.Query().Get("X-Amz-Signature") {
+		return Principal{}, "SignatureDoesNotMatch"
+	}
+	return e.who, ""
+}
+
+// entry returns whose key the scope names, for a request to the right region
+// in time.
+func (s *Server) entry(scope []string, r *http.Request, at time.Time) (entry, string) {
+	if d := s.now().Sub(at); d > skew || d < -skew {
+		return entry{}, "SignatureDoesNotMatch" // as STS says of an expired signature
+	}
+	// Whatever a client calls the host, a region knows its own name.
+	if scope[3] != "sts" || !strings.Contains(strings.ToLower(r.Host)+".", "."+scope[2]+".") {
+		return entry{}, "SignatureDoesNotMatch"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.known[scope[0]]
+	if !ok {
+		return e, "InvalidClientTokenId"
+	}
+	return e, ""
+}
+
+// rebuild returns the request with the signed headers alone. Headers of AWS
+// that are not signed make a request wrong, as they do at STS.
+func rebuild(r *http.Request, body []byte, names []string) (*http.Request, string) {
+	again, err := http.NewRequest(r.Method, "https://"+r.Host+r.URL.RequestURI(), bytes.NewReader(body))
+	if err != nil {
+		return nil, "IncompleteSignature"
+	}
+	again.Host = r.Host
+	again.ContentLength = 0
+	signed := map[string]bool{}
+	for _, n := range names {
+		signed[n] = true
+		switch n {
+		case "host":
+		case "content-length":
+			again.ContentLength = r.ContentLength
+		default:
+			again.Header[http.CanonicalHeaderKey(n)] = r.Header.Values(n)
+		}
+	}
+	for k := range r.Header {
+		if l := strings.ToLower(k); strings.HasPrefix(l, "x-amz-") && !signed[l] {
+			return nil, "SignatureDoesNotMatch"
+		}
+	}
+	if !signed["host"] {
+		return nil, "IncompleteSignature"
+	}
+	return again, ""
+}
+
+func digest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}

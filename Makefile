@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo dev build test bench simulate soak check generate clean format vet lint generated imports FORCE
+.PHONY: help demo dev build test bench simulate soak synth check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -70,6 +70,14 @@ MEASURE ?= true
 soak: bin/tofu-tool ## Break everything around real deployments, then account for all of it (DURATION=5m SEED=n OUT=file.json)
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		$(GO) run ./cmd/fairlead/internal/soak -duration $(DURATION) -seed $(SEED) -measure=$(MEASURE) -out "$(OUT)"
+
+# The builds of the functions, a folder for each; without them, stand-ins.
+STAGE ?= dev
+FUNCTIONS ?= $(if $(wildcard bin/functions),bin/functions,infra/control/testdata/functions)
+synth: ## Write the CloudFormation templates to bin/infra (STAGE=dev FUNCTIONS=folder); needs Node
+	@command -v node >/dev/null || { echo "make synth needs Node: the CDK runs on it" >&2; exit 1; }
+	@CDK_OUTDIR=bin/infra CDK_CONTEXT_JSON='{"stage":"$(STAGE)","functions":"$(FUNCTIONS)"}' $(GO) run ./infra
+	@ls bin/infra/*.template.json
 
 check: format vet lint generated imports ## Check format, vet, lint, generated files and the import table
 

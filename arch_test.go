@@ -81,7 +81,7 @@ var rules = []rule{
 	{"runner/internal/simtest", "runner/... pkg/... events", "the simulator is all of it, in one process"},
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent runner/step",
 		"the CLI is a client; `dev` and `server` start what pkg/local wires"},
-	{"infra/...", "infra/... pkg/config pkg/store", "infrastructure knows the environment and the schema"},
+	{"infra/...", "infra/... pkg/config pkg/store/dynamo", "infrastructure knows the environment and the table's schema, whose names are the adapter's"},
 	{"bench/...", "bench/... pkg/... events", "a benchmark measures what there is"},
 	{"tools/...", "tools/...", "a tool of the workshop is no part of the product"},
 }
@@ -89,7 +89,7 @@ var rules = []rule{
 // planned are patterns of rules for packages that are not there yet. One that
 // is there, or that no rule has, fails the test: the list shrinks to nothing.
 var planned = []string{
-	"pkg/queue/sqs", "pkg/joblog/cloudwatch", "pkg/blob/s3", "functions/...", "infra/...",
+	"pkg/queue/sqs", "pkg/joblog/cloudwatch", "pkg/blob/s3", "functions/...",
 }
 
 // ban is what some packages may never reach.

@@ -1,0 +1,193 @@
+package control
+
+import (
+	"github.com/fairlead/fairlead/infra/internal/policy"
+)
+
+// Grant is a permission of a function: what it may do, on what, and which code
+// needs it. The functions' roles are made from grants and nothing else; a test
+// holds each action against the calls in the package that By names.
+type Grant struct {
+	Sid        string
+	Actions    []string
+	On         func(*builder) []string
+	Conditions func(*builder) map[string]map[string]any // nil: none
+	By         string                                   // the package of this module that calls; "lambda" for what Lambda itself does in the role's name
+	Why        string
+}
+
+func (g Grant) statement(b *builder) policy.Statement {
+	s := policy.Statement{Sid: g.Sid, Actions: g.Actions, Resources: g.On(b)}
+	if g.Conditions != nil {
+		s.Conditions = g.Conditions(b)
+	}
+	return s
+}
+
+// What the grants are on.
+func onTable(b *builder) []string { return []string{*b.table.AttrArn()} }
+func onIndexes(b *builder) []string {
+	return []string{*b.table.AttrArn() + "/index/*"}
+}
+func onTableAndIndexes(b *builder) []string { return append(onTable(b), onIndexes(b)...) }
+func onBlobs(b *builder) []string           { return []string{*b.blobs.AttrArn()} }
+func inBlobs(b *builder) []string           { return []string{*b.blobs.AttrArn() + "/*"} }
+func onArchive(b *builder) []string         { return []string{*b.archive.AttrArn()} }
+func inArchive(b *builder) []string         { return []string{*b.archive.AttrArn() + "/*"} }
+func onRunnerQueues(b *builder) []string {
+	return []string{b.arn("sqs", b.queuePrefix()+"*")}
+}
+func onInstallLogs(b *builder) []string {
+	return []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+"*")}
+}
+func onAppRepositories(b *builder) []string {
+	return []string{b.arn("ecr", "repository/"+b.artifactPrefix()+"*")}
+}
+func onAnything(*builder) []string { return []string{"*"} }
+
+// Grants that several functions share.
+var (
+	readTable = Grant{Sid: "ReadTable", Actions: []string{"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"}, On: onTableAndIndexes,
+		By: "pkg/store/dynamo", Why: "the table is the truth; there is no Scan"}
+	writeTable = Grant{Sid: "WriteTable", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem"}, On: onTable,
+		By: "pkg/store/dynamo", Why: "each commit, alone or as a transaction, which is authorised item by item"}
+	useBlobs = Grant{Sid: "UseBlobs", Actions: []string{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}, On: inBlobs,
+		By: "pkg/blob/s3", Why: "states and plans, sealed; deleting leaves a version for a month"}
+	listBlobs = Grant{Sid: "ListBlobs", Actions: []string{"s3:ListBucket"}, On: onBlobs,
+		By: "pkg/blob/s3", Why: "an absent blob is told from a forbidden one, and blobs that nothing names are found"}
+	sealValues = Grant{Sid: "SealValues", Actions: []string{"kms:GenerateDataKey", "kms:Decrypt"}, On: func(b *builder) []string { return []string{*b.sealKey.AttrArn()} },
+		By: "pkg/seal/kms", Why: "a data key for what is sealed; a wrapped one for what is opened"}
+	deriveTokens = Grant{Sid: "DeriveTokensKey", Actions: []string{"kms:GenerateMac"}, On: func(b *builder) []string { return []string{*b.tokensKey.AttrArn()} },
+		Conditions: func(*builder) map[string]map[string]any {
+			return map[string]map[string]any{"StringEquals": {"kms:MacAlgorithm": "HMAC_SHA_256"}}
+		},
+		By: "pkg/seal/kms", Why: "the key of tokens is derived at the start of a process and stored nowhere"}
+	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn()} },
+		By: "pkg/seal/kms", Why: "runners pin the public half"}
+	wakeRunners = Grant{Sid: "WakeRunners", Actions: []string{"sqs:GetQueueUrl", "sqs:SendMessage"}, On: onRunnerQueues,
+		By: "pkg/queue/sqs", Why: "a wake-up for a queued job"}
+)
+
+// access is what each function may do, beside writing its own log.
+var access = map[string][]Grant{
+	"controlapi": {
+		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
+		{Sid: "ReadArchive", Actions: []string{"s3:GetObject"}, On: inArchive, By: "pkg/joblog/cloudwatch", Why: "the log of a job that has ended"},
+		{Sid: "MakeRunnerQueues", Actions: []string{"sqs:CreateQueue", "sqs:TagQueue", "sqs:GetQueueAttributes", "sqs:DeleteQueue"}, On: onRunnerQueues,
+			By: "pkg/queue/sqs", Why: "a runner's queue and its dead letters come and go with the runner"},
+		{Sid: "MakeInstallLogs", Actions: []string{"logs:CreateLogGroup", "logs:PutRetentionPolicy", "logs:TagResource", "logs:DeleteLogGroup"}, On: onInstallLogs,
+			By: "pkg/joblog/cloudwatch", Why: "an install's log group comes and goes with the install"},
+		{Sid: "SubscribeInstallLogs", Actions: []string{"logs:PutSubscriptionFilter"}, On: onInstallLogs,
+			Conditions: func(b *builder) map[string]map[string]any {
+				return map[string]map[string]any{"ArnEquals": {"logs:DestinationArn": b.functionARN("logindex")}}
+			},
+			By: "pkg/joblog/cloudwatch", Why: "what is written goes to the index, and can be sent nowhere else"},
+		{Sid: "MakeAppRepositories", Actions: []string{"ecr:CreateRepository", "ecr:TagResource"}, On: onAppRepositories,
+			By: "pkg/artifact/ecr", Why: "an app's repository is made with its first version"},
+		{Sid: "PublishArtifacts", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
+			"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}, On: onAppRepositories,
+			By: "pkg/artifact/ecr", Why: "a published version's artifacts, by digest"},
+		{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, On: onAnything, By: "pkg/artifact/ecr", Why: "the action knows no resource; it opens what the other statements allow"},
+	},
+	"runnerapi": {
+		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
+		{Sid: "SignJobs", Actions: []string{"kms:Sign"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn()} },
+			Conditions: func(*builder) map[string]map[string]any {
+				return map[string]map[string]any{"StringEquals": {"kms:SigningAlgorithm": "ED25519_SHA_512"}}
+			},
+			By: "pkg/seal/kms", Why: "a job spec is signed when its step asks for it, and nowhere else"},
+		{Sid: "ClaimThroughTheAPI", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, On: onRunnerQueues,
+			By: "pkg/queue/sqs", Why: "a runner that cannot poll its queue itself claims by a long poll of the API"},
+		{Sid: "OpenSessions", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: func(b *builder) []string { return []string{b.sessionRoleARN()} },
+			By: "pkg/identity/aws", Why: "credentials of a runner's session, for its own queue, log and artifacts"},
+		{Sid: "WriteInstallLogs", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents"}, On: func(b *builder) []string {
+			return []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+"*:log-stream:*")}
+		}, By: "pkg/joblog/cloudwatch", Why: "a step that cannot write to its log group itself, and a log that an agent rescued"},
+	},
+	"dispatch": {
+		wakeRunners,
+		{Sid: "ReadStream", Actions: []string{"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"}, On: func(b *builder) []string {
+			return []string{*b.table.AttrStreamArn()}
+		}, By: "lambda", Why: "the event source mapping reads in the function's name"},
+		{Sid: "ListStreams", Actions: []string{"dynamodb:ListStreams"}, On: func(b *builder) []string { return []string{*b.table.AttrArn() + "/stream/*"} },
+			By: "lambda", Why: "the event source mapping finds the stream's shards"},
+		{Sid: "SendEvents", Actions: []string{"events:PutEvents"}, On: func(b *builder) []string { return []string{*b.bus.AttrArn()} },
+			Conditions: func(*builder) map[string]map[string]any {
+				return map[string]map[string]any{"StringEquals": {"events:source": "fairlead"}}
+			},
+			By: "functions/dispatch", Why: "a domain event for each change of a job or deployment"},
+		{Sid: "FailedBatches", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Dispatch"].AttrArn()} },
+			By: "lambda", Why: "the event source mapping reports the batches that it gave up"},
+	},
+	"sweep": {
+		readTable, writeTable, useBlobs, listBlobs, sealValues, wakeRunners,
+		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: func(b *builder) []string {
+			return []string{b.arn("sqs", b.queuePrefix()+"*"+DeadLetterSuffix)}
+		}, By: "pkg/queue/sqs", Why: "a job whose wake-up was received too often fails as poison"},
+		{Sid: "FailedRuns", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Sweep"].AttrArn()} },
+			By: "lambda", Why: "Lambda reports the runs that failed"},
+	},
+	"logindex": {
+		readTable, writeTable,
+		{Sid: "ReadInstallLogs", Actions: []string{"logs:GetLogEvents", "logs:FilterLogEvents"}, On: onInstallLogs,
+			By: "pkg/joblog/cloudwatch", Why: "an index that misses bytes at the end of a log is repaired from the record"},
+		{Sid: "WriteArchive", Actions: []string{"s3:GetObject", "s3:PutObject"}, On: inArchive, By: "pkg/joblog/cloudwatch", Why: "a log that has ended is kept as one object, and read back to verify it"},
+		{Sid: "ListArchive", Actions: []string{"s3:ListBucket"}, On: onArchive, By: "pkg/joblog/cloudwatch", Why: "an absent archive is told from a forbidden one"},
+		{Sid: "FailedBatches", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["LogIndex"].AttrArn()} },
+			By: "lambda", Why: "Lambda reports the batches that failed"},
+	},
+	"webhook": {
+		readTable, writeTable,
+		{Sid: "OpenSecrets", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{*b.sealKey.AttrArn()} },
+			By: "pkg/seal/kms", Why: "the secret that signs what is sent to an endpoint"},
+		{Sid: "TakeEvents", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility"}, On: func(b *builder) []string {
+			return []string{*b.webhooks.AttrArn()}
+		}, By: "lambda", Why: "the event source mapping receives in the function's name"},
+	},
+}
+
+// Tags of a runner's session. The session role's permissions are written in
+// terms of them, so what a session may touch follows from its tags even if the
+// session policy that narrows it further were forgotten.
+const (
+	TagRunner  = "fairlead-runner"
+	TagInstall = "fairlead-install"
+	TagApp     = "fairlead-app"
+)
+
+// DeadLetterSuffix ends the name of the dead letters of a runner's queue.
+const DeadLetterSuffix = "-dead"
+
+// tagged is the session's value of a tag, as policies write it.
+func tagged(tag string) string { return "${aws:PrincipalTag/" + tag + "}" }
+
+// sessionAccess is what the session of a runner may do at most.
+func (b *builder) sessionAccess() []policy.Statement {
+	return []policy.Statement{
+		{Sid: "OwnQueue", Actions: []string{"sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"},
+			Resources: []string{b.arn("sqs", b.queuePrefix()+tagged(TagRunner))}},
+		{Sid: "OwnLog", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents"},
+			Resources: []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+tagged(TagInstall)+":log-stream:*")}},
+		{Sid: "OwnArtifacts", Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"},
+			Resources: []string{b.arn("ecr", "repository/"+b.artifactPrefix()+tagged(TagApp))}},
+		{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}}, // it knows no resource
+	}
+}
+
+// sessionTrust lets runnerapi alone open sessions, and only with all three
+// tags and a runner's name.
+func (b *builder) sessionTrust(runnerapi string) map[string]any {
+	tags := []string{TagRunner, TagInstall, TagApp}
+	present := map[string]any{}
+	like := map[string]any{"sts:RoleSessionName": "run_*"}
+	for tag, prefix := range map[string]string{TagRunner: "run_", TagInstall: "ins_", TagApp: "app_"} {
+		present["aws:RequestTag/"+tag] = "false"
+		like["aws:RequestTag/"+tag] = prefix + "*"
+	}
+	return policy.Document(policy.Statement{
+		Sid: "RunnerAPIOpensSessions", Principal: policy.AWS(runnerapi), Actions: []string{"sts:AssumeRole", "sts:TagSession"},
+		Conditions: map[string]map[string]any{
+			"Null": present, "StringLike": like, "ForAllValues:StringEquals": {"aws:TagKeys": tags},
+		},
+	})
+}

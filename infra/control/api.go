@@ -1,0 +1,90 @@
+package control
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigatewayv2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// accessLog is a line of the access log. It has no header and no query, so
+// nothing that opens anything.
+const accessLog = `{"time":"$context.requestTime","request":"$context.requestId","ip":"$context.identity.sourceIp","method":"$context.httpMethod",` +
+	`"route":"$context.routeKey","status":"$context.status","bytes":"$context.responseLength","ms":"$context.responseLatency",` +
+	`"integration_ms":"$context.integrationLatency","error":"$context.error.message","integration_error":"$context.integrationErrorMessage"}`
+
+// routes are the functions' parts of the API.
+var routes = []struct{ function, key string }{
+	{"controlapi", "ANY /v1/{proxy+}"},
+	{"runnerapi", "ANY /runner/v1/{proxy+}"},
+}
+
+// makeAPI makes the HTTP API without its routes: functions are told its URL.
+func (b *builder) makeAPI() {
+	b.api = awsapigatewayv2.NewCfnApi(b.stack, jsii.String("API"), &awsapigatewayv2.CfnApiProps{
+		Name: jsii.String(b.name), Description: jsii.String("Fairlead's Control API and Runner API"), ProtocolType: jsii.String("HTTP"),
+		// With a domain of its own the API has one way in.
+		DisableExecuteApiEndpoint: jsii.Bool(b.props.Domain != ""),
+	})
+}
+
+// url is the public URL, without a trailing slash.
+func (b *builder) url() string {
+	if b.props.Domain != "" {
+		return "https://" + b.props.Domain
+	}
+	return *b.api.AttrApiEndpoint()
+}
+
+// connectAPI routes requests to the functions.
+func (b *builder) connectAPI() {
+	log := awslogs.NewCfnLogGroup(b.stack, jsii.String("APILog"), &awslogs.CfnLogGroupProps{
+		LogGroupName: jsii.String("/aws/vendedlogs/" + b.name + "/api"), RetentionInDays: jsii.Number(float64(b.props.LogDays)),
+	})
+	for _, r := range routes {
+		id, f := titles[r.function], b.functions[r.function]
+		integration := awsapigatewayv2.NewCfnIntegration(b.stack, jsii.String(id+"Integration"), &awsapigatewayv2.CfnIntegrationProps{
+			ApiId: b.api.Ref(), IntegrationType: jsii.String("AWS_PROXY"), IntegrationUri: f.AttrArn(), PayloadFormatVersion: jsii.String("2.0"),
+			TimeoutInMillis: jsii.Number(30_000),
+		})
+		b.routes = append(b.routes, awsapigatewayv2.NewCfnRoute(b.stack, jsii.String(id+"Route"), &awsapigatewayv2.CfnRouteProps{
+			ApiId: b.api.Ref(), RouteKey: jsii.String(r.key), Target: jsii.String("integrations/" + *integration.Ref()), AuthorizationType: jsii.String("NONE"),
+		}))
+		awslambda.NewCfnPermission(b.stack, jsii.String(id+"Permission"), &awslambda.CfnPermissionProps{
+			Action: jsii.String("lambda:InvokeFunction"), FunctionName: f.AttrArn(), Principal: jsii.String("apigateway.amazonaws.com"),
+			SourceArn: jsii.String(b.arn("execute-api", *b.api.Ref()+"/*/*")),
+		})
+	}
+	stage := awsapigatewayv2.NewCfnStage(b.stack, jsii.String("APIStage"), &awsapigatewayv2.CfnStageProps{
+		ApiId: b.api.Ref(), StageName: jsii.String("$default"), AutoDeploy: jsii.Bool(true),
+		AccessLogSettings: &awsapigatewayv2.CfnStage_AccessLogSettingsProperty{DestinationArn: log.AttrArn(), Format: jsii.String(accessLog)},
+		DefaultRouteSettings: &awsapigatewayv2.CfnStage_RouteSettingsProperty{
+			ThrottlingRateLimit: jsii.Number(float64(b.props.RateLimit)), ThrottlingBurstLimit: jsii.Number(float64(b.props.BurstLimit)),
+			DetailedMetricsEnabled: jsii.Bool(true),
+		},
+	})
+	if b.props.Domain == "" {
+		return
+	}
+	domain := awsapigatewayv2.NewCfnDomainName(b.stack, jsii.String("Domain"), &awsapigatewayv2.CfnDomainNameProps{
+		DomainName: jsii.String(b.props.Domain),
+		DomainNameConfigurations: []*awsapigatewayv2.CfnDomainName_DomainNameConfigurationProperty{{
+			CertificateArn: jsii.String(b.props.Certificate), EndpointType: jsii.String("REGIONAL"), SecurityPolicy: jsii.String("TLS_1_2"),
+		}},
+	})
+	awsapigatewayv2.NewCfnApiMapping(b.stack, jsii.String("DomainMapping"), &awsapigatewayv2.CfnApiMappingProps{
+		ApiId: b.api.Ref(), DomainName: domain.Ref(), Stage: stage.Ref(),
+	})
+	if b.props.HostedZone == "" {
+		return
+	}
+	for _, kind := range []string{"A", "AAAA"} {
+		awsroute53.NewCfnRecordSet(b.stack, jsii.String("Domain"+kind), &awsroute53.CfnRecordSetProps{
+			Name: jsii.String(b.props.Domain), Type: jsii.String(kind), HostedZoneId: jsii.String(b.props.HostedZone),
+			AliasTarget: &awsroute53.CfnRecordSet_AliasTargetProperty{
+				DnsName: domain.AttrRegionalDomainName(), HostedZoneId: domain.AttrRegionalHostedZoneId(),
+			},
+		})
+	}
+}

@@ -1,0 +1,240 @@
+package control
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/fairlead/fairlead/infra/internal/policy"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+)
+
+// keys makes the four keys. They are apart because their users are: what may
+// sign a job must not follow from what may read a bucket.
+func (b *builder) keys() {
+	account := "arn:" + b.partition + ":iam::" + b.account + ":root"
+	owner := policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(account), Actions: []string{"kms:*"}, Resources: []string{"*"}}
+	// Whoever may use the table or a bucket may use its key, through that
+	// service and not otherwise, as with a key that AWS manages.
+	data := policy.Statement{Sid: "ThroughTheTableAndTheBuckets", Principal: policy.AWS("*"),
+		Actions:   []string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:CreateGrant", "kms:DescribeKey"},
+		Resources: []string{"*"},
+		Conditions: map[string]map[string]any{
+			"StringEquals": {
+				"kms:CallerAccount": b.account,
+				"kms:ViaService":    []string{"dynamodb." + b.region + ".amazonaws.com", "s3." + b.region + ".amazonaws.com"},
+			},
+		}}
+	b.dataKey = b.key("DataKey", "what the table and the buckets hold", "", "", policy.Document(owner, data))
+	b.sealKey = b.key("SealKey", "sensitive values, sealed before they are stored", "", "", policy.Document(owner))
+	b.signingKey = b.key("SigningKey", "signs job specs", "ECC_NIST_EDWARDS25519", "SIGN_VERIFY", policy.Document(owner))
+	b.tokensKey = b.key("TokensKey", "the key of sessions' and jobs' tokens is derived from it", "HMAC_256", "GENERATE_VERIFY_MAC", policy.Document(owner))
+}
+
+func (b *builder) key(id, purpose, spec, usage string, document map[string]any) awskms.CfnKey {
+	props := &awskms.CfnKeyProps{Description: jsii.String(b.name + ": " + purpose), KeyPolicy: document, PendingWindowInDays: jsii.Number(30)}
+	if spec == "" {
+		props.EnableKeyRotation = jsii.Bool(true)
+	} else { // KMS rotates symmetric keys alone
+		props.KeySpec, props.KeyUsage = jsii.String(spec), jsii.String(usage)
+	}
+	k := awskms.NewCfnKey(b.stack, jsii.String(id), props)
+	k.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	awskms.NewCfnAlias(b.stack, jsii.String(id+"Alias"), &awskms.CfnAliasProps{
+		AliasName: jsii.String("alias/" + b.name + "/" + id), TargetKeyId: k.Ref(),
+	})
+	return k
+}
+
+// makeTable makes the table of pkg/store/dynamo's schema.
+func (b *builder) makeTable() {
+	var attributes []*awsdynamodb.CfnTable_AttributeDefinitionProperty
+	for _, name := range []string{
+		dynamo.AttrPartition, dynamo.AttrSort, dynamo.AttrListPartition, dynamo.AttrListSort, dynamo.AttrDuePartition, dynamo.AttrDueSort,
+	} {
+		attributes = append(attributes, &awsdynamodb.CfnTable_AttributeDefinitionProperty{AttributeName: jsii.String(name), AttributeType: jsii.String("S")})
+	}
+	keys := func(partition, sort string) []*awsdynamodb.CfnTable_KeySchemaProperty {
+		return []*awsdynamodb.CfnTable_KeySchemaProperty{
+			{AttributeName: jsii.String(partition), KeyType: jsii.String("HASH")},
+			{AttributeName: jsii.String(sort), KeyType: jsii.String("RANGE")},
+		}
+	}
+	index := func(name, partition, sort string) *awsdynamodb.CfnTable_GlobalSecondaryIndexProperty {
+		return &awsdynamodb.CfnTable_GlobalSecondaryIndexProperty{
+			IndexName: jsii.String(name), KeySchema: keys(partition, sort),
+			Projection: &awsdynamodb.CfnTable_ProjectionProperty{ProjectionType: jsii.String("KEYS_ONLY")},
+		}
+	}
+	b.table = awsdynamodb.NewCfnTable(b.stack, jsii.String("Table"), &awsdynamodb.CfnTableProps{
+		BillingMode:          jsii.String("PAY_PER_REQUEST"),
+		AttributeDefinitions: attributes,
+		KeySchema:            keys(dynamo.AttrPartition, dynamo.AttrSort),
+		GlobalSecondaryIndexes: []*awsdynamodb.CfnTable_GlobalSecondaryIndexProperty{
+			index(dynamo.IndexList, dynamo.AttrListPartition, dynamo.AttrListSort),
+			index(dynamo.IndexDue, dynamo.AttrDuePartition, dynamo.AttrDueSort),
+		},
+		TimeToLiveSpecification: &awsdynamodb.CfnTable_TimeToLiveSpecificationProperty{
+			AttributeName: jsii.String(dynamo.AttrExpires), Enabled: jsii.Bool(true),
+		},
+		// What happened follows from the item's new version alone.
+		StreamSpecification: &awsdynamodb.CfnTable_StreamSpecificationProperty{StreamViewType: jsii.String("NEW_IMAGE")},
+		PointInTimeRecoverySpecification: &awsdynamodb.CfnTable_PointInTimeRecoverySpecificationProperty{
+			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(35),
+		},
+		SseSpecification: &awsdynamodb.CfnTable_SSESpecificationProperty{
+			SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
+		},
+		DeletionProtectionEnabled: jsii.Bool(true),
+	})
+	b.table.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+}
+
+// buckets makes the buckets. What they hold outlives the stack.
+func (b *builder) buckets() {
+	days := func(n int) *float64 { return jsii.Number(float64(n)) }
+	rule := func(id string) awss3.CfnBucket_RuleProperty {
+		return awss3.CfnBucket_RuleProperty{Id: jsii.String(id), Status: jsii.String("Enabled"),
+			AbortIncompleteMultipartUpload: &awss3.CfnBucket_AbortIncompleteMultipartUploadProperty{DaysAfterInitiation: days(2)}}
+	}
+
+	access := rule("Expire")
+	access.ExpirationInDays = days(90)
+	b.accessLogs = b.bucket("AccessLogs", nil, access, policy.Statement{
+		Sid: "ServerAccessLogs", Principal: policy.Service("logging.s3.amazonaws.com"), Actions: []string{"s3:PutObject"},
+		Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}},
+	})
+
+	// A blob never changes, so an older version is one that was deleted.
+	blobs := rule("KeepDeletedForAMonth")
+	blobs.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(30)}
+	blobs.ExpiredObjectDeleteMarker = jsii.Bool(true)
+	b.blobs = b.bucket("Blobs", b.dataKey, blobs)
+
+	archive := rule("Expire")
+	archive.ExpirationInDays = days(b.props.ArchiveDays)
+	archive.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(30)}
+	if b.props.ArchiveDays > 60 { // IA costs less from 30 days of keeping on, and is billed for 30 at least
+		archive.Transitions = []*awss3.CfnBucket_TransitionProperty{{StorageClass: jsii.String("STANDARD_IA"), TransitionInDays: days(30)}}
+	}
+	b.archive = b.bucket("LogArchive", b.dataKey, archive)
+}
+
+// bucket makes a private, versioned, encrypted bucket that is reached by TLS
+// alone. Without a key it is encrypted under S3's own, which the delivery of
+// access logs needs, and it is the one that keeps them.
+func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_RuleProperty, more ...policy.Statement) awss3.CfnBucket {
+	props := &awss3.CfnBucketProps{
+		PublicAccessBlockConfiguration: &awss3.CfnBucket_PublicAccessBlockConfigurationProperty{
+			BlockPublicAcls: jsii.Bool(true), BlockPublicPolicy: jsii.Bool(true), IgnorePublicAcls: jsii.Bool(true), RestrictPublicBuckets: jsii.Bool(true),
+		},
+		OwnershipControls: &awss3.CfnBucket_OwnershipControlsProperty{
+			Rules: []*awss3.CfnBucket_OwnershipControlsRuleProperty{{ObjectOwnership: jsii.String("BucketOwnerEnforced")}},
+		},
+		VersioningConfiguration: &awss3.CfnBucket_VersioningConfigurationProperty{Status: jsii.String("Enabled")},
+		LifecycleConfiguration:  &awss3.CfnBucket_LifecycleConfigurationProperty{Rules: []*awss3.CfnBucket_RuleProperty{&rule}},
+	}
+	encryption := &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("AES256")}
+	if key != nil {
+		encryption = &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("aws:kms"), KmsMasterKeyId: key.AttrArn()}
+		props.LoggingConfiguration = &awss3.CfnBucket_LoggingConfigurationProperty{
+			DestinationBucketName: b.accessLogs.Ref(), LogFilePrefix: jsii.String(id + "/"),
+		}
+	}
+	props.BucketEncryption = &awss3.CfnBucket_BucketEncryptionProperty{
+		ServerSideEncryptionConfiguration: []*awss3.CfnBucket_ServerSideEncryptionRuleProperty{
+			{ServerSideEncryptionByDefault: encryption, BucketKeyEnabled: jsii.Bool(key != nil)},
+		},
+	}
+	bucket := awss3.NewCfnBucket(b.stack, jsii.String(id), props)
+	bucket.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	arn := *bucket.AttrArn()
+	statements := []policy.Statement{policy.OnlyTLS("s3", arn, arn+"/*")}
+	for _, s := range more {
+		s.Resources = []string{arn + "/*"}
+		statements = append(statements, s)
+	}
+	awss3.NewCfnBucketPolicy(b.stack, jsii.String(id+"Policy"), &awss3.CfnBucketPolicyProps{
+		Bucket: bucket.Ref(), PolicyDocument: policy.Document(statements...),
+	})
+	return bucket
+}
+
+// queues makes the queues of the control plane's own. Those of runners are
+// made with the runner.
+func (b *builder) queues() {
+	b.deadLetters = map[string]awssqs.CfnQueue{}
+	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
+		b.deadLetters[name] = b.queue(name+"DeadLetters", &awssqs.CfnQueueProps{MessageRetentionPeriod: jsii.Number(14 * 24 * 3600)})
+	}
+	// Six times the function's timeout, as Lambda asks for; eight deliveries.
+	b.webhooks = b.queue("Webhooks", &awssqs.CfnQueueProps{
+		VisibilityTimeout: jsii.Number(6 * 60), MessageRetentionPeriod: jsii.Number(4 * 24 * 3600),
+		RedrivePolicy: map[string]any{"deadLetterTargetArn": b.deadLetters["Webhook"].AttrArn(), "maxReceiveCount": 8},
+	})
+}
+
+func (b *builder) queue(id string, props *awssqs.CfnQueueProps) awssqs.CfnQueue {
+	// Messages hold identifiers and events without values, so SQS's own key will do.
+	props.SqsManagedSseEnabled = jsii.Bool(true)
+	return awssqs.NewCfnQueue(b.stack, jsii.String(id), props)
+}
+
+// queuePolicy lets the rules of EventBridge send to a queue, and nobody
+// without TLS. The functions' own roles say what they may.
+func (b *builder) queuePolicy(id string, q awssqs.CfnQueue, rules ...*string) {
+	statements := []policy.Statement{policy.OnlyTLS("sqs", *q.AttrArn())}
+	for _, rule := range rules {
+		statements = append(statements, policy.Statement{
+			Sid: "EventBridge", Principal: policy.Service("events.amazonaws.com"), Actions: []string{"sqs:SendMessage"}, Resources: []string{*q.AttrArn()},
+			Conditions: map[string]map[string]any{"ArnEquals": {"aws:SourceArn": *rule}},
+		})
+	}
+	awssqs.NewCfnQueuePolicy(b.stack, jsii.String(id+"Policy"), &awssqs.CfnQueuePolicyProps{
+		Queues: &[]*string{q.Ref()}, PolicyDocument: policy.Document(statements...),
+	})
+}
+
+// bus makes the bus of domain events. Everything on it is about to be offered
+// to the vendor's webhooks.
+func (b *builder) makeBus() {
+	b.bus = awsevents.NewCfnEventBus(b.stack, jsii.String("Bus"), &awsevents.CfnEventBusProps{
+		Name: jsii.String(b.name), Description: jsii.String("domain events of Fairlead"),
+	})
+	rule := awsevents.NewCfnRule(b.stack, jsii.String("WebhookRule"), &awsevents.CfnRuleProps{
+		Description:  jsii.String("every domain event goes to the webhook function's queue"),
+		EventBusName: b.bus.Ref(), State: jsii.String("ENABLED"),
+		EventPattern: map[string]any{"source": []any{"fairlead"}},
+		Targets:      []*awsevents.CfnRule_TargetProperty{{Id: jsii.String("webhooks"), Arn: b.webhooks.AttrArn()}},
+	})
+	b.queuePolicy("Webhooks", b.webhooks, rule.AttrArn())
+}
+
+// registry makes the repository of runner images. Those of apps are made with
+// the app.
+func (b *builder) registry() {
+	props := &awsecr.CfnRepositoryProps{
+		RepositoryName:             jsii.String(b.name + "/runner"),
+		ImageTagMutability:         jsii.String("IMMUTABLE"),
+		ImageScanningConfiguration: &awsecr.CfnRepository_ImageScanningConfigurationProperty{ScanOnPush: jsii.Bool(true)},
+		EncryptionConfiguration:    &awsecr.CfnRepository_EncryptionConfigurationProperty{EncryptionType: jsii.String("AES256")},
+		LifecyclePolicy: &awsecr.CfnRepository_LifecyclePolicyProperty{LifecyclePolicyText: jsii.String(
+			`{"rules":[{"rulePriority":1,"description":"a push that was never tagged","selection":{"tagStatus":"untagged","countType":"sinceImagePushed","countUnit":"days","countNumber":14},"action":{"type":"expire"}}]}`)},
+	}
+	var readers []any
+	for _, account := range b.props.RunnerReader {
+		readers = append(readers, "arn:"+b.partition+":iam::"+account+":root")
+	}
+	if len(readers) > 0 {
+		// Customers pull the image by digest; it holds no secret. No Resource: the policy is the repository's.
+		props.RepositoryPolicyText = policy.Document(policy.Statement{Sid: "CustomersPull", Principal: map[string]any{"AWS": readers},
+			Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}})
+	}
+	b.runnerImages = awsecr.NewCfnRepository(b.stack, jsii.String("RunnerImages"), props)
+	b.runnerImages.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+}

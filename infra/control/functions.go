@@ -1,0 +1,215 @@
+package control
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3assets"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/fairlead/fairlead/infra/internal/policy"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+)
+
+// Functions are the names of the control plane's functions: of the folders
+// that hold their builds, and of their mains under functions/.
+var Functions = []string{"controlapi", "runnerapi", "dispatch", "sweep", "logindex", "webhook"}
+
+// titles are the beginnings of the functions' logical ids.
+var titles = map[string]string{
+	"controlapi": "ControlAPI", "runnerapi": "RunnerAPI", "dispatch": "Dispatch", "sweep": "Sweep", "logindex": "LogIndex", "webhook": "Webhook",
+}
+
+// timeouts of the functions, in seconds. HTTP API waits for 30 s.
+var timeouts = map[string]float64{
+	"controlapi": 29, "runnerapi": 29, "dispatch": 30, "sweep": 55, "logindex": 60, "webhook": 60,
+}
+
+// environments returns what each function is told, in the structs that its
+// main loads.
+func (b *builder) environments() map[string]any {
+	const level = "info"
+	url := b.url()
+	return map[string]any{
+		"controlapi": &config.ControlAPI{
+			URL: url, Table: *b.table.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
+			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
+			LogSubscriber: b.functionARN("logindex"), ArtifactPrefix: b.artifactPrefix(),
+			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
+			RunnerImage: b.props.RunnerImage, StackTemplateURL: b.props.TemplateURL, LogLevel: level,
+		},
+		"runnerapi": &config.RunnerAPI{
+			URL: url, Table: *b.table.Ref(), Blobs: *b.blobs.Ref(),
+			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
+			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
+			SessionRole: b.sessionRoleARN(), STSRegions: b.stsRegions(), LogLevel: level,
+		},
+		"dispatch": &config.Dispatch{QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level},
+		"sweep": &config.Sweep{
+			Table: *b.table.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(),
+			SealKey: *b.sealKey.AttrArn(), LogLevel: level,
+		},
+		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level},
+		"webhook":  &config.Webhook{Table: *b.table.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level},
+	}
+}
+
+func (b *builder) stsRegions() []string {
+	if len(b.props.STSRegions) > 0 {
+		return b.props.STSRegions
+	}
+	return []string{b.region}
+}
+
+// functionARN is the ARN of a function, by its name rather than by reference:
+// functions name each other without waiting for each other.
+func (b *builder) functionARN(name string) string {
+	return b.arn("lambda", "function:"+b.name+"-"+name)
+}
+
+func (b *builder) sessionRoleARN() string {
+	return "arn:" + b.partition + ":iam::" + b.account + ":role/" + b.sessionRoleName()
+}
+
+func (b *builder) sessionRoleName() string { return b.name + "-runner-session-" + b.region }
+
+// functions makes the functions, each with a role and a log group of its own.
+func (b *builder) makeFunctions() error {
+	b.functions = map[string]awslambda.CfnFunction{}
+	environments := b.environments()
+	for _, name := range Functions {
+		if err := b.function(name, environments[name]); err != nil {
+			return fmt.Errorf("function %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (b *builder) function(name string, environment any) error {
+	folder := filepath.Join(b.props.Functions, name)
+	if _, err := os.Stat(filepath.Join(folder, "bootstrap")); err != nil {
+		return fmt.Errorf("no build: %w", err)
+	}
+	variables, err := config.Environ(environment)
+	if err != nil {
+		return err
+	}
+	id := titles[name]
+	group := awslogs.NewCfnLogGroup(b.stack, jsii.String(id+"Log"), &awslogs.CfnLogGroupProps{
+		LogGroupName: jsii.String("/aws/lambda/" + b.name + "-" + name), RetentionInDays: jsii.Number(float64(b.props.LogDays)),
+	})
+	group.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
+
+	statements := []policy.Statement{{Sid: "OwnLog", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents"}, Resources: []string{*group.AttrArn()}}}
+	for _, g := range access[name] {
+		statements = append(statements, g.statement(b))
+	}
+	role := awsiam.NewCfnRole(b.stack, jsii.String(id+"Role"), &awsiam.CfnRoleProps{
+		Description:              jsii.String(b.name + ": what the function " + name + " may do"),
+		AssumeRolePolicyDocument: policy.Trust("lambda.amazonaws.com", nil),
+		Policies:                 []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("calls"), PolicyDocument: policy.Document(statements...)}},
+	})
+
+	code := awss3assets.NewAsset(b.stack, jsii.String(id+"Code"), &awss3assets.AssetProps{Path: jsii.String(folder)})
+	f := awslambda.NewCfnFunction(b.stack, jsii.String(id), &awslambda.CfnFunctionProps{
+		FunctionName: jsii.String(b.name + "-" + name),
+		Code:         &awslambda.CfnFunction_CodeProperty{S3Bucket: code.S3BucketName(), S3Key: code.S3ObjectKey()},
+		Runtime:      jsii.String("provided.al2023"), Handler: jsii.String("bootstrap"), Architectures: jsii.Strings("arm64"),
+		MemorySize: jsii.Number(float64(b.props.MemoryMB)), Timeout: jsii.Number(timeouts[name]),
+		Role:          role.AttrArn(),
+		LoggingConfig: &awslambda.CfnFunction_LoggingConfigProperty{LogGroup: group.Ref(), LogFormat: jsii.String("JSON")},
+		Environment:   &awslambda.CfnFunction_EnvironmentProperty{Variables: variables},
+	})
+	code.AddResourceMetadata(f, jsii.String("Code"))
+	b.functions[name], b.roles[name] = f, role
+	return nil
+}
+
+// session makes the one role of all runners' sessions.
+func (b *builder) session() {
+	b.sessionRole = awsiam.NewCfnRole(b.stack, jsii.String("SessionRole"), &awsiam.CfnRoleProps{
+		RoleName:                 jsii.String(b.sessionRoleName()),
+		Description:              jsii.String(b.name + ": a runner's session; what it may touch follows from its tags"),
+		AssumeRolePolicyDocument: b.sessionTrust(*b.roles["runnerapi"].AttrArn()),
+		MaxSessionDuration:       jsii.Number(3600),
+		Policies:                 []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("own"), PolicyDocument: policy.Document(b.sessionAccess()...)}},
+	})
+}
+
+// Sort keys and beginnings of the partitions of the items whose changes are
+// dispatched; docs/KEYS.md has them.
+var dispatched = []struct{ prefix, sort string }{{"JOB#", "JOB"}, {"DEPLOYMENT#", "DEPLOYMENT"}}
+
+// sources wires what starts the functions.
+func (b *builder) sources() {
+	var filters []*awslambda.CfnEventSourceMapping_FilterProperty
+	for _, d := range dispatched {
+		filters = append(filters, &awslambda.CfnEventSourceMapping_FilterProperty{Pattern: jsii.String(fmt.Sprintf(
+			`{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{%q:{"S":[{"prefix":%q}]},%q:{"S":[%q]}}}}`,
+			dynamo.AttrPartition, d.prefix, dynamo.AttrSort, d.sort))})
+	}
+	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("DispatchSource"), &awslambda.CfnEventSourceMappingProps{
+		FunctionName: b.functions["dispatch"].Ref(), EventSourceArn: b.table.AttrStreamArn(), StartingPosition: jsii.String("TRIM_HORIZON"),
+		FilterCriteria: &awslambda.CfnEventSourceMapping_FilterCriteriaProperty{Filters: filters},
+		// A record that cannot be sent delays its shard for at most an hour, and is then told, not lost.
+		BatchSize: jsii.Number(100), BisectBatchOnFunctionError: jsii.Bool(true), FunctionResponseTypes: jsii.Strings("ReportBatchItemFailures"),
+		MaximumRetryAttempts: jsii.Number(20), MaximumRecordAgeInSeconds: jsii.Number(3600), ParallelizationFactor: jsii.Number(2),
+		DestinationConfig: &awslambda.CfnEventSourceMapping_DestinationConfigProperty{
+			OnFailure: &awslambda.CfnEventSourceMapping_OnFailureProperty{Destination: b.deadLetters["Dispatch"].AttrArn()},
+		},
+	})
+	b.queuePolicy("DispatchDeadLetters", b.deadLetters["Dispatch"])
+
+	every := awsevents.NewCfnRule(b.stack, jsii.String("SweepSchedule"), &awsevents.CfnRuleProps{
+		Description: jsii.String("the sweep, every minute"), ScheduleExpression: jsii.String("rate(1 minute)"), State: jsii.String("ENABLED"),
+		Targets: []*awsevents.CfnRule_TargetProperty{{
+			Id: jsii.String("sweep"), Arn: b.functions["sweep"].AttrArn(),
+			RetryPolicy:      &awsevents.CfnRule_RetryPolicyProperty{MaximumRetryAttempts: jsii.Number(2), MaximumEventAgeInSeconds: jsii.Number(60)},
+			DeadLetterConfig: &awsevents.CfnRule_DeadLetterConfigProperty{Arn: b.deadLetters["Sweep"].AttrArn()},
+		}},
+	})
+	b.queuePolicy("SweepDeadLetters", b.deadLetters["Sweep"], every.AttrArn())
+	b.allow("SweepPermission", "sweep", "events.amazonaws.com", *every.AttrArn(), false)
+	b.onFailure("Sweep", "sweep", 0) // the next minute repeats it
+
+	b.allow("LogIndexPermission", "logindex", "logs.amazonaws.com", b.arn("logs", "log-group:"+b.logGroupPrefix()+"*:*"), true)
+	b.onFailure("LogIndex", "logindex", 2)
+	b.queuePolicy("LogIndexDeadLetters", b.deadLetters["LogIndex"])
+
+	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("WebhookSource"), &awslambda.CfnEventSourceMappingProps{
+		FunctionName: b.functions["webhook"].Ref(), EventSourceArn: b.webhooks.AttrArn(), BatchSize: jsii.Number(10),
+		FunctionResponseTypes: jsii.Strings("ReportBatchItemFailures"),
+		// Slow endpoints must not take the account's concurrency.
+		ScalingConfig: &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(10)},
+	})
+	b.queuePolicy("WebhookDeadLetters", b.deadLetters["Webhook"])
+}
+
+// allow lets a service invoke a function for one source.
+func (b *builder) allow(id, function, service, source string, account bool) {
+	props := &awslambda.CfnPermissionProps{
+		Action: jsii.String("lambda:InvokeFunction"), FunctionName: b.functions[function].AttrArn(),
+		Principal: jsii.String(service), SourceArn: jsii.String(source),
+	}
+	if account {
+		props.SourceAccount = jsii.String(b.account)
+	}
+	awslambda.NewCfnPermission(b.stack, jsii.String(id), props)
+}
+
+// onFailure says where an asynchronous invocation goes that failed for good.
+func (b *builder) onFailure(id, function string, retries float64) {
+	awslambda.NewCfnEventInvokeConfig(b.stack, jsii.String(id+"OnFailure"), &awslambda.CfnEventInvokeConfigProps{
+		FunctionName: b.functions[function].Ref(), Qualifier: jsii.String("$LATEST"), MaximumRetryAttempts: jsii.Number(retries),
+		DestinationConfig: &awslambda.CfnEventInvokeConfig_DestinationConfigProperty{
+			OnFailure: &awslambda.CfnEventInvokeConfig_OnFailureProperty{Destination: b.deadLetters[id].AttrArn()},
+		},
+	})
+}

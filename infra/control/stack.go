@@ -1,0 +1,116 @@
+// Package control is the control plane on AWS as one CloudFormation stack:
+// the table, the functions with a role each, the API, queues, buckets, keys,
+// the event bus, and what watches over them.
+//
+// Resources are written as CloudFormation has them, not through constructs
+// that grant by themselves: each permission is in access.go, and a template is
+// reviewed like code.
+package control
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigatewayv2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+const webhookTimeout = 5 * time.Second
+
+// builder holds the parts of a stack while it is put together.
+type builder struct {
+	props Props
+	name  string // of the control plane: "fairlead-" and the stage
+	stack awscdk.Stack
+
+	partition, region, account string
+
+	dataKey, sealKey, signingKey, tokensKey awskms.CfnKey
+	table                                   awsdynamodb.CfnTable
+	accessLogs, blobs, archive              awss3.CfnBucket
+	deadLetters                             map[string]awssqs.CfnQueue
+	webhooks                                awssqs.CfnQueue
+	bus                                     awsevents.CfnEventBus
+	runnerImages                            awsecr.CfnRepository
+	api                                     awsapigatewayv2.CfnApi
+	functions                               map[string]awslambda.CfnFunction
+	roles                                   map[string]awsiam.CfnRole
+	sessionRole                             awsiam.CfnRole
+	routes                                  []awsapigatewayv2.CfnRoute
+	alarms                                  *string // ARN of the topic
+}
+
+// New adds the control plane's stack to the scope.
+func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
+	props, err := props.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
+	name := "fairlead-" + props.Stage
+	env := &awscdk.Environment{}
+	if props.Region != "" {
+		env.Region = jsii.String(props.Region)
+	}
+	if props.Account != "" {
+		env.Account = jsii.String(props.Account)
+	}
+	stack := awscdk.NewStack(scope, jsii.String(name), &awscdk.StackProps{
+		StackName: jsii.String(name), Env: env, Description: jsii.String("Fairlead's control plane, stage " + props.Stage),
+		TerminationProtection: jsii.Bool(true),
+		Tags:                  &map[string]*string{"fairlead": jsii.String(props.Stage)},
+		AnalyticsReporting:    jsii.Bool(false),
+	})
+	b := &builder{props: props, name: name, stack: stack,
+		partition: *awscdk.Aws_PARTITION(), region: *stack.Region(), account: *stack.Account(),
+		roles: map[string]awsiam.CfnRole{}}
+	b.keys()
+	b.makeTable()
+	b.buckets()
+	b.queues()
+	b.makeBus()
+	b.registry()
+	b.makeAPI()
+	if err := b.makeFunctions(); err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
+	b.session()
+	b.sources()
+	b.connectAPI()
+	b.watch()
+	b.outputs()
+	if err := b.suppress(); err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
+	return stack, nil
+}
+
+// Names that the functions make things under.
+func (b *builder) queuePrefix() string    { return b.name + "-runner-" }
+func (b *builder) logGroupPrefix() string { return "/" + b.name + "/install/" }
+func (b *builder) artifactPrefix() string { return b.name + "/app/" }
+
+// arn is the ARN of something of this account and region.
+func (b *builder) arn(service, resource string) string {
+	return "arn:" + b.partition + ":" + service + ":" + b.region + ":" + b.account + ":" + resource
+}
+
+func (b *builder) outputs() {
+	output := func(id, doc, value string) {
+		awscdk.NewCfnOutput(b.stack, jsii.String(id), &awscdk.CfnOutputProps{Description: jsii.String(doc), Value: jsii.String(value)})
+	}
+	output("URL", "of the control plane", b.url())
+	output("TableName", "DynamoDB table", *b.table.Ref())
+	output("RunnerRepository", "push the runner's image here", *b.runnerImages.AttrRepositoryUri())
+	output("EventBus", "of domain events", *b.bus.Ref())
+	output("AlarmTopic", "subscribe to hear of alarms", *b.alarms)
+}

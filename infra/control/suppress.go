@@ -1,0 +1,37 @@
+package control
+
+import (
+	"github.com/fairlead/fairlead/infra/internal/nag"
+	"github.com/fairlead/fairlead/infra/internal/policy"
+)
+
+// suppress argues with each rule that the stack does not follow. A permission
+// on many things is argued by its grant, for exactly that resource.
+func (b *builder) suppress() error {
+	for name, role := range b.roles {
+		var statements []policy.Statement
+		reasons := map[string]string{}
+		for _, g := range access[name] {
+			statements = append(statements, g.statement(b))
+			reasons[g.Sid] = g.Why
+		}
+		if err := nag.Wildcards(b.stack, role, statements, reasons); err != nil {
+			return err
+		}
+	}
+	err := nag.Wildcards(b.stack, b.sessionRole, b.sessionAccess(), map[string]string{
+		"OwnLog":        "the streams of one install's group, one for each job and attempt",
+		"RegistryLogin": "the action knows no resource; it opens what the other statements allow",
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range b.routes {
+		nag.Suppress(r, "AwsSolutions-APIG4", "the handlers authenticate each request themselves: an authorizer would decide apart from, and before, what the request asks for")
+	}
+	for _, q := range b.deadLetters {
+		nag.Suppress(q, "AwsSolutions-SQS3", "it is the queue of dead letters; that of the stream, the schedule and the subscription is their failure destination")
+	}
+	nag.Suppress(b.accessLogs, "AwsSolutions-S1", "it keeps the access logs of the other buckets; logging its own would never end")
+	return nil
+}

@@ -1,0 +1,149 @@
+// Package infratest synthesizes stacks as a deployment would, and asks of the
+// templates what reviewers would: which permissions follow, which rules hold.
+package infratest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+	"github.com/cdklabs/cdk-nag-go/cdknag/v2"
+)
+
+// Template is a CloudFormation template.
+type Template struct {
+	File      string // where it was synthesized
+	Resources map[string]Resource
+	Raw       map[string]any
+}
+
+// Resource is a resource of a template.
+type Resource struct {
+	Type       string
+	Condition  string
+	Properties map[string]any
+}
+
+// Synth synthesizes the stack that build makes, with the rules of cdk-nag's
+// AWS Solutions pack on it, into a new folder. findings are what the rules
+// say and nobody has suppressed.
+func Synth(dir string, build func(constructs.Construct) (awscdk.Stack, error)) (t Template, findings []string, err error) {
+	app := awscdk.NewApp(&awscdk.AppProps{Outdir: jsii.String(dir), AnalyticsReporting: jsii.Bool(false),
+		PostCliContext: &map[string]any{"aws:cdk:disable-stack-trace": true}})
+	stack, err := build(app)
+	if err != nil {
+		return Template{}, nil, err
+	}
+	awscdk.Aspects_Of(app).Add(cdknag.NewAwsSolutionsChecks(&cdknag.NagPackProps{Verbose: jsii.Bool(true), Reports: jsii.Bool(false)}), nil)
+	app.Synth(nil)
+	file := filepath.Join(dir, *stack.ArtifactId()+".template.json")
+	t, err = Read(file)
+	if err != nil {
+		return Template{}, nil, err
+	}
+	findings, err = nagFindings(dir)
+	return t, findings, err
+}
+
+// Read reads a template.
+func Read(file string) (Template, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Template{}, err
+	}
+	t := Template{File: file}
+	if err := errors.Join(json.Unmarshal(text, &t.Raw), json.Unmarshal(text, &t)); err != nil {
+		return Template{}, fmt.Errorf("template %s: %w", file, err)
+	}
+	return t, nil
+}
+
+// nagFindings collects the errors and warnings that the synthesis left on
+// constructs.
+func nagFindings(dir string) (found []string, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.metadata.json"))
+	if err != nil {
+		return nil, err
+	}
+	manifest := filepath.Join(dir, "manifest.json")
+	for _, file := range append(files, manifest) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var any any
+		if err := json.Unmarshal(text, &any); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		found = append(found, annotations("", any)...)
+	}
+	return found, nil
+}
+
+// annotations finds the entries {"type": "aws:cdk:error", "data": …} wherever
+// they are; the key above them is the construct's path.
+func annotations(path string, v any) (found []string) {
+	switch v := v.(type) {
+	case map[string]any:
+		if kind, _ := v["type"].(string); kind == "aws:cdk:error" || kind == "aws:cdk:warning" {
+			return []string{fmt.Sprintf("%s: %v", path, v["data"])}
+		}
+		for key, below := range v {
+			if strings.HasPrefix(key, "/") {
+				path = key
+			}
+			found = append(found, annotations(path, below)...)
+		}
+	case []any:
+		for _, below := range v {
+			found = append(found, annotations(path, below)...)
+		}
+	}
+	return found
+}
+
+// Golden compares the template with the one that was reviewed. UPDATE_GOLDEN=1
+// writes it anew, for the next review.
+func Golden(t *testing.T, template Template, golden string) {
+	t.Helper()
+	got, err := json.MarshalIndent(template.Raw, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("the template differs from %s at line %d; review it with UPDATE_GOLDEN=1 and git diff", golden, firstDifference(got, want))
+	}
+}
+
+func firstDifference(a, b []byte) int {
+	n := 1
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return n
+		}
+		if a[i] == '\n' {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,46 @@
+// Program infra synthesizes Fairlead's two CloudFormation stacks: the
+// vendor's control plane, and the runner stack that customers install.
+//
+// `cdk deploy` runs it; so does `make synth`, which needs Node and nothing of
+// AWS. What may differ between deployments is in the context of cdk.json.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/fairlead/fairlead/infra/control"
+	"github.com/fairlead/fairlead/infra/runnerstack"
+)
+
+func main() {
+	code := 0
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "infra:", err)
+		code = 1
+	}
+	jsii.Close()
+	os.Exit(code)
+}
+
+func run() error {
+	app := awscdk.NewApp(&awscdk.AppProps{AnalyticsReporting: jsii.Bool(false)})
+	props, err := control.FromContext(func(key string) string {
+		value, _ := app.Node().TryGetContext(jsii.String(key)).(string)
+		return value
+	})
+	if err != nil {
+		return fmt.Errorf("context: %w", err)
+	}
+	if _, err := control.New(app, props); err != nil {
+		return err
+	}
+	if _, err := runnerstack.New(app); err != nil {
+		return fmt.Errorf("runner stack: %w", err)
+	}
+	app.Synth(nil)
+	return nil
+}

@@ -1,0 +1,124 @@
+package runnerstack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// How the runner reaches the network.
+const (
+	publicIP = "NewVpcPublicIp" // no NAT gateway: an address of its own, and no way in
+	nat      = "NewVpcNat"      // private subnets behind a NAT gateway
+	existing = "ExistingVpc"
+)
+
+const enabled, disabled = "Enabled", "Disabled"
+
+// parameters are what the customer is asked. None is a secret, so none is
+// hidden: the customer can read all of what is done in the account.
+type parameters struct {
+	controlPlaneURL, installID, externalID, trustedKeys, image awscdk.CfnParameter
+	state, breakGlass, network                                 awscdk.CfnParameter
+	vpcCIDR, vpc, subnets, assignPublicIP                      awscdk.CfnParameter
+	appActions, readOnlyPolicy, breakGlassPolicy               awscdk.CfnParameter
+	size, logDays                                              awscdk.CfnParameter
+	sizes                                                      awscdk.CfnMapping
+
+	isEnabled, hasBreakGlass, newVPC, hasNAT, needsPublicIP awscdk.CfnCondition
+}
+
+// defaultAppActions is what an app may use unless the customer says otherwise.
+// IAM is not among them: roles are a statement of their own.
+const defaultAppActions = "acm:*,apigateway:*,application-autoscaling:*,autoscaling:*,cloudfront:*,cloudwatch:*,dynamodb:*,ec2:*,ecr:*,ecs:*,eks:*," +
+	"elasticache:*,elasticfilesystem:*,elasticloadbalancing:*,events:*,kms:*,lambda:*,logs:*,rds:*,route53:*,s3:*,scheduler:*,secretsmanager:*," +
+	"servicediscovery:*,sns:*,sqs:*,ssm:*,states:*,tag:*"
+
+func (b *builder) parameters() {
+	groups := []struct {
+		label string
+		ids   []string
+	}{
+		{label: "From your vendor: take as they are", ids: []string{"ControlPlaneUrl", "InstallId", "ExternalId", "TrustedKeys", "RunnerImage"}},
+		{label: "On and off", ids: []string{"RunnerState", "BreakGlass"}},
+		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp"}},
+		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "BreakGlassPolicyArn"}},
+		{label: "Sizes", ids: []string{"RunnerSize", "LogRetentionDays"}},
+	}
+	ask := func(id, kind, doc string, props awscdk.CfnParameterProps) awscdk.CfnParameter {
+		props.Type, props.Description = jsii.String(kind), jsii.String(doc)
+		return awscdk.NewCfnParameter(b.stack, jsii.String(id), &props)
+	}
+	pattern := func(p, says string) awscdk.CfnParameterProps {
+		return awscdk.CfnParameterProps{AllowedPattern: jsii.String(p), ConstraintDescription: jsii.String(says)}
+	}
+	choice := func(first string, more ...string) awscdk.CfnParameterProps {
+		return awscdk.CfnParameterProps{Default: first, AllowedValues: jsii.Strings(append([]string{first}, more...)...)}
+	}
+	p := &b.p
+	p.controlPlaneURL = ask("ControlPlaneUrl", "String", "URL of the vendor's control plane.", pattern(`^https://[a-z0-9.-]+(:[0-9]+)?$`, "an https URL without a path"))
+	p.installID = ask("InstallId", "String", "Identifier of this install.", pattern(`^ins_[0-9a-z]{26}$`, "ins_ and 26 letters and digits"))
+	p.externalID = ask("ExternalId", "String", "External id, made by the control plane for this install alone. It is no secret.",
+		pattern(`^[\w+=,.@:/-]{16,256}$`, "16 to 256 characters, as the control plane gave them"))
+	p.trustedKeys = ask("TrustedKeys", "String", "Public keys, separated by commas. The runner refuses jobs that none of them has signed.",
+		pattern(`^[A-Za-z0-9+/=_:-]{32,}(,[A-Za-z0-9+/=_:-]{32,})*$`, "public keys as the control plane gave them, separated by commas"))
+	p.image = ask("RunnerImage", "String", "Runner image for arm64, by digest.", pattern(`^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`, "an image with its sha256 digest; a tag can be moved"))
+
+	p.state = ask("RunnerState", "String", "Disabled stops the runner and takes all its roles from it; nothing of the app is touched.", choice(enabled, disabled))
+	p.breakGlass = ask("BreakGlass", "String", "Enabled makes a role for emergencies. Leave it off until you need it, and switch it off again.", choice(disabled, enabled))
+
+	p.network = ask("NetworkMode", "String", "NewVpcPublicIp has no NAT gateway, which costs more than the runner; nothing can connect to the runner in any mode.", choice(publicIP, nat, existing))
+	cidr := pattern(`^(10|172|192)\.[0-9]{1,3}\.[0-9]{1,3}\.0/2[0-4]$`, "a private network of /20 to /24")
+	cidr.Default = "10.249.0.0/24"
+	p.vpcCIDR = ask("VpcCidr", "String", "Network of a new VPC.", cidr)
+	p.vpc = ask("VpcId", "String", "Existing VPC; only with ExistingVpc.", awscdk.CfnParameterProps{Default: "", AllowedPattern: jsii.String(`^(vpc-[0-9a-f]+)?$`)})
+	p.subnets = ask("SubnetIds", "CommaDelimitedList", "Subnets of the existing VPC, with a way to the internet; only with ExistingVpc.", awscdk.CfnParameterProps{Default: ""})
+	p.assignPublicIP = ask("AssignPublicIp", "String", "Whether the runner gets a public address in the existing VPC: if its subnets have no NAT gateway.", choice("DISABLED", "ENABLED"))
+
+	p.appActions = ask("AppActions", "CommaDelimitedList", "Actions that the app's operations may use, within the boundary.", awscdk.CfnParameterProps{Default: defaultAppActions})
+	arn := pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")
+	arn.Default = "arn:aws:iam::aws:policy/ReadOnlyAccess"
+	p.readOnlyPolicy = ask("ReadOnlyPolicyArn", "String", "Managed policy of the role that plans. What it would let read of data is denied again.", arn)
+	arn = pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")
+	arn.Default = "arn:aws:iam::aws:policy/PowerUserAccess"
+	p.breakGlassPolicy = ask("BreakGlassPolicyArn", "String", "Managed policy of the role for emergencies; the boundary holds all the same.", arn)
+
+	p.size = ask("RunnerSize", "String", "Small is a quarter of a CPU and 0.5 GiB, Medium twice that, Large 1 CPU and 2 GiB, XLarge 2 CPUs and 4 GiB.", choice("Medium", "Small", "Large", "XLarge"))
+	// One question, because Fargate knows few pairs of CPU and memory.
+	p.sizes = awscdk.NewCfnMapping(b.stack, jsii.String("Sizes"), &awscdk.CfnMappingProps{Mapping: &map[string]*map[string]any{
+		"Small": {"Cpu": "256", "Memory": "512"}, "Medium": {"Cpu": "512", "Memory": "1024"},
+		"Large": {"Cpu": "1024", "Memory": "2048"}, "XLarge": {"Cpu": "2048", "Memory": "4096"},
+	}})
+	p.logDays = ask("LogRetentionDays", "Number", "Days that the runner's own log is kept.", awscdk.CfnParameterProps{Default: jsii.Number(30),
+		AllowedValues: jsii.Strings("1", "3", "5", "7", "14", "30", "60", "90", "120", "150", "180", "365", "400", "545", "731", "1827", "3653")})
+
+	condition := func(id string, e awscdk.ICfnConditionExpression) awscdk.CfnCondition {
+		return awscdk.NewCfnCondition(b.stack, jsii.String(id), &awscdk.CfnConditionProps{Expression: e})
+	}
+	is := func(q awscdk.CfnParameter, value string) awscdk.ICfnRuleConditionExpression {
+		return awscdk.Fn_ConditionEquals(q.ValueAsString(), value)
+	}
+	p.isEnabled = condition("IsEnabled", is(p.state, enabled))
+	p.hasBreakGlass = condition("HasBreakGlass", is(p.breakGlass, enabled))
+	p.newVPC = condition("HasNewVpc", awscdk.Fn_ConditionNot(is(p.network, existing)))
+	p.hasNAT = condition("HasNat", is(p.network, nat))
+	p.needsPublicIP = condition("NeedsPublicIp", awscdk.Fn_ConditionOr(is(p.network, publicIP),
+		awscdk.Fn_ConditionAnd(is(p.network, existing), is(p.assignPublicIP, "ENABLED"))))
+
+	awscdk.NewCfnRule(b.stack, jsii.String("ExistingVpcIsNamed"), &awscdk.CfnRuleProps{
+		RuleCondition: is(p.network, existing),
+		Assertions: &[]*awscdk.CfnRuleAssertion{{
+			Assert:            awscdk.Fn_ConditionNot(awscdk.Fn_ConditionEquals(p.vpc.ValueAsString(), "")),
+			AssertDescription: jsii.String("ExistingVpc needs VpcId and SubnetIds."),
+		}},
+	})
+
+	var interfaces []any
+	for _, g := range groups {
+		var ids []any
+		for _, id := range g.ids {
+			ids = append(ids, id)
+		}
+		interfaces = append(interfaces, map[string]any{"Label": map[string]any{"default": g.label}, "Parameters": ids})
+	}
+	b.stack.AddMetadata(jsii.String("AWS::CloudFormation::Interface"), map[string]any{"ParameterGroups": interfaces})
+}

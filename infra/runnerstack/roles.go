@@ -1,0 +1,243 @@
+package runnerstack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/fairlead/fairlead/infra/internal/policy"
+)
+
+// The names of operations; each has a role of its own.
+const (
+	provision   = "provision"
+	deploy      = "deploy"
+	deprovision = "deprovision"
+	readOnly    = "read-only"
+	breakGlass  = "break-glass"
+)
+
+var operations = []struct{ name, title, verb string }{
+	{provision, "Provision", "makes the app's infrastructure"},
+	{deploy, "Deploy", "changes the app, and cannot remove what holds data"},
+	{deprovision, "Deprovision", "removes the app, and cannot make roles"},
+	{readOnly, "ReadOnly", "plans, and reads no data"},
+	{breakGlass, "BreakGlass", "is for emergencies, and there only while it is switched on"},
+}
+
+// Paths of what IAM has of the runner and of the app. The boundary tells the
+// two apart by them.
+func (b *builder) ownPath() string { return "/fairlead/" + *b.p.installID.ValueAsString() + "/" }
+func (b *builder) appPath() string { return "/fairlead-app/" + *b.p.installID.ValueAsString() + "/" }
+
+func (b *builder) iamARN(resource string) string {
+	return "arn:" + b.partition + ":iam::" + b.account + ":" + resource
+}
+
+func (b *builder) boundaryARN() string { return b.iamARN("policy" + b.ownPath() + "boundary") }
+
+// Roles are made, changed and removed below the app's path alone; made and
+// given permissions only under the boundary.
+var (
+	makeRoles  = []string{"iam:CreateRole", "iam:PutRolePermissionsBoundary", "iam:AttachRolePolicy", "iam:PutRolePolicy"}
+	trimRoles  = []string{"iam:DetachRolePolicy", "iam:DeleteRolePolicy"}
+	shapeRoles = []string{"iam:UpdateRole", "iam:UpdateRoleDescription", "iam:UpdateAssumeRolePolicy", "iam:TagRole", "iam:UntagRole", "iam:PassRole",
+		"iam:CreatePolicy", "iam:CreatePolicyVersion", "iam:TagPolicy", "iam:CreateInstanceProfile", "iam:AddRoleToInstanceProfile", "iam:TagInstanceProfile"}
+	dropRoles = []string{"iam:DeleteRole", "iam:DeletePolicy", "iam:DeletePolicyVersion", "iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile"}
+	readRoles = []string{"iam:Get*", "iam:List*"}
+)
+
+func (b *builder) appIAM() []string {
+	return []string{b.iamARN("role" + b.appPath() + "*"), b.iamARN("policy" + b.appPath() + "*"), b.iamARN("instance-profile" + b.appPath() + "*")}
+}
+
+func (b *builder) underBoundary() map[string]map[string]any {
+	return map[string]map[string]any{"StringEquals": {"iam:PermissionsBoundary": b.boundaryARN()}}
+}
+
+// ceiling is the boundary: what no role of the runner or of the app exceeds,
+// whatever policies it is given.
+func (b *builder) ceiling() []policy.Statement {
+	own := map[string]map[string]any{"ArnNotLike": {"aws:PrincipalArn": b.iamARN("role" + b.ownPath() + "*")}}
+	bucket, key := *b.state.AttrArn(), *b.stateKey.AttrArn()
+	cluster := *b.cluster.Ref()
+	return []policy.Statement{
+		// No chain of roles: sts is not among it.
+		{Sid: "Services", NotActions: []string{"iam:*", "sts:*", "organizations:*", "account:*", "billing:*", "sso:*", "sso-directory:*"}, Resources: []string{"*"}},
+		{Sid: "ReadRoles", Actions: readRoles, Resources: []string{"*"}},
+		{Sid: "GiveUnderTheBoundary", Actions: append(append([]string{}, makeRoles...), trimRoles...), Resources: b.appIAM(), Conditions: b.underBoundary()},
+		{Sid: "ShapeAppRoles", Actions: append(append([]string{}, shapeRoles...), dropRoles...), Resources: b.appIAM()},
+		{Sid: "ServiceLinkedRoles", Actions: []string{"iam:CreateServiceLinkedRole"}, Resources: []string{b.iamARN("role/aws-service-role/*")}},
+
+		{Sid: "BoundaryStays", Deny: true, Actions: []string{"iam:DeleteRolePermissionsBoundary"}, Resources: []string{"*"}},
+		{Sid: "GuardrailsStay", Deny: true, NotActions: readRoles, Resources: []string{b.iamARN("role" + b.ownPath() + "*"), b.iamARN("policy" + b.ownPath() + "*")}},
+		{Sid: "StateBucketStays", Deny: true, Actions: []string{"s3:DeleteBucket*", "s3:PutBucket*", "s3:PutEncryptionConfiguration", "s3:PutLifecycleConfiguration",
+			"s3:PutReplicationConfiguration", "s3:PutAccelerateConfiguration"}, Resources: []string{bucket}},
+		{Sid: "StateVersionsStay", Deny: true, Actions: []string{"s3:DeleteObjectVersion", "s3:BypassGovernanceRetention"}, Resources: []string{bucket + "/*"}},
+		{Sid: "StateKeyStays", Deny: true, Actions: []string{"kms:ScheduleKeyDeletion", "kms:DisableKey*", "kms:PutKeyPolicy", "kms:CreateGrant", "kms:UpdateKeyDescription"}, Resources: []string{key}},
+		{Sid: "StateIsTheRunners", Deny: true, Actions: []string{"s3:*", "kms:*"}, Resources: []string{bucket, bucket + "/*", key}, Conditions: own},
+		{Sid: "RunnerStays", Deny: true, Actions: []string{"ecs:Create*", "ecs:Delete*", "ecs:Update*", "ecs:Put*", "ecs:Run*", "ecs:Start*", "ecs:Stop*", "ecs:ExecuteCommand"},
+			Resources: []string{b.arn("ecs", "cluster/"+cluster), b.arn("ecs", "service/"+cluster+"/*"), b.arn("ecs", "task/"+cluster+"/*")}},
+		{Sid: "RunnerLogStays", Deny: true, Actions: []string{"logs:Delete*", "logs:Put*"}, Resources: []string{*b.log.AttrArn()}},
+		{Sid: "StackStays", Deny: true, NotActions: []string{"cloudformation:Describe*", "cloudformation:Get*", "cloudformation:List*"}, Resources: []string{*awscdk.Aws_STACK_ID()}},
+	}
+}
+
+// loses are actions after which data is gone. A deployment does not need them;
+// removing an app does.
+var loses = []string{
+	"dynamodb:DeleteTable", "dynamodb:DeleteBackup", "ec2:DeleteSnapshot", "ec2:DeleteVolume", "elasticache:DeleteReplicationGroup", "elasticache:DeleteSnapshot",
+	"elasticfilesystem:DeleteFileSystem", "kms:DisableKey", "kms:ScheduleKeyDeletion", "rds:DeleteDBCluster", "rds:DeleteDBClusterSnapshot", "rds:DeleteDBInstance",
+	"rds:DeleteDBSnapshot", "s3:DeleteBucket", "s3:DeleteObjectVersion", "secretsmanager:DeleteSecret",
+}
+
+// reads are actions that show data rather than what is configured.
+var reads = []string{
+	"athena:GetQueryResults", "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:GetRecords", "dynamodb:PartiQLSelect", "dynamodb:Query", "dynamodb:Scan",
+	"ec2:GetConsoleOutput", "ec2:GetPasswordData", "kinesis:GetRecords", "lambda:GetFunction", "logs:FilterLogEvents", "logs:GetLogEvents", "logs:GetQueryResults",
+	"logs:StartQuery", "secretsmanager:GetSecretValue", "sqs:ReceiveMessage", "ssm:GetParameter*",
+}
+
+// statements is what the role of an operation may do, besides the managed
+// policy it may have.
+func (b *builder) statements(operation string) []policy.Statement {
+	bucket, key := *b.state.AttrArn(), *b.stateKey.AttrArn()
+	states, plans := bucket+"/"+statePrefix+"*", bucket+"/"+planPrefix+"*"
+	list := []policy.Statement{
+		{Sid: "FindStates", Actions: []string{"s3:ListBucket"}, Resources: []string{bucket}},
+		{Sid: "ReadStates", Actions: []string{"s3:GetObject"}, Resources: []string{states, plans}},
+		{Sid: "LockStates", Actions: []string{"s3:PutObject", "s3:DeleteObject"}, Resources: []string{states + lockSuffix}},
+		{Sid: "OpenStates", Actions: []string{"kms:GenerateDataKey", "kms:Decrypt"}, Resources: []string{key}},
+		{Sid: "ReadRoles", Actions: readRoles, Resources: []string{"*"}},
+	}
+	write := policy.Statement{Sid: "WriteStates", Actions: []string{"s3:PutObject"}, Resources: []string{states}}
+	app := policy.Statement{Sid: "App", Actions: *b.appActions(), Resources: []string{"*"}}
+	roles := []policy.Statement{
+		{Sid: "GiveUnderTheBoundary", Actions: append(append([]string{}, makeRoles...), trimRoles...), Resources: b.appIAM(), Conditions: b.underBoundary()},
+		{Sid: "ShapeAppRoles", Actions: append(append([]string{}, shapeRoles...), dropRoles...), Resources: b.appIAM()},
+		{Sid: "ServiceLinkedRoles", Actions: []string{"iam:CreateServiceLinkedRole"}, Resources: []string{b.iamARN("role/aws-service-role/*")}},
+	}
+	push := []policy.Statement{
+		{Sid: "CopyImages", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:InitiateLayerUpload",
+			"ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}, Resources: []string{*b.images.AttrArn(), *b.artifacts.AttrArn()}},
+		{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}},
+	}
+	switch operation {
+	case provision:
+		list = append(append(list, write, app), roles...)
+	case deploy:
+		list = append(append(append(list, write, app), roles...), push...)
+		list = append(list, policy.Statement{Sid: "DataStays", Deny: true, Actions: loses, Resources: []string{"*"}})
+	case deprovision:
+		list = append(list, write, app,
+			policy.Statement{Sid: "TrimUnderTheBoundary", Actions: trimRoles, Resources: b.appIAM(), Conditions: b.underBoundary()},
+			policy.Statement{Sid: "DropAppRoles", Actions: dropRoles, Resources: b.appIAM()})
+	case readOnly:
+		list = append(list,
+			policy.Statement{Sid: "SavePlans", Actions: []string{"s3:PutObject"}, Resources: []string{plans}},
+			policy.Statement{Sid: "DataIsNotRead", Deny: true, Actions: reads, Resources: []string{"*"}},
+			policy.Statement{Sid: "ObjectsAreNotRead", Deny: true, Actions: []string{"s3:GetObject*"}, NotResources: []string{states, plans}},
+			policy.Statement{Sid: "NothingElseIsDecrypted", Deny: true, Actions: []string{"kms:Decrypt"}, NotResources: []string{key}})
+	case breakGlass:
+		list = append(list, write)
+	}
+	return list
+}
+
+func (b *builder) appActions() *[]string {
+	list := b.p.appActions.ValueAsList()
+	out := make([]string, len(*list)) // a token that stands for the whole list
+	for i, v := range *list {
+		out[i] = *v
+	}
+	return &out
+}
+
+// executionAccess is what ECS needs to start the container.
+func (b *builder) executionAccess() []policy.Statement {
+	return []policy.Statement{
+		{Sid: "RunnerLog", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents"}, Resources: []string{*b.log.AttrArn()}},
+		{Sid: "PullImage", Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"},
+			Resources: []string{"arn:" + b.partition + ":ecr:*:*:repository/*"}},
+		{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}},
+	}
+}
+
+func (b *builder) makeRoles() {
+	b.boundary = awsiam.NewCfnManagedPolicy(b.stack, jsii.String("Boundary"), &awsiam.CfnManagedPolicyProps{
+		ManagedPolicyName: jsii.String("boundary"), Path: jsii.String(b.ownPath()),
+		Description:    jsii.String("what no role of the Fairlead runner or of the app that it deploys exceeds"),
+		PolicyDocument: policy.Document(b.ceiling()...),
+	})
+	fromTasks := policy.Trust("ecs-tasks.amazonaws.com", map[string]map[string]any{
+		"StringEquals": {"aws:SourceAccount": b.account},
+		"ArnLike":      {"aws:SourceArn": b.arn("ecs", "*")},
+	})
+	b.execution = awsiam.NewCfnRole(b.stack, jsii.String("ExecutionRole"), &awsiam.CfnRoleProps{
+		Description: jsii.String("Fairlead: starts the runner's container"), Path: jsii.String(b.ownPath()), AssumeRolePolicyDocument: fromTasks,
+		Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("start"), PolicyDocument: policy.Document(b.executionAccess()...)}},
+	})
+	b.taskRole = awsiam.NewCfnRole(b.stack, jsii.String("RunnerRole"), &awsiam.CfnRoleProps{
+		Description: jsii.String("Fairlead: identity of the runner; it can take the roles of operations, and nothing else"),
+		Path:        jsii.String(b.ownPath()), AssumeRolePolicyDocument: fromTasks,
+	})
+
+	managed := map[string]awscdk.CfnParameter{readOnly: b.p.readOnlyPolicy, breakGlass: b.p.breakGlassPolicy}
+	var arns []any
+	for _, o := range operations {
+		props := &awsiam.CfnRoleProps{
+			Description: jsii.String("Fairlead: " + o.verb), Path: jsii.String(b.ownPath()), AssumeRolePolicyDocument: b.trust(),
+			MaxSessionDuration: jsii.Number(3600), PermissionsBoundary: b.boundary.Ref(),
+			Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String(o.name), PolicyDocument: policy.Document(b.statements(o.name)...)}},
+		}
+		if q, ok := managed[o.name]; ok {
+			props.ManagedPolicyArns = &[]any{q.ValueAsString()}
+		}
+		role := awsiam.NewCfnRole(b.stack, jsii.String(o.title+"Role"), props)
+		if o.name == breakGlass {
+			role.CfnOptions().SetCondition(b.p.hasBreakGlass)
+			arns = append(arns, awscdk.Fn_ConditionIf(b.p.hasBreakGlass.LogicalId(), role.AttrArn(), awscdk.Aws_NO_VALUE()))
+		} else {
+			arns = append(arns, role.AttrArn())
+		}
+		b.operations[o.name] = role
+	}
+	// Apart from the role, because the roles of operations name it.
+	b.taskPolicy = awsiam.NewCfnRolePolicy(b.stack, jsii.String("RunnerRolePolicy"), &awsiam.CfnRolePolicyProps{
+		RoleName: b.taskRole.Ref(), PolicyName: jsii.String("operations"),
+		PolicyDocument: map[string]any{"Version": "2012-10-17", "Statement": []any{
+			map[string]any{"Sid": "TakeRoles", "Effect": "Allow", "Action": []any{"sts:AssumeRole"}, "Resource": arns,
+				"Condition": map[string]any{"StringEquals": map[string]any{"sts:ExternalId": b.p.externalID.ValueAsString()}}},
+			map[string]any{"Sid": "TagSessions", "Effect": "Allow", "Action": []any{"sts:TagSession"}, "Resource": arns},
+		}},
+	})
+}
+
+// trust lets the runner alone take a role: with the install's external id, in
+// a session that is named and tagged by its job, and not while it is disabled.
+func (b *builder) trust() map[string]any {
+	runner := policy.AWS(*b.taskRole.AttrArn())
+	document := policy.Document(
+		policy.Statement{Sid: "RunnerForAJob", Principal: runner, Actions: []string{"sts:AssumeRole"},
+			Conditions: map[string]map[string]any{
+				"StringEquals": {"sts:ExternalId": *b.p.externalID.ValueAsString(), "aws:RequestTag/" + tagInstall: *b.p.installID.ValueAsString()},
+				"StringLike":   {"sts:RoleSessionName": "job_*", "aws:RequestTag/" + tagJob: "job_*"},
+			}},
+		policy.Statement{Sid: "TaggedByTheJob", Principal: runner, Actions: []string{"sts:TagSession"},
+			Conditions: map[string]map[string]any{
+				"StringEquals":              {"aws:RequestTag/" + tagInstall: *b.p.installID.ValueAsString()},
+				"StringLike":                {"aws:RequestTag/" + tagJob: "job_*"},
+				"ForAllValues:StringEquals": {"aws:TagKeys": []string{tagInstall, tagJob}},
+			}},
+	)
+	for _, s := range document["Statement"].([]any) {
+		s.(map[string]any)["Effect"] = onIf(b.p.isEnabled, "Allow", "Deny")
+	}
+	return document
+}
+
+// Tags of the session of an operation.
+const (
+	tagInstall = "fairlead-install"
+	tagJob     = "fairlead-job"
+)

@@ -1,0 +1,97 @@
+// Package runnerstack is the stack that a customer installs: one
+// self-contained CloudFormation template with parameters, which makes a place
+// for the runner and the roles it works with.
+//
+// The template needs no bootstrap, has no assets and no function of its own,
+// downloads nothing when it starts but an image that is named by its digest,
+// and holds no secret. The runner phones home with what the stack tells it.
+package runnerstack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// Version is the version of the template, which the runner reports. It is
+// raised with each change that a customer must take over.
+const Version = "1"
+
+// ID is the template's name: it is synthesized as <ID>.template.json.
+const ID = "fairlead-runner"
+
+// builder holds the parts of the stack while it is put together.
+type builder struct {
+	stack                      awscdk.Stack
+	partition, region, account string
+	p                          parameters
+
+	boundary   awsiam.CfnManagedPolicy
+	taskRole   awsiam.CfnRole
+	execution  awsiam.CfnRole
+	operations map[string]awsiam.CfnRole
+	stateKey   awskms.CfnKey
+	state      awss3.CfnBucket
+	images     awsecr.CfnRepository
+	artifacts  awsecr.CfnRepository
+	log        awslogs.CfnLogGroup
+	cluster    awsecs.CfnCluster
+	network    network
+	task       awsecs.CfnTaskDefinition
+	runner     awsecs.CfnService
+	taskPolicy awsiam.CfnRolePolicy
+}
+
+// New adds the runner stack to the scope.
+func New(scope constructs.Construct) (awscdk.Stack, error) {
+	stack := awscdk.NewStack(scope, jsii.String(ID), &awscdk.StackProps{
+		Description:        jsii.String("Fairlead runner, template version " + Version + ": runs a vendor's deployments in this account, with a role for each kind of operation"),
+		Synthesizer:        awscdk.NewBootstraplessSynthesizer(nil),
+		AnalyticsReporting: jsii.Bool(false),
+	})
+	b := &builder{stack: stack, partition: *awscdk.Aws_PARTITION(), region: *stack.Region(), account: *stack.Account(), operations: map[string]awsiam.CfnRole{}}
+	b.parameters()
+	b.makeNetwork()
+	b.storage()
+	b.makeCluster()
+	b.makeRoles()
+	if err := b.service(); err != nil {
+		return nil, err
+	}
+	b.outputs()
+	return stack, b.suppress()
+}
+
+func (b *builder) arn(service, resource string) string {
+	return "arn:" + b.partition + ":" + service + ":" + b.region + ":" + b.account + ":" + resource
+}
+
+// onIf returns the reference to a value that is there under a condition, or
+// the other value.
+func onIf(condition awscdk.CfnCondition, then, otherwise any) awscdk.IResolvable {
+	return awscdk.Fn_ConditionIf(condition.LogicalId(), then, otherwise).(awscdk.IResolvable)
+}
+
+func (b *builder) outputs() {
+	output := func(id, doc, value string) awscdk.CfnOutput {
+		return awscdk.NewCfnOutput(b.stack, jsii.String(id), &awscdk.CfnOutputProps{Description: jsii.String(doc), Value: jsii.String(value)})
+	}
+	output("RunnerRoleArn", "identity of the runner, which the control plane knows it by", *b.taskRole.AttrArn())
+	output("RunnerRoleId", "unique id of that role: a role made anew under the same name is another", *b.taskRole.AttrRoleId())
+	output("StateBucketName", "Terraform states and saved plans; kept when the stack is deleted", *b.state.Ref())
+	output("BoundaryArn", "permissions boundary of every role that the app makes", *b.boundary.Ref())
+	output("RunnerLogGroup", "the runner's own log", *b.log.Ref())
+	output("TemplateVersion", "of the stack", Version)
+	for _, o := range operations {
+		out := output(o.title+"RoleArn", "role that "+o.verb, *b.operations[o.name].AttrArn())
+		if o.name == breakGlass {
+			out.SetCondition(b.p.hasBreakGlass)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package runnerstack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/fairlead/fairlead/infra/internal/policy"
+)
+
+// Prefixes of the state bucket. Terraform writes its lock beside the state,
+// with the suffix.
+const (
+	statePrefix = "state/"
+	planPrefix  = "plans/"
+	lockSuffix  = ".tflock"
+)
+
+// storage makes what outlives the stack: the states are the only record of
+// what was made in the account.
+func (b *builder) storage() {
+	root := "arn:" + b.partition + ":iam::" + b.account + ":root"
+	b.stateKey = awskms.NewCfnKey(b.stack, jsii.String("StateKey"), &awskms.CfnKeyProps{
+		Description: jsii.String("Fairlead: encrypts Terraform states and saved plans"), EnableKeyRotation: jsii.Bool(true), PendingWindowInDays: jsii.Number(30),
+		KeyPolicy: policy.Document(policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(root), Actions: []string{"kms:*"}, Resources: []string{"*"}}),
+	})
+	b.stateKey.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+
+	b.state = awss3.NewCfnBucket(b.stack, jsii.String("StateBucket"), &awss3.CfnBucketProps{
+		PublicAccessBlockConfiguration: &awss3.CfnBucket_PublicAccessBlockConfigurationProperty{
+			BlockPublicAcls: jsii.Bool(true), BlockPublicPolicy: jsii.Bool(true), IgnorePublicAcls: jsii.Bool(true), RestrictPublicBuckets: jsii.Bool(true),
+		},
+		OwnershipControls: &awss3.CfnBucket_OwnershipControlsProperty{
+			Rules: []*awss3.CfnBucket_OwnershipControlsRuleProperty{{ObjectOwnership: jsii.String("BucketOwnerEnforced")}},
+		},
+		VersioningConfiguration: &awss3.CfnBucket_VersioningConfigurationProperty{Status: jsii.String("Enabled")},
+		BucketEncryption: &awss3.CfnBucket_BucketEncryptionProperty{
+			ServerSideEncryptionConfiguration: []*awss3.CfnBucket_ServerSideEncryptionRuleProperty{{
+				ServerSideEncryptionByDefault: &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("aws:kms"), KmsMasterKeyId: b.stateKey.AttrArn()},
+				BucketKeyEnabled:              jsii.Bool(true),
+			}},
+		},
+		// Versions of a state are kept for good; plans are of no use once applied.
+		LifecycleConfiguration: &awss3.CfnBucket_LifecycleConfigurationProperty{Rules: []*awss3.CfnBucket_RuleProperty{
+			{Id: jsii.String("ExpirePlans"), Status: jsii.String("Enabled"), Prefix: jsii.String(planPrefix), ExpirationInDays: jsii.Number(30),
+				NoncurrentVersionExpiration: &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: jsii.Number(1)}},
+			{Id: jsii.String("AbortUploads"), Status: jsii.String("Enabled"),
+				AbortIncompleteMultipartUpload: &awss3.CfnBucket_AbortIncompleteMultipartUploadProperty{DaysAfterInitiation: jsii.Number(2)}},
+		}},
+	})
+	b.state.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	arn := *b.state.AttrArn()
+	awss3.NewCfnBucketPolicy(b.stack, jsii.String("StateBucketPolicy"), &awss3.CfnBucketPolicyProps{
+		Bucket: b.state.Ref(), PolicyDocument: policy.Document(policy.OnlyTLS("s3", arn, arn+"/*")),
+	}).ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+
+	// Nothing expires: what is deployed is pulled again by its digest.
+	repository := func(id, name string) awsecr.CfnRepository {
+		r := awsecr.NewCfnRepository(b.stack, jsii.String(id), &awsecr.CfnRepositoryProps{
+			RepositoryName:     jsii.String("fairlead/" + *b.p.installID.ValueAsString() + "/" + name),
+			ImageTagMutability: jsii.String("IMMUTABLE"), ImageScanningConfiguration: &awsecr.CfnRepository_ImageScanningConfigurationProperty{ScanOnPush: jsii.Bool(true)},
+			EncryptionConfiguration: &awsecr.CfnRepository_EncryptionConfigurationProperty{EncryptionType: jsii.String("AES256")},
+			EmptyOnDelete:           jsii.Bool(true),
+		})
+		return r
+	}
+	b.images, b.artifacts = repository("Images", "images"), repository("Artifacts", "artifacts")
+
+	b.log = awslogs.NewCfnLogGroup(b.stack, jsii.String("RunnerLog"), &awslogs.CfnLogGroupProps{
+		LogGroupName: jsii.String("/fairlead/" + *b.p.installID.ValueAsString() + "/runner"), RetentionInDays: b.p.logDays.ValueAsNumber(),
+	})
+	b.log.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
+}

@@ -1,0 +1,49 @@
+package runnerstack
+
+import "github.com/fairlead/fairlead/infra/internal/nag"
+
+// reasons are why statements are on more than one thing, by Sid.
+var reasons = map[string]string{
+	"ReadStates":           "the states and plans of the install's components, by prefix",
+	"LockStates":           "the locks beside the states, by suffix",
+	"WriteStates":          "the states of the install's components, by prefix",
+	"SavePlans":            "the saved plans, by prefix",
+	"ReadRoles":            "a plan reads the roles and policies that the app has, and their names are the app's choice",
+	"App":                  "which actions is the customer's choice, a parameter; on what cannot be known before the app is, so the boundary guards what it must not touch",
+	"GiveUnderTheBoundary": "roles below the app's own path alone, and only under the boundary",
+	"TrimUnderTheBoundary": "roles below the app's own path alone, and only under the boundary",
+	"ShapeAppRoles":        "roles below the app's own path alone",
+	"DropAppRoles":         "roles below the app's own path alone",
+	"ServiceLinkedRoles":   "roles that AWS defines, and that a service makes for itself",
+	"RegistryLogin":        "the action knows no resource; it opens what the other statements allow",
+	"PullImage":            "ECS pulls with this role, and only the image that the task names by digest; the vendor's account is not known to the template",
+	"Services":             "a ceiling: it gives nothing, and what guards the runner is denied below it",
+}
+
+// suppress argues with each rule that the stack does not follow.
+func (b *builder) suppress() error {
+	for _, o := range operations {
+		if err := nag.Wildcards(b.stack, b.operations[o.name], b.statements(o.name), reasons); err != nil {
+			return err
+		}
+	}
+	if err := nag.Wildcards(b.stack, b.execution, b.executionAccess(), reasons); err != nil {
+		return err
+	}
+	if err := nag.Wildcards(b.stack, b.boundary, b.ceiling(), reasons); err != nil {
+		return err
+	}
+	for _, o := range []string{provision, deploy, deprovision} {
+		nag.Suppress(b.operations[o], "CdkNagValidationFailure", "the rule cannot read actions that are a parameter; tests evaluate the role with the parameter's default")
+	}
+	nag.Suppress(b.boundary, "CdkNagValidationFailure", "the rule cannot read statements that say NotAction; tests evaluate the boundary")
+	nag.Acknowledge(b.boundary, "W2512", "it is a ceiling, not a grant: what is allowed is decided by each role's own policy, by name")
+	nag.Acknowledge(b.task, "E3047", "CPU and memory come from one row of a mapping; a test holds each row against what Fargate knows")
+	nag.Acknowledge(b.network.group, "E1151", "the parameter is empty only where a new VPC takes its place; a rule of the template sees to it")
+	nag.Acknowledge(b.runner, "E1154", "the parameter is empty only where new subnets take its place; a rule of the template sees to it")
+	nag.Suppress(b.task, "AwsSolutions-ECS2", "the variables are names and public keys; the stack holds no secret")
+	nag.Suppress(b.cluster, "AwsSolutions-ECS4", "one task: its metrics come with ECS, and Container Insights would cost the customer more than the runner's own log")
+	nag.Suppress(b.network.vpc, "AwsSolutions-VPC7", "the VPC holds one task without a way in; flow logs would cost the customer more than the task")
+	nag.Suppress(b.state, "AwsSolutions-S1", "who reads states is in the customer's CloudTrail, with the job's id as the session's name; a bucket of access logs says less")
+	return nil
+}

@@ -1,0 +1,154 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The structs below are the environments of the control plane's functions on
+// AWS and of the runner in a customer's stack. Infrastructure fills the same
+// structs that the programs load, so a variable cannot be set that nobody
+// reads, or be read and not set. None of them holds a secret: what is secret
+// stays in a key service, and the variable names its key.
+//
+// All names of AWS resources are of the functions' own account and region.
+
+// ControlAPI is the environment of the function that serves the Control API.
+type ControlAPI struct {
+	URL              string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash"`
+	Table            string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	Blobs            string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
+	LogArchive       string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of jobs that have ended"`
+	QueuePrefix      string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; a runner's identifier follows"`
+	LogGroupPrefix   string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
+	LogRetention     int    `env:"FAIRLEAD_LOG_RETENTION_DAYS" envDefault:"30" doc:"days that CloudWatch Logs keeps what a job wrote; the archive keeps it longer"`
+	LogSubscriber    string `env:"FAIRLEAD_LOG_SUBSCRIBER,notEmpty" doc:"ARN of the function that each install's log group is subscribed to"`
+	ArtifactPrefix   string `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"beginning of the names of the apps' ECR repositories; an app's identifier follows"`
+	SealKey          string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
+	SigningKey       string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs; its public half goes into the customer's stack"`
+	TokensKey        string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
+	RunnerImage      string `env:"FAIRLEAD_RUNNER_IMAGE" doc:"runner image by digest, as new customers' stacks start it"`
+	StackTemplateURL string `env:"FAIRLEAD_STACK_TEMPLATE_URL" doc:"URL of the published template of the customer's runner stack"`
+	LogLevel         string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+}
+
+// RunnerAPI is the environment of the function that serves the Runner API.
+type RunnerAPI struct {
+	URL            string   `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash; the audience of a runner's proof of identity"`
+	Table          string   `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	Blobs          string   `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
+	QueuePrefix    string   `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; a runner's identifier follows"`
+	LogGroupPrefix string   `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
+	ArtifactPrefix string   `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"beginning of the names of the apps' ECR repositories; an app's identifier follows"`
+	SealKey        string   `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
+	SigningKey     string   `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs"`
+	TokensKey      string   `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
+	SessionRole    string   `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that is assumed for each runner's session, tagged with the runner, install and app"`
+	STSRegions     []string `env:"FAIRLEAD_STS_REGIONS,notEmpty" doc:"regions, separated by commas, whose STS may attest a runner's identity"`
+	LogLevel       string   `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+}
+
+// Dispatch is the environment of the function that turns the table's stream
+// into wake-ups and events.
+type Dispatch struct {
+	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; a runner's identifier follows"`
+	EventBus    string `env:"FAIRLEAD_EVENT_BUS,notEmpty" doc:"name of the EventBridge bus for domain events"`
+	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+}
+
+// Sweep is the environment of the function that repairs, every minute, what
+// was lost.
+type Sweep struct {
+	Table          string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	Blobs          string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
+	QueuePrefix    string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; a runner's identifier follows"`
+	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
+	SealKey        string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
+	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+}
+
+// LogIndex is the environment of the function that fills the index by which
+// logs are read, and archives them.
+type LogIndex struct {
+	Table          string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	LogArchive     string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of jobs that have ended"`
+	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
+	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+}
+
+// Webhook is the environment of the function that delivers events to the
+// vendor's endpoints.
+type Webhook struct {
+	Table    string        `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	SealKey  string        `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which the endpoints' secrets are sealed"`
+	Timeout  time.Duration `env:"FAIRLEAD_WEBHOOK_TIMEOUT" envDefault:"5s" doc:"longest wait for an endpoint's answer"`
+	LogLevel string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+}
+
+// RunnerStack is what the customer's stack tells its runner beside what Runner
+// declares: who it is, whom it trusts, and what the stack has made for it. The
+// runner reports it with its first session, so the stack needs no function of
+// its own to phone home.
+type RunnerStack struct {
+	Install     string `env:"FAIRLEAD_INSTALL,notEmpty" doc:"identifier of the install that this runner serves"`
+	ExternalID  string `env:"FAIRLEAD_EXTERNAL_ID,notEmpty" doc:"external id with which the roles of operations are assumed; unique to the install, no secret"`
+	TrustedKeys string `env:"FAIRLEAD_TRUSTED_KEYS,notEmpty" doc:"public keys, separated by commas, that job specs must be signed with"`
+
+	StackID      string `env:"FAIRLEAD_STACK_ID,notEmpty" doc:"ARN of the CloudFormation stack"`
+	StackVersion string `env:"FAIRLEAD_STACK_VERSION,notEmpty" doc:"version of the stack's template"`
+
+	StateBucket string `env:"FAIRLEAD_STATE_BUCKET,notEmpty" doc:"name of the S3 bucket for Terraform states and saved plans"`
+	StateKey    string `env:"FAIRLEAD_STATE_KEY,notEmpty" doc:"ARN of the KMS key that encrypts the state bucket"`
+	Images      string `env:"FAIRLEAD_IMAGES,notEmpty" doc:"ECR repository for the app's images"`
+	Artifacts   string `env:"FAIRLEAD_ARTIFACTS,notEmpty" doc:"ECR repository for the app's other artifacts"`
+
+	RoleProvision   string `env:"FAIRLEAD_ROLE_PROVISION,notEmpty" doc:"ARN of the role that provisions"`
+	RoleDeploy      string `env:"FAIRLEAD_ROLE_DEPLOY,notEmpty" doc:"ARN of the role that deploys"`
+	RoleDeprovision string `env:"FAIRLEAD_ROLE_DEPROVISION,notEmpty" doc:"ARN of the role that removes"`
+	RoleReadOnly    string `env:"FAIRLEAD_ROLE_READ_ONLY,notEmpty" doc:"ARN of the role that plans"`
+	RoleBreakGlass  string `env:"FAIRLEAD_ROLE_BREAK_GLASS" doc:"ARN of the role for emergencies; empty unless the customer has switched it on"`
+	Boundary        string `env:"FAIRLEAD_BOUNDARY,notEmpty" doc:"ARN of the permissions boundary that every role made by the app must have"`
+}
+
+// Environ returns the environment in which Load finds what cfg, a pointer to a
+// struct, holds. A variable that is notEmpty, and empty, is an error.
+func Environ(cfg any) (map[string]string, error) {
+	v := reflect.ValueOf(cfg).Elem()
+	out := map[string]string{}
+	for i := range v.NumField() {
+		name, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("env"), ",")
+		if name == "" {
+			continue
+		}
+		text, err := format(v.Field(i).Interface())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if text == "" && strings.Contains(options, "notEmpty") {
+			return nil, fmt.Errorf("%s has no value", name)
+		}
+		out[name] = text
+	}
+	return out, nil
+}
+
+func format(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case int:
+		return strconv.Itoa(v), nil
+	case time.Duration:
+		return v.String(), nil
+	case []string:
+		return strings.Join(v, ","), nil
+	case encoding.TextMarshaler:
+		b, err := v.MarshalText()
+		return string(b), err
+	}
+	return "", fmt.Errorf("no text for a value of type %T", v)
+}

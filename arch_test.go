@@ -65,10 +65,12 @@ var rules = []rule{
 	{"pkg/blob", "pkg/fairlead", "the blob store is an interface"},
 	{"pkg/blob/blobtest", "pkg/blob pkg/fairlead", "the suite tests the contract, on any blob store"},
 	{"pkg/blob/dir pkg/blob/s3", "pkg/blob pkg/fairlead", "an adapter knows its driver interface only"},
+	{"pkg/eventbus", "pkg/fairlead events", "the event bus is an interface"},
+	{"pkg/eventbus/eventbustest", "pkg/eventbus pkg/fairlead events", "the suite tests the contract, on any bus"},
 	{"pkg/sqlitedb", "pkg/fairlead", "the SQLite adapters share how a file is opened, nothing else"},
 
 	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/wayout pkg/appspec pkg/identity pkg/seal pkg/artifact " +
-		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob events",
+		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus events",
 		"use cases run on any adapter, so they know none"},
 	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/api/wire pkg/job pkg/deployment pkg/wayout pkg/appspec events",
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},

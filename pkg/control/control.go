@@ -197,8 +197,7 @@ func (c *Control) endGivenUp(ctx context.Context, l endedLog) error {
 // wake sends the wake-up of a queued job. A failure costs latency only: the
 // sweep sends it again.
 func (c *Control) wake(ctx context.Context, j store.Job) {
-	delay := max(0, j.NotBefore.Sub(c.Now()))
-	if err := c.Queue.Send(ctx, queueName(j.Runner), events.Wake{Job: j.ID}.Encode(), delay); err != nil {
+	if err := sendWake(ctx, c.Queue, c.Now(), j); err != nil {
 		c.Logger.Warn("a wake-up was not sent; the sweep sends it again", "job", j.ID, "error", err)
 	}
 }

@@ -72,6 +72,30 @@ func enrolmentKey(hash string) engine.Key   { return key(join("ENROLMENT", hash)
 func tokenKey(hash string) engine.Key       { return key(join("TOKEN", hash), "TOKEN") }
 func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
 
+// The nouns whose changes mean something to others than their writer.
+type noun int
+
+const (
+	nounOther noun = iota
+	nounJob
+	nounDeployment
+	nounState
+)
+
+// nounOf returns what is kept at the key.
+func nounOf(k engine.Key) noun {
+	kind, _, _ := strings.Cut(k.Partition, "#")
+	switch {
+	case kind == "JOB" && k.Sort == "JOB":
+		return nounJob
+	case kind == "DEPLOYMENT" && k.Sort == "DEPLOYMENT":
+		return nounDeployment
+	case kind == "INSTALL" && strings.HasPrefix(k.Sort, statePrefix):
+		return nounState
+	}
+	return nounOther
+}
+
 // Prefixes of sort keys within a partition.
 const (
 	componentPrefix     = "COMPONENT#"

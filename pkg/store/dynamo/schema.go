@@ -34,6 +34,10 @@ const (
 	AttrExpires = "x" // number, seconds since 1970: the table's time-to-live attribute
 )
 
+// StreamView is what a record of the table's stream holds. Without the old
+// image a renewed lease looks like a job that has just started.
+const StreamView = types.StreamViewTypeNewAndOldImages
+
 // CreateTable makes an empty table of that schema, billed by request, and
 // returns when it can be used. It is for tests and for development; production
 // tables are made by infra.
@@ -69,6 +73,7 @@ func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
 			index(IndexList, AttrListPartition, AttrListSort),
 			index(IndexDue, AttrDuePartition, AttrDueSort),
 		},
+		StreamSpecification: &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: StreamView},
 	})
 	if err != nil {
 		return fmt.Errorf("create table %s: %w", table, err)

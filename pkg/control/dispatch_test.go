@@ -1,0 +1,339 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/eventbus/eventbustest"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// stream is an engine that keeps a record of each change, as a table's stream
+// does. Its commits happen one at a time.
+type stream struct {
+	engine.Engine
+	mu      sync.Mutex
+	records []control.Record
+}
+
+func (s *stream) Commit(ctx context.Context, token string, writes ...engine.Write) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	read := func() []*engine.Item {
+		items := make([]*engine.Item, len(writes))
+		for i, w := range writes {
+			if it, err := s.Get(ctx, w.Item.Key); err == nil {
+				items[i] = &it
+			}
+		}
+		return items
+	}
+	before := read()
+	if err := s.Engine.Commit(ctx, token, writes...); err != nil {
+		return err
+	}
+	for i, now := range read() {
+		if before[i] == nil && now == nil || before[i] != nil && now != nil && before[i].Version == now.Version {
+			continue // a check, or a repeat
+		}
+		s.records = append(s.records, control.Record{ID: fmt.Sprintf("record-%d", len(s.records)), At: time.Now(),
+			Change: engine.Change{Key: writes[i].Item.Key, Old: before[i], New: now}})
+	}
+	return nil
+}
+
+// since returns the records from the nth on.
+func (s *stream) since(n int) []control.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.records[n:])
+}
+
+// lossy is a queue that loses what the control plane sends itself, and has the
+// stream dispatched before it looks for a message.
+type lossy struct {
+	queue.Queue
+	dispatch func()
+}
+
+func (l lossy) Send(context.Context, string, []byte, time.Duration) error {
+	return errors.New("the send was lost")
+}
+
+func (l lossy) Receive(ctx context.Context, name string, hide, wait time.Duration) (queue.Message, error) {
+	l.dispatch()
+	return l.Queue.Receive(ctx, name, hide, wait)
+}
+
+// The main story ends as always when no wake-up is sent but by the stream:
+// not even the sweep's get through.
+func TestStreamAloneCarriesTheMainStory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &stream{Engine: enginetest.Memory()}
+		p := newPlane(t, e)
+		bus := eventbustest.Memory()
+		d := &control.Dispatcher{Queue: p.Queue, Bus: bus, Now: time.Now, Logger: p.Logger}
+		done := 0
+		p.Queue = lossy{p.Queue, func() {
+			list := e.since(done)
+			done += len(list)
+			if again := d.Dispatch(t.Context(), list); again != nil {
+				t.Errorf("records %v come again", again)
+			}
+		}}
+		mainStory(t, p)
+		list := e.since(done)
+		if again := d.Dispatch(t.Context(), list); again != nil {
+			t.Errorf("records %v come again", again)
+		}
+		accountForEvents(t, e.since(0), bus.Taken(), true)
+	})
+}
+
+// accountForEvents holds what was published against all that happened: each
+// state of each job and deployment is told of, with the version that brought
+// it, in order, and when once is set only once.
+func accountForEvents(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, records []control.Record, got []events.Domain, once bool) {
+	t.Helper()
+	want := map[string][]string{}
+	last := map[string]string{}
+	for _, r := range records {
+		h, err := store.Happening(engine.Change{Key: r.Change.Key, New: r.Change.New}) // every version, told apart here
+		if err != nil {
+			t.Errorf("record %s: %v", r.ID, err)
+		}
+		if h.Event == nil || last[h.Event.Subject] == h.Event.Type {
+			continue
+		}
+		last[h.Event.Subject] = h.Event.Type
+		want[h.Event.Subject] = append(want[h.Event.Subject], fmt.Sprintf("%d %s", h.Event.Version, h.Event.Type))
+	}
+	told := map[string][]string{}
+	for _, e := range got {
+		s := fmt.Sprintf("%d %s", e.Version, e.Type)
+		if once || !slices.Contains(told[e.Subject], s) {
+			told[e.Subject] = append(told[e.Subject], s)
+		}
+	}
+	if once && len(want) == 0 || len(told) != len(want) {
+		t.Errorf("%d subjects are told of, want %d", len(told), len(want))
+	}
+	for subject, w := range want {
+		if !slices.Equal(told[subject], w) {
+			t.Errorf("of %s is told\n%s\nwant\n%s", subject, strings.Join(told[subject], "\n"), strings.Join(w, "\n"))
+		}
+	}
+}
+
+// Whatever fails however often, and however the stream is cut into batches:
+// if it is repeated from the first record that must come again, as Lambda
+// does, everything is told in order and every job that waits is woken.
+func TestDispatchUnderFailures(t *testing.T) {
+	var records []control.Record
+	synctest.Test(t, func(t *testing.T) {
+		e := &stream{Engine: enginetest.Memory()}
+		mainStory(t, newPlane(t, e))
+		records = e.since(0)
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		bus, q := eventbustest.Memory(), &failing{Queue: queuetest.Memory(time.Now, 5)}
+		d := &control.Dispatcher{Queue: q, Bus: bus, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
+		var mu sync.Mutex
+		bad := rapid.SliceOfN(rapid.Bool(), 1, 40).Draw(t, "failures")
+		n := 0
+		fail := func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if n++; n%50 < len(bad) && bad[n%50] { // never for ever
+				return errors.New("throttled")
+			}
+			return nil
+		}
+		bus.FailWith(func(events.Domain) error { return fail() })
+		q.fail = fail
+		end := rapid.IntRange(1, len(records)).Draw(t, "end")
+		for from := 0; from < end; {
+			to := min(end, from+rapid.IntRange(1, 100).Draw(t, "batch"))
+			again := d.Dispatch(context.Background(), records[from:to])
+			if !slices.IsSorted(again) {
+				t.Errorf("again %v is not in order", again)
+			}
+			if len(again) == 0 {
+				from = to
+			} else {
+				from += again[0]
+			}
+		}
+		accountForEvents(t, records[:end], bus.Taken(), false)
+		waiting := map[fairlead.JobID]bool{}
+		for _, r := range records[:end] {
+			if h, err := store.Happening(r.Change); err == nil && h.Job != nil {
+				waiting[h.Job.ID] = h.Job.State == job.Queued
+			}
+		}
+		for id, queued := range waiting {
+			if queued && !q.sent[id] {
+				t.Errorf("job %s waits and nobody was woken", id)
+			}
+		}
+	})
+}
+
+// failing is a queue that fails to send when fail says so.
+type failing struct {
+	queue.Queue
+	fail func() error
+	mu   sync.Mutex
+	sent map[fairlead.JobID]bool
+}
+
+func (f *failing) Send(ctx context.Context, name string, body []byte, delay time.Duration) error {
+	if err := f.fail(); err != nil {
+		return err
+	}
+	w, err := events.DecodeWake(body)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sent == nil {
+		f.sent = map[fairlead.JobID]bool{}
+	}
+	f.sent[w.Job] = true
+	return f.Queue.Send(ctx, name, body, delay)
+}
+
+func TestDispatchDecides(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	e := &stream{Engine: enginetest.Memory()}
+	s := store.New(e)
+	commits := 0
+	put := func(j store.Job, version int64) control.Record {
+		var tx store.Tx
+		tx.PutJob(store.Stored[store.Job]{V: j, Version: version})
+		commits++
+		if err := s.Commit(t.Context(), fmt.Sprintf("commit-%d", commits), &tx); err != nil {
+			t.Fatal(err)
+		}
+		all := e.since(0)
+		return all[len(all)-1]
+	}
+	move := func(j store.Job, k job.Kind, after time.Duration) store.Job {
+		next, err := job.Apply(j.Job, job.Event{Kind: k, At: at.Add(after), Epoch: j.Lease.Epoch, Session: "ses_1", Step: "step-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.Job = next
+		return j
+	}
+	j1 := store.Job{Job: job.New("job_1", job.OpPlan, at)}
+	j1.Runner = "run_1"
+	c1 := move(j1, job.Claim, time.Second)
+	r1 := move(c1, job.Start, 2*time.Second)
+	renewed := move(r1, job.Renew, 3*time.Second)
+	died := move(renewed, job.Die, 4*time.Second) // queued again, not before a second later
+	queued, claimed, running := put(j1, 0), put(c1, 1), put(r1, 2)
+	renewal, requeued := put(renewed, 3), put(died, 4)
+	resent := put(died, 5) // the sweep has moved its place
+	noImage := control.Record{ID: "record-x", At: at, Err: errors.New("an attribute is missing")}
+	noJSON := queued
+	noJSON.Change.New = &engine.Item{Key: queued.Change.Key, Version: 9, Body: []byte("{")}
+	newOnly := renewal
+	newOnly.Change.Old = nil
+	expired := queued
+	expired.Change.Old, expired.Change.New = queued.Change.New, nil
+	stranger := control.Record{ID: "record-y", Change: engine.Change{Key: engine.Key{Partition: "TOKEN#x", Sort: "TOKEN"},
+		New: &engine.Item{Body: []byte("no JSON of ours")}}}
+
+	for _, c := range []struct {
+		name    string
+		records []control.Record
+		fails   string // type of the events that are refused, or "wake"
+		events  string
+		wakes   string
+		again   []int
+	}{
+		{name: "a new job is told of, and its runner woken", records: []control.Record{queued}, events: "1 queued", wakes: "job_1+0s"},
+		{name: "a job that was taken since wants no wake-up", records: []control.Record{queued, claimed, running}, events: "1 queued, 2 claimed, 3 running"},
+		{name: "a renewal is no news", records: []control.Record{renewal}},
+		{name: "a renewal without the old item repeats the news", records: []control.Record{newOnly}, events: "4 running"},
+		{name: "a retry is woken for when its pause is over", records: []control.Record{requeued}, events: "5 queued", wakes: "job_1+1s"},
+		{name: "what the sweep sends again is not sent twice", records: []control.Record{resent}},
+		{name: "a batch that comes twice is told twice", records: []control.Record{queued, queued}, events: "1 queued, 1 queued", wakes: "job_1+0s"},
+		{name: "an event that fails takes those after it along", records: []control.Record{queued, claimed, renewal, running}, fails: "claimed", events: "1 queued", again: []int{1, 3}},
+		{name: "a wake-up that fails brings its record again", records: []control.Record{claimed, requeued}, fails: "wake", events: "2 claimed, 5 queued", again: []int{1}},
+		{name: "a record that cannot be read is told of and holds up nobody", records: []control.Record{noImage, queued}, events: "1 unreadable, 1 queued", wakes: "job_1+0s"},
+		{name: "an item that cannot be read is told of", records: []control.Record{noJSON}, events: "1 unreadable"},
+		{name: "an unreadable record that cannot be told of comes again", records: []control.Record{queued, noImage}, fails: "unreadable", events: "1 queued", wakes: "job_1+0s", again: []int{1}},
+		{name: "what expired is no news", records: []control.Record{expired}},
+		{name: "items of others are not looked into", records: []control.Record{stranger}},
+		{name: "nothing", records: nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bus, q := eventbustest.Memory(), &sendLog{fails: c.fails == "wake", now: at.Add(4 * time.Second)}
+			bus.FailWith(func(e events.Domain) error {
+				if c.fails != "" && strings.HasSuffix(e.Type, "."+c.fails) {
+					return errors.New("refused")
+				}
+				return nil
+			})
+			d := &control.Dispatcher{Queue: q, Bus: bus, Now: func() time.Time { return q.now }, Logger: slog.New(slog.DiscardHandler)}
+			again := d.Dispatch(t.Context(), c.records)
+			var got []string
+			for _, e := range bus.Taken() {
+				got = append(got, fmt.Sprintf("%d %s", e.Version, e.Type[strings.LastIndexByte(e.Type, '.')+1:]))
+			}
+			if s := strings.Join(got, ", "); s != c.events {
+				t.Errorf("events %s, want %s", s, c.events)
+			}
+			if s := strings.Join(q.sent, ", "); s != c.wakes {
+				t.Errorf("wake-ups %s, want %s", s, c.wakes)
+			}
+			if !slices.Equal(again, c.again) {
+				t.Errorf("again %v, want %v", again, c.again)
+			}
+		})
+	}
+}
+
+// sendLog is a queue that only notes what is sent.
+type sendLog struct {
+	queue.Queue
+	fails bool
+	now   time.Time
+	mu    sync.Mutex
+	sent  []string
+}
+
+func (r *sendLog) Send(_ context.Context, _ string, body []byte, delay time.Duration) error {
+	if r.fails {
+		return errors.New("throttled")
+	}
+	w, err := events.DecodeWake(body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = append(r.sent, fmt.Sprintf("%s+%s", w.Job, delay))
+	return err
+}

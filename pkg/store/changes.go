@@ -1,0 +1,78 @@
+package store
+
+import (
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Happened is what one change of the table means to others than its writer.
+// The zero value means nothing.
+type Happened struct {
+	Event *events.Domain // what happened; nil: nothing that others are told
+	Job   *Job           // the job that the change is of, as it is now
+	Woken bool           // the change queued the job: its runner wants a wake-up
+}
+
+// Happening reads a change. Renewals of a lease, moves in the order of due
+// things and progress within a state mean nothing to others; without the old
+// item they cannot be told from the change of state, and repeat its event. An
+// error means that the change was not written by this package, or by a later
+// version of it.
+func Happening(c engine.Change) (Happened, error) {
+	if c.New == nil {
+		return Happened{}, nil // nothing that others are told of is ever deleted
+	}
+	switch nounOf(c.Key) {
+	case nounJob:
+		return jobHappening(c)
+	case nounDeployment:
+		return told(c, func(it engine.Item) (events.Domain, error) {
+			r, err := decode[Deployment](it)
+			return r.V.Event(r.Version), err
+		})
+	case nounState:
+		r, err := decode[StateHead](*c.New)
+		if e, ok := r.V.Event(r.Version); ok && err == nil {
+			return Happened{Event: &e}, nil
+		}
+		return Happened{}, err
+	case nounOther:
+	}
+	return Happened{}, nil
+}
+
+func jobHappening(c engine.Change) (Happened, error) {
+	h, err := told(c, func(it engine.Item) (events.Domain, error) {
+		r, err := decode[Job](it)
+		return r.V.Event(r.Version), err
+	})
+	if err != nil {
+		return Happened{}, err
+	}
+	r, err := decode[Job](*c.New)
+	if err != nil {
+		return Happened{}, err
+	}
+	h.Job = &r.V
+	h.Woken = h.Event != nil && r.V.State == job.Queued
+	return h, nil
+}
+
+// told returns the event of the new item, unless the old one had the same.
+func told(c engine.Change, event func(engine.Item) (events.Domain, error)) (Happened, error) {
+	now, err := event(*c.New)
+	if err != nil {
+		return Happened{}, err
+	}
+	if c.Old != nil {
+		before, err := event(*c.Old)
+		if err != nil {
+			return Happened{}, err
+		}
+		if before.Type == now.Type {
+			return Happened{}, nil
+		}
+	}
+	return Happened{Event: &now}, nil
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/process"
+	"github.com/fairlead/fairlead/runner/internal/survivor"
 )
 
 // Exit codes of the agent.
@@ -51,6 +52,9 @@ type Options struct {
 	Transport http.RoundTripper // of what the agent sends; nil: one with sane limits
 	Stop      <-chan os.Signal  // as HandleSignals, from elsewhere
 	Random    func() float64    // in [0, 1), varies pauses; nil: math/rand
+	// AwaitTool waits for the tool that a dead step has left in its workspace;
+	// nil: survivor.Await.
+	AwaitTool func(ctx context.Context, workspace string) (survivor.Outcome, error)
 }
 
 func (o Options) random() func() float64 {
@@ -65,6 +69,13 @@ func (o Options) executor(root string) executor.Executor {
 		return o.Executor
 	}
 	return process.New(root, o.StepCommand)
+}
+
+func (o Options) awaitTool() func(context.Context, string) (survivor.Outcome, error) {
+	if o.AwaitTool != nil {
+		return o.AwaitTool
+	}
+	return survivor.Await
 }
 
 // Main runs `runner agent` until it is told to stop and returns its exit code:

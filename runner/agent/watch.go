@@ -197,7 +197,7 @@ func (a *Agent) letSave(life context.Context, attempt string, exit executor.Exit
 	ctx, cancel := context.WithTimeout(life, limit)
 	defer cancel()
 	began := a.now()
-	o, err := survivor.Await(ctx, workspace.Path(a.cfg.Data, attempt))
+	o, err := a.options.awaitTool()(ctx, workspace.Path(a.cfg.Data, attempt))
 	if err != nil {
 		a.log.Error("the tool of a dead step gets no time to save its state", "attempt", attempt, "err", err)
 	}

@@ -18,18 +18,19 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
 // The limits of one app. They bound what a hostile configuration can cost; an
 // app that meets one is better cut in two.
 const (
-	MaxFileSize    = 1 << 20 // bytes of app.yaml, and of its canonical form
-	MaxComponents  = 40      // components of one app
-	MaxInputs      = 200     // inputs of one app
-	MaxVars        = 200     // vars of one component
-	MaxDepth       = 20      // nesting of lists and maps
-	MaxProblems    = 100     // problems that are reported at once
-	maxDescription = 2000    // bytes of a description
+	MaxFileSize    = 1 << 20             // bytes of app.yaml, and of its canonical form
+	MaxComponents  = 40                  // components of one app
+	MaxInputs      = 200                 // inputs of one app
+	MaxVars        = 200                 // vars of one component
+	MaxDepth       = yamldoc.MaxDepth    // nesting of lists and maps
+	MaxProblems    = yamldoc.MaxProblems // problems that are reported at once
+	maxDescription = 2000                // bytes of a description
 )
 
 // FileName is the name of the configuration inside the app's folder.
@@ -144,7 +145,7 @@ func (a *App) Canonical() ([]byte, error) {
 	slices.SortFunc(sorted.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range sorted.Inputs {
 		if in := &sorted.Inputs[i]; in.HasDefault {
-			value, err := normalize(in.Default)
+			value, err := yamldoc.Normalize(in.Default)
 			if err != nil {
 				return nil, fairlead.Invalid("invalid-default", "the default of input %q: %v", in.Name, err)
 			}
@@ -188,7 +189,7 @@ func FromCanonical(data []byte) (*App, error) {
 		return nil, fairlead.Invalid("invalid-app", "something follows the app's configuration")
 	}
 	if doc.Fairlead != FormatVersion {
-		return nil, fairlead.Invalid("unknown-version", "the app's format is %s, this program reads %q", quote(doc.Fairlead), FormatVersion)
+		return nil, fairlead.Invalid("unknown-version", "the app's format is %s, this program reads %q", yamldoc.Quote(doc.Fairlead), FormatVersion)
 	}
 	if doc.App == nil { // {"name": null} and the like cannot reach here, a bare null can
 		return nil, fairlead.Invalid("invalid-app", "this is not an app's configuration")
@@ -199,7 +200,7 @@ func FromCanonical(data []byte) (*App, error) {
 			File: FileName, Line: 1, Column: 1, Code: code, Message: name(where) + ": " + message, Hint: hint,
 		})
 	})
-	if err := finish(problems).Err(); err != nil {
+	if err := Problems(yamldoc.Finish(problems)).Err(); err != nil {
 		return nil, err
 	}
 	addImplied(doc.App)

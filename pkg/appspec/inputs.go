@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
 // InputProblem is one thing that is wrong with the values given for an app's
@@ -43,7 +44,7 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 	names := make([]string, len(a.Inputs))
 	for i, in := range a.Inputs {
 		names[i] = in.Name
-		value, err := normalize(given[in.Name])
+		value, err := yamldoc.Normalize(given[in.Name])
 		if err == nil && value != nil {
 			err = in.Type.Check(value)
 		}
@@ -54,7 +55,7 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 			})
 			continue
 		case value == nil && in.HasDefault:
-			if value, err = normalize(in.Default); err != nil {
+			if value, err = yamldoc.Normalize(in.Default); err != nil {
 				return nil, fairlead.Invalid("invalid-default", "the default of input %q: %v", in.Name, err)
 			}
 		case value == nil && in.Required:
@@ -68,8 +69,8 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
 			problems = append(problems, InputProblem{
-				Input: name, Code: "unknown-input", Message: fmt.Sprintf("there is no input %s", quote(name)),
-				Hint: didYouMean(name, "inputs", names),
+				Input: name, Code: "unknown-input", Message: fmt.Sprintf("there is no input %s", yamldoc.Quote(name)),
+				Hint: yamldoc.DidYouMean(name, "inputs", names),
 			})
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
 // Load reads the app whose folder fsys is: app.yaml and the folders that its
@@ -32,8 +34,8 @@ func Load(fsys fs.FS) (*App, Problems) {
 			where := "components." + name + ".source"
 			p := r.placeOf(where)
 			problems = append(problems, Problem{
-				File: FileName, Line: p.line, Column: p.column, Code: "missing-source",
-				Message: fmt.Sprintf("the source %s of component %s %s", quote("./"+source), quote(name), message), Hint: hint,
+				File: FileName, Line: p.Line, Column: p.Column, Code: "missing-source",
+				Message: fmt.Sprintf("the source %s of component %s %s", yamldoc.Quote("./"+source), yamldoc.Quote(name), message), Hint: hint,
 			})
 		}
 	}
@@ -43,7 +45,7 @@ func Load(fsys fs.FS) (*App, Problems) {
 		problems = append(problems, r.problems...)
 	}
 	if len(problems) > 0 {
-		return nil, finish(problems)
+		return nil, yamldoc.Finish(problems)
 	}
 	return app, nil
 }
@@ -80,7 +82,7 @@ func reason(err error) string {
 	if perr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = perr.Err
 	}
-	return printable(err.Error())
+	return yamldoc.Printable(err.Error())
 }
 
 // errLeaves says that a symbolic link points out of the app's folder.
@@ -183,8 +185,8 @@ func nearFolder(fsys fs.FS, source string) string {
 						names = append(names, e.Name())
 					}
 				}
-				if name := nearest(base, names); name != "" {
-					return fmt.Sprintf("Did you mean %s?", quote("./"+path.Join(parent, name)))
+				if name := yamldoc.Nearest(base, names); name != "" {
+					return fmt.Sprintf("Did you mean %s?", yamldoc.Quote("./"+path.Join(parent, name)))
 				}
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
 // Parse reads app.yaml without looking for the sources that it names. filename
@@ -19,23 +21,23 @@ func Parse(filename string, src []byte) (*App, Problems) {
 
 // parseFile is Parse that also returns where everything stands.
 func parseFile(filename string, src []byte) (*App, *reader, Problems) {
-	r := &reader{file: filename, places: map[string]place{"": {1, 1}}, silent: map[string]bool{}, sources: map[string]string{}}
+	r := &reader{file: filename, places: map[string]yamldoc.Place{"": {Line: 1, Column: 1}}, silent: map[string]bool{}, sources: map[string]string{}}
 	if len(src) > MaxFileSize {
-		r.at(place{1, 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", MaxFileSize), "Keep files and data in the modules.")
+		r.at(yamldoc.Place{Line: 1, Column: 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", MaxFileSize), "Keep files and data in the modules.")
 		return nil, r, r.problems
 	}
-	root, problems := readYAML(src)
+	root, problems := yamldoc.Read(src)
 	for _, p := range problems {
 		p.File = filename
 		r.problems = append(r.problems, p)
 	}
-	if hasCode(problems, "malformed-yaml") || (len(problems) > 0 && root.shape == scalarNode) {
-		return nil, r, finish(r.problems) // there is nothing to make sense of
+	if yamldoc.HasCode(problems, "malformed-yaml") || (len(problems) > 0 && root.Shape == yamldoc.Scalar) {
+		return nil, r, yamldoc.Finish(r.problems) // there is nothing to make sense of
 	}
 	app := r.app(root)
 	check(app, r.report)
 	if len(r.problems) > 0 {
-		return nil, r, finish(r.problems)
+		return nil, r, yamldoc.Finish(r.problems)
 	}
 	addImplied(app)
 	slices.SortFunc(app.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
@@ -43,21 +45,17 @@ func parseFile(filename string, src []byte) (*App, *reader, Problems) {
 	return app, r, nil
 }
 
-func hasCode(ps Problems, code string) bool {
-	return slices.ContainsFunc(ps, func(p Problem) bool { return p.Code == code })
-}
-
 // reader turns nodes into an App and remembers where everything stands.
 type reader struct {
 	file     string
 	problems Problems
-	places   map[string]place  // by the paths that check reports
-	silent   map[string]bool   // paths of which the problem is reported already
-	sources  map[string]string // clean source by component, where there is one
+	places   map[string]yamldoc.Place // by the paths that check reports
+	silent   map[string]bool          // paths of which the problem is reported already
+	sources  map[string]string        // clean source by component, where there is one
 }
 
-func (r *reader) at(p place, code, message, hint string) {
-	r.problems = append(r.problems, Problem{File: r.file, Line: p.line, Column: p.column, Code: code, Message: message, Hint: hint})
+func (r *reader) at(p yamldoc.Place, code, message, hint string) {
+	r.problems = append(r.problems, Problem{File: r.file, Line: p.Line, Column: p.Column, Code: code, Message: message, Hint: hint})
 }
 
 // report is the reporter for check: it finds the place of where, or of what
@@ -69,7 +67,7 @@ func (r *reader) report(where, code, message, hint string) {
 	r.at(r.placeOf(where), code, message, hint)
 }
 
-func (r *reader) placeOf(where string) place {
+func (r *reader) placeOf(where string) yamldoc.Place {
 	for {
 		if p, ok := r.places[where]; ok {
 			return p
@@ -87,9 +85,9 @@ func (r *reader) placeOf(where string) place {
 
 // wrongType reports a node that is not what it should be, and silences what
 // check would say about the nothing that is read instead.
-func (r *reader) wrongType(n node, where, wants, hint string) {
+func (r *reader) wrongType(n yamldoc.Node, where, wants, hint string) {
 	r.silent[where] = true
-	r.at(n.place, "wrong-type", fmt.Sprintf("%s must be %s, not %s", name(where), wants, describeNode(n)), hint)
+	r.at(n.Place, "wrong-type", fmt.Sprintf("%s must be %s, not %s", name(where), wants, describeNode(n)), hint)
 }
 
 // name says where a path leads, in words.
@@ -97,27 +95,27 @@ func name(where string) string {
 	if where == "" {
 		return "the file"
 	}
-	return printable(where)
+	return yamldoc.Printable(where)
 }
 
-func describeNode(n node) string {
-	switch n.shape {
-	case listNode:
+func describeNode(n yamldoc.Node) string {
+	switch n.Shape {
+	case yamldoc.List:
 		return "a list"
-	case mapNode:
+	case yamldoc.Map:
 		return "a map"
 	}
-	return describe(n.value)
+	return describe(n.Value)
 }
 
 // object reads a map with the fields of specs and reports fields that are
 // unknown, repeated or missing. ok is false if n is no map.
-func (r *reader) object(n node, where string, specs []fieldSpec) (fields map[string]node, ok bool) {
+func (r *reader) object(n yamldoc.Node, where string, specs []fieldSpec) (fields map[string]yamldoc.Node, ok bool) {
 	prefix := where
 	if where != "" {
 		prefix += "."
 	}
-	if n.shape != mapNode && (n.shape != scalarNode || n.value != nil) {
+	if n.Shape != yamldoc.Map && (n.Shape != yamldoc.Scalar || n.Value != nil) {
 		var names []string
 		for _, spec := range specs {
 			names = append(names, spec.name)
@@ -125,21 +123,21 @@ func (r *reader) object(n node, where string, specs []fieldSpec) (fields map[str
 		r.wrongType(n, where, "a map", "Its fields are: "+strings.Join(names, ", ")+".")
 		return nil, false
 	}
-	fields = map[string]node{}
-	first := map[string]place{}
-	for _, f := range n.fields {
-		i := slices.IndexFunc(specs, func(s fieldSpec) bool { return s.name == f.key })
+	fields = map[string]yamldoc.Node{}
+	first := map[string]yamldoc.Place{}
+	for _, f := range n.Fields {
+		i := slices.IndexFunc(specs, func(s fieldSpec) bool { return s.name == f.Key })
 		if i < 0 {
-			r.at(f.place, "unknown-field", fmt.Sprintf("%s has no field %s", name(where), quote(f.key)), fieldHint(f.key, specs))
+			r.at(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", name(where), yamldoc.Quote(f.Key)), fieldHint(f.Key, specs))
 			continue
 		}
-		if before, twice := first[f.key]; twice {
-			r.at(f.place, "duplicate-key", fmt.Sprintf("the field %q is repeated; it stands in line %d already", f.key, before.line), "Remove one of the two.")
+		if before, twice := first[f.Key]; twice {
+			r.at(f.Place, "duplicate-key", fmt.Sprintf("the field %q is repeated; it stands in line %d already", f.Key, before.Line), "Remove one of the two.")
 			continue
 		}
-		first[f.key] = f.place
-		r.places[prefix+f.key] = f.value.place
-		fields[f.key] = f.value
+		first[f.Key] = f.Place
+		r.places[prefix+f.Key] = f.Value.Place
+		fields[f.Key] = f.Value
 	}
 	for _, spec := range specs {
 		if _, ok := fields[spec.name]; spec.required && !ok {
@@ -162,19 +160,19 @@ func fieldHint(got string, specs []fieldSpec) string {
 		}
 		names = append(names, spec.name)
 	}
-	return didYouMean(got, "fields", names)
+	return yamldoc.DidYouMean(got, "fields", names)
 }
 
-func (r *reader) string(fields map[string]node, where, field string) string {
+func (r *reader) string(fields map[string]yamldoc.Node, where, field string) string {
 	n, ok := fields[field]
 	if !ok {
 		return ""
 	}
 	where = strings.TrimPrefix(where+"."+field, ".")
-	text, ok := n.value.(string)
-	if n.shape != scalarNode || !ok {
+	text, ok := n.Value.(string)
+	if n.Shape != yamldoc.Scalar || !ok {
 		hint := ""
-		if n.shape == scalarNode && n.value != nil {
+		if n.Shape == yamldoc.Scalar && n.Value != nil {
 			hint = "Put quotes around it."
 		}
 		r.wrongType(n, where, "a string", hint)
@@ -183,21 +181,21 @@ func (r *reader) string(fields map[string]node, where, field string) string {
 }
 
 // bool reads a bool; given is false where nothing or no bool is there.
-func (r *reader) bool(fields map[string]node, where, field string) (value, given bool) {
+func (r *reader) bool(fields map[string]yamldoc.Node, where, field string) (value, given bool) {
 	n, ok := fields[field]
-	if !ok || (n.shape == scalarNode && n.value == nil) {
+	if !ok || (n.Shape == yamldoc.Scalar && n.Value == nil) {
 		return false, false
 	}
-	value, ok = n.value.(bool)
-	if n.shape != scalarNode || !ok {
+	value, ok = n.Value.(bool)
+	if n.Shape != yamldoc.Scalar || !ok {
 		r.wrongType(n, where+"."+field, "true or false", "")
 	}
 	return value, ok
 }
 
-func (r *reader) app(root node) *App {
+func (r *reader) app(root yamldoc.Node) *App {
 	a := &App{Inputs: []Input{}}
-	r.places[""] = root.place
+	r.places[""] = root.Place
 	fields, ok := r.object(root, "", appFields())
 	if !ok {
 		for _, where := range []string{"name", "components"} {
@@ -205,51 +203,51 @@ func (r *reader) app(root node) *App {
 		}
 		return a
 	}
-	if version, ok := fields["fairlead"]; ok && (version.shape != scalarNode || version.value != FormatVersion) {
+	if version, ok := fields["fairlead"]; ok && (version.Shape != yamldoc.Scalar || version.Value != FormatVersion) {
 		got := describeNode(version)
-		switch v := version.value.(type) {
+		switch v := version.Value.(type) {
 		case string:
-			got = quote(v)
+			got = yamldoc.Quote(v)
 		case json.Number:
 			got = string(v)
 		}
-		r.at(version.place, "unknown-version", fmt.Sprintf("the format %s is unknown", got), fmt.Sprintf("This program reads %q.", FormatVersion))
+		r.at(version.Place, "unknown-version", fmt.Sprintf("the format %s is unknown", got), fmt.Sprintf("This program reads %q.", FormatVersion))
 	}
 	a.Name = r.string(fields, "", "name")
-	if n, ok := fields["description"]; ok && (n.shape != scalarNode || n.value != nil) {
+	if n, ok := fields["description"]; ok && (n.Shape != yamldoc.Scalar || n.Value != nil) {
 		a.Description = r.string(fields, "", "description")
 	}
-	r.named(fields["inputs"], "inputs", "input", func(where, key string, n node) {
+	r.named(fields["inputs"], "inputs", "input", func(where, key string, n yamldoc.Node) {
 		a.Inputs = append(a.Inputs, r.input(where, key, n))
 	})
-	r.named(fields["components"], "components", "component", func(where, key string, n node) {
+	r.named(fields["components"], "components", "component", func(where, key string, n yamldoc.Node) {
 		a.Components = append(a.Components, r.component(where, key, n))
 	})
 	return a
 }
 
 // named reads a map from names to things.
-func (r *reader) named(n node, where, noun string, each func(where, key string, n node)) {
-	if n.shape == scalarNode && n.value == nil {
+func (r *reader) named(n yamldoc.Node, where, noun string, each func(where, key string, n yamldoc.Node)) {
+	if n.Shape == yamldoc.Scalar && n.Value == nil {
 		return
 	}
-	if n.shape != mapNode {
+	if n.Shape != yamldoc.Map {
 		r.wrongType(n, where, "a map", fmt.Sprintf("Write the name of each %s as a key, with its fields indented below.", noun))
 		return
 	}
-	first := map[string]place{}
-	for _, f := range n.fields {
-		if before, twice := first[f.key]; twice {
-			r.at(f.place, "duplicate-name", fmt.Sprintf("the %s %s is declared twice, first in line %d", noun, quote(f.key), before.line), "Rename or remove one of the two.")
+	first := map[string]yamldoc.Place{}
+	for _, f := range n.Fields {
+		if before, twice := first[f.Key]; twice {
+			r.at(f.Place, "duplicate-name", fmt.Sprintf("the %s %s is declared twice, first in line %d", noun, yamldoc.Quote(f.Key), before.Line), "Rename or remove one of the two.")
 			continue
 		}
-		first[f.key] = f.place
-		r.places[where+"."+f.key] = f.place
-		each(where+"."+f.key, f.key, f.value)
+		first[f.Key] = f.Place
+		r.places[where+"."+f.Key] = f.Place
+		each(where+"."+f.Key, f.Key, f.Value)
 	}
 }
 
-func (r *reader) input(where, key string, n node) Input {
+func (r *reader) input(where, key string, n yamldoc.Node) Input {
 	in := Input{Name: key, Type: String}
 	fields, ok := r.object(n, where, inputFields())
 	if !ok {
@@ -259,15 +257,15 @@ func (r *reader) input(where, key string, n node) Input {
 		text := r.string(fields, where, "type")
 		if parsed, err := ParseType(text); err == nil {
 			in.Type = parsed
-		} else if t.shape == scalarNode && t.value == text {
-			r.at(t.place, "unknown-type", fmt.Sprintf("%s is not a type of input", quote(text)), typeHint(text))
+		} else if t.Shape == yamldoc.Scalar && t.Value == text {
+			r.at(t.Place, "unknown-type", fmt.Sprintf("%s is not a type of input", yamldoc.Quote(text)), typeHint(text))
 			in.Type = Any // whatever the default is, it is not what is wrong
 		} else {
 			in.Type = Any
 		}
 	}
 	in.Sensitive, _ = r.bool(fields, where, "sensitive")
-	if n, ok := fields["description"]; ok && (n.shape != scalarNode || n.value != nil) {
+	if n, ok := fields["description"]; ok && (n.Shape != yamldoc.Scalar || n.Value != nil) {
 		in.Description = r.string(fields, where, "description")
 	}
 	if n, ok := fields["default"]; ok {
@@ -280,48 +278,48 @@ func (r *reader) input(where, key string, n node) Input {
 }
 
 // literal reads a JSON value in which references have no meaning.
-func (r *reader) literal(n node, where string) any {
-	switch n.shape {
-	case listNode:
-		items := make([]any, len(n.items))
-		for i, item := range n.items {
+func (r *reader) literal(n yamldoc.Node, where string) any {
+	switch n.Shape {
+	case yamldoc.List:
+		items := make([]any, len(n.Items))
+		for i, item := range n.Items {
 			items[i] = r.literal(item, where)
 		}
 		return items
-	case mapNode:
-		fields := make(map[string]any, len(n.fields))
+	case yamldoc.Map:
+		fields := make(map[string]any, len(n.Fields))
 		for _, f := range r.unique(n) {
-			fields[f.key] = r.literal(f.value, where)
+			fields[f.Key] = r.literal(f.Value, where)
 		}
 		return fields
 	}
-	if text, ok := n.value.(string); ok && strings.Contains(text, "${") {
-		p := n.place
-		if len(n.dollar) > 0 {
-			p = n.dollar[0]
+	if text, ok := n.Value.(string); ok && strings.Contains(text, "${") {
+		p := n.Place
+		if len(n.Dollars) > 0 {
+			p = n.Dollars[0]
 		}
 		r.at(p, "reference-in-default", "a default cannot hold a reference", "Put the reference into a component's vars.")
 	}
-	return n.value
+	return n.Value
 }
 
 // unique returns the fields of a map with keys of any name, and reports those
 // that are repeated.
-func (r *reader) unique(n node) []field {
-	first := map[string]place{}
-	fields := make([]field, 0, len(n.fields))
-	for _, f := range n.fields {
-		if before, twice := first[f.key]; twice {
-			r.at(f.place, "duplicate-key", fmt.Sprintf("the key %s is repeated; it stands in line %d already", quote(f.key), before.line), "Remove one of the two.")
+func (r *reader) unique(n yamldoc.Node) []yamldoc.Field {
+	first := map[string]yamldoc.Place{}
+	fields := make([]yamldoc.Field, 0, len(n.Fields))
+	for _, f := range n.Fields {
+		if before, twice := first[f.Key]; twice {
+			r.at(f.Place, "duplicate-key", fmt.Sprintf("the key %s is repeated; it stands in line %d already", yamldoc.Quote(f.Key), before.Line), "Remove one of the two.")
 			continue
 		}
-		first[f.key] = f.place
+		first[f.Key] = f.Place
 		fields = append(fields, f)
 	}
 	return fields
 }
 
-func (r *reader) component(where, key string, n node) Component {
+func (r *reader) component(where, key string, n yamldoc.Node) Component {
 	c := Component{Name: key}
 	fields, ok := r.object(n, where, componentFields())
 	if !ok {
@@ -334,70 +332,70 @@ func (r *reader) component(where, key string, n node) Component {
 		c.Source = clean
 		r.sources[key] = clean
 	}
-	if n := fields["depends_on"]; n.shape == listNode {
+	if n := fields["depends_on"]; n.Shape == yamldoc.List {
 		c.DependsOn = r.dependsOn(n, where+".depends_on")
-	} else if n.shape != scalarNode || n.value != nil {
+	} else if n.Shape != yamldoc.Scalar || n.Value != nil {
 		r.wrongType(n, where+".depends_on", "a list", "Write [ ] around the names.")
 	}
-	if n := fields["vars"]; n.shape == mapNode {
-		c.Vars = make(map[string]Value, len(n.fields))
+	if n := fields["vars"]; n.Shape == yamldoc.Map {
+		c.Vars = make(map[string]Value, len(n.Fields))
 		for _, f := range r.unique(n) {
-			place := where + ".vars." + f.key
-			r.places[place] = f.place
-			c.Vars[f.key] = r.value(f.value, place)
+			place := where + ".vars." + f.Key
+			r.places[place] = f.Place
+			c.Vars[f.Key] = r.value(f.Value, place)
 		}
-	} else if n.shape != scalarNode || n.value != nil {
+	} else if n.Shape != yamldoc.Scalar || n.Value != nil {
 		r.wrongType(n, where+".vars", "a map", "Write the name of each variable as a key.")
 	}
 	return c
 }
 
-func (r *reader) dependsOn(n node, where string) []string {
+func (r *reader) dependsOn(n yamldoc.Node, where string) []string {
 	var names []string
-	for _, item := range n.items {
-		text, ok := item.value.(string)
+	for _, item := range n.Items {
+		text, ok := item.Value.(string)
 		switch {
-		case item.shape != scalarNode || !ok:
+		case item.Shape != yamldoc.Scalar || !ok:
 			r.wrongType(item, where, "a list of components' names", "")
 		case slices.Contains(names, text):
-			r.at(item.place, "duplicate-name", fmt.Sprintf("the component %s is listed twice", quote(text)), "")
+			r.at(item.Place, "duplicate-name", fmt.Sprintf("the component %s is listed twice", yamldoc.Quote(text)), "")
 		default:
 			names = append(names, text)
-			r.places[where+"|"+text] = item.place
+			r.places[where+"|"+text] = item.Place
 		}
 	}
 	return names
 }
 
 // value reads the value of a variable, with references anywhere in it.
-func (r *reader) value(n node, where string) Value {
-	switch n.shape {
-	case listNode:
-		items := make([]Value, len(n.items))
-		for i, item := range n.items {
+func (r *reader) value(n yamldoc.Node, where string) Value {
+	switch n.Shape {
+	case yamldoc.List:
+		items := make([]Value, len(n.Items))
+		for i, item := range n.Items {
 			items[i] = r.value(item, where)
 		}
 		return listOf(items)
-	case mapNode:
-		fields := make(map[string]Value, len(n.fields))
+	case yamldoc.Map:
+		fields := make(map[string]Value, len(n.Fields))
 		for _, f := range r.unique(n) {
-			if strings.Contains(f.key, "${") {
-				r.at(f.place, "invalid-reference", fmt.Sprintf("the key %s cannot hold a reference", quote(f.key)), "Build the map in the module.")
+			if strings.Contains(f.Key, "${") {
+				r.at(f.Place, "invalid-reference", fmt.Sprintf("the key %s cannot hold a reference", yamldoc.Quote(f.Key)), "Build the map in the module.")
 			}
-			fields[f.key] = r.value(f.value, where)
+			fields[f.Key] = r.value(f.Value, where)
 		}
 		return mapOf(fields)
 	}
-	text, ok := n.value.(string)
+	text, ok := n.Value.(string)
 	if !ok {
-		return Value{literal: n.value}
+		return Value{literal: n.Value}
 	}
 	v, errs := parseText(text)
-	dollar := func(i int) place {
-		if i < len(n.dollar) {
-			return n.dollar[i]
+	dollar := func(i int) yamldoc.Place {
+		if i < len(n.Dollars) {
+			return n.Dollars[i]
 		}
-		return n.place
+		return n.Place
 	}
 	for _, err := range errs {
 		r.at(dollar(err.occurrence), err.code, err.message, err.hint)

@@ -1,37 +1,16 @@
 package appspec
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/agext/levenshtein"
-
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
-// Problem is one thing that is wrong with an app's configuration. Text of the
-// configuration is quoted in it with control characters escaped, so that it
-// is safe to print on a terminal.
-type Problem struct {
-	File    string `json:"file"`           // slash-separated, inside the app's folder
-	Line    int    `json:"line"`           // from 1
-	Column  int    `json:"column"`         // from 1, in characters
-	Code    string `json:"code"`           // stable, kebab-case
-	Message string `json:"message"`        // one sentence without a final stop
-	Hint    string `json:"hint,omitempty"` // what to do, in full sentences; may be empty
-}
-
-// String returns the problem as compilers print it, on one line.
-func (p Problem) String() string {
-	s := fmt.Sprintf("%s:%d:%d: %s [%s]", p.File, p.Line, p.Column, p.Message, p.Code)
-	if p.Hint != "" {
-		s += ". " + p.Hint
-	}
-	return s
-}
+// Problem is one thing that is wrong with an app's configuration. File is
+// slash-separated, inside the app's folder.
+type Problem = yamldoc.Problem
 
 // Problems is all that is wrong, in the order of the file. It is an error as
 // soon as it is not empty; use Err, because a nil Problems in an error
@@ -61,86 +40,4 @@ func (ps Problems) Err() error {
 		Kind: fairlead.KindInvalid, Code: "invalid-app", Message: message,
 		Hint: "`fairlead app validate` shows each with its file and line.", Err: ps,
 	}
-}
-
-// finish sorts problems by place, removes repetitions and cuts the list at
-// MaxProblems.
-func finish(ps Problems) Problems {
-	slices.SortStableFunc(ps, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	ps = slices.Compact(ps)
-	if len(ps) > MaxProblems {
-		rest := len(ps) - MaxProblems
-		last := ps[MaxProblems-1]
-		ps = append(ps[:MaxProblems:MaxProblems], Problem{
-			File: last.File, Line: last.Line, Column: last.Column, Code: "too-many-problems",
-			Message: fmt.Sprintf("%d more problems are not shown", rest),
-		})
-	}
-	return ps
-}
-
-// quote returns text of the configuration for use in a message: quoted,
-// control characters and characters that change the direction of writing
-// escaped, cut after 60 characters.
-func quote(s string) string { return strconv.Quote(shorten(s, 60)) }
-
-// printable is quote without the quotes, for longer text: it replaces what a
-// terminal could take for a command.
-func printable(s string) string {
-	q := strconv.Quote(shorten(s, 200))
-	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-}
-
-// shorten cuts s after limit characters.
-func shorten(s string, limit int) string {
-	for i := range s {
-		if limit--; limit < 0 {
-			return s[:i] + "…"
-		}
-	}
-	return s
-}
-
-// nearest returns the known name that got most probably means, or "". A name
-// is near if no more than a third of it, and at least one letter, would have
-// to change.
-func nearest(got string, known []string) string {
-	if len(got) > 2*fairlead.MaxName {
-		return ""
-	}
-	best, bestDistance := "", 0
-	for _, name := range slices.Sorted(slices.Values(known)) {
-		d := distance(strings.ToLower(got), strings.ToLower(name))
-		if d <= max(1, max(len(got), len(name))/3) && (best == "" || d < bestDistance) {
-			best, bestDistance = name, d
-		}
-	}
-	return best
-}
-
-// distance is the edit distance, in which two letters that changed places
-// count once.
-func distance(a, b string) int {
-	d := levenshtein.Distance(a, b, nil)
-	if d == 2 && slices.Equal(slices.Sorted(slices.Values([]byte(a))), slices.Sorted(slices.Values([]byte(b)))) {
-		return 1
-	}
-	return d
-}
-
-// didYouMean returns a hint that names the nearest of the known names, or all
-// of them where none is near and they are few.
-func didYouMean(got, noun string, known []string) string {
-	if name := nearest(got, known); name != "" {
-		return fmt.Sprintf("Did you mean %q?", name)
-	}
-	switch {
-	case len(known) == 0:
-		return fmt.Sprintf("There are no %s.", noun)
-	case len(known) <= 12:
-		return fmt.Sprintf("The %s are: %s.", noun, strings.Join(slices.Sorted(slices.Values(known)), ", "))
-	}
-	return ""
 }

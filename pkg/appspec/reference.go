@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
 // The namespaces of references.
@@ -52,7 +53,7 @@ func (r Reference) String() string {
 }
 
 // show returns the reference for use in a message.
-func (r Reference) show() string { return printable(r.String()) }
+func (r Reference) show() string { return yamldoc.Printable(r.String()) }
 
 func jsonString(s string) string {
 	data, err := json.Marshal(s)
@@ -170,7 +171,7 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 		}
 		rest = rest[1:]
 		if word.FindString(rest) == "" {
-			return fail(forms, "a name is missing after %s", quote(s[:len(s)-len(rest)]))
+			return fail(forms, "a name is missing after %s", yamldoc.Quote(s[:len(s)-len(rest)]))
 		}
 	}
 	for {
@@ -184,13 +185,13 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 			n, _ := strconv.Atoi(step) // at most six digits, by the pattern
 			step = strconv.Itoa(n)
 		} else if err := json.Unmarshal([]byte(m[2]), &step); err != nil {
-			return fail(forms, "%s is not a key", quote(m[2]))
+			return fail(forms, "%s is not a key", yamldoc.Quote(m[2]))
 		}
 		steps = append(steps, step)
 		for strings.HasPrefix(rest, ".") {
 			name := word.FindString(rest[1:])
 			if name == "" {
-				return fail(forms, "a name is missing after %s", quote(s[:len(s)-len(rest)+1]))
+				return fail(forms, "a name is missing after %s", yamldoc.Quote(s[:len(s)-len(rest)+1]))
 			}
 			steps = append(steps, name)
 			rest = rest[1+len(name):]
@@ -200,11 +201,11 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 	if !strings.HasPrefix(rest, "}") {
 		switch {
 		case rest == "":
-			return fail("Close it with a brace: }.", "%s is not closed", quote(s))
+			return fail("Close it with a brace: }.", "%s is not closed", yamldoc.Quote(s))
 		case strings.HasPrefix(rest, "("):
-			return fail("Functions belong into the module. "+forms, "%s is no reference", quote(s[:length]))
+			return fail("Functions belong into the module. "+forms, "%s is no reference", yamldoc.Quote(s[:length]))
 		}
-		return fail("There are no operators and no functions; compute inside the module. "+forms, "%s is no reference", quote(s[:length]))
+		return fail("There are no operators and no functions; compute inside the module. "+forms, "%s is no reference", yamldoc.Quote(s[:length]))
 	}
 	length = len(s) - len(rest) + 1
 	ref, message, hint := referenceOf(steps, dotted)
@@ -212,7 +213,7 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 		if hint == "" {
 			hint = forms
 		}
-		return fail(hint, "%s %s", quote(s[:length]), message)
+		return fail(hint, "%s %s", yamldoc.Quote(s[:length]), message)
 	}
 	return ref, length, nil
 }
@@ -239,10 +240,10 @@ func referenceOf(steps []string, dotted int) (ref Reference, message, hint strin
 		}
 		return ref, "is Terraform's name for a module's variable", fmt.Sprintf("An input of the app is ${inputs.%s}.", name)
 	default:
-		if name := nearest(ref.Namespace, []string{Inputs, Install, Components}); name != "" {
-			return ref, fmt.Sprintf("begins with the unknown name %s", quote(ref.Namespace)), fmt.Sprintf("Did you mean %q?", name)
+		if name := yamldoc.Nearest(ref.Namespace, []string{Inputs, Install, Components}); name != "" {
+			return ref, fmt.Sprintf("begins with the unknown name %s", yamldoc.Quote(ref.Namespace)), fmt.Sprintf("Did you mean %q?", name)
 		}
-		return ref, fmt.Sprintf("begins with the unknown name %s", quote(ref.Namespace)), ""
+		return ref, fmt.Sprintf("begins with the unknown name %s", yamldoc.Quote(ref.Namespace)), ""
 	}
 	if dotted < min(wanted, len(steps)) || len(steps) < wanted {
 		switch {
@@ -261,7 +262,7 @@ func referenceOf(steps []string, dotted int) (ref Reference, message, hint strin
 		ref.Output = steps[3]
 	}
 	if ref.Namespace != Install && fairlead.CheckName("", ref.Name) != nil {
-		return ref, fmt.Sprintf("holds %s, which is not a valid name", quote(ref.Name)), "Names are lower-case letters, digits and hyphens."
+		return ref, fmt.Sprintf("holds %s, which is not a valid name", yamldoc.Quote(ref.Name)), "Names are lower-case letters, digits and hyphens."
 	}
 	if path := steps[wanted:]; len(path) > 0 {
 		ref.Path = slices.Clone(path)

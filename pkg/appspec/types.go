@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
 // Type is the type of an input: string, number, bool, any, list, map, or a
@@ -62,7 +64,7 @@ func parseType(text string, depth int) (Type, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%s is not a type", quote(text))
+	return "", fmt.Errorf("%s is not a type", yamldoc.Quote(text))
 }
 
 // typeHint says what to write for a type that other languages have.
@@ -78,7 +80,7 @@ func typeHint(text string) string {
 	case word == "secret" || word == "password":
 		return `Write "type: string" and "sensitive: true".`
 	}
-	return didYouMean(text, "types", []string{"string", "number", "bool", "any", "list", "map", "list(string)", "map(string)"})
+	return yamldoc.DidYouMean(text, "types", []string{"string", "number", "bool", "any", "list", "map", "list(string)", "map(string)"})
 }
 
 // outer returns the type without that of its elements, and that of its
@@ -138,12 +140,12 @@ func (t Type) check(value any, where string) error {
 			return wrong()
 		}
 		for _, key := range slices.Sorted(maps.Keys(fields)) {
-			if err := elem.check(fields[key], fmt.Sprintf("%s[%s]", where, quote(key))); err != nil {
+			if err := elem.check(fields[key], fmt.Sprintf("%s[%s]", where, yamldoc.Quote(key))); err != nil {
 				return err
 			}
 		}
 	default:
-		return fmt.Errorf("%s is not a type", quote(string(t)))
+		return fmt.Errorf("%s is not a type", yamldoc.Quote(string(t)))
 	}
 	return nil
 }
@@ -157,7 +159,7 @@ func (t Type) FromText(text string) (any, error) {
 	case String:
 		return text, nil
 	case Number:
-		n, err := canonicalNumber(text)
+		n, err := yamldoc.CanonicalNumber(text)
 		if err != nil {
 			return nil, errors.New("wants a number") // not the text: it may be secret
 		}
@@ -199,7 +201,7 @@ func decodeJSON(text string) (any, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, errors.New("more than one value")
 	}
-	return normalize(value)
+	return yamldoc.Normalize(value)
 }
 
 // describe names the type of a JSON value with its article.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
 // Value is what a component's variable is set to: a literal, a reference that
@@ -40,7 +41,7 @@ const (
 // Literal returns a value without references; no text in it is read as one. v
 // is a JSON value.
 func Literal(v any) (Value, error) {
-	n, err := normalize(v)
+	n, err := yamldoc.Normalize(v)
 	if err != nil {
 		return Value{}, err
 	}
@@ -156,7 +157,7 @@ func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
 		}
 		return fields, sensitive, nil
 	default:
-		value, err := normalize(v.literal)
+		value, err := yamldoc.Normalize(v.literal)
 		return value, false, err
 	}
 }
@@ -185,7 +186,7 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 	if !ok {
 		return nil, false, &UnresolvedError{Reference: r, Reason: missing}
 	}
-	value, err := normalize(found.Value)
+	value, err := yamldoc.Normalize(found.Value)
 	if err != nil {
 		return nil, false, fmt.Errorf("%s: %w", r.show(), err)
 	}
@@ -202,7 +203,7 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 		if !ok {
 			until := r
 			until.Path = r.Path[:i]
-			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), describe(value), quote(step))}
+			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), describe(value), yamldoc.Quote(step))}
 		}
 	}
 	return value, found.Sensitive, nil
@@ -287,7 +288,7 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 	if err := dec.Decode(&raw); err != nil {
 		return err
 	}
-	raw, err := normalize(raw)
+	raw, err := yamldoc.Normalize(raw)
 	if err != nil {
 		return err
 	}
@@ -307,7 +308,7 @@ func parseValue(raw any) (Value, error) {
 	case string:
 		v, errs := parseText(raw)
 		if len(errs) > 0 {
-			return Value{}, fmt.Errorf("%s: %s", quote(raw), errs[0].message)
+			return Value{}, fmt.Errorf("%s: %s", yamldoc.Quote(raw), errs[0].message)
 		}
 		return v, nil
 	case []any:
@@ -324,7 +325,7 @@ func parseValue(raw any) (Value, error) {
 		fields := make(map[string]Value, len(raw))
 		for key, item := range raw {
 			if strings.Contains(key, "${") {
-				return Value{}, errors.New("a key cannot hold a reference: " + quote(key))
+				return Value{}, errors.New("a key cannot hold a reference: " + yamldoc.Quote(key))
 			}
 			v, err := parseValue(item)
 			if err != nil {

@@ -1,4 +1,4 @@
-package appspec
+package yamldoc
 
 import (
 	"bytes"
@@ -15,34 +15,59 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// place is a line and a column, both from 1, the column in characters.
-type place struct{ line, column int }
+// Place is a line and a column, both from 1, the column in characters.
+type Place struct{ Line, Column int }
 
-// node is one value of the document, with its place. value is nil, bool,
-// json.Number or string for a scalar; lists have items, maps have fields.
-type node struct {
-	place
-	shape  shape
-	value  any
-	items  []node
-	fields []field
-	dollar []place // where each "${" of a string stands
+// Node is one value of a document, with its place. Value is nil, bool,
+// json.Number (see CanonicalNumber) or string for a scalar; lists have Items,
+// maps have Fields.
+type Node struct {
+	Place
+	Shape   Shape
+	Value   any
+	Items   []Node
+	Fields  []Field
+	Dollars []Place // where each "${" of a string stands; there may be fewer than in the string
 }
 
-type shape int
+// Shape is what a node is.
+type Shape int
 
+// The shapes.
 const (
-	scalarNode shape = iota
-	listNode
-	mapNode
+	Scalar Shape = iota
+	List
+	Map
 )
 
-// field is one entry of a map. A map holds them as they are written, so that
+// Field is one entry of a map. A map holds them as they are written, so that
 // whoever reads it can report keys that are repeated.
-type field struct {
-	place
-	key   string
-	value node
+type Field struct {
+	Place
+	Key   string
+	Value Node
+}
+
+// IsNull reports whether n is nothing: a null, or a value that is not there.
+func (n Node) IsNull() bool { return n.Shape == Scalar && n.Value == nil }
+
+// Describe says what the node is, never what is in it.
+func (n Node) Describe() string {
+	switch {
+	case n.Shape == List:
+		return "a list"
+	case n.Shape == Map:
+		return "a map"
+	}
+	switch n.Value.(type) {
+	case nil:
+		return "nothing (null)"
+	case string:
+		return "a string"
+	case bool:
+		return "a bool"
+	}
+	return "a number"
 }
 
 // source is the text of the file and where its lines begin.
@@ -51,15 +76,19 @@ type source struct {
 	lines []int // byte offset of each line
 }
 
-// readYAML reads YAML into nodes. It takes the part of YAML 1.2 that JSON
-// could say, with YAML's own quoting, block texts and comments: anchors,
-// aliases, tags, merge keys and complex keys are refused, as an app needs none
+// Read reads YAML into nodes. It takes the part of YAML 1.2 that JSON could
+// say, with YAML's own quoting, block texts and comments: anchors, aliases,
+// tags, merge keys and complex keys are refused, as a configuration needs none
 // of them and each is a way to make a small file expand. A document without
-// content is a null. Problems have no File.
-func readYAML(src []byte) (node, Problems) {
+// content is a null. It never panics. Problems have no File; where there are
+// some, the node is what could be read all the same.
+//
+// Its time is in proportion to len(src), which the caller bounds, but for one
+// step, which maxTokens bounds.
+func Read(src []byte) (Node, []Problem) {
 	text, problem := cleanText(src)
 	if problem != nil {
-		return node{}, Problems{*problem}
+		return Node{}, []Problem{*problem}
 	}
 	s := &source{text: text, lines: []int{0}}
 	for i := range text {
@@ -69,15 +98,15 @@ func readYAML(src []byte) (node, Problems) {
 	}
 	tokens := lexer.Tokenize(text)
 	if problems := checkTokens(tokens); len(problems) > 0 {
-		return node{}, problems
+		return Node{}, problems
 	}
 	file, err := parse(tokens)
 	if err != nil {
-		return node{}, Problems{s.syntaxProblem(err)}
+		return Node{}, []Problem{s.syntaxProblem(err)}
 	}
-	var root node
-	root.place = place{1, 1}
-	var problems Problems
+	var root Node
+	root.Place = Place{1, 1}
+	var problems []Problem
 	seen := 0
 	for _, doc := range file.Docs {
 		if doc.Body == nil {
@@ -86,7 +115,7 @@ func readYAML(src []byte) (node, Problems) {
 		n := s.node(doc.Body, 0, &problems)
 		if seen++; seen == 2 {
 			problems = append(problems, Problem{
-				Line: n.line, Column: n.column, Code: "malformed-yaml",
+				Line: n.Line, Column: n.Column, Code: "malformed-yaml",
 				Message: "the file holds more than one document", Hint: "Remove the line ---.",
 			})
 		}
@@ -141,11 +170,11 @@ func cleanText(src []byte) (string, *Problem) {
 const maxTokens = 20000
 
 // checkTokens reports what is refused before a tree is built of it.
-func checkTokens(tokens token.Tokens) Problems {
-	var problems Problems
+func checkTokens(tokens token.Tokens) []Problem {
+	var problems []Problem
 	refuse := func(tk *token.Token, message, hint string) {
 		p := placeOf(tk)
-		problems = append(problems, Problem{Line: p.line, Column: p.column, Code: "unsupported-yaml", Message: message, Hint: hint})
+		problems = append(problems, Problem{Line: p.Line, Column: p.Column, Code: "unsupported-yaml", Message: message, Hint: hint})
 	}
 	depth := depthMeter{}
 	count := 0
@@ -155,9 +184,9 @@ func checkTokens(tokens token.Tokens) Problems {
 		}
 		if count > maxTokens {
 			p := placeOf(tk)
-			return Problems{{
-				Line: p.line, Column: p.column, Code: "file-too-large",
-				Message: fmt.Sprintf("the file has more than %d keys, values and marks", maxTokens), Hint: "Keep data in the modules.",
+			return []Problem{{
+				Line: p.Line, Column: p.Column, Code: "file-too-large",
+				Message: fmt.Sprintf("the file has more than %d keys, values and marks", maxTokens), Hint: "Keep data elsewhere.",
 			}}
 		}
 		switch tk.Type {
@@ -174,7 +203,7 @@ func checkTokens(tokens token.Tokens) Problems {
 		case token.MappingKeyType:
 			refuse(tk, "keys must be plain names", "Put quotes around a text that begins with a question mark.")
 		}
-		if depth.add(tk) > MaxDepth+4 { // app.yaml, components, name, vars and then MaxDepth
+		if depth.add(tk) > MaxDepth+4 { // the file itself, three levels of its own, and then MaxDepth
 			refuse(tk, fmt.Sprintf("lists and maps are nested deeper than %d", MaxDepth), "")
 			return problems
 		}
@@ -231,14 +260,14 @@ func (s *source) syntaxProblem(err error) Problem {
 	p := Problem{Line: 1, Column: 1, Code: "malformed-yaml"}
 	var syntax yaml.Error
 	if !errors.As(err, &syntax) {
-		p.Message = printable(err.Error())
+		p.Message = Printable(err.Error())
 	} else {
 		// Error would add an excerpt of the file, which takes minutes for a
 		// hostile one.
-		p.Message = printable(syntax.GetMessage())
+		p.Message = Printable(syntax.GetMessage())
 		if tk := syntax.GetToken(); tk != nil {
 			at := placeOf(tk)
-			p.Line, p.Column = at.line, at.column
+			p.Line, p.Column = at.Line, at.Column
 		}
 	}
 	if p.Line > len(s.lines) {
@@ -264,18 +293,18 @@ func (s *source) line(n int) string {
 
 // placeOf returns where a token begins. Some tokens of block texts have no
 // column.
-func placeOf(tk *token.Token) place {
+func placeOf(tk *token.Token) Place {
 	if tk == nil || tk.Position == nil {
-		return place{1, 1}
+		return Place{1, 1}
 	}
-	return place{max(1, tk.Position.Line), max(1, tk.Position.Column)}
+	return Place{max(1, tk.Position.Line), max(1, tk.Position.Column)}
 }
 
 // node converts a parsed node and reports what JSON has no word for.
-func (s *source) node(n ast.Node, depth int, problems *Problems) node {
-	out := node{place: placeOf(n.GetToken())}
+func (s *source) node(n ast.Node, depth int, problems *[]Problem) Node {
+	out := Node{Place: placeOf(n.GetToken())}
 	report := func(message, hint string) {
-		*problems = append(*problems, Problem{Line: out.line, Column: out.column, Code: "unsupported-yaml", Message: message, Hint: hint})
+		*problems = append(*problems, Problem{Line: out.Line, Column: out.Column, Code: "unsupported-yaml", Message: message, Hint: hint})
 	}
 	if depth > MaxDepth+4 {
 		report(fmt.Sprintf("lists and maps are nested deeper than %d", MaxDepth), "")
@@ -283,40 +312,40 @@ func (s *source) node(n ast.Node, depth int, problems *Problems) node {
 	}
 	switch n := n.(type) {
 	case *ast.MappingNode:
-		out.shape = mapNode
+		out.Shape = Map
 		for i, value := range n.Values {
 			f := s.field(value, depth, problems)
 			if i == 0 && !n.IsFlowStyle {
-				out.place = f.place // the parser gives that of the colon
+				out.Place = f.Place // the parser gives that of the colon
 			}
-			out.fields = append(out.fields, f)
+			out.Fields = append(out.Fields, f)
 		}
 	case *ast.MappingValueNode:
-		out.shape = mapNode
+		out.Shape = Map
 		f := s.field(n, depth, problems)
-		out.place = f.place
-		out.fields = []field{f}
+		out.Place = f.Place
+		out.Fields = []Field{f}
 	case *ast.SequenceNode:
-		out.shape = listNode
+		out.Shape = List
 		for _, value := range n.Values {
 			if value == nil {
-				out.items = append(out.items, node{place: out.place})
+				out.Items = append(out.Items, Node{Place: out.Place})
 				continue
 			}
-			out.items = append(out.items, s.node(value, depth+1, problems))
+			out.Items = append(out.Items, s.node(value, depth+1, problems))
 		}
 	case *ast.LiteralNode:
 		text := ""
 		if n.Value != nil {
 			text = n.Value.Value
-			out.dollar = s.dollars(out.place, text, len(n.Value.GetToken().Origin))
+			out.Dollars = s.dollars(out.Place, text, len(n.Value.GetToken().Origin))
 		}
-		out.value = text
+		out.Value = text
 	case *ast.StringNode:
 		tk := n.GetToken()
 		if tk.Type == token.SingleQuoteType || tk.Type == token.DoubleQuoteType {
-			out.value = n.Value
-			out.dollar = s.dollars(out.place, n.Value, len(tk.Origin))
+			out.Value = n.Value
+			out.Dollars = s.dollars(out.Place, n.Value, len(tk.Origin))
 			break
 		}
 		s.plain(&out, n.Value, tk, report)
@@ -331,26 +360,26 @@ func (s *source) node(n ast.Node, depth int, problems *Problems) node {
 }
 
 // field converts one entry of a map.
-func (s *source) field(n *ast.MappingValueNode, depth int, problems *Problems) field {
-	f := field{place: placeOf(n.Key.GetToken())}
+func (s *source) field(n *ast.MappingValueNode, depth int, problems *[]Problem) Field {
+	f := Field{Place: placeOf(n.Key.GetToken())}
 	switch key := n.Key.(type) {
 	case *ast.StringNode:
-		f.key = key.Value
+		f.Key = key.Value
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
-		f.key = key.GetToken().Value
+		f.Key = key.GetToken().Value
 	default:
 		*problems = append(*problems, Problem{
-			Line: f.line, Column: f.column, Code: "unsupported-yaml",
+			Line: f.Line, Column: f.Column, Code: "unsupported-yaml",
 			Message: "keys must be plain names", Hint: "Put quotes around the key.",
 		})
 	}
 	if n.Value == nil {
-		f.value = node{place: f.place}
+		f.Value = Node{Place: f.Place}
 		return f
 	}
-	f.value = s.node(n.Value, depth+1, problems)
-	if f.value.shape == scalarNode && f.value.value == nil {
-		f.value.place = f.place // a value that is not there has no place of its own
+	f.Value = s.node(n.Value, depth+1, problems)
+	if f.Value.Shape == Scalar && f.Value.Value == nil {
+		f.Value.Place = f.Place // a value that is not there has no place of its own
 	}
 	return f
 }
@@ -358,55 +387,55 @@ func (s *source) field(n *ast.MappingValueNode, depth int, problems *Problems) f
 // plain gives a scalar without quotes its type, by the core schema of YAML
 // 1.2, which is JSON's but for octal and hexadecimal integers. The parser's own
 // reading is not used, because it knows no "1e3" and takes "1_000" for a number.
-func (s *source) plain(out *node, text string, tk *token.Token, report func(message, hint string)) {
+func (s *source) plain(out *Node, text string, tk *token.Token, report func(message, hint string)) {
 	switch text {
 	case "", "~", "null", "Null", "NULL":
 		return
 	case "true", "True", "TRUE":
-		out.value = true
+		out.Value = true
 		return
 	case "false", "False", "FALSE":
-		out.value = false
+		out.Value = false
 		return
 	}
 	digits := strings.TrimLeft(text, "+-")
 	switch strings.ToLower(digits) {
 	case ".inf", ".nan":
-		report(fmt.Sprintf("%s is not a number that a module can be given", quote(text)), "")
+		report(fmt.Sprintf("%s is not a number that can be given to anything", Quote(text)), "")
 		return
 	}
 	if n, ok := radixInteger(text); ok {
-		out.value = n
+		out.Value = n
 		return
 	}
 	if numberPattern.MatchString(text) && strings.ContainsAny(text, "0123456789") {
 		if len(digits) > 1 && digits[0] == '0' && strings.Trim(digits, "0123456789") == "" {
 			// An account number, most likely: read as a number it would lose its zeros.
-			report(fmt.Sprintf("the number %s begins with a zero", quote(text)),
+			report(fmt.Sprintf("the number %s begins with a zero", Quote(text)),
 				fmt.Sprintf("Put quotes around it if it is a text: %s. An octal number is written 0o17.", strconv.Quote(text)))
 			return
 		}
-		n, err := canonicalNumber(text)
+		n, err := CanonicalNumber(text)
 		if err != nil {
-			report(printable(err.Error()), "Put quotes around it if it is a text.")
+			report(Printable(err.Error()), "Put quotes around it if it is a text.")
 			return
 		}
-		out.value = n
+		out.Value = n
 		return
 	}
-	out.value = text
-	out.dollar = s.dollars(out.place, text, len(tk.Origin))
+	out.Value = text
+	out.Dollars = s.dollars(out.Place, text, len(tk.Origin))
 }
 
 // dollars returns the places of the "${" of a string that begins at p and
 // takes about length bytes of the file. A "${" that is written as an escape
 // stands nowhere in the file, so there may be fewer than in the string.
-func (s *source) dollars(p place, text string, length int) []place {
+func (s *source) dollars(p Place, text string, length int) []Place {
 	count := strings.Count(text, "${")
-	if count == 0 || p.line > len(s.lines) {
+	if count == 0 || p.Line > len(s.lines) {
 		return nil
 	}
-	line, column := p.line, p.column
+	line, column := p.Line, p.Column
 	// To the byte at which the string begins.
 	offset := s.lines[line-1]
 	for i := 1; i < column && offset < len(s.text); i++ {
@@ -415,10 +444,10 @@ func (s *source) dollars(p place, text string, length int) []place {
 	}
 	const header = 200 // what may follow the | of a block text
 	end := min(len(s.text), offset+length+header)
-	var places []place
+	var places []Place
 	for offset < end && len(places) < count {
 		if strings.HasPrefix(s.text[offset:], "${") {
-			places = append(places, place{line, column})
+			places = append(places, Place{line, column})
 		}
 		r, size := utf8.DecodeRuneInString(s.text[offset:])
 		offset += size

@@ -1,4 +1,4 @@
-package appspec
+package yamldoc
 
 import (
 	"encoding/json"
@@ -20,13 +20,14 @@ const (
 
 var numberPattern = regexp.MustCompile(`^([-+]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([-+]?[0-9]{1,9}))?$`)
 
-// canonicalNumber returns the one spelling of a decimal number: no leading or
+// CanonicalNumber returns the one spelling of a decimal number: no leading or
 // trailing zeros, no plus sign, an exponent only where it is shorter than
-// zeros.
-func canonicalNumber(text string) (json.Number, error) {
+// zeros. Numbers of more than 150 digits, or with an exponent beyond 400, are
+// refused.
+func CanonicalNumber(text string) (json.Number, error) {
 	m := numberPattern.FindStringSubmatch(text)
 	if m == nil || m[2]+m[3] == "" {
-		return "", fmt.Errorf("%s is not a number", quote(text))
+		return "", fmt.Errorf("%s is not a number", Quote(text))
 	}
 	exponent := 0
 	if m[4] != "" {
@@ -42,7 +43,7 @@ func canonicalNumber(text string) (json.Number, error) {
 		return "0", nil
 	}
 	if len(digits) > maxDigits || point > maxExponent || point < -maxExponent {
-		return "", fmt.Errorf("the number %s has more than %d digits or an exponent beyond %d", quote(text), maxDigits, maxExponent)
+		return "", fmt.Errorf("the number %s has more than %d digits or an exponent beyond %d", Quote(text), maxDigits, maxExponent)
 	}
 	sign := strings.TrimPrefix(m[1], "+")
 	switch {
@@ -59,10 +60,10 @@ func canonicalNumber(text string) (json.Number, error) {
 	}
 }
 
-// normalize returns v with numbers as canonical json.Numbers and nothing but
+// Normalize returns v with numbers as canonical json.Numbers and nothing but
 // nil, bool, string, json.Number, []any and map[string]any in it, all of it a
 // copy.
-func normalize(v any) (any, error) { return normalizeAt(v, 0) }
+func Normalize(v any) (any, error) { return normalizeAt(v, 0) }
 
 func normalizeAt(v any, depth int) (any, error) {
 	if depth > MaxDepth {
@@ -72,15 +73,15 @@ func normalizeAt(v any, depth int) (any, error) {
 	case nil, bool, string:
 		return v, nil
 	case json.Number:
-		return canonicalNumber(string(v))
+		return CanonicalNumber(string(v))
 	case float64:
-		return canonicalNumber(strconv.FormatFloat(v, 'g', -1, 64))
+		return CanonicalNumber(strconv.FormatFloat(v, 'g', -1, 64))
 	case int:
-		return canonicalNumber(strconv.Itoa(v))
+		return CanonicalNumber(strconv.Itoa(v))
 	case int64:
-		return canonicalNumber(strconv.FormatInt(v, 10))
+		return CanonicalNumber(strconv.FormatInt(v, 10))
 	case uint64:
-		return canonicalNumber(strconv.FormatUint(v, 10))
+		return CanonicalNumber(strconv.FormatUint(v, 10))
 	case []any:
 		list := make([]any, len(v))
 		for i, item := range v {
@@ -130,6 +131,6 @@ func radixInteger(text string) (json.Number, bool) {
 	if !ok {
 		return "", false
 	}
-	number, err := canonicalNumber(n.String())
+	number, err := CanonicalNumber(n.String())
 	return number, err == nil
 }

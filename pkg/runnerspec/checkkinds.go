@@ -1,0 +1,262 @@
+package runnerspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
+
+func (r *ECSRunner) check(c *checker) {
+	const where = "runner_configuration.job"
+	j := &r.Job
+	if j.TaskDefinition == "" {
+		if j.ExecutionRoleARN == "" {
+			c.report(where+".execution_role_arn", "missing-field", where+` lacks the field "execution_role_arn"`,
+				"The role that pulls the image. It can be left out only with task_definition.")
+		}
+	} else {
+		for _, f := range []struct {
+			name  string
+			given bool
+		}{
+			{"image", j.Image != ""}, {"execution_role_arn", j.ExecutionRoleARN != ""}, {"pull_secret", j.PullSecret != ""},
+			{"secrets", len(j.Secrets) > 0}, {"log_group", j.LogGroup != ""},
+		} {
+			if f.given {
+				c.report(where+"."+f.name, "conflicting-fields", fmt.Sprintf("%s.%s is given, and task_definition says it already", where, f.name), "Remove one of the two.")
+			}
+		}
+	}
+	if j.LaunchType == "ec2" {
+		return
+	}
+	if time.Duration(j.StopGrace) > maxFargateStop {
+		c.report(where+".stop_grace", "invalid-value", fmt.Sprintf("%s.stop_grace is longer than %s, the most that Fargate grants", where, Duration(maxFargateStop)), "")
+	}
+	if j.CPU != 0 || j.Memory != 0 {
+		cpu, memory := j.CPU, j.Memory
+		if cpu == 0 {
+			cpu = 1000
+		}
+		if memory == 0 {
+			memory = 2 << 30
+		}
+		c.fargate(cpu, memory)
+	}
+	if disk := j.Disk.Mebibytes(); j.Disk != 0 && (disk < 21<<10 || disk > 200<<10) {
+		c.report(where+".disk", "invalid-value", where+".disk must be from 21Gi to 200Gi on Fargate", "Leave it out for 20Gi.")
+	}
+}
+
+// fargate checks that the memory goes with the CPUs. The table is Amazon's.
+func (c *checker) fargate(cpu CPU, memory Size) {
+	const where = "runner_configuration.job"
+	sizes := []struct {
+		cpu             CPU
+		least, most, by int64 // MiB
+	}{
+		{250, 512, 2048, 512}, {500, 1024, 4096, 1024}, {1000, 2048, 8192, 1024}, {2000, 4096, 16384, 1024},
+		{4000, 8192, 30720, 1024}, {8000, 16384, 61440, 4096}, {16000, 32768, 122880, 8192},
+	}
+	for _, s := range sizes {
+		if s.cpu != cpu {
+			continue
+		}
+		mib := memory.Mebibytes()
+		fits := mib >= s.least && mib <= s.most && mib%s.by == 0 && memory%(1<<20) == 0
+		if cpu == 250 && mib == 1536 {
+			fits = false // 0.5, 1 and 2 GB only
+		}
+		if !fits {
+			c.report(where+".memory", "invalid-value", fmt.Sprintf("%s.memory is %s, which does not go with %s CPUs on Fargate", where, memory, cpu),
+				fmt.Sprintf("From %s to %s, in steps of %s.", Size(s.least<<20), Size(s.most<<20), Size(s.by<<20)))
+		}
+		return
+	}
+	var can []string
+	for _, s := range sizes {
+		can = append(can, s.cpu.String())
+	}
+	c.report(where+".cpu", "invalid-value", fmt.Sprintf("%s.cpu is %s, which Fargate does not have", where, cpu), "It has: "+strings.Join(can, ", ")+".")
+}
+
+func (r *KubernetesRunner) check(c *checker) {
+	c.kubernetesJob(&r.Job, r.Cluster != nil)
+	if r.Cluster == nil {
+		return
+	}
+	const where = "runner_configuration.cluster.auth"
+	a := r.Cluster.Auth
+	switch {
+	case (a.ClientCertificateData == "") != (a.ClientKeyData == ""):
+		c.report(where, "missing-field", where+" needs both client_certificate_data and client_key_data", "")
+	case (a.ServiceAccountToken == "") == (a.ClientKeyData == ""):
+		c.report(where, "conflicting-fields", where+" needs either a client certificate with its key, or service_account_token", "")
+	case a.ServiceAccountToken == Masked:
+		c.report(where+".service_account_token", "invalid-value", where+".service_account_token is no token", maskHint(Masked))
+	}
+}
+
+func (r *EKSRunner) check(c *checker) { c.kubernetesJob(&r.Job, r.Cluster != nil) }
+
+func (r *AKSRunner) check(c *checker) { c.kubernetesJob(&r.Job, r.Cluster != nil) }
+
+func (r *GKERunner) check(c *checker) { c.kubernetesJob(&r.Job, r.Cluster != nil) }
+
+// kubernetesJob checks what takes more than one field. direct is whether the
+// jobs are made by an agent that is not in the cluster, which has no namespace
+// of its own to fall back on.
+func (c *checker) kubernetesJob(j *KubernetesJob, direct bool) {
+	const where = "runner_configuration.job"
+	if direct {
+		for _, f := range []struct{ name, value string }{{"namespace", j.Namespace}, {"service_account", j.ServiceAccount}} {
+			if f.value == "" {
+				c.report(where+"."+f.name, "missing-field", fmt.Sprintf("%s lacks the field %q", where, f.name), "It is needed where a cluster is given.")
+			}
+		}
+	}
+	if j.CPULimit != 0 && j.CPURequest > j.CPULimit {
+		c.report(where+".cpu_request", "invalid-value", fmt.Sprintf("%s.cpu_request is %s, more than the limit of %s", where, j.CPURequest, j.CPULimit), "")
+	}
+	if j.MemoryLimit != 0 && j.MemoryRequest > j.MemoryLimit {
+		c.report(where+".memory_request", "invalid-value", fmt.Sprintf("%s.memory_request is %s, more than the limit of %s", where, j.MemoryRequest, j.MemoryLimit), "")
+	}
+}
+
+func (r *DockerRunner) check(c *checker) {
+	if reg := r.Job.Registry; reg != nil && reg.Password == Masked {
+		const where = "runner_configuration.job.registry.password"
+		c.report(where, "invalid-value", where+" is no password", maskHint(Masked))
+	}
+}
+
+func (r *LocalRunner) check(*checker) {}
+
+// podTemplate checks an overlay on the pod of a job. Whether each field fits is
+// the API server's to say; names that are misspelt, and what would change who
+// the job is, are refused here.
+func (c *checker) podTemplate(n yamldoc.Node, where string) {
+	if n.Shape != yamldoc.Map {
+		return
+	}
+	c.directives(n, where)
+	c.known(n, where, []string{"metadata", "spec"})
+	if meta, ok := child(n, "metadata"); ok {
+		c.known(meta, where+".metadata", []string{"labels", "annotations"})
+	}
+	spec, ok := child(n, "spec")
+	if !ok || !c.known(spec, where+".spec", podFields()) {
+		return
+	}
+	for _, f := range spec.Fields {
+		instead := map[string]string{
+			"serviceAccountName": "job.service_account", "serviceAccount": "job.service_account", "restartPolicy": "", "activeDeadlineSeconds": "job.timeout",
+			"terminationGracePeriodSeconds": "job.stop_grace",
+		}
+		if use, no := instead[f.Key]; no {
+			hint := ""
+			if use != "" {
+				hint = "Set it in " + use + "."
+			}
+			c.at(f.Place, "reserved-name", fmt.Sprintf("%s.spec.%s cannot be set by a pod template", where, f.Key), hint)
+		}
+		if f.Key != "containers" && f.Key != "initContainers" {
+			continue
+		}
+		path := where + ".spec." + f.Key
+		if f.Value.Shape != yamldoc.List {
+			c.wrongType(f.Value, path, "a list", "")
+			continue
+		}
+		for _, item := range f.Value.Items {
+			c.container(item, path, f.Key == "containers")
+		}
+	}
+}
+
+// container checks a container of a pod template.
+func (c *checker) container(n yamldoc.Node, where string, step bool) {
+	if !c.known(n, where, containerFields()) {
+		return
+	}
+	label, ok := child(n, "name")
+	text, _ := label.Value.(string)
+	switch {
+	case !ok:
+		c.at(n.Place, "missing-field", fmt.Sprintf("a container of %s lacks the field \"name\"", where), fmt.Sprintf("The container of a job is called %s.", StepContainer))
+	case step && text != StepContainer:
+		c.at(label.Place, "unknown-container", fmt.Sprintf("a job has no container %s", yamldoc.Quote(text)),
+			fmt.Sprintf("The container of a job is called %s. Another that runs beside it belongs into initContainers, with restartPolicy: Always.", StepContainer))
+	case !step && text == StepContainer:
+		c.at(label.Place, "reserved-name", fmt.Sprintf("the name %s is reserved for the container of the job", StepContainer), "")
+	}
+	for _, f := range n.Fields {
+		switch {
+		case step && (f.Key == "command" || f.Key == "args"):
+			c.at(f.Place, "reserved-name", fmt.Sprintf("the field %q of the container %s cannot be set by a pod template", f.Key, StepContainer), "")
+		case f.Key == "image":
+			path := where + ".image"
+			c.places[path] = f.Value.Place
+			if image, ok := f.Value.Value.(string); ok {
+				c.image(image, path)
+			}
+		case f.Key == "env":
+			for _, v := range f.Value.Items {
+				if key, ok := child(v, "name"); ok {
+					name, _ := key.Value.(string)
+					path := where + ".env." + name
+					c.places[path] = key.Place
+					c.variable(name, path)
+				}
+			}
+		}
+	}
+}
+
+// known reports fields that are not among those known. ok is whether n is a
+// map at all.
+func (c *checker) known(n yamldoc.Node, where string, fields []string) (ok bool) {
+	if n.Shape != yamldoc.Map {
+		c.wrongType(n, where, "a map", "")
+		return false
+	}
+	for _, f := range n.Fields {
+		if !slices.Contains(fields, f.Key) && !strings.HasPrefix(f.Key, "$") {
+			c.at(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", where, yamldoc.Quote(f.Key)), yamldoc.DidYouMean(f.Key, "fields", fields))
+		}
+	}
+	return true
+}
+
+// directives refuses those of the strategic merge, which could take the job's
+// own container away.
+func (c *checker) directives(n yamldoc.Node, where string) {
+	for _, item := range n.Items {
+		c.directives(item, where)
+	}
+	for _, f := range n.Fields {
+		if strings.HasPrefix(f.Key, "$") {
+			c.at(f.Place, "reserved-name", fmt.Sprintf("%s holds the directive %s", where, yamldoc.Quote(f.Key)), "A pod template adds and replaces; it cannot remove.")
+		}
+		c.directives(f.Value, where)
+	}
+}
+
+// podFields are the fields of a pod's spec in Kubernetes 1.34.
+func podFields() []string {
+	return strings.Fields(`activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks
+		hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os
+		overhead preemptionPolicy priority priorityClassName readinessGates resourceClaims resources restartPolicy runtimeClassName
+		schedulerName schedulingGates securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain
+		terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes`)
+}
+
+// containerFields are the fields of a container in Kubernetes 1.34.
+func containerFields() []string {
+	return strings.Fields(`args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy
+		resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath
+		terminationMessagePolicy tty volumeDevices volumeMounts workingDir`)
+}

@@ -1,0 +1,290 @@
+package runnerspec
+
+// Kind is where a runner runs, and with that how it starts jobs.
+type Kind string
+
+// The kinds of runners.
+const (
+	AWSECS     Kind = "aws-ecs"    // tasks of Amazon ECS, on Fargate or EC2
+	AWSEKS     Kind = "aws-eks"    // Kubernetes Jobs on Amazon EKS
+	AzureAKS   Kind = "azure-aks"  // Kubernetes Jobs on Azure Kubernetes Service
+	GCPGKE     Kind = "gcp-gke"    // Kubernetes Jobs on Google Kubernetes Engine
+	Kubernetes Kind = "kubernetes" // Kubernetes Jobs on any other cluster
+	Docker     Kind = "docker"     // containers of a Docker Engine
+	Local      Kind = "local"      // processes beside the agent
+)
+
+// Kinds returns the kinds of runners, in the order of the documentation.
+func Kinds() []Kind { return []Kind{AWSECS, AWSEKS, AzureAKS, GCPGKE, Kubernetes, Docker, Local} }
+
+// Configuration is the runner_configuration of one kind: a pointer to one of
+// the types below.
+type Configuration interface {
+	Kind() Kind
+	common() *Common
+	job() *JobCommon
+	check(c *checker)
+}
+
+func newConfiguration(k Kind) Configuration {
+	switch k {
+	case AWSECS:
+		return &ECSRunner{}
+	case AWSEKS:
+		return &EKSRunner{}
+	case AzureAKS:
+		return &AKSRunner{}
+	case GCPGKE:
+		return &GKERunner{}
+	case Kubernetes:
+		return &KubernetesRunner{}
+	case Docker:
+		return &DockerRunner{}
+	case Local:
+		return &LocalRunner{}
+	}
+	return nil
+}
+
+// kindAliases are what other products call our kinds.
+func kindAliases() map[string]Kind {
+	return map[string]Kind{
+		"ecs": AWSECS, "serverless-ecs": AWSECS, "fargate": AWSECS,
+		"eks": AWSEKS, "kubernetes-eks": AWSEKS,
+		"aks": AzureAKS, "kubernetes-aks": AzureAKS,
+		"gke": GCPGKE, "kubernetes-gke": GCPGKE,
+		"k8s": Kubernetes, "kubernetes-agent": Kubernetes,
+		"process": Local,
+	}
+}
+
+// Common is what the configurations of all kinds have.
+type Common struct {
+	Type        Kind      `json:"type" must:"true" doc:"The kind of the runner. It cannot be changed later."`
+	Endpoint    string    `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which the agent reaches the control plane. If absent: the one that made the runner."`
+	Concurrency int       `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Most jobs at a time, 1 to 1000, over all agents of the runner. If absent: what each agent's machine can hold."`
+	Identity    *Identity `json:"identity,omitempty" doc:"How the agent proves who it is. If absent: by a key pair that a single-use token enrolled."`
+}
+
+func (c *Common) common() *Common { return c }
+
+// Kind is the type.
+func (c *Common) Kind() Kind { return c.Type }
+
+// Identity says how the agent proves who it is.
+type Identity struct {
+	Type           string `json:"type" must:"true" check:"identity" doc:"aws-iam, kubernetes, azure, gcp, oidc or token."`
+	ServiceAccount string `json:"service_account,omitempty" check:"path" alias:"service_account_path" doc:"Path of the service account whose trust policy the agent must meet."`
+	Issuer         string `json:"issuer,omitempty" check:"url" alias:"endpoint issuer_url" doc:"Issuer of the agent's tokens, as the service account's trust policy names it."`
+	Audience       string `json:"audience,omitempty" alias:"aud" doc:"Audience that the agent's tokens are made for."`
+	Region         string `json:"region,omitempty" check:"region" doc:"AWS region of the identity's endpoint; of aws-iam."`
+	TokenFile      string `json:"token_file,omitempty" check:"abspath" doc:"File that holds the agent's token, read again for each session; of kubernetes and oidc."`
+}
+
+// AWSAuth is the role by which an agent beside the control plane reaches a
+// customer's AWS account.
+type AWSAuth struct {
+	RoleARN     string `json:"role_arn" must:"true" check:"rolearn" doc:"Role to assume."`
+	ExternalID  string `json:"external_id,omitempty" doc:"External id that the role's trust policy asks for."`
+	SessionName string `json:"session_name,omitempty" doc:"Name of the session, as it is shown in CloudTrail. If absent: the org and the runner."`
+	STSRegion   string `json:"sts_region,omitempty" check:"region" doc:"Region whose STS is asked. If absent: the runner's."`
+}
+
+// JobCommon is what the jobs of all kinds have.
+type JobCommon struct {
+	Endpoint     string            `json:"endpoint,omitempty" check:"url" alias:"api_url" doc:"URL at which jobs reach the control plane, where it is another than the agent's."`
+	Environment  map[string]string `json:"environment,omitempty" check:"environment" alias:"env environment_variables variables" doc:"Environment variables of jobs. Names that begin with FAIRLEAD_ are reserved. Not for secrets: they are shown."`
+	Secrets      map[string]string `json:"secrets,omitempty" check:"environment" doc:"Environment variables whose values are kept elsewhere, by reference: the ARN of a Secrets Manager secret or SSM parameter (aws-ecs), name/key of a Kubernetes Secret, or the absolute path of a file (docker, local)."`
+	Proxy        *Proxy            `json:"proxy,omitempty" doc:"Proxy of jobs; also set in lower case, as tools differ."`
+	Labels       map[string]string `json:"labels,omitempty" check:"labels" alias:"tags" doc:"Labels of pods and containers, tags of tasks."`
+	Timeout      Duration          `json:"timeout,omitzero" alias:"max_duration" doc:"Longest time of one job, after which it is interrupted. If absent: the job's own."`
+	StartTimeout Duration          `json:"start_timeout,omitzero" doc:"Longest time from the launch of a job until it reports. If absent: 5m."`
+	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that a tool has to save its state when it is interrupted. If absent: 2m; of aws-ecs at most 2m on Fargate."`
+}
+
+func (j *JobCommon) job() *JobCommon { return j }
+
+// Proxy is the proxy of jobs.
+type Proxy struct {
+	HTTP  string `json:"http_proxy,omitempty" check:"proxy" alias:"http" doc:"Proxy of http requests. A password does not belong here: set HTTP_PROXY in secrets."`
+	HTTPS string `json:"https_proxy,omitempty" check:"proxy" alias:"https" doc:"Proxy of https requests. A password does not belong here: set HTTPS_PROXY in secrets."`
+	No    string `json:"no_proxy,omitempty" alias:"no" doc:"Hosts that are reached without, separated by commas."`
+}
+
+// ECSRunner is a runner of kind aws-ecs.
+type ECSRunner struct {
+	Common
+	Auth *AWSAuth `json:"auth,omitempty" doc:"Role by which an agent beside the control plane starts tasks. If absent: the agent runs in the account, under its task's role."`
+	Job  ECSJob   `json:"job" must:"true" doc:"The tasks."`
+}
+
+func (r *ECSRunner) job() *JobCommon { return &r.Job.JobCommon }
+
+// ECSJob is how a job runs as an ECS task.
+type ECSJob struct {
+	JobCommon
+	Region           string   `json:"region" must:"true" check:"region" doc:"AWS region of the cluster."`
+	Cluster          string   `json:"cluster" must:"true" check:"nonempty" doc:"Name or ARN of the cluster."`
+	Subnets          []string `json:"subnets" must:"true" check:"subnets" alias:"subnet_ids" doc:"1 to 16 subnets of one VPC."`
+	SecurityGroups   []string `json:"security_groups,omitempty" check:"securitygroups" alias:"security_group_ids" doc:"Up to 5 security groups. If absent: the VPC's default."`
+	PublicIP         bool     `json:"public_ip,omitempty" alias:"is_public_ip_enabled assign_public_ip" doc:"Whether tasks get a public address; needed in a subnet without NAT."`
+	LaunchType       string   `json:"launch_type,omitempty" check:"launchtype" doc:"fargate (if absent), fargate-spot or ec2."`
+	TaskDefinition   string   `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of a task definition of yours. If absent: one is made of the fields here. The container of the job must be called step."`
+	TaskRoleARN      string   `json:"task_role_arn,omitempty" check:"rolearn" alias:"task_role" doc:"Role of the job. If absent: that of the job's operation, from the runner's stack."`
+	ExecutionRoleARN string   `json:"execution_role_arn,omitempty" check:"rolearn" alias:"execution_role" doc:"Role that pulls the image and reads the secrets. Needed without task_definition."`
+	Image            string   `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's version."`
+	PullSecret       string   `json:"pull_secret,omitempty" check:"secretarn" alias:"repository_credentials" doc:"ARN of the Secrets Manager secret with the registry's credentials."`
+	CPU              CPU      `json:"cpu,omitzero" doc:"CPUs. If absent: 1."`
+	Memory           Size     `json:"memory,omitzero" doc:"Memory. If absent: 2Gi. On Fargate, only certain amounts go with each number of CPUs."`
+	Disk             Size     `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk. If absent: 20Gi. On Fargate 21Gi to 200Gi."`
+	LogGroup         string   `json:"log_group,omitempty" doc:"CloudWatch log group of the tasks. If absent: that of the runner's stack."`
+}
+
+// KubernetesJob is how a job runs as a Kubernetes Job.
+type KubernetesJob struct {
+	JobCommon
+	Namespace       string            `json:"namespace,omitempty" check:"dns" doc:"Namespace of jobs. If absent: the agent's own; needed with a cluster."`
+	ServiceAccount  string            `json:"service_account,omitempty" check:"dns" alias:"service_account_name" doc:"Service account of jobs. If absent: the one that came with the agent; needed with a cluster."`
+	Image           string            `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's version."`
+	ImagePullPolicy string            `json:"image_pull_policy,omitempty" check:"pullpolicy" doc:"Always, IfNotPresent or Never."`
+	PullSecrets     []string          `json:"pull_secrets,omitempty" check:"dns" alias:"image_pull_secrets" doc:"Names of Secrets in the namespace that hold registries' credentials."`
+	CPURequest      CPU               `json:"cpu_request,omitzero" doc:"CPUs that are kept free for a job."`
+	CPULimit        CPU               `json:"cpu_limit,omitzero" alias:"cpu" doc:"CPUs that a job cannot exceed."`
+	MemoryRequest   Size              `json:"memory_request,omitzero" doc:"Memory that is kept free for a job. If absent: 512Mi."`
+	MemoryLimit     Size              `json:"memory_limit,omitzero" alias:"memory" doc:"Memory at which a job is killed."`
+	Disk            Size              `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk that a job may fill."`
+	NodeSelector    map[string]string `json:"node_selector,omitempty" doc:"Labels of the nodes on which jobs run."`
+	PodTemplate     Object            `json:"pod_template,omitempty" check:"podtemplate" doc:"Overlay on the pod of a job, by Kubernetes' strategic merge. The only container is called step; another name is an error. Namespace, service account and reserved variables cannot be changed by it."`
+}
+
+// KubernetesRunner is a runner of kind kubernetes.
+type KubernetesRunner struct {
+	Common
+	Cluster *KubernetesCluster `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
+	Job     KubernetesJob      `json:"job,omitzero" doc:"The jobs."`
+}
+
+func (r *KubernetesRunner) job() *JobCommon { return &r.Job.JobCommon }
+
+// KubernetesCluster is a cluster and how to reach it.
+type KubernetesCluster struct {
+	Server                   string         `json:"server" must:"true" check:"https" doc:"URL of the API server."`
+	CertificateAuthorityData string         `json:"certificate_authority_data,omitempty" check:"base64" doc:"Certificate authority of the server, PEM in base64. If absent: those that the system trusts."`
+	ProxyURL                 string         `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy by which the server is reached."`
+	Auth                     KubernetesAuth `json:"auth" must:"true" doc:"Either a client certificate with its key, or a token."`
+}
+
+// KubernetesAuth is a client certificate or a token.
+type KubernetesAuth struct {
+	ClientCertificateData string `json:"client_certificate_data,omitempty" check:"base64" doc:"Certificate, PEM in base64."`
+	ClientKeyData         Secret `json:"client_key_data,omitempty" check:"base64" doc:"Key of the certificate, PEM in base64. Secret."`
+	ServiceAccountToken   Secret `json:"service_account_token,omitempty" alias:"token" doc:"Token of a service account. Secret."`
+}
+
+// EKSRunner is a runner of kind aws-eks.
+type EKSRunner struct {
+	Common
+	Cluster *EKSCluster   `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
+	Job     KubernetesJob `json:"job,omitzero" doc:"The jobs."`
+}
+
+func (r *EKSRunner) job() *JobCommon { return &r.Job.JobCommon }
+
+// EKSCluster is an EKS cluster and how to reach it.
+type EKSCluster struct {
+	Name     string  `json:"name" must:"true" check:"nonempty" alias:"eks_cluster cluster_name" doc:"Name of the cluster."`
+	Region   string  `json:"region" must:"true" check:"region" doc:"AWS region of the cluster."`
+	ProxyURL string  `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy by which the server is reached."`
+	Auth     AWSAuth `json:"auth" must:"true" doc:"Role that an access entry of the cluster knows."`
+}
+
+// AKSRunner is a runner of kind azure-aks.
+type AKSRunner struct {
+	Common
+	Cluster *AKSCluster   `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
+	Job     KubernetesJob `json:"job,omitzero" doc:"The jobs."`
+}
+
+func (r *AKSRunner) job() *JobCommon { return &r.Job.JobCommon }
+
+// AKSCluster is an AKS cluster and how to reach it.
+type AKSCluster struct {
+	Name           string    `json:"name" must:"true" check:"nonempty" doc:"Name of the cluster."`
+	ResourceGroup  string    `json:"resource_group" must:"true" check:"nonempty" doc:"Resource group of the cluster."`
+	SubscriptionID string    `json:"subscription_id" must:"true" check:"uuid" doc:"Subscription of the cluster."`
+	ProxyURL       string    `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy by which the server is reached."`
+	Auth           AzureAuth `json:"auth" must:"true" doc:"Application with a federated credential for the control plane."`
+}
+
+// AzureAuth is an application of Microsoft Entra.
+type AzureAuth struct {
+	TenantID string `json:"tenant_id" must:"true" check:"uuid" doc:"Tenant of the application."`
+	ClientID string `json:"client_id" must:"true" check:"uuid" doc:"Client id of the application."`
+}
+
+// GKERunner is a runner of kind gcp-gke.
+type GKERunner struct {
+	Common
+	Cluster *GKECluster   `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
+	Job     KubernetesJob `json:"job,omitzero" doc:"The jobs."`
+}
+
+func (r *GKERunner) job() *JobCommon { return &r.Job.JobCommon }
+
+// GKECluster is a GKE cluster and how to reach it.
+type GKECluster struct {
+	Name       string  `json:"name" must:"true" check:"nonempty" doc:"Name of the cluster."`
+	ProjectID  string  `json:"project_id" must:"true" check:"nonempty" doc:"Project of the cluster."`
+	Location   string  `json:"location" must:"true" check:"nonempty" alias:"region zone" doc:"Region or zone of the cluster."`
+	InternalIP bool    `json:"internal_ip,omitempty" doc:"Whether the server is reached at its private address."`
+	ProxyURL   string  `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy by which the server is reached."`
+	Auth       GCPAuth `json:"auth" must:"true" doc:"Workload identity federation."`
+}
+
+// GCPAuth is a workload identity provider and the service account behind it.
+type GCPAuth struct {
+	Audience       string `json:"gcp_audience" must:"true" check:"gcpaudience" alias:"audience" doc:"Full name of the workload identity provider: //iam.googleapis.com/projects/…"`
+	ServiceAccount string `json:"gcp_service_account" must:"true" check:"gcpaccount" alias:"service_account" doc:"E-mail address of the service account."`
+}
+
+// DockerRunner is a runner of kind docker.
+type DockerRunner struct {
+	Common
+	Host string    `json:"host,omitempty" check:"dockerhost" alias:"docker_host" doc:"Address of the Docker Engine. If absent: unix:///var/run/docker.sock."`
+	Job  DockerJob `json:"job,omitzero" doc:"The containers."`
+}
+
+func (r *DockerRunner) job() *JobCommon { return &r.Job.JobCommon }
+
+// DockerJob is how a job runs as a container.
+type DockerJob struct {
+	JobCommon
+	Image           string    `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's version."`
+	ImagePullPolicy string    `json:"image_pull_policy,omitempty" check:"pullpolicy" alias:"local_image" doc:"Always, IfNotPresent or Never; Never for an image that is only on the machine."`
+	Registry        *Registry `json:"registry,omitempty" doc:"Credentials of the image's registry."`
+	CPULimit        CPU       `json:"cpu_limit,omitzero" alias:"cpu" doc:"CPUs that a job cannot exceed."`
+	MemoryLimit     Size      `json:"memory_limit,omitzero" alias:"memory" doc:"Memory at which a job is killed."`
+	Volumes         []string  `json:"volumes,omitempty" check:"volume" alias:"bind_path binds" doc:"Folders of the machine in the container: /host:/container, with :ro behind it to read only."`
+	ExtraHosts      []string  `json:"extra_hosts,omitempty" check:"extrahost" doc:"Names that containers resolve to an address: name:address."`
+	Network         string    `json:"network,omitempty" check:"nonempty" doc:"Network of the containers. If absent: the engine's default."`
+}
+
+// Registry is what a registry asks for.
+type Registry struct {
+	Username string `json:"username" must:"true" check:"nonempty" alias:"registry_username" doc:"User."`
+	Password Secret `json:"password" must:"true" alias:"registry_password" doc:"Password. Secret."`
+}
+
+// LocalRunner is a runner of kind local.
+type LocalRunner struct {
+	Common
+	Job LocalJob `json:"job,omitzero" doc:"The processes."`
+}
+
+func (r *LocalRunner) job() *JobCommon { return &r.Job.JobCommon }
+
+// LocalJob is how a job runs as a process beside the agent.
+type LocalJob struct {
+	JobCommon
+	Folder string `json:"folder,omitempty" check:"abspath" alias:"work_dir directory" doc:"Folder in which jobs work. If absent: work in the agent's data folder."`
+}

@@ -1,0 +1,208 @@
+// Package runnerspec reads the configuration of a runner: what it is, where its
+// jobs run and where the state of what they deploy is kept. It reports all that
+// is wrong with a file, with line and column and the nearest name that is
+// known. It is pure: nothing that a configuration names is looked for.
+package runnerspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
+
+// MaxFileSize is the largest configuration, in bytes. A pod template of a
+// hundred lines is 5 KB.
+const MaxFileSize = 256 << 10
+
+// StepContainer is the name of the one container of a job: of the pod that a
+// pod template overlays, and of a task definition that is not made by us.
+const StepContainer = "step"
+
+// reserved begins the names of environment variables that are Fairlead's own.
+const reserved = "FAIRLEAD_"
+
+// Problem is one thing that is wrong with a configuration.
+type Problem = yamldoc.Problem
+
+// Problems is all that is wrong, in the order of the file. Use Err, because a
+// nil Problems in an error variable is not a nil error.
+type Problems []Problem
+
+// Error returns one line for each problem.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Err returns nil if there is no problem, else a *fairlead.Error of KindInvalid
+// with the code "invalid-runner" that wraps the problems.
+func (ps Problems) Err() error {
+	if len(ps) == 0 {
+		return nil
+	}
+	message := "the runner's configuration has a problem"
+	if len(ps) > 1 {
+		message = fmt.Sprintf("the runner's configuration has %d problems", len(ps))
+	}
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-runner", Message: message, Err: ps}
+}
+
+// Spec is the configuration of a runner. What Parse and Update return is
+// valid.
+type Spec struct {
+	ID          string        `json:"id,omitempty"`
+	Description string        `json:"description,omitempty"`
+	Group       string        `json:"group,omitempty"`
+	Runner      Configuration `json:"runner_configuration"`
+	Storage     Storage       `json:"state_storage_configuration"`
+}
+
+// head are the fields of a Spec but for the two configurations, whose types
+// follow from what is in them.
+type head struct {
+	ID          string   `json:"id,omitempty" check:"name" alias:"name" doc:"Name of the runner. On the command line it may be given beside the file instead."`
+	Description string   `json:"description,omitempty" check:"description" doc:"What the runner is for."`
+	Group       string   `json:"group,omitempty" check:"path" doc:"Path of the group whose installs, and those of the groups below, the runner serves. If absent: those of the whole org."`
+	Runner      struct{} `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"Where jobs run, by its type."`
+	Storage     struct{} `json:"state_storage_configuration" must:"true" alias:"state_storage state storage" doc:"Where the state of what is deployed is kept, by its type."`
+}
+
+// Result is a configuration that was read.
+type Result struct {
+	Spec     *Spec    // nil if there are problems
+	Problems Problems // what is wrong
+	Warnings Problems // what is allowed, and better not done
+}
+
+// Parse reads a configuration, YAML or JSON. filename is what problems say. It
+// never panics.
+func Parse(filename string, src []byte) Result {
+	c := newChecker(filename)
+	root, ok := c.readFile(src)
+	if !ok {
+		return c.result(nil)
+	}
+	return c.result(c.spec(root))
+}
+
+// Update reads a patch of the configuration and returns the whole that it
+// makes: fields that are maps are merged, at every depth; others, lists as
+// well, are replaced; null removes a field. A secret that is given as Masked
+// stays what it is. Another type of state storage replaces the old one's
+// fields. The identifier and the type of the runner cannot be changed.
+// current is not changed.
+func Update(current *Spec, filename string, src []byte) Result {
+	c := newChecker(filename)
+	patch, ok := c.readFile(src)
+	if !ok {
+		return c.result(nil)
+	}
+	data, err := json.Marshal(current)
+	if err != nil {
+		panic("runnerspec: a configuration is no JSON: " + err.Error()) // it is made of strings and numbers
+	}
+	base, problems := yamldoc.ReadJSON(data)
+	if len(problems) > 0 {
+		panic("runnerspec: a configuration cannot be read back: " + problems[0].Message)
+	}
+	c.immutable(patch, "id", current.ID, "The identifier of a runner cannot be changed.")
+	if r, ok := child(patch, "runner_configuration"); ok {
+		c.immutable(r, "type", string(current.Runner.Kind()), "Make another runner, and let installs be refreshed.")
+	}
+	if s, ok := child(patch, "state_storage_configuration"); ok {
+		if t, ok := child(s, "type"); ok && t.Value != string(current.Storage.Kind()) {
+			base = without(base, "state_storage_configuration")
+		}
+	}
+	if len(c.problems) > 0 {
+		return c.result(nil)
+	}
+	return c.result(c.spec(merge(moved(base, patch.Place), patch)))
+}
+
+// UnmarshalJSON reads what json.Marshal wrote. The error is of
+// fairlead.KindInvalid.
+func (s *Spec) UnmarshalJSON(data []byte) error {
+	r := Parse("runner", data)
+	if r.Spec == nil {
+		return r.Problems.Err()
+	}
+	*s = *r.Spec
+	return nil
+}
+
+// immutable reports a field of the patch that is to become something else.
+func (c *checker) immutable(n yamldoc.Node, field, is, hint string) {
+	if f, ok := child(n, field); ok && f.Value != is {
+		c.at(f.Place, "immutable-field", fmt.Sprintf("the field %q is %s and cannot be changed", field, yamldoc.Quote(is)), hint)
+	}
+}
+
+func child(n yamldoc.Node, key string) (yamldoc.Node, bool) {
+	for _, f := range n.Fields {
+		if f.Key == key {
+			return f.Value, true
+		}
+	}
+	return yamldoc.Node{}, false
+}
+
+func without(n yamldoc.Node, key string) yamldoc.Node {
+	var fields []yamldoc.Field
+	for _, f := range n.Fields {
+		if f.Key != key {
+			fields = append(fields, f)
+		}
+	}
+	n.Fields = fields
+	return n
+}
+
+// moved gives all of n one place: that of the file which is read now.
+func moved(n yamldoc.Node, to yamldoc.Place) yamldoc.Node {
+	out := n
+	out.Place, out.Items, out.Fields = to, nil, nil
+	for _, item := range n.Items {
+		out.Items = append(out.Items, moved(item, to))
+	}
+	for _, f := range n.Fields {
+		out.Fields = append(out.Fields, yamldoc.Field{Place: to, Key: f.Key, Value: moved(f.Value, to)})
+	}
+	return out
+}
+
+// merge returns base with the patch in it. Fields that the patch repeats are
+// all in the result, so that they are reported.
+func merge(base, patch yamldoc.Node) yamldoc.Node {
+	switch {
+	case patch.Value == Masked && !base.IsNull():
+		return base
+	case base.Shape != yamldoc.Map || patch.Shape != yamldoc.Map:
+		return patch
+	}
+	out := patch
+	out.Fields = nil
+	given := map[string]bool{}
+	for _, f := range patch.Fields {
+		old, ok := child(base, f.Key)
+		if ok && !given[f.Key] {
+			f.Value = merge(old, f.Value)
+		}
+		given[f.Key] = true
+		if !f.Value.IsNull() {
+			out.Fields = append(out.Fields, f)
+		}
+	}
+	for _, f := range base.Fields {
+		if !given[f.Key] {
+			out.Fields = append(out.Fields, f)
+		}
+	}
+	return out
+}

@@ -1,0 +1,298 @@
+package runnerspec_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+)
+
+const digest = "registry.example.com/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// minimal is the least that a runner of the kind needs.
+func minimal(k runnerspec.Kind) string {
+	job := ""
+	storage := "type: http"
+	if k == runnerspec.AWSECS {
+		job = `
+  job:
+    region: eu-west-1
+    cluster: runners
+    subnets: [subnet-0123456789abcdef0]
+    execution_role_arn: arn:aws:iam::123456789012:role/execution`
+	}
+	return fmt.Sprintf("id: mine\nrunner_configuration:\n  type: %s%s\nstate_storage_configuration:\n  %s\n", k, job, storage)
+}
+
+// direct is a runner of the kind that is reached from outside.
+func direct(k runnerspec.Kind) string {
+	const role = "auth: {role_arn: 'arn:aws:iam::123456789012:role/manager'}"
+	cluster := map[runnerspec.Kind]string{
+		runnerspec.AWSEKS:     "cluster: {name: c, region: eu-west-1, " + role + "}",
+		runnerspec.AzureAKS:   "cluster: {name: c, resource_group: g, subscription_id: 01234567-89ab-cdef-0123-456789abcdef, auth: {tenant_id: 01234567-89ab-cdef-0123-456789abcdef, client_id: 01234567-89ab-cdef-0123-456789abcdef}}",
+		runnerspec.GCPGKE:     "cluster: {name: c, project_id: p, location: l, auth: {gcp_audience: //iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q, gcp_service_account: r@p.iam.gserviceaccount.com}}",
+		runnerspec.Kubernetes: "cluster: {server: 'https://k8s.example.com', auth: {service_account_token: hush}}",
+	}[k]
+	if cluster == "" {
+		return minimal(k)
+	}
+	return fmt.Sprintf("id: mine\nrunner_configuration:\n  type: %s\n  %s\n  job: {namespace: runners, service_account: runner}\nstate_storage_configuration:\n  type: http\n", k, cluster)
+}
+
+func parse(t *testing.T, src string) *runnerspec.Spec {
+	t.Helper()
+	r := runnerspec.Parse("runner.yaml", []byte(src))
+	if r.Spec == nil {
+		t.Fatalf("%v\nin\n%s", r.Problems, src)
+	}
+	return r.Spec
+}
+
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/RUNNERS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestARunnerIsReadChangedAndReadBack(t *testing.T) {
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(page(t))[1]
+	s := parse(t, example)
+	gke, ok := s.Runner.(*runnerspec.GKERunner)
+	if !ok || s.ID != "my-gke-runner" || gke.Cluster.Location != "europe-west3" || gke.Job.Namespace != "fairlead-runner" || s.Storage.Kind() != runnerspec.KubernetesState {
+		t.Fatalf("it is read as %+v", s)
+	}
+
+	r := runnerspec.Update(s, "patch.yaml", []byte("runner_configuration:\n  job: {memory_limit: 2Gi, pull_secrets: null, environment: {TF_LOG: debug}}\n"))
+	if r.Spec == nil {
+		t.Fatal(r.Problems)
+	}
+	after := r.Spec.Runner.(*runnerspec.GKERunner)
+	if after.Job.MemoryLimit != 2<<30 || after.Job.PullSecrets != nil || after.Job.Environment["TF_LOG"] != "debug" || after.Job.Namespace != "fairlead-runner" || after.Cluster.Name != "my-cluster" {
+		t.Errorf("the update made it %+v", after)
+	}
+	if gke.Job.MemoryLimit != 0 || gke.Job.PullSecrets == nil {
+		t.Error("the update changed what it was made from")
+	}
+
+	data, err := json.Marshal(r.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back runnerspec.Spec
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := json.Marshal(&back); err != nil || string(again) != string(data) {
+		t.Errorf("%s\ncomes back as\n%s, %v", data, again, err)
+	}
+}
+
+func TestTheProblemOfTheDocumentationIsTheProblem(t *testing.T) {
+	text := page(t)
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(text)[1]
+	r := runnerspec.Parse("runner.yaml", []byte(strings.Replace(example, "location:", "locaton:", 1)))
+	if len(r.Problems) == 0 || !strings.Contains(text, "\n"+r.Problems[0].String()+"\n") {
+		t.Errorf("the page does not show %v", r.Problems)
+	}
+}
+
+// Each row of the tables of other products' fields says what it becomes, of
+// which kind, and gives a value, which must be accepted there and be what is
+// read back.
+func TestWhatOtherProductsCallAField(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| (.+?) \\| `([a-z_.]+)` \\| ([a-z-]+) \\| (.+) \\|$").FindAllStringSubmatch(page(t), -1)
+	if len(rows) < 50 {
+		t.Fatalf("the page has %d rows", len(rows))
+	}
+	for _, row := range rows {
+		there, path, kind, value := row[1], row[2], runnerspec.Kind(row[3]), row[4]
+		t.Run(there, func(t *testing.T) {
+			src := direct(kind)
+			patch, depth := "", 0
+			if path == "runner_configuration.job.task_definition" {
+				patch, depth = "runner_configuration:\n  job:\n    execution_role_arn: null\n", 2
+			}
+			if strings.HasPrefix(path, "state_storage_configuration") {
+				patch, depth = "state_storage_configuration:\n  type: kubernetes\n  namespace: x\n", 1
+			}
+			if strings.Contains(path, ".identity.") && path != "runner_configuration.identity.type" {
+				patch = "runner_configuration:\n  identity:\n    type: aws-iam\n"
+				depth = 2
+			}
+			if strings.Contains(path, ".registry.") {
+				patch = "runner_configuration:\n  job:\n    registry:\n      username: somebody\n      password: something\n"
+				depth = 3
+			}
+			names := strings.Split(path, ".")
+			if patch != "" { // the value replaces that of the same name
+				patch = regexp.MustCompile(`(?m)^ +`+names[depth]+`: .*\n`).ReplaceAllString(patch, "")
+			}
+			for i, name := range names[depth:] {
+				patch += strings.Repeat("  ", depth+i) + name + ":"
+				if depth+i < len(names)-1 {
+					patch += "\n"
+				}
+			}
+			patch += " " + value + "\n"
+			if path == "id" {
+				src = strings.Replace(src, "id: mine\n", patch, 1)
+				patch = "description: x\n"
+			}
+			r := runnerspec.Update(parse(t, src), "patch.yaml", []byte(patch))
+			if r.Spec == nil {
+				t.Fatalf("%v\nof\n%s", r.Problems, patch)
+			}
+			data, err := json.Marshal(r.Spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got any
+			if err := json.Unmarshal(data, &got); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				got = got.(map[string]any)[name]
+			}
+			want := strings.Trim(value, "[]")
+			if value == "42 MB" {
+				want = "42000000"
+			}
+			if path == "runner_configuration.job.pod_template" {
+				want = "map[spec:map[containers:[map[imagePullPolicy:IfNotPresent name:step]] imagePullSecrets:[map[name:regcred]]]]"
+			}
+			want = strings.NewReplacer(`", "`, " ", `"`, "", ", ", " ").Replace(want)
+			if fmt.Sprint(got) != want && fmt.Sprint(got) != "["+want+"]" {
+				t.Errorf("%s is read back as %v, want %s", path, got, want)
+			}
+		})
+	}
+}
+
+// The variables and fields of the sources, so that no row of the tables is
+// forgotten.
+func TestTheTablesAreComplete(t *testing.T) {
+	text := page(t)
+	for _, name := range []string{
+		"RUNNER_PATH", "SERVICE_ACCOUNT_PATH", "API_URL", "SERVICE_DISCOVERY_HOST", "CREDENTIAL_HELPER_CMD_PATH", "CREDENTIAL_HELPER_CMD_ARGS",
+		"JOB_DISPATCHER_TYPE", "JOB_DISPATCHER_DATA_API_URL", "JOB_DISPATCHER_DATA_TASK_DEFINITION", "JOB_DISPATCHER_DATA_REGION",
+		"JOB_DISPATCHER_DATA_CLUSTER", "JOB_DISPATCHER_DATA_SUBNETS", "JOB_DISPATCHER_DATA_LAUNCH_TYPE", "JOB_DISPATCHER_DATA_AUTH_TYPE",
+		"JOB_DISPATCHER_DATA_IMAGE", "JOB_DISPATCHER_DATA_MEMORY_REQUEST", "JOB_DISPATCHER_DATA_MEMORY_LIMIT", "JOB_DISPATCHER_DATA_NAMESPACE",
+		"JOB_DISPATCHER_DATA_EKS_CLUSTER", "JOB_DISPATCHER_DATA_HOST", "JOB_DISPATCHER_DATA_LOCAL_IMAGE", "JOB_DISPATCHER_DATA_EXTRA_HOSTS",
+		"JOB_DISPATCHER_DATA_BIND_PATH", "JOB_DISPATCHER_DATA_REGISTRY_USERNAME", "JOB_DISPATCHER_DATA_REGISTRY_PASSWORD",
+	} {
+		if !strings.Contains(text, "| `THARSIS_"+name+"`") {
+			t.Errorf("the page has no row for THARSIS_%s", name)
+		}
+	}
+}
+
+func TestTheReferenceIsThatOfTheCode(t *testing.T) {
+	if !strings.Contains(page(t), "\n"+runnerspec.Reference()+"\n<!-- end of reference -->") {
+		t.Error("docs/RUNNERS.md is behind the code: go generate ./pkg/runnerspec")
+	}
+	for _, k := range runnerspec.Kinds() {
+		for _, f := range runnerspec.RunnerFields(k) {
+			if f.Doc == "" || f.Type == "" {
+				t.Errorf("%s of %s is not described", f.Path, k)
+			}
+			if f.Secret != strings.Contains(f.Doc, "Secret.") {
+				t.Errorf("%s of %s does not say that it is a secret", f.Path, k)
+			}
+		}
+	}
+}
+
+func TestTheMatrixCellByCell(t *testing.T) {
+	storages := map[runnerspec.StorageKind]string{
+		runnerspec.S3State: "bucket: states\n  region: eu-west-1", runnerspec.GCSState: "bucket: states",
+		runnerspec.AzureState: "storage_account_name: states\n  container_name: states", runnerspec.KubernetesState: "namespace: states",
+		runnerspec.HTTPState: "", runnerspec.LocalState: "",
+	}
+	want := map[runnerspec.Kind]string{ // in the order of StorageKinds
+		runnerspec.AWSECS: "s3 http", runnerspec.AWSEKS: "s3 gcs azurerm kubernetes http", runnerspec.AzureAKS: "s3 gcs azurerm kubernetes http",
+		runnerspec.GCPGKE: "s3 gcs azurerm kubernetes http", runnerspec.Kubernetes: "s3 gcs azurerm kubernetes http",
+		runnerspec.Docker: "s3 gcs azurerm http local", runnerspec.Local: "s3 gcs azurerm http local",
+	}
+	for _, k := range runnerspec.Kinds() {
+		for _, s := range runnerspec.StorageKinds() {
+			can := slices.Contains(strings.Fields(want[k]), string(s))
+			if ok, why := runnerspec.Compatible(k, s); ok != can || ok != (why == "") {
+				t.Errorf("%s with %s: %t, %q", k, s, ok, why)
+			}
+			storage := fmt.Sprintf("type: %s\n  %s\n", s, storages[s])
+			created := runnerspec.Parse("r", []byte(strings.Replace(minimal(k), "type: http\n", storage, 1)))
+			updated := runnerspec.Update(parse(t, minimal(k)), "p", []byte("state_storage_configuration:\n  "+storage))
+			for what, r := range map[string]runnerspec.Result{"create": created, "update": updated} {
+				refused := slices.ContainsFunc(r.Problems, func(p runnerspec.Problem) bool { return p.Code == "incompatible-storage" })
+				if (r.Spec != nil) != can || refused == can {
+					t.Errorf("%s of %s with %s: %v", what, k, s, r.Problems)
+				}
+			}
+		}
+	}
+	if !strings.Contains(runnerspec.Matrix(), "aws-ecs     yes  no (1)  no (1)   no (2)      yes   no (3)\n") {
+		t.Errorf("it is shown as\n%s", runnerspec.Matrix())
+	}
+}
+
+func TestSecretsAreNeverShown(t *testing.T) {
+	src := strings.Replace(direct(runnerspec.Kubernetes), "type: http", "type: http", 1)
+	s := parse(t, src)
+	if got := s.Secrets(); len(got) != 1 || got[0] != "hush" {
+		t.Errorf("the secrets are %q", got)
+	}
+	k := s.Runner.(*runnerspec.KubernetesRunner)
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		if text := fmt.Sprintf(format, k.Cluster.Auth); strings.Contains(text, "hush") || strings.Contains(text, fmt.Sprintf("%x", "hush")) {
+			t.Errorf("%s shows %s", format, text)
+		}
+	}
+	data, err := json.Marshal(s.Masked())
+	if err != nil || strings.Contains(string(data), "hush") || !strings.Contains(string(data), `"service_account_token":"(masked)"`) {
+		t.Errorf("it is read back as %s, %v", data, err)
+	}
+
+	// What was read back is no new runner, and no change.
+	if r := runnerspec.Parse("r", data); r.Spec != nil || !strings.Contains(r.Problems.Error(), "read back") {
+		t.Errorf("a mask was taken for a secret: %v", r.Problems)
+	}
+	r := runnerspec.Update(s, "p", []byte(strings.Replace(string(data), `"mine"`, `"mine","description":"edited"`, 1)))
+	if r.Spec == nil {
+		t.Fatal(r.Problems)
+	}
+	if got := r.Spec.Secrets(); r.Spec.Description != "edited" || len(got) != 1 || got[0] != "hush" {
+		t.Errorf("after a round trip the secrets are %q", got)
+	}
+
+	// Nor does a message ever hold one.
+	for _, src := range []string{
+		strings.Replace(direct(runnerspec.Kubernetes), "service_account_token: hush", "client_certificate_data: aGk=, client_key_data: 'hush!'", 1),
+		minimal(runnerspec.Docker) + "x:\n",
+		strings.Replace(minimal(runnerspec.Docker), "  type: docker\n", "  type: docker\n  job:\n    secrets: {A: hush}\n    proxy: {http_proxy: 'http://me:hush@proxy'}\n", 1),
+	} {
+		r := runnerspec.Parse("r", []byte(src))
+		if r.Spec != nil || strings.Contains(r.Problems.Error(), "hush") {
+			t.Errorf("the problems are %v", r.Problems)
+		}
+	}
+}
+
+func TestAnErrorSaysWhatItIs(t *testing.T) {
+	r := runnerspec.Parse("r", []byte("id: 1\n"))
+	err := r.Problems.Err()
+	if fairlead.KindOf(err) != fairlead.KindInvalid || fairlead.CodeOf(err) != "invalid-runner" || !strings.Contains(err.Error(), "r:1:5: id must be a string, not a number [wrong-type]. Put quotes around it.") {
+		t.Errorf("it is %v", err)
+	}
+	if runnerspec.Problems(nil).Err() != nil {
+		t.Error("no problem is an error")
+	}
+}

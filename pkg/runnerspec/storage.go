@@ -1,0 +1,210 @@
+package runnerspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// StorageKind is a kind of state storage.
+type StorageKind string
+
+// The kinds of state storage.
+const (
+	S3State         StorageKind = "s3"         // a bucket of Amazon S3, or of a server that speaks like it
+	GCSState        StorageKind = "gcs"        // a bucket of Google Cloud Storage
+	AzureState      StorageKind = "azurerm"    // a container of Azure Blob Storage
+	KubernetesState StorageKind = "kubernetes" // Secrets in the cluster of the runner
+	HTTPState       StorageKind = "http"       // kept by the control plane, encrypted
+	LocalState      StorageKind = "local"      // files of the runner's machine
+)
+
+// StorageKinds returns the kinds of state storage, in the order of the
+// documentation.
+func StorageKinds() []StorageKind {
+	return []StorageKind{S3State, GCSState, AzureState, KubernetesState, HTTPState, LocalState}
+}
+
+// Storage is the state_storage_configuration of one kind: a pointer to one of
+// the types below.
+type Storage interface {
+	Kind() StorageKind
+	// Place is what tells two storages of a kind apart. Two places that are
+	// equal hold the same states; runner is part of it where each runner has
+	// a place of its own.
+	Place(runner string) string
+}
+
+func newStorage(k StorageKind) Storage {
+	switch k {
+	case S3State:
+		return &S3Storage{}
+	case GCSState:
+		return &GCSStorage{}
+	case AzureState:
+		return &AzureStorage{}
+	case KubernetesState:
+		return &KubernetesStorage{}
+	case HTTPState:
+		return &HTTPStorage{}
+	case LocalState:
+		return &LocalStorage{}
+	}
+	return nil
+}
+
+// StorageCommon is what the configurations of all state storages have.
+type StorageCommon struct {
+	Type StorageKind `json:"type" must:"true" doc:"The kind of the state storage."`
+}
+
+// Kind is the type.
+func (c *StorageCommon) Kind() StorageKind { return c.Type }
+
+// S3Storage keeps states in a bucket, locked by S3's own conditional writes.
+type S3Storage struct {
+	StorageCommon
+	Bucket     string `json:"bucket" must:"true" check:"bucket" doc:"Bucket, with versioning."`
+	Region     string `json:"region" must:"true" check:"region" doc:"AWS region of the bucket."`
+	PathPrefix string `json:"path_prefix,omitempty" check:"prefix" alias:"key_prefix prefix" doc:"Begin of the states' keys, without slashes at its ends."`
+	KMSKeyID   string `json:"kms_key_id,omitempty" check:"nonempty" alias:"kms_key" doc:"Key that encrypts the states. If absent: the bucket's default."`
+	Endpoint   string `json:"endpoint,omitempty" check:"url" doc:"URL of a server that speaks like S3. If absent: AWS."`
+}
+
+// Place is the endpoint, the bucket and the prefix.
+func (s *S3Storage) Place(string) string {
+	return strings.TrimSuffix(s.Endpoint, "/") + "//" + s.Bucket + "/" + s.PathPrefix
+}
+
+// GCSStorage keeps states in a bucket of Google Cloud Storage.
+type GCSStorage struct {
+	StorageCommon
+	Bucket     string `json:"bucket" must:"true" check:"gcsbucket" doc:"Bucket, with versioning."`
+	PathPrefix string `json:"path_prefix,omitempty" check:"prefix" alias:"prefix" doc:"Begin of the states' names, without slashes at its ends."`
+	KMSKey     string `json:"kms_key,omitempty" check:"nonempty" alias:"kms_encryption_key" doc:"Key that encrypts the states. If absent: the bucket's default."`
+}
+
+// Place is the bucket and the prefix.
+func (s *GCSStorage) Place(string) string { return "//" + s.Bucket + "/" + s.PathPrefix }
+
+// AzureStorage keeps states in a container of Azure Blob Storage.
+type AzureStorage struct {
+	StorageCommon
+	StorageAccountName string `json:"storage_account_name" must:"true" check:"storageaccount" alias:"storage_account" doc:"Storage account."`
+	ContainerName      string `json:"container_name" must:"true" check:"container" alias:"container" doc:"Container."`
+	ResourceGroupName  string `json:"resource_group_name,omitempty" check:"nonempty" alias:"resource_group" doc:"Resource group of the account, where it must be looked up."`
+	SubscriptionID     string `json:"subscription_id,omitempty" check:"uuid" doc:"Subscription of the account, where it must be looked up."`
+	PathPrefix         string `json:"path_prefix,omitempty" check:"prefix" alias:"prefix" doc:"Begin of the states' names, without slashes at its ends."`
+}
+
+// Place is the account, which is unique in Azure, the container and the prefix.
+func (s *AzureStorage) Place(string) string {
+	return "//" + s.StorageAccountName + "/" + s.ContainerName + "/" + s.PathPrefix
+}
+
+// KubernetesStorage keeps states in Secrets of the cluster in which jobs run.
+type KubernetesStorage struct {
+	StorageCommon
+	Namespace string `json:"namespace" must:"true" check:"dns" doc:"Namespace of the Secrets."`
+}
+
+// Place is the runner, as its cluster is, and the namespace.
+func (s *KubernetesStorage) Place(runner string) string { return runner + "/" + s.Namespace }
+
+// HTTPStorage keeps states in the control plane.
+type HTTPStorage struct{ StorageCommon }
+
+// Place is empty: there is one control plane.
+func (s *HTTPStorage) Place(string) string { return "" }
+
+// LocalStorage keeps states in files of the runner's machine.
+type LocalStorage struct {
+	StorageCommon
+	Path string `json:"path,omitempty" check:"abspath" alias:"folder directory" doc:"Folder of the states, which must outlive the agent. If absent: state in the agent's data folder."`
+}
+
+// Place is the runner, as its machine is, and the folder.
+func (s *LocalStorage) Place(runner string) string { return runner + ":" + s.Path }
+
+// matrix says which state storage a runner of a kind may use. What it does not
+// hold is possible; what it holds is refused for the reason given.
+func matrix() map[Kind]map[StorageKind]string {
+	const (
+		ownIdentity = "an ECS task has no identity that this storage knows"
+		noCluster   = "its jobs run in no cluster"
+		noDisk      = "its jobs have no disk that outlives them"
+	)
+	m := map[Kind]map[StorageKind]string{}
+	for _, k := range Kinds() {
+		m[k] = map[StorageKind]string{}
+		switch k {
+		case AWSECS:
+			m[k][GCSState], m[k][AzureState], m[k][KubernetesState], m[k][LocalState] = ownIdentity, ownIdentity, noCluster, noDisk
+		case Docker, Local:
+			m[k][KubernetesState] = noCluster
+		default:
+			m[k][LocalState] = noDisk
+		}
+	}
+	return m
+}
+
+// Compatible reports whether a runner of the kind may keep states there, and
+// if not, why.
+func Compatible(k Kind, s StorageKind) (ok bool, why string) {
+	if !slices.Contains(Kinds(), k) {
+		return false, fmt.Sprintf("there is no kind of runner %q", k)
+	}
+	if !slices.Contains(StorageKinds(), s) {
+		return false, fmt.Sprintf("there is no kind of state storage %q", s)
+	}
+	why = matrix()[k][s]
+	return why == "", why
+}
+
+// storagesOf lists what a kind may use.
+func storagesOf(k Kind) []string {
+	var can []string
+	for _, s := range StorageKinds() {
+		if ok, _ := Compatible(k, s); ok {
+			can = append(can, string(s))
+		}
+	}
+	return can
+}
+
+// Matrix renders which kinds of runners may use which kinds of state storage,
+// and why not, as text that ends with a line feed.
+func Matrix() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var notes []string
+	row := []string{"RUNNER"}
+	for _, s := range StorageKinds() {
+		row = append(row, string(s))
+	}
+	fmt.Fprintln(w, strings.Join(row, "\t"))
+	for _, k := range Kinds() {
+		row := []string{string(k)}
+		for _, s := range StorageKinds() {
+			ok, why := Compatible(k, s)
+			if ok {
+				row = append(row, "yes")
+				continue
+			}
+			i := slices.Index(notes, why)
+			if i < 0 {
+				i, notes = len(notes), append(notes, why)
+			}
+			row = append(row, fmt.Sprintf("no (%d)", i+1))
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	w.Flush()
+	b.WriteByte('\n')
+	for i, why := range notes {
+		fmt.Fprintf(&b, "(%d) %s\n", i+1, why)
+	}
+	return b.String()
+}

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package dynamodblocal
+package testserver
 
 import "os/exec"
 

@@ -1,4 +1,4 @@
-package dynamodblocal
+package testserver
 
 import (
 	"os/exec"

@@ -1,0 +1,65 @@
+// Package moto gives tests a real server compatible with S3, SQS and CloudWatch
+// Logs: the one that FAIRLEAD_TEST_MOTO_ENDPOINT names, or moto, which pip
+// fetches.
+//
+// Where neither can be had, tests skip and say loudly why; with
+// FAIRLEAD_REQUIRE_MOTO=1 they fail instead.
+package moto
+
+import (
+	_ "embed"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/tools/testserver"
+)
+
+// The environment of the tests.
+const (
+	EndpointEnv = "FAIRLEAD_TEST_MOTO_ENDPOINT" // URL of a server to use instead of starting one
+	RequireEnv  = "FAIRLEAD_REQUIRE_MOTO"       // "1": fail where a test would skip
+)
+
+// version is that of requirements.txt.
+const version = "5.2.5"
+
+//go:embed requirements.txt
+var requirements string
+
+// Server is at most one running server. Keep one per test binary and stop it
+// at the end of TestMain. The zero value is ready. Safe for concurrent use.
+type Server struct{ server testserver.Server }
+
+// Endpoint returns the URL of the server, which is started if need be. Without
+// a server it skips the test, or fails it when RequireEnv is "1".
+func (s *Server) Endpoint(t testing.TB) string {
+	t.Helper()
+	return s.server.Endpoint(t, testserver.Program{
+		// Wheels are for one Python and not for the next.
+		Name: "moto server", Folder: "moto-" + version + python(),
+		Tested: "WHAT USES S3 OR CLOUDWATCH LOGS, AND HOW SQS QUEUES ARE MADE,", Needs: "Python 3.11 with pip",
+		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
+		Install: testserver.Pip(requirements),
+		Command: func(lib string, port int) *exec.Cmd {
+			cmd := exec.Command("python3", "-m", "moto.server", "-H", "127.0.0.1", "-p", strconv.Itoa(port))
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+lib)
+			return cmd
+		},
+	})
+}
+
+// python returns a suffix for the version of Python. Where there is none, pip
+// is not to be had either, and says so.
+func python() string {
+	out, err := exec.Command("python3", "-c", "import sys; print('-py%d.%d' % sys.version_info[:2])").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Stop kills the server, if there is one, and waits for its end.
+func (s *Server) Stop() { s.server.Stop() }

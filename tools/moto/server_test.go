@@ -1,0 +1,14 @@
+package moto
+
+import (
+	"strings"
+	"testing"
+)
+
+// The folder in the cache has the version in its name, so that a new one is
+// fetched.
+func TestFolderHasThePinnedVersion(t *testing.T) {
+	if !strings.Contains(requirements, "moto=="+version+" ") {
+		t.Errorf("requirements.txt does not pin version %s", version)
+	}
+}

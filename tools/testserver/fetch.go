@@ -1,0 +1,94 @@
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fetchLimit bounds the download of some 50 MB.
+const fetchLimit = 5 * time.Minute
+
+// fetch returns the folder of the program, which is downloaded first if no
+// test of this user ever did. Test binaries run side by side, so a lock file
+// lets one of them download while the others wait; the folder appears whole or
+// not at all.
+func (p Program) fetch(ctx context.Context) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find a place for %s: %w", p.Name, err)
+	}
+	dir := filepath.Join(cache, "fairlead", p.Folder)
+	lib := filepath.Join(dir, "lib")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make a place for %s: %w", p.Name, err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return "", fmt.Errorf("lock the place of %s: %w", p.Name, err)
+	}
+	defer func() { _ = lock.Close() }() // which unlocks
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return "", fmt.Errorf("lock the place of %s: %w", p.Name, err)
+	}
+	if _, err := os.Stat(lib); !errors.Is(err, fs.ErrNotExist) {
+		return lib, err
+	}
+	part := filepath.Join(dir, "lib.part")
+	if err := os.RemoveAll(part); err != nil {
+		return "", fmt.Errorf("clear the place of %s: %w", p.Name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
+	defer cancel()
+	if err := p.Install(ctx, dir, part); err != nil {
+		return "", fmt.Errorf("download %s: %w", p.Name, err)
+	}
+	return lib, os.Rename(part, lib)
+}
+
+// Maven returns an Install that copies to its folder the libraries on which
+// pom, the text of a pom.xml, depends at run time.
+func Maven(pom string) func(ctx context.Context, dir, part string) error {
+	return func(ctx context.Context, dir, part string) error {
+		file := filepath.Join(dir, "pom.xml")
+		if err := os.WriteFile(file, []byte(pom), 0o644); err != nil {
+			return err
+		}
+		return run(ctx, "mvn", "-q", "-B", "-f", file, "dependency:copy-dependencies",
+			"-DincludeScope=runtime", "-DoutputDirectory="+part)
+	}
+}
+
+// Pip returns an Install of requirements, the text of a requirements.txt in
+// which each package has its version and checksums.
+func Pip(requirements string) func(ctx context.Context, dir, part string) error {
+	return func(ctx context.Context, dir, part string) error {
+		file := filepath.Join(dir, "requirements.txt")
+		if err := os.WriteFile(file, []byte(requirements), 0o644); err != nil {
+			return err
+		}
+		return run(ctx, "python3", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input",
+			"--require-hashes", "--no-deps", "--only-binary=:all:", "--target="+part, "-r", file)
+	}
+}
+
+func run(ctx context.Context, name string, args ...string) error {
+	var output bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", name, err, output.Bytes())
+	}
+	return nil
+}

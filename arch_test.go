@@ -50,6 +50,9 @@ var rules = []rule{
 	{"pkg/identity/awsiam/sign", "pkg/identity/awsiam pkg/fairlead", "the runner's half of a proof: it signs and sends nothing"},
 	{"pkg/identity/ststest", "", "a server for tests knows AWS, not us"},
 	{"pkg/seal", "pkg/fairlead", "encryption knows bytes, not nouns"},
+	{"pkg/seal/sealtest", "pkg/seal pkg/fairlead", "the suite tests the contract, on any sealer"},
+	{"pkg/seal/kms", "pkg/seal pkg/fairlead pkg/awsapi", "an adapter knows its driver interface only"},
+	{"pkg/seal/kms/kmstest", "", "a server for tests knows the wire only"},
 	{"pkg/artifact", "pkg/artifact/fetch pkg/fairlead", "the runner and the control plane exchange artifacts by digest and nothing else"},
 	{"pkg/artifact/fetch", "pkg/artifact/internal/... pkg/fairlead", "every job's process pays for what this imports"},
 
@@ -69,6 +72,7 @@ var rules = []rule{
 	{"pkg/blob/dir pkg/blob/s3", "pkg/blob pkg/fairlead pkg/awsapi", "an adapter knows its driver interface only"},
 	{"pkg/eventbus", "pkg/fairlead events", "the event bus is an interface"},
 	{"pkg/eventbus/eventbustest", "pkg/eventbus pkg/fairlead events", "the suite tests the contract, on any bus"},
+	{"pkg/eventbus/eventbridge", "pkg/eventbus pkg/fairlead pkg/awsapi events", "an adapter knows its driver interface only"},
 	{"pkg/sqlitedb", "pkg/fairlead", "the SQLite adapters share how a file is opened, nothing else"},
 	{"pkg/awsapi", "pkg/fairlead", "the AWS adapters share how long a request takes and what an error means, nothing else"},
 
@@ -116,7 +120,7 @@ var bans = []ban{
 	{packages: "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/wayout pkg/yamldoc pkg/runnerspec",
 		never: "os os/exec net net/http database/sql io/ioutil github.com/aws/...",
 		why:   "pure packages decide; they do no input or output, and are tested without any"},
-	{packages: "...", except: "pkg/*/dynamo pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/identity/... runner/internal/executor/... tools/...",
+	{packages: "...", except: "pkg/*/dynamo pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/identity/... runner/internal/executor/... tools/...",
 		never: "github.com/aws/aws-sdk-go-v2/service/...",
 		why:   "a cloud service's client is used in an adapter or an executor, which is made from an aws.Config, and nowhere else"},
 	{packages: "...", except: "pkg/sqlitedb pkg/*/sqlite bench", never: "database/sql modernc.org/sqlite/...",
@@ -125,8 +129,8 @@ var bans = []ban{
 		why: "only a command line parses a command line"},
 	{packages: "...", except: "pkg/api", never: "github.com/danielgtaylor/huma/...",
 		why: "domain types are not made for the API's framework"},
-	{packages: "pkg/... runner/... cmd/... functions/...", except: "pkg/*test pkg/*/*test runner/internal/*test runner/internal/*/*test cmd/*/internal/*test",
-		never: "testing testing/... net/http/httptest pgregory.net/rapid/... module/pkg/*/*test module/runner/internal/*test module/runner/internal/*/*test",
+	{packages: "pkg/... runner/... cmd/... functions/...", except: "pkg/*test pkg/*/*test pkg/*/*/*test functions/internal/*test runner/internal/*test runner/internal/*/*test cmd/*/internal/*test",
+		never: "testing testing/... net/http/httptest pgregory.net/rapid/... module/pkg/*/*test module/pkg/*/*/*test module/functions/internal/*test module/runner/internal/*test module/runner/internal/*/*test",
 		why:   "a binary carries no test code"},
 }
 

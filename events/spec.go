@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -115,13 +116,22 @@ func KeyID(pub ed25519.PublicKey) string {
 }
 
 // Signer signs envelopes with one Ed25519 key. Safe for concurrent use.
-type Signer struct{ key ed25519.PrivateKey }
+type Signer struct{ key signerVerifier }
 
-// NewSigner returns a Signer for key.
-func NewSigner(key ed25519.PrivateKey) *Signer { return &Signer{key: key} }
+// NewSigner returns a Signer for a key that is at hand.
+func NewSigner(key ed25519.PrivateKey) *Signer {
+	return &Signer{key: signerVerifier{key: key, pub: key.Public().(ed25519.PublicKey)}}
+}
+
+// NewRemoteSigner returns a Signer for a key that a key service keeps. sign
+// returns the key's Ed25519 signature of a message of less than 100 bytes: such
+// services take no long ones (AWS KMS 4,096 bytes), so a digest is signed.
+func NewRemoteSigner(pub ed25519.PublicKey, sign func(ctx context.Context, message []byte) ([]byte, error)) *Signer {
+	return &Signer{key: signerVerifier{pub: pub, remote: sign}}
+}
 
 // Public returns the key that verifies what s signs.
-func (s *Signer) Public() ed25519.PublicKey { return s.key.Public().(ed25519.PublicKey) }
+func (s *Signer) Public() ed25519.PublicKey { return s.key.pub }
 
 // Sign returns the DSSE envelope, as JSON, around spec.
 func (s *Signer) Sign(ctx context.Context, spec JobSpec) ([]byte, error) {
@@ -130,7 +140,7 @@ func (s *Signer) Sign(ctx context.Context, spec JobSpec) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode spec of job %s: %w", spec.Job, err)
 	}
-	es, err := dsse.NewEnvelopeSigner(signerVerifier{key: s.key, pub: s.Public()})
+	es, err := dsse.NewEnvelopeSigner(s.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign spec of job %s: %w", spec.Job, err)
 	}
@@ -228,18 +238,36 @@ func check(spec JobSpec, want Expect, now time.Time) error {
 	return refuse(RefusedOperation, "this runner's %s plugin does not support %q", spec.Plugin, spec.Operation)
 }
 
-// signerVerifier adapts Ed25519 to dsse. key is nil in a verifier.
+// signerVerifier adapts Ed25519 to dsse. key and remote are nil in a verifier.
 type signerVerifier struct {
-	key ed25519.PrivateKey
-	pub ed25519.PublicKey
+	key    ed25519.PrivateKey
+	remote func(ctx context.Context, message []byte) ([]byte, error)
+	pub    ed25519.PublicKey
 }
 
-func (s signerVerifier) Sign(_ context.Context, data []byte) ([]byte, error) {
-	return ed25519.Sign(s.key, data), nil
+func (s signerVerifier) Sign(ctx context.Context, data []byte) ([]byte, error) {
+	if s.remote == nil {
+		return ed25519.Sign(s.key, data), nil
+	}
+	sig, err := s.remote(ctx, digestMessage(data))
+	if err != nil {
+		return nil, err
+	}
+	// A service that answers with anything else would stop every step.
+	return sig, s.Verify(ctx, data, sig)
 }
 
+// digestMessage is what a remote key signs in place of data. No data begins
+// like it (DSSE's encoding begins with "DSSEv1 "), so a signature of the one
+// never is one of the other.
+func digestMessage(data []byte) []byte {
+	sum := sha512.Sum512(data)
+	return append([]byte("fairlead sha512 v1\n"), sum[:]...)
+}
+
+// Verify accepts a signature of data, and one of its digest.
 func (s signerVerifier) Verify(_ context.Context, data, sig []byte) error {
-	if len(s.pub) != ed25519.PublicKeySize || !ed25519.Verify(s.pub, data, sig) {
+	if len(s.pub) != ed25519.PublicKeySize || !ed25519.Verify(s.pub, data, sig) && !ed25519.Verify(s.pub, digestMessage(data), sig) {
 		return errors.New("signature does not verify")
 	}
 	return nil

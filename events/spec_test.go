@@ -143,6 +143,52 @@ func TestWhileKeysChangeEitherPinnedKeyWillDo(t *testing.T) {
 	}
 }
 
+// A key service signs a short message in place of a spec of any length; the
+// step sees no difference.
+func TestAKeyServiceSignsForTheControlPlane(t *testing.T) {
+	var messages [][]byte
+	remote := func(k byte, message func([]byte) []byte) *events.Signer {
+		return events.NewRemoteSigner(public(1), func(_ context.Context, m []byte) ([]byte, error) {
+			messages = append(messages, m)
+			return ed25519.Sign(key(k), message(m)), nil
+		})
+	}
+	same := func(m []byte) []byte { return m }
+	s := full()
+	s.Env = map[string]string{"LONG": strings.Repeat("x", 100_000)}
+	envelope, err := remote(1, same).Sign(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := verify(envelope, public(2), public(1)); err != nil {
+		t.Errorf("it is refused: %v", err)
+	}
+	if len(messages) != 1 || len(messages[0]) >= 100 {
+		t.Errorf("the service signed %d messages, the first of %d bytes", len(messages), len(messages[0]))
+	}
+	if _, err := verify(bytes.Replace(envelope, []byte(`"payload":"`), []byte(`"payload":"ICAg`), 1), public(1)); reason(t, err) != events.RefusedSignature {
+		t.Errorf("with three spaces before the spec: %v", err)
+	}
+
+	// The golden file keeps the form for the steps of every version.
+	envelope, err = remote(1, same).Sign(t.Context(), full())
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "job-spec-envelope-remote.v1.json", envelope)
+
+	for name, signer := range map[string]*events.Signer{
+		"with another key":      remote(2, same),
+		"another message":       remote(1, func(m []byte) []byte { return m[1:] }),
+		"and does not answer":   events.NewRemoteSigner(public(1), func(context.Context, []byte) ([]byte, error) { return nil, errors.New("throttled") }),
+		"and answers with none": events.NewRemoteSigner(public(1), func(context.Context, []byte) ([]byte, error) { return nil, nil }),
+	} {
+		if b, err := signer.Sign(t.Context(), full()); err == nil {
+			t.Errorf("a service that signs %s: the spec goes out as %s", name, b)
+		}
+	}
+}
+
 func TestWhyASpecIsRefused(t *testing.T) {
 	keys := []ed25519.PublicKey{public(1)}
 	with := func(change func(*events.JobSpec)) []byte {

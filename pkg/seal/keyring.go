@@ -116,7 +116,7 @@ func (r *Keyring) KeyID() string { return r.first.ID() }
 
 // Seal implements Sealer.
 func (r *Keyring) Seal(ctx context.Context, plaintext []byte, place string) ([]byte, error) {
-	if err := check(ctx, place); err != nil {
+	if err := Check(ctx, place); err != nil {
 		return nil, err
 	}
 	sealed := make([]byte, 0, len(plaintext)+Overhead)
@@ -127,25 +127,20 @@ func (r *Keyring) Seal(ctx context.Context, plaintext []byte, place string) ([]b
 
 // Open implements Sealer.
 func (r *Keyring) Open(ctx context.Context, sealed []byte, place string) ([]byte, error) {
-	if err := check(ctx, place); err != nil {
+	if err := Check(ctx, place); err != nil {
 		return nil, err
 	}
 	if len(sealed) < Overhead || sealed[0] != format1 {
-		return nil, damaged(place)
+		return nil, Damaged(place)
 	}
 	header, body := sealed[:1+keyIDSize], sealed[1+keyIDSize:]
 	aead := r.aeads[[keyIDSize]byte(header[1:])]
 	if aead == nil {
-		return nil, &fairlead.Error{
-			Kind: fairlead.KindInternal, Code: "sealing-key-missing",
-			Message: fmt.Sprintf("the value of %s was sealed with key %x, which is missing", place, header[1:]),
-			Hint:    "Restore the key file that belongs to this data, or add the missing key to it.",
-			Err:     ErrUnknownKey,
-		}
+		return nil, UnknownKey(place, hex.EncodeToString(header[1:]), "Restore the key file that belongs to this data, or add the missing key to it.", nil)
 	}
 	plaintext, err := aead.Open(nil, nil, body, additional(header, place))
 	if err != nil {
-		return nil, damaged(place) // the cause says no more
+		return nil, Damaged(place) // the cause says no more
 	}
 	return plaintext, nil
 }
@@ -154,20 +149,4 @@ func (r *Keyring) Open(ctx context.Context, sealed []byte, place string) ([]byte
 // two pairs of header and place give the same bytes.
 func additional(header []byte, place string) []byte {
 	return append(header[:len(header):len(header)], place...)
-}
-
-func check(ctx context.Context, place string) error {
-	if place == "" {
-		return fairlead.Invalid("invalid-seal-context", "a value is sealed for a place, which is missing")
-	}
-	return ctx.Err()
-}
-
-func damaged(place string) error {
-	return &fairlead.Error{
-		Kind: fairlead.KindInternal, Code: "sealed-value-damaged",
-		Message: fmt.Sprintf("the sealed value of %s cannot be opened", place),
-		Hint:    "The data was changed outside of fairlead, or the disk damaged it. Set the value again, or restore a backup.",
-		Err:     ErrDamaged,
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/seal"
+	"github.com/fairlead/fairlead/pkg/seal/sealtest"
 )
 
 const place = "install/ins_1/input/password"
@@ -33,6 +34,17 @@ func opens(t *testing.T, s seal.Sealer, b []byte, want string) {
 	if err != nil || string(got) != want {
 		t.Fatalf("opened %q, %v; want %q", got, err, want)
 	}
+}
+
+func TestKeyringConforms(t *testing.T) {
+	keys := map[string]seal.Key{}
+	sealtest.Run(t, func(t *testing.T, name string) seal.Sealer {
+		id := t.Name() + "/" + name
+		if _, ok := keys[id]; !ok {
+			keys[id] = seal.GenerateKey()
+		}
+		return seal.NewKeyring(keys[id])
+	})
 }
 
 func TestSealedValueOpensAtItsPlaceOnly(t *testing.T) {

@@ -21,16 +21,20 @@
 // a collision chance of 2^-32): 13 years of ten a second, against which keys
 // rotate anyway. Data keys would raise that bound, cost 40 bytes a value and a
 // second key schedule, and protect from nothing else: they are opened by the
-// same key at the same place. A driver for a key service, where wrapping saves
-// a call for each value, has its own format byte to choose.
+// same key at the same place. The driver for a key service (package kms), where
+// wrapping saves a call for each value, does have data keys, and format 2.
 package seal
 
 import (
 	"context"
 	"errors"
+	"fmt"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Sealer seals and opens values. Safe for concurrent use.
+// Sealer seals and opens values. Safe for concurrent use. Every driver passes
+// sealtest.
 type Sealer interface {
 	// Seal encrypts plaintext so that only Open with the same context returns
 	// it. The context must not be empty, and is no secret: it may show up in
@@ -52,5 +56,36 @@ var (
 	ErrUnknownKey = errors.New("the key that sealed the value is missing")
 )
 
-// Overhead is how many bytes a sealed value is longer than the plain one.
+// Overhead is how many bytes a value that a Keyring sealed is longer than the
+// plain one.
 const Overhead = 1 + keyIDSize + 12 + 16
+
+// Check reports why every driver refuses to seal or open a value for the
+// place: it is missing, or the context has ended.
+func Check(ctx context.Context, place string) error {
+	if place == "" {
+		return fairlead.Invalid("invalid-seal-context", "a value is sealed for a place, which is missing")
+	}
+	return ctx.Err()
+}
+
+// Damaged returns the error of a driver's Open that wraps ErrDamaged.
+func Damaged(place string) error {
+	return &fairlead.Error{
+		Kind: fairlead.KindInternal, Code: "sealed-value-damaged",
+		Message: fmt.Sprintf("the sealed value of %s cannot be opened", place),
+		Hint:    "The data was changed outside of fairlead, or the disk damaged it. Set the value again, or restore a backup.",
+		Err:     ErrDamaged,
+	}
+}
+
+// UnknownKey returns the error of a driver's Open that wraps ErrUnknownKey and
+// the cause, if there is one. The hint says how the key may be had.
+func UnknownKey(place, key, hint string, cause error) error {
+	return &fairlead.Error{
+		Kind: fairlead.KindInternal, Code: "sealing-key-missing",
+		Message: fmt.Sprintf("the value of %s was sealed with key %s, which is missing", place, key),
+		Hint:    hint,
+		Err:     errors.Join(ErrUnknownKey, cause),
+	}
+}

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo dev build test bench simulate soak synth check generate clean format vet lint generated imports FORCE
+.PHONY: help demo dev build test bench simulate mutations soak synth check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -63,6 +63,9 @@ REPORT ?=
 simulate: ## Search for a counter-example under every fault (SEEDS=1000 SEED=0 ONLY='fault; …' REPORT=file.json)
 	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -v -run '^TestNothingIsLostStrandedOrRepeated$$' \
 		-args -seeds=$(SEEDS) -seed=$(SEED) -only="$(ONLY)" -report="$(abspath $(REPORT))"
+
+mutations: ## Plant one mistake after the other and see that the simulator finds each
+	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -v -run '^TestPlantedMistakesAreFound$$'
 
 DURATION ?= 5m
 OUT ?=

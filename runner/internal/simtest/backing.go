@@ -154,7 +154,7 @@ func (e *simEngine) Commit(ctx context.Context, token string, writes ...engine.W
 			// A commit that was stored before may be repeated: what is new is what
 			// changes an item's version.
 			err = e.b.engine.Commit(ctx, token, writes...)
-			e.b.w.committed(e.b.table, token, writes)
+			e.b.w.committed(ctx, e.b.table, token, writes)
 		})
 	})
 	e.p.w.note("%s: %s %v", place, describe(writes), err)
@@ -171,6 +171,7 @@ type simQueue struct {
 func (q *simQueue) Send(ctx context.Context, name string, body []byte, delay time.Duration) (err error) {
 	place := q.p.enter(ctx, "send")
 	fault := q.p.w.fault(place, "send-failed", "send-lost", "send-repeated", "send-delayed")
+	q.p.w.sent(body)
 	q.p.write(place, func() {
 		switch fault {
 		case "send-failed":

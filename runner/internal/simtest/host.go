@@ -232,7 +232,7 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		st.code = step.Run(st.p.ctx, dir, in, token, step.Surroundings{
 			Version: "sim", Plugins: plugin.Registry{check.Name: recorded{check.Plugin{}, w}, "terraform": &tofu{st, in}}, Log: w.logger(name), Now: h.now, Random: st.p.random,
 			NewID: func() string { return "step-" + s.ID }, Signals: st.signals,
-			Transport: &link{p: st.p, host: h, role: "step", fast: 200 * time.Microsecond, slow: 20 * time.Millisecond},
+			Transport: &link{p: st.p, host: h, role: "step", step: st, fast: 200 * time.Microsecond, slow: 20 * time.Millisecond},
 			Signal:    func() { st.p.check(name); st.killTools() },
 			Kill:      func(context.Context) (int, error) { st.p.check(name); return st.killTools(), nil },
 		})

@@ -36,6 +36,8 @@ type ledger struct {
 	deployments map[fairlead.DeploymentID]store.Deployment
 	versions    map[engine.Key]int64
 	starts      map[string]string // step by attempt
+	heads       map[engine.Key]store.StateHead
+	made        map[string]string // what a request has made, by its idempotency key
 }
 
 // thing is one resource in the cloud.
@@ -63,7 +65,8 @@ type applied struct {
 func newLedger(w *world) *ledger {
 	return &ledger{w: w, cloud: map[string]map[string]thing{}, plans: map[string]planned{}, applies: map[string][]*applied{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
-		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{}}
+		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
+		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}}
 }
 
 func (l *ledger) next() int { l.seq++; return l.seq }
@@ -245,31 +248,57 @@ func (l *ledger) abandon(r *run, why string) {
 
 // The control plane's requests.
 
-// staleness reports why the request of a step must be refused by now; "" if it
-// need not be.
-func (w *world) staleness(req *http.Request) string {
+// holder is an attempt: who may hold a lease.
+type holder struct {
+	job   fairlead.JobID
+	epoch int64
+}
+
+func (h holder) String() string { return stepdir.ID(h.job, h.epoch) }
+
+// leased reports whether the lease of the attempt is current. The caller holds
+// w.mu.
+func (w *world) leased(h holder) bool {
+	j, ok := w.jobs[h.job]
+	return ok && j.State.Leased() && j.Lease.Epoch == h.epoch
+}
+
+// staleness tells which attempt a request speaks for, if any, and why it must
+// be refused by now; "" if it need not be.
+func (w *world) staleness(req *http.Request) (by holder, stale string) {
 	token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 	if !ok {
 		_, token, _ = req.BasicAuth()
 	}
 	c, err := identity.NewMinter(w.tokenKey).Read(token, w.serverTime(), identity.Lease, identity.Launch)
 	if err != nil {
-		return ""
+		return holder{}, ""
 	}
+	by = holder{fairlead.JobID(c.Subject), c.Epoch}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	j, known := w.jobs[fairlead.JobID(c.Subject)]
+	j, known := w.jobs[by.job]
 	if known && j.Lease.Epoch > c.Epoch {
-		return fmt.Sprintf("job %s is at epoch %d, the token is of epoch %d", j.ID, j.Lease.Epoch, c.Epoch)
+		return by, fmt.Sprintf("job %s is at epoch %d, the token is of epoch %d", j.ID, j.Lease.Epoch, c.Epoch)
 	}
 	if known && j.State == job.Lost {
-		return fmt.Sprintf("job %s is lost", j.ID)
+		return by, fmt.Sprintf("job %s is lost", j.ID)
 	}
-	return ""
+	return by, ""
 }
 
-// answered is told that a stale request was not refused.
-func (w *world) answered(req *http.Request, stale string) {
+// answered looks at the answer to a request.
+func (w *world) answered(req *http.Request, out *answer, here site) {
+	if out.status < 300 {
+		w.acknowledged(req, out, here)
+		if here.stale != "" {
+			w.staleAnswered(req, here.stale)
+		}
+	}
+}
+
+// staleAnswered is told that a stale request was not refused.
+func (w *world) staleAnswered(req *http.Request, stale string) {
 	switch path := req.URL.Path; {
 	case strings.Contains(path, "/state/") && req.Method != http.MethodGet && req.Method != http.MethodPut:
 		return // whoever holds the lock of a state may save it and give it back
@@ -290,7 +319,8 @@ func (w *world) fenced(ctx context.Context, what string) {
 // The table.
 
 // committed looks at what a commit has stored.
-func (w *world) committed(table engine.Engine, token string, writes []engine.Write) {
+func (w *world) committed(ctx context.Context, table engine.Engine, token string, writes []engine.Write) {
+	here, _ := ctx.Value(siteKey{}).(site)
 	for _, wr := range writes {
 		item, err := table.Get(context.Background(), wr.Item.Key)
 		if err != nil || item.Token != token {
@@ -315,8 +345,13 @@ func (w *world) committed(table engine.Engine, token string, writes []engine.Wri
 			var d store.Deployment
 			w.must("decode a deployment", json.Unmarshal(item.Body, &d))
 			w.deploymentWritten(d)
+		case strings.HasPrefix(item.Key.Sort, "STATE#"):
+			var head store.StateHead
+			w.must("decode a state's head", json.Unmarshal(item.Body, &head))
+			w.headWritten(item.Key, head, here.by)
 		}
 	}
+	w.oneAtATime()
 }
 
 func (w *world) must(what string, err error) {
@@ -342,10 +377,15 @@ func (w *world) jobWritten(j store.Job) {
 	if !known {
 		w.stats.Jobs++
 	}
+	stopped := !known && w.deployments[j.Deployment].Stop != ""
 	w.mu.Unlock()
+	if stopped {
+		w.violate("nothing-starts-after-a-cancel", "job %s (%s) was made for deployment %s, which is being stopped", j.ID, j.Operation, j.Deployment)
+	}
 	if !known {
 		return
 	}
+	w.jobEnded(was, j)
 	what := fmt.Sprintf("job %s (%s %s/%s)", j.ID, j.Operation, j.InstallName, j.Component)
 	if !slices.Contains(leads[was.State], j.State) {
 		w.violate("job-states", "%s went from %s to %s", what, was.State, j.State)
@@ -374,6 +414,9 @@ func (w *world) deploymentWritten(d store.Deployment) {
 	w.mu.Unlock()
 	if known && was.State.Final() && was.State != d.State {
 		w.violate("final-is-final", "deployment %s went from %s to %s", d.ID, was.State, d.State)
+	}
+	if d.State == deployment.Succeeded && was.State != d.State {
+		w.succeeded(d)
 	}
 	for _, n := range d.Nodes {
 		if before := was.Node(n.Component); known && before != nil && before.State.Final() && before.State != n.State && was.State != deployment.Queued {

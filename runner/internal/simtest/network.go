@@ -23,6 +23,7 @@ type link struct {
 	p    *process
 	host *host // nil: a person's machine, whose network is never cut
 	role string
+	step *stepProcess // whose link it is; nil: not a step's
 	// slow and fast bound the time of a request's way, one direction.
 	fast, slow time.Duration
 }
@@ -85,6 +86,9 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	w.note("%s: %d", place, res.StatusCode)
+	if l.step != nil && refusesLease(req, res.StatusCode) {
+		l.step.fenced()
+	}
 	res.Request = req
 	return res, nil
 }
@@ -242,6 +246,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 type site struct {
 	name  string
 	stale string // why whoever asks should be refused; "": it should not
+	by    holder // whose lease the request carries; zero: it is no step's
 }
 
 type siteKey struct{}
@@ -254,7 +259,8 @@ func at(ctx context.Context) string {
 // serve handles a request in a goroutine of the server, and returns its answer,
 // or nil if there is none by the end of ctx or of the server.
 func (s *server) serve(ctx context.Context, in arrival) *answer {
-	here := site{name: in.place, stale: s.p.w.staleness(in.req)}
+	by, stale := s.p.w.staleness(in.req)
+	here := site{name: in.place, stale: stale, by: by}
 	connection, hangUp := context.WithCancel(context.WithValue(s.p.ctx, siteKey{}, here))
 	defer hangUp() // as a server does whose client has gone
 	req := in.req.Clone(connection)
@@ -283,9 +289,7 @@ func (s *server) serve(ctx context.Context, in arrival) *answer {
 		if !finished || in.isCut || !s.p.alive() {
 			return nil
 		}
-		if here.stale != "" && out.status < 300 {
-			s.p.w.answered(in.req, here.stale)
-		}
+		s.p.w.answered(in.req, out, here)
 		return out
 	case <-ctx.Done():
 		return nil

@@ -127,6 +127,7 @@ func (h *person) deploy(in wire.CreateDeploymentRequest) string {
 	h.w.stats.Deployments++
 	h.w.mu.Unlock()
 	h.w.note("%s has deployment %s", h.p.name, d.ID)
+	h.w.accepted(d.ID)
 	return d.ID
 }
 

@@ -646,6 +646,9 @@ func (p planStore) get(ctx context.Context, spec plugin.Spec) (b []byte, err err
 		return b, nil
 	}
 	err = p.again(ctx, func() (err error) { b, err = p.control.GetPlan(ctx, string(spec.Job)); return err })
+	if client.HasStatus(err, http.StatusNotFound) {
+		p.t.step.h.w.planMissing(holder{spec.Job, spec.Epoch})
+	}
 	if err != nil {
 		return nil, plugin.Errorf("plan-missing", "the saved plan cannot be had: %v; plan again", err)
 	}

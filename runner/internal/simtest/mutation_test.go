@@ -1,0 +1,173 @@
+package simtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// mutant is a mistake that somebody could make, planted in a copy of the
+// product's code. The simulator must find it.
+type mutant struct {
+	name string // of the mistake: what the product then does
+	edit
+	also   []edit   // that the mistake needs besides
+	within int      // seeds, from 0 on; about four times as many as it takes
+	finds  []string // the invariants of which at least one does not hold
+	dies   string   // what the run itself then ends with, if that counts; mostly ""
+}
+
+// edit replaces a text that is in the file exactly once.
+type edit struct{ file, old, new string }
+
+// find says what a mutant came to.
+type find struct {
+	seeds      int // that were run; the last is the one that found it
+	took       time.Duration
+	violations []Violation
+	died       string
+}
+
+// TestPlantedMistakesAreFound shows that the simulator would notice: each
+// mistake of the table is planted alone, and must be found within as many seeds
+// as its row says. A mistake that is not found is a weakness of the simulator.
+func TestPlantedMistakesAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds and runs the product once for each mistake")
+	}
+	if raced {
+		t.Skip("the product is built anew without the race detector; once is enough")
+	}
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	found := map[string]find{}
+	t.Run("mutants", func(t *testing.T) {
+		for _, m := range mutants() {
+			t.Run(m.name, func(t *testing.T) {
+				t.Parallel() // one for each CPU
+				f := m.hunt(t, root)
+				mu.Lock()
+				defer mu.Unlock()
+				found[m.name] = f
+			})
+		}
+	})
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "mistake\tfound by seed\tseeds run\tof\ttook\tinvariant")
+	for _, m := range mutants() {
+		f, ran := found[m.name]
+		if !ran {
+			continue
+		}
+		seed, by := "not found", f.died
+		if len(f.violations) > 0 || f.died != "" {
+			seed = fmt.Sprint(f.seeds - 1)
+		}
+		if len(f.violations) > 0 {
+			by = strings.Join(invariants(f.violations), ", ")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", m.name, seed, f.seeds, m.within, f.took.Round(time.Second), by)
+	}
+	w.Flush()
+	t.Logf("\n%s", b.String())
+}
+
+func invariants(vs []Violation) []string {
+	var names []string
+	for _, v := range vs {
+		if !slices.Contains(names, v.Invariant) {
+			names = append(names, v.Invariant)
+		}
+	}
+	return names
+}
+
+// hunt builds the mutant and runs its seeds until one finds it.
+func (m mutant) hunt(t *testing.T, root string) find {
+	binary, err := m.build(t, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	var f find
+	o := order{Until: true}
+	for seed := range m.within {
+		o.Seeds = append(o.Seeds, uint64(seed))
+	}
+	err = worker(t, binary, o, func(r Result) {
+		f.seeds++
+		f.violations = r.Violations
+	})
+	f.took = time.Since(began)
+	switch {
+	case err != nil && m.dies != "" && strings.Contains(err.Error(), m.dies):
+		f.seeds++
+		f.died = m.dies
+	case err != nil:
+		t.Errorf("the mutant's run came to an end of its own: %v", err)
+	case len(f.violations) == 0:
+		t.Errorf("%d seeds have not found it", f.seeds)
+	case !slices.ContainsFunc(f.violations, func(v Violation) bool { return slices.Contains(m.finds, v.Invariant) }):
+		t.Errorf("seed %d found something else, %s; none of %s", f.seeds-1, f.violations[0], strings.Join(m.finds, ", "))
+	default:
+		t.Logf("seed %d: %s", f.seeds-1, f.violations[0])
+	}
+	return f
+}
+
+// build builds this test with the mutant in place of the product's code, of
+// which nothing is changed on disk, and returns the path of the binary.
+func (m mutant) build(t *testing.T, root string) (string, error) {
+	dir := t.TempDir()
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	texts := map[string][]byte{}
+	for _, e := range append([]edit{m.edit}, m.also...) {
+		path := filepath.Join(root, e.file)
+		text, ok := texts[path]
+		if !ok {
+			var err error
+			if text, err = os.ReadFile(path); err != nil {
+				return "", err
+			}
+		}
+		if n := bytes.Count(text, []byte(e.old)); n != 1 {
+			return "", fmt.Errorf("the mutant no longer applies: %s has this text %d times, not once:\n%s", e.file, n, e.old)
+		}
+		texts[path] = bytes.Replace(text, []byte(e.old), []byte(e.new), 1)
+	}
+	for path, text := range texts {
+		name := filepath.Join(dir, fmt.Sprintf("%d-%s", len(overlay.Replace), filepath.Base(path)))
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			return "", err
+		}
+		overlay.Replace[path] = name
+	}
+	raw, err := json.Marshal(overlay)
+	if err != nil {
+		return "", err
+	}
+	listed, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
+	if err := os.WriteFile(listed, raw, 0o600); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay", listed, "-o", binary, "./runner/internal/simtest")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("the mutant does not compile: %w\n%s", err, out))
+	}
+	return binary, nil
+}

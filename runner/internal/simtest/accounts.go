@@ -48,7 +48,7 @@ func (w *world) checkLogs() {
 			wrote := w.logs[attempt]
 			info, ok := stored[epoch]
 			if !ok {
-				if wrote != nil && wrote.Len() > 0 && w.faults["power-lost"] == 0 {
+				if wrote != nil && wrote.Len() > 0 && w.faults["power-lost"]+w.faults["power-lost-at-write"] == 0 {
 					w.violate("logs-are-kept", "%s wrote %d bytes and has no log", attempt, wrote.Len())
 				}
 				continue
@@ -180,7 +180,7 @@ func (w *world) checkDisks() {
 
 // spoilers are the faults that make a wake-up come back though it did its work.
 var spoilers = []string{"delete-failed", "receive-lost", "receive-failed", "slow-disk", "outage", "get-failed", "commit-not-stored", "commit-stored", "commit-conflict",
-	"server-dies-before-write", "server-dies-after-write", "server-killed", "server-restarted", "server-upgraded", "power-lost", "query-failed",
+	"server-dies-before-write", "server-dies-after-write", "server-killed", "server-restarted", "server-upgraded", "power-lost", "power-lost-at-write", "query-failed",
 	"request-lost", "request-delayed", "answer-lost", "host-cut", "host-paused", "agent-killed", "agent-paused"}
 
 // checkQueue: no wake-up is left, and none was given up.

@@ -91,9 +91,12 @@ func (p *process) enter(ctx context.Context, call string) string {
 
 // write does a write of a server, before or after which it may die.
 func (p *process) write(place string, do func()) {
-	when := p.w.fault(place+" process", "server-dies-before-write", "server-dies-after-write")
-	if when == "server-dies-before-write" {
+	when := p.w.fault(place+" process", "server-dies-before-write", "server-dies-after-write", "power-lost-at-write")
+	switch when {
+	case "server-dies-before-write":
 		p.kill()
+	case "power-lost-at-write":
+		p.w.powerFails(place)
 	}
 	p.check(place)
 	do()

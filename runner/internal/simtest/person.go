@@ -92,6 +92,13 @@ func (h *person) act(do string) {
 		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
 		h.w.nap(h.w.between("patience "+place, 10*time.Millisecond, time.Minute))
 		h.cancel(id)
+	case "deploy-and-retry":
+		h.retry(h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true}))
+	case "deploy-and-cancel-and-retry":
+		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		h.w.nap(h.w.between("patience "+place, 100*time.Millisecond, time.Minute))
+		h.cancel(id)
+		h.retry(id)
 	case "update-and-deploy":
 		h.update(1 + h.w.intn("size "+place, 9))
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: h.w.unit("auto "+place) < 0.6})
@@ -129,6 +136,32 @@ func (h *person) deploy(in wire.CreateDeploymentRequest) string {
 	h.w.note("%s has deployment %s", h.p.name, d.ID)
 	h.w.accepted(d.ID)
 	return d.ID
+}
+
+// retry waits for the deployment's end, and goes on where it stopped, twice at
+// most.
+func (h *person) retry(id string) {
+	for range 2 {
+		for wait := true; wait; {
+			if id == "" || h.w.over() {
+				return
+			}
+			var d wire.Deployment
+			if h.until("look", func(ctx context.Context) (err error) { d, err = h.c.GetDeployment(ctx, id); return err }) != nil || d.State == "succeeded" {
+				return
+			}
+			if wait = !d.Done(); wait {
+				h.w.nap(h.w.between(h.w.place(h.p.name, "waits"), time.Second, 10*time.Second))
+			}
+		}
+		var next wire.Deployment
+		if h.until("retry", func(ctx context.Context) (err error) { next, err = h.c.RetryDeployment(ctx, id); return err }) != nil {
+			return // it was deployed since
+		}
+		h.w.note("%s goes on with deployment %s", h.p.name, next.ID)
+		h.w.accepted(next.ID)
+		id = next.ID
+	}
 }
 
 func (h *person) cancel(id string) {
@@ -188,6 +221,9 @@ func (h *person) attend(id string) {
 		if h.w.unit(place) < 0.1 && !h.w.isQuiet() {
 			h.cancel(id)
 			return
+		}
+		if h.w.unit("thinks "+place) < 0.3 { // what was looked at may change meanwhile
+			h.w.nap(h.w.between("thought "+place, time.Second, 90*time.Second))
 		}
 		for c, digest := range plans {
 			h.w.approves(id, c, digest)

@@ -80,6 +80,9 @@ func (w *world) setUp() []*person {
 			return err
 		}))
 		persons = append(persons, w.newPerson(in.name, in))
+		if in.second {
+			w.seconds = append(w.seconds, w.newPerson(in.name+" second", in))
+		}
 	}
 	for _, r := range w.plan.runners {
 		for i := range r.hosts {
@@ -111,6 +114,9 @@ func (w *world) live(persons []*person) {
 				close(working)
 			}
 		}()
+	}
+	for _, h := range w.seconds {
+		go h.watch()
 	}
 	began := w.since()
 	moments := slices.Clone(w.plan.moments)
@@ -236,7 +242,7 @@ func (w *world) tearDown(persons []*person) {
 	for _, s := range servers {
 		s.p.kill()
 	}
-	for _, h := range persons {
+	for _, h := range slices.Concat(persons, w.seconds) {
 		h.p.kill()
 	}
 }
@@ -265,15 +271,7 @@ func (w *world) strike(m moment) {
 			}()
 		})
 	case "power-lost":
-		hit = w.onServer(m, func(*server) {
-			w.mu.Lock()
-			all := slices.Clone(w.servers)
-			w.mu.Unlock()
-			for _, s := range all {
-				s.p.kill()
-			}
-			w.losePower(w.unit("share of " + m.name))
-		})
+		hit = w.onServer(m, func(*server) { w.powerFails(m.name) })
 	case "outage":
 		w.setOutage(true)
 		time.AfterFunc(long, func() { w.setOutage(false) })
@@ -357,6 +355,17 @@ func (w *world) onServer(m moment, do func(*server)) bool {
 		do(s)
 	}
 	return s != nil
+}
+
+// powerFails ends all servers, and with them what was not durable yet.
+func (w *world) powerFails(name string) {
+	w.mu.Lock()
+	all := slices.Clone(w.servers)
+	w.mu.Unlock()
+	for _, s := range all {
+		s.p.kill()
+	}
+	w.losePower(w.unit("share of " + name))
 }
 
 func (w *world) setOutage(on bool) {

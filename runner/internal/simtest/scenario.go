@@ -20,6 +20,7 @@ var kinds = []kind{
 	{"commit-not-stored", 0.01}, {"commit-stored", 0.01}, {"commit-conflict", 0.01},
 	{"slow-disk", 0.004},
 	{"server-dies-before-write", 0.003}, {"server-dies-after-write", 0.003},
+	{"power-lost-at-write", 0.0005},
 	{"send-failed", 0.05}, {"send-lost", 0.05}, {"send-repeated", 0.1}, {"send-delayed", 0.1},
 	{"receive-failed", 0.01}, {"receive-lost", 0.02}, {"delete-failed", 0.05},
 	{"log-failed", 0.01}, {"log-stored", 0.01},
@@ -81,6 +82,7 @@ type installPlan struct {
 	name    string
 	runner  string
 	actions []action
+	second  bool // somebody else looks after it too
 }
 
 // action is what a person does with an install.
@@ -98,7 +100,8 @@ type moment struct {
 
 // doings are what a person may do; some more often than others.
 var doings = []string{"deploy", "deploy", "deploy-auto", "deploy-auto", "deploy-auto", "deploy-and-cancel", "plan-only", "update-and-deploy",
-	"update-and-deploy", "update-and-deploy", "teardown", "deploy-twice", "new-version", "check-runner"}
+	"update-and-deploy", "update-and-deploy", "teardown", "deploy-twice", "new-version", "check-runner", "deploy-and-retry",
+	"deploy-and-cancel-and-retry"}
 
 // draw makes the scenario of the seed.
 func draw(w *world) scenario {
@@ -136,6 +139,7 @@ func draw(w *world) scenario {
 	}
 	for i := range 1 + w.intn("installs", 3) {
 		inst := installPlan{name: fmt.Sprint("i", i+1), runner: s.runners[w.intn(fmt.Sprint("runner of ", i), len(s.runners))].name}
+		inst.second = w.unit("second person of "+inst.name) < 0.4
 		for j := range 1 + w.intn(fmt.Sprint("actions ", i), 4) {
 			name := fmt.Sprintf("%s action #%d", inst.name, j+1)
 			do := doings[w.intn("do "+name, len(doings))]

@@ -105,6 +105,7 @@ type world struct {
 	net      *network
 	servers  []*server // those that answer
 	hosts    []*host
+	seconds  []*person // who only look after an install
 }
 
 func newWorld(o Options) *world {

@@ -340,7 +340,7 @@ func (w *world) committed(ctx context.Context, table engine.Engine, token string
 		case item.Key.Sort == "JOB":
 			var j store.Job
 			w.must("decode a job", json.Unmarshal(item.Body, &j))
-			w.jobWritten(j)
+			w.jobWritten(j, here)
 		case item.Key.Sort == "DEPLOYMENT":
 			var d store.Deployment
 			w.must("decode a deployment", json.Unmarshal(item.Body, &d))
@@ -370,7 +370,7 @@ var leads = map[job.State][]job.State{
 	job.Succeeded: {job.Succeeded}, job.Failed: {job.Failed}, job.Canceled: {job.Canceled}, job.Lost: {job.Lost},
 }
 
-func (w *world) jobWritten(j store.Job) {
+func (w *world) jobWritten(j store.Job, here site) {
 	w.mu.Lock()
 	was, known := w.jobs[j.ID]
 	w.jobs[j.ID] = j
@@ -386,6 +386,9 @@ func (w *world) jobWritten(j store.Job) {
 		return
 	}
 	w.jobEnded(was, j)
+	if here.by.job == j.ID && here.by.epoch != was.Lease.Epoch && (j.State != was.State || j.Lease != was.Lease) {
+		w.violate("stale-epochs-are-refused", "%s moves its job, which is %s at epoch %d, to %s", here.by, was.State, was.Lease.Epoch, j.State)
+	}
 	what := fmt.Sprintf("job %s (%s %s/%s)", j.ID, j.Operation, j.InstallName, j.Component)
 	if !slices.Contains(leads[was.State], j.State) {
 		w.violate("job-states", "%s went from %s to %s", what, was.State, j.State)

@@ -260,6 +260,9 @@ func at(ctx context.Context) string {
 // or nil if there is none by the end of ctx or of the server.
 func (s *server) serve(ctx context.Context, in arrival) *answer {
 	by, stale := s.p.w.staleness(in.req)
+	if by.job == "" {
+		by = mourned(in.req, in.body)
+	}
 	here := site{name: in.place, stale: stale, by: by}
 	connection, hangUp := context.WithCancel(context.WithValue(s.p.ctx, siteKey{}, here))
 	defer hangUp() // as a server does whose client has gone

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -46,6 +47,17 @@ func (w *world) acknowledged(req *http.Request, out *answer, here site) {
 			w.violate("requests-count-once", "%s made %s, and when it was repeated %s", route(req), before, made.ID)
 		}
 	}
+}
+
+// mourned returns the attempt whose death an agent reports; the zero holder if
+// the request is another.
+func mourned(req *http.Request, body []byte) (h holder) {
+	path, ok := strings.CutSuffix(req.URL.Path, "/died")
+	var died wire.DiedRequest
+	if ok && json.Unmarshal(body, &died) == nil {
+		h = holder{fairlead.JobID(path[strings.LastIndex(path, "/")+1:]), died.Epoch}
+	}
+	return h
 }
 
 // accepted is told which deployment a person was promised.

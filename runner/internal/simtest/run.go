@@ -123,9 +123,14 @@ func (w *world) live(persons []*person) {
 	slices.SortFunc(moments, func(a, b moment) int { return int(a.at - b.at) })
 	for _, m := range moments {
 		w.nap(began + m.at - w.since())
-		if w.happens(m.name) {
-			w.strike(m)
+		if !w.happens(m.name) {
+			continue
 		}
+		if w.stalks(m) {
+			go w.stalk(m)
+			continue
+		}
+		w.strike(m, w.anyHost(m))
 	}
 	w.nap(began + w.plan.until - w.since())
 	w.calm()
@@ -247,12 +252,46 @@ func (w *world) tearDown(persons []*person) {
 	}
 }
 
-// strike lets a fault come that comes at a moment.
-func (w *world) strike(m moment) {
+func (w *world) anyHost(m moment) *host {
 	w.mu.Lock()
-	hosts := slices.Clone(w.hosts)
-	w.mu.Unlock()
-	h := hosts[w.intn("host of "+m.name, len(hosts))]
+	defer w.mu.Unlock()
+	return w.hosts[w.intn("host of "+m.name, len(w.hosts))]
+}
+
+// stalks reports whether the fault waits for a machine that is at work. Most of
+// the time none is, and then there is little to break.
+func (w *world) stalks(m moment) bool {
+	switch m.kind {
+	case "step-killed", "step-paused", "tool-killed":
+		return true
+	case "host-paused", "host-cut", "host-rebooted", "agent-killed":
+		return w.unit("stalks "+m.name) < 0.6
+	}
+	return false
+}
+
+// stalk strikes a machine that is at work as soon as there is one.
+func (w *world) stalk(m moment) {
+	for range 100 {
+		w.nap(w.between(w.place("stalk "+m.name), 100*time.Millisecond, time.Second))
+		if w.over() || w.isQuiet() {
+			return
+		}
+		w.mu.Lock()
+		hosts := slices.Clone(w.hosts)
+		w.mu.Unlock()
+		for _, h := range hosts {
+			steps, tools := h.living()
+			if len(tools) > 0 || len(steps) > 0 && m.kind != "tool-killed" {
+				w.strike(m, h)
+				return
+			}
+		}
+	}
+}
+
+// strike lets a fault come that comes at a moment.
+func (w *world) strike(m moment, h *host) {
 	steps, tools := h.living()
 	long := w.between("length of "+m.name, time.Second, 3*time.Minute)
 	hit := true

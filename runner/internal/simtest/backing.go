@@ -200,6 +200,9 @@ func (q *simQueue) Receive(ctx context.Context, name string, hide, wait time.Dur
 		return queue.Message{}, errDisk
 	}
 	m, err := q.b.queue.Receive(ctx, name, hide, wait)
+	if err == nil {
+		q.p.w.delivered(name, m.Receipt)
+	}
 	q.p.cross(place+" answer", fastCall, slowCall)
 	if err == nil && fault == "receive-lost" {
 		return queue.Message{}, errDisk
@@ -210,6 +213,7 @@ func (q *simQueue) Receive(ctx context.Context, name string, hide, wait time.Dur
 // Delete implements queue.Queue.
 func (q *simQueue) Delete(ctx context.Context, name, receipt string) (err error) {
 	place := q.p.enter(ctx, "delete")
+	q.p.w.deletes(name, receipt)
 	if q.p.w.fault(place, "delete-failed") != "" {
 		return errDisk
 	}
@@ -242,6 +246,9 @@ func (b *backing) losePower(lost float64) {
 	defer b.one.Unlock()
 	b.queue = queuetest.Memory(time.Now, maxReceives)
 	b.log.lose(lost)
+	b.w.mu.Lock()
+	defer b.w.mu.Unlock()
+	clear(b.w.receipts)
 }
 
 // journal is a log that can lose its newest changes: it keeps all of them and

@@ -41,6 +41,7 @@ type host struct {
 	agent  *process
 	stop   chan os.Signal
 	steps  map[string]*stepProcess // by attempt, also those that have ended
+	drains bool                    // the agent was told to take no more
 	down   bool                    // no power
 	gone   bool                    // for good
 	cut    cutting
@@ -102,7 +103,7 @@ func (h *host) startAgent() *process {
 	p.onKill = func() { os.Remove(filepath.Join(h.dir, "lock")) } // a lock goes with its holder
 	stop := make(chan os.Signal, 8)
 	h.mu.Lock()
-	h.agent, h.stop = p, stop
+	h.agent, h.stop, h.drains = p, stop, false
 	h.mu.Unlock()
 	h.w.note("%s starts", p.name)
 	go func() {
@@ -138,6 +139,7 @@ func (h *host) killAgent() {
 func (h *host) signalAgent() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.drains = true
 	if h.stop != nil {
 		select {
 		case h.stop <- os.Interrupt:

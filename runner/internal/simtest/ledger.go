@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -37,7 +38,9 @@ type ledger struct {
 	versions    map[engine.Key]int64
 	starts      map[string]string // step by attempt
 	heads       map[engine.Key]store.StateHead
-	made        map[string]string // what a request has made, by its idempotency key
+	made        map[string]string                // what a request has made, by its idempotency key
+	receipts    map[string]bool                  // of deliveries; true: used to delete
+	idle        map[fairlead.JobID]time.Duration // since when a queued job waits though a machine is idle
 }
 
 // thing is one resource in the cloud.
@@ -66,7 +69,8 @@ func newLedger(w *world) *ledger {
 	return &ledger{w: w, cloud: map[string]map[string]thing{}, plans: map[string]planned{}, applies: map[string][]*applied{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
-		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}}
+		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
+		idle: map[fairlead.JobID]time.Duration{}}
 }
 
 func (l *ledger) next() int { l.seq++; return l.seq }
@@ -289,6 +293,9 @@ func (w *world) staleness(req *http.Request) (by holder, stale string) {
 
 // answered looks at the answer to a request.
 func (w *world) answered(req *http.Request, out *answer, here site) {
+	if out.status >= 400 && out.status < 500 && strings.HasSuffix(req.URL.Path, "/finish") {
+		w.refused(out, here)
+	}
 	if out.status < 300 {
 		w.acknowledged(req, out, here)
 		if here.stale != "" {
@@ -351,7 +358,7 @@ func (w *world) committed(ctx context.Context, table engine.Engine, token string
 			w.headWritten(item.Key, head, here.by)
 		}
 	}
-	w.oneAtATime()
+	w.agree()
 }
 
 func (w *world) must(what string, err error) {
@@ -393,7 +400,7 @@ func (w *world) jobWritten(j store.Job, here site) {
 	if !slices.Contains(leads[was.State], j.State) {
 		w.violate("job-states", "%s went from %s to %s", what, was.State, j.State)
 	}
-	if j.Lease.Epoch < was.Lease.Epoch || j.Lease.Epoch > was.Lease.Epoch && j.State != job.Claimed {
+	if j.Lease.Epoch < was.Lease.Epoch || j.Lease.Epoch > was.Lease.Epoch && (j.State != job.Claimed || was.State != job.Queued) {
 		w.violate("epochs-rise-with-claims", "%s went from epoch %d, %s, to epoch %d, %s", what, was.Lease.Epoch, was.State, j.Lease.Epoch, j.State)
 	}
 	if j.State == job.Claimed && was.State != job.Claimed && j.Lease.Epoch == was.Lease.Epoch {

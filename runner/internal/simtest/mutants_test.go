@@ -38,7 +38,7 @@ func mutants() []mutant {
 			within: 400, finds: []string{"nothing-starts-after-a-cancel"}},
 		{name: "a cancel does not reach the apply", edit: edit{"pkg/deployment/apply.go",
 			"			cmds = append(cmds, Command{Cancel: n.ApplyJob})\n", ""},
-			within: 400, finds: []string{"deployments-end"}},
+			within: 400, finds: []string{"cancels-reach-jobs", "deployments-end"}},
 
 		// Claims and steps.
 		{name: "a death does not move its deployment", edit: edit{"pkg/control/claims.go",
@@ -48,9 +48,12 @@ func mutants() []mutant {
 			"r.V.State != job.Queued || r.V.Runner", "r.V.State != job.Queued && r.V.State != job.Claimed || r.V.Runner"},
 			also:   []edit{{"pkg/job/transitions.go", "		{Claimed, Start, Always,", "		{Claimed, Claim, Always, Claimed, \"\"},\n		{Claimed, Start, Always,"}},
 			within: 400, finds: []string{"epochs-rise-with-claims", "job-states"}},
-		{name: "a spent wake-up is deleted by its ID, and so is not", edit: edit{"pkg/control/claims.go",
-			"queueName(s.Runner), msg.Receipt)", "queueName(s.Runner), msg.ID)"},
-			within: 400, finds: []string{"wake-ups-are-spent"}},
+		{name: "the receipt of an earlier delivery is reused", edit: edit{"pkg/control/claims.go",
+			"	for {\n		msg, err := c.Queue.Receive(", "	receipt := \"\"\n	for {\n		msg, err := c.Queue.Receive("},
+			also: []edit{{"pkg/control/claims.go", "queueName(s.Runner), msg.Receipt); derr", "queueName(s.Runner), cmp.Or(receipt, msg.Receipt)); derr"},
+				{"pkg/control/claims.go", "			return claimed, nil\n		}\n", "			return claimed, nil\n		}\n		receipt = cmp.Or(receipt, msg.Receipt)\n"},
+				{"pkg/control/claims.go", "import (\n", "import (\n	\"cmp\"\n"}},
+			within: 400, finds: []string{"receipts-are-used-once"}},
 		{name: "the log of a dead step counts as whole", edit: edit{"pkg/control/control.go",
 			"	truncated := true\n", "	truncated := false\n"},
 			within: 400, finds: []string{"short-logs-say-so"}},
@@ -84,7 +87,7 @@ func mutants() []mutant {
 			within: 400, finds: []string{"plans-are-kept"}},
 		{name: "an unclear commit is taken for done", edit: edit{"pkg/control/control.go",
 			"		pause(ctx, time.Duration(1<<(2*try))*time.Millisecond)\n", "		_ = try\n		return nil\n"},
-			within: 400, finds: []string{"accepted-is-stored", "installs-heal", "deployments-end"}},
+			within: 400, finds: []string{"accepted-is-stored", "wake-ups-follow-commits"}},
 
 		// Deployments of an install.
 		{name: "the next deployment in the queue is not begun", edit: edit{"pkg/control/progress.go",
@@ -118,7 +121,7 @@ func mutants() []mutant {
 			within: 400, finds: []string{"states-have-one-writer"}},
 		{name: "a state is removed before the next one is committed", edit: edit{"pkg/control/state.go",
 			"		u.PutState(head)\n		return nil\n	})\n	if err != nil {\n		return err // the blob", "		u.PutState(head)\n		c.dropBlobs(ctx, head.V.History)\n		return nil\n	})\n	if err != nil {\n		return err // the blob"},
-			within: 400, finds: []string{"states-are-readable", "installs-heal"}},
+			within: 400, finds: []string{"states-are-kept", "states-are-readable"}},
 		{name: "a given-up attempt may read the state", edit: edit{"pkg/control/state.go",
 			"	if !j.State.Leased() || j.Lease.Epoch != h.Epoch {\n		return nil, jobError", "	if h.Epoch == 0 {\n		return nil, jobError"},
 			within: 400, finds: []string{"stale-epochs-are-refused"}},
@@ -133,7 +136,7 @@ func mutants() []mutant {
 		{name: "a deployment is written whatever it was", edit: edit{"pkg/store/typed.go",
 			"t.put(deploymentKey(id), r.Version, r.V, list", "t.put(deploymentKey(id), anyVersion, r.V, list"},
 			also:   []edit{},
-			within: 400, finds: []string{"final-is-final", "deployments-end"}},
+			within: 400, finds: []string{"final-is-final", "deployments-end", "installs-heal"}},
 
 		// The agent.
 		{name: "what a dead step has left is not killed", edit: edit{"runner/agent/watch.go",
@@ -159,11 +162,8 @@ func mutants() []mutant {
 		{name: "a log that did not arrive whole does not say so", edit: edit{"runner/internal/logship/logship.go",
 			"Truncated: s.truncated || n < s.written}", "Truncated: s.truncated}"},
 			within: 400, finds: []string{"short-logs-say-so"}},
-		{name: "the log moves on before it was acknowledged", edit: edit{"runner/internal/logship/logship.go",
-			"from, n := s.acked, min(s.written-s.acked, maxAppend)\n", "from, n := s.acked, min(s.written-s.acked, maxAppend)\n	s.acked += n\n"},
-			within: 400, finds: []string{"reports-are-not-refused", "short-logs-say-so"}},
-		{name: "the log does not go on where the other side says", edit: edit{"runner/internal/logship/logship.go",
-			"next, err = want.Want, nil", "next, err = from+n, nil"},
-			within: 400, finds: []string{"short-logs-say-so", "logs-are-what-tools-wrote"}},
+		{name: "an append whose answer was an error counts as arrived", edit: edit{"runner/step/step.go",
+			"			return 0, err\n		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(0))", "			return offset + int64(len(data)), nil\n		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(0))"},
+			within: 400, finds: []string{"reports-are-heard"}},
 	}
 }

@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -49,6 +50,21 @@ func (w *world) acknowledged(req *http.Request, out *answer, here site) {
 	}
 }
 
+// refused is told that the report of a step was refused: only one whose lease is
+// gone has it coming.
+func (w *world) refused(out *answer, here site) {
+	w.mu.Lock()
+	current := w.leased(here.by)
+	unplugged := w.faults["power-lost"]+w.faults["power-lost-at-write"] > 0
+	w.mu.Unlock()
+	if unplugged && bytes.Contains(out.body, []byte("log-offset")) {
+		return // the log has lost its end, and has to be sent again before
+	}
+	if current {
+		w.violate("reports-are-heard", "the report of %s, which has its lease, is refused: %d %.200s", here.by, out.status, out.body)
+	}
+}
+
 // mourned returns the attempt whose death an agent reports; the zero holder if
 // the request is another.
 func mourned(req *http.Request, body []byte) (h holder) {
@@ -79,6 +95,75 @@ func (w *world) sent(body []byte) {
 	w.mu.Unlock()
 	if !ok {
 		w.violate("wake-ups-follow-commits", "a wake-up is sent for job %s, which is not there", wake.Job)
+	}
+}
+
+// delivered notes the receipt of a delivery.
+func (w *world) delivered(queue, receipt string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.receipts[queue+" "+receipt] = false
+}
+
+// deletes looks at the receipt with which a message is about to be deleted: a
+// delivery has gone before, and it deletes once.
+func (w *world) deletes(queue, receipt string) {
+	w.mu.Lock()
+	used, known := w.receipts[queue+" "+receipt]
+	w.receipts[queue+" "+receipt] = true
+	w.mu.Unlock()
+	if !known || used {
+		w.violate("receipts-are-used-once", "a wake-up is deleted by the receipt %s; it is one of a delivery: %v, and was used before: %v", receipt, known, used)
+	}
+}
+
+// claimWithin is how long a queued job may wait for a machine that is idle, once
+// faults have ended: the sweep sends a lost wake-up again after half a minute,
+// and an agent that could not claim tries again within another. If wake-ups were
+// lost again and again, the next is sent when the job is twice as old.
+const claimWithin = 75 * time.Second
+
+// checkQueued is called every second after the faults have ended.
+func (w *world) checkQueued() {
+	w.mu.Lock()
+	hosts := slices.Clone(w.hosts)
+	w.mu.Unlock()
+	idle := map[string]bool{} // runners with a machine that could take a job
+	for _, h := range hosts {
+		if p := h.agentNow(); p != nil && p.paused() == nil {
+			steps, _ := h.living()
+			h.mu.Lock()
+			if len(steps) < h.runner.capacity && !h.drains && h.cut == open {
+				idle[h.runner.name] = true
+			}
+			h.mu.Unlock()
+		}
+	}
+	now := w.since()
+	var late []string
+	w.mu.Lock()
+	within := claimWithin
+	if w.faults["server-clock-jumps"] > 0 {
+		within += 6 * time.Minute // the moment to look again was reckoned on a clock that was two minutes ahead
+	}
+	for id, j := range w.jobs {
+		if j.State != job.Queued || !idle[j.RunnerName] || time.Now().Before(j.NotBefore) {
+			delete(w.idle, id)
+			continue
+		}
+		since, waits := w.idle[id]
+		switch {
+		case !waits:
+			w.idle[id] = now
+		case now-since > within+(time.Since(j.QueuedAt())-(now-since)).Abs():
+			late = append(late, string(id))
+			w.idle[id] = now // say it once
+		}
+	}
+	w.mu.Unlock()
+	slices.Sort(late)
+	for _, id := range late {
+		w.violate("queued-jobs-are-claimed", "job %s has been queued for %s while a machine of its runner was idle", id, within)
 	}
 }
 
@@ -133,8 +218,10 @@ func (w *world) headWritten(k engine.Key, head store.StateHead, by holder) {
 	}
 }
 
-// oneAtATime: an install is deployed once at a time.
-func (w *world) oneAtATime() {
+// agree looks at what is true of jobs and deployments together after each
+// commit: an install is deployed once at a time, and a cancel of a deployment
+// reaches its jobs.
+func (w *world) agree() {
 	w.mu.Lock()
 	under := map[fairlead.InstallID]fairlead.DeploymentID{}
 	var both []string
@@ -147,7 +234,17 @@ func (w *world) oneAtATime() {
 		}
 		under[d.Install] = id
 	}
+	var deaf []string
+	for id, j := range w.jobs {
+		if d := w.deployments[j.Deployment]; d.Stop != "" && !j.State.Final() && j.State != job.Canceling {
+			deaf = append(deaf, fmt.Sprintf("%s is %s", id, j.State))
+		}
+	}
+	slices.Sort(deaf)
 	w.mu.Unlock()
+	if deaf != nil {
+		w.violate("cancels-reach-jobs", "job %s, and its deployment is being stopped", deaf[0])
+	}
 	if both != nil {
 		w.violate("one-deployment-at-a-time", "%s are both under way", both[0])
 	}

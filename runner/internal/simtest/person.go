@@ -24,6 +24,7 @@ type person struct {
 	mu      sync.Mutex
 	waits   map[string]time.Time // since when a deployment waits for approval or hangs
 	version int
+	tabs    map[string]string // the plan that a component had when it was first looked at
 }
 
 func (w *world) newPerson(name string, plan installPlan) *person {
@@ -31,7 +32,7 @@ func (w *world) newPerson(name string, plan installPlan) *person {
 	c, err := client.New("http://control.example", w.apiToken, client.Options{
 		HTTP: &http.Client{Transport: &link{p: p, fast: time.Millisecond, slow: 50 * time.Millisecond}}, UserAgent: "sim"})
 	w.must("make a client", err)
-	return &person{w: w, p: p, c: c, plan: plan, waits: map[string]time.Time{}, version: 1}
+	return &person{w: w, p: p, c: c, plan: plan, waits: map[string]time.Time{}, version: 1, tabs: map[string]string{}}
 }
 
 // until repeats what a person tries until it works or is refused for good.
@@ -81,9 +82,14 @@ func (h *person) act(do string) {
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy"})
 	case "deploy-auto":
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
-	case "deploy-twice":
+	case "deploy-twice": // at almost the same moment, as two persons may
+		var other sync.WaitGroup
+		other.Go(func() {
+			h.w.nap(h.w.between("offset "+place, 50*time.Microsecond, 50*time.Millisecond))
+			h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		})
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		other.Wait()
 	case "plan-only":
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true})
 	case "teardown":
@@ -213,6 +219,7 @@ func (h *person) attend(id string) {
 	for _, c := range d.Components {
 		if c.State == "awaiting-approval" {
 			plans[c.Name] = c.Plan
+			h.oldTab(id, c.Name, c.Plan)
 		}
 	}
 	switch {
@@ -235,6 +242,25 @@ func (h *person) attend(id string) {
 	case time.Since(since) > patience && d.State == "running" && (len(h.w.running(id)) > 0):
 		h.cancel(id)
 	}
+}
+
+// oldTab is a person who approves the plan of a page that they opened before,
+// and that has been replaced since. They must be refused.
+func (h *person) oldTab(id, component, digest string) {
+	place := h.w.place(h.p.name, "finds an old page")
+	h.mu.Lock()
+	old := h.tabs[id+component]
+	if old == "" {
+		h.tabs[id+component] = digest
+	}
+	h.mu.Unlock()
+	if old == "" || old == digest || h.w.unit(place) < 0.5 {
+		return
+	}
+	h.until("approve what was replaced", func(ctx context.Context) error {
+		_, err := h.c.ApproveDeployment(ctx, id, wire.ApproveRequest{Plans: map[string]string{component: old}})
+		return err
+	})
 }
 
 func (w *world) isQuiet() bool {

@@ -155,6 +155,7 @@ func (w *world) live(persons []*person) {
 		return false
 	}
 	for open() {
+		w.checkQueued()
 		if w.since()-calmed > settleFor {
 			w.violate("deployments-end", "%s after the last fault: %s", settleFor, w.stuck())
 			return
@@ -185,6 +186,7 @@ func (w *world) heal(h *person) {
 			if d.Done() {
 				break
 			}
+			w.checkQueued()
 			if w.since()-began > healFor {
 				w.violate("installs-heal", "%s: %s", h.plan.name, w.stuck())
 				return

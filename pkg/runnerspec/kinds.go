@@ -102,8 +102,6 @@ type JobCommon struct {
 	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that a tool has to save its state when it is interrupted. If absent: 2m; of aws-ecs at most 2m on Fargate."`
 }
 
-func (j *JobCommon) job() *JobCommon { return j }
-
 // Proxy is the proxy of jobs.
 type Proxy struct {
 	HTTP  string `json:"http_proxy,omitempty" check:"proxy" alias:"http" doc:"Proxy of http requests. A password does not belong here: set HTTP_PROXY in secrets."`

@@ -241,7 +241,7 @@ func (c *checker) structure(n yamldoc.Node, v reflect.Value, where string) {
 	for _, spec := range specs {
 		path := join(where, spec.name)
 		_, given := first[spec.name]
-		if !spec.must || c.bad[path] || given && (spec.typ.Kind() == reflect.Struct || !v.FieldByIndex(spec.index).IsZero()) {
+		if !spec.must || c.bad[path] || given && !empty(v.FieldByIndex(spec.index)) {
 			continue
 		}
 		message := fmt.Sprintf("%s lacks the field %q", nameOf(where), spec.name)
@@ -250,6 +250,18 @@ func (c *checker) structure(n yamldoc.Node, v reflect.Value, where string) {
 		}
 		c.report(path, "missing-field", message, spec.doc)
 	}
+}
+
+// empty reports whether a field that must be there says nothing. A map of our
+// own says by itself what it lacks.
+func empty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Struct:
+		return false
+	case reflect.Slice, reflect.Map:
+		return v.Len() == 0
+	}
+	return v.IsZero()
 }
 
 func meant(name string) string { return fmt.Sprintf("Did you mean %q?", name) }

@@ -170,11 +170,15 @@ func (m *Match) weight() weight {
 // compare returns what decides between two weights, in words about the one
 // that loses, and a negative number if a is the more specific.
 func (w weight) compare(v weight) (int, string) {
+	shallow := "its group is less deep"
+	if v.depth == 0 || w.depth == 0 {
+		shallow = "it names no group"
+	}
 	for _, c := range [...]struct {
 		order int
 		why   string
 	}{
-		{cmp.Compare(v.depth, w.depth), "its group is less deep"},
+		{cmp.Compare(v.depth, w.depth), shallow},
 		{cmp.Compare(v.exact, w.exact), "it also covers the groups below"},
 		{cmp.Compare(v.app, w.app), "it names no app"},
 		{cmp.Compare(v.labels, w.labels), "it names fewer labels"},

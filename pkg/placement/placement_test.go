@@ -172,7 +172,7 @@ func TestEveryCandidateIsToldWhyItLost(t *testing.T) {
 	want := `install shop-1: runner eu, by rule rul_2
 * rule      rul_2: group eu/**, label env=prod -> eu  it is the most specific rule that matches
 - rule      rul_3: group eu/**, label env=* -> eu     less specific than rule rul_2: fewer of its labels are exact
-- rule      rul_1: every install -> default           less specific than rule rul_2: its group is less deep
+- rule      rul_1: every install -> default           less specific than rule rul_2: it names no group
 - rule      rul_4: app blog -> eu                     does not match: the install is of app shop
 - rule      rul_5: label zone=a -> ?                  does not match: the install has no label zone
 - group     eu-prod                                   a rule that matches comes first

@@ -1,0 +1,92 @@
+package placement_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
+)
+
+// world reads an example of docs/PLACEMENT.md.
+func world(t *testing.T, text string) (i placement.Install, rules []placement.Rule, runners []placement.Runner) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch words[0] {
+		case "runner":
+			r := shared(words[1])
+			// Runners are listed from the oldest.
+			r.ID = fairlead.RunnerID("run_" + string(rune('a'+len(runners))))
+			switch words[2] {
+			case "own":
+				r.Org, r.Scope, r.Install = "acme", placement.Own, fairlead.InstallID(words[3])
+			case "group":
+				path, err := placement.ParsePath(words[3])
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Org, r.Scope, r.Group = "acme", placement.Group, path
+			}
+			if last := words[len(words)-1]; last == "disabled" || last == "draining" {
+				r.State = placement.State(last)
+			}
+			runners = append(runners, r)
+		case "rule":
+			r := rule(words[1], "", placement.Match{})
+			labels := map[string]string{}
+			for _, word := range words[2 : len(words)-2] {
+				switch key, value, _ := strings.Cut(word, "="); key {
+				case "group":
+					r.Match.Group = value
+				case "app":
+					r.Match.App = value
+				default:
+					labels[key] = value
+				}
+			}
+			r.Match.Labels = placement.LabelsOf(labels)
+			for _, runner := range runners {
+				if runner.Name == words[len(words)-1] {
+					r.Runner = runner.ID
+					if err := placement.CheckRule(r, runner); err != nil {
+						t.Fatalf("%q: %v", line, err)
+					}
+				}
+			}
+			rules = append(rules, r)
+		case "install":
+			labels := map[string]string{}
+			for _, word := range words[6:] {
+				key, value, _ := strings.Cut(word, "=")
+				labels[key] = value
+			}
+			i = placement.Install{
+				ID: fairlead.InstallID(words[1]), Name: words[1], Org: "acme",
+				Group: placement.Path(words[3]), App: words[5], Labels: placement.LabelsOf(labels),
+			}
+		default:
+			t.Fatalf("%q is no line of an example", line)
+		}
+	}
+	return i, rules, runners
+}
+
+func TestTheExamplesOfTheDocumentation(t *testing.T) {
+	text, err := os.ReadFile("../../docs/PLACEMENT.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)```placement\n(.*?)```\n\n```\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(examples) != strings.Count(string(text), "```placement") || len(examples) < 5 {
+		t.Fatalf("%d examples are followed by what they come to", len(examples))
+	}
+	for _, e := range examples {
+		i, rules, runners := world(t, e[1])
+		if got := placement.Explain(i, rules, runners).String(); got != e[2] {
+			t.Errorf("the example\n%s\ncomes to\n%s\nnot\n%s", e[1], got, e[2])
+		}
+	}
+}

@@ -80,7 +80,7 @@ FUNCTIONS ?= $(if $(wildcard bin/functions),bin/functions,infra/control/testdata
 synth: ## Write the CloudFormation templates to bin/infra (STAGE=dev FUNCTIONS=folder); needs Node
 	@command -v node >/dev/null || { echo "make synth needs Node: the CDK runs on it" >&2; exit 1; }
 	@CDK_OUTDIR=bin/infra CDK_CONTEXT_JSON='{"stage":"$(STAGE)","functions":"$(FUNCTIONS)"}' $(GO) run ./infra
-	@ls bin/infra/*.template.json
+	@ls bin/infra/fairlead-$(STAGE).template.json bin/infra/fairlead-runner.json
 
 check: format vet lint generated imports ## Check format, vet, lint, generated files and the import table
 

@@ -8,6 +8,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
@@ -41,6 +42,14 @@ func run() error {
 	if _, err := runnerstack.New(app); err != nil {
 		return fmt.Errorf("runner stack: %w", err)
 	}
-	app.Synth(nil)
-	return nil
+	out := *app.Synth(nil).Directory()
+	synthesized, err := os.ReadFile(filepath.Join(out, runnerstack.ID+".template.json"))
+	if err != nil {
+		return err
+	}
+	published, err := runnerstack.Publish(synthesized)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, runnerstack.ID+".json"), published, 0o644)
 }

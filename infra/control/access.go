@@ -78,10 +78,7 @@ var access = map[string][]Grant{
 		{Sid: "MakeInstallLogs", Actions: []string{"logs:CreateLogGroup", "logs:PutRetentionPolicy", "logs:TagResource", "logs:DeleteLogGroup"}, On: onInstallLogs,
 			By: "pkg/joblog/cloudwatch", Why: "an install's log group comes and goes with the install"},
 		{Sid: "SubscribeInstallLogs", Actions: []string{"logs:PutSubscriptionFilter"}, On: onInstallLogs,
-			Conditions: func(b *builder) map[string]map[string]any {
-				return map[string]map[string]any{"ArnEquals": {"logs:DestinationArn": b.functionARN("logindex")}}
-			},
-			By: "pkg/joblog/cloudwatch", Why: "what is written goes to the index, and can be sent nowhere else"},
+			By: "pkg/joblog/cloudwatch", Why: "what is written goes to the index; another account would be a destination, which is not among the resources"},
 		{Sid: "MakeAppRepositories", Actions: []string{"ecr:CreateRepository", "ecr:TagResource"}, On: onAppRepositories,
 			By: "pkg/artifact/ecr", Why: "an app's repository is made with its first version"},
 		{Sid: "PublishArtifacts", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
@@ -113,7 +110,8 @@ var access = map[string][]Grant{
 			By: "lambda", Why: "the event source mapping finds the stream's shards"},
 		{Sid: "SendEvents", Actions: []string{"events:PutEvents"}, On: func(b *builder) []string { return []string{*b.bus.AttrArn()} },
 			Conditions: func(*builder) map[string]map[string]any {
-				return map[string]map[string]any{"StringEquals": {"events:source": "fairlead"}}
+				// A request has many entries, and each is to be from here.
+				return map[string]map[string]any{"ForAllValues:StringEquals": {"events:source": "fairlead"}, "Null": {"events:source": "false"}}
 			},
 			By: "functions/dispatch", Why: "a domain event for each change of a job or deployment"},
 		{Sid: "FailedBatches", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Dispatch"].AttrArn()} },
@@ -177,17 +175,21 @@ func (b *builder) sessionAccess() []policy.Statement {
 // sessionTrust lets runnerapi alone open sessions, and only with all three
 // tags and a runner's name.
 func (b *builder) sessionTrust(runnerapi string) map[string]any {
-	tags := []string{TagRunner, TagInstall, TagApp}
-	present := map[string]any{}
-	like := map[string]any{"sts:RoleSessionName": "run_*"}
+	tags := map[string]any{}
 	for tag, prefix := range map[string]string{TagRunner: "run_", TagInstall: "ins_", TagApp: "app_"} {
-		present["aws:RequestTag/"+tag] = "false"
-		like["aws:RequestTag/"+tag] = prefix + "*"
+		tags["aws:RequestTag/"+tag] = prefix + "*" // and so not absent
 	}
-	return policy.Document(policy.Statement{
-		Sid: "RunnerAPIOpensSessions", Principal: policy.AWS(runnerapi), Actions: []string{"sts:AssumeRole", "sts:TagSession"},
-		Conditions: map[string]map[string]any{
-			"Null": present, "StringLike": like, "ForAllValues:StringEquals": {"aws:TagKeys": tags},
-		},
-	})
+	named := map[string]any{"sts:RoleSessionName": "run_*"}
+	for key, value := range tags {
+		named[key] = value
+	}
+	return policy.Document(
+		policy.Statement{Sid: "RunnerAPIOpensSessions", Principal: policy.AWS(runnerapi), Actions: []string{"sts:AssumeRole"},
+			Conditions: map[string]map[string]any{"StringLike": named}},
+		policy.Statement{Sid: "WithAllThreeTags", Principal: policy.AWS(runnerapi), Actions: []string{"sts:TagSession"},
+			Conditions: map[string]map[string]any{
+				"StringLike":                tags,
+				"ForAllValues:StringEquals": {"aws:TagKeys": []string{TagRunner, TagInstall, TagApp}},
+			}},
+	)
 }

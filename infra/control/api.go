@@ -53,7 +53,7 @@ func (b *builder) connectAPI() {
 		}))
 		awslambda.NewCfnPermission(b.stack, jsii.String(id+"Permission"), &awslambda.CfnPermissionProps{
 			Action: jsii.String("lambda:InvokeFunction"), FunctionName: f.AttrArn(), Principal: jsii.String("apigateway.amazonaws.com"),
-			SourceArn: jsii.String(b.arn("execute-api", *b.api.Ref()+"/*/*")),
+			SourceArn: jsii.String(b.arn("execute-api", *b.api.Ref()+"/*/*")), SourceAccount: jsii.String(b.account),
 		})
 	}
 	stage := awsapigatewayv2.NewCfnStage(b.stack, jsii.String("APIStage"), &awsapigatewayv2.CfnStageProps{

@@ -21,16 +21,17 @@ func (b *builder) keys() {
 	owner := policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(account), Actions: []string{"kms:*"}, Resources: []string{"*"}}
 	// Whoever may use the table or a bucket may use its key, through that
 	// service and not otherwise, as with a key that AWS manages.
+	through := map[string]any{
+		"kms:CallerAccount": b.account,
+		"kms:ViaService":    []string{"dynamodb." + b.region + ".amazonaws.com", "s3." + b.region + ".amazonaws.com"},
+	}
 	data := policy.Statement{Sid: "ThroughTheTableAndTheBuckets", Principal: policy.AWS("*"),
-		Actions:   []string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:CreateGrant", "kms:DescribeKey"},
-		Resources: []string{"*"},
-		Conditions: map[string]map[string]any{
-			"StringEquals": {
-				"kms:CallerAccount": b.account,
-				"kms:ViaService":    []string{"dynamodb." + b.region + ".amazonaws.com", "s3." + b.region + ".amazonaws.com"},
-			},
-		}}
-	b.dataKey = b.key("DataKey", "what the table and the buckets hold", "", "", policy.Document(owner, data))
+		Actions:    []string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
+		Resources:  []string{"*"},
+		Conditions: map[string]map[string]any{"StringEquals": through}}
+	grant := policy.Statement{Sid: "TheTableKeepsAGrant", Principal: policy.AWS("*"), Actions: []string{"kms:CreateGrant"}, Resources: []string{"*"},
+		Conditions: map[string]map[string]any{"StringEquals": through, "Bool": {"kms:GrantIsForAWSResource": "true"}}}
+	b.dataKey = b.key("DataKey", "what the table and the buckets hold", "", "", policy.Document(owner, data, grant))
 	b.sealKey = b.key("SealKey", "sensitive values, sealed before they are stored", "", "", policy.Document(owner))
 	b.signingKey = b.key("SigningKey", "signs job specs", "ECC_NIST_EDWARDS25519", "SIGN_VERIFY", policy.Document(owner))
 	b.tokensKey = b.key("TokensKey", "the key of sessions' and jobs' tokens is derived from it", "HMAC_256", "GENERATE_VERIFY_MAC", policy.Document(owner))

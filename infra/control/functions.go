@@ -176,10 +176,10 @@ func (b *builder) sources() {
 		}},
 	})
 	b.queuePolicy("SweepDeadLetters", b.deadLetters["Sweep"], every.AttrArn())
-	b.allow("SweepPermission", "sweep", "events.amazonaws.com", *every.AttrArn(), false)
+	b.allow("SweepPermission", "sweep", "events.amazonaws.com", *every.AttrArn())
 	b.onFailure("Sweep", "sweep", 0) // the next minute repeats it
 
-	b.allow("LogIndexPermission", "logindex", "logs.amazonaws.com", b.arn("logs", "log-group:"+b.logGroupPrefix()+"*:*"), true)
+	b.allow("LogIndexPermission", "logindex", "logs.amazonaws.com", b.arn("logs", "log-group:"+b.logGroupPrefix()+"*:*"))
 	b.onFailure("LogIndex", "logindex", 2)
 	b.queuePolicy("LogIndexDeadLetters", b.deadLetters["LogIndex"])
 
@@ -193,13 +193,10 @@ func (b *builder) sources() {
 }
 
 // allow lets a service invoke a function for one source.
-func (b *builder) allow(id, function, service, source string, account bool) {
+func (b *builder) allow(id, function, service, source string) {
 	props := &awslambda.CfnPermissionProps{
 		Action: jsii.String("lambda:InvokeFunction"), FunctionName: b.functions[function].AttrArn(),
-		Principal: jsii.String(service), SourceArn: jsii.String(source),
-	}
-	if account {
-		props.SourceAccount = jsii.String(b.account)
+		Principal: jsii.String(service), SourceArn: jsii.String(source), SourceAccount: jsii.String(b.account),
 	}
 	awslambda.NewCfnPermission(b.stack, jsii.String(id), props)
 }

@@ -88,7 +88,7 @@ func (b *builder) parameters() {
 		"Small": {"Cpu": "256", "Memory": "512"}, "Medium": {"Cpu": "512", "Memory": "1024"},
 		"Large": {"Cpu": "1024", "Memory": "2048"}, "XLarge": {"Cpu": "2048", "Memory": "4096"},
 	}})
-	p.logDays = ask("LogRetentionDays", "Number", "Days that the runner's own log is kept.", awscdk.CfnParameterProps{Default: jsii.Number(30),
+	p.logDays = ask("LogRetentionDays", "Number", "Days that the runner's own log is kept.", awscdk.CfnParameterProps{Default: "30",
 		AllowedValues: jsii.Strings("1", "3", "5", "7", "14", "30", "60", "90", "120", "150", "180", "365", "400", "545", "731", "1827", "3653")})
 
 	condition := func(id string, e awscdk.ICfnConditionExpression) awscdk.CfnCondition {

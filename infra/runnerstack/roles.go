@@ -78,7 +78,7 @@ func (b *builder) ceiling() []policy.Statement {
 		{Sid: "StateIsTheRunners", Deny: true, Actions: []string{"s3:*", "kms:*"}, Resources: []string{bucket, bucket + "/*", key}, Conditions: own},
 		{Sid: "RunnerStays", Deny: true, Actions: []string{"ecs:Create*", "ecs:Delete*", "ecs:Update*", "ecs:Put*", "ecs:Run*", "ecs:Start*", "ecs:Stop*", "ecs:ExecuteCommand"},
 			Resources: []string{b.arn("ecs", "cluster/"+cluster), b.arn("ecs", "service/"+cluster+"/*"), b.arn("ecs", "task/"+cluster+"/*")}},
-		{Sid: "RunnerLogStays", Deny: true, Actions: []string{"logs:Delete*", "logs:Put*"}, Resources: []string{*b.log.AttrArn()}},
+		{Sid: "RunnerLogStays", Deny: true, Actions: []string{"logs:Delete*", "logs:Put*"}, Resources: []string{b.arn("logs", "log-group:"+*b.log.Ref()), *b.log.AttrArn()}}, // IAM writes it either way
 		{Sid: "StackStays", Deny: true, NotActions: []string{"cloudformation:Describe*", "cloudformation:Get*", "cloudformation:List*"}, Resources: []string{*awscdk.Aws_STACK_ID()}},
 	}
 }

@@ -8,6 +8,9 @@
 package runnerstack
 
 import (
+	"encoding/json"
+	"fmt"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
@@ -94,4 +97,24 @@ func (b *builder) outputs() {
 			out.SetCondition(b.p.hasBreakGlass)
 		}
 	}
+}
+
+// Publish returns the template as customers get it: what was synthesized, less
+// the notes of its reviewers, on one line. So it stays below the 51,200 bytes
+// that CloudFormation takes without a bucket.
+func Publish(synthesized []byte) ([]byte, error) {
+	var template map[string]any
+	if err := json.Unmarshal(synthesized, &template); err != nil {
+		return nil, fmt.Errorf("the runner stack's template: %w", err)
+	}
+	resources, _ := template["Resources"].(map[string]any)
+	for _, r := range resources {
+		resource, _ := r.(map[string]any)
+		metadata, _ := resource["Metadata"].(map[string]any)
+		delete(metadata, "cdk_nag")
+		if len(metadata) == 0 {
+			delete(resource, "Metadata")
+		}
+	}
+	return json.Marshal(template)
 }

@@ -39,8 +39,11 @@ func (b *builder) suppress() error {
 	nag.Suppress(b.boundary, "CdkNagValidationFailure", "the rule cannot read statements that say NotAction; tests evaluate the boundary")
 	nag.Acknowledge(b.boundary, "W2512", "it is a ceiling, not a grant: what is allowed is decided by each role's own policy, by name")
 	nag.Acknowledge(b.task, "E3047", "CPU and memory come from one row of a mapping; a test holds each row against what Fargate knows")
-	nag.Acknowledge(b.network.group, "E1151", "the parameter is empty only where a new VPC takes its place; a rule of the template sees to it")
-	nag.Acknowledge(b.runner, "E1154", "the parameter is empty only where new subnets take its place; a rule of the template sees to it")
+	const empty = "the parameter is empty only where a new VPC takes its place; a rule of the template sees to it"
+	nag.Acknowledge(b.network.group, "E1151", empty)
+	nag.Lint(b.network.group, "W1030", empty)
+	nag.Acknowledge(b.runner, "E1154", empty)
+	nag.Lint(b.runner, "W1030", empty)
 	nag.Suppress(b.task, "AwsSolutions-ECS2", "the variables are names and public keys; the stack holds no secret")
 	nag.Suppress(b.cluster, "AwsSolutions-ECS4", "one task: its metrics come with ECS, and Container Insights would cost the customer more than the runner's own log")
 	nag.Suppress(b.network.vpc, "AwsSolutions-VPC7", "the VPC holds one task without a way in; flow logs would cost the customer more than the task")

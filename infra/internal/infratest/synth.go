@@ -28,9 +28,10 @@ type Template struct {
 
 // Resource is a resource of a template.
 type Resource struct {
-	Type       string
-	Condition  string
-	Properties map[string]any
+	Type           string
+	Condition      string
+	DeletionPolicy string
+	Properties     map[string]any
 }
 
 // Synth synthesizes the stack that build makes, with the rules of cdk-nag's

@@ -32,6 +32,12 @@ func Acknowledge(on constructs.Construct, rule, reason string) {
 	awscdk.Validations_Of(on).Acknowledge(&awscdk.Acknowledgment{Id: jsii.String("CloudFormation-Validate::" + rule), Reason: jsii.String(reason)})
 }
 
+// Lint argues with a check of cfn-lint, in the resource's metadata, where
+// cfn-lint reads it.
+func Lint(on awscdk.CfnResource, check, reason string) {
+	on.AddMetadata(jsii.String("cfn-lint"), map[string]any{"config": map[string]any{"ignore_checks": []any{check}}, "reason": reason})
+}
+
 // Wildcards argues with the rule against wildcards in permissions, for exactly
 // the actions and resources of the statements, each by the reason that its Sid
 // has. A wildcard without a reason is an error.

@@ -1,0 +1,221 @@
+package control_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/infra/internal/infratest"
+)
+
+const (
+	sqs     = "arn:aws:sqs:eu-central-1:111122223333:fairlead-test-runner-"
+	logs    = "arn:aws:logs:eu-central-1:111122223333:log-group:/fairlead-test/install/"
+	ecr     = "arn:aws:ecr:eu-central-1:111122223333:repository/fairlead-test/"
+	session = "arn:aws:iam::111122223333:role/fairlead-test-runner-session-eu-central-1"
+)
+
+// Who may do what: each row is a permission that the product needs, or an
+// attack that must fail.
+func TestWhoMayDoWhat(t *testing.T) {
+	s := stack(t)
+	table, blobs, archive := s.ARN("Table"), s.ARN("Blobs"), s.ARN("LogArchive")
+	ed25519 := map[string]any{"kms:SigningAlgorithm": "ED25519_SHA_512"}
+	type tags = map[string]any
+	runnerA := tags{"aws:PrincipalTag/fairlead-runner": "run_a", "aws:PrincipalTag/fairlead-install": "ins_a", "aws:PrincipalTag/fairlead-app": "app_a"}
+	rows := []struct {
+		role, action, resource string
+		context                map[string]any
+		allowed                bool
+		what                   string
+	}{
+		// A runner's session.
+		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_a", runnerA, true, "a runner polls its queue"},
+		{"SessionRole", "sqs:DeleteMessage", sqs + "run_a", runnerA, true, "a runner takes a wake-up off its queue"},
+		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_b", runnerA, false, "a runner reads the wake-ups of another"},
+		{"SessionRole", "sqs:DeleteMessage", sqs + "run_b", runnerA, false, "a runner makes another wait by taking its wake-ups"},
+		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_a-dead", runnerA, false, "a runner hides that its jobs are poison"},
+		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_ab", runnerA, false, "a runner whose id begins another's reads its queue"},
+		{"SessionRole", "sqs:SendMessage", sqs + "run_a", runnerA, false, "a runner sends itself work"},
+		{"SessionRole", "sqs:SendMessage", sqs + "run_b", runnerA, false, "a runner sends another work"},
+		{"SessionRole", "sqs:PurgeQueue", sqs + "run_a", runnerA, false, "a runner empties its queue"},
+		{"SessionRole", "sqs:SetQueueAttributes", sqs + "run_a", runnerA, false, "a runner opens its queue to others"},
+		{"SessionRole", "logs:PutLogEvents", logs + "ins_a:log-stream:job_1/1", runnerA, true, "a step writes its log"},
+		{"SessionRole", "logs:CreateLogStream", logs + "ins_a:log-stream:job_1/1", runnerA, true, "a step opens its log"},
+		{"SessionRole", "logs:PutLogEvents", logs + "ins_b:log-stream:job_1/1", runnerA, false, "a runner writes into another install's log"},
+		{"SessionRole", "logs:GetLogEvents", logs + "ins_b:log-stream:job_1/1", runnerA, false, "a runner reads another install's log"},
+		{"SessionRole", "logs:DeleteLogStream", logs + "ins_a:log-stream:job_1/1", runnerA, false, "a runner removes what it logged"},
+		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_a", runnerA, true, "a step fetches its app's artifact"},
+		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_b", runnerA, false, "a runner fetches another vendor app"},
+		{"SessionRole", "ecr:PutImage", ecr + "app/app_a", runnerA, false, "a runner replaces the app that all customers get"},
+		{"SessionRole", "ecr:PutImage", ecr + "runner", runnerA, false, "a runner replaces the runner that all customers start"},
+		{"SessionRole", "dynamodb:GetItem", table, runnerA, false, "a runner reads the vendor's table"},
+		{"SessionRole", "s3:GetObject", blobs + "/state/x", runnerA, false, "a runner reads sealed states of others"},
+		{"SessionRole", "kms:Decrypt", s.ARN("SealKey"), runnerA, false, "a runner opens sealed values"},
+		{"SessionRole", "kms:Sign", s.ARN("SigningKey"), merge(runnerA, ed25519), false, "a runner signs a job for another"},
+		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_a", nil, false, "a session without tags reads a queue"},
+		{"SessionRole", "logs:PutLogEvents", logs + "ins_a:log-stream:x", nil, false, "a session without tags writes a log"},
+
+		// The functions.
+		{"RunnerAPIRole", "kms:Sign", s.ARN("SigningKey"), ed25519, true, "a job spec is signed"},
+		{"RunnerAPIRole", "kms:Sign", s.ARN("SigningKey"), map[string]any{"kms:SigningAlgorithm": "ED25519_PH_SHA_512"}, false, "signing by another algorithm than runners verify"},
+		{"WebhookRole", "kms:Decrypt", s.ARN("SealKey"), nil, true, "the secret of an endpoint is opened"},
+		{"WebhookRole", "kms:Decrypt", s.ARN("DataKey"), nil, false, "the table's key is used past the table"},
+		{"WebhookRole", "kms:Decrypt", s.ARN("DataKey"), map[string]any{"kms:CallerAccount": "111122223333", "kms:ViaService": "dynamodb.eu-central-1.amazonaws.com"}, true, "the table is read, under its key"},
+		{"RunnerAPIRole", "kms:GenerateMac", s.ARN("TokensKey"), map[string]any{"kms:MacAlgorithm": "HMAC_SHA_256"}, true, "the key of tokens is derived"},
+		{"DispatchRole", "kms:GenerateMac", s.ARN("TokensKey"), map[string]any{"kms:MacAlgorithm": "HMAC_SHA_256"}, false, "dispatch mints tokens"},
+		{"RunnerAPIRole", "kms:Sign", s.ARN("SealKey"), ed25519, false, "signing with another key"},
+		{"ControlAPIRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "the function that people reach signs jobs"},
+		{"SweepRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "the sweep signs jobs"},
+		{"ControlAPIRole", "kms:GetPublicKey", s.ARN("SigningKey"), nil, true, "the public key goes into a customer's stack"},
+		{"ControlAPIRole", "dynamodb:GetItem", table, nil, true, "the API reads"},
+		{"ControlAPIRole", "dynamodb:Query", table + "/index/list", nil, true, "the API lists"},
+		{"ControlAPIRole", "dynamodb:Scan", table, nil, false, "a scan of all tenants"},
+		{"ControlAPIRole", "dynamodb:DeleteTable", table, nil, false, "the API removes the table"},
+		{"ControlAPIRole", "dynamodb:ExportTableToPointInTime", table, nil, false, "the API copies the table out"},
+		{"DispatchRole", "dynamodb:GetItem", table, nil, false, "dispatch reads more than the stream"},
+		{"DispatchRole", "dynamodb:PutItem", table, nil, false, "dispatch writes"},
+		{"DispatchRole", "sqs:SendMessage", sqs + "run_a", nil, true, "dispatch sends the wake-up that was lost"},
+		{"DispatchRole", "sqs:ReceiveMessage", sqs + "run_a", nil, false, "dispatch takes wake-ups"},
+		{"DispatchRole", "events:PutEvents", s.ARN("Bus"), map[string]any{"events:source": []any{"fairlead"}}, true, "dispatch sends an event"},
+		{"DispatchRole", "events:PutEvents", s.ARN("Bus"), map[string]any{"events:source": []any{"fairlead", "billing"}}, false, "dispatch speaks for somebody else"},
+		{"SweepRole", "sqs:ReceiveMessage", sqs + "run_a-dead", nil, true, "the sweep finds poison"},
+		{"SweepRole", "sqs:ReceiveMessage", sqs + "run_a", nil, false, "the sweep takes a runner's wake-ups"},
+		{"LogIndexRole", "s3:PutObject", archive + "/job_1", nil, true, "a log is archived"},
+		{"LogIndexRole", "s3:DeleteObject", archive + "/job_1", nil, false, "an archived log is removed"},
+		{"LogIndexRole", "s3:GetObject", blobs + "/state/x", nil, false, "the log's function reads states"},
+		{"WebhookRole", "s3:GetObject", blobs + "/state/x", nil, false, "what talks to strangers reads states"},
+		{"WebhookRole", "sqs:SendMessage", sqs + "run_a", nil, false, "what talks to strangers wakes runners"},
+		{"WebhookRole", "kms:GenerateDataKey", s.ARN("SealKey"), nil, false, "what talks to strangers seals"},
+		{"ControlAPIRole", "sqs:CreateQueue", sqs + "run_a", nil, true, "a runner's queue is made"},
+		{"ControlAPIRole", "sqs:CreateQueue", "arn:aws:sqs:eu-central-1:111122223333:other", nil, false, "a queue of another name is made"},
+		{"ControlAPIRole", "sqs:ReceiveMessage", sqs + "run_a", nil, false, "the Control API takes wake-ups"},
+		{"ControlAPIRole", "logs:PutSubscriptionFilter", logs + "ins_a", nil, true, "an install's log is indexed"},
+		{"ControlAPIRole", "logs:PutSubscriptionFilter", "arn:aws:logs:eu-central-1:999999999999:destination:spy", nil, false, "an install's log is sent to another account"},
+		{"ControlAPIRole", "sts:AssumeRole", session, nil, false, "the Control API opens a runner's session"},
+		{"RunnerAPIRole", "ecr:PutImage", ecr + "app/app_a", nil, false, "the Runner API publishes"},
+		{"RunnerAPIRole", "s3:DeleteBucket", blobs, nil, false, "the blobs are removed"},
+	}
+	for _, role := range []string{"ControlAPIRole", "RunnerAPIRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole"} {
+		for action, resource := range map[string]string{
+			"iam:CreateUser": "arn:aws:iam::111122223333:user/x", "iam:PutRolePolicy": session, "iam:PassRole": session,
+			"lambda:UpdateFunctionCode": s.ARN("ControlAPI"), "kms:ScheduleKeyDeletion": s.ARN("SealKey"), "kms:PutKeyPolicy": s.ARN("SigningKey"),
+			"s3:PutBucketPolicy": blobs, "s3:DeleteObjectVersion": blobs + "/x", "dynamodb:UpdateTable": table,
+		} {
+			rows = append(rows, struct {
+				role, action, resource string
+				context                map[string]any
+				allowed                bool
+				what                   string
+			}{role, action, resource, runnerA, false, "a function changes what it stands on"})
+		}
+	}
+	var questions []infratest.Question
+	for _, r := range rows {
+		questions = append(questions, infratest.Question{Principal: s.ARN(r.role), Action: r.action, Resource: r.resource, Account: infratest.Account,
+			Context: r.context, Identity: s.Policies(r.role)})
+	}
+	// What a key's policy gives the account is what lets a role's policy count.
+	for i, q := range questions {
+		for id, r := range s.Resources {
+			if r.Type == "AWS::KMS::Key" && q.Resource == s.ARN(id) {
+				questions[i].ResourceP = r.Properties["KeyPolicy"].(map[string]any)
+			}
+		}
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if r := rows[i]; allowed != r.allowed {
+			t.Errorf("%s: %s may %s on %s: %t, want %t", r.what, r.role, r.action, r.resource, allowed, r.allowed)
+		}
+	}
+	t.Logf("%d questions", len(rows))
+}
+
+func merge(ms ...map[string]any) map[string]any {
+	out := map[string]any{}
+	for _, m := range ms {
+		for k, v := range m {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// Who may open a runner's session, and how.
+func TestWhoMayOpenASession(t *testing.T) {
+	s := stack(t)
+	good := map[string]any{"sts:RoleSessionName": "run_a", "aws:RequestTag/fairlead-runner": "run_a", "aws:RequestTag/fairlead-install": "ins_a",
+		"aws:RequestTag/fairlead-app": "app_a", "aws:TagKeys": []any{"fairlead-runner", "fairlead-install", "fairlead-app"}}
+	without := func(key string) map[string]any {
+		m := merge(good)
+		delete(m, key)
+		return m
+	}
+	rows := []struct {
+		what, principal string
+		identity        []map[string]any
+		context         map[string]any
+		allowed         bool
+	}{
+		{"the Runner API, for a runner", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), good, true},
+		{"the Control API", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), good, false},
+		{"the webhook function", s.ARN("WebhookRole"), s.Policies("WebhookRole"), good, false},
+		{"a runner's session, to be another runner", session, s.Policies("SessionRole"), good, false},
+		{"a stranger's administrator", "arn:aws:iam::999999999999:role/admin", []map[string]any{allowAll()}, good, false},
+		{"an administrator of the vendor's own, past the Runner API", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
+		{"without the runner's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-runner"), false},
+		{"without the install's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-install"), false},
+		{"without the app's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-app"), false},
+		{"under a name that is no runner's", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
+	}
+	var questions []infratest.Question
+	for _, r := range rows {
+		questions = append(questions, infratest.Question{Principal: r.principal, Action: "sts:AssumeRole", Resource: session, Account: infratest.Account,
+			Context: r.context, Identity: r.identity, ResourceP: s.Resources["SessionRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)})
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if r := rows[i]; allowed != r.allowed {
+			t.Errorf("%s: %t, want %t", r.what, allowed, r.allowed)
+		}
+	}
+}
+
+func allowAll() map[string]any {
+	return map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "*", "Resource": "*"}}}
+}
+
+// What the buckets themselves refuse, whatever their users may.
+func TestBucketsRefuse(t *testing.T) {
+	s := stack(t)
+	for _, id := range []string{"Blobs", "LogArchive", "AccessLogs"} {
+		policy := s.Resources[id+"Policy"].Properties["PolicyDocument"].(map[string]any)
+		question := func(principal, transport string) infratest.Question {
+			return infratest.Question{Principal: principal, Action: "s3:GetObject", Resource: s.ARN(id) + "/x", Account: infratest.Account,
+				Context: map[string]any{"aws:SecureTransport": transport}, Identity: []map[string]any{allowAll()}, ResourceP: policy}
+		}
+		got := infratest.Ask(t, []infratest.Question{
+			question("arn:aws:iam::111122223333:role/admin", "true"), question("arn:aws:iam::111122223333:role/admin", "false"),
+			question("arn:aws:iam::999999999999:role/admin", "true"),
+		})
+		if want := "[true false false]"; fmt.Sprint(got) != want {
+			t.Errorf("%s: an administrator, one without TLS, a stranger: %v, want %s", id, got, want)
+		}
+	}
+	policy := s.Resources["RunnerImages"].Properties["RepositoryPolicyText"].(map[string]any)
+	var questions []infratest.Question
+	var want []bool
+	for _, r := range []struct {
+		account, action string
+		allowed         bool
+	}{{"444455556666", "ecr:BatchGetImage", true}, {"444455556666", "ecr:PutImage", false}, {"999999999999", "ecr:BatchGetImage", false}} {
+		questions = append(questions, infratest.Question{Principal: "arn:aws:iam::" + r.account + ":role/admin", Action: r.action, Resource: s.ARN("RunnerImages"),
+			Account: infratest.Account, Identity: []map[string]any{allowAll()}, ResourceP: policy})
+		want = append(want, r.allowed)
+	}
+	if got := infratest.Ask(t, questions); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("a customer pulls, a customer pushes, a stranger pulls: %v, want %v", got, want)
+	}
+	if strings.Contains(fmt.Sprint(policy), "Principal:*") {
+		t.Error("everybody may pull")
+	}
+}

@@ -1,0 +1,204 @@
+package control_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/constructs-go/constructs/v10"
+
+	"github.com/fairlead/fairlead/infra/control"
+	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+)
+
+func stack(t *testing.T) infratest.Stack {
+	t.Helper()
+	s, err := synth(t).template.Resolve(map[string]string{"BootstrapVersion": "/cdk-bootstrap/hnb659fds/version"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestLint(t *testing.T) { infratest.Lint(t, synth(t).template) }
+
+func TestGuard(t *testing.T) {
+	infratest.Guard(t, synth(t).template, map[string]string{
+		"api_gw_v2_authorization_type_configured_check":  "the handlers authenticate each request themselves",
+		"cloudwatch_log_group_retention_period_check":    "the rule wants a year; what jobs wrote is archived for a year in S3, and the functions' own logs are for finding faults",
+		"cloudwatch_log_group_encrypted_check":           "CloudWatch encrypts every group; the functions log no value that their callers sent",
+		"kms_create_grant_aws_service_check":             "the account's own statement covers it, as in every key policy that AWS makes",
+		"lambda_function_public_access_prohibited_check": "the rule takes no reference for an account; TestSecurityProperties asserts source and account of each permission",
+		"lambda_inside_vpc_check":                        "the functions call AWS and the vendor's endpoints; a VPC would add a NAT gateway and no protection",
+		"s3_bucket_default_encryption_kms_check":         "the delivery of access logs needs S3's own key",
+		"s3_bucket_logging_enabled_check":                "the bucket of access logs does not log itself",
+		"s3_event_notifications_enabled_check":           "nothing waits for an object",
+		"s3_bucket_object_lock_enabled_check":            "blobs are removed with their install, archives after a year; versions and the functions' roles guard them until then",
+		"sqs_dlq_check":                                  "the queues of dead letters have none themselves",
+	})
+}
+
+func TestTableIsThatOfTheStore(t *testing.T) {
+	p := stack(t).Resources["Table"].Properties
+	text, err := json.Marshal([]any{p["KeySchema"], p["GlobalSecondaryIndexes"], p["TimeToLiveSpecification"], p["BillingMode"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := func(partition, sort string) string {
+		return fmt.Sprintf(`[{"AttributeName":%q,"KeyType":"HASH"},{"AttributeName":%q,"KeyType":"RANGE"}]`, partition, sort)
+	}
+	index := func(name, partition, sort string) string {
+		return fmt.Sprintf(`{"IndexName":%q,"KeySchema":%s,"Projection":{"ProjectionType":"KEYS_ONLY"}}`, name, keys(partition, sort))
+	}
+	want := fmt.Sprintf(`[%s,[%s,%s],{"AttributeName":%q,"Enabled":true},"PAY_PER_REQUEST"]`, keys(dynamo.AttrPartition, dynamo.AttrSort),
+		index(dynamo.IndexList, dynamo.AttrListPartition, dynamo.AttrListSort), index(dynamo.IndexDue, dynamo.AttrDuePartition, dynamo.AttrDueSort), dynamo.AttrExpires)
+	if string(text) != want {
+		t.Errorf("the table is\n%s\nwant\n%s", text, want)
+	}
+}
+
+// What a filter of the stream lets through must be what docs/KEYS.md says a
+// job and a deployment are kept under, or nothing is ever dispatched.
+func TestStreamFilterNamesTheKeysOfJobsAndDeployments(t *testing.T) {
+	page, err := os.ReadFile("../../docs/KEYS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	filters := fmt.Sprint(stack(t).Resources["DispatchSource"].Properties["FilterCriteria"])
+	for _, noun := range []string{"Job", "Deployment"} {
+		m := regexp.MustCompile("(?m)^\\| " + noun + " \\| `([A-Z]+#)\\{[a-z]+\\}` \\| `([A-Z]+)` \\|").FindSubmatch(page)
+		if m == nil {
+			t.Fatalf("docs/KEYS.md has no key of %s", noun)
+		}
+		for _, want := range []string{fmt.Sprintf(`{"prefix":%q}`, m[1]), fmt.Sprintf(`{"S":[%q]}`, m[2])} {
+			if !strings.Contains(filters, want) {
+				t.Errorf("%s: no filter has %s: %s", noun, want, filters)
+			}
+		}
+	}
+}
+
+func TestSecurityProperties(t *testing.T) {
+	s := stack(t)
+	infratest.BucketsAreSafe(t, s)
+	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken"}})
+	for id, r := range s.Resources {
+		p := r.Properties
+		switch r.Type {
+		case "AWS::SQS::Queue":
+			if p["SqsManagedSseEnabled"] != true {
+				t.Errorf("the queue %s is not encrypted", id)
+			}
+			if s.Resources[id+"Policy"].Type != "AWS::SQS::QueuePolicy" || !strings.Contains(fmt.Sprint(s.Resources[id+"Policy"].Properties), "OnlyTLS") {
+				t.Errorf("the queue %s can be used without TLS", id)
+			}
+		case "AWS::Lambda::Function":
+			if fmt.Sprint(p["Architectures"]) != "[arm64]" || p["Runtime"] != "provided.al2023" {
+				t.Errorf("%s runs on %v %v", id, p["Architectures"], p["Runtime"])
+			}
+			if s.Resources[id+"Role"].Type == "" || !strings.HasSuffix(fmt.Sprint(p["Role"]), strings.ToLower(id+"Role")) {
+				t.Errorf("%s has the role %v, and not one of its own", id, p["Role"])
+			}
+		case "AWS::Lambda::Permission":
+			if p["SourceArn"] == nil || p["SourceAccount"] == nil {
+				t.Errorf("%s lets others than its source invoke", id)
+			}
+		case "AWS::Lambda::EventSourceMapping":
+			if fmt.Sprint(p["FunctionResponseTypes"]) != "[ReportBatchItemFailures]" {
+				t.Errorf("one bad message of %s makes all of its batch come again", id)
+			}
+		case "AWS::Logs::LogGroup":
+			if p["RetentionInDays"] == nil {
+				t.Errorf("%s is kept and paid for ever", id)
+			}
+		case "AWS::KMS::Key":
+			if r := synth(t).template.Raw["Resources"].(map[string]any)[id].(map[string]any); r["DeletionPolicy"] != "Retain" {
+				t.Errorf("%s goes with the stack, and with it what it sealed", id)
+			}
+			if p["KeySpec"] == nil && p["EnableKeyRotation"] != true {
+				t.Errorf("%s does not rotate", id)
+			}
+		}
+	}
+	table := s.Resources["Table"].Properties
+	for _, want := range []string{"DeletionProtectionEnabled:true", "PointInTimeRecoveryEnabled:true", "SSEType:KMS", "StreamViewType:NEW_IMAGE"} {
+		if !strings.Contains(fmt.Sprint(table), want) {
+			t.Errorf("the table lacks %s", want)
+		}
+	}
+	log := fmt.Sprint(s.Resources["APIStage"].Properties)
+	for _, want := range []string{"ThrottlingRateLimit:500", "ThrottlingBurstLimit:1000", "$context.requestId"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the API lacks %s", want)
+		}
+	}
+	for _, secret := range []string{"header", "authorizer", "querystring", "$context.path"} {
+		if strings.Contains(strings.ToLower(log), secret) {
+			t.Errorf("the access log has %s, in which a secret may be", secret)
+		}
+	}
+}
+
+// Every function that runs without a caller who hears of it has a place for
+// what it gave up, and an alarm on that place.
+func TestWhatIsGivenUpIsHeardOf(t *testing.T) {
+	s := stack(t)
+	text := fmt.Sprint(s.Resources)
+	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
+		arn := s.ARN(name + "DeadLetters")
+		if strings.Count(text, arn) < 2 {
+			t.Errorf("nothing sends to %s", arn)
+		}
+		if s.Resources[name+"DeadLetterAlarm"].Type != "AWS::CloudWatch::Alarm" {
+			t.Errorf("nobody hears of %s", arn)
+		}
+	}
+	for id, r := range s.Resources {
+		if r.Type == "AWS::CloudWatch::Alarm" && (r.Properties["AlarmActions"] == nil || r.Properties["AlarmDescription"] == nil) {
+			t.Errorf("%s tells nobody, or not what to do", id)
+		}
+	}
+}
+
+func TestPropsRefuse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*control.Props)
+		want   string
+	}{
+		"no stage":                        {func(p *control.Props) { p.Stage = "" }, "stage"},
+		"a stage that names cannot have":  {func(p *control.Props) { p.Stage = "Prod/1" }, "stage"},
+		"no builds":                       {func(p *control.Props) { p.Functions = "testdata/none" }, "controlapi"},
+		"a domain without a certificate":  {func(p *control.Props) { p.Certificate = "" }, "certificateArn"},
+		"an image by tag":                 {func(p *control.Props) { p.RunnerImage = "runner:latest" }, "digest"},
+		"a retention that is none":        {func(p *control.Props) { p.LogDays = 31 }, "logRetentionDays"},
+		"a reader that is no account":     {func(p *control.Props) { p.RunnerReader = []string{"*"} }, "runnerReaders"},
+		"less memory than Lambda gives":   {func(p *control.Props) { p.MemoryMB = 64 }, "functionMemoryMb"},
+		"a zone without a domain to make": {func(p *control.Props) { p.Domain, p.Certificate = "", "" }, "domain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := props()
+			tc.change(&p)
+			_, _, err := infratest.Synth(t.TempDir(), func(scope constructs.Construct) (awscdk.Stack, error) { return control.New(scope, p) })
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestContextIsRead(t *testing.T) {
+	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "stsRegions": "eu-central-1, us-east-1"}
+	p, err := control.FromContext(func(key string) string { return context[key] })
+	if err != nil || p.Stage != "prod" || p.LogDays != 90 || len(p.STSRegions) != 2 {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	context["rateLimit"] = "-1"
+	if _, err := control.FromContext(func(key string) string { return context[key] }); err == nil || !strings.Contains(err.Error(), "rateLimit") {
+		t.Errorf("got %v, want an error that names rateLimit", err)
+	}
+}

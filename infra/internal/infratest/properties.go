@@ -1,0 +1,134 @@
+package infratest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// BucketsAreSafe checks that each bucket is private, versioned, encrypted,
+// kept when its stack goes, and reached by TLS alone.
+func BucketsAreSafe(t *testing.T, s Stack) {
+	t.Helper()
+	n := 0
+	for id, r := range s.Resources {
+		if r.Type != "AWS::S3::Bucket" {
+			continue
+		}
+		n++
+		p := r.Properties
+		for _, block := range []string{"BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"} {
+			if m, _ := p["PublicAccessBlockConfiguration"].(map[string]any); m[block] != true {
+				t.Errorf("the bucket %s lacks %s", id, block)
+			}
+		}
+		if !strings.Contains(fmt.Sprint(p["VersioningConfiguration"]), "Enabled") {
+			t.Errorf("the bucket %s keeps no versions", id)
+		}
+		if !strings.Contains(fmt.Sprint(p["BucketEncryption"]), "SSEAlgorithm") {
+			t.Errorf("the bucket %s is not encrypted", id)
+		}
+		if r.DeletionPolicy != "Retain" {
+			t.Errorf("the bucket %s goes with its stack", id)
+		}
+		tls := false
+		for _, q := range s.Resources {
+			if q.Type != "AWS::S3::BucketPolicy" || q.Properties["Bucket"] != strings.ToLower(id) {
+				continue
+			}
+			for _, st := range Statements(q.Properties["PolicyDocument"]) {
+				resources := fmt.Sprint(st["Resource"])
+				tls = tls || st["Effect"] == "Deny" && st["Principal"] == "*" && fmt.Sprint(st["Action"]) == "[s3:*]" &&
+					fmt.Sprint(st["Condition"]) == "map[Bool:map[aws:SecureTransport:false]]" &&
+					strings.Contains(resources, s.ARN(id)+" ") && strings.Contains(resources, s.ARN(id)+"/*")
+			}
+		}
+		if !tls {
+			t.Errorf("the bucket %s can be used without TLS", id)
+		}
+	}
+	if n == 0 {
+		t.Error("the stack has no bucket")
+	}
+}
+
+// Statements returns the statements of a policy.
+func Statements(document any) (out []map[string]any) {
+	m, _ := document.(map[string]any)
+	list, _ := m["Statement"].([]any)
+	for _, s := range list {
+		out = append(out, s.(map[string]any))
+	}
+	return out
+}
+
+// Narrow are the exceptions of AllowsAreNarrow.
+type Narrow struct {
+	ResourceLess []string // actions that know no resource
+	Except       []string // "resource id/Sid" of statements that tests argue with elsewhere
+}
+
+// AllowsAreNarrow checks that no statement of a role or of a managed policy
+// allows all actions of a service, or something on everything.
+func AllowsAreNarrow(t *testing.T, s Stack, n Narrow) {
+	t.Helper()
+	used := map[string]bool{}
+	for id, r := range s.Resources {
+		var documents []any
+		switch r.Type {
+		case "AWS::IAM::Role":
+			list, _ := r.Properties["Policies"].([]any)
+			for _, p := range list {
+				documents = append(documents, p.(map[string]any)["PolicyDocument"])
+			}
+		case "AWS::IAM::RolePolicy", "AWS::IAM::ManagedPolicy", "AWS::IAM::Policy":
+			documents = append(documents, r.Properties["PolicyDocument"])
+		case "AWS::IAM::User", "AWS::IAM::AccessKey":
+			t.Errorf("%s is a %s: there are no static credentials", id, r.Type)
+		}
+		for _, d := range documents {
+			for _, st := range Statements(d) {
+				if st["Effect"] != "Allow" {
+					continue
+				}
+				where := fmt.Sprintf("%s/%v", id, st["Sid"])
+				if slices.Contains(n.Except, where) {
+					used[where] = true
+					continue
+				}
+				if st["NotAction"] != nil || st["NotResource"] != nil {
+					t.Errorf("%s allows all but some", where)
+				}
+				for _, action := range many(st["Action"]) {
+					if action == "*" || strings.HasSuffix(action, ":*") {
+						t.Errorf("%s allows %s", where, action)
+					}
+					for _, resource := range many(st["Resource"]) {
+						if resource == "*" && !slices.Contains(n.ResourceLess, action) {
+							t.Errorf("%s allows %s on everything", where, action)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, e := range n.Except {
+		if !used[e] {
+			t.Errorf("there is no statement %s any more: take the exception away", e)
+		}
+	}
+}
+
+// many returns one string or many as many.
+func many(v any) (out []string) {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for _, s := range v {
+			out = append(out, fmt.Sprint(s))
+		}
+	}
+	return out
+}

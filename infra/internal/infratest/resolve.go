@@ -1,0 +1,346 @@
+package infratest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The account and region that templates are resolved for.
+const (
+	Account = "111122223333"
+	Region  = "eu-central-1"
+)
+
+// arns are the forms of ARNs, by type of resource; %s is the name.
+var arns = map[string]string{
+	"AWS::DynamoDB::Table":    "arn:aws:dynamodb:" + Region + ":" + Account + ":table/%s",
+	"AWS::S3::Bucket":         "arn:aws:s3:::%s",
+	"AWS::KMS::Key":           "arn:aws:kms:" + Region + ":" + Account + ":key/%s",
+	"AWS::SQS::Queue":         "arn:aws:sqs:" + Region + ":" + Account + ":%s",
+	"AWS::Events::EventBus":   "arn:aws:events:" + Region + ":" + Account + ":event-bus/%s",
+	"AWS::Events::Rule":       "arn:aws:events:" + Region + ":" + Account + ":rule/%s",
+	"AWS::Logs::LogGroup":     "arn:aws:logs:" + Region + ":" + Account + ":log-group:%s:*",
+	"AWS::Lambda::Function":   "arn:aws:lambda:" + Region + ":" + Account + ":function:%s",
+	"AWS::IAM::Role":          "arn:aws:iam::" + Account + ":role/%s",
+	"AWS::ECR::Repository":    "arn:aws:ecr:" + Region + ":" + Account + ":repository/%s",
+	"AWS::ECS::Cluster":       "arn:aws:ecs:" + Region + ":" + Account + ":cluster/%s",
+	"AWS::SNS::Topic":         "arn:aws:sns:" + Region + ":" + Account + ":%s",
+	"AWS::EC2::SecurityGroup": "%s",
+}
+
+// names are the properties that name a resource, where it has a chosen name.
+var names = map[string]string{
+	"AWS::IAM::Role": "RoleName", "AWS::Logs::LogGroup": "LogGroupName", "AWS::ECR::Repository": "RepositoryName", "AWS::Events::EventBus": "Name",
+	"AWS::Lambda::Function": "FunctionName",
+}
+
+// Stack is a template with values in place of its references, as if it had
+// been deployed.
+type Stack struct {
+	Resources map[string]Resource
+	resolver  resolver
+}
+
+type resolver struct {
+	template   Template
+	parameters map[string]any
+	conditions map[string]any
+	mappings   map[string]any
+}
+
+// Resolve gives the template's parameters values, others than the defaults
+// where there are some, and follows every reference. Names that CloudFormation
+// would choose are the logical ids, in lower case.
+func (t Template) Resolve(values map[string]string) (Stack, error) {
+	r := resolver{template: t, parameters: map[string]any{}}
+	r.conditions, _ = t.Raw["Conditions"].(map[string]any)
+	r.mappings, _ = t.Raw["Mappings"].(map[string]any)
+	declared, _ := t.Raw["Parameters"].(map[string]any)
+	for name, p := range declared {
+		p := p.(map[string]any)
+		value, ok := values[name]
+		if !ok {
+			if p["Default"] == nil {
+				return Stack{}, fmt.Errorf("parameter %s has no value and no default", name)
+			}
+			value = fmt.Sprint(p["Default"])
+		}
+		r.parameters[name] = value
+		if p["Type"] == "CommaDelimitedList" {
+			list := []any{}
+			for _, s := range strings.Split(value, ",") {
+				list = append(list, s)
+			}
+			r.parameters[name] = list
+		}
+	}
+	for name := range values {
+		if _, ok := declared[name]; !ok {
+			return Stack{}, fmt.Errorf("the template has no parameter %s", name)
+		}
+	}
+	s := Stack{Resources: map[string]Resource{}, resolver: r}
+	for id, resource := range t.Resources {
+		if resource.Condition != "" && !r.condition(resource.Condition) {
+			continue
+		}
+		properties, err := r.resolve(resource.Properties)
+		if err != nil {
+			return Stack{}, fmt.Errorf("resource %s: %w", id, err)
+		}
+		resource.Properties, _ = properties.(map[string]any)
+		s.Resources[id] = resource
+	}
+	return s, nil
+}
+
+// ARN returns the ARN of a resource.
+func (s Stack) ARN(id string) string {
+	text, err := s.resolver.arn(id)
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+func (r resolver) name(id string) (string, error) {
+	resource, ok := r.template.Resources[id]
+	if !ok {
+		return "", fmt.Errorf("there is no resource %s", id)
+	}
+	name := any(strings.ToLower(id))
+	if property := names[resource.Type]; property != "" && resource.Properties[property] != nil {
+		var err error
+		if name, err = r.resolve(resource.Properties[property]); err != nil {
+			return "", err
+		}
+	}
+	if resource.Type == "AWS::IAM::Role" && resource.Properties["Path"] != nil {
+		path, err := r.resolve(resource.Properties["Path"])
+		if err != nil {
+			return "", err
+		}
+		name = strings.TrimPrefix(fmt.Sprint(path), "/") + fmt.Sprint(name)
+	}
+	return fmt.Sprint(name), nil
+}
+
+func (r resolver) arn(id string) (string, error) {
+	name, err := r.name(id)
+	if err != nil {
+		return "", err
+	}
+	form, ok := arns[r.template.Resources[id].Type]
+	if !ok {
+		return "", fmt.Errorf("the form of an ARN of %s is not known", r.template.Resources[id].Type)
+	}
+	return fmt.Sprintf(form, name), nil
+}
+
+var pseudo = map[string]any{
+	"AWS::Partition": "aws", "AWS::Region": Region, "AWS::AccountId": Account, "AWS::URLSuffix": "amazonaws.com",
+	"AWS::StackId": "arn:aws:cloudformation:" + Region + ":" + Account + ":stack/fairlead/0", "AWS::StackName": "fairlead",
+}
+
+// none is what AWS::NoValue becomes; it is left out of lists and maps.
+type none struct{}
+
+func (r resolver) resolve(v any) (any, error) {
+	switch v := v.(type) {
+	case []any:
+		out := []any{}
+		for _, item := range v {
+			value, err := r.resolve(item)
+			if err != nil {
+				return nil, err
+			}
+			if _, gone := value.(none); !gone {
+				out = append(out, value)
+			}
+		}
+		return out, nil
+	case map[string]any:
+		if len(v) == 1 {
+			for key, argument := range v {
+				if key == "Ref" || strings.HasPrefix(key, "Fn::") {
+					return r.function(key, argument)
+				}
+			}
+		}
+		out := map[string]any{}
+		for key, item := range v {
+			value, err := r.resolve(item)
+			if err != nil {
+				return nil, err
+			}
+			if _, gone := value.(none); !gone {
+				out[key] = value
+			}
+		}
+		return out, nil
+	}
+	return v, nil
+}
+
+func (r resolver) function(name string, argument any) (any, error) {
+	switch name {
+	case "Ref":
+		return r.ref(argument.(string))
+	case "Fn::GetAtt":
+		pair := argument.([]any)
+		id, attribute := pair[0].(string), pair[1].(string)
+		switch attribute {
+		case "Arn":
+			return r.arn(id)
+		case "StreamArn":
+			arn, err := r.arn(id)
+			return arn + "/stream/2026-01-01T00:00:00.000", err
+		}
+		name, err := r.name(id)
+		return attribute + "-of-" + name, err
+	case "Fn::If":
+		list := argument.([]any)
+		if r.condition(list[0].(string)) {
+			return r.resolve(list[1])
+		}
+		return r.resolve(list[2])
+	}
+	resolved, err := r.resolve(argument)
+	if err != nil {
+		return nil, err
+	}
+	list, _ := resolved.([]any)
+	switch name {
+	case "Fn::Join":
+		var parts []string
+		for _, part := range list[1].([]any) {
+			parts = append(parts, fmt.Sprint(part))
+		}
+		return strings.Join(parts, list[0].(string)), nil
+	case "Fn::Select":
+		i, err := strconv.Atoi(fmt.Sprint(list[0]))
+		if err != nil {
+			return nil, err
+		}
+		return list[1].([]any)[i], nil
+	case "Fn::GetAZs":
+		return []any{Region + "a", Region + "b", Region + "c"}, nil
+	case "Fn::Cidr":
+		return []any{"part0", "part1", "part2", "part3"}, nil
+	case "Fn::FindInMap":
+		row := r.mappings[list[0].(string)].(map[string]any)[list[1].(string)].(map[string]any)
+		return row[list[2].(string)], nil
+	case "Fn::Sub":
+		return resolved, nil
+	}
+	return nil, fmt.Errorf("%s is not known", name)
+}
+
+func (r resolver) ref(name string) (any, error) {
+	if name == "AWS::NoValue" {
+		return none{}, nil
+	}
+	if v, ok := pseudo[name]; ok {
+		return v, nil
+	}
+	if v, ok := r.parameters[name]; ok {
+		return v, nil
+	}
+	if r.template.Resources[name].Type == "AWS::IAM::ManagedPolicy" {
+		p, err := r.resolve(r.template.Resources[name].Properties)
+		if err != nil {
+			return nil, err
+		}
+		m := p.(map[string]any)
+		return fmt.Sprintf("arn:aws:iam::%s:policy%s%s", Account, m["Path"], m["ManagedPolicyName"]), nil
+	}
+	return r.name(name)
+}
+
+func (r resolver) condition(name string) bool { return r.holds(r.conditions[name]) }
+
+func (r resolver) holds(v any) bool {
+	m, _ := v.(map[string]any)
+	if name, ok := m["Condition"].(string); ok {
+		return r.condition(name)
+	}
+	for key, argument := range m {
+		list, _ := argument.([]any)
+		switch key {
+		case "Fn::Equals":
+			a, errA := r.resolve(list[0])
+			b, errB := r.resolve(list[1])
+			return errA == nil && errB == nil && fmt.Sprint(a) == fmt.Sprint(b)
+		case "Fn::Not":
+			return !r.holds(list[0])
+		case "Fn::And":
+			for _, item := range list {
+				if !r.holds(item) {
+					return false
+				}
+			}
+			return true
+		case "Fn::Or":
+			for _, item := range list {
+				if r.holds(item) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	panic(fmt.Sprintf("a condition that is not understood: %v", v))
+}
+
+// Policies returns the policies of a role that are written in the stack.
+func (s Stack) Policies(role string) (policies []map[string]any) {
+	list, _ := s.Resources[role].Properties["Policies"].([]any)
+	for _, p := range list {
+		policies = append(policies, p.(map[string]any)["PolicyDocument"].(map[string]any))
+	}
+	name, err := s.resolver.name(role)
+	if err != nil {
+		return policies
+	}
+	for _, r := range s.Resources {
+		if r.Type == "AWS::IAM::RolePolicy" && r.Properties["RoleName"] == name {
+			policies = append(policies, r.Properties["PolicyDocument"].(map[string]any))
+		}
+	}
+	return policies
+}
+
+// substituted puts the values of principal tags in place of their variables in
+// resources. iam-simulate takes the colon of "${aws:PrincipalTag/…}" for one
+// of the ARN, and matches nothing.
+func substituted(policies []map[string]any, context map[string]any) []map[string]any {
+	text, err := json.Marshal(policies)
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	s := string(text)
+	for key, value := range context {
+		if v, ok := value.(string); ok && strings.HasPrefix(key, "aws:PrincipalTag/") && !strings.ContainsAny(v, "*?\"\\") {
+			s = strings.ReplaceAll(s, "${"+key+"}", v)
+		}
+	}
+	var out []map[string]any
+	if err := json.Unmarshal([]byte(s), &out); err != nil {
+		panic(err) // the values have no quotes
+	}
+	return out
+}
+
+// roleOf is the ARN of the role of a session, as aws:PrincipalArn has it. The
+// path of a role is not part of its sessions' ARNs, so those of a role with a
+// path are asked with the role itself.
+func roleOf(principal string) string {
+	rest, ok := strings.CutPrefix(principal, "arn:aws:sts::"+Account+":assumed-role/")
+	if !ok {
+		return principal
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return "arn:aws:iam::" + Account + ":role/" + name
+}

@@ -1,0 +1,256 @@
+package infratest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+// toolsFolder has what the tests fetch, pinned.
+const toolsFolder = "../../tools/infra"
+
+// fetch returns a folder of the user's cache that make has filled. A folder is
+// used whole or not at all: of several processes that fill it, one wins. If
+// what is needed cannot be had, the test is skipped and says so.
+func fetch(t *testing.T, kind string, pins []string, fill func(ctx context.Context, folder string) error) string {
+	t.Helper()
+	h := sha256.New()
+	for _, pin := range pins {
+		b, err := os.ReadFile(filepath.Join(toolsFolder, pin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Write(b)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skipf("NOT CHECKED with %s: there is no cache folder: %v", kind, err)
+	}
+	parent := filepath.Join(cache, "fairlead-infra")
+	folder := filepath.Join(parent, kind+"-"+hex.EncodeToString(h.Sum(nil))[:16])
+	if _, err := os.Stat(folder); err == nil {
+		return folder
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		t.Skipf("NOT CHECKED with %s: %v", kind, err)
+	}
+	temp, err := os.MkdirTemp(parent, ".new-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(temp)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if err := fill(ctx, temp); err != nil {
+		t.Skipf("NOT CHECKED with %s: it could not be fetched: %v", kind, err)
+	}
+	if err := os.Rename(temp, folder); err != nil && !errors.Is(err, fs.ErrExist) {
+		if _, statErr := os.Stat(folder); statErr != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+func command(ctx context.Context, folder, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = folder
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %v: %w\n%s", name, args, err, tail(out))
+	}
+	return nil
+}
+
+func tail(b []byte) []byte { return b[max(0, len(b)-1000):] }
+
+// node returns the folder with the npm packages of tools/infra.
+func node(t *testing.T) string {
+	t.Helper()
+	pins := []string{"package.json", "package-lock.json"}
+	return fetch(t, "node", pins, func(ctx context.Context, folder string) error {
+		for _, pin := range pins {
+			b, err := os.ReadFile(filepath.Join(toolsFolder, pin))
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(folder, pin), b, 0o644); err != nil {
+				return err
+			}
+		}
+		// Nothing of the packages is run by the installation.
+		return command(ctx, folder, "npm", "ci", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund")
+	})
+}
+
+// Lint runs cfn-lint on the template, for regions that differ in what they
+// have.
+func Lint(t *testing.T, template Template) {
+	t.Helper()
+	folder := fetch(t, "cfn-lint", []string{"requirements.txt"}, func(ctx context.Context, folder string) error {
+		requirements, err := filepath.Abs(filepath.Join(toolsFolder, "requirements.txt"))
+		if err != nil {
+			return err
+		}
+		return command(ctx, folder, "python3", "-m", "pip", "install", "--quiet", "--no-deps", "--target", "packages", "-r", requirements)
+	})
+	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(folder, "packages", "bin", "cfn-lint"), "--format", "parseable", "--regions", "eu-central-1", "us-east-1", "--", template.File)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(folder, "packages"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("cfn-lint: %v\n%s", err, out)
+	}
+}
+
+// Guard runs cfn-guard with AWS Control Tower's rules on the template. argued
+// says of each rule that is not followed why it is not; one that is followed
+// after all is an error too.
+func Guard(t *testing.T, template Template, argued map[string]string) {
+	t.Helper()
+	arch, ok := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	system, known := map[string]string{"linux": "ubuntu", "darwin": "macos"}[runtime.GOOS]
+	if !ok || !known {
+		t.Skipf("NOT CHECKED with cfn-guard: there is none for %s on %s", runtime.GOOS, runtime.GOARCH)
+	}
+	folder := filepath.Join(node(t), "node_modules", "@cdklabs", "cdk-validator-cfnguard")
+	binary := filepath.Join(folder, "bin", system, arch, "cfn-guard")
+	if err := os.Chmod(binary, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), binary, "validate", "--data", template.File, "--rules", filepath.Join(folder, "rules", "control-tower", "cfn-guard"),
+		"--show-summary", "none", "--output-format", "json", "--structured")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	runErr := cmd.Run() // it also ends with an error when a rule is not followed
+	var report []struct {
+		NotCompliant []struct {
+			Rule struct {
+				Name     string `json:"name"`
+				Messages struct {
+					Custom string `json:"custom_message"`
+				} `json:"messages"`
+			} `json:"Rule"`
+		} `json:"not_compliant"`
+		Compliant []string `json:"compliant"`
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("cfn-guard: %v, %v\n%s", runErr, err, stderr.Bytes())
+	}
+	found := map[string]bool{}
+	passed := 0
+	for _, r := range report {
+		passed += len(r.Compliant)
+		for _, rule := range r.NotCompliant {
+			found[rule.Rule.Name] = true
+		}
+	}
+	if passed == 0 {
+		t.Error("cfn-guard: no rule applied to the template")
+	}
+	for rule := range found {
+		if argued[rule] == "" {
+			t.Errorf("cfn-guard: the template does not follow %s, and nobody says why", rule)
+		}
+	}
+	for rule := range argued {
+		if !found[rule] {
+			t.Errorf("cfn-guard: the template follows %s: take the argument away", rule)
+		}
+	}
+	t.Logf("cfn-guard: %d rules followed, %d argued with", passed, len(found))
+}
+
+// A Question is whether a principal may do something.
+type Question struct {
+	Principal string // ARN
+	Action    string
+	Resource  string           // ARN, or "*"
+	Account   string           // of the resource
+	Context   map[string]any   // condition keys
+	Identity  []map[string]any // policies of the principal
+	Session   map[string]any   // session policy; nil: none
+	Boundary  map[string]any   // nil: none
+	ResourceP map[string]any   // policy of the resource; nil: none
+}
+
+// Ask evaluates the questions as IAM would, and reports for each whether it is
+// allowed. A question that makes no sense to IAM fails the test.
+func Ask(t *testing.T, questions []Question) []bool {
+	t.Helper()
+	folder := node(t)
+	named := func(ps ...map[string]any) []any {
+		out := []any{}
+		for i, p := range ps {
+			if p != nil {
+				out = append(out, map[string]any{"name": fmt.Sprint("policy", i), "policy": p})
+			}
+		}
+		return out
+	}
+	var input []any
+	for _, q := range questions {
+		account := q.Account
+		context := map[string]any{"aws:SecureTransport": "true", "aws:PrincipalArn": roleOf(q.Principal)}
+		for key, value := range q.Context {
+			context[key] = value
+		}
+		simulation := map[string]any{
+			"request": map[string]any{"principal": q.Principal, "action": q.Action,
+				"resource": map[string]any{"resource": q.Resource, "accountId": account}, "contextVariables": context},
+			"identityPolicies": named(substituted(q.Identity, context)...), "serviceControlPolicies": []any{}, "resourceControlPolicies": []any{},
+		}
+		if q.Session != nil {
+			simulation["sessionPolicy"] = substituted([]map[string]any{q.Session}, context)[0]
+		}
+		if q.Boundary != nil {
+			simulation["permissionBoundaryPolicies"] = named(q.Boundary)
+		}
+		if q.ResourceP != nil {
+			simulation["resourcePolicy"] = q.ResourceP
+		}
+		input = append(input, simulation)
+	}
+	text, err := json.Marshal(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	script, err := filepath.Abs(filepath.Join(toolsFolder, "simulate.mjs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", script, folder)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("iam-simulate: %v\n%s", err, stderr.Bytes())
+	}
+	var answers []struct {
+		Decision string          `json:"decision"`
+		Error    json.RawMessage `json:"error"`
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &answers); err != nil || len(answers) != len(questions) {
+		t.Fatalf("iam-simulate: %d answers to %d questions, %v", len(answers), len(questions), err)
+	}
+	allowed := make([]bool, len(answers))
+	for i, a := range answers {
+		if a.Decision == "" {
+			t.Fatalf("iam-simulate cannot answer whether %s may %s on %s: %s", questions[i].Principal, questions[i].Action, questions[i].Resource, a.Error)
+		}
+		if !slices.Contains([]string{"Allowed", "ExplicitlyDenied", "ImplicitlyDenied"}, a.Decision) {
+			t.Fatalf("iam-simulate decided %q", a.Decision)
+		}
+		allowed[i] = a.Decision == "Allowed"
+	}
+	return allowed
+}

@@ -1,0 +1,233 @@
+package runnerstack_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/infra/internal/infratest"
+)
+
+// awsPolicies stand for the managed policies that the template names: no less
+// than what AWS has put into them, so that what is denied here is denied by
+// this stack and not by them.
+var awsPolicies = map[string]map[string]any{
+	"arn:aws:iam::aws:policy/ReadOnlyAccess": policyOf("s3:Get*", "s3:List*", "ec2:Describe*", "ec2:Get*", "rds:Describe*", "dynamodb:Describe*", "dynamodb:Get*",
+		"dynamodb:BatchGetItem", "dynamodb:Query", "dynamodb:Scan", "lambda:Get*", "logs:Get*", "logs:FilterLogEvents", "secretsmanager:*", "ssm:Get*", "kms:*", "sqs:ReceiveMessage", "iam:Get*", "iam:List*"),
+	"arn:aws:iam::aws:policy/PowerUserAccess":     policyOf("*"),
+	"arn:aws:iam::aws:policy/AdministratorAccess": policyOf("*"),
+}
+
+func policyOf(actions ...string) map[string]any {
+	list := []any{}
+	for _, a := range actions {
+		list = append(list, a)
+	}
+	return map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": list, "Resource": "*"}}}
+}
+
+// The managed policies of a role, as they stand for AWS's.
+func managed(t *testing.T, s infratest.Stack, role string) (policies []map[string]any) {
+	list, _ := s.Resources[role].Properties["ManagedPolicyArns"].([]any)
+	for _, arn := range list {
+		p, ok := awsPolicies[arn.(string)]
+		if !ok {
+			t.Fatalf("nothing stands for %v", arn)
+		}
+		policies = append(policies, p)
+	}
+	return policies
+}
+
+// Who may do what in the customer's account: each row is a permission that an
+// operation needs, or an attack that must fail.
+func TestWhoMayDoWhat(t *testing.T) {
+	s := stack(t, "BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess")
+	boundary := s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)
+	bucket, key := s.ARN("StateBucket"), s.ARN("StateKey")
+	own, app := "arn:aws:iam::111122223333:role/fairlead/"+install+"/", "arn:aws:iam::111122223333:role/fairlead-app/"+install+"/web"
+	boundaryARN := "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary"
+	under := map[string]any{"iam:PermissionsBoundary": boundaryARN}
+	type row struct {
+		role, action, resource string
+		context                map[string]any
+		allowed                bool
+		what                   string
+	}
+	rows := []row{
+		// A plan.
+		{"ReadOnlyRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, true, "a plan reads the state"},
+		{"ReadOnlyRole", "s3:PutObject", bucket + "/state/web.tfstate.tflock", nil, true, "a plan locks the state"},
+		{"ReadOnlyRole", "s3:DeleteObject", bucket + "/state/web.tfstate.tflock", nil, true, "a plan unlocks the state"},
+		{"ReadOnlyRole", "s3:PutObject", bucket + "/plans/job_1", nil, true, "a plan is saved"},
+		{"ReadOnlyRole", "kms:Decrypt", key, nil, true, "a plan opens the state"},
+		{"ReadOnlyRole", "ec2:DescribeInstances", "*", nil, true, "a plan looks at what is there"},
+		{"ReadOnlyRole", "s3:PutObject", bucket + "/state/web.tfstate", nil, false, "a plan writes the state"},
+		{"ReadOnlyRole", "s3:DeleteObject", bucket + "/state/web.tfstate", nil, false, "a plan removes the state"},
+		{"ReadOnlyRole", "s3:GetObject", "arn:aws:s3:::customers-data/x", nil, false, "a plan reads the customer's data"},
+		{"ReadOnlyRole", "secretsmanager:GetSecretValue", "arn:aws:secretsmanager:eu-central-1:111122223333:secret:db-AbCdEf", nil, false, "a plan reads a secret"},
+		{"ReadOnlyRole", "ssm:GetParameter", "arn:aws:ssm:eu-central-1:111122223333:parameter/db", nil, false, "a plan reads a parameter that may be a secret"},
+		{"ReadOnlyRole", "dynamodb:Scan", "arn:aws:dynamodb:eu-central-1:111122223333:table/orders", nil, false, "a plan reads a table"},
+		{"ReadOnlyRole", "kms:Decrypt", "arn:aws:kms:eu-central-1:111122223333:key/other", nil, false, "a plan decrypts something else"},
+		{"ReadOnlyRole", "ec2:RunInstances", "arn:aws:ec2:eu-central-1:111122223333:instance/*", nil, false, "a plan makes a machine"},
+		{"ReadOnlyRole", "iam:CreateRole", app, under, false, "a plan makes a role"},
+		{"ReadOnlyRole", "lambda:InvokeFunction", "arn:aws:lambda:eu-central-1:111122223333:function:x", nil, false, "a plan runs code"},
+
+		// A deployment.
+		{"DeployRole", "s3:PutObject", bucket + "/state/web.tfstate", nil, true, "a deployment writes the state"},
+		{"DeployRole", "ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/app/web", nil, true, "a deployment updates the app"},
+		{"DeployRole", "ecr:PutImage", s.ARN("Images"), nil, true, "an image is copied"},
+		{"DeployRole", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", nil, false, "a deployment removes a database"},
+		{"DeployRole", "dynamodb:DeleteTable", "arn:aws:dynamodb:eu-central-1:111122223333:table/orders", nil, false, "a deployment removes a table"},
+		{"DeployRole", "s3:DeleteBucket", "arn:aws:s3:::app-data", nil, false, "a deployment removes a bucket"},
+		{"DeprovisionRole", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", nil, true, "removing the app removes its database"},
+		{"DeprovisionRole", "iam:DeleteRole", app, nil, true, "removing the app removes its roles"},
+		{"DeprovisionRole", "iam:CreateRole", app, under, false, "removing the app makes a role"},
+		{"DeprovisionRole", "iam:PassRole", app, nil, false, "removing the app gives a role to something"},
+
+		// Roles of the app.
+		{"ProvisionRole", "iam:CreateRole", app, under, true, "the app's role is made under the boundary"},
+		{"ProvisionRole", "iam:CreateRole", app, nil, false, "a role is made without a boundary"},
+		{"ProvisionRole", "iam:CreateRole", app, map[string]any{"iam:PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}, false, "a role is made under a boundary that bounds nothing"},
+		{"ProvisionRole", "iam:CreateRole", "arn:aws:iam::111122223333:role/admin", under, false, "a role is made outside of the app's path"},
+		{"ProvisionRole", "iam:AttachRolePolicy", "arn:aws:iam::111122223333:role/customers-own", under, false, "another's role is given permissions"},
+		{"ProvisionRole", "iam:UpdateAssumeRolePolicy", "arn:aws:iam::111122223333:role/customers-own", nil, false, "another's role is opened"},
+		{"ProvisionRole", "iam:PassRole", "arn:aws:iam::111122223333:role/customers-admin", nil, false, "an administrator's role is passed to a machine"},
+		{"ProvisionRole", "iam:CreateUser", "arn:aws:iam::111122223333:user/x", nil, false, "a user with a password is left behind"},
+		{"ProvisionRole", "iam:CreateAccessKey", "arn:aws:iam::111122223333:user/x", nil, false, "a key is left behind"},
+		{"ProvisionRole", "sts:AssumeRole", own + "breakglassrole", nil, false, "one operation takes the role of another"},
+		{"ProvisionRole", "sts:AssumeRole", "arn:aws:iam::999999999999:role/vendor", nil, false, "an operation goes to another account"},
+		{"ProvisionRole", "organizations:LeaveOrganization", "*", nil, false, "the account leaves its organization"},
+
+		// The runner itself.
+		{"RunnerRole", "sts:AssumeRole", own + "deployrole", map[string]any{"sts:ExternalId": externalID}, true, "the runner takes a role"},
+		{"RunnerRole", "sts:AssumeRole", own + "deployrole", map[string]any{"sts:ExternalId": "another"}, false, "the runner is talked into another install's external id"},
+		{"RunnerRole", "sts:AssumeRole", "arn:aws:iam::111122223333:role/customers-admin", map[string]any{"sts:ExternalId": externalID}, false, "the runner takes a role of the customer's"},
+		{"RunnerRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the runner reads states without a role"},
+		{"RunnerRole", "ec2:RunInstances", "arn:aws:ec2:eu-central-1:111122223333:instance/*", nil, false, "the runner does something itself"},
+		{"ExecutionRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "what starts the runner reads states"},
+		{"ExecutionRole", "ecr:PutImage", s.ARN("Images"), nil, false, "what starts the runner changes images"},
+	}
+	// What no operation may, the one for emergencies with all of AWS least.
+	for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole", "BreakGlassRole"} {
+		for _, guarded := range []struct{ action, resource, what string }{
+			{"s3:DeleteBucket", bucket, "the state bucket is removed"},
+			{"s3:PutBucketPolicy", bucket, "the state bucket is opened"},
+			{"s3:PutBucketVersioning", bucket, "versions of states are no longer kept"},
+			{"s3:PutLifecycleConfiguration", bucket, "states expire"},
+			{"s3:PutEncryptionConfiguration", bucket, "states are encrypted under another's key"},
+			{"s3:DeleteObjectVersion", bucket + "/state/web.tfstate", "an older state is gone for good"},
+			{"kms:ScheduleKeyDeletion", key, "nobody can open the states"},
+			{"kms:PutKeyPolicy", key, "another can open the states"},
+			{"kms:CreateGrant", key, "another is let open the states"},
+			{"iam:DeleteRolePermissionsBoundary", own + strings.ToLower(role), "a role loses its boundary"},
+			{"iam:PutRolePermissionsBoundary", own + strings.ToLower(role), "a role gets another boundary"},
+			{"iam:CreatePolicyVersion", boundaryARN, "the boundary is rewritten"},
+			{"iam:SetDefaultPolicyVersion", boundaryARN, "an older boundary is taken"},
+			{"iam:PutRolePolicy", own + strings.ToLower(role), "a role gives itself permissions"},
+			{"iam:UpdateAssumeRolePolicy", own + "breakglassrole", "the role for emergencies is opened"},
+			{"iam:DeleteRolePermissionsBoundary", app, "a role of the app loses its boundary"},
+			{"ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/cluster/runner", "the runner is replaced"},
+			{"ecs:DeleteCluster", s.ARN("Cluster"), "the runner is removed"},
+			{"ecs:ExecuteCommand", "arn:aws:ecs:eu-central-1:111122223333:task/cluster/1", "a shell is opened in the runner"},
+			{"logs:DeleteLogGroup", strings.TrimSuffix(s.ARN("RunnerLog"), ":*"), "what the runner did is forgotten"},
+			{"cloudformation:UpdateStack", "arn:aws:cloudformation:eu-central-1:111122223333:stack/fairlead/0", "the stack itself is changed"},
+			{"cloudformation:DeleteStack", "arn:aws:cloudformation:eu-central-1:111122223333:stack/fairlead/0", "the stack itself is removed"},
+		} {
+			context := under
+			if guarded.action != "iam:PutRolePermissionsBoundary" && guarded.action != "iam:PutRolePolicy" && guarded.action != "iam:DeleteRolePermissionsBoundary" {
+				context = nil
+			}
+			rows = append(rows, row{role, guarded.action, guarded.resource, context, false, guarded.what})
+		}
+	}
+	var questions []infratest.Question
+	for _, r := range rows {
+		q := infratest.Question{Principal: s.ARN(r.role), Action: r.action, Resource: r.resource, Account: infratest.Account, Context: r.context,
+			Identity: append(s.Policies(r.role), managed(t, s, r.role)...)}
+		if s.Resources[r.role].Properties["PermissionsBoundary"] != nil {
+			q.Boundary = boundary
+		}
+		questions = append(questions, q)
+	}
+	// A role that the app has made for itself, with all of AWS, under the boundary.
+	stolen := []row{
+		{"", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the app itself reads the state"},
+		{"", "kms:Decrypt", key, nil, false, "the app itself opens the state"},
+		{"", "iam:PutRolePolicy", own + "deployrole", under, false, "the app itself widens an operation"},
+		{"", "sts:AssumeRole", own + "deployrole", nil, false, "the app itself takes an operation's role"},
+		{"", "s3:GetObject", "arn:aws:s3:::app-data/x", nil, true, "the app reads its own bucket"},
+	}
+	for _, r := range stolen {
+		questions = append(questions, infratest.Question{Principal: app, Action: r.action, Resource: r.resource, Account: infratest.Account, Context: r.context,
+			Identity: []map[string]any{policyOf("*")}, Boundary: boundary})
+	}
+	rows = append(rows, stolen...)
+	for i, q := range questions {
+		if q.Resource == key {
+			questions[i].ResourceP = s.Resources["StateKey"].Properties["KeyPolicy"].(map[string]any)
+		}
+		if q.Action == "sts:AssumeRole" && strings.HasSuffix(q.Resource, "deployrole") {
+			questions[i].ResourceP = s.Resources["DeployRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)
+			questions[i].Context = merge(q.Context, map[string]any{"sts:RoleSessionName": "job_1", "aws:RequestTag/fairlead-install": install, "aws:RequestTag/fairlead-job": "job_1"})
+		}
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if r := rows[i]; allowed != r.allowed {
+			t.Errorf("%s: %s may %s on %s: %t, want %t", r.what, r.role, r.action, r.resource, allowed, r.allowed)
+		}
+	}
+	t.Logf("%d questions", len(rows))
+}
+
+func merge(ms ...map[string]any) map[string]any {
+	out := map[string]any{}
+	for _, m := range ms {
+		for k, v := range m {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// Who may take the role of an operation, and how.
+func TestWhoMayTakeARole(t *testing.T) {
+	good := map[string]any{"sts:ExternalId": externalID, "sts:RoleSessionName": "job_1", "aws:RequestTag/fairlead-install": install, "aws:RequestTag/fairlead-job": "job_1",
+		"aws:TagKeys": []any{"fairlead-install", "fairlead-job"}}
+	without := func(key string) map[string]any {
+		m := merge(good)
+		delete(m, key)
+		return m
+	}
+	on, off := stack(t), stack(t, "RunnerState", "Disabled")
+	runner := on.ARN("RunnerRole")
+	for _, r := range []struct {
+		what, principal string
+		stack           infratest.Stack
+		identity        []map[string]any
+		context         map[string]any
+		allowed         bool
+	}{
+		{"the runner, for a job", runner, on, on.Policies("RunnerRole"), good, true},
+		{"the runner, while it is disabled", runner, off, off.Policies("RunnerRole"), good, false},
+		{"the runner, without the external id", runner, on, on.Policies("RunnerRole"), without("sts:ExternalId"), false},
+		{"the runner, with another install's external id", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"sts:ExternalId": "fl-other-install-0000"}), false},
+		{"the runner, under a name that is no job's", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"sts:RoleSessionName": "me"}), false},
+		{"the runner, for no job", runner, on, on.Policies("RunnerRole"), without("aws:RequestTag/fairlead-job"), false},
+		{"the runner, for another install", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"aws:RequestTag/fairlead-install": "ins_other"}), false},
+		{"what starts the runner", on.ARN("ExecutionRole"), on, on.Policies("ExecutionRole"), good, false},
+		{"an administrator of the customer's, past the runner", "arn:aws:iam::111122223333:role/admin", on, []map[string]any{policyOf("*")}, good, false},
+		{"the vendor, from its own account", "arn:aws:iam::999988887777:role/fairlead-prod-runner-session", on, []map[string]any{policyOf("*")}, good, false},
+	} {
+		var questions []infratest.Question
+		roles := []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole"}
+		for _, role := range roles {
+			questions = append(questions, infratest.Question{Principal: r.principal, Action: "sts:AssumeRole", Resource: r.stack.ARN(role), Account: infratest.Account,
+				Context: r.context, Identity: r.identity, ResourceP: r.stack.Resources[role].Properties["AssumeRolePolicyDocument"].(map[string]any)})
+		}
+		for i, allowed := range infratest.Ask(t, questions) {
+			if allowed != r.allowed {
+				t.Errorf("%s takes %s: %t, want %t", r.what, roles[i], allowed, r.allowed)
+			}
+		}
+	}
+}

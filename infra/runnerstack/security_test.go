@@ -1,0 +1,246 @@
+package runnerstack_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/infra/runnerstack"
+	"github.com/fairlead/fairlead/pkg/config"
+)
+
+const (
+	install    = "ins_01hzy3v5k8d9m0q2r4t6w8x0z1"
+	externalID = "fl-6f1d0c2b9e7a4f35"
+)
+
+// given are the parameters that have no default.
+func given(more ...string) map[string]string {
+	values := map[string]string{
+		"ControlPlaneUrl": "https://fairlead.example.com", "InstallId": install, "ExternalId": externalID,
+		"TrustedKeys": strings.Repeat("A", 43), "RunnerImage": "999988887777.dkr.ecr.eu-central-1.amazonaws.com/fairlead/runner@sha256:" + strings.Repeat("0", 64),
+	}
+	for i := 0; i < len(more); i += 2 {
+		values[more[i]] = more[i+1]
+	}
+	return values
+}
+
+func stack(t *testing.T, more ...string) infratest.Stack {
+	t.Helper()
+	s, err := synth(t).template.Resolve(given(more...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestLint(t *testing.T) { infratest.Lint(t, synth(t).template) }
+
+func TestGuard(t *testing.T) {
+	infratest.Guard(t, synth(t).template, map[string]string{
+		"cloudwatch_log_group_retention_period_check":             "how long the runner's own log is kept is the customer's choice",
+		"cloudwatch_log_group_encrypted_check":                    "CloudWatch encrypts every group; what jobs write is not in this one",
+		"ecr_private_lifecycle_policy_configured_check":           "what is deployed is pulled again by its digest, so nothing expires",
+		"ecs_container_insights_enabled_check":                    "one task, whose metrics come with ECS",
+		"ecs_task_definition_memory_hard_limit_check":             "the task has one container, which may use all of the task's memory",
+		"ecs_service_assign_public_ip_disabled_check":             "an address without a way in spares the NAT gateway; the customer can choose one",
+		"iam_managed_policy_no_statements_with_full_access_check": "the boundary is a ceiling and gives nothing",
+		"iam_inline_policy_no_statements_with_full_access_check":  "which services the app uses is the customer's choice, under the boundary",
+		"kms_create_grant_aws_service_check":                      "the account's own statement covers it, as in every key policy that AWS makes",
+		"s3_bucket_logging_enabled_check":                         "who reads states is in CloudTrail, with the job as the session's name",
+		"s3_event_notifications_enabled_check":                    "nothing waits for a state",
+		"s3_bucket_object_lock_enabled_check":                     "a state is overwritten with each apply; versions are kept, and the boundary guards them",
+	})
+}
+
+// The template stands alone: whoever installs it needs nothing else, and reads
+// all that it does.
+func TestTemplateIsSelfContained(t *testing.T) {
+	template := synth(t).template
+	text, err := os.ReadFile(template.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, never := range []string{"cdk-bootstrap", "BootstrapVersion", "AWS::Lambda", "Custom::", "AWS::CloudFormation::CustomResource", "AWS::CloudFormation::Stack",
+		"UserData", "AWS::SecretsManager", "resolve:", "NoEcho", "AWS::IAM::User", "AWS::IAM::AccessKey", "http://", "curl", "Asset"} {
+		if strings.Contains(string(text), never) {
+			t.Errorf("the template has %q", never)
+		}
+	}
+	published, err := runnerstack.Publish(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(published) > 51_200 {
+		t.Errorf("the published template has %d bytes; CloudFormation takes 51,200 without a bucket", len(published))
+	}
+	if strings.Contains(string(published), "cdk_nag") {
+		t.Error("the published template has the notes of its reviewers")
+	}
+	for name, p := range template.Raw["Parameters"].(map[string]any) {
+		if p.(map[string]any)["Description"] == nil {
+			t.Errorf("the parameter %s is not explained", name)
+		}
+	}
+}
+
+func TestEnvironmentIsWhatIsDeclared(t *testing.T) {
+	environment := environment(stack(t))
+	known, required := map[string]bool{}, []string{}
+	for _, v := range config.Variables(&config.Runner{}) {
+		known[v.Name] = true
+	}
+	for _, v := range config.Variables(&config.RunnerStack{}) {
+		known[v.Name] = true
+		required = append(required, v.Name)
+	}
+	for name := range environment {
+		if !known[name] {
+			t.Errorf("the runner is told %s, and does not read it", name)
+		}
+	}
+	for _, name := range append(required, "FAIRLEAD_URL", "FAIRLEAD_RUNNER_DATA", "FAIRLEAD_DRAIN_FOR") {
+		if _, ok := environment[name]; !ok {
+			t.Errorf("the runner is not told %s", name)
+		}
+	}
+	if environment["FAIRLEAD_ROLE_BREAK_GLASS"] != "" {
+		t.Errorf("the role for emergencies is named while it is off: %q", environment["FAIRLEAD_ROLE_BREAK_GLASS"])
+	}
+	for name := range environment {
+		if strings.Contains(name, "TOKEN") {
+			t.Errorf("the runner is given %s; its identity is its role", name)
+		}
+	}
+}
+
+func environment(s infratest.Stack) map[string]string {
+	out := map[string]string{}
+	container := s.Resources["RunnerTask"].Properties["ContainerDefinitions"].([]any)[0].(map[string]any)
+	for _, v := range container["Environment"].([]any) {
+		m := v.(map[string]any)
+		out[fmt.Sprint(m["Name"])] = fmt.Sprint(m["Value"])
+	}
+	return out
+}
+
+func TestSecurityProperties(t *testing.T) {
+	s := stack(t, "BreakGlass", "Enabled")
+	infratest.BucketsAreSafe(t, s)
+	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken", "iam:Get*", "iam:List*"},
+		Except: []string{"Boundary/Services", "ProvisionRole/App", "DeployRole/App", "DeprovisionRole/App"}})
+
+	task := s.Resources["RunnerTask"].Properties
+	container := task["ContainerDefinitions"].([]any)[0].(map[string]any)
+	for name, want := range map[string]any{"ReadonlyRootFilesystem": true, "Privileged": false, "User": "65532:65532"} {
+		if container[name] != want {
+			t.Errorf("the container has %s %v, want %v", name, container[name], want)
+		}
+	}
+	if !strings.Contains(fmt.Sprint(container["Image"]), "@sha256:") {
+		t.Errorf("the image is %v", container["Image"])
+	}
+	if fmt.Sprint(task["RuntimePlatform"]) != "map[CpuArchitecture:ARM64 OperatingSystemFamily:LINUX]" {
+		t.Errorf("it runs on %v", task["RuntimePlatform"])
+	}
+	if s.Resources["RunnerService"].Properties["EnableExecuteCommand"] != false {
+		t.Error("a shell can be opened in the runner")
+	}
+	group := s.Resources["RunnerSecurityGroup"].Properties
+	if group["SecurityGroupIngress"] != nil {
+		t.Errorf("something may come in: %v", group["SecurityGroupIngress"])
+	}
+	for id, r := range s.Resources {
+		if r.Type == "AWS::IAM::Role" && id != "ExecutionRole" && id != "RunnerRole" && r.Properties["PermissionsBoundary"] == nil {
+			t.Errorf("%s has no boundary", id)
+		}
+		if r.Type == "AWS::IAM::ManagedPolicy" {
+			text, err := json.Marshal(r.Properties["PolicyDocument"])
+			if err != nil || len(text) > 6144 {
+				t.Errorf("%s has %d characters, and IAM takes 6,144 (%v)", id, len(text), err)
+			}
+		}
+		if r.Type == "AWS::IAM::Role" {
+			total := 0
+			for _, p := range s.Policies(id) {
+				text, err := json.Marshal(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				total += len(text)
+			}
+			if total > 10_240 {
+				t.Errorf("the policies of %s have %d characters, and IAM takes 10,240", id, total)
+			}
+		}
+	}
+}
+
+// Each answer to a question changes what it says it changes.
+func TestParameters(t *testing.T) {
+	service := func(s infratest.Stack) map[string]any { return s.Resources["RunnerService"].Properties }
+	subnets := func(s infratest.Stack) string {
+		return fmt.Sprint(service(s)["NetworkConfiguration"])
+	}
+	base := stack(t)
+	if fmt.Sprint(service(base)["DesiredCount"]) != "1" || !strings.Contains(subnets(base), "AssignPublicIp:ENABLED") || !strings.Contains(subnets(base), "publicsubnet1 publicsubnet2") {
+		t.Errorf("by default: %v", service(base))
+	}
+	if _, ok := base.Resources["NatGateway"]; ok {
+		t.Error("a NAT gateway is made and paid for without being asked for")
+	}
+	if _, ok := base.Resources["BreakGlassRole"]; ok {
+		t.Error("the role for emergencies is there by default")
+	}
+
+	off := stack(t, "RunnerState", "Disabled")
+	if fmt.Sprint(service(off)["DesiredCount"]) != "0" {
+		t.Errorf("disabled, the service wants %v tasks", service(off)["DesiredCount"])
+	}
+	if missing := without(base, off); len(missing) > 0 {
+		t.Errorf("disabling the runner removes %v", missing)
+	}
+
+	behind := stack(t, "NetworkMode", "NewVpcNat")
+	if !strings.Contains(subnets(behind), "AssignPublicIp:DISABLED") || !strings.Contains(subnets(behind), "privatesubnet1 privatesubnet2") || behind.Resources["NatGateway"].Type == "" {
+		t.Errorf("behind a NAT gateway: %v", subnets(behind))
+	}
+	own := stack(t, "NetworkMode", "ExistingVpc", "VpcId", "vpc-0a", "SubnetIds", "subnet-1,subnet-2")
+	if !strings.Contains(subnets(own), "AssignPublicIp:DISABLED") || !strings.Contains(subnets(own), "subnet-1 subnet-2") || own.Resources["RunnerSecurityGroup"].Properties["VpcId"] != "vpc-0a" {
+		t.Errorf("in a VPC of the customer's: %v", subnets(own))
+	}
+	for id, r := range own.Resources {
+		if strings.HasPrefix(r.Type, "AWS::EC2::") && id != "RunnerSecurityGroup" {
+			t.Errorf("in a VPC of the customer's, %s is made", id)
+		}
+	}
+	if got := fmt.Sprint(stack(t, "NetworkMode", "ExistingVpc", "VpcId", "vpc-0a", "SubnetIds", "subnet-1", "AssignPublicIp", "ENABLED").Resources["RunnerService"]); !strings.Contains(got, "AssignPublicIp:ENABLED") {
+		t.Errorf("with an address in a VPC of the customer's: %v", got)
+	}
+	emergency := stack(t, "BreakGlass", "Enabled")
+	if emergency.Resources["BreakGlassRole"].Type == "" || environment(emergency)["FAIRLEAD_ROLE_BREAK_GLASS"] == "" {
+		t.Error("the role for emergencies is not there when it is switched on")
+	}
+	// Fargate's pairs of CPU and memory.
+	pairs := map[string]string{"Small": "256 512", "Medium": "512 1024", "Large": "1024 2048", "XLarge": "2048 4096"}
+	for size, want := range pairs {
+		p := stack(t, "RunnerSize", size).Resources["RunnerTask"].Properties
+		if got := fmt.Sprint(p["Cpu"], " ", p["Memory"]); got != want {
+			t.Errorf("%s is %s, want %s", size, got, want)
+		}
+	}
+}
+
+func without(a, b infratest.Stack) (missing []string) {
+	for id := range maps.Keys(a.Resources) {
+		if _, ok := b.Resources[id]; !ok {
+			missing = append(missing, id)
+		}
+	}
+	return missing
+}

@@ -1,0 +1,17 @@
+// Answers questions about IAM permissions: a JSON array of simulations on
+// standard input, an array of "Allowed", "ExplicitlyDenied", … or of
+// {error} on standard output.
+import { createRequire } from 'node:module'
+import { argv, stdin, stdout } from 'node:process'
+
+const { runSimulation } = createRequire(argv[2] + '/')('@cloud-copilot/iam-simulate')
+
+let text = ''
+for await (const chunk of stdin) text += chunk
+
+const answers = []
+for (const simulation of JSON.parse(text)) {
+  const r = await runSimulation(simulation, {})
+  answers.push(r.resultType === 'error' ? { error: r.errors } : { decision: r.overallResult })
+}
+stdout.write(JSON.stringify(answers))

@@ -35,7 +35,7 @@ func inBlobs(b *builder) []string           { return []string{*b.blobs.AttrArn()
 func onArchive(b *builder) []string         { return []string{*b.archive.AttrArn()} }
 func inArchive(b *builder) []string         { return []string{*b.archive.AttrArn() + "/*"} }
 func onRunnerQueues(b *builder) []string {
-	return []string{b.arn("sqs", b.queuePrefix()+"*")}
+	return []string{b.arn("sqs", b.queuePrefix()+runnerQueue+"*")}
 }
 func onInstallLogs(b *builder) []string {
 	return []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+"*")}
@@ -73,7 +73,7 @@ var access = map[string][]Grant{
 	"controlapi": {
 		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
 		{Sid: "ReadArchive", Actions: []string{"s3:GetObject"}, On: inArchive, By: "pkg/joblog/cloudwatch", Why: "the log of a job that has ended"},
-		{Sid: "MakeRunnerQueues", Actions: []string{"sqs:CreateQueue", "sqs:TagQueue", "sqs:GetQueueAttributes", "sqs:DeleteQueue"}, On: onRunnerQueues,
+		{Sid: "MakeRunnerQueues", Actions: []string{"sqs:CreateQueue", "sqs:TagQueue", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes", "sqs:DeleteQueue"}, On: onRunnerQueues,
 			By: "pkg/queue/sqs", Why: "a runner's queue and its dead letters come and go with the runner"},
 		{Sid: "MakeInstallLogs", Actions: []string{"logs:CreateLogGroup", "logs:PutRetentionPolicy", "logs:TagResource", "logs:DeleteLogGroup"}, On: onInstallLogs,
 			By: "pkg/joblog/cloudwatch", Why: "an install's log group comes and goes with the install"},
@@ -113,14 +113,14 @@ var access = map[string][]Grant{
 				// A request has many entries, and each is to be from here.
 				return map[string]map[string]any{"ForAllValues:StringEquals": {"events:source": "fairlead"}, "Null": {"events:source": "false"}}
 			},
-			By: "functions/dispatch", Why: "a domain event for each change of a job or deployment"},
+			By: "pkg/eventbus/eventbridge", Why: "a domain event for each change of a job or deployment"},
 		{Sid: "FailedBatches", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Dispatch"].AttrArn()} },
 			By: "lambda", Why: "the event source mapping reports the batches that it gave up"},
 	},
 	"sweep": {
 		readTable, writeTable, useBlobs, listBlobs, sealValues, wakeRunners,
-		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: func(b *builder) []string {
-			return []string{b.arn("sqs", b.queuePrefix()+"*"+DeadLetterSuffix)}
+		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage"}, On: func(b *builder) []string {
+			return []string{b.arn("sqs", b.queuePrefix()+runnerQueue+"*"+deadSuffix)}
 		}, By: "pkg/queue/sqs", Why: "a job whose wake-up was received too often fails as poison"},
 		{Sid: "FailedRuns", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Sweep"].AttrArn()} },
 			By: "lambda", Why: "Lambda reports the runs that failed"},
@@ -153,8 +153,13 @@ const (
 	TagApp     = "fairlead-app"
 )
 
-// DeadLetterSuffix ends the name of the dead letters of a runner's queue.
-const DeadLetterSuffix = "-dead"
+// What pkg/control calls a runner's queue, and how pkg/queue/sqs ends the names
+// of it and of its dead letters. A test holds them against the two.
+const (
+	runnerQueue = "runner-"
+	liveSuffix  = "-q"
+	deadSuffix  = "-dead"
+)
 
 // tagged is the session's value of a tag, as policies write it.
 func tagged(tag string) string { return "${aws:PrincipalTag/" + tag + "}" }
@@ -163,7 +168,7 @@ func tagged(tag string) string { return "${aws:PrincipalTag/" + tag + "}" }
 func (b *builder) sessionAccess() []policy.Statement {
 	return []policy.Statement{
 		{Sid: "OwnQueue", Actions: []string{"sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"},
-			Resources: []string{b.arn("sqs", b.queuePrefix()+tagged(TagRunner))}},
+			Resources: []string{b.arn("sqs", b.queuePrefix()+runnerQueue+tagged(TagRunner)+liveSuffix)}},
 		{Sid: "OwnLog", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents"},
 			Resources: []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+tagged(TagInstall)+":log-stream:*")}},
 		{Sid: "OwnArtifacts", Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"},

@@ -95,7 +95,7 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 }
 
 // Names that the functions make things under.
-func (b *builder) queuePrefix() string    { return b.name + "-runner-" }
+func (b *builder) queuePrefix() string    { return b.name + "-" }
 func (b *builder) logGroupPrefix() string { return "/" + b.name + "/install/" }
 func (b *builder) artifactPrefix() string { return b.name + "/app/" }
 

@@ -23,7 +23,7 @@ type ControlAPI struct {
 	Table            string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
 	Blobs            string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
 	LogArchive       string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of jobs that have ended"`
-	QueuePrefix      string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; a runner's identifier follows"`
+	QueuePrefix      string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
 	LogGroupPrefix   string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
 	LogRetention     int    `env:"FAIRLEAD_LOG_RETENTION_DAYS" envDefault:"30" doc:"days that CloudWatch Logs keeps what a job wrote; the archive keeps it longer"`
 	LogSubscriber    string `env:"FAIRLEAD_LOG_SUBSCRIBER,notEmpty" doc:"ARN of the function that each install's log group is subscribed to"`
@@ -41,7 +41,7 @@ type RunnerAPI struct {
 	URL            string   `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash; the audience of a runner's proof of identity"`
 	Table          string   `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
 	Blobs          string   `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
-	QueuePrefix    string   `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; a runner's identifier follows"`
+	QueuePrefix    string   `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
 	LogGroupPrefix string   `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
 	ArtifactPrefix string   `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"beginning of the names of the apps' ECR repositories; an app's identifier follows"`
 	SealKey        string   `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
@@ -55,7 +55,7 @@ type RunnerAPI struct {
 // Dispatch is the environment of the function that turns the table's stream
 // into wake-ups and events.
 type Dispatch struct {
-	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; a runner's identifier follows"`
+	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
 	EventBus    string `env:"FAIRLEAD_EVENT_BUS,notEmpty" doc:"name of the EventBridge bus for domain events"`
 	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
@@ -65,7 +65,7 @@ type Dispatch struct {
 type Sweep struct {
 	Table          string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
 	Blobs          string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
-	QueuePrefix    string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; a runner's identifier follows"`
+	QueuePrefix    string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
 	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
 	SealKey        string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`

@@ -1,0 +1,109 @@
+package cloudwatch
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/joblog"
+)
+
+// Event is a piece of a stream as one event of CloudWatch Logs carries it.
+type Event struct {
+	Offset int64
+	Data   []byte
+}
+
+// StreamName returns what the stream is called in its log group.
+func StreamName(s joblog.Stream) string { return fmt.Sprintf("%s/%d", s.Job, s.Epoch) }
+
+// ParseStreamName returns the stream behind a name, or an error of KindInvalid.
+func ParseStreamName(name string) (joblog.Stream, error) {
+	job, digits, _ := strings.Cut(name, "/")
+	epoch, err := strconv.ParseInt(digits, 10, 64)
+	s := joblog.Stream{Job: job, Epoch: epoch}
+	if err != nil || joblog.CheckStream(s) != nil || StreamName(s) != name {
+		return joblog.Stream{}, fairlead.Invalid("invalid-log-stream", "%.200q is no stream of a job", name)
+	}
+	return s, nil
+}
+
+// An event's message is the offset, a letter and the bytes: as they are after
+// "t", which a person can read in the console, or in base64 after "b". With
+// the offset before them no message is empty and no byte is trimmed.
+const (
+	asText   = "t"
+	asBase64 = "b"
+)
+
+// maxPiece is the most bytes of a log in one event. In base64 and with its
+// offset it is 175 KB, below the 256 KiB that the service has always taken.
+const maxPiece = 128 << 10
+
+// Encode returns the messages that carry data, which begins at offset.
+func Encode(offset int64, data []byte) (messages []string) {
+	for len(data) > 0 {
+		n := min(len(data), maxPiece)
+		// A character that is cut in two would make both pieces base64.
+		for cut := n; n < len(data) && cut > n-utf8.UTFMax; cut-- {
+			if utf8.RuneStart(data[cut]) {
+				n = cut
+				break
+			}
+		}
+		messages = append(messages, encode(offset, data[:n]))
+		offset, data = offset+int64(n), data[n:]
+	}
+	return messages
+}
+
+func encode(offset int64, piece []byte) string {
+	if isText(piece) {
+		return fmt.Sprintf("%d %s %s", offset, asText, piece)
+	}
+	return fmt.Sprintf("%d %s %s", offset, asBase64, base64.StdEncoding.EncodeToString(piece))
+}
+
+// isText reports whether a message brings the bytes back unchanged. Colours,
+// which begin with an escape, are text.
+func isText(piece []byte) bool {
+	if !utf8.Valid(piece) {
+		return false
+	}
+	for _, r := range string(piece) {
+		if r < ' ' && r != '\t' && r != '\n' && r != '\r' && r != 0x1b || r == 0x7f || r == 0xFFFE || r == 0xFFFF {
+			return false
+		}
+	}
+	return true
+}
+
+// Decode returns the event behind a message. One that is not of Encode's form,
+// as a stranger with access to the group may write it, is of KindInvalid.
+func Decode(message string) (Event, error) {
+	refused := fairlead.Invalid("invalid-log-event", "%.80q is no piece of a log", message)
+	digits, rest, _ := strings.Cut(message, " ")
+	how, data, ok := strings.Cut(rest, " ")
+	offset, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil || offset < 0 || offset > joblog.MaxStream || data == "" {
+		return Event{}, refused
+	}
+	e := Event{Offset: offset}
+	switch how {
+	case asText:
+		e.Data = []byte(data)
+	case asBase64:
+		if e.Data, err = base64.StdEncoding.DecodeString(data); err != nil {
+			return Event{}, refused
+		}
+	default:
+		return Event{}, refused
+	}
+	if len(e.Data) > joblog.MaxAppend {
+		return Event{}, refused
+	}
+	return e, nil
+}

@@ -1,0 +1,288 @@
+// Package cloudwatch keeps job logs on AWS: a job log in a DynamoDB table of
+// its own, which every reader uses, and a transport to it through CloudWatch
+// Logs. docs/ARCHITECTURE.md, "Logs on AWS", argues why it takes both.
+//
+// Index is the log: it meets the whole contract of joblog. Transport puts what a
+// tool wrote into a log group, within the service's limits, and Ingest takes
+// what a subscription brings of it into the log. An event says at which byte it
+// begins, so it may come twice, late or in any order: the log takes it or asks
+// for what is missing, which Transport.Repair fetches.
+package cloudwatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/fairlead/fairlead/pkg/awsapi"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/internal/wake"
+)
+
+// Options says where the index is.
+type Options struct {
+	// Table has the schema that CreateTable makes.
+	Table string
+	// Prefix begins the partition keys; logs with different ones never meet.
+	Prefix string
+	// Poll is how often a follower looks for what another process has appended:
+	// one read unit each time.
+	Poll time.Duration
+}
+
+// Index is a joblog.Log. Safe for concurrent use. Followers are woken at once
+// by changes made through the same Index, and within Options.Poll by others.
+type Index struct {
+	client  *dynamodb.Client
+	options Options
+	board   wake.Board
+}
+
+var _ joblog.Log = (*Index)(nil)
+
+// attemptTimeout bounds one attempt of one request; see the store's engine.
+const attemptTimeout = 10 * time.Second
+
+// New returns the log that o describes. It sends nothing.
+func New(cfg aws.Config, o Options) (*Index, error) {
+	if o.Table == "" || o.Poll <= 0 {
+		return nil, fairlead.Invalid("invalid-log-options", "a log needs a table and an interval at which its followers look")
+	}
+	return &Index{
+		client: dynamodb.NewFromConfig(cfg, func(d *dynamodb.Options) {
+			d.HTTPClient = awsapi.Bounded(d.HTTPClient, attemptTimeout)
+		}),
+		options: o,
+	}, nil
+}
+
+// Open implements joblog.Log.
+func (l *Index) Open(ctx context.Context, s joblog.Stream) error {
+	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
+		return err
+	}
+	return l.change(ctx, "open log "+s.String(), func() error {
+		fence, err := l.fence(ctx, s.Job)
+		switch {
+		case err != nil:
+			return err
+		case fence > s.Epoch:
+			return joblog.ErrFenced
+		case fence == s.Epoch:
+			return nil
+		}
+		return l.transact(ctx, l.openWrites(s, fence)...)
+	})
+}
+
+// Append implements joblog.Log.
+func (l *Index) Append(ctx context.Context, s joblog.Stream, offset int64, data []byte) (int64, error) {
+	if err := cmp.Or(joblog.CheckAppend(s, offset, data), ctx.Err()); err != nil {
+		return 0, err
+	}
+	grown := false
+	err := l.change(ctx, "append to log "+s.String(), func() error {
+		st, err := l.stream(ctx, s)
+		if err != nil {
+			return err
+		}
+		fresh, err := st.fresh(offset, data, func(n int64) ([]byte, error) { return l.bytes(ctx, st, offset, offset+n) })
+		if err != nil || len(fresh) == 0 {
+			return err
+		}
+		if err := l.transact(ctx, l.appendWrites(st, fresh)...); err != nil {
+			return err
+		}
+		grown = true
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	if grown {
+		l.board.Changed(s)
+	}
+	return offset + int64(len(data)), nil
+}
+
+// End implements joblog.Log.
+func (l *Index) End(ctx context.Context, s joblog.Stream, truncated bool) error {
+	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
+		return err
+	}
+	err := l.change(ctx, "end log "+s.String(), func() error {
+		_, err := l.client.UpdateItem(ctx, l.endUpdate(s, truncated))
+		if !isRefused(err) {
+			return err
+		}
+		_, err = l.stream(ctx, s) // it has ended before, or was never opened
+		return err
+	})
+	if err == nil {
+		l.board.Changed(s)
+	}
+	return err
+}
+
+// Read implements joblog.Log.
+func (l *Index) Read(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
+	if err := cmp.Or(joblog.CheckRead(s, offset, limit), ctx.Err()); err != nil {
+		return joblog.Chunk{}, err
+	}
+	c, err := l.chunk(ctx, s, offset, limit)
+	if err != nil {
+		return joblog.Chunk{}, classify(ctx, "read log "+s.String(), err)
+	}
+	return c, nil
+}
+
+func (l *Index) chunk(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
+	st, err := l.stream(ctx, s)
+	if err != nil {
+		return joblog.Chunk{}, err
+	}
+	c := joblog.Chunk{Info: st.info, Next: offset}
+	if offset < st.info.Size {
+		end := min(offset+int64(min(limit, joblog.MaxRead)), st.info.Size)
+		if c.Data, err = l.bytes(ctx, st, offset, end); err != nil {
+			if now, gone := l.stream(ctx, s); gone != nil || now.id != st.id {
+				return joblog.Chunk{}, cmp.Or(gone, joblog.ErrNotFound) // dropped meanwhile
+			}
+			return joblog.Chunk{}, err
+		}
+		c.Next = end
+	}
+	c.Ended = st.info.Ended && c.Next >= st.info.Size
+	return c, nil
+}
+
+// Follow implements joblog.Log.
+func (l *Index) Follow(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
+	if err := joblog.CheckRead(s, offset, limit); err != nil {
+		return joblog.Chunk{}, err
+	}
+	last := joblog.Chunk{Next: offset, Info: joblog.Info{Stream: s}}
+	for ctx.Err() == nil {
+		interval, cancel := context.WithTimeout(ctx, l.options.Poll)
+		c, err := l.board.Follow(interval, s, offset, func(context.Context) (joblog.Chunk, error) {
+			return l.Read(ctx, s, offset, limit) // which may take longer than the interval
+		})
+		cancel()
+		if err != nil || len(c.Data) > 0 || c.Ended {
+			return c, err
+		}
+		last = c
+	}
+	return last, nil
+}
+
+// Streams implements joblog.Log.
+func (l *Index) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
+	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
+		return nil, err
+	}
+	streams, err := l.streams(ctx, job)
+	if err != nil {
+		return nil, classify(ctx, "list logs of job "+job, err)
+	}
+	var infos []joblog.Info
+	for _, st := range streams {
+		infos = append(infos, st.info)
+	}
+	return infos, nil
+}
+
+// Drop implements joblog.Log. The fence goes first: what an interrupted Drop
+// leaves is overwritten by an Open and removed by the next Drop.
+func (l *Index) Drop(ctx context.Context, job string) error {
+	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
+		return err
+	}
+	op := "drop logs of job " + job
+	streams, err := l.streams(ctx, job)
+	if err == nil {
+		err = l.remove(ctx, job, streams)
+	}
+	if err != nil {
+		return classify(ctx, op, err)
+	}
+	for _, st := range streams {
+		l.board.Changed(st.info.Stream)
+	}
+	return nil
+}
+
+// errRefused says that a write's precondition did not hold: somebody else was
+// faster.
+var errRefused = errors.New("the log was changed meanwhile")
+
+// The attempts of a change. Two that meet are refused at once, and one of them
+// has succeeded, so the delays are short: attempt n is followed by a random one
+// below 5 ms · 2ⁿ, at most half a second.
+const (
+	maxAttempts = 40
+	firstDelay  = 5 * time.Millisecond
+	maxDelay    = 500 * time.Millisecond
+)
+
+// change runs do, which reads and then writes what it has read to be right,
+// until nobody was faster. Repeating a write whose answer got lost is safe: do
+// finds it stored.
+func (l *Index) change(ctx context.Context, op string, do func() error) error {
+	for attempt := 0; ; attempt++ {
+		err := do()
+		if !errors.Is(err, errRefused) || attempt == maxAttempts {
+			return classify(ctx, op, err)
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+	}
+}
+
+// pause waits a random while after the attempt of that number, from 0.
+func pause(ctx context.Context, attempt int) error {
+	timer := time.NewTimer(rand.N(min(maxDelay, firstDelay<<min(attempt, 10))))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func classify(ctx context.Context, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, errRefused) {
+		return &fairlead.Error{
+			Kind: fairlead.KindUnavailable, Code: "log-contended",
+			Message: op + ": too many others write it", Hint: "Repeat the request in a while.", Err: err,
+		}
+	}
+	_, gap := errors.AsType[*joblog.OffsetError](err)
+	if gap || errors.Is(err, joblog.ErrNotFound) || errors.Is(err, joblog.ErrFenced) || errors.Is(err, joblog.ErrDiverged) || errors.Is(err, joblog.ErrFull) {
+		return err
+	}
+	if _, ok := errors.AsType[*types.ResourceNotFoundException](err); ok {
+		return &fairlead.Error{
+			Kind: fairlead.KindInternal, Code: "table-missing",
+			Message: op + ": the log's table does not exist", Hint: "Check the table's name, and the account and region.", Err: err,
+		}
+	}
+	return awsapi.Classify(ctx, "DynamoDB", op, err)
+}
+
+// checksum continues that of a stream.
+func checksum(sum uint32, data []byte) uint32 { return crc32.Update(sum, crc32.IEEETable, data) }

@@ -1,0 +1,90 @@
+package cloudwatch_test
+
+import (
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
+	"github.com/fairlead/fairlead/tools/dynamodblocal"
+	"github.com/fairlead/fairlead/tools/moto"
+)
+
+var (
+	tables dynamodblocal.Server
+	logs   moto.Server
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tables.Stop()
+	logs.Stop()
+	os.Exit(code)
+}
+
+func config(endpoint string) aws.Config {
+	return aws.Config{
+		Region: "eu-central-1", BaseEndpoint: &endpoint,
+		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
+	}
+}
+
+func TestIndexConforms(t *testing.T) {
+	cfg := config(tables.Endpoint(t))
+	table := "logs-" + rand.Text()
+	if err := cloudwatch.CreateTable(t.Context(), cfg, table); err != nil {
+		t.Fatal(err)
+	}
+	joblogtest.Run(t, joblogtest.Harness{
+		Open: func(t joblogtest.TB, dir string) (joblog.Log, func()) {
+			l, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l, func() {}
+		},
+		Remote: true,
+	})
+}
+
+// A reader in another process finds what was appended, without being woken.
+func TestFollowerInAnotherProcessSeesTheAppend(t *testing.T) {
+	cfg := config(tables.Endpoint(t))
+	table := "logs-" + rand.Text()
+	if err := cloudwatch.CreateTable(t.Context(), cfg, table); err != nil {
+		t.Fatal(err)
+	}
+	var both [2]*cloudwatch.Index
+	for i := range both {
+		l, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Poll: 20 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		both[i] = l
+	}
+	s := joblog.Stream{Job: "job_1", Epoch: 1}
+	if err := both[0].Open(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan joblog.Chunk, 1)
+	go func() {
+		c, err := both[1].Follow(t.Context(), s, 0, 100)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- c
+	}()
+	if _, err := both[0].Append(t.Context(), s, 0, []byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	if c := <-got; string(c.Data) != "abc" || c.Next != 3 {
+		t.Errorf("followed %+v", c)
+	}
+}

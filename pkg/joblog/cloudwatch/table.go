@@ -1,0 +1,381 @@
+package cloudwatch
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/fairlead/fairlead/pkg/joblog"
+)
+
+// The table has one partition for each job. Sort keys:
+//
+//	fence              epoch: the highest that was opened
+//	s#<epoch>          a stream: id, size, crc, ended, truncated, fenced
+//	c#<id>#<offset>    bytes of the stream with that id, from offset on
+//
+// An append is one transaction over its stream and its chunks, on condition
+// that the stream is as it was read, has not ended and is not fenced; Open
+// fences the stream before in the transaction that makes its own. So a stream's
+// size and checksum always are those of its chunks, and no append gets past a
+// fence. The id is new for each opening after a Drop: bytes that an interrupted
+// Drop left are none of the next stream's.
+const (
+	partitionKey = "pk"
+	sortKey      = "sk"
+	fenceSort    = "fence"
+)
+
+// maxChunk is the most bytes in one item; DynamoDB takes 400 KB, names
+// included. The largest append is four of them.
+const maxChunk = 256 << 10
+
+// maxBatch is the most deletes that DynamoDB takes in one request.
+const maxBatch = 25
+
+type item = map[string]types.AttributeValue
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+func number(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+func boolean(b bool) types.AttributeValue  { return &types.AttributeValueMemberBOOL{Value: b} }
+func streamSort(epoch int64) string        { return fmt.Sprintf("s#%019d", epoch) }
+func chunkSort(id string, at int64) string { return fmt.Sprintf("c#%s#%010d", id, at) }
+
+func (l *Index) key(job, sort string) item {
+	return item{partitionKey: text(l.options.Prefix + job), sortKey: text(sort)}
+}
+
+// stream is an item of a stream.
+type stream struct {
+	id     string
+	info   joblog.Info
+	fenced bool
+}
+
+// fresh decides what an append does: it returns the part of data that is not
+// stored yet, or why it is refused. stored returns the first n bytes that are
+// stored from offset on.
+func (st stream) fresh(offset int64, data []byte, stored func(n int64) ([]byte, error)) ([]byte, error) {
+	closed, size := st.fenced || st.info.Ended, st.info.Size
+	if offset > size { // first: further out, the sum below overflows
+		if closed {
+			return nil, joblog.ErrFenced
+		}
+		return nil, &joblog.OffsetError{Want: size}
+	}
+	end := offset + int64(len(data))
+	if closed && end > size {
+		return nil, joblog.ErrFenced
+	}
+	if end > joblog.MaxStream {
+		return nil, joblog.ErrFull
+	}
+	overlap := min(end, size) - offset
+	if overlap == 0 {
+		return data, nil
+	}
+	old, err := stored(overlap)
+	switch {
+	case err != nil:
+		return nil, err
+	case bytes.Equal(old, data[:overlap]):
+		return data[overlap:], nil
+	case closed:
+		return nil, joblog.ErrFenced
+	}
+	return nil, joblog.ErrDiverged
+}
+
+// openWrites make the stream, and fence the one that was open.
+func (l *Index) openWrites(s joblog.Stream, fence int64) []types.TransactWriteItem {
+	newFence, newStream := l.key(s.Job, fenceSort), l.key(s.Job, streamSort(s.Epoch))
+	newFence["epoch"] = number(s.Epoch)
+	newStream["id"] = text(rand.Text())
+	newStream["epoch"], newStream["size"], newStream["crc"] = number(s.Epoch), number(0), number(0)
+	newStream["ended"], newStream["truncated"], newStream["fenced"] = boolean(false), boolean(false), boolean(false)
+	first := &types.Put{TableName: &l.options.Table, Item: newFence, ConditionExpression: aws.String("attribute_not_exists(epoch)")}
+	writes := []types.TransactWriteItem{{Put: first}, {Put: &types.Put{TableName: &l.options.Table, Item: newStream}}}
+	if fence == 0 {
+		return writes
+	}
+	first.ConditionExpression = aws.String("epoch = :fence")
+	first.ExpressionAttributeValues = item{":fence": number(fence)}
+	return append(writes, types.TransactWriteItem{Update: &types.Update{
+		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(fence)),
+		UpdateExpression:          aws.String("SET fenced = :yes"),
+		ConditionExpression:       aws.String("attribute_exists(id)"),
+		ExpressionAttributeValues: item{":yes": boolean(true)},
+	}})
+}
+
+// appendWrites add data to the end of the stream.
+func (l *Index) appendWrites(st stream, data []byte) []types.TransactWriteItem {
+	s, at := st.info.Stream, st.info.Size
+	writes := []types.TransactWriteItem{{Update: &types.Update{
+		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)),
+		UpdateExpression:         aws.String("SET #size = :new, crc = :crc"),
+		ConditionExpression:      aws.String("id = :id AND #size = :old AND ended = :no AND fenced = :no"),
+		ExpressionAttributeNames: map[string]string{"#size": "size"},
+		ExpressionAttributeValues: item{
+			":new": number(at + int64(len(data))), ":crc": number(int64(checksum(st.info.CRC32, data))),
+			":id": text(st.id), ":old": number(at), ":no": boolean(false),
+		},
+	}}}
+	for rest := data; len(rest) > 0; {
+		n := min(len(rest), maxChunk)
+		it := l.key(s.Job, chunkSort(st.id, at))
+		it["data"] = &types.AttributeValueMemberB{Value: rest[:n]}
+		writes = append(writes, types.TransactWriteItem{Put: &types.Put{TableName: &l.options.Table, Item: it}})
+		at, rest = at+int64(n), rest[n:]
+	}
+	return writes
+}
+
+func (l *Index) endUpdate(s joblog.Stream, truncated bool) *dynamodb.UpdateItemInput {
+	return &dynamodb.UpdateItemInput{
+		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)),
+		UpdateExpression:          aws.String("SET ended = :yes, truncated = :t"),
+		ConditionExpression:       aws.String("ended = :no"),
+		ExpressionAttributeValues: item{":yes": boolean(true), ":no": boolean(false), ":t": boolean(truncated)},
+	}
+}
+
+// transact applies every write or none. It is errRefused when a precondition
+// did not hold or another transaction was on the same items.
+func (l *Index) transact(ctx context.Context, writes ...types.TransactWriteItem) error {
+	_, err := l.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: writes})
+	if c, ok := errors.AsType[*types.TransactionCanceledException](err); ok {
+		for _, r := range c.CancellationReasons {
+			switch aws.ToString(r.Code) {
+			case "ConditionalCheckFailed", "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
+				return errRefused
+			}
+		}
+	}
+	return err
+}
+
+// isRefused reports whether a single write's precondition did not hold.
+func isRefused(err error) bool {
+	_, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
+	return ok
+}
+
+// fence returns the highest epoch that was opened, 0 if none was.
+func (l *Index) fence(ctx context.Context, job string) (int64, error) {
+	out, err := l.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: &l.options.Table, Key: l.key(job, fenceSort), ConsistentRead: aws.Bool(true),
+	})
+	if err != nil || len(out.Item) == 0 {
+		return 0, err
+	}
+	return integer(out.Item, "epoch")
+}
+
+// stream returns the stream, or joblog.ErrNotFound.
+func (l *Index) stream(ctx context.Context, s joblog.Stream) (stream, error) {
+	out, err := l.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)), ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		return stream{}, err
+	}
+	if len(out.Item) == 0 {
+		return stream{}, joblog.ErrNotFound
+	}
+	return readStream(s.Job, out.Item)
+}
+
+func readStream(job string, it item) (stream, error) {
+	var errs []error
+	whole := func(name string) int64 { n, err := integer(it, name); errs = append(errs, err); return n }
+	truth := func(name string) bool { b, ok := it[name].(*types.AttributeValueMemberBOOL); return ok && b.Value }
+	st := stream{
+		info: joblog.Info{
+			Stream: joblog.Stream{Job: job, Epoch: whole("epoch")},
+			Size:   whole("size"), CRC32: uint32(whole("crc")), Ended: truth("ended"), Truncated: truth("truncated"),
+		},
+		fenced: truth("fenced"),
+	}
+	id, ok := it["id"].(*types.AttributeValueMemberS)
+	if !ok {
+		return stream{}, fmt.Errorf("a stream of job %s has no id", job)
+	}
+	st.id = id.Value
+	return st, errors.Join(errs...)
+}
+
+func integer(it item, name string) (int64, error) {
+	n, ok := it[name].(*types.AttributeValueMemberN)
+	if !ok {
+		return 0, fmt.Errorf("attribute %s of a log is no number", name)
+	}
+	return strconv.ParseInt(n.Value, 10, 64)
+}
+
+// query goes over the items of the job's partition from one sort key to
+// another, both included, until each returns false.
+func (l *Index) query(ctx context.Context, job, from, to string, backward bool, each func(item) (bool, error)) error {
+	in := &dynamodb.QueryInput{
+		TableName: &l.options.Table, ConsistentRead: aws.Bool(true), ScanIndexForward: aws.Bool(!backward),
+		KeyConditionExpression:    aws.String("pk = :job AND sk BETWEEN :from AND :to"),
+		ExpressionAttributeValues: item{":job": text(l.options.Prefix + job), ":from": text(from), ":to": text(to)},
+	}
+	if backward {
+		in.Limit = aws.Int32(1)
+	}
+	for pages := dynamodb.NewQueryPaginator(l.client, in); pages.HasMorePages(); {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		for _, it := range page.Items {
+			if more, err := each(it); err != nil || !more {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bytes returns what is stored from offset to end, which must be stored.
+func (l *Index) bytes(ctx context.Context, st stream, offset, end int64) ([]byte, error) {
+	job := st.info.Stream.Job
+	first := chunkSort(st.id, offset)
+	// The chunk that has offset may begin before it.
+	err := l.query(ctx, job, chunkSort(st.id, 0), first, true, func(it item) (bool, error) {
+		sk, ok := it[sortKey].(*types.AttributeValueMemberS)
+		if ok {
+			first = sk.Value
+		}
+		return false, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, 0, end-offset)
+	err = l.query(ctx, job, first, chunkSort(st.id, end-1), false, func(it item) (bool, error) {
+		sk, okSort := it[sortKey].(*types.AttributeValueMemberS)
+		b, okData := it["data"].(*types.AttributeValueMemberB)
+		if !okSort || !okData {
+			return false, errors.New("a chunk has no bytes")
+		}
+		start, err := strconv.ParseInt(sk.Value[len(chunkSort(st.id, 0))-10:], 10, 64)
+		if err != nil {
+			return false, err
+		}
+		at := offset + int64(len(data))
+		if at < start || at-start >= int64(len(b.Value)) {
+			return false, errors.New("the stored chunks have a gap")
+		}
+		data = append(data, b.Value[at-start:min(end-start, int64(len(b.Value)))]...)
+		return offset+int64(len(data)) < end, nil
+	})
+	if err == nil && int64(len(data)) != end-offset {
+		err = errors.New("the stored chunks have a gap")
+	}
+	return data, err
+}
+
+// streams returns a job's streams in the order of their epochs.
+func (l *Index) streams(ctx context.Context, job string) (all []stream, err error) {
+	err = l.query(ctx, job, streamSort(0), "s$", false, func(it item) (bool, error) { // $ follows #
+		st, err := readStream(job, it)
+		all = append(all, st)
+		return true, err
+	})
+	return all, err
+}
+
+// remove removes the fence, the streams and every chunk of the job's.
+func (l *Index) remove(ctx context.Context, job string, streams []stream) error {
+	if _, err := l.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &l.options.Table, Key: l.key(job, fenceSort)}); err != nil {
+		return err
+	}
+	for _, st := range streams {
+		_, err := l.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
+			TableName: &l.options.Table, Key: l.key(job, streamSort(st.info.Stream.Epoch)),
+			// One that was opened meanwhile stays.
+			ConditionExpression: aws.String("id = :id"), ExpressionAttributeValues: item{":id": text(st.id)},
+		})
+		if err != nil && !isRefused(err) {
+			return err
+		}
+	}
+	live, err := l.streams(ctx, job)
+	if err != nil {
+		return err
+	}
+	kept := map[string]bool{}
+	for _, st := range live {
+		kept[st.id] = true
+	}
+	var batch []types.WriteRequest
+	err = l.query(ctx, job, "c#", "c$", false, func(it item) (bool, error) {
+		sk, ok := it[sortKey].(*types.AttributeValueMemberS)
+		if !ok || kept[sk.Value[len("c#"):len(sk.Value)-len("#0000000000")]] {
+			return true, nil
+		}
+		batch = append(batch, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: l.key(job, sk.Value)}})
+		if len(batch) < maxBatch {
+			return true, nil
+		}
+		defer func() { batch = nil }()
+		return true, l.removeBatch(ctx, batch)
+	})
+	if err != nil || len(batch) == 0 {
+		return err
+	}
+	return l.removeBatch(ctx, batch)
+}
+
+func (l *Index) removeBatch(ctx context.Context, batch []types.WriteRequest) error {
+	for attempt := 0; len(batch) > 0; attempt++ {
+		if attempt == maxAttempts {
+			return errRefused
+		}
+		out, err := l.client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
+			RequestItems: map[string][]types.WriteRequest{l.options.Table: batch},
+		})
+		if err != nil {
+			return err
+		}
+		if batch = out.UnprocessedItems[l.options.Table]; len(batch) > 0 {
+			if err := pause(ctx, attempt); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// CreateTable makes the index's table, on demand, and waits until it can be
+// used. An installation's is made by its infrastructure; this is for tests.
+func CreateTable(ctx context.Context, cfg aws.Config, name string) error {
+	client := dynamodb.NewFromConfig(cfg)
+	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName: &name, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: aws.String(partitionKey), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: aws.String(sortKey), AttributeType: types.ScalarAttributeTypeS},
+		},
+		KeySchema: []types.KeySchemaElement{
+			{AttributeName: aws.String(partitionKey), KeyType: types.KeyTypeHash},
+			{AttributeName: aws.String(sortKey), KeyType: types.KeyTypeRange},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("create table %s: %w", name, err)
+	}
+	return dynamodb.NewTableExistsWaiter(client).Wait(ctx, &dynamodb.DescribeTableInput{TableName: &name}, time.Minute)
+}

@@ -25,6 +25,7 @@ type Options struct {
 	Control  *control.Control
 	Keys     []wire.VerificationKey // that job specs are signed with; handed out at enrolment
 	Registry string                 // host:port of the artifact registry, as callers reach it
+	Audience string                 // host by which agents reach us (awsiam.Audience); "": none can prove an AWS role
 	Version  string                 // of the control plane
 	IDs      fairlead.IDSource      // names requests that come without an id
 	Logger   *slog.Logger

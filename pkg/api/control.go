@@ -44,7 +44,7 @@ func (s *server) controlRoutes() {
 	c := s.Control
 	register(s, op{Route: wire.GetMeta, auth: nobody, tag: "Meta", summary: "Describe the control plane"},
 		func(context.Context, *struct{}) (*body[wire.Meta], error) {
-			return answer(wire.Meta{Version: s.Version, Registry: s.Registry}, nil)
+			return answer(wire.Meta{Version: s.Version, Registry: s.Registry, Keys: s.Keys}, nil)
 		})
 	s.appRoutes(c)
 	s.installRoutes(c)
@@ -335,10 +335,10 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 		Body wire.CreateRunnerRequest
 	}
 	register(s, op{Route: wire.CreateRunner, auth: apiToken, tag: "Runners", summary: "Make a runner", status: http.StatusCreated,
-		problems: creator + " runner-exists invalid-name"},
+		problems: creator + " runner-exists invalid-name invalid-trust"},
 		func(ctx context.Context, in *create) (*body[wire.Runner], error) {
 			r, err := c.CreateRunner(ctx, callerOf(ctx).org, control.NewRunner{Name: in.Body.Name,
-				Description: in.Body.Description, Storage: in.Body.Storage}, in.IdempotencyKey)
+				Description: in.Body.Description, Storage: in.Body.Storage, AWSRole: in.Body.AWSRole, AWSRoleID: in.Body.AWSRoleID}, in.IdempotencyKey)
 			return answer(renderRunner(r), err)
 		})
 	register(s, op{Route: wire.ListRunners, auth: apiToken, tag: "Runners", summary: "List runners by name",

@@ -258,6 +258,8 @@ var offline = map[string]string{
 	"token-not-found":      "answered as unauthenticated",
 	"enrolment-not-found":  "answered as enrolment-refused",
 	"agent-not-found":      "answered as session-refused",
+	"aws-identity-refused": "answered as session-refused",
+	"invalid-url":          "at the start of a server, or of an agent",
 	"state-not-found":      "a state that is not there is empty",
 
 	"idempotency-key-not-found": "a key that is not there is new",

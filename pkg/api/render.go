@@ -169,6 +169,13 @@ func renderJob(j control.JobRecord) wire.Job {
 func renderRunner(r control.Runner) wire.Runner {
 	out := wire.Runner{ID: string(r.ID), Name: r.Name, Description: r.Description, Storage: r.Storage, State: r.State,
 		Sessions: []wire.RunnerSession{}, CreatedAt: r.Created.UTC()}
+	if t := r.Trust; t != nil {
+		out.AWS = &wire.RunnerAWSRole{RoleARN: t.RoleARN(), RoleID: t.RoleID}
+		if t.RoleID == "" {
+			until := t.PinBefore.UTC()
+			out.AWS.WaitsUntil = &until
+		}
+	}
 	for _, s := range r.Sessions {
 		out.Sessions = append(out.Sessions, wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, Version: s.Version,
 			Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, State: s.State, LastSeen: s.LastSeen.UTC()})

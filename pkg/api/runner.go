@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -38,12 +39,17 @@ func (s *server) identityRoutes(c *control.Control) {
 		})
 	type create struct{ Body wire.SessionRequest }
 	register(s, op{Route: wire.CreateSession, auth: nobody, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated,
-		problems: "session-refused"},
+		problems: "aws-identity-unavailable session-refused"},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
 			b := in.Body
-			v, token, err := c.OpenSession(ctx, control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
+			p := control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
 				PublicKey: b.PublicKey, Statement: wire.SessionStatement(b.Nonce, b.RunnerID, b.Instance), Signature: b.Signature,
-				Instance: b.Instance, Version: b.Version, Capacity: b.Capacity})
+				Instance: b.Instance, Version: b.Version, Capacity: b.Capacity}
+			if a := b.AWSIAM; a != nil {
+				p.AWS = &control.AWSProof{Audience: s.Audience, Proof: awsiam.Proof{Host: a.Host, AccessKeyID: a.AccessKeyID,
+					SessionToken: a.SessionToken, Date: a.Date, Signature: a.Signature}}
+			}
+			v, token, err := c.OpenSession(ctx, p)
 			return answer(wire.Session{ID: string(v.ID), Token: token, ExpiresAt: v.Expires.UTC(), Registry: s.Registry}, err)
 		})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/queue"
@@ -27,8 +28,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Parts is all that a Control stands on. Every field but Random and Terms is
-// required.
+// Parts is all that a Control stands on. Every field but AWS, Random and Terms
+// is required.
 type Parts struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -37,6 +38,7 @@ type Parts struct {
 	Sealer seal.Sealer
 	Signer *events.Signer
 	Minter *identity.Minter
+	AWS    *awsiam.Verifier // nil: agents cannot prove an AWS role
 	IDs    fairlead.IDSource
 	Now    func() time.Time
 	Random func() float64 // in [0, 1), varies pauses; nil: math/rand

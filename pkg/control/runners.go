@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -32,6 +33,11 @@ type NewRunner struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Storage     string `json:"storage"` // "local" or "http"
+	// AWSRole is the ARN of the role, with its path, whose sessions may be
+	// agents of the runner; AWSRoleID its unique identifier, AROA and more. With
+	// the ARN alone, the first such role that proves itself is the one.
+	AWSRole   string `json:"aws_role,omitempty"`
+	AWSRoleID string `json:"aws_role_id,omitempty"`
 }
 
 // Runner is a runner with its sessions, newest first.
@@ -58,6 +64,9 @@ func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRu
 	if in.Storage != "local" && in.Storage != "http" {
 		return Runner{}, fairlead.Invalid("invalid-storage", "%q is no state storage: local and http are", in.Storage)
 	}
+	if _, err := trustOf(in, c.Now()); err != nil {
+		return Runner{}, err
+	}
 	id := fairlead.RunnerID(c.IDs(fairlead.PrefixRunner))
 	name := in.Name
 	err := c.transact(ctx, "create runner "+in.Name, func(u *unit) error {
@@ -78,8 +87,12 @@ func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRu
 		if fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
 		}
+		trust, err := trustOf(in, u.now)
+		if err != nil {
+			return err
+		}
 		u.PutRunner(store.Stored[store.Runner]{V: store.Runner{ID: id, Org: org, Name: in.Name,
-			Description: in.Description, Storage: in.Storage, Created: u.now}})
+			Description: in.Description, Storage: in.Storage, Trust: trust, Created: u.now}})
 		return nil
 	})
 	if err != nil {
@@ -209,13 +222,15 @@ func (c *Control) NewChallenge() string {
 	return c.Minter.Mint(identity.Claims{Purpose: identity.Challenge, Subject: c.IDs("n"), Expires: c.Now().Add(challengeTTL)})
 }
 
-// SessionProof is an agent's proof of who it is.
+// SessionProof is an agent's proof of who it is: with the key that it enrolled,
+// or with its AWS role.
 type SessionProof struct {
 	Runner    fairlead.RunnerID
 	Nonce     string
-	PublicKey ed25519.PublicKey
 	Statement []byte // what was signed
+	PublicKey ed25519.PublicKey
 	Signature []byte
+	AWS       *AWSProof // instead of a key and its signature
 	Instance  string
 	Version   string
 	Capacity  int
@@ -224,24 +239,27 @@ type SessionProof struct {
 // OpenSession checks an agent's proof and opens a session. A nonce is good
 // for one session.
 func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Session, string, error) {
-	refused := &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "session-refused",
-		Message: "the agent could not prove that it belongs to the runner",
-		Hint:    "Enrol it again with a new token: `fairlead runner enrol NAME`."}
 	if _, err := c.Minter.Read(p.Nonce, c.Now(), identity.Challenge); err != nil {
-		return store.Session{}, "", refused
+		return store.Session{}, "", sessionRefused()
 	}
-	keyID := events.KeyID(p.PublicKey)
-	agent, err := c.Store.Agent(ctx, p.Runner, keyID)
+	runner, err := c.runnerByID(ctx, p.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return store.Session{}, "", refused
+		return store.Session{}, "", sessionRefused()
 	}
 	if err != nil {
 		return store.Session{}, "", err
 	}
-	if len(agent.V.PublicKey) != ed25519.PublicKeySize || !ed25519.Verify(agent.V.PublicKey, p.Statement, p.Signature) {
-		return store.Session{}, "", refused
+	var agent string
+	var role awsiam.Identity
+	switch byKey := len(p.PublicKey)+len(p.Signature) > 0; {
+	case p.AWS == nil:
+		agent, err = c.proveKey(ctx, runner, p)
+	case byKey: // two proofs: nobody says which one counts
+		err = sessionRefused()
+	default:
+		role, err = c.proveRole(ctx, runner, p)
+		agent = role.RoleID + ":" + role.Session
 	}
-	runner, err := c.runnerByID(ctx, p.Runner)
 	if err != nil {
 		return store.Session{}, "", err
 	}
@@ -251,11 +269,16 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 		made, err := u.seen(Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
 		if err != nil || made != "" {
 			if fairlead.CodeOf(err) == "idempotency-key-reused" {
-				return refused // somebody signed, or replays, a nonce that was used
+				return sessionRefused() // somebody signed, or replays, a nonce that was used
 			}
 			return err
 		}
-		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: keyID, Instance: clip(p.Instance, 200),
+		if p.AWS != nil {
+			if err := u.admitRole(runner, role); err != nil {
+				return err
+			}
+		}
+		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Instance: clip(p.Instance, 200),
 			Version: clip(p.Version, 100), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now}
 		u.PutSession(store.Stored[store.Session]{V: s})
 		return nil
@@ -272,6 +295,29 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 	}
 	token := c.Minter.Mint(identity.Claims{Purpose: identity.Session, Subject: string(runner.ID) + "/" + string(id), Expires: s.Expires})
 	return s, token, nil
+}
+
+// proveKey returns the id of the key that the agent has proved to hold, if it
+// is enrolled for the runner.
+func (c *Control) proveKey(ctx context.Context, r store.Runner, p SessionProof) (string, error) {
+	keyID := events.KeyID(p.PublicKey)
+	agent, err := c.Store.Agent(ctx, r.ID, keyID)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return "", sessionRefused()
+	}
+	if err != nil {
+		return "", err
+	}
+	if len(agent.V.PublicKey) != ed25519.PublicKeySize || !ed25519.Verify(agent.V.PublicKey, p.Statement, p.Signature) {
+		return "", sessionRefused()
+	}
+	return keyID, nil
+}
+
+func sessionRefused() *fairlead.Error {
+	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "session-refused",
+		Message: "the agent could not prove that it belongs to the runner",
+		Hint:    "Enrol it again with a new token: `fairlead runner enrol NAME`."}
 }
 
 // Heartbeat is what an agent says of itself.

@@ -4,6 +4,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/job"
 	logsqlite "github.com/fairlead/fairlead/pkg/joblog/sqlite"
 	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
@@ -37,10 +39,14 @@ import (
 type Options struct {
 	Data    string // folder that keeps everything; made when there is none
 	Listen  string // host:port; port 0 takes a free one
+	URL     string // by which runners reach it, for those that prove an AWS role; "": http and the address it listens on
 	Version string
 	Storage string       // state storage of the runner "local", made at the first start; "": "local"
 	Logger  *slog.Logger // nil: none
 	Terms   job.Terms    // of jobs; the zero value is the default
+	// STS is how AWS STS is reached; nil: by the network, through the proxy of
+	// the environment.
+	STS http.RoundTripper
 }
 
 // sweepEvery is how often lost wake-ups and expired leases are looked for. It
@@ -98,7 +104,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.url = "http://" + ln.Addr().String()
-	handler, err := s.handler(ln.Addr().String())
+	audience, err := awsiam.Audience(cmp.Or(o.URL, s.url))
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	handler, err := s.handler(ln.Addr().String(), audience)
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
@@ -183,9 +193,17 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, blobs.Close)
+	sts := s.opts.STS
+	if sts == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.DialContext = (&net.Dialer{Timeout: 3 * time.Second}).DialContext
+		t.MaxResponseHeaderBytes = 64 << 10
+		s.closers = append(s.closers, func() error { t.CloseIdleConnections(); return nil })
+		sts = t
+	}
 	s.control = control.New(control.Parts{
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
-		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens),
+		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms,
 	})
 	return engine, nil
@@ -217,9 +235,9 @@ func (s *Server) firstStart(ctx context.Context) error {
 }
 
 // handler puts both APIs and the registry on one port.
-func (s *Server) handler(address string) (http.Handler, error) {
+func (s *Server) handler(address, audience string) (http.Handler, error) {
 	signer := s.control.Signer
-	o := api.Options{Control: s.control, Registry: address, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger,
+	o := api.Options{Control: s.control, Registry: address, Audience: audience, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(signer.Public()), PublicKey: signer.Public()}}}
 	registry, err := artifact.RegistryHandler(filepath.Join(s.opts.Data, "artifacts"), artifact.RegistryOptions{Log: s.opts.Logger})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -175,7 +176,8 @@ type Runner struct {
 	Org         fairlead.OrgID    `json:"org"`
 	Name        string            `json:"name"`
 	Description string            `json:"description,omitempty"`
-	Storage     string            `json:"storage"` // "local" or "http"
+	Storage     string            `json:"storage"`         // "local" or "http"
+	Trust       *awsiam.Trust     `json:"trust,omitempty"` // the AWS role of its agents; nil: none
 	Created     time.Time         `json:"created"`
 }
 

@@ -32,8 +32,9 @@ const (
 	lockFile     = "lock"
 )
 
-// identity is who this runner is. It is made once, by enrolling, and what it
-// pins is never replaced by an answer of the control plane.
+// identity is who this runner is. It is made once, by enrolling, or it is the
+// process's AWS role, and what it pins is never replaced by an answer of the
+// control plane.
 type identity struct {
 	V        int                    `json:"v"` // 1
 	URL      string                 `json:"url"`
@@ -42,14 +43,23 @@ type identity struct {
 	Keys     []wire.VerificationKey `json:"keys"` // that job specs are verified with
 	Registry string                 `json:"registry"`
 
-	key ed25519.PrivateKey
+	key  ed25519.PrivateKey
+	role *role // instead of key
 }
 
-// loadIdentity returns the identity in the data folder, or enrols. Enrolling
+// loadIdentity returns the identity of the process's AWS role if it is to have
+// that one; else the identity in the data folder, or enrols. Enrolling
 // may be repeated after a crash at any point: the key is on disk before the
 // token is sent, and the control plane takes the same token with the same key
 // again.
 func loadIdentity(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (identity, error) {
+	switch cfg.Identity {
+	case "", "key":
+	case "aws-iam":
+		return roleIdentity(ctx, cfg, o)
+	default:
+		return identity{}, fmt.Errorf("FAIRLEAD_IDENTITY: %q is no kind of identity: key and aws-iam are", cfg.Identity)
+	}
 	var id identity
 	b, err := os.ReadFile(filepath.Join(cfg.Data, identityFile))
 	switch {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -57,8 +56,10 @@ func (s *session) get(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	in := wire.SessionRequest{RunnerID: string(s.id.RunnerID), Nonce: ch.Nonce, Instance: s.instance, Version: s.version,
-		Capacity: s.capacity, PublicKey: s.id.key.Public().(ed25519.PublicKey)}
-	in.Signature = ed25519.Sign(s.id.key, wire.SessionStatement(ch.Nonce, in.RunnerID, s.instance))
+		Capacity: s.capacity}
+	if err := s.id.prove(ctx, &in); err != nil {
+		return nil, err
+	}
 	made, err := s.base.CreateSession(ctx, in)
 	if err != nil {
 		return nil, err

@@ -40,6 +40,8 @@ var (
 type Meta struct {
 	Version  string `json:"version" doc:"Version of the control plane"`
 	Registry string `json:"registry" doc:"Host and port of the OCI registry for artifacts"`
+
+	Keys []VerificationKey `json:"keys" nullable:"false" doc:"What job specs are signed with: a runner that does not enrol is given it beforehand, to pin"`
 }
 
 // PublishVersionRequest publishes an immutable app version. Publishing the
@@ -304,6 +306,8 @@ type CreateRunnerRequest struct {
 	Name        string `json:"name" minLength:"1" maxLength:"63"`
 	Description string `json:"description,omitempty" maxLength:"1000"`
 	Storage     string `json:"storage,omitempty" enum:"local,http" doc:"Where its installs' state is kept; \"local\" when absent"`
+	AWSRole     string `json:"aws_role,omitempty" maxLength:"700" doc:"ARN, with path, of the AWS role that its agents have"`
+	AWSRoleID   string `json:"aws_role_id,omitempty" maxLength:"128" doc:"The role's unique identifier, AROA and more; without it, the first role of that name and account that proves itself, within seven days, is the one"`
 }
 
 // Runner runs the jobs of its installs.
@@ -315,7 +319,15 @@ type Runner struct {
 	State       string          `json:"state" enum:"never-seen,online,lost"`
 	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
 	Situations  []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single runners only"`
+	AWS         *RunnerAWSRole  `json:"aws,omitempty" doc:"The AWS role of its agents, if it has one"`
 	CreatedAt   time.Time       `json:"created_at"`
+}
+
+// RunnerAWSRole is the AWS role whose sessions may be agents of a runner.
+type RunnerAWSRole struct {
+	RoleARN    string     `json:"role_arn"`
+	RoleID     string     `json:"role_id,omitempty" doc:"The role's unique identifier; absent while the runner waits for its first proof"`
+	WaitsUntil *time.Time `json:"waits_until,omitempty" doc:"When the runner stops waiting for the first proof"`
 }
 
 // RunnerSession is one agent process.

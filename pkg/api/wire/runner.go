@@ -56,16 +56,31 @@ type Challenge struct {
 	Nonce string `json:"nonce"`
 }
 
-// SessionRequest proves the agent's identity: Signature is over
-// SessionStatement(Nonce, RunnerID, Instance).
+// SessionRequest proves the agent's identity: either PublicKey and Signature,
+// over SessionStatement(Nonce, RunnerID, Instance), or AWSIAM, whose signature
+// covers the digest of the same statement.
 type SessionRequest struct {
 	RunnerID  string `json:"runner_id" minLength:"1" maxLength:"64"`
 	Nonce     string `json:"nonce" maxLength:"200"`
 	Instance  string `json:"instance" maxLength:"200" doc:"The agent's own name for itself"`
 	Version   string `json:"version" maxLength:"100"`
 	Capacity  int    `json:"capacity" minimum:"0" maximum:"10000" doc:"Jobs it runs at once"`
-	PublicKey []byte `json:"public_key" doc:"The agent's Ed25519 key; base64"`
-	Signature []byte `json:"signature" doc:"Ed25519, over the statement; base64"`
+	PublicKey []byte `json:"public_key,omitempty" doc:"The agent's Ed25519 key; base64"`
+	Signature []byte `json:"signature,omitempty" doc:"Ed25519, over the statement; base64"`
+
+	AWSIAM *AWSIAMProof `json:"aws_iam,omitempty" doc:"Proof of an AWS role, instead of a key"`
+}
+
+// AWSIAMProof is what the control plane does not know of the GetCallerIdentity
+// request that the agent has signed with its role's credentials: it writes the
+// rest down itself, with the nonce, its own host and the statement's digest as
+// signed headers, and sends it to STS.
+type AWSIAMProof struct {
+	Host         string `json:"host" maxLength:"100" doc:"A regional host of STS"`
+	AccessKeyID  string `json:"access_key_id" maxLength:"128"`
+	SessionToken string `json:"session_token" maxLength:"8192"`
+	Date         string `json:"date" maxLength:"16" doc:"X-Amz-Date of the request"`
+	Signature    string `json:"signature" maxLength:"64" doc:"Signature Version 4, in lower-case hexadecimal"`
 }
 
 // SessionStatement is the text that an agent signs for a session.

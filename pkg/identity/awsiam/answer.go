@@ -8,7 +8,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"regexp"
 	"strings"
 )
 
@@ -33,16 +32,6 @@ func (i Identity) RoleARN() string {
 	return "arn:" + i.Partition + ":iam::" + i.Account + ":role/" + i.Role
 }
 
-// The shapes of an identity. Sources: IAM's Role (name 1 to 64), AssumeRole
-// (session name 2 to 64), both of [\w+=,.@-], which has no slash; unique
-// identifiers are 16 to 128 letters and digits.
-var (
-	accountID   = regexp.MustCompile(`^[0-9]{12}$`)
-	roleID      = regexp.MustCompile(`^AROA[A-Z0-9]{12,124}$`)
-	roleName    = regexp.MustCompile(`^[A-Za-z0-9_+=,.@-]{1,64}$`)
-	sessionName = regexp.MustCompile(`^[A-Za-z0-9_+=,.@-]{2,64}$`)
-)
-
 // parseAnswer reads the answer to GetCallerIdentity at e. An error without a
 // kind says that this is no such answer; one of KindUnauthenticated that the
 // caller is no role.
@@ -66,7 +55,7 @@ func parseAnswer(h http.Header, body []byte, e Endpoint) (Identity, error) {
 // parseIdentity reads the parts of an answer, which say some things twice and
 // must agree.
 func parseIdentity(account, arn, userID string, e Endpoint) (Identity, error) {
-	if !accountID.MatchString(account) {
+	if !accountID().match(account) {
 		return Identity{}, errors.New("its account is malformed")
 	}
 	parts := strings.SplitN(arn, ":", 6)
@@ -82,7 +71,7 @@ func parseIdentity(account, arn, userID string, e Endpoint) (Identity, error) {
 	id.Role, id.Session, ok = strings.Cut(rest, "/")
 	roleUnique, session, found := strings.Cut(userID, ":")
 	id.RoleID, same = roleUnique, found && session == id.Session
-	if !ok || !same || !roleName.MatchString(id.Role) || !sessionName.MatchString(id.Session) || !roleID.MatchString(id.RoleID) {
+	if !ok || !same || !roleName().match(id.Role) || !sessionName().match(id.Session) || !roleID().match(id.RoleID) {
 		return Identity{}, errors.New("its ARN and its user are malformed, or do not agree")
 	}
 	return id, nil
@@ -169,10 +158,8 @@ func texts(doc []byte, paths ...string) ([]string, error) {
 // errorCode returns the code of an error of STS, or "" for anything else.
 func errorCode(body []byte) string {
 	v, err := texts(body, "/ErrorResponse/Error/Code")
-	if err != nil || !awsErrorCode.MatchString(v[0]) {
+	if err != nil || !(shape{"", upper + lower + ".", 1, 64}).match(v[0]) {
 		return ""
 	}
 	return v[0]
 }
-
-var awsErrorCode = regexp.MustCompile(`^[A-Za-z.]{1,64}$`)

@@ -33,8 +33,7 @@ type Trust struct {
 func ParseTrust(roleARN, uniqueID string, pinBefore time.Time) (Trust, error) {
 	parts := strings.SplitN(roleARN, ":", 6)
 	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || parts[3] != "" || !strings.HasPrefix(parts[5], "role/") || strings.HasSuffix(parts[5], "/") {
-		return Trust{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-trust", Message: quote(roleARN) + " is no ARN of an IAM role",
-			Hint: "It looks like arn:aws:iam::123456789012:role/name; `aws iam get-role` prints it, and the role's unique id."}
+		return Trust{}, invalidTrust(quote(roleARN) + " is no ARN of an IAM role")
 	}
 	path := strings.TrimPrefix(parts[5], "role")
 	slash := strings.LastIndexByte(path, '/')
@@ -45,17 +44,31 @@ func ParseTrust(roleARN, uniqueID string, pinBefore time.Time) (Trust, error) {
 	return t, t.Check()
 }
 
+// RoleARN returns the role's ARN as IAM has it; "" if the rule has no name.
+func (t Trust) RoleARN() string {
+	if t.Role == "" {
+		return ""
+	}
+	path := t.Path
+	if path == "" {
+		path = "/"
+	}
+	return "arn:" + t.Partition + ":iam::" + t.Account + ":role" + path + t.Role
+}
+
 // Check returns why t is no rule, or nil.
 func (t Trust) Check() error {
-	bad := func(what string) error { return fairlead.Invalid("invalid-trust", "a trust rule needs %s", what) }
+	bad := func(what string) error { return invalidTrust("the trust in an AWS role needs " + what) }
 	switch {
 	case !isPartition(t.Partition):
 		return bad("a partition of AWS, such as aws")
-	case !accountID.MatchString(t.Account):
+	case !accountID().match(t.Account):
 		return bad("an account of 12 digits")
-	case t.Role != "" && !roleName.MatchString(t.Role):
+	case t.Role != "" && !roleName().match(t.Role):
 		return bad("the name of a role")
-	case t.RoleID != "" && !roleID.MatchString(t.RoleID):
+	case t.Path != "" && !isRolePath(t.Path):
+		return bad("the path of a role, such as /runners/")
+	case t.RoleID != "" && !roleID().match(t.RoleID):
 		return bad("the unique identifier of a role, which begins with AROA")
 	case t.RoleID == "" && t.Role == "":
 		return bad("the unique identifier of a role, or its name to find it by once")
@@ -65,6 +78,11 @@ func (t Trust) Check() error {
 		return bad("no time until which the role is found by its name, since it has its unique identifier")
 	}
 	return nil
+}
+
+func invalidTrust(message string) *fairlead.Error {
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-trust", Message: message,
+		Hint: "A role's ARN looks like arn:aws:iam::123456789012:role/name; `aws iam get-role` prints it, and the role's unique id."}
 }
 
 // Match reports whether the role may open sessions under the rule, with an
@@ -85,7 +103,7 @@ func (t Trust) Match(id Identity, now time.Time) (Trust, error) {
 		return t, refused("role", "the role is another than the runner's")
 	case t.Role != "" && id.Role != t.Role:
 		return t, refused("role", "the role is another than the runner's")
-	case !roleID.MatchString(id.RoleID):
+	case !roleID().match(id.RoleID):
 		return t, refused("role", "the role has no unique identifier")
 	case t.RoleID == "" && !now.Before(t.PinBefore):
 		return t, refused("too-late", "the time in which the role was to be found by its name is over")

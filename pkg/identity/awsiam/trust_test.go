@@ -102,6 +102,7 @@ func TestParseTrust(t *testing.T) {
 	}{
 		"a role":                             {"arn:aws:iam::123456789012:role/shop-runner", roleID, true},
 		"a role with a path":                 {"arn:aws-us-gov:iam::123456789012:role/a/b/shop-runner", roleID, true},
+		"a path with a line break":           {"arn:aws:iam::123456789012:role/a\n/x", roleID, false},
 		"a session's ARN":                    {goodARN, roleID, false},
 		"a user":                             {"arn:aws:iam::123456789012:user/x", roleID, false},
 		"no name":                            {"arn:aws:iam::123456789012:role/", roleID, false},

@@ -40,6 +40,7 @@ type Env struct {
 type ServerOptions struct {
 	Data    string // folder that holds everything
 	Listen  string // host:port; port 0 picks a free one
+	URL     string // by which runners reach it; "": by where it listens
 	Version string
 	Storage string        // of the state of the runner "local", when it is made: "local" or "http"
 	Lease   time.Duration // of jobs

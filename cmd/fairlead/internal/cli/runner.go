@@ -58,22 +58,39 @@ func (c *cli) runnerCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Make a runner",
 		Long: `Makes a runner. --storage says where the state of its installs is kept: "local",
-on the runner's own disk, or "http", in the control plane, encrypted.`,
-		Example: "  fairlead runner create acme-eu --description 'Acme, Frankfurt' --storage http",
-		Args:    exactly, ValidArgsFunction: cobra.NoFileCompletions,
+on the runner's own disk, or "http", in the control plane, encrypted.
+
+A runner in AWS needs no enrolment token: with --aws-role, its agents prove that
+they have that role. --aws-role-id is the role's unique id, which tells it from
+one that is made anew under the same name. Without it, the first role of that
+name and account that proves itself within seven days is the one.`,
+		Example: `  fairlead runner create acme-eu --description 'Acme, Frankfurt' --storage http
+  fairlead runner create acme-us --aws-role arn:aws:iam::123456789012:role/acme-runner --aws-role-id AROAEXAMPLEEXAMPLE001`,
+		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			in.Name = args[0]
 			r, err := cl.CreateRunner(ctx, in)
 			if err != nil {
 				return err
 			}
-			return c.print(view.NewRunner(r))
+			if r.AWS == nil {
+				return c.print(view.NewRunner{Runner: r})
+			}
+			m, err := cl.Meta(ctx)
+			if err != nil {
+				return err
+			}
+			return c.print(view.NewRunner{Runner: r, Keys: m.Keys})
 		}),
 	}
 	cmd.Flags().StringVar(&in.Description, "description", "", "`TEXT` that a person should know")
 	cmd.Flags().StringVar(&in.Storage, "storage", "", "`WHERE` state is kept: \"local\" or \"http\" (default \"local\")")
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
-	c.must(cmd.RegisterFlagCompletionFunc("description", cobra.NoFileCompletions))
+	cmd.Flags().StringVar(&in.AWSRole, "aws-role", "", "the `ARN` of the AWS role that its agents have")
+	cmd.Flags().StringVar(&in.AWSRoleID, "aws-role-id", "", "the unique `ID` of that role, which begins with AROA")
+	for _, name := range []string{"description", "aws-role", "aws-role-id"} {
+		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
 	return cmd
 }
 

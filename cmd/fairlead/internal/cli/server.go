@@ -24,9 +24,9 @@ const closeWait = 10 * time.Second
 
 // serverFlags are what `dev` and `server` have in common.
 type serverFlags struct {
-	data, listen, readyFile, storage string
-	lease, grace                     time.Duration
-	quiet, verbose                   bool
+	data, listen, url, readyFile, storage string
+	lease, grace                          time.Duration
+	quiet, verbose                        bool
 }
 
 // minLease leaves a step, which renews its lease every second at most, a few
@@ -36,6 +36,7 @@ const minLease = 3 * time.Second
 func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().StringVar(&f.data, "data", "", "the `DIR` that holds everything (default: $FAIRLEAD_DATA, else \"fairlead\" where this user's data is)")
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "the `ADDRESS` to listen on; port 0 picks a free one")
+	cmd.Flags().StringVar(&f.url, "public-url", "", "the `URL` by which runners reach it, for those that prove an AWS role (default: where it listens)")
 	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", "when ready, write {\"url\", \"token_file\"} to this `FILE`")
 	cmd.Flags().StringVar(&f.storage, "storage", "local", "`WHERE` the runner \"local\", when it is made, keeps state: \"local\" or \"http\"")
 	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "how long a runner may be silent before its jobs are taken from it")
@@ -45,7 +46,7 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	c.must(cmd.MarkFlagDirname("data"))
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
-	for _, name := range []string{"listen", "lease", "grace"} {
+	for _, name := range []string{"listen", "public-url", "lease", "grace"} {
 		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 }
@@ -132,7 +133,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
-		Data: data, Listen: f.listen, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace,
+		Data: data, Listen: f.listen, URL: f.url, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace,
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})
 	if err != nil {

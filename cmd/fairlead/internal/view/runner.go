@@ -1,7 +1,9 @@
 package view
 
 import (
+	"encoding/base64"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -42,7 +44,7 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 // Human writes the runner and its sessions.
 func (r Runner) Human(p *Page) {
 	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"State", r.State},
-		[2]string{"State storage", r.Storage}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
+		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
 	if len(r.Sessions) > 0 {
 		p.Gap()
 		r.sessions(p)
@@ -93,14 +95,42 @@ func legs(j wire.Job) string {
 		milliseconds(j.ClaimedAt.Sub(j.CreatedAt)), milliseconds(j.StartedAt.Sub(*j.ClaimedAt)), milliseconds(j.FinishedAt.Sub(*j.StartedAt)))
 }
 
-// NewRunner is a runner that was just made.
-type NewRunner wire.Runner
+// awsRole says which role the agents have; "" if none.
+func awsRole(a *wire.RunnerAWSRole, p *Page) string {
+	switch {
+	case a == nil:
+		return ""
+	case a.RoleID != "":
+		return fmt.Sprintf("%s (%s)", a.RoleARN, a.RoleID)
+	case a.WaitsUntil != nil:
+		return fmt.Sprintf("%s (waits for its first proof until %s)", a.RoleARN, a.WaitsUntil.Local().Format(time.DateTime))
+	}
+	return a.RoleARN
+}
+
+// NewRunner is a runner that was just made. Keys are the control plane's, for a
+// runner that does not enrol.
+type NewRunner struct {
+	Runner wire.Runner
+	Keys   []wire.VerificationKey
+}
 
 // JSON returns the wire.Runner.
-func (r NewRunner) JSON() any { return wire.Runner(r) }
+func (r NewRunner) JSON() any { return r.Runner }
 
 // Human writes one line, and what to do next.
 func (r NewRunner) Human(p *Page) {
-	p.Line("%s Created runner %s", Styled(p.Style.Good("✓")), r.Name)
-	p.Line("  Enrol an agent with the token of `fairlead runner enrol %s`.", r.Name)
+	p.Line("%s Created runner %s", Styled(p.Style.Good("✓")), r.Runner.Name)
+	if r.Runner.AWS == nil {
+		p.Line("  Enrol an agent with the token of `fairlead runner enrol %s`.", r.Runner.Name)
+		return
+	}
+	keys := make([]string, len(r.Keys))
+	for i, k := range r.Keys {
+		keys[i] = base64.StdEncoding.EncodeToString(k.PublicKey)
+	}
+	p.Line("  Start its agent with that AWS role and, besides FAIRLEAD_URL:")
+	p.Line("  FAIRLEAD_IDENTITY=aws-iam")
+	p.Line("  FAIRLEAD_RUNNER_ID=%s", r.Runner.ID)
+	p.Line("  FAIRLEAD_VERIFICATION_KEYS=%s", strings.Join(keys, ","))
 }

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/sign"
+)
+
+// role is an identity that is not the agent's own: the AWS role that its
+// process has. Nothing of it is on disk.
+type role struct {
+	provider aws.CredentialsProvider
+	endpoint awsiam.Endpoint
+	audience string // the host of the control plane, as we know it
+	now      func() time.Time
+}
+
+// roleIdentity returns the identity of a runner that proves its AWS role. What
+// another runner pins when it enrols, this one was given: the control plane's
+// keys come with its configuration, from the customer's template.
+func roleIdentity(ctx context.Context, cfg config.Runner, o Options) (identity, error) {
+	if cfg.URL == "" || cfg.RunnerID == "" || len(cfg.VerificationKeys) == 0 {
+		return identity{}, errors.New("a runner with an AWS role needs FAIRLEAD_URL, FAIRLEAD_RUNNER_ID and FAIRLEAD_VERIFICATION_KEYS")
+	}
+	id := identity{V: 1, URL: strings.TrimSuffix(cfg.URL, "/"), Name: cfg.RunnerID, RunnerID: fairlead.RunnerID(cfg.RunnerID)}
+	for _, k := range cfg.VerificationKeys {
+		pub, err := base64.StdEncoding.DecodeString(strings.TrimSpace(k))
+		if err != nil || len(pub) != ed25519.PublicKeySize {
+			return identity{}, fmt.Errorf("FAIRLEAD_VERIFICATION_KEYS: %q is no Ed25519 key of %d bytes in base64", k, ed25519.PublicKeySize)
+		}
+		id.Keys = append(id.Keys, wire.VerificationKey{ID: events.KeyID(pub), PublicKey: pub})
+	}
+	audience, err := awsiam.Audience(id.URL)
+	if err != nil {
+		return identity{}, err
+	}
+	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program on the SDK does
+	if err != nil {
+		return identity{}, fmt.Errorf("find the AWS role of this process: %w", err)
+	}
+	fips := strings.EqualFold(environment(o.Environ, "AWS_USE_FIPS_ENDPOINT"), "true")
+	e, ok := awsiam.EndpointOf(ac.Region, fips)
+	if !ok {
+		return identity{}, fmt.Errorf("STS has no regional endpoint in %q: set AWS_REGION, and AWS_USE_FIPS_ENDPOINT only where there is one", ac.Region)
+	}
+	id.role = &role{provider: ac.Credentials, endpoint: e, audience: audience, now: time.Now}
+	return id, nil
+}
+
+func environment(environ []string, name string) string {
+	for _, v := range environ {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// prove puts the proof of the identity into the request, which has its nonce
+// already.
+func (id identity) prove(ctx context.Context, in *wire.SessionRequest) error {
+	statement := wire.SessionStatement(in.Nonce, in.RunnerID, in.Instance)
+	if id.role == nil {
+		in.PublicKey = id.key.Public().(ed25519.PublicKey)
+		in.Signature = ed25519.Sign(id.key, statement)
+		return nil
+	}
+	r := id.role
+	p, err := sign.Proof(ctx, r.provider, r.endpoint, awsiam.Challenge{Nonce: in.Nonce, Audience: r.audience, Statement: statement}, r.now())
+	if err != nil {
+		return err
+	}
+	in.AWSIAM = &wire.AWSIAMProof{Host: p.Host, AccessKeyID: p.AccessKeyID, SessionToken: p.SessionToken, Date: p.Date, Signature: p.Signature}
+	return nil
+}

@@ -172,6 +172,7 @@ func TestWhatARuleMatches(t *testing.T) {
 		"any value":                        {placement.Match{Labels: labels("env", "*")}, true},
 		"the begin of a value":             {placement.Match{Labels: labels("env", "pr*")}, true},
 		"the end of a value":               {placement.Match{Labels: labels("env", "*od")}, true},
+		"an end that is in the middle":     {placement.Match{Labels: labels("env", "*ro")}, false},
 		"begin and end that overlap":       {placement.Match{Labels: labels("env", "pro*rod")}, false},
 		"pieces in their order":            {placement.Match{Labels: labels("env", "*r*d*")}, true},
 		"pieces in another order":          {placement.Match{Labels: labels("env", "*d*r*")}, false},
@@ -181,6 +182,38 @@ func TestWhatARuleMatches(t *testing.T) {
 		d, _ := placement.Decide(shop(), []placement.Rule{rule("rul_1", "s", c.match)}, []placement.Runner{shared("s")})
 		if err != nil || (d.Rule != "") != c.yes {
 			t.Errorf("%s (%s): it matches: %t, %v", consequence, c.match, d.Rule != "", err)
+		}
+	}
+}
+
+// From the most specific to the least: each line of Compare decides once, with
+// all lines behind it saying the opposite.
+func TestTheLinesOfSpecificity(t *testing.T) {
+	order := []placement.Match{
+		{Group: "a/b/**"},
+		{Group: "a"},
+		{Group: "a/**", App: "shop", Labels: labels("k", "x", "l", "y")},
+		{Group: "a/**", App: "shop"},
+		{Group: "a/**", Labels: labels("k", "x")},
+		{Group: "/"},
+		{App: "shop"},
+		{Labels: labels("k", "*", "l", "*")},
+		{Labels: labels("l", "x")},
+		{Labels: labels("k", "*xy")},
+		{Labels: labels("k", "x*y*")},
+		{Labels: labels("k", "x*")},
+		{Labels: labels("k", "*x*")},
+		{Labels: labels("k", "*y*")},
+		{Labels: labels("l", "*")},
+		{},
+	}
+	for i, a := range order {
+		for j, b := range order {
+			// Identifiers say the opposite.
+			got := placement.Compare(rule(string(rune('z'-i)), "r", a), rule(string(rune('z'-j)), "r", b))
+			if (got < 0) != (i < j) || (got > 0) != (i > j) {
+				t.Errorf("%q is compared with %q as %d", a, b, got)
+			}
 		}
 	}
 }

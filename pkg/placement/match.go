@@ -237,8 +237,12 @@ func compare(a, b *Rule) (int, string) {
 	if order, why := a.Match.weight().compare(b.Match.weight()); order != 0 {
 		return order, "less specific: " + why
 	}
-	return cmp.Or(a.Match.alphabet(&b.Match), cmp.Compare(a.Org, b.Org), cmp.Compare(a.ID, b.ID)),
-		"as specific, and later in the alphabet"
+	return alphabet(a, b), "as specific, and later in the alphabet"
+}
+
+// alphabet orders rules that are as specific as each other.
+func alphabet(a, b *Rule) int {
+	return cmp.Or(a.Match.alphabet(&b.Match), cmp.Compare(a.Org, b.Org), cmp.Compare(a.ID, b.ID))
 }
 
 // alphabet orders matches by their texts: group, app, labels.

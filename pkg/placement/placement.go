@@ -216,7 +216,7 @@ func mostSpecific(in *Install, rules []Rule) *Rule {
 		order := -1
 		if best != nil {
 			if order, _ = w.compare(heaviest); order == 0 {
-				order = Compare(*r, *best)
+				order = alphabet(r, best)
 			}
 		}
 		if order < 0 {

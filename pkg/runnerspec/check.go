@@ -111,14 +111,17 @@ func maskHint(text string) string {
 }
 
 func (c *checker) url(check, text, where string) {
+	schemes := []string{"https", "http"}
+	switch check {
+	case "https":
+		schemes = schemes[:1]
+	case "proxy":
+		schemes = append(schemes, "socks5")
+	}
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || check == "https"):
-		wants := "a URL that begins with https:// or http://"
-		if check == "https" {
-			wants = "a URL that begins with https://"
-		}
-		c.report(where, "invalid-value", where+" must be "+wants, "")
+	case err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme):
+		c.report(where, "invalid-value", fmt.Sprintf("%s must be a URL that begins with %s://", where, strings.Join(schemes, ":// or ")), "")
 	case u.User != nil:
 		hint := ""
 		if check == "proxy" && strings.Contains(where, ".proxy.") {

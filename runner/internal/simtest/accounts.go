@@ -140,7 +140,7 @@ func (w *world) checkCloud() {
 			known := map[string]bool{}
 			for name, o := range st.Resources {
 				known[o.UID] = true
-				if t, ok := w.cloud[key][o.UID]; !ok || t.attr != o.Attr {
+				if t, ok := w.cloud[key][o.UID]; (!ok || t.attr != o.Attr) && !w.touched[o.UID] {
 					w.violate("states-tell-the-truth", "%s: the state has %s (%s) as %s, the cloud as %q", key, name, o.UID, o.Attr, t.attr)
 				}
 			}

@@ -27,6 +27,7 @@ type ledger struct {
 	seq     int                         // orders what is noted
 	cloud   map[string]map[string]thing // by install/component, then uid
 	uids    int
+	touched map[string]bool       // uids that a tool has changed whose lease was given away while it slept
 	plans   map[string]planned    // by digest
 	applies map[string][]*applied // by install/component
 	tools   map[*run]bool         // that run
@@ -66,7 +67,7 @@ type applied struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, cloud: map[string]map[string]thing{}, plans: map[string]planned{}, applies: map[string][]*applied{}, tools: map[*run]bool{},
+	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, plans: map[string]planned{}, applies: map[string][]*applied{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
 		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
@@ -145,8 +146,7 @@ func (l *ledger) applyStarts(r *run) {
 	// before it hears of that, and so can a tool that is deaf to interrupts while
 	// its step cannot reach the control plane. The cloud asks nobody for a lease.
 	// What such a tool makes finds no place in the state, and that is announced.
-	j := l.jobs[r.spec.Job]
-	if j.State == job.Lost && j.Reason == job.ReasonLeaseExpired && (r.p.slept || r.step.p.slept || r.deaf) {
+	if l.walksInSleep(r) {
 		w.stats.Sleepwalkers++
 		w.mu.Unlock()
 		w.note("%s begins to change %s though its lease is gone", r.p.name, r.key)
@@ -192,6 +192,20 @@ func (l *ledger) applyStarts(r *run) {
 	}
 }
 
+// walksInSleep reports whether a tool's lease was given away while it could not
+// hear of it. The caller holds the world's lock.
+func (l *ledger) walksInSleep(r *run) bool {
+	j := l.jobs[r.spec.Job]
+	return j.State == job.Lost && j.Reason == job.ReasonLeaseExpired && (r.p.slept || r.step.p.slept || r.deaf)
+}
+
+// touch notes what such a tool has changed. The caller holds the world's lock.
+func (l *ledger) touch(r *run, uid string) {
+	if l.walksInSleep(r) {
+		l.touched[uid] = true
+	}
+}
+
 func (l *ledger) create(r *run, attr string) object {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -209,6 +223,7 @@ func (l *ledger) update(r *run, o object, attr string) object {
 	defer l.w.mu.Unlock()
 	t := l.cloud[r.key][o.UID]
 	t.attr = attr
+	l.touch(r, o.UID)
 	l.cloud[r.key][o.UID] = t
 	return object{o.UID, attr}
 }
@@ -216,6 +231,7 @@ func (l *ledger) update(r *run, o object, attr string) object {
 func (l *ledger) remove(r *run, o object) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
+	l.touch(r, o.UID)
 	delete(l.cloud[r.key], o.UID)
 }
 

@@ -151,6 +151,43 @@ func TestWhatAnUpdateMayChange(t *testing.T) {
 	}
 }
 
+func TestSettingsOfACommandLine(t *testing.T) {
+	all := []string{"runner_configuration.type=docker", "runner_configuration.job.cpu_limit=2", "runner_configuration.job.extra_hosts=[\"db:10.0.0.7\"]", "state_storage_configuration={type: http}", "description=a: b, or c"}
+	r := runnerspec.Parse("runner", nil, all...)
+	if r.Spec == nil {
+		t.Fatal(r.Problems)
+	}
+	j := r.Spec.Runner.(*runnerspec.DockerRunner).Job
+	if j.CPULimit != 2000 || fmt.Sprint(j.ExtraHosts) != "[db:10.0.0.7]" || r.Spec.Description != "a: b, or c" {
+		t.Errorf("it is %+v, %+v", r.Spec, j)
+	}
+
+	// They are on top of the file, the last one above all, and beside what else it says.
+	r = runnerspec.Parse("runner", []byte(with(runnerspec.Docker, "job: {cpu_limit: 1, memory_limit: 1Gi}")), "runner_configuration.job.cpu_limit=3", "runner_configuration.job.cpu_limit=4")
+	if j := r.Spec.Runner.(*runnerspec.DockerRunner).Job; j.CPULimit != 4000 || j.MemoryLimit != 1<<30 {
+		t.Errorf("it is %+v", j)
+	}
+	r = runnerspec.Update(r.Spec, "patch", nil, "runner_configuration.job.cpu_limit=null", "runner_configuration.job.environment.A=x")
+	if j := r.Spec.Runner.(*runnerspec.DockerRunner).Job; j.CPULimit != 0 || j.MemoryLimit != 1<<30 || j.Environment["A"] != "x" {
+		t.Errorf("after an update it is %+v", j)
+	}
+
+	for setting, want := range map[string]string{
+		"concurrency":                               "--set concurrency:1:1: the setting is no path and value [invalid-setting]. Write the path of a field",
+		"runner_configuration..cpu=1":               "--set runner_configuration..cpu:1:1: the setting is no path and value",
+		"=1":                                        "the setting is no path and value",
+		"runner_configuration.job.cpu=1":            `--set runner_configuration.job.cpu:1:1: runner_configuration.job has no field "cpu" [unknown-field]. Did you mean "cpu_limit"?`,
+		"runner_configuration.concurrency=many":     "--set runner_configuration.concurrency:1:1: runner_configuration.concurrency must be a whole number, not a string",
+		"runner_configuration.job.cpu_limit=":       "runner_configuration.job.cpu_limit wants CPUs",
+		"state_storage_configuration.type=postgres": `"postgres" is no kind of state storage`,
+	} {
+		r := runnerspec.Parse("runner", []byte(minimal(runnerspec.Docker)), setting)
+		if r.Spec != nil || !strings.Contains(r.Problems.Error(), want) {
+			t.Errorf("--set %s has the problems %v, want %s", setting, r.Problems, want)
+		}
+	}
+}
+
 func TestAnImageByTagIsWarnedOf(t *testing.T) {
 	r := runnerspec.Parse("r", []byte(with(runnerspec.Docker, "job: image: registry.example.com/runner:1.2")))
 	want := `r:5:12: the image "registry.example.com/runner:1.2" is named by a tag, which may become another image [image-by-tag]. Name it by its digest: registry.example.com/runner@sha256:…`

@@ -20,6 +20,7 @@ type checker struct {
 	problems []Problem
 	warnings []Problem
 	places   map[string]yamldoc.Place // by path, such as "runner_configuration.job.image"
+	flags    []string                 // paths of the settings, by their places
 	bad      map[string]bool          // paths of which a problem is reported already
 }
 
@@ -36,7 +37,7 @@ func (c *checker) result(s *Spec) Result {
 }
 
 func (c *checker) at(p yamldoc.Place, code, message, hint string) {
-	c.problems = append(c.problems, Problem{File: c.file, Line: p.Line, Column: p.Column, Code: code, Message: message, Hint: hint})
+	c.problems = append(c.problems, c.problem(p, code, message, hint))
 }
 
 // report reports a problem of the field at the path, once.
@@ -49,8 +50,7 @@ func (c *checker) report(where, code, message, hint string) {
 }
 
 func (c *checker) warn(where, code, message, hint string) {
-	p := c.placeOf(where)
-	c.warnings = append(c.warnings, Problem{File: c.file, Line: p.Line, Column: p.Column, Code: code, Message: message, Hint: hint})
+	c.warnings = append(c.warnings, c.problem(c.placeOf(where), code, message, hint))
 }
 
 // placeOf returns where the path stands, or else what holds it.
@@ -67,9 +67,9 @@ func (c *checker) placeOf(where string) yamldoc.Place {
 	}
 }
 
-// readFile reads YAML or JSON. ok is false if there is nothing to make sense
-// of.
-func (c *checker) readFile(src []byte) (root yamldoc.Node, ok bool) {
+// readFile reads YAML or JSON, and puts the settings on top. ok is false if
+// there is nothing to make sense of.
+func (c *checker) readFile(src []byte, settings []string) (root yamldoc.Node, ok bool) {
 	if len(src) > MaxFileSize {
 		c.at(yamldoc.Place{Line: 1, Column: 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", MaxFileSize), "")
 		return root, false
@@ -83,8 +83,14 @@ func (c *checker) readFile(src []byte) (root yamldoc.Node, ok bool) {
 		p.File = c.file
 		c.problems = append(c.problems, p)
 	}
+	if len(problems) == 0 && root.IsNull() && len(settings) > 0 {
+		root = yamldoc.Node{Place: root.Place, Shape: yamldoc.Map} // all of it is in the settings
+	}
 	if len(problems) == 0 && root.Shape != yamldoc.Map {
 		c.at(root.Place, "wrong-type", "the file must be a map, not "+root.Describe(), "Its fields are: "+strings.Join(names(fieldsOf(reflect.TypeFor[head]())), ", ")+".")
+	}
+	if len(c.problems) == 0 {
+		root = c.settings(root, settings)
 	}
 	return root, len(c.problems) == 0
 }

@@ -80,11 +80,13 @@ type Result struct {
 	Warnings Problems // what is allowed, and better not done
 }
 
-// Parse reads a configuration, YAML or JSON. filename is what problems say. It
-// never panics.
-func Parse(filename string, src []byte) Result {
+// Parse reads a configuration, YAML or JSON, which may be empty if settings say
+// it all. filename is what problems say. A setting is the path of a field, "="
+// and its value, YAML on one line, such as "runner_configuration.job.cpu=2"; it
+// is put on top of what the file says. It never panics.
+func Parse(filename string, src []byte, settings ...string) Result {
 	c := newChecker(filename)
-	root, ok := c.readFile(src)
+	root, ok := c.readFile(src, settings)
 	if !ok {
 		return c.result(nil)
 	}
@@ -96,10 +98,10 @@ func Parse(filename string, src []byte) Result {
 // well, are replaced; null removes a field. A secret that is given as Masked
 // stays what it is. Another type of state storage replaces the old one's
 // fields. The identifier and the type of the runner cannot be changed.
-// current is not changed.
-func Update(current *Spec, filename string, src []byte) Result {
+// current is not changed. Settings are as for Parse.
+func Update(current *Spec, filename string, src []byte, settings ...string) Result {
 	c := newChecker(filename)
-	patch, ok := c.readFile(src)
+	patch, ok := c.readFile(src, settings)
 	if !ok {
 		return c.result(nil)
 	}

@@ -1,0 +1,79 @@
+package runnerspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
+
+// settingsHint says how a setting is written.
+const settingsHint = "Write the path of a field and its value, such as runner_configuration.job.cpu=2."
+
+// settings puts single fields, as a command line gives them, on top of what a
+// file says: each is the path of a field, "=" and a value, YAML on one line. A
+// value that is no YAML is a text. They are merged as in Update, in their
+// order. What is wrong with one is reported at its own place.
+func (c *checker) settings(root yamldoc.Node, settings []string) yamldoc.Node {
+	for i, s := range settings {
+		path, value, ok := strings.Cut(s, "=")
+		// A line that no file has says which setting it is.
+		place := yamldoc.Place{Line: -1 - i}
+		c.flags = append(c.flags, path)
+		names := strings.Split(path, ".")
+		if !ok || slices.Contains(names, "") || len(names) > yamldoc.MaxDepth {
+			c.at(place, "invalid-setting", "the setting is no path and value", settingsHint)
+			continue
+		}
+		n := settingValue(value)
+		n = moved(n, place)
+		for _, name := range slices.Backward(names) {
+			n = yamldoc.Node{Place: place, Shape: yamldoc.Map, Fields: []yamldoc.Field{{Place: place, Key: name, Value: n}}}
+		}
+		root = overlaid(root, n)
+	}
+	return root
+}
+
+func settingValue(value string) yamldoc.Node {
+	text := yamldoc.Node{Shape: yamldoc.Scalar, Value: value}
+	if value == "" {
+		return text
+	}
+	n, problems := yamldoc.Read([]byte(value))
+	flow := strings.ContainsAny(value[:1], "[{")
+	if len(problems) > 0 || n.Shape != yamldoc.Scalar && !flow {
+		return text
+	}
+	return n
+}
+
+// overlaid is merge that keeps nulls: of a file they mean that a field is not
+// given, of an update that it is to be removed, and which it is shows later.
+func overlaid(base, top yamldoc.Node) yamldoc.Node {
+	if base.Shape != yamldoc.Map || top.Shape != yamldoc.Map {
+		return top
+	}
+	out := base
+	out.Fields = slices.Clone(base.Fields)
+	for _, f := range top.Fields {
+		i := slices.IndexFunc(out.Fields, func(g yamldoc.Field) bool { return g.Key == f.Key })
+		if i < 0 {
+			out.Fields = append(out.Fields, f)
+			continue
+		}
+		f.Value = overlaid(out.Fields[i].Value, f.Value)
+		out.Fields[i] = f
+	}
+	return out
+}
+
+// problem makes a problem of a place, which is one of the file or that of a
+// setting.
+func (c *checker) problem(p yamldoc.Place, code, message, hint string) Problem {
+	if p.Line < 0 {
+		return Problem{File: fmt.Sprintf("--set %s", yamldoc.Printable(c.flags[-1-p.Line])), Line: 1, Column: 1, Code: code, Message: message, Hint: hint}
+	}
+	return Problem{File: c.file, Line: p.Line, Column: p.Column, Code: code, Message: message, Hint: hint}
+}

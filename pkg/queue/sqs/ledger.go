@@ -19,19 +19,25 @@ type ledger struct {
 
 // entry is the latest delivery of a message to this process.
 type entry struct {
-	handle string
-	until  time.Time // when its hiding ends
+	handle   string
+	receives int       // as SQS counts them
+	until    time.Time // when its hiding ends
 }
 
 // maxLedger is how many messages the ledger knows before it forgets those that
 // are hidden no longer. A runner holds a handful.
 const maxLedger = 1024
 
-// hidden notes that the delivery hides the message for hide from now on.
-func (l *ledger) hidden(h handle, hide time.Duration) {
+// delivered notes that the delivery, which is the receives'th, hides the
+// message for hide from now on. A later delivery may have been noted before it:
+// answers overtake each other.
+func (l *ledger) delivered(h handle, receives int, hide time.Duration) {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.messages[h.message].receives > receives {
+		return
+	}
 	if len(l.messages) >= maxLedger {
 		for id, e := range l.messages {
 			if !e.until.After(now) {
@@ -39,14 +45,29 @@ func (l *ledger) hidden(h handle, hide time.Duration) {
 			}
 		}
 	}
-	l.messages[h.message] = entry{h.value, now.Add(hide)}
+	l.messages[h.message] = entry{h.value, receives, now.Add(hide)}
+}
+
+// extended notes that the delivery hides the message for hide from now on,
+// unless it is known to be the latest no longer: a message that is given back
+// may reach its next receiver before the one that gave it hears of it.
+func (l *ledger) extended(h handle, hide time.Duration) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, known := l.messages[h.message]; known && e.handle == h.value {
+		e.until = now.Add(hide)
+		l.messages[h.message] = e
+	}
 }
 
 // gone notes that the message is deleted.
 func (l *ledger) gone(h handle) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.messages, h.message)
+	if l.messages[h.message].handle == h.value {
+		delete(l.messages, h.message)
+	}
 }
 
 // superseded reports whether this process has received the message again since

@@ -10,7 +10,7 @@ func TestLedgerKnowsTheLatestDelivery(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	l := ledger{now: func() time.Time { return now }, messages: map[string]entry{}}
 	first, second, stranger := handle{"m", "1"}, handle{"m", "2"}, handle{"other", "1"}
-	l.hidden(first, time.Minute)
+	l.delivered(first, 1, time.Minute)
 	if l.superseded(first) || l.over(first) {
 		t.Error("a delivery was not the latest as soon as it was made")
 	}
@@ -21,9 +21,16 @@ func TestLedgerKnowsTheLatestDelivery(t *testing.T) {
 	if l.superseded(first) || !l.over(first) {
 		t.Error("a late owner may delete its message, and not extend it")
 	}
-	l.hidden(second, time.Minute)
+	l.delivered(second, 2, time.Minute)
 	if !l.superseded(first) || !l.over(first) || l.superseded(second) || l.over(second) {
 		t.Error("the later delivery did not take the message from the earlier one")
+	}
+	// Word of what the earlier one did may come later.
+	l.delivered(first, 1, time.Hour)
+	l.extended(first, 0)
+	l.gone(first)
+	if !l.superseded(first) || l.over(second) {
+		t.Error("the earlier delivery took the message back")
 	}
 	l.gone(second)
 	if l.superseded(first) {
@@ -35,7 +42,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	l := ledger{now: func() time.Time { return now }, messages: map[string]entry{}}
 	for i := range 10 * maxLedger {
-		l.hidden(handle{fmt.Sprint(i), "1"}, time.Second)
+		l.delivered(handle{fmt.Sprint(i), "1"}, 1, time.Second)
 		now = now.Add(time.Second)
 	}
 	if n := len(l.messages); n > maxLedger {

@@ -195,11 +195,12 @@ func (q *Queue) abandon(name string, p *poll) {
 // deliver notes the delivery, which hides the message for hide.
 func (q *Queue) deliver(name string, m types.Message, hide time.Duration) queue.Message {
 	h := handleOf(m)
-	q.ledger.hidden(h, hide)
 	// SQS always sends the attribute that was asked for; a delivery is the first
 	// at least.
 	n, _ := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
-	return queue.Message{ID: h.message, Body: decode(aws.ToString(m.Body)), Receipt: h.receipt(name), Receives: max(n, 1)}
+	n = max(n, 1)
+	q.ledger.delivered(h, n, hide)
+	return queue.Message{ID: h.message, Body: decode(aws.ToString(m.Body)), Receipt: h.receipt(name), Receives: n}
 }
 
 func handleOf(m types.Message) handle {

@@ -169,7 +169,7 @@ func (q *Queue) hide(ctx context.Context, name string, h handle, hide time.Durat
 		return err
 	})
 	if err == nil {
-		q.ledger.hidden(h, hide)
+		q.ledger.extended(h, hide)
 	}
 	return err
 }

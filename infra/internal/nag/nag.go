@@ -46,8 +46,11 @@ func Wildcards(stack awscdk.Stack, on constructs.Construct, statements []policy.
 		if s.Deny {
 			continue
 		}
-		for kind, values := range map[string][]string{"Action": s.Actions, "Resource": s.Resources} {
-			for _, value := range values {
+		for _, part := range []struct { // in order: the template has the reasons in theirs
+			kind   string
+			values []string
+		}{{"Action", s.Actions}, {"Resource", s.Resources}} {
+			for _, value := range part.values {
 				if !strings.Contains(value, "*") {
 					continue
 				}
@@ -55,7 +58,7 @@ func Wildcards(stack awscdk.Stack, on constructs.Construct, statements []policy.
 				if !ok {
 					return fmt.Errorf("%s: the wildcard %s of statement %s has no reason", *on.Node().Path(), value, s.Sid)
 				}
-				Suppress(on, "AwsSolutions-IAM5", s.Sid+": "+reason, kind+"::"+plain(stack, value))
+				Suppress(on, "AwsSolutions-IAM5", s.Sid+": "+reason, part.kind+"::"+plain(stack, value))
 			}
 		}
 	}

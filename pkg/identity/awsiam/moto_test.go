@@ -1,16 +1,11 @@
 package awsiam_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/xml"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -18,68 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/tools/moto"
 )
-
-// moto returns the address of a server that is compatible with STS and IAM and
-// that nobody of us has written: the one that FAIRLEAD_TEST_MOTO_ENDPOINT
-// names, or moto, if Python has it. Without it the test is skipped, loudly, or
-// fails if FAIRLEAD_REQUIRE_MOTO is "1".
-func moto(t *testing.T) *url.URL {
-	t.Helper()
-	endpoint := os.Getenv("FAIRLEAD_TEST_MOTO_ENDPOINT")
-	if endpoint == "" {
-		if out, err := exec.Command("python3", "-c", "import moto.server").CombinedOutput(); err != nil {
-			why := "NO MOTO: THAT A PROOF IS GOOD AT ANOTHER STS THAN OURS IS NOT TESTED (pip install 'moto[server]'): " + string(out)
-			if os.Getenv("FAIRLEAD_REQUIRE_MOTO") == "1" {
-				t.Fatal(why)
-			}
-			t.Skip(why)
-		}
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		address := ln.Addr().String()
-		ln.Close()
-		_, port, _ := net.SplitHostPort(address)
-		var out bytes.Buffer
-		cmd := exec.Command("python3", "-m", "moto.server", "-H", "127.0.0.1", "-p", port)
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() { cmd.Wait(); close(done) }()
-		t.Cleanup(func() {
-			cmd.Process.Kill()
-			<-done
-			if t.Failed() {
-				t.Logf("moto said:\n%s", &out)
-			}
-		})
-		endpoint = "http://" + address
-		for end := time.Now().Add(time.Minute); ; {
-			conn, err := net.DialTimeout("tcp", address, time.Second)
-			if err == nil {
-				conn.Close()
-				break
-			}
-			select {
-			case <-done:
-				t.Fatal("moto has ended")
-			case <-time.After(50 * time.Millisecond):
-			}
-			if time.Now().After(end) {
-				t.Fatalf("moto does not listen: %v", err)
-			}
-		}
-	}
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
-}
 
 // at sends a request to the server at u and leaves the Host header as it is.
 func at(u *url.URL) answers {
@@ -93,7 +28,7 @@ func at(u *url.URL) answers {
 // motoCall calls an action of STS or IAM of moto and reads its answer.
 func motoCall(t *testing.T, u *url.URL, service string, form url.Values, into any) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost, u.String()+"/", strings.NewReader(form.Encode()))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, u.String()+"/", strings.NewReader(form.Encode()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +51,7 @@ func motoCall(t *testing.T, u *url.URL, service string, form url.Values, into an
 // motoChecks says from which request on moto verifies signatures.
 func motoChecks(t *testing.T, u *url.URL, after string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost, u.String()+"/moto-api/reset-auth", strings.NewReader(after))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, u.String()+"/moto-api/reset-auth", strings.NewReader(after))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,22 +68,23 @@ func motoChecks(t *testing.T, u *url.URL, after string) {
 // moto recomputes signatures with botocore, which is neither our code nor the
 // SDK that signs.
 func TestAProofIsGoodAtAnotherSTS(t *testing.T) {
-	u := moto(t)
+	// A server of our own: whether it checks signatures holds for all its users.
+	t.Setenv(moto.EndpointEnv, "")
+	var server moto.Server
+	defer server.Stop()
+	u, err := url.Parse(server.Endpoint(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	motoChecks(t, u, "inf")
-	name := "shop-runner-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
 	var made struct {
 		Role struct {
 			RoleID string `xml:"RoleId"`
 			ARN    string `xml:"Arn"`
 		} `xml:"CreateRoleResult>Role"`
 	}
-	motoCall(t, u, "iam", url.Values{"Action": {"CreateRole"}, "Version": {"2010-05-08"}, "RoleName": {name}, "Path": {"/fairlead/"},
+	motoCall(t, u, "iam", url.Values{"Action": {"CreateRole"}, "Version": {"2010-05-08"}, "RoleName": {role}, "Path": {"/fairlead/"},
 		"AssumeRolePolicyDocument": {`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ecs-tasks.amazonaws.com"},"Action":"sts:AssumeRole"}]}`}}, &made)
-	t.Cleanup(func() {
-		motoChecks(t, u, "inf")
-		var none struct{}
-		motoCall(t, u, "iam", url.Values{"Action": {"DeleteRole"}, "Version": {"2010-05-08"}, "RoleName": {name}}, &none)
-	})
 	var taken struct {
 		Key    string `xml:"AssumeRoleResult>Credentials>AccessKeyId"`
 		Secret string `xml:"AssumeRoleResult>Credentials>SecretAccessKey"`
@@ -168,7 +104,7 @@ func TestAProofIsGoodAtAnotherSTS(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v (%v)", err, errors.Unwrap(err))
 	}
-	if id.Session != "task-1" || id.Role != name {
+	if id.Session != "task-1" || id.Role != role {
 		t.Errorf("the identity is %+v", id)
 	}
 	if _, err := trust.Match(id, time.Now()); err != nil {

@@ -98,7 +98,7 @@ func TestAnAgentProvesItsTaskRole(t *testing.T) {
 		a.cmd = exec.Command(self, "agent", "--url", s.URL(), "--data", a.Data, "--log-level", "debug")
 		a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "GOCOVERDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
 			"FAIRLEAD_PASS_ENV=GORACE", "FAIRLEAD_IDENTITY=aws-iam", "FAIRLEAD_RUNNER_ID=" + r.ID,
-			"FAIRLEAD_VERIFICATION_KEYS=" + base64.StdEncoding.EncodeToString(meta.Keys[0].PublicKey)}, taskRole(t, sts, "acme-runner", roleID)...)
+			"FAIRLEAD_TRUSTED_KEYS=" + base64.StdEncoding.EncodeToString(meta.Keys[0].PublicKey)}, taskRole(t, sts, "acme-runner", roleID)...)
 		a.cmd.Stdout, a.cmd.Stderr = a.out, a.out
 		if err := a.cmd.Start(); err != nil {
 			t.Fatal(err)

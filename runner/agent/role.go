@@ -33,14 +33,14 @@ type role struct {
 // another runner pins when it enrols, this one was given: the control plane's
 // keys come with its configuration, from the customer's template.
 func roleIdentity(ctx context.Context, cfg config.Runner, o Options) (identity, error) {
-	if cfg.URL == "" || cfg.RunnerID == "" || len(cfg.VerificationKeys) == 0 {
-		return identity{}, errors.New("a runner with an AWS role needs FAIRLEAD_URL, FAIRLEAD_RUNNER_ID and FAIRLEAD_VERIFICATION_KEYS")
+	if cfg.URL == "" || cfg.RunnerID == "" || len(cfg.TrustedKeys) == 0 {
+		return identity{}, errors.New("a runner with an AWS role needs FAIRLEAD_URL, FAIRLEAD_RUNNER_ID and FAIRLEAD_TRUSTED_KEYS")
 	}
 	id := identity{V: 1, URL: strings.TrimSuffix(cfg.URL, "/"), Name: cfg.RunnerID, RunnerID: fairlead.RunnerID(cfg.RunnerID)}
-	for _, k := range cfg.VerificationKeys {
+	for _, k := range cfg.TrustedKeys {
 		pub, err := base64.StdEncoding.DecodeString(strings.TrimSpace(k))
 		if err != nil || len(pub) != ed25519.PublicKeySize {
-			return identity{}, fmt.Errorf("FAIRLEAD_VERIFICATION_KEYS: %q is no Ed25519 key of %d bytes in base64", k, ed25519.PublicKeySize)
+			return identity{}, fmt.Errorf("FAIRLEAD_TRUSTED_KEYS: %q is no Ed25519 key of %d bytes in base64", k, ed25519.PublicKeySize)
 		}
 		id.Keys = append(id.Keys, wire.VerificationKey{ID: events.KeyID(pub), PublicKey: pub})
 	}

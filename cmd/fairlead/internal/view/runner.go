@@ -132,5 +132,5 @@ func (r NewRunner) Human(p *Page) {
 	p.Line("  Start its agent with that AWS role and, besides FAIRLEAD_URL:")
 	p.Line("  FAIRLEAD_IDENTITY=aws-iam")
 	p.Line("  FAIRLEAD_RUNNER_ID=%s", r.Runner.ID)
-	p.Line("  FAIRLEAD_VERIFICATION_KEYS=%s", strings.Join(keys, ","))
+	p.Line("  FAIRLEAD_TRUSTED_KEYS=%s", strings.Join(keys, ","))
 }

@@ -72,7 +72,6 @@ type run struct {
 	deaf      bool // it ignores interrupts
 	st        state
 	saved     state // as it was read or saved last
-	unsaved   error // why the last state could not be saved
 }
 
 // ending is how a run ended.

@@ -137,7 +137,8 @@ func (q *Queue) inherit(ctx context.Context, name string, p *poll, hide, limit t
 }
 
 // wholeSeconds rounds a wait down, but not one that began a moment ago.
-func wholeSeconds(wait time.Duration) int32 { return int32((wait + grace) / time.Second) }
+// One that is over is none, however long ago it ended.
+func wholeSeconds(wait time.Duration) int32 { return int32((max(wait, 0) + grace) / time.Second) }
 
 // await waits for the poll to end, for limit at most, and says whether it
 // brought a message. One that has not ended is left to the next receiver. The

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo dev build test bench simulate mutations soak synth check generate clean format vet lint generated imports FORCE
+.PHONY: help demo dev build functions test bench simulate mutations soak synth check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -29,6 +29,9 @@ dev: build bin/tofu-tool ## Run the control plane and a runner here, until Ctrl-
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && exec bin/fairlead dev
 
 build: bin/fairlead bin/fairlead-runner ## Build bin/fairlead and bin/fairlead-runner
+
+functions: ## Build the functions for Lambda into bin/functions, and print their sizes
+	@$(GO) run ./tools/functions -out bin/functions
 
 # What is up to date is the go command's business.
 bin/fairlead: FORCE

@@ -83,7 +83,7 @@ var rules = []rule{
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},
 	{"pkg/api/client", "pkg/api/wire", "a client is built without a server"},
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
-	{"functions/...", "pkg/... events", "a function is wiring"},
+	{"functions/...", "functions/... pkg/... events", "a function is wiring"},
 
 	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/config pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it has the API and nothing of the control plane"},
@@ -98,7 +98,6 @@ var rules = []rule{
 // planned are patterns of rules for packages that are not there yet. One that
 // is there, or that no rule has, fails the test: the list shrinks to nothing.
 var planned = []string{
-	"functions/...",
 }
 
 // ban is what some packages may never reach.

@@ -89,6 +89,10 @@ type batch struct {
 }
 
 func (b *batch) add(i int, r Record) {
+	known := r.Change.Key != engine.Key{}
+	if known && !store.Announces(r.Change.Key) {
+		return // whatever it holds
+	}
 	h, err := store.Happened{}, r.Err
 	if err == nil {
 		h, err = store.Happening(r.Change)

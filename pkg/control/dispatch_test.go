@@ -266,6 +266,7 @@ func TestDispatchDecides(t *testing.T) {
 	expired.Change.Old, expired.Change.New = queued.Change.New, nil
 	stranger := control.Record{ID: "record-y", Change: engine.Change{Key: engine.Key{Partition: "TOKEN#x", Sort: "TOKEN"},
 		New: &engine.Item{Body: []byte("no JSON of ours")}}}
+	log := control.Record{ID: "record-z", Change: engine.Change{Key: engine.Key{Partition: "LOG#job_1", Sort: "fence"}}, Err: errors.New("there is no version")}
 
 	for _, c := range []struct {
 		name    string
@@ -288,7 +289,7 @@ func TestDispatchDecides(t *testing.T) {
 		{name: "an item that cannot be read is told of", records: []control.Record{noJSON}, events: "1 unreadable"},
 		{name: "an unreadable record that cannot be told of comes again", records: []control.Record{queued, noImage}, fails: "unreadable", events: "1 queued", wakes: "job_1+0s", again: []int{1}},
 		{name: "what expired is no news", records: []control.Record{expired}},
-		{name: "items of others are not looked into", records: []control.Record{stranger}},
+		{name: "items of others are not looked into", records: []control.Record{stranger, log}},
 		{name: "nothing", records: nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -14,6 +14,10 @@ type Happened struct {
 	Woken bool           // the change queued the job: its runner wants a wake-up
 }
 
+// Announces reports whether changes of the item at k may mean something to
+// others. The table has items that are none of this package's.
+func Announces(k engine.Key) bool { return nounOf(k) != nounOther }
+
 // Happening reads a change. Renewals of a lease, moves in the order of due
 // things and progress within a state mean nothing to others; without the old
 // item they cannot be told from the change of state, and repeat its event. An

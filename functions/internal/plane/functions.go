@@ -1,0 +1,72 @@
+package plane
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
+)
+
+// ControlAPI wires the function that serves the Control API.
+func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) {
+	c := p.Config
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Makes: true,
+		SealKey: c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
+	if err != nil {
+		return nil, err
+	}
+	o, err := API(plane, c.URL)
+	if err != nil {
+		return nil, err
+	}
+	return HTTP(api.ControlHandler(o), p.Logger), nil
+}
+
+// RunnerAPI wires the function that serves the Runner API.
+func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
+	c := p.Config
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix,
+		SealKey: c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
+	if err != nil {
+		return nil, err
+	}
+	o, err := API(plane, c.URL)
+	if err != nil {
+		return nil, err
+	}
+	return HTTP(api.RunnerHandler(o), p.Logger), nil
+}
+
+// Dispatch wires the function that tells others what the table's stream tells.
+func Dispatch(_ context.Context, p Process[config.Dispatch]) (any, error) {
+	q, err := Queue(p.AWS, p.Config.QueuePrefix, false)
+	if err != nil {
+		return nil, err
+	}
+	return Stream(&control.Dispatcher{Queue: q, Bus: eventbridge.New(p.AWS, p.Config.EventBus), Now: time.Now, Logger: p.Logger}), nil
+}
+
+// Sweep wires the function that repairs what was lost. It signs and mints
+// nothing. Whatever starts it, it sweeps.
+func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
+	c := p.Config
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, SealKey: c.SealKey}, p.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, _ json.RawMessage) (control.Swept, error) {
+		ctx, cancel := withMargin(ctx)
+		defer cancel()
+		swept, err := plane.Sweep(ctx)
+		p.Logger.Info("swept", "looked", swept.Looked, "woken", swept.Woken, "expired", swept.Expired, "timed_out", swept.TimedOut, "failed", swept.Failed)
+		if err != nil {
+			return swept, fmt.Errorf("sweep: %w", err)
+		}
+		return swept, nil
+	}, nil
+}

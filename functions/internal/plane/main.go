@@ -1,0 +1,71 @@
+// Package plane wires the control plane to AWS, for the functions: what
+// pkg/local is on one machine. Everything is made once for each process,
+// outside of the handlers; nothing is decided here.
+package plane
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/fairlead/fairlead/pkg/config"
+)
+
+// Process is what a function's main wires its handler from.
+type Process[C any] struct {
+	Config C // the function's environment
+	AWS    aws.Config
+	Logger *slog.Logger
+}
+
+// Main reads the environment, has wire make the handler, and serves Lambda's
+// invocations until the environment of the function ends. It does not return: a
+// function that cannot be wired ends with status 1, which Lambda reports as a
+// failed start.
+func Main[C any](wire func(ctx context.Context, p Process[C]) (handler any, err error)) {
+	handler, err := start(context.Background(), os.Environ(), os.Stdout, wire)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start:", err)
+		os.Exit(1)
+	}
+	lambda.Start(handler)
+}
+
+func start[C any](ctx context.Context, environ []string, out io.Writer, wire func(context.Context, Process[C]) (any, error)) (any, error) {
+	var p Process[C]
+	fs := flag.NewFlagSet("function", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	if err := config.Load(&p.Config, fs, nil, environ); err != nil {
+		return nil, err
+	}
+	var level slog.Level
+	if text, ok := variable(environ, "FAIRLEAD_LOG_LEVEL"); ok {
+		if err := level.UnmarshalText([]byte(text)); err != nil {
+			return nil, fmt.Errorf("FAIRLEAD_LOG_LEVEL: %w", err)
+		}
+	}
+	// CloudWatch Logs parses each line of the output as JSON.
+	p.Logger = slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}))
+	var err error
+	if p.AWS, err = awsconfig.LoadDefaultConfig(ctx); err != nil {
+		return nil, fmt.Errorf("read the AWS configuration: %w", err)
+	}
+	return wire(ctx, p)
+}
+
+func variable(environ []string, name string) (string, bool) {
+	for _, v := range environ {
+		if value, ok := strings.CutPrefix(v, name+"="); ok && value != "" {
+			return value, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,112 @@
+package plane
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"runtime/debug"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/blob/s3"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	"github.com/fairlead/fairlead/pkg/queue/sqs"
+	"github.com/fairlead/fairlead/pkg/seal/kms"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+)
+
+// maxReceives is after how many deliveries a wake-up becomes a dead letter. A
+// claim that dies leaves its wake-up to the next, so a few are normal.
+const maxReceives = 5
+
+// tokensLabel is what the key of tokens is derived for. Another label is
+// another key, and every session ends.
+const tokensLabel = "fairlead tokens v1"
+
+// The index of logs is in the table, too: its keys have the names of the
+// store's, and its partitions begin with logPrefix, which none of the store's
+// does. Whoever follows a log looks each logPoll for what others appended, which
+// is one read unit; of the 300 ms that a line may take it leaves a reader time.
+const (
+	logPrefix = "LOG#"
+	logPoll   = 200 * time.Millisecond
+)
+
+// Resources names what a control plane stands on. SigningKey and TokensKey are
+// "" in a function that neither signs nor mints.
+type Resources struct {
+	Table, Blobs, QueuePrefix      string
+	SealKey, SigningKey, TokensKey string
+	Makes                          bool // queues are made by their first use: where runners are made
+}
+
+// Queue returns the queues of all runners.
+func Queue(cfg aws.Config, prefix string, makes bool) (*sqs.Queue, error) {
+	return sqs.New(cfg, sqs.Options{Prefix: prefix, MaxReceives: maxReceives, Make: makes, Now: time.Now})
+}
+
+// Control wires the use cases. It asks KMS for the public half of the signing
+// key and for the key of tokens, and sends nothing else.
+func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logger) (*control.Control, error) {
+	q, err := Queue(cfg, r.QueuePrefix, r.Makes)
+	if err != nil {
+		return nil, err
+	}
+	blobs, err := s3.New(cfg, s3.Options{Bucket: r.Blobs})
+	if err != nil {
+		return nil, err
+	}
+	log, err := cloudwatch.New(cfg, cloudwatch.Options{Table: r.Table, Prefix: logPrefix, Poll: logPoll})
+	if err != nil {
+		return nil, err
+	}
+	parts := control.Parts{
+		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Log: log, Blobs: blobs, Sealer: kms.New(cfg, time.Now, r.SealKey),
+		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger,
+	}
+	if r.SigningKey != "" {
+		signing, err := kms.NewSigning(ctx, cfg, r.SigningKey)
+		if err != nil {
+			return nil, err
+		}
+		parts.Signer = events.NewRemoteSigner(signing.Public(), signing.Sign)
+	}
+	if r.TokensKey != "" {
+		key, err := kms.Derive(ctx, cfg, r.TokensKey, tokensLabel)
+		if err != nil {
+			return nil, err
+		}
+		parts.Minter = identity.NewMinter(key)
+	}
+	return control.New(parts), nil
+}
+
+// version is what the Go toolchain knows of the build.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}
+
+// API returns the options of both APIs on the control plane, as they are
+// reached at address, a URL.
+func API(c *control.Control, address string) (api.Options, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return api.Options{}, fmt.Errorf("%q is no URL of a control plane", address)
+	}
+	public := c.Signer.Public()
+	return api.Options{Control: c, Registry: u.Host, Version: version(), IDs: c.IDs, Logger: c.Logger,
+		Keys: []wire.VerificationKey{{ID: events.KeyID(public), PublicKey: public}}}, nil
+}

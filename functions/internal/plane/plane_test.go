@@ -1,0 +1,429 @@
+package plane_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awseb "github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	ebtypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	awskms "github.com/aws/aws-sdk-go-v2/service/kms"
+	kmstypes "github.com/aws/aws-sdk-go-v2/service/kms/types"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/functions/internal/plane"
+	"github.com/fairlead/fairlead/functions/internal/runtimetest"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/tools/dynamodblocal"
+	"github.com/fairlead/fairlead/tools/elasticmq"
+	"github.com/fairlead/fairlead/tools/moto"
+)
+
+var (
+	tables dynamodblocal.Server
+	queues elasticmq.Server
+	others moto.Server // S3, KMS but for Ed25519 keys, EventBridge and the queues behind it
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, _ := programs(); dir != "" { // made now, if no test has
+		_ = os.RemoveAll(dir)
+	}
+	tables.Stop()
+	queues.Stop()
+	others.Stop()
+	os.Exit(code)
+}
+
+// cloud is an account with what the stack makes in it.
+type cloud struct {
+	t                             *testing.T
+	endpoints                     map[string]string // by the SDK's name of the service
+	table, bucket, bus, eventsURL string
+	sealKey, signingKey, tokenKey string
+	prefix                        string
+	pub                           ed25519.PublicKey
+}
+
+func (c *cloud) config(service string) aws.Config {
+	return aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(c.endpoints[service]), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}
+}
+
+func must[T any](v T, err error) func(t *testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func newCloud(t *testing.T) *cloud {
+	t.Helper()
+	pub, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := strings.ToLower(rand.Text())[:12]
+	c := &cloud{t: t, table: "t-" + id, bucket: "b-" + id, bus: "e-" + id, prefix: "q-" + id + "-", pub: pub,
+		signingKey: "arn:aws:kms:eu-central-1:123456789012:key/" + id}
+	moto := others.Endpoint(t)
+	c.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": moto, "EVENTBRIDGE": moto,
+		"KMS": kmstest.Start(t, moto, map[string]ed25519.PrivateKey{c.signingKey: key})}
+	if err := dynamo.CreateTable(t.Context(), c.config("DYNAMODB"), c.table); err != nil {
+		t.Fatal(err)
+	}
+	must(awss3.NewFromConfig(c.config("S3"), func(o *awss3.Options) { o.UsePathStyle = true }).CreateBucket(t.Context(), &awss3.CreateBucketInput{Bucket: &c.bucket,
+		CreateBucketConfiguration: &s3types.CreateBucketConfiguration{LocationConstraint: "eu-central-1"}}))(t)
+	k := awskms.NewFromConfig(c.config("KMS"))
+	c.sealKey = *must(k.CreateKey(t.Context(), &awskms.CreateKeyInput{}))(t).KeyMetadata.Arn
+	c.tokenKey = *must(k.CreateKey(t.Context(), &awskms.CreateKeyInput{KeySpec: kmstypes.KeySpecHmac256, KeyUsage: kmstypes.KeyUsageTypeGenerateVerifyMac}))(t).KeyMetadata.Arn
+
+	// The bus, with a subscriber to all of its events.
+	eb, q := awseb.NewFromConfig(c.config("EVENTBRIDGE")), awssqs.NewFromConfig(c.config("EVENTBRIDGE"))
+	c.eventsURL = *must(q.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: &c.bus}))(t).QueueUrl
+	arn := must(q.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: &c.eventsURL,
+		AttributeNames: []sqstypes.QueueAttributeName{sqstypes.QueueAttributeNameQueueArn}}))(t).Attributes["QueueArn"]
+	must(eb.CreateEventBus(t.Context(), &awseb.CreateEventBusInput{Name: &c.bus}))(t)
+	must(eb.PutRule(t.Context(), &awseb.PutRuleInput{Name: aws.String("all"), EventBusName: &c.bus, EventPattern: aws.String(`{"source":["fairlead"]}`), State: ebtypes.RuleStateEnabled}))(t)
+	must(eb.PutTargets(t.Context(), &awseb.PutTargetsInput{Rule: aws.String("all"), EventBusName: &c.bus, Targets: []ebtypes.Target{{Id: aws.String("q"), Arn: &arn}}}))(t)
+	return c
+}
+
+// environ is that of a function: what infrastructure writes, and what Lambda
+// adds; an endpoint for each service is what differs from AWS.
+func (c *cloud) environ(cfg any) []string {
+	c.t.Helper()
+	list := []string{"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "TMPDIR=" + os.TempDir()}
+	for service, endpoint := range c.endpoints {
+		list = append(list, "AWS_ENDPOINT_URL_"+service+"="+endpoint)
+	}
+	for name, value := range must(config.Environ(cfg))(c.t) {
+		list = append(list, name+"="+value)
+	}
+	return list
+}
+
+// programs builds the functions' programs as they are deployed, but for this
+// machine, and returns their folder, which TestMain removes.
+var programs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "fairlead-functions-")
+	if err != nil {
+		return "", err
+	}
+	args := []string{"build", "-tags", "lambda.norpc", "-o", dir + "/"}
+	for _, name := range []string{"controlapi", "runnerapi", "dispatch", "sweep"} {
+		args = append(args, "github.com/fairlead/fairlead/functions/"+name)
+	}
+	build := exec.Command("go", args...)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%w: %s", err, out)
+	}
+	return dir, nil
+})
+
+func program(t *testing.T, name string) *exec.Cmd {
+	t.Helper()
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec.Command(filepath.Join(dir, name))
+}
+
+// start starts the function's program.
+func (c *cloud) start(name string, cfg any) *runtimetest.Function {
+	c.t.Helper()
+	cmd := program(c.t, name)
+	cmd.Env = c.environ(cfg)
+	return runtimetest.Start(c.t, cmd)
+}
+
+func (c *cloud) controlAPI() *config.ControlAPI {
+	return &config.ControlAPI{URL: "https://fairlead.example", Table: c.table, Blobs: c.bucket, LogArchive: "x", QueuePrefix: c.prefix, LogGroupPrefix: "x",
+		LogSubscriber: "x", ArtifactPrefix: "x", SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, LogLevel: "info"}
+}
+
+func (c *cloud) runnerAPI() *config.RunnerAPI {
+	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: "x", ArtifactPrefix: "x",
+		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "x", STSRegions: []string{"eu-central-1"}, LogLevel: "info"}
+}
+
+func (c *cloud) dispatch() *config.Dispatch {
+	return &config.Dispatch{QueuePrefix: c.prefix, EventBus: c.bus, LogLevel: "info"}
+}
+
+// front serves a function over HTTP and returns its URL.
+func front(t *testing.T, f *runtimetest.Function) string {
+	s := httptest.NewServer(runtimetest.Front(t, f))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// events returns what a subscriber is sent, until nothing more comes.
+func (c *cloud) events() (list []events.Domain) {
+	c.t.Helper()
+	q := awssqs.NewFromConfig(c.config("EVENTBRIDGE"))
+	for {
+		out := must(q.ReceiveMessage(c.t.Context(), &awssqs.ReceiveMessageInput{QueueUrl: &c.eventsURL, MaxNumberOfMessages: 10, VisibilityTimeout: 600}))(c.t)
+		for _, m := range out.Messages {
+			list = append(list, must(eventbridge.Decode([]byte(*m.Body)))(c.t))
+		}
+		if len(out.Messages) == 0 {
+			return list
+		}
+	}
+}
+
+// A person makes a runner and checks it through one function; the runner
+// enrols, claims and runs the check through another, with nothing between the
+// two but the table, the queues and the keys; a third tells of it all.
+func TestFunctionsTogether(t *testing.T) {
+	c := newCloud(t)
+	ctx := t.Context()
+	r := plane.Resources{Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
+	first := must(plane.Control(ctx, c.config("DYNAMODB"), r, slog.New(slog.DiscardHandler)))(t)
+	token := identity.NewToken(identity.PrefixAPI)
+	if err := first.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
+		t.Fatal(err)
+	}
+	person := must(client.New(front(t, c.start("controlapi", c.controlAPI())), token, client.Options{}))(t)
+	if _, err := person.WithToken("fla_no").ListRunners(ctx, client.ListOptions{}); !client.HasStatus(err, http.StatusUnauthorized) {
+		t.Errorf("a stranger's token: %v", err)
+	}
+	must(person.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "east"}))(t)
+	enrolment := must(person.CreateEnrolment(ctx, "east"))(t)
+
+	agent := must(client.New(front(t, c.start("runnerapi", c.runnerAPI())), "", client.Options{}))(t)
+	pub, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enrolled := must(agent.Enrol(ctx, wire.EnrolRequest{Token: enrolment.Token, PublicKey: pub}))(t)
+	if len(enrolled.Keys) != 1 || !c.pub.Equal(ed25519.PublicKey(enrolled.Keys[0].PublicKey)) || enrolled.Registry != "fairlead.example" {
+		t.Errorf("enrolled as %+v, want the public half of the KMS key", enrolled)
+	}
+	ch := must(agent.Challenge(ctx))(t)
+	session := must(agent.CreateSession(ctx, wire.SessionRequest{RunnerID: enrolled.RunnerID, Nonce: ch.Nonce, Instance: "i", Version: "1", Capacity: 1, PublicKey: pub,
+		Signature: ed25519.Sign(key, wire.SessionStatement(ch.Nonce, enrolled.RunnerID, "i"))}))(t)
+	agent = agent.WithToken(session.Token)
+
+	checked := must(person.CheckRunner(ctx, "east"))(t) // its answer comes after the wake-up was sent
+	claim := must(agent.Claim(ctx, 10*time.Second))(t)
+	if claim.Job != checked.ID {
+		t.Fatalf("claimed %s, want %s", claim.Job, checked.ID)
+	}
+	started := must(agent.WithToken(claim.LaunchToken).Start(ctx, claim.Job, wire.StartRequest{StepID: "step-1234"}))(t)
+	if _, err := events.Verify(ctx, started.Envelope, []ed25519.PublicKey{c.pub}, events.Expect{Runner: fairlead.RunnerID(enrolled.RunnerID), Job: fairlead.JobID(claim.Job),
+		Epoch: claim.Epoch, Operation: "check", Operations: []string{"check"}}, time.Now()); err != nil {
+		t.Errorf("the spec that KMS signed is refused: %v", err)
+	}
+	step := agent.WithToken(started.LeaseToken)
+	log := []byte("hello\xff\x00 from afar\n") // no text: it crosses the event as base64
+	must(step.AppendLog(ctx, claim.Job, 0, log))(t)
+	if err := step.Finish(ctx, claim.Job, wire.FinishRequest{Outcome: "succeeded", Log: wire.LogEnd{Size: int64(len(log)), CRC32: crc32.ChecksumIEEE(log)}}); err != nil {
+		t.Fatal(err)
+	}
+	if j := must(person.GetJob(ctx, claim.Job))(t); j.State != "succeeded" {
+		t.Errorf("the job is %s", j.State)
+	}
+
+	chunk := must(person.ReadJobLog(ctx, claim.Job, claim.Epoch, 0, 0))(t)
+	if end := must(person.ReadJobLog(ctx, claim.Job, claim.Epoch, chunk.Next, 0))(t); string(chunk.Data) != string(log) || !end.Done {
+		t.Errorf("the log reads %+v, then %+v", chunk, end)
+	}
+
+	// What the table's stream tells, as Lambda passes it on.
+	batch := map[string]any{"Records": dynamodblocal.Records(t, c.endpoints["DYNAMODB"], c.table)}
+	out := must(c.start("dispatch", c.dispatch()).Invoke(ctx, batch))(t)
+	if string(out) != `{"batchItemFailures":[]}` {
+		t.Errorf("dispatch answers %s", out)
+	}
+	var told []string
+	for _, e := range c.events() {
+		if e.Type == control.UnreadableEvent {
+			t.Errorf("told %+v", e)
+		}
+		if e.Subject == claim.Job {
+			told = append(told, e.Type)
+		}
+	}
+	if got := strings.Join(told, " "); got != "fairlead.job.queued fairlead.job.claimed fairlead.job.running fairlead.job.succeeded" {
+		t.Errorf("told of the job: %s", got)
+	}
+}
+
+// The control plane dies between the commit and the wake-up: the stream wakes
+// the runner. What cannot be sent is named, and comes again.
+func TestDispatchWakesWhomNobodyWoke(t *testing.T) {
+	c := newCloud(t)
+	ctx := t.Context()
+	r := plane.Resources{Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
+	first := must(plane.Control(ctx, c.config("DYNAMODB"), r, slog.New(slog.DiscardHandler)))(t)
+	if _, err := first.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "east"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	runner := must(first.Store.Runner(ctx, fairlead.DefaultOrg, "east"))(t).V
+	first.Queue = lost{} // stands for the process that died
+	j := must(first.CheckRunner(ctx, fairlead.DefaultOrg, "east", ""))(t)
+
+	records := dynamodblocal.Records(t, c.endpoints["DYNAMODB"], c.table)
+	f := c.start("dispatch", c.dispatch())
+	out := must(f.Invoke(ctx, map[string]any{"Records": records}))(t)
+	var answer struct {
+		Failures []struct{ ItemIdentifier string } `json:"batchItemFailures"`
+	}
+	if err := json.Unmarshal(out, &answer); err != nil {
+		t.Fatal(err)
+	}
+	var last struct {
+		Dynamodb struct{ SequenceNumber string }
+	}
+	if err := json.Unmarshal(records[len(records)-1], &last); err != nil {
+		t.Fatal(err)
+	}
+	if len(answer.Failures) != 1 || answer.Failures[0].ItemIdentifier != last.Dynamodb.SequenceNumber {
+		t.Fatalf("without a queue it answers %s, want the record of the job, %s", out, last.Dynamodb.SequenceNumber)
+	}
+
+	q := must(plane.Queue(c.config("SQS"), c.prefix, true))(t)
+	if err := q.Make(ctx, "runner-"+string(runner.ID), nil); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(f.Invoke(ctx, map[string]any{"Records": records[len(records)-1:]}))(t); string(out) != `{"batchItemFailures":[]}` {
+		t.Errorf("repeated, it answers %s", out)
+	}
+	m := must(q.Receive(ctx, "runner-"+string(runner.ID), time.Minute, 10*time.Second))(t)
+	if w := must(events.DecodeWake(m.Body))(t); w.Job != j.ID {
+		t.Errorf("the wake-up is for %s, want %s", w.Job, j.ID)
+	}
+	if n := len(c.events()); n < 2 {
+		t.Errorf("%d events, want that of the job twice: it is repeated with the wake-up", n)
+	}
+}
+
+// What no function of ours wrote is told of, and is no failure.
+func TestDispatchOfWhatCannotBeRead(t *testing.T) {
+	c := newCloud(t)
+	f := c.start("dispatch", c.dispatch())
+	for _, name := range []string{"unreadable.json", "stranger.json"} {
+		event := json.RawMessage(must(os.ReadFile(filepath.Join("testdata", name)))(t))
+		if out := must(f.Invoke(t.Context(), event))(t); string(out) != `{"batchItemFailures":[]}` {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+	got := c.events()
+	if len(got) != 1 || got[0].Type != "fairlead.stream.unreadable" || got[0].Data["key"] != "JOB#job_1/JOB" {
+		t.Errorf("told %+v", got)
+	}
+	if _, err := f.Invoke(t.Context(), "no event at all"); err == nil {
+		t.Error("an event of another kind is taken")
+	}
+}
+
+func TestSweepAnswersWithWhatItDid(t *testing.T) {
+	c := newCloud(t)
+	cfg := &config.Sweep{Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: "x", SealKey: c.sealKey, LogLevel: "info"}
+	out := must(c.start("sweep", cfg).Invoke(t.Context(), map[string]any{"source": "aws.events", "detail-type": "Scheduled Event"}))(t)
+	if string(out) != `{"Looked":0,"Woken":0,"Expired":0,"TimedOut":0,"Failed":0}` {
+		t.Errorf("it answers %s", out)
+	}
+}
+
+// Requests that are none are the caller's fault, and no failure of the
+// function.
+func TestRequestsThatAreNone(t *testing.T) {
+	c := newCloud(t)
+	f := c.start("controlapi", c.controlAPI())
+	for _, test := range []struct {
+		name           string
+		event          string
+		status         int
+		problem, ctype string
+	}{
+		{"a path that is no path", `{"version":"2.0","rawPath":"/v1/%zz","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 400, "malformed-request", "application/problem+json"},
+		{"a method that is none", `{"version":"2.0","rawPath":"/v1/apps","requestContext":{"http":{"method":"G T"},"domainName":"x"}}`, 400, "malformed-request", "application/problem+json"},
+		{"base64 that is none", `{"version":"2.0","rawPath":"/v1/apps","isBase64Encoded":true,"body":"!","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 400, "malformed-request", "application/problem+json"},
+		{"a route that is not there", `{"version":"2.0","rawPath":"/v1/nothing","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 404, "", "application/problem+json"},
+		{"an event without anything", `{}`, 404, "", "application/problem+json"},
+		{"the document is served", `{"version":"2.0","rawPath":"/v1/openapi.json","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 200, "", ""},
+	} {
+		out, err := f.Invoke(t.Context(), json.RawMessage(test.event))
+		if err != nil {
+			t.Errorf("%s: the function fails: %v", test.name, err)
+			continue
+		}
+		var answer struct {
+			StatusCode int               `json:"statusCode"`
+			Headers    map[string]string `json:"headers"`
+			Body       string            `json:"body"`
+		}
+		if err := json.Unmarshal(out, &answer); err != nil {
+			t.Fatal(err)
+		}
+		if answer.StatusCode != test.status || !strings.Contains(answer.Body, test.problem) || test.ctype != "" && answer.Headers["Content-Type"] != test.ctype {
+			t.Errorf("%s: %.300s", test.name, out)
+		}
+	}
+}
+
+func TestFunctionThatCannotStartSaysWhy(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		environ []string
+		want    string
+	}{
+		{"a variable is missing", []string{"FAIRLEAD_QUEUE_PREFIX=q"}, "FAIRLEAD_EVENT_BUS"},
+		{"a level that is none", []string{"FAIRLEAD_QUEUE_PREFIX=q", "FAIRLEAD_EVENT_BUS=b", "FAIRLEAD_LOG_LEVEL=loud"}, "FAIRLEAD_LOG_LEVEL"},
+		{"a prefix that SQS does not take", []string{"FAIRLEAD_QUEUE_PREFIX=q!", "FAIRLEAD_EVENT_BUS=b"}, "q!"},
+	} {
+		cmd := program(t, "dispatch")
+		cmd.Env = append(test.environ, "AWS_REGION=eu-central-1")
+		f := runtimetest.Start(t, cmd)
+		if _, err := f.Invoke(t.Context(), nil); !errors.Is(err, runtimetest.ErrExited) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if !strings.Contains(f.Output(), test.want) || cmd.ProcessState.ExitCode() != 1 {
+			t.Errorf("%s: status %d, %s", test.name, cmd.ProcessState.ExitCode(), f.Output())
+		}
+	}
+}
+
+// lost is a queue that sends nothing.
+type lost struct{ queue.Queue }
+
+func (lost) Send(context.Context, string, []byte, time.Duration) error {
+	return errors.New("the process died")
+}

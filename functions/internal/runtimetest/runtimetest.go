@@ -1,0 +1,183 @@
+// Package runtimetest runs a function's binary as Lambda does: a process that
+// asks the Lambda runtime API, over HTTP, for one invocation after the other.
+package runtimetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// Timeout is how long an invocation may take, as the function is told.
+const Timeout = 29 * time.Second
+
+// Failure is an invocation that the function answered with an error.
+type Failure struct {
+	Message string `json:"errorMessage"`
+	Type    string `json:"errorType"`
+}
+
+func (f *Failure) Error() string { return f.Type + ": " + f.Message }
+
+// Function is a running function. Invocations of one function run one after
+// the other, as those of one environment do. Safe for concurrent use.
+type Function struct {
+	next   chan *invocation
+	exited chan struct{}
+	mu     sync.Mutex
+	open   map[string]*invocation
+	output *output
+}
+
+type invocation struct {
+	id     string
+	event  []byte
+	answer chan answer
+}
+
+type answer struct {
+	body []byte
+	err  error
+}
+
+// Start starts the command with the runtime API in its environment, which is
+// otherwise what the command has. The process ends with the test.
+func Start(t testing.TB, cmd *exec.Cmd) *Function {
+	t.Helper()
+	f := &Function{next: make(chan *invocation), exited: make(chan struct{}), open: map[string]*invocation{}, output: &output{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	mux := http.NewServeMux()
+	const prefix = "/2018-06-01/runtime/"
+	mux.HandleFunc("GET "+prefix+"invocation/next", func(w http.ResponseWriter, r *http.Request) { f.serveNext(ctx, w, r) })
+	mux.HandleFunc("POST "+prefix+"invocation/{id}/response", func(w http.ResponseWriter, r *http.Request) { f.take(t, w, r, false) })
+	mux.HandleFunc("POST "+prefix+"invocation/{id}/error", func(w http.ResponseWriter, r *http.Request) { f.take(t, w, r, true) })
+	mux.HandleFunc("POST "+prefix+"init/error", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
+	server := httptest.NewServer(mux)
+	cmd.Env = append(cmd.Env, "AWS_LAMBDA_RUNTIME_API="+strings.TrimPrefix(server.URL, "http://"), "AWS_LAMBDA_FUNCTION_NAME=test", "_HANDLER=bootstrap")
+	cmd.Stdout, cmd.Stderr = f.output, f.output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = cmd.Wait() // how it ended shows in the output
+		close(f.exited)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended by itself
+		<-f.exited
+		cancel()
+		server.CloseClientConnections()
+		server.Close()
+		if t.Failed() {
+			t.Logf("the function's output:\n%s", f.Output())
+		}
+	})
+	return f
+}
+
+func (f *Function) serveNext(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-ctx.Done():
+	case <-r.Context().Done():
+	case inv := <-f.next:
+		f.mu.Lock()
+		f.open[inv.id] = inv
+		f.mu.Unlock()
+		h := w.Header()
+		h.Set("Lambda-Runtime-Aws-Request-Id", inv.id)
+		h.Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(time.Now().Add(Timeout).UnixMilli(), 10))
+		h.Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:eu-central-1:123456789012:function:test")
+		h.Set("Lambda-Runtime-Trace-Id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700")
+		h.Set("Content-Type", "application/json")
+		_, _ = w.Write(inv.event) // a function that is gone is noticed by Invoke
+	}
+}
+
+func (f *Function) take(t testing.TB, w http.ResponseWriter, r *http.Request, failed bool) {
+	f.mu.Lock()
+	inv := f.open[r.PathValue("id")]
+	delete(f.open, r.PathValue("id"))
+	f.mu.Unlock()
+	body, err := io.ReadAll(r.Body)
+	if inv == nil || err != nil {
+		t.Errorf("an answer to invocation %q: %v", r.PathValue("id"), err)
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	a := answer{body: body}
+	if failed {
+		failure := &Failure{}
+		if err := json.Unmarshal(body, failure); err != nil {
+			t.Errorf("an error that is no JSON: %s", body)
+		}
+		a = answer{err: failure}
+	}
+	inv.answer <- a
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// ErrExited says that the process ended before it answered.
+var ErrExited = errors.New("the function's process has ended")
+
+// Invoke passes the function an event, as JSON, and returns its answer. The
+// error is a *Failure when the function answered with one, and ErrExited when
+// its process ended.
+func (f *Function) Invoke(ctx context.Context, event any) ([]byte, error) {
+	body, err := json.Marshal(event)
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	inv := &invocation{id: ulid.Make().String(), event: body, answer: make(chan answer, 1)}
+	select {
+	case f.next <- inv:
+	case <-f.exited:
+		return nil, ErrExited
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case a := <-inv.answer:
+		return a.body, a.err
+	case <-f.exited:
+		return nil, ErrExited
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Exited is closed when the process has ended.
+func (f *Function) Exited() <-chan struct{} { return f.exited }
+
+// Output returns what the function wrote so far.
+func (f *Function) Output() string { return f.output.String() }
+
+// output collects what a process writes. Safe for concurrent use.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}

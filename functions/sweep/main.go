@@ -1,0 +1,6 @@
+// Program sweep is the function that repairs, every minute, what was lost.
+package main
+
+import "github.com/fairlead/fairlead/functions/internal/plane"
+
+func main() { plane.Main(plane.Sweep) }

@@ -1,0 +1,104 @@
+// Program functions builds the mains below ./functions as Lambda runs them:
+// static, for arm64 on provided.al2023, as bootstrap in a folder of their own,
+// which infra takes, and beside it as a zip of the same bytes each time. It
+// prints the sizes, and fails if a zip is larger than MaxZip.
+package main
+
+import (
+	"archive/zip"
+	"compress/flate"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// MaxZip is the largest zip, in bytes. Lambda takes 50 MB; what must be
+// fetched and unpacked at a cold start is what this holds down.
+const MaxZip = 15 << 20
+
+func main() {
+	out := flag.String("out", "bin/functions", "folder for the builds")
+	flag.Parse()
+	if err := run(context.Background(), *out, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "functions:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out string, w io.Writer) error {
+	list, err := output(ctx, "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}}{{end}}`, "github.com/fairlead/fairlead/functions/...")
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "function\tbinary, MB\tzip, MB\t")
+	var large error
+	for main := range strings.FieldsSeq(list) {
+		name := path.Base(main)
+		binary := filepath.Join(out, name, "bootstrap")
+		if _, err := output(ctx, "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", binary, main); err != nil {
+			return err
+		}
+		archive := filepath.Join(out, name+".zip")
+		if err := pack(binary, archive); err != nil {
+			return fmt.Errorf("pack %s: %w", name, err)
+		}
+		sizes := make([]int64, 2)
+		for i, file := range []string{binary, archive} {
+			info, err := os.Stat(file)
+			if err != nil {
+				return err
+			}
+			sizes[i] = info.Size()
+		}
+		fmt.Fprintf(table, "%s\t%.1f\t%.1f\t\n", name, float64(sizes[0])/(1<<20), float64(sizes[1])/(1<<20))
+		if sizes[1] > MaxZip {
+			large = errors.Join(large, fmt.Errorf("%s has %d bytes; %d are allowed", archive, sizes[1], MaxZip))
+		}
+	}
+	return errors.Join(table.Flush(), large)
+}
+
+// output runs the go command for Lambda's platform and returns what it prints.
+func output(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0")
+	cmd.Stderr = os.Stderr
+	b, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
+	}
+	return string(b), nil
+}
+
+// pack puts the file into an archive, executable, with no time of its own: the
+// same build is the same archive, and is not deployed anew.
+func pack(file, archive string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // opened for reading
+	out, err := os.Create(archive)
+	if err != nil {
+		return err
+	}
+	z := zip.NewWriter(out)
+	z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestCompression) })
+	h := &zip.FileHeader{Name: "bootstrap", Method: zip.Deflate, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
+	h.SetMode(0o755)
+	entry, err := z.CreateHeader(h)
+	if err == nil {
+		_, err = io.Copy(entry, in)
+	}
+	return errors.Join(err, z.Close(), out.Close())
+}

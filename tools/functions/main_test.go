@@ -1,0 +1,64 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every function is there as Lambda takes it: a static binary for arm64 called
+// bootstrap, in a zip within the bound, the same when it is packed again.
+func TestFunctionsAreBuiltAsLambdaRunsThem(t *testing.T) {
+	out := t.TempDir()
+	var sizes strings.Builder
+	if err := run(t.Context(), out, &sizes); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", sizes.String())
+	mains, err := filepath.Glob("../../functions/*/main.go")
+	if err != nil || len(mains) == 0 {
+		t.Fatalf("no mains: %v", err)
+	}
+	for _, main := range mains {
+		name := filepath.Base(filepath.Dir(main))
+		binary := filepath.Join(out, name, "bootstrap")
+		f, err := elf.Open(binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if libraries, err := f.ImportedLibraries(); f.Machine != elf.EM_AARCH64 || len(libraries) > 0 || err != nil {
+			t.Errorf("%s is for %s and needs %v (%v)", name, f.Machine, libraries, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		archive := filepath.Join(out, name+".zip")
+		z, err := zip.OpenReader(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(z.File) != 1 || z.File[0].Name != "bootstrap" || z.File[0].Mode() != 0o755 {
+			t.Errorf("%s.zip holds %+v", name, z.File)
+		}
+		if err := z.Close(); err != nil {
+			t.Error(err)
+		}
+		before, err := os.ReadFile(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(before) > MaxZip {
+			t.Errorf("%s.zip has %d bytes, more than %d", name, len(before), MaxZip)
+		}
+		if err := pack(binary, archive); err != nil {
+			t.Fatal(err)
+		}
+		if after, err := os.ReadFile(archive); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("packed again, %s.zip is another (%v)", name, err)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -207,6 +208,32 @@ func TestPlanOfAGivenUpAttemptReplacesTheNextOnes(t *testing.T) {
 		}
 		if got := p.blobs("plan/"); len(got) != 2 || got[0] != late[0] && got[1] != late[0] {
 			t.Errorf("plans of two attempts are at %v", got)
+		}
+	})
+}
+
+// TestReportIsRefusedForALogThatThePowerTook: a stream without bytes that is
+// gone is nothing to send again.
+func TestReportIsRefusedForALogThatThePowerTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		h := p.planned("plan")
+		if err := p.Log.Drop(p.ctx, string(h.Job)); err != nil {
+			t.Fatal(err)
+		}
+		rep := control.Report{Outcome: control.OutcomeFailed, Reason: "tool-failed", Message: "it did not work", LogSize: 10}
+		if err := p.FinishJob(p.ctx, h, rep); fairlead.CodeOf(err) != "log-offset" {
+			t.Errorf("a report of ten bytes that are gone: %v", err)
+		}
+		rep.LogSize = 0
+		if err := p.FinishJob(p.ctx, h, rep); err != nil {
+			t.Errorf("a report of no bytes: %v", err)
+		}
+		if infos, err := p.Log.Streams(p.ctx, string(h.Job)); err != nil || len(infos) != 1 || !infos[0].Ended {
+			t.Errorf("streams: %v, %v", infos, err)
 		}
 	})
 }

@@ -208,6 +208,13 @@ func finishedBy(j store.Job, h Holder, k job.Kind) bool {
 func (c *Control) endLog(ctx context.Context, h Holder, rep Report) error {
 	s := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
 	chunk, err := c.Log.Read(ctx, s, max(0, rep.LogSize), 1) // only its Info is wanted, so at its end
+	if errors.Is(err, joblog.ErrNotFound) && rep.LogSize > 0 {
+		err = &joblog.OffsetError{Want: 0} // the power took all of it; its writer has it
+	} else if errors.Is(err, joblog.ErrNotFound) {
+		if err = c.Log.Open(ctx, s); err == nil {
+			chunk, err = c.Log.Read(ctx, s, 0, 1)
+		}
+	}
 	if err != nil {
 		return logError(h.Job, err)
 	}

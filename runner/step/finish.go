@@ -9,8 +9,19 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
+
+// maxResends is how often the log is sent again for one report.
+const maxResends = 5
+
+// shortLog reports whether a report was refused because bytes of the log are
+// missing at the other side.
+func shortLog(err error) bool {
+	e, ok := errors.AsType[*client.Error](err)
+	return ok && e.Code() == "log-offset"
+}
 
 // finish delivers the report and returns the step's exit code. It does not end
 // with the job's context, and it goes on while the control plane is down. What
@@ -31,6 +42,21 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		return err
 	}
 	err := deliver()
+	for range maxResends {
+		if !shortLog(err) || ctx.Err() != nil {
+			break
+		}
+		// What was acknowledged of the log is not there any more: the power took
+		// it, which only its end makes durable. It is all on this disk yet.
+		if rerr := logship.Rescue(ctx, a.dir.Path(stepdir.LogFile), a.append(c)); rerr != nil {
+			a.Log.Warn("the log cannot be sent again", "job", a.in.Job, "err", rerr)
+		}
+		err = deliver()
+	}
+	if shortLog(err) { // rather a log that says that it is truncated than no report
+		report.Log = wire.LogEnd{Truncated: true}
+		err = deliver()
+	}
 	if e, ok := errors.AsType[*client.Error](err); ok && !stale(err) && e.Status >= 400 && e.Status < 500 {
 		// The report itself is not acceptable (too large, say). A job whose end
 		// nobody hears of would be worse than one that has lost its details.

@@ -121,7 +121,7 @@ func final(err error) bool {
 // stale reports whether the lease belongs to somebody else.
 func stale(err error) bool {
 	e, ok := errors.AsType[*client.Error](err)
-	if !ok {
+	if !ok || shortLog(err) {
 		return false
 	}
 	switch e.Status {

@@ -240,6 +240,12 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		})
 		st.p.check(name)
 		w.note("%s ends with %d", name, st.code)
+		w.mu.Lock()
+		mistaken := st.code == stepdir.ExitStale && w.leased(holder{in.Job, in.Epoch})
+		w.mu.Unlock()
+		if mistaken {
+			w.violate("steps-know-their-lease", "%s ends because its lease is somebody else's, and it is not", name)
+		}
 	}()
 	return &simHandle{e, st, s.ID}, nil
 }

@@ -58,9 +58,7 @@ func (w *world) refused(out *answer, here site) {
 	unplugged := w.faults["power-lost"]+w.faults["power-lost-at-write"] > 0
 	w.mu.Unlock()
 	if unplugged && bytes.Contains(out.body, []byte("urn:fairlead:problem:log-")) {
-		// The log has lost its end, and has to be sent again before. A step takes
-		// that for a lost lease still, and its job is lost or repeated.
-		return
+		return // the log has lost its end, and has to be sent again first
 	}
 	if current {
 		w.violate("reports-are-heard", "the report of %s, which has its lease, is refused: %d %.200s", here.by, out.status, out.body)

@@ -53,6 +53,9 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 	found := map[string]find{}
 	t.Run("mutants", func(t *testing.T) {
 		for _, m := range mutants() {
+			if m.within > *mutantsWithin {
+				continue
+			}
 			t.Run(m.name, func(t *testing.T) {
 				t.Parallel() // one for each CPU
 				f := m.hunt(t, root)

@@ -20,11 +20,12 @@ import (
 
 // What `make simulate` gives.
 var (
-	firstSeed = flag.Uint64("seed", 0, "the first `seed`")
-	seedCount = flag.Uint64("seeds", 30, "how many seeds")
-	only      = flag.String("only", "", "leave out every fault and action but these, separated by semicolons; and print the trace")
-	wholeFile = flag.String("report", "", "`file` for a report of the runs in JSON")
-	keepGoing = flag.Bool("all", false, "go on after a seed that fails, without shrinking")
+	firstSeed     = flag.Uint64("seed", 0, "the first `seed`")
+	seedCount     = flag.Uint64("seeds", 30, "how many seeds")
+	only          = flag.String("only", "", "leave out every fault and action but these, separated by semicolons; and print the trace")
+	wholeFile     = flag.String("report", "", "`file` for a report of the runs in JSON")
+	mutantsWithin = flag.Int("within", 1000, "plant only mistakes that are found within so many `seeds`")
+	keepGoing     = flag.Bool("all", false, "go on after a seed that fails, without shrinking")
 )
 
 // The variable that makes a process of this test binary a worker.

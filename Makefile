@@ -51,7 +51,7 @@ test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		bin/gotestsum --format pkgname -- -race -timeout 20m ./...
 	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
-	@$(MAKE) --no-print-directory simulate
+	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -args -seeds=1000 -within=20
 
 bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench

@@ -42,9 +42,6 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds and runs the product once for each mistake")
 	}
-	if raced {
-		t.Skip("the product is built anew without the race detector; once is enough")
-	}
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)

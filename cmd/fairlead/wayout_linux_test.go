@@ -23,7 +23,7 @@ import (
 func TestWayOut(t *testing.T) {
 	tool := toolOrSkip(t)
 	p := params("wayout")
-	p.Deadline = time.Now().Add(2 * wayOutPatience) // an agent would drain for ever in a story that failed
+	p.Deadline = time.Now().Add(8 * wayOutPatience) // an agent would drain for ever in a story that failed
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id
 	p.Cmds["until"] = until

@@ -95,12 +95,12 @@ func (q *Queue) Receive(ctx context.Context, name string, hide, wait time.Durati
 		p := q.start(ctx, name, hide, left)
 		got, err := q.await(ctx, name, p, left+pollTimeout)
 		switch {
-		case got, err != nil, p.err != nil:
+		case got, err != nil, p.failure() != nil:
 			if idle != nil {
 				q.abandon(name, idle)
 			}
 			if !got {
-				return queue.Message{}, cmp.Or(err, p.err)
+				return queue.Message{}, cmp.Or(err, p.failure())
 			}
 			return q.deliver(name, p.m, hide), nil
 		case idle != nil: // what is not in the queue may be on its way to it
@@ -177,6 +177,16 @@ func (q *Queue) start(ctx context.Context, name string, hide, wait time.Duration
 		})
 	}()
 	return p
+}
+
+// failure returns why the poll failed, nil while it goes on.
+func (p *poll) failure() error {
+	select {
+	case <-p.done:
+		return p.err
+	default:
+		return nil
+	}
 }
 
 // abandon leaves the poll to the next receiver.

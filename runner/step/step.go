@@ -61,7 +61,10 @@ func (a *attempt) run(ctx context.Context, token string) int {
 		a.Log.Error("cannot call the control plane", "err", err)
 		return stepdir.ExitInternal
 	}
+	prompt, cancel := context.WithTimeout(ctx, defaultRenew) // by a timer's clock, which nobody sets
 	started, err := a.start(ctx, c)
+	late := prompt.Err() != nil
+	cancel()
 	if err != nil {
 		a.Log.Error("the control plane gives no job spec for this launch token", "job", a.in.Job, "err", err)
 		return stepdir.ExitNotStarted
@@ -78,6 +81,16 @@ func (a *attempt) run(ctx context.Context, token string) int {
 	}
 	if err != nil {
 		return a.refuse(ctx, c, err)
+	}
+	if late {
+		switch err := a.confirm(ctx, c, time.Duration(started.RenewSeconds)*time.Second); {
+		case stale(err):
+			a.Log.Error("the lease was given away before the tool was started", "job", a.in.Job, "epoch", a.in.Epoch)
+			return stepdir.ExitStale
+		case err != nil:
+			return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: "lease-expired",
+				Message: "the control plane did not answer until the lease ran out; nothing was started"})
+		}
 	}
 	return a.work(ctx, c, started, spec)
 }
@@ -104,6 +117,25 @@ func (a *attempt) start(ctx context.Context, c *client.Client) (wire.Started, er
 		}
 		return s, err
 	}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(startFor))
+}
+
+// confirm renews the lease before the tool is started. The lease runs since the
+// control plane had the question, and an answer that took its time may come
+// when somebody else has the job.
+func (a *attempt) confirm(ctx context.Context, c *client.Client, renew time.Duration) error {
+	if renew <= 0 {
+		renew = defaultRenew
+	}
+	_, err := backoff.Retry(ctx, func() (wire.Lease, error) {
+		beat, cancel := context.WithTimeout(ctx, renew)
+		defer cancel()
+		l, err := c.HeartbeatJob(beat, string(a.in.Job), 0)
+		if err != nil && final(err) {
+			err = backoff.Permanent(err)
+		}
+		return l, err
+	}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(leasePeriods*renew))
+	return err
 }
 
 // quick is the pause between two tries of what a person or a lease waits for.

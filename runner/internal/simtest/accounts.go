@@ -140,7 +140,10 @@ func (w *world) checkCloud() {
 			known := map[string]bool{}
 			for name, o := range st.Resources {
 				known[o.UID] = true
-				if t, ok := w.cloud[key][o.UID]; (!ok || t.attr != o.Attr) && !w.touched[o.UID] {
+				t, ok := w.cloud[key][o.UID]
+				// A plan that finds what it wants, changed by a tool that could not
+				// save it, has nothing to do: the state then lags behind the cloud.
+				if lags := ok && t.attr == w.wanted[key][name]; (!ok || t.attr != o.Attr && !lags) && !w.touched[o.UID] {
 					w.violate("states-tell-the-truth", "%s: the state has %s (%s) as %s, the cloud as %q", key, name, o.UID, o.Attr, t.attr)
 				}
 			}

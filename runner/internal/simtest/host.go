@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/plugin/check"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/internal/survivor"
 	"github.com/fairlead/fairlead/runner/step"
 )
 
@@ -109,13 +110,40 @@ func (h *host) startAgent() *process {
 	go func() {
 		defer p.exit()
 		err := agent.Run(p.ctx, config.Runner{URL: "http://control.example", Data: h.dir, EnrolmentToken: h.token, Concurrency: h.runner.capacity},
-			h.w.logger(p.name), agent.Options{Version: "sim", Executor: &simExecutor{h, p}, Stop: stop, Random: p.random,
+			h.w.logger(p.name), agent.Options{Version: "sim", Executor: &simExecutor{h, p}, Stop: stop, Random: p.random, AwaitTool: func(ctx context.Context, workspace string) (survivor.Outcome, error) {
+				return h.awaitTool(ctx, p, filepath.Base(workspace)), nil
+			},
 				Transport: &link{p: p, host: h, role: "agent", fast: 200 * time.Microsecond, slow: 20 * time.Millisecond}})
 		if err != nil {
 			h.w.note("%s ends: %s", p.name, strings.ReplaceAll(err.Error(), h.w.opt.Dir, ""))
 		}
 	}()
 	return p
+}
+
+// awaitTool is survivor.Await for the agent p.
+func (h *host) awaitTool(ctx context.Context, p *process, attempt string) survivor.Outcome {
+	p.cross("await the tool of "+attempt, 10*time.Microsecond, 5*time.Millisecond)
+	h.mu.Lock()
+	st := h.steps[attempt]
+	var r *run
+	if st != nil {
+		r = st.run
+		st.awaited = true
+	}
+	h.mu.Unlock()
+	if r == nil || !r.saves() || !r.p.alive() {
+		return survivor.None
+	}
+	select {
+	case <-r.p.ended():
+		p.check("await")
+		return survivor.Ended
+	case <-p.dead:
+	case <-ctx.Done():
+	}
+	p.check("await")
+	return survivor.Working
 }
 
 // agentNow returns the agent, or nil if none is alive.
@@ -148,7 +176,19 @@ func (h *host) signalAgent() {
 	}
 }
 
-// processes returns the steps that are alive, in order, and their tools.
+// processes returns everything that is alive, in order.
+func (h *host) processes() []*process {
+	steps, all := h.living()
+	for _, s := range steps {
+		all = append(all, s.p)
+	}
+	if p := h.agentNow(); p != nil {
+		all = append(all, p)
+	}
+	return all
+}
+
+// living returns the steps that are alive, in order, and their tools.
 func (h *host) living() (steps []*stepProcess, tools []*process) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,6 +227,8 @@ type stepProcess struct {
 	agent *process // that started it, and alone sees its exit code
 
 	tools   []*process // under the host's lock
+	run     *run       // of the tool that changes something; under the host's lock
+	awaited bool       // somebody has waited for that tool's end; under the host's lock
 	code    int        // once p.gone is closed
 	signals chan os.Signal
 }
@@ -325,12 +367,23 @@ func (h *simHandle) Interrupt() error {
 func (h *simHandle) Kill(context.Context) error {
 	h.e.p.cross("kill "+h.id, 10*time.Microsecond, 5*time.Millisecond)
 	if h.st != nil {
+		h.e.h.hasWaited(h.st)
 		if h.st.p.alive() {
 			h.st.p.kill()
 		}
 		h.st.killTools()
 	}
 	return nil
+}
+
+// hasWaited is told that what is left of a step is about to be killed.
+func (h *host) hasWaited(st *stepProcess) {
+	h.mu.Lock()
+	hasty := isClosed(st.p.dead) && st.run != nil && st.run.began && st.run.p.alive() && !st.awaited
+	h.mu.Unlock()
+	if hasty {
+		h.w.violate("tools-may-save", "%s is killed before it could save what it has made", st.run.p.name)
+	}
 }
 
 func isClosed(ch <-chan struct{}) bool {

@@ -27,10 +27,11 @@ type ledger struct {
 	seq     int                         // orders what is noted
 	cloud   map[string]map[string]thing // by install/component, then uid
 	uids    int
-	touched map[string]bool       // uids that a tool has changed whose lease was given away while it slept
-	plans   map[string]planned    // by digest
-	applies map[string][]*applied // by install/component
-	tools   map[*run]bool         // that run
+	touched map[string]bool              // uids that a tool has changed whose lease was given away while it slept
+	plans   map[string]planned           // by digest
+	wanted  map[string]map[string]string // what the last plan wanted, by install/component: attribute by resource
+	applies map[string][]*applied        // by install/component
+	tools   map[*run]bool                // that run
 	logs    map[string]*bytes.Buffer
 	agreed  map[string]bool // "deployment component digest" that a person approved
 
@@ -67,7 +68,8 @@ type applied struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, plans: map[string]planned{}, applies: map[string][]*applied{}, tools: map[*run]bool{},
+	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, plans: map[string]planned{}, wanted: map[string]map[string]string{},
+		applies: map[string][]*applied{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
 		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
@@ -129,10 +131,11 @@ func (l *ledger) planStarts(*run) int {
 	return l.next()
 }
 
-func (l *ledger) planEnds(r *run, began int, digest string) {
+func (l *ledger) planEnds(r *run, began int, digest string, want map[string]string) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.plans[digest] = planned{r.key, began, r.spec.Job}
+	l.wanted[r.key] = want
 }
 
 // applyStarts holds what is about to happen against the invariants: somebody
@@ -235,11 +238,12 @@ func (l *ledger) remove(r *run, o object) {
 	delete(l.cloud[r.key], o.UID)
 }
 
-func (l *ledger) there(key string, o object) bool {
+// look says what is there.
+func (l *ledger) look(key string, o object) (attr string, there bool) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
-	_, ok := l.cloud[key][o.UID]
-	return ok
+	t, ok := l.cloud[key][o.UID]
+	return t.attr, ok
 }
 
 func (l *ledger) savedState(r *run) {

@@ -269,7 +269,7 @@ func (w *world) succeeded(d store.Deployment) {
 			want = 0
 		}
 		for _, o := range st.Resources {
-			if w.ledger.there(key, o) {
+			if _, there := w.ledger.look(key, o); there {
 				have++
 			}
 		}

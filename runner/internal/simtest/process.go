@@ -18,6 +18,7 @@ type process struct {
 	gone   chan struct{} // closed when it has ended by itself
 	slept  bool          // it has been paused
 	resume chan struct{} // not nil while it is paused; closed then
+	wakes  *time.Timer   // that ends the pause
 }
 
 func (w *world) spawn(name string) *process {
@@ -91,15 +92,24 @@ func (p *process) pause(d time.Duration) {
 	}
 	resume := make(chan struct{})
 	p.resume, p.slept = resume, true
-	p.w.mu.Unlock()
-	p.w.note("%s is paused for %s", p.name, d)
-	time.AfterFunc(d, func() {
+	p.wakes = time.AfterFunc(d, func() {
 		p.w.mu.Lock()
 		p.resume = nil
 		p.w.mu.Unlock()
 		close(resume)
 		p.w.note("%s goes on", p.name)
 	})
+	p.w.mu.Unlock()
+	p.w.note("%s is paused for %s", p.name, d)
+}
+
+// wake lets the process go on after d, if it is paused for longer.
+func (p *process) wake(d time.Duration) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if p.resume != nil && p.wakes.Stop() {
+		p.wakes.Reset(d)
+	}
 }
 
 func (p *process) paused() <-chan struct{} {

@@ -220,7 +220,12 @@ func (w *world) repair(persons []*person) {
 	w.clock = 0
 	hosts := slices.Clone(w.hosts)
 	w.mu.Unlock()
+	woken := time.Duration(0)
 	for _, h := range hosts {
+		for _, p := range h.processes() {
+			woken += time.Microsecond
+			p.wake(woken)
+		}
 		h.mu.Lock()
 		h.cut, h.skew = open, 0
 		gone := h.gone
@@ -359,14 +364,7 @@ func (w *world) strike(m moment, h *host) {
 		h.powerOff()
 		time.AfterFunc(long, func() { h.setDown(false) })
 	case "host-paused":
-		all := slices.Clone(tools)
-		for _, s := range steps {
-			all = append(all, s.p)
-		}
-		if p := h.agentNow(); p != nil {
-			all = append(all, p)
-		}
-		for i, p := range all {
+		for i, p := range h.processes() {
 			p.pause(long + time.Duration(i)*time.Microsecond) // no two wake at the same moment
 		}
 	case "host-gone":

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
@@ -67,7 +68,8 @@ type run struct {
 	key       string
 	out       io.Writer
 	store     storage
-	interrupt chan struct{}
+	interrupt chan struct{} // closed by stop
+	stopped   sync.Once
 	began     bool
 	deaf      bool // it ignores interrupts
 	st        state
@@ -111,8 +113,14 @@ func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 	h := t.step.h
 	h.mu.Lock()
 	t.step.tools = append(t.step.tools, r.p)
+	if r.saves() {
+		t.step.run = r
+	}
 	h.mu.Unlock()
 	w.ledger.toolStarts(r)
+	if r.saves() {
+		go r.outlive()
+	}
 
 	done := make(chan ending, 1)
 	go func() {
@@ -156,7 +164,7 @@ func (t *tofu) await(ctx context.Context, r *run, done <-chan ending) ending {
 	case <-t.step.p.dead:
 	}
 	t.step.p.check(r.p.name)
-	close(r.interrupt)
+	r.stop()
 	grace := time.NewTimer(r.spec.Grace.Duration())
 	defer grace.Stop()
 	select {
@@ -169,6 +177,23 @@ func (t *tofu) await(ctx context.Context, r *run, done <-chan ending) ending {
 	t.step.p.check(r.p.name)
 	r.p.kill()
 	return <-done
+}
+
+// saves reports whether the tool changes something, and is therefore given time
+// to save its state when its step dies.
+func (r *run) saves() bool { return r.spec.Plan != nil }
+
+// stop interrupts the tool.
+func (r *run) stop() { r.stopped.Do(func() { close(r.interrupt) }) }
+
+// outlive interrupts the tool when its step dies, as the kernel does with one
+// that was started to outlive its step.
+func (r *run) outlive() {
+	select {
+	case <-r.step.p.dead:
+		r.stop()
+	case <-r.p.ended():
+	}
 }
 
 // recorded is a plugin of the real runner whose output is kept.
@@ -200,6 +225,9 @@ type pipe struct {
 
 func (p *pipe) Write(b []byte) (int, error) {
 	if !p.r.step.p.alive() {
+		if p.r.saves() {
+			return len(b), nil // into a pipe that somebody empties
+		}
 		p.r.p.kill() // SIGPIPE
 		p.r.p.check("pipe")
 	}
@@ -335,7 +363,8 @@ func attribute(vars map[string]events.SpecVar) string {
 func (r *run) plan() ([]byte, *wire.Plan, error) {
 	w := r.p.w
 	began := w.ledger.planStarts(r)
-	// Refresh: what the state knows and the cloud has no more is made again.
+	// Refresh: what the cloud has no more is made again, what was changed behind
+	// the state's back is changed again.
 	for _, name := range slices.Sorted(maps.Keys(r.st.Resources)) {
 		if err := r.work("refresh " + name); err != nil {
 			return nil, nil, err
@@ -343,7 +372,9 @@ func (r *run) plan() ([]byte, *wire.Plan, error) {
 		if r.interrupted() {
 			return nil, nil, errInterrupted
 		}
-		if !w.ledger.there(r.key, r.st.Resources[name]) {
+		if attr, there := w.ledger.look(r.key, r.st.Resources[name]); there {
+			r.st.Resources[name] = object{r.st.Resources[name].UID, attr}
+		} else {
 			delete(r.st.Resources, name)
 		}
 	}
@@ -369,7 +400,7 @@ func (r *run) plan() ([]byte, *wire.Plan, error) {
 	}
 	r.say("Plan: %d to add, %d to change, %d to destroy.", changes.Add, changes.Change, changes.Destroy)
 	noOp := changes == wire.Changes{}
-	w.ledger.planEnds(r, began, digest(raw))
+	w.ledger.planEnds(r, began, digest(raw), want)
 	return raw, &wire.Plan{Digest: digest(raw), NoOp: noOp, Changes: changes, Summary: json.RawMessage(`{}`)}, nil
 }
 

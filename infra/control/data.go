@@ -83,8 +83,8 @@ func (b *builder) makeTable() {
 		TimeToLiveSpecification: &awsdynamodb.CfnTable_TimeToLiveSpecificationProperty{
 			AttributeName: jsii.String(dynamo.AttrExpires), Enabled: jsii.Bool(true),
 		},
-		// What happened follows from the item's new version alone.
-		StreamSpecification: &awsdynamodb.CfnTable_StreamSpecificationProperty{StreamViewType: jsii.String("NEW_IMAGE")},
+		// Without the old image a renewal would be told as a change of state.
+		StreamSpecification: &awsdynamodb.CfnTable_StreamSpecificationProperty{StreamViewType: jsii.String("NEW_AND_OLD_IMAGES")},
 		PointInTimeRecoverySpecification: &awsdynamodb.CfnTable_PointInTimeRecoverySpecificationProperty{
 			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(35),
 		},

@@ -126,7 +126,7 @@ func TestSecurityProperties(t *testing.T) {
 		}
 	}
 	table := s.Resources["Table"].Properties
-	for _, want := range []string{"DeletionProtectionEnabled:true", "PointInTimeRecoveryEnabled:true", "SSEType:KMS", "StreamViewType:NEW_IMAGE"} {
+	for _, want := range []string{"DeletionProtectionEnabled:true", "PointInTimeRecoveryEnabled:true", "SSEType:KMS", "StreamViewType:NEW_AND_OLD_IMAGES"} {
 		if !strings.Contains(fmt.Sprint(table), want) {
 			t.Errorf("the table lacks %s", want)
 		}

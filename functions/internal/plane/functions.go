@@ -30,7 +30,7 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 // RunnerAPI wires the function that serves the Runner API.
 func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix,
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Attests: true,
 		SealKey: c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
 	if err != nil {
 		return nil, err

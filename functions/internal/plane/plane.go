@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"net/url"
 	"runtime/debug"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 	"github.com/fairlead/fairlead/pkg/seal/kms"
@@ -47,6 +50,7 @@ type Resources struct {
 	Table, Blobs, QueuePrefix      string
 	SealKey, SigningKey, TokensKey string
 	Makes                          bool // queues are made by their first use: where runners are made
+	Attests                        bool // agents prove their AWS role: where sessions are opened
 }
 
 // Queue returns the queues of all runners.
@@ -73,6 +77,9 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Log: log, Blobs: blobs, Sealer: kms.New(cfg, time.Now, r.SealKey),
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger,
 	}
+	if r.Attests {
+		parts.AWS = awsiam.NewVerifier(stsTransport(), time.Now, awsiam.Options{})
+	}
 	if r.SigningKey != "" {
 		signing, err := kms.NewSigning(ctx, cfg, r.SigningKey)
 		if err != nil {
@@ -88,6 +95,15 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		parts.Minter = identity.NewMinter(key)
 	}
 	return control.New(parts), nil
+}
+
+// stsTransport reaches STS, which is in the region of the runner's account and
+// so may be far away. An answer of STS is small.
+func stsTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: 3 * time.Second}).DialContext
+	t.MaxResponseHeaderBytes = 64 << 10
+	return t
 }
 
 // version is what the Go toolchain knows of the build.
@@ -106,7 +122,11 @@ func API(c *control.Control, address string) (api.Options, error) {
 	if err != nil || u.Host == "" {
 		return api.Options{}, fmt.Errorf("%q is no URL of a control plane", address)
 	}
+	audience, err := awsiam.Audience(address)
+	if err != nil {
+		return api.Options{}, err
+	}
 	public := c.Signer.Public()
-	return api.Options{Control: c, Registry: u.Host, Version: version(), IDs: c.IDs, Logger: c.Logger,
+	return api.Options{Control: c, Registry: u.Host, Audience: audience, Version: version(), IDs: c.IDs, Logger: c.Logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(public), PublicKey: public}}}, nil
 }

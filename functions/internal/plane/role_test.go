@@ -1,0 +1,119 @@
+package plane_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/fairlead/fairlead/functions/internal/plane"
+	"github.com/fairlead/fairlead/functions/internal/runtimetest"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/sign"
+	"github.com/fairlead/fairlead/pkg/identity/ststest"
+)
+
+const (
+	stsHost   = "sts.eu-central-1.amazonaws.com"
+	ownRole   = "arn:aws:iam::123456789012:role/acme-runner"
+	ownRoleID = "AROAACMEACMEACMEACME"
+)
+
+// An agent proves its AWS role to the function, which asks STS by the host's
+// real name, over TLS. What was signed for another control plane is refused.
+func TestARoleBuysASessionOfTheFunction(t *testing.T) {
+	c := newCloud(t)
+	ctx := t.Context()
+	r := plane.Resources{Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
+	first := must(plane.Control(ctx, c.config("DYNAMODB"), r, slog.New(slog.DiscardHandler)))(t)
+	if _, err := first.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "acme", AWSRole: ownRole, AWSRoleID: ownRoleID}, ""); err != nil {
+		t.Fatal(err)
+	}
+	runner := string(must(first.Store.Runner(ctx, fairlead.DefaultOrg, "acme"))(t).V.ID)
+
+	sts := ststest.New(time.Now)
+	authority, proxy := stsByItsName(t, sts)
+	cmd := program(t, "runnerapi")
+	cmd.Env = append(c.environ(c.runnerAPI()), "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
+	agent := must(client.New(front(t, runtimetest.Start(t, cmd)), "", client.Options{Retries: -1}))(t)
+	creds := sts.AssumeRole("aws", "123456789012", "acme-runner", ownRoleID, "task-1")
+	ask := func(audience string) error {
+		ch := must(agent.Challenge(ctx))(t)
+		e, _ := awsiam.EndpointOf("eu-central-1", false)
+		p := must(sign.Proof(ctx, credentials.StaticCredentialsProvider{Value: aws.Credentials(creds)}, e,
+			awsiam.Challenge{Nonce: ch.Nonce, Audience: audience, Statement: wire.SessionStatement(ch.Nonce, runner, "task")}, time.Now()))(t)
+		_, err := agent.CreateSession(ctx, wire.SessionRequest{RunnerID: runner, Nonce: ch.Nonce, Instance: "task", Version: "1", Capacity: 1,
+			AWSIAM: &wire.AWSIAMProof{Host: p.Host, AccessKeyID: p.AccessKeyID, SessionToken: p.SessionToken, Date: p.Date, Signature: p.Signature}})
+		return err
+	}
+	if err := ask("fairlead.example"); err != nil {
+		t.Errorf("the runner's own role: %v", err)
+	}
+	if err := ask("evil.example"); !client.HasStatus(err, http.StatusUnauthorized) {
+		t.Errorf("signed for another control plane: %v", err)
+	}
+	if n := sts.Asked(); n != 2 {
+		t.Errorf("STS was asked %d times, want 2", n)
+	}
+}
+
+// stsByItsName serves sts under a regional host's name, to those who trust the
+// authority in the file and reach it by the proxy.
+func stsByItsName(t *testing.T, sts http.Handler) (authority, proxy string) {
+	t.Helper()
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{stsHost}, IsCA: true, BasicConstraintsValid: true}
+	der := must(x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key))(t)
+	authority = filepath.Join(t.TempDir(), "authority.pem")
+	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(sts)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	tunnel := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || r.Host != stsHost+":443" {
+			t.Errorf("the function asks for %s %s", r.Method, r.Host)
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Error(err)
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer func() { _ = there.Close() }() // the function may have closed it
+		w.WriteHeader(http.StatusOK)
+		here, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = here.Close() }()
+		go func() { _, _ = io.Copy(there, here) }() // ends with the connections
+		_, _ = io.Copy(here, there)
+	}))
+	t.Cleanup(tunnel.Close)
+	return authority, tunnel.URL
+}

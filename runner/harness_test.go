@@ -21,7 +21,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "agent" || os.Args[1] == "step") {
 		os.Exit(run(os.Args[1:]))
 	}
-	os.Exit(m.Run())
+	if len(os.Args) > 1 && os.Args[1] == "aws-tool" {
+		os.Exit(awsTool())
+	}
+	code := m.Run()
+	others.Stop()
+	os.Exit(code)
 }
 
 // agentProcess is a real `runner agent`.

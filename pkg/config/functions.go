@@ -89,6 +89,10 @@ type Webhook struct {
 	LogLevel string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
+// StackVariable is the variable by which a runner knows that it is in a
+// customer's stack, and has the rest of RunnerStack.
+const StackVariable = "FAIRLEAD_STACK_ID"
+
 // RunnerStack is what the customer's stack tells its runner beside what Runner
 // declares: who it is, whom it trusts, and what the stack has made for it. The
 // runner reports it with its first session, so the stack needs no function of

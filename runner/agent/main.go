@@ -52,6 +52,9 @@ type Options struct {
 	Transport http.RoundTripper // of what the agent sends; nil: one with sane limits
 	Stop      <-chan os.Signal  // as HandleSignals, from elsewhere
 	Random    func() float64    // in [0, 1), varies pauses; nil: math/rand
+	// Stack is what the customer's stack tells its runner; nil: the runner is in
+	// none, and its steps take no roles.
+	Stack *config.RunnerStack
 	// AwaitTool waits for the tool that a dead step has left in its workspace;
 	// nil: survivor.Await.
 	AwaitTool func(ctx context.Context, workspace string) (survivor.Outcome, error)
@@ -90,6 +93,13 @@ func Main(ctx context.Context, args []string, o Options) int {
 	case err != nil:
 		fmt.Fprintln(o.Stderr, err)
 		return exitUsage
+	}
+	if environment(o.Environ, config.StackVariable) != "" {
+		o.Stack = &config.RunnerStack{}
+		if err := config.Load(o.Stack, flag.NewFlagSet("stack", flag.ContinueOnError), nil, o.Environ); err != nil {
+			fmt.Fprintln(o.Stderr, err)
+			return exitUsage
+		}
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {

@@ -115,11 +115,16 @@ func (a *Agent) isDraining() bool {
 
 func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (executor.Handle, error) {
 	grace := time.Duration(c.GraceSeconds) * time.Second
+	role, err := operationRole(a.options.Stack, environment(a.environ, "AWS_REGION"), c)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := stepdir.Create(string(a.dir(attempt)), stepdir.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
 		Install: c.Install, Component: c.Component, Grace: grace, StartBefore: c.StartBefore,
 		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
+		Role: role,
 	})
 	if err != nil {
 		return nil, err
@@ -127,7 +132,8 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	env := []string{stepdir.TokenVariable + "=" + c.LaunchToken}
 	for _, v := range a.environ {
 		name, _, _ := strings.Cut(v, "=")
-		if slices.Contains(passed, name) || slices.Contains(a.cfg.PassEnv, name) && name != stepdir.TokenVariable {
+		if slices.Contains(passed, name) || role != nil && slices.Contains(passedForRole, name) ||
+			slices.Contains(a.cfg.PassEnv, name) && name != stepdir.TokenVariable {
 			env = append(env, v)
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/runner/internal/awsrole"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/plugin/check"
 	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
@@ -79,11 +80,12 @@ func Main(ctx context.Context, args []string, o Options) int {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
-		Signals: signals, Transport: transport(), Signal: proc.SignalDescendants, Kill: proc.KillDescendants})
+		Signals: signals, Transport: transport(), Signal: proc.SignalDescendants, Kill: proc.KillDescendants,
+		TakeRole: awsrole.Take})
 }
 
 // Surroundings is what a step takes of the process and the machine that it
-// runs in. Every field but Version is required.
+// runs in. Every field but Version and TakeRole is required.
 type Surroundings struct {
 	Version   string
 	Plugins   plugin.Registry
@@ -96,6 +98,9 @@ type Surroundings struct {
 	Signal    func()            // kills, without waiting, all that the job has started
 	// Kill does so until none is left or ctx ends, and counts what it has ended.
 	Kill func(ctx context.Context) (int, error)
+	// TakeRole takes the AWS role of the job's operation, telling what is secret
+	// of it. Only a step that is to take one needs it.
+	TakeRole func(ctx context.Context, w awsrole.Wanted, hide func(secret string)) (*awsrole.Taken, error)
 }
 
 // Run runs the step whose folder is dir and returns its exit code.

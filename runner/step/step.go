@@ -341,7 +341,18 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonInternal, Err: err,
 			Message: fmt.Sprintf("the runner cannot make a workspace: %v; is its disk full?", err)}
 	}
-	env := plugin.Env{Attempt: id, Workspace: work, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(leaseToken)}
+	role, err := a.takeRole(job, secrets)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if role != nil {
+		defer func() {
+			if err := role.Close(); err != nil {
+				a.Log.Warn("the job's credentials are served on", "err", err)
+			}
+		}()
+	}
+	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: work, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(leaseToken)}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc

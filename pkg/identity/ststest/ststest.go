@@ -40,6 +40,7 @@ type Server struct {
 	known  map[string]entry // by access key
 	serial int
 	asked  int
+	assume func(url.Values) (time.Duration, string)
 }
 
 type entry struct {
@@ -70,6 +71,36 @@ func (s *Server) Give(who Principal) aws.Credentials {
 	}
 	s.known[c.AccessKeyID] = entry{c, who}
 	return c
+}
+
+// LetAssume lets AssumeRole give credentials: decide sees what is asked for, and
+// returns how long they last, or a code of STS.
+func (s *Server) LetAssume(decide func(url.Values) (life time.Duration, code string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.assume = decide
+}
+
+// assumed answers AssumeRole, if it is let; an empty name says that it is not.
+func (s *Server) assumed(form url.Values) (name string, fields map[string]string) {
+	s.mu.Lock()
+	decide := s.assume
+	s.mu.Unlock()
+	if decide == nil {
+		return "", nil
+	}
+	life, code := decide(form)
+	if code != "" {
+		return "ErrorResponse", map[string]string{"Code": code, "Message": "refused"}
+	}
+	arn := strings.SplitN(form.Get("RoleArn"), ":", 6)
+	if len(arn) != 6 {
+		return "ErrorResponse", map[string]string{"Code": "ValidationError", "Message": "refused"}
+	}
+	role := arn[5][strings.LastIndexByte(arn[5], '/')+1:]
+	c := s.AssumeRole(arn[1], arn[4], role, "AROA"+strings.ToUpper(hex.EncodeToString([]byte(role)))+"0000000000000000", form.Get("RoleSessionName"))
+	return "AssumeRole", map[string]string{"AccessKeyId": c.AccessKeyID, "SecretAccessKey": c.SecretAccessKey, "SessionToken": c.SessionToken,
+		"Expiration": s.now().Add(life).UTC().Format(time.RFC3339)}
 }
 
 // Asked returns how many requests have come.
@@ -106,6 +137,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch action := form.Get("Action"); {
 	case form.Get("Version") != "2011-06-15" || action == "":
 		answer(w, r, http.StatusBadRequest, "ErrorResponse", map[string]string{"Code": "InvalidAction", "Message": "refused"})
+	case action == "AssumeRole":
+		name, fields := s.assumed(form)
+		switch name {
+		case "":
+			answer(w, r, http.StatusOK, action, map[string]string{"Done": action})
+		case "ErrorResponse":
+			answer(w, r, http.StatusForbidden, name, fields)
+		default:
+			answer(w, r, http.StatusOK, name, fields)
+		}
 	case action != "GetCallerIdentity":
 		answer(w, r, http.StatusOK, action, map[string]string{"Done": action})
 	default:
@@ -129,10 +170,17 @@ func answer(w http.ResponseWriter, r *http.Request, status int, name string, fie
 	w.Header().Set("Content-Type", "text/xml")
 	w.WriteHeader(status)
 	io.WriteString(w, open+"\n")
-	for _, k := range []string{"Code", "Message", "Done", "Arn", "UserId", "Account"} {
+	credentials := fields["AccessKeyId"] != ""
+	if credentials {
+		io.WriteString(w, "    <Credentials>\n")
+	}
+	for _, k := range []string{"Code", "Message", "Done", "Arn", "UserId", "Account", "AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration"} {
 		if v, ok := fields[k]; ok {
 			fmt.Fprintf(w, "    <%s>%s</%s>\n", k, v, k)
 		}
+	}
+	if credentials {
+		io.WriteString(w, "    </Credentials>\n")
 	}
 	io.WriteString(w, "  "+shut+"\n  <ResponseMetadata>\n    <RequestId>01234567-89ab-cdef-0123-456789abcdef</RequestId>\n  </ResponseMetadata>\n</"+name+"Response>\n")
 }

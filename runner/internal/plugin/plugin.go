@@ -30,6 +30,10 @@ type Env struct {
 	Log io.Writer
 	// Mask masks the secrets of the spec in a text, such as an error's message.
 	Mask func(string) string
+	// Environ is what the tool is told by its step, such as where it finds its
+	// credentials. It wins over all else that the tool gets; a variable with the
+	// value "" is one that the tool must not have.
+	Environ map[string]string
 	// Control is the control plane, called with the lease of this job.
 	Control *client.Client
 	// Fetch unpacks an artifact of the control plane's registry into dst,

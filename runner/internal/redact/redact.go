@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Mask replaces each secret.
@@ -27,8 +28,16 @@ const (
 	minLine  = 6 // bytes of one line of a longer value; "}" and "EOF" are no secrets
 )
 
-// Set is what to mask. It does not change after New; safe for concurrent use.
+// Set is what to mask. Safe for concurrent use.
 type Set struct {
+	trie atomic.Pointer[trie]
+
+	mu     sync.Mutex
+	values []json.RawMessage
+}
+
+// trie is what a Set knows at a time. It does not change once it is made.
+type trie struct {
 	root  *node
 	first [256]bool // bytes with which a secret can begin: nearly no byte of a log does
 }
@@ -44,7 +53,26 @@ type node struct {
 // taken wherever they are in a value; so are numbers; true, false and null are
 // in every log and tell nothing.
 func New(values ...json.RawMessage) *Set {
-	s := &Set{root: &node{}}
+	s := &Set{values: values}
+	s.trie.Store(newTrie(values))
+	return s
+}
+
+// Add adds a text that is a secret from now on, such as a credential that the
+// job has just been given.
+func (s *Set) Add(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	raw, err := json.Marshal(text)
+	if err != nil {
+		raw = json.RawMessage(text)
+	}
+	s.values = append(s.values[:len(s.values):len(s.values)], raw)
+	s.trie.Store(newTrie(s.values))
+}
+
+func newTrie(values []json.RawMessage) *trie {
+	s := &trie{root: &node{}}
 	s.first['f'] = true // a token
 	for _, v := range values {
 		s.addJSON(v)
@@ -59,7 +87,7 @@ func New(values ...json.RawMessage) *Set {
 	return s
 }
 
-func (s *Set) addJSON(raw json.RawMessage) {
+func (s *trie) addJSON(raw json.RawMessage) {
 	dec := json.NewDecoder(strings.NewReader(string(raw)))
 	dec.UseNumber()
 	var v any
@@ -70,7 +98,7 @@ func (s *Set) addJSON(raw json.RawMessage) {
 	s.addAny(v)
 }
 
-func (s *Set) addAny(v any) {
+func (s *trie) addAny(v any) {
 	switch v := v.(type) {
 	case string:
 		s.addValue(v)
@@ -87,7 +115,7 @@ func (s *Set) addAny(v any) {
 	}
 }
 
-func (s *Set) addValue(v string) {
+func (s *trie) addValue(v string) {
 	v = strings.TrimSpace(v)
 	s.addForms(v, minValue)
 	if strings.ContainsAny(v, "\r\n") {
@@ -97,7 +125,7 @@ func (s *Set) addValue(v string) {
 	}
 }
 
-func (s *Set) addForms(v string, least int) {
+func (s *trie) addForms(v string, least int) {
 	if len(v) < least {
 		return
 	}
@@ -120,7 +148,7 @@ func (s *Set) addForms(v string, least int) {
 // addBase64 adds the encoding of v at each of the three places where it may
 // begin within a longer text that is encoded as a whole, such as
 // "user:password". The characters that neighbours share are left off.
-func (s *Set) addBase64(enc *base64.Encoding, v string) {
+func (s *trie) addBase64(enc *base64.Encoding, v string) {
 	s.add(enc.EncodeToString([]byte(v)))
 	for pad := range 3 {
 		b := enc.EncodeToString(append(make([]byte, pad), v...))
@@ -143,7 +171,7 @@ func quote(v string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(strings.TrimSuffix(b.String(), "\n"), `"`), `"`)
 }
 
-func (s *Set) add(text string) {
+func (s *trie) add(text string) {
 	if len(text) < minValue {
 		return
 	}
@@ -175,7 +203,7 @@ func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\
 
 // longest returns the end of the longest secret that begins at b[0], or 0.
 // more says that b ends before that can be known.
-func (s *Set) longest(b []byte) (end int, more bool) {
+func (s *trie) longest(b []byte) (end int, more bool) {
 	if t, m := token(b); t > 0 || m {
 		end, more = t, m
 	}
@@ -224,13 +252,13 @@ func token(b []byte) (end int, more bool) {
 
 // String masks the secrets in a whole text.
 func (s *Set) String(text string) string {
-	out, _ := s.mask(nil, []byte(text), true)
+	out, _ := s.trie.Load().mask(nil, []byte(text), true)
 	return string(out)
 }
 
 // mask appends to out what of in is decided, secrets masked, and returns what
 // must wait for the bytes that follow. With final set nothing waits.
-func (s *Set) mask(out, in []byte, final bool) (masked, rest []byte) {
+func (s *trie) mask(out, in []byte, final bool) (masked, rest []byte) {
 	for i := 0; i < len(in); {
 		if j := i; !s.first[in[i]] {
 			for i < len(in) && !s.first[in[i]] {
@@ -256,7 +284,7 @@ func (s *Set) mask(out, in []byte, final bool) (masked, rest []byte) {
 
 // match is longest, extended by the secrets that begin within the match and
 // reach beyond it: overlapping secrets must not leave each other's ends.
-func (s *Set) match(b []byte, final bool) (end int, more bool) {
+func (s *trie) match(b []byte, final bool) (end int, more bool) {
 	end, more = s.longest(b)
 	if final && end == 0 {
 		end, _ = token(append(b[:len(b):len(b)], ' ')) // a token that the end of the stream ends
@@ -308,7 +336,7 @@ func (r *Writer) Close() error {
 }
 
 func (r *Writer) pass(final bool) error {
-	out, rest := r.set.mask(r.out[:0], r.held, final)
+	out, rest := r.set.trie.Load().mask(r.out[:0], r.held, final)
 	r.out = out
 	r.held = append(r.held[:0], rest...)
 	if len(out) == 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net/url"
 	"strings"
 	"testing"
@@ -118,5 +119,22 @@ func BenchmarkPlainText(b *testing.B) {
 		if _, err := w.Write(line); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A credential that the job was given in its middle is masked from then on,
+// also where its beginning was written before.
+func TestSecretThatIsAddedLater(t *testing.T) {
+	set := redact.New(json.RawMessage(`"first-secret"`))
+	var out strings.Builder
+	w := set.NewWriter(&out)
+	io.WriteString(w, "a late-comer passes; ")
+	set.Add("late-comer\"quoted")
+	io.WriteString(w, "a late-comer\"quoted, a late-comer\\\"quoted and a first-secret do not")
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a late-comer passes; a (sensitive), a (sensitive) and a (sensitive) do not"; out.String() != want {
+		t.Errorf("got %q", out.String())
 	}
 }

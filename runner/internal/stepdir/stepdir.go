@@ -62,6 +62,15 @@ type Input struct {
 	PluginCache string                 `json:"plugin_cache,omitempty"`
 	CLIConfig   string                 `json:"cli_config,omitempty"`
 	PassEnv     []string               `json:"pass_env,omitempty"`
+	Role        *Role                  `json:"role,omitempty"` // nil: the tool gets none
+}
+
+// Role is the AWS role that the tool of a step works with.
+type Role struct {
+	ARN        string `json:"arn"`
+	ExternalID string `json:"external_id,omitempty"` // no secret
+	Region     string `json:"region,omitempty"`
+	Install    string `json:"install,omitempty"` // identifier, a tag of the session
 }
 
 // ID names an attempt: of a job, at an epoch.

@@ -78,6 +78,13 @@ func (j *job) newRunner() (*runner, error) {
 	env["TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE"] = "1"
 	env[pidVariable] = j.path("tool.pid")
 	maps.Copy(env, j.state.env())
+	for name, value := range j.env.Environ {
+		if value == "" {
+			delete(env, name)
+		} else {
+			env[name] = value
+		}
+	}
 
 	r := &runner{tool: j.tool, pid: env[pidVariable], grace: j.spec.Grace.Duration(), errs: &head{}}
 	for _, tf := range []**tfexec.Terraform{&r.tf, &r.mute} {

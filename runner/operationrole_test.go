@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/tools/moto"
+)
+
+var others moto.Server
+
+// awsTool is what a job runs: a program on the AWS SDK. It says who it is, and
+// prints its own credentials, as no tool should.
+func awsTool() int {
+	ctx := context.Background()
+	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		fmt.Println("aws-tool:", err)
+		return 1
+	}
+	c, err := cfg.Credentials.Retrieve(ctx)
+	if err != nil {
+		fmt.Println("aws-tool:", err)
+		return 1
+	}
+	out, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		fmt.Println("aws-tool:", err)
+		return 1
+	}
+	fmt.Printf("aws-tool is %s in %s with secret=%s and session=%s\n", *out.Arn, cfg.Region, c.SecretAccessKey, c.SessionToken)
+	return 0
+}
+
+// inStack is the environment of a runner in a customer's stack, whose own
+// credentials are those of the role runner.
+func inStack(t *testing.T, endpoint string) []string {
+	t.Helper()
+	const roles = "arn:aws:iam::123456789012:role/fairlead/ins_1/"
+	values, err := config.Environ(&config.RunnerStack{Install: "ins_1", ExternalID: "fl-external-0123456789", TrustedKeys: "x", StackID: "arn:aws:cloudformation:x", StackVersion: "1",
+		StateBucket: "b", StateKey: "k", Images: "i", Artifacts: "a", Boundary: "p",
+		RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=AKIATHERUNNERSOWN", "AWS_SECRET_ACCESS_KEY=the-runners-own-secret", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_ENDPOINT_URL_STS=" + endpoint}
+	for name, value := range values {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// In a customer's stack each operation works with its own role, which its tool
+// finds by itself; the runner's own credentials do not reach it, and what the
+// tool prints of its own does not reach the log.
+func TestAnOperationWorksWithItsRole(t *testing.T) {
+	endpoint := others.Endpoint(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := controltest.New(t, controltest.Options{})
+	startAgent(t, s, "", append(inStack(t, endpoint), "FAIRLEAD_TOFU="+tool(t))...)
+	of := func(sp *events.JobSpec) {
+		sp.Env = map[string]string{"AWS_ENDPOINT_URL_STS": endpoint, "AWS_ACCESS_KEY_ID": "AKIAOFTHEVENDOR", "GOCOVERDIR": t.TempDir()}
+	}
+	job := succeeded(t, s.UntilFinished(applying(t, s, module(self+" aws-tool; env; echo working"), of)))
+	log := string(job.Log)
+	for _, want := range []string{"assumed-role/", "provision/" + job.ID, " in eu-central-1 with secret=(sensitive) and session=(sensitive)", "AWS_CONTAINER_AUTHORIZATION_TOKEN=(sensitive)"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("%q is not in the log", want)
+		}
+	}
+	for _, banned := range []string{"AKIATHERUNNERSOWN", "the-runners-own-secret", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {
+		if strings.Contains(log, banned) {
+			t.Errorf("%s reaches the tool", banned)
+		}
+	}
+	if t.Failed() {
+		t.Logf("the log:\n%s", log)
+	}
+}
+
+// Without its role an operation does not begin.
+func TestARoleThatCannotBeTaken(t *testing.T) {
+	s := controltest.New(t, controltest.Options{})
+	startAgent(t, s, "", append(inStack(t, "http://127.0.0.1:1"), "FAIRLEAD_TOFU="+tool(t), "AWS_MAX_ATTEMPTS=1")...)
+	f := s.UntilFinished(s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": ""})))).Finish
+	if f.Outcome != "failed" || f.Reason != "role-refused" || f.Mutated || !strings.Contains(f.Message, "read-only") {
+		t.Errorf("finished as %+v", *f)
+	}
+}

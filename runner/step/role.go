@@ -1,0 +1,49 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/runner/internal/awsrole"
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/redact"
+)
+
+// roleTimeout bounds the taking of a role. STS answers within milliseconds; the
+// SDK asks again a few times.
+const roleTimeout = 30 * time.Second
+
+// reasonRole says that the role of the operation was not to be had, so that
+// nothing was done.
+const reasonRole = "role-refused"
+
+// takeRole takes the AWS role of the job's operation, nil if it has none. What
+// is secret of it is masked in the log from then on.
+func (a *attempt) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole.Taken, error) {
+	r := a.in.Role
+	if r == nil {
+		return nil, nil
+	}
+	if a.TakeRole == nil {
+		return nil, plugin.Errorf(plugin.ReasonInternal, "this runner cannot take the role %s", r.ARN)
+	}
+	bounded, cancel := context.WithTimeout(ctx, roleTimeout)
+	defer cancel()
+	taken, err := a.TakeRole(bounded, awsrole.Wanted{Role: r.ARN, ExternalID: r.ExternalID, Region: r.Region, Install: r.Install, Job: string(a.in.Job)}, secrets.Add)
+	if err == nil {
+		return taken, nil
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("take role: %w", ctx.Err())
+	}
+	return nil, &plugin.Error{Reason: reasonRole, Err: err,
+		Message: fmt.Sprintf("the role of the operation %s cannot be taken, so nothing was done: %v. Is the customer's stack there, and the runner enabled in it?", a.in.Operation, err)}
+}
+
+func environOf(t *awsrole.Taken) map[string]string {
+	if t == nil {
+		return nil
+	}
+	return t.Environ
+}

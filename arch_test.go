@@ -67,6 +67,7 @@ var rules = []rule{
 	{"pkg/joblog", "pkg/fairlead pkg/job events", "the job log is an interface"},
 	{"pkg/joblog/joblogtest", "pkg/joblog pkg/joblog/internal/... pkg/fairlead", "the suite tests the contract, on any log"},
 	{"pkg/joblog/sqlite pkg/joblog/cloudwatch", "pkg/joblog pkg/joblog/internal/... pkg/fairlead pkg/sqlitedb pkg/awsapi", "an adapter knows its driver interface only"},
+	{"pkg/joblog/archive", "pkg/joblog pkg/blob pkg/fairlead", "an archive stands on any log that gives its bytes away, and on any blob store"},
 	{"pkg/blob", "pkg/fairlead", "the blob store is an interface"},
 	{"pkg/blob/blobtest", "pkg/blob pkg/fairlead", "the suite tests the contract, on any blob store"},
 	{"pkg/blob/dir pkg/blob/s3", "pkg/blob pkg/fairlead pkg/awsapi", "an adapter knows its driver interface only"},

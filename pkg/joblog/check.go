@@ -48,6 +48,28 @@ func CheckAppend(s Stream, offset int64, data []byte) error {
 	return nil
 }
 
+// CheckMove reports why Move refuses info: KindInvalid for a bad stream or a
+// size that no stream has.
+func CheckMove(info Info) error {
+	if err := CheckStream(info.Stream); err != nil {
+		return err
+	}
+	if info.Size < 0 || info.Size > MaxStream {
+		return fairlead.Invalid("invalid-log-size", "%d bytes are no size of log %s", info.Size, info.Stream)
+	}
+	return nil
+}
+
+// NotMovable is why a driver does not move a stream that is as stored says.
+func NotMovable(stored Info) error {
+	why := "has not ended"
+	if stored.Ended {
+		why = fmt.Sprintf("has %d bytes, more than were kept", stored.Size)
+	}
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "log-not-movable",
+		Message: fmt.Sprintf("log %s %s", stored.Stream, why), Hint: "Keep it again when it has ended."}
+}
+
 // CheckRead reports why Read and Follow refuse their arguments, with
 // KindInvalid: limit is at least 1.
 func CheckRead(s Stream, offset int64, limit int) error {

@@ -58,6 +58,9 @@ var (
 	ErrDiverged = errors.New("other bytes are stored at this offset")
 	// ErrFull says that the append would pass MaxStream.
 	ErrFull = errors.New("the log is full")
+	// ErrMoved says that a byte would be needed which is kept elsewhere (see
+	// Mover). A chunk that comes with it has its Info.
+	ErrMoved = errors.New("the bytes of this log are kept elsewhere")
 )
 
 // OffsetError says that an append would leave a gap: the writer goes on at Want.
@@ -105,4 +108,18 @@ type Log interface {
 	// Drop removes every stream of the job, its fence too. Followers get
 	// ErrNotFound. A job without streams is no error.
 	Drop(ctx context.Context, job string) error
+}
+
+// Mover is a Log that gives bytes away when somebody else keeps them.
+type Mover interface {
+	Log
+
+	// Move says that somebody else keeps the bytes of an ended stream, as info
+	// describes them: all that are stored, perhaps more that were found after
+	// the end. The log drops its own and keeps info, which Streams lists and by
+	// which Truncated may have been cured. From then on Read, Follow and Append
+	// return ErrMoved where they need a byte. A stream that has moved stays
+	// as it was moved first, which is no error; for one that has not ended, or
+	// that has more bytes than info, it is KindConflict.
+	Move(ctx context.Context, info Info) error
 }

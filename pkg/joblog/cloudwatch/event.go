@@ -11,10 +11,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// Event is a piece of a stream as one event of CloudWatch Logs carries it.
+// Event is a piece of a stream as one event of CloudWatch Logs carries it, or,
+// with End, what its writer says at its end; Offset is its size then.
 type Event struct {
 	Offset int64
 	Data   []byte
+	End    *End
+}
+
+// End is the writer's word on a stream that has ended. It shows whether what
+// there is of the stream is all of it.
+type End struct {
+	CRC32     uint32 // IEEE, of all bytes
+	Truncated bool   // the writer had more to say than a stream takes
 }
 
 // StreamName returns what the stream is called in its log group.
@@ -37,7 +46,31 @@ func ParseStreamName(name string) (joblog.Stream, error) {
 const (
 	asText   = "t"
 	asBase64 = "b"
+	asEnd    = "e" // the checksum follows, and one of the words below
 )
+
+const (
+	endWhole     = "whole"
+	endTruncated = "truncated"
+)
+
+// encodeEnd returns the message at the end of a stream of that size.
+func encodeEnd(size int64, e End) string {
+	how := endWhole
+	if e.Truncated {
+		how = endTruncated
+	}
+	return fmt.Sprintf("%d %s %08x %s", size, asEnd, e.CRC32, how)
+}
+
+func decodeEnd(text string) (*End, bool) {
+	sum, how, _ := strings.Cut(text, " ")
+	crc, err := strconv.ParseUint(sum, 16, 32)
+	if err != nil || len(sum) != 8 || how != endWhole && how != endTruncated {
+		return nil, false
+	}
+	return &End{CRC32: uint32(crc), Truncated: how == endTruncated}, true
+}
 
 // maxPiece is the most bytes of a log in one event. In base64 and with its
 // offset it is 175 KB, below the 256 KiB that the service has always taken.
@@ -97,6 +130,10 @@ func Decode(message string) (Event, error) {
 		e.Data = []byte(data)
 	case asBase64:
 		if e.Data, err = base64.StdEncoding.DecodeString(data); err != nil {
+			return Event{}, refused
+		}
+	case asEnd:
+		if e.End, ok = decodeEnd(data); !ok {
 			return Event{}, refused
 		}
 	default:

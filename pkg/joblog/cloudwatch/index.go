@@ -47,7 +47,7 @@ type Index struct {
 	board   wake.Board
 }
 
-var _ joblog.Log = (*Index)(nil)
+var _ joblog.Mover = (*Index)(nil)
 
 // attemptTimeout bounds one attempt of one request; see the store's engine.
 const attemptTimeout = 10 * time.Second
@@ -95,7 +95,7 @@ func (l *Index) Append(ctx context.Context, s joblog.Stream, offset int64, data 
 		if err != nil {
 			return err
 		}
-		fresh, err := st.fresh(offset, data, func(n int64) ([]byte, error) { return l.bytes(ctx, st, offset, offset+n) })
+		fresh, err := st.fresh(offset, data, func(n int64) ([]byte, error) { return l.stored(ctx, st, offset, n) })
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
@@ -112,6 +112,21 @@ func (l *Index) Append(ctx context.Context, s joblog.Stream, offset int64, data 
 		l.board.Changed(s)
 	}
 	return offset + int64(len(data)), nil
+}
+
+// stored returns n bytes of the stream, which it must have, or joblog.ErrMoved.
+func (l *Index) stored(ctx context.Context, st stream, offset, n int64) ([]byte, error) {
+	if st.moved {
+		return nil, joblog.ErrMoved
+	}
+	data, err := l.bytes(ctx, st, offset, offset+n)
+	if err == nil {
+		return data, nil
+	}
+	if now, gone := l.stream(ctx, st.info.Stream); gone == nil && now.moved {
+		return nil, joblog.ErrMoved // meanwhile
+	}
+	return nil, err
 }
 
 // End implements joblog.Log.
@@ -133,12 +148,43 @@ func (l *Index) End(ctx context.Context, s joblog.Stream, truncated bool) error 
 	return err
 }
 
+// Move implements joblog.Mover. The bytes go after the stream says that they
+// are kept elsewhere; what an interrupted Move leaves of them, the next removes.
+func (l *Index) Move(ctx context.Context, info joblog.Info) error {
+	if err := cmp.Or(joblog.CheckMove(info), ctx.Err()); err != nil {
+		return err
+	}
+	s := info.Stream
+	return l.change(ctx, "move log "+s.String(), func() error {
+		st, err := l.stream(ctx, s)
+		if err != nil {
+			return err
+		}
+		if !st.moved {
+			if !st.info.Ended || st.info.Size > info.Size {
+				return joblog.NotMovable(st.info)
+			}
+			_, err := l.client.UpdateItem(ctx, l.moveUpdate(st, info))
+			if isRefused(err) {
+				return errRefused
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return l.removeChunks(ctx, s.Job, func(id string) bool { return id == st.id })
+	})
+}
+
 // Read implements joblog.Log.
 func (l *Index) Read(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
 	if err := cmp.Or(joblog.CheckRead(s, offset, limit), ctx.Err()); err != nil {
 		return joblog.Chunk{}, err
 	}
 	c, err := l.chunk(ctx, s, offset, limit)
+	if errors.Is(err, joblog.ErrMoved) {
+		return c, err
+	}
 	if err != nil {
 		return joblog.Chunk{}, classify(ctx, "read log "+s.String(), err)
 	}
@@ -151,11 +197,18 @@ func (l *Index) chunk(ctx context.Context, s joblog.Stream, offset int64, limit 
 		return joblog.Chunk{}, err
 	}
 	c := joblog.Chunk{Info: st.info, Next: offset}
+	if st.moved && offset < st.info.Size {
+		return c, joblog.ErrMoved
+	}
 	if offset < st.info.Size {
 		end := min(offset+int64(min(limit, joblog.MaxRead)), st.info.Size)
 		if c.Data, err = l.bytes(ctx, st, offset, end); err != nil {
-			if now, gone := l.stream(ctx, s); gone != nil || now.id != st.id {
+			now, gone := l.stream(ctx, s)
+			if gone != nil || now.id != st.id {
 				return joblog.Chunk{}, cmp.Or(gone, joblog.ErrNotFound) // dropped meanwhile
+			}
+			if now.moved { // meanwhile
+				return joblog.Chunk{Info: now.info, Next: offset}, joblog.ErrMoved
 			}
 			return joblog.Chunk{}, err
 		}
@@ -272,7 +325,8 @@ func classify(ctx context.Context, op string, err error) error {
 		}
 	}
 	_, gap := errors.AsType[*joblog.OffsetError](err)
-	if gap || errors.Is(err, joblog.ErrNotFound) || errors.Is(err, joblog.ErrFenced) || errors.Is(err, joblog.ErrDiverged) || errors.Is(err, joblog.ErrFull) {
+	if gap || errors.Is(err, joblog.ErrNotFound) || errors.Is(err, joblog.ErrFenced) || errors.Is(err, joblog.ErrDiverged) || errors.Is(err, joblog.ErrFull) || errors.Is(err, joblog.ErrMoved) ||
+		fairlead.KindOf(err) == fairlead.KindConflict {
 		return err
 	}
 	if _, ok := errors.AsType[*types.ResourceNotFoundException](err); ok {

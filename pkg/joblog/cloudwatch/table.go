@@ -19,7 +19,7 @@ import (
 // The table has one partition for each job. Sort keys:
 //
 //	fence              epoch: the highest that was opened
-//	s#<epoch>          a stream: id, size, crc, ended, truncated, fenced
+//	s#<epoch>          a stream: id, size, crc, ended, truncated, fenced, moved
 //	c#<id>#<offset>    bytes of the stream with that id, from offset on
 //
 // An append is one transaction over its stream and its chunks, on condition
@@ -60,6 +60,7 @@ type stream struct {
 	id     string
 	info   joblog.Info
 	fenced bool
+	moved  bool // somebody else has its bytes
 }
 
 // fresh decides what an append does: it returns the part of data that is not
@@ -150,6 +151,18 @@ func (l *Index) endUpdate(s joblog.Stream, truncated bool) *dynamodb.UpdateItemI
 	}
 }
 
+func (l *Index) moveUpdate(st stream, info joblog.Info) *dynamodb.UpdateItemInput {
+	return &dynamodb.UpdateItemInput{
+		TableName: &l.options.Table, Key: l.key(info.Stream.Job, streamSort(info.Stream.Epoch)),
+		UpdateExpression:         aws.String("SET moved = :yes, #size = :size, crc = :crc, truncated = :t"),
+		ConditionExpression:      aws.String("id = :id AND ended = :yes AND attribute_not_exists(moved)"),
+		ExpressionAttributeNames: map[string]string{"#size": "size"},
+		ExpressionAttributeValues: item{
+			":id": text(st.id), ":yes": boolean(true), ":size": number(info.Size), ":crc": number(int64(info.CRC32)), ":t": boolean(info.Truncated),
+		},
+	}
+}
+
 // transact applies every write or none. It is errRefused when a precondition
 // did not hold or another transaction was on the same items.
 func (l *Index) transact(ctx context.Context, writes ...types.TransactWriteItem) error {
@@ -205,7 +218,7 @@ func readStream(job string, it item) (stream, error) {
 			Stream: joblog.Stream{Job: job, Epoch: whole("epoch")},
 			Size:   whole("size"), CRC32: uint32(whole("crc")), Ended: truth("ended"), Truncated: truth("truncated"),
 		},
-		fenced: truth("fenced"),
+		fenced: truth("fenced"), moved: truth("moved"),
 	}
 	id, ok := it["id"].(*types.AttributeValueMemberS)
 	if !ok {
@@ -320,10 +333,15 @@ func (l *Index) remove(ctx context.Context, job string, streams []stream) error 
 	for _, st := range live {
 		kept[st.id] = true
 	}
+	return l.removeChunks(ctx, job, func(id string) bool { return !kept[id] })
+}
+
+// removeChunks removes the chunks of the job's streams with such ids.
+func (l *Index) removeChunks(ctx context.Context, job string, of func(id string) bool) error {
 	var batch []types.WriteRequest
-	err = l.query(ctx, job, "c#", "c$", false, func(it item) (bool, error) {
+	err := l.query(ctx, job, "c#", "c$", false, func(it item) (bool, error) {
 		sk, ok := it[sortKey].(*types.AttributeValueMemberS)
-		if !ok || kept[sk.Value[len("c#"):len(sk.Value)-len("#0000000000")]] {
+		if !ok || !of(sk.Value[len("c#"):len(sk.Value)-len("#0000000000")]) {
 			return true, nil
 		}
 		batch = append(batch, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: l.key(job, sk.Value)}})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -84,11 +83,21 @@ func NewTransport(cfg aws.Config, group string, now func() time.Time) *Transport
 // once. It waits while the service throttles, so it is called by what ships a
 // spool and never by what a tool writes to.
 func (t *Transport) Put(ctx context.Context, s joblog.Stream, offset int64, data []byte) error {
+	return t.send(ctx, s, Encode(offset, data))
+}
+
+// End says what a stream is that has all been put. A reader of the group knows
+// by it whether it has found all of it. It may be repeated.
+func (t *Transport) End(ctx context.Context, info joblog.Info) error {
+	return t.send(ctx, info.Stream, []string{encodeEnd(info.Size, End{CRC32: info.CRC32, Truncated: info.Truncated})})
+}
+
+func (t *Transport) send(ctx context.Context, s joblog.Stream, messages []string) error {
 	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
 		return err
 	}
 	op := "put log " + s.String()
-	for _, batch := range batches(Encode(offset, data)) {
+	for _, batch := range batches(messages) {
 		err := t.put(ctx, s, batch)
 		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); ok {
 			if err = t.makeStream(ctx, s); err == nil {
@@ -149,56 +158,4 @@ func (t *Transport) Forget(s joblog.Stream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.last, s)
-}
-
-// Repair brings into the log what CloudWatch has of the stream and the log has
-// not. It is for a gap that does not close by itself and for the end of a
-// stream that lacks something: reading is what CloudWatch allows little of, 10
-// to 25 requests a second in a region. Events that are no pieces are passed by.
-func (t *Transport) Repair(ctx context.Context, log joblog.Log, s joblog.Stream) error {
-	var events []Event
-	in := &cloudwatchlogs.GetLogEventsInput{
-		LogGroupName: &t.group, LogStreamName: aws.String(StreamName(s)), StartFromHead: aws.Bool(true),
-	}
-	for {
-		page, err := t.client.GetLogEvents(ctx, in)
-		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); ok {
-			return nil // nothing was ever put
-		}
-		if err != nil {
-			return awsapi.Classify(ctx, "CloudWatch Logs", "repair log "+s.String(), err)
-		}
-		for _, e := range page.Events {
-			if piece, err := Decode(aws.ToString(e.Message)); err == nil {
-				events = append(events, piece)
-			}
-		}
-		if aws.ToString(page.NextForwardToken) == aws.ToString(in.NextToken) { // the end says so by the same token
-			return Ingest(ctx, log, s, events)
-		}
-		in.NextToken = page.NextForwardToken
-	}
-}
-
-// Ingest appends the events, which may repeat and come in any order, to the
-// log. A *joblog.OffsetError says that something before them is missing: they
-// come again later, or Repair fetches it.
-func Ingest(ctx context.Context, log joblog.Log, s joblog.Stream, events []Event) error {
-	events = slices.Clone(events)
-	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.Offset, b.Offset) })
-	for len(events) > 0 {
-		// One append for pieces that follow each other: the log charges by the
-		// append as well as by the byte.
-		first := events[0]
-		data, n := slices.Clone(first.Data), 1
-		for n < len(events) && events[n].Offset == first.Offset+int64(len(data)) && len(data)+len(events[n].Data) <= joblog.MaxAppend {
-			data = append(data, events[n].Data...)
-			n++
-		}
-		if _, err := log.Append(ctx, s, first.Offset, data); err != nil {
-			return err
-		}
-		events = events[n:]
-	}
-	return nil
 }

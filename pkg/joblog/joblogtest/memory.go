@@ -15,7 +15,7 @@ import (
 
 // Memory returns an empty log that lives in this process and forgets
 // everything with it, for tests and simulations. It passes the suite.
-func Memory() joblog.Log {
+func Memory() joblog.Mover {
 	return &memory{jobs: map[string]map[int64]*stream{}}
 }
 
@@ -30,6 +30,7 @@ type stream struct {
 	data      []byte
 	ended     bool
 	truncated bool
+	moved     *joblog.Info
 }
 
 func (m *memory) Open(ctx context.Context, s joblog.Stream) error {
@@ -79,6 +80,15 @@ func (m *memory) append(s joblog.Stream, offset int64, data []byte) (int64, erro
 	if st == nil {
 		return 0, joblog.ErrNotFound
 	}
+	if st.moved != nil {
+		if offset+int64(len(data)) > st.moved.Size {
+			return 0, joblog.ErrFenced
+		}
+		if len(data) == 0 {
+			return offset, nil
+		}
+		return 0, joblog.ErrMoved
+	}
 	size := int64(len(st.data))
 	overlap := max(0, min(int64(len(data)), size-offset))
 	same := offset <= size && bytes.Equal(st.data[offset:offset+overlap], data[:overlap])
@@ -116,6 +126,27 @@ func (m *memory) End(ctx context.Context, s joblog.Stream, truncated bool) error
 	return nil
 }
 
+// Move implements joblog.Mover.
+func (m *memory) Move(ctx context.Context, info joblog.Info) error {
+	if err := cmp.Or(joblog.CheckMove(info), ctx.Err()); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.jobs[info.Stream.Job][info.Stream.Epoch]
+	switch {
+	case st == nil:
+		return joblog.ErrNotFound
+	case st.moved != nil:
+		return nil
+	case !st.ended || int64(len(st.data)) > info.Size:
+		return joblog.NotMovable(st.info(info.Stream))
+	}
+	info.Ended = true
+	st.moved, st.data = &info, nil
+	return nil
+}
+
 func (m *memory) Read(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
 	if err := cmp.Or(joblog.CheckRead(s, offset, limit), ctx.Err()); err != nil {
 		return joblog.Chunk{}, err
@@ -127,6 +158,9 @@ func (m *memory) Read(ctx context.Context, s joblog.Stream, offset int64, limit 
 		return joblog.Chunk{}, joblog.ErrNotFound
 	}
 	c := joblog.Chunk{Info: st.info(s), Next: offset}
+	if st.moved != nil && offset < c.Info.Size {
+		return c, joblog.ErrMoved
+	}
 	if offset < c.Info.Size {
 		c.Next = min(offset+int64(min(limit, joblog.MaxRead)), c.Info.Size)
 		c.Data = bytes.Clone(st.data[offset:c.Next])
@@ -136,6 +170,9 @@ func (m *memory) Read(ctx context.Context, s joblog.Stream, offset int64, limit 
 }
 
 func (st *stream) info(s joblog.Stream) joblog.Info {
+	if st.moved != nil {
+		return *st.moved
+	}
 	return joblog.Info{
 		Stream: s, Size: int64(len(st.data)), CRC32: crc32.ChecksumIEEE(st.data),
 		Ended: st.ended, Truncated: st.truncated,

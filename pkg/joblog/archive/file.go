@@ -1,0 +1,232 @@
+package archive
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/fairlead/fairlead/pkg/joblog"
+)
+
+// frame is how many bytes of a log are in one member of a file, but for the
+// last. A read of the most bytes unpacks two.
+const frame = 1 << 20
+
+// maxPlain is the longest job that is in a key as it is; a segment of a key has
+// up to 120 bytes.
+const maxPlain = 100
+
+// jobKey begins the keys of the job's blobs. A job that would be no segment of
+// a key is in it by its digest, with a character that no job has.
+func jobKey(job string) string {
+	if len(job) > maxPlain || strings.Trim(job, ".") == "" {
+		sum := sha256.Sum256([]byte(job))
+		job = "sha256=" + hex.EncodeToString(sum[:])
+	}
+	return "logs/" + job + "/"
+}
+
+func blobKey(info joblog.Info) string {
+	return fmt.Sprintf("%s%d-%d-%08x.gz", jobKey(info.Stream.Job), info.Stream.Epoch, info.Size, info.CRC32)
+}
+
+// header is in the extra field of the first member of a file, which is empty
+// otherwise.
+type header struct {
+	V         int    `json:"v"` // 1
+	Job       string `json:"job"`
+	Epoch     int64  `json:"epoch"`
+	Size      int64  `json:"size"`
+	CRC32     uint32 `json:"crc32"` // IEEE
+	Truncated bool   `json:"truncated"`
+	Frames    []int  `json:"frames"` // the size of each member that follows
+}
+
+// subfield is the identifier of our part of a header's extra field, which by
+// RFC 1952, 2.3.1.1, may have several.
+const subfield = "FL"
+
+// file is an archived stream.
+type file struct {
+	header
+	body []byte // the members after the first
+}
+
+// pack returns the stream as a file.
+func pack(info joblog.Info, data []byte) ([]byte, error) {
+	h := header{V: 1, Job: info.Stream.Job, Epoch: info.Stream.Epoch, Size: info.Size, CRC32: info.CRC32, Truncated: info.Truncated}
+	var body bytes.Buffer
+	for rest := data; len(rest) > 0; {
+		n, before := min(len(rest), frame), body.Len()
+		if err := member(&body, gzip.Header{OS: 255}, rest[:n]); err != nil {
+			return nil, err
+		}
+		h.Frames = append(h.Frames, body.Len()-before)
+		rest = rest[n:]
+	}
+	index, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	extra := binary.LittleEndian.AppendUint16([]byte(subfield), uint16(len(index))) // some 500 bytes for the largest log
+	var out bytes.Buffer
+	if err := member(&out, gzip.Header{OS: 255, Extra: append(extra, index...)}, nil); err != nil {
+		return nil, err
+	}
+	_, err = body.WriteTo(&out)
+	return out.Bytes(), err
+}
+
+func member(w io.Writer, h gzip.Header, data []byte) error {
+	z := gzip.NewWriter(w)
+	z.Header = h
+	_, err := z.Write(data)
+	return errors.Join(err, z.Close())
+}
+
+// openFile reads the index of a file, which must be of the stream.
+func openFile(info joblog.Info, b []byte) (*file, error) {
+	r := bytes.NewReader(b)
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, err
+	}
+	z.Multistream(false)
+	if n, err := io.Copy(io.Discard, io.LimitReader(z, 1)); n > 0 || err != nil {
+		return nil, errors.Join(err, errors.New("its first member is not an index"))
+	}
+	index := z.Extra
+	if len(index) < len(subfield)+2 || string(index[:len(subfield)]) != subfield {
+		return nil, errors.New("it has no index")
+	}
+	index = index[len(subfield):]
+	n := int(binary.LittleEndian.Uint16(index))
+	if index = index[2:]; len(index) < n {
+		return nil, errors.New("its index is cut off")
+	}
+	f := &file{body: b[len(b)-r.Len():]}
+	if err := json.Unmarshal(index[:n], &f.header); err != nil {
+		return nil, fmt.Errorf("its index: %w", err)
+	}
+	if f.V != 1 || f.Job != info.Stream.Job || f.Epoch != info.Stream.Epoch || f.Size != info.Size || f.CRC32 != info.CRC32 {
+		return nil, fmt.Errorf("it holds %d bytes of log %s@%d", f.Size, f.Job, f.Epoch)
+	}
+	left := len(f.body)
+	for _, n := range f.Frames {
+		if left -= n; n <= 0 || left < 0 {
+			return nil, errors.New("its index is not of its members")
+		}
+	}
+	if want := (f.Size + frame - 1) / frame; left != 0 || int64(len(f.Frames)) != want {
+		return nil, errors.New("its index is not of its members")
+	}
+	return f, nil
+}
+
+// read returns the bytes from offset to end, which the stream has.
+func (f *file) read(offset, end int64) ([]byte, error) {
+	out := make([]byte, 0, end-offset)
+	at, body := int64(0), f.body
+	for _, n := range f.Frames {
+		size := min(frame, f.Size-at)
+		if at < end && offset < at+size {
+			data, err := unpack(body[:n], size)
+			if err != nil {
+				return nil, fmt.Errorf("its bytes from %d: %w", at, err)
+			}
+			out = append(out, data[max(0, offset-at):min(end-at, size)]...)
+		}
+		at, body = at+size, body[n:]
+	}
+	return out, nil
+}
+
+// unpack returns the size bytes of a member.
+func unpack(member []byte, size int64) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(member))
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, size)
+	if _, err := io.ReadFull(z, data); err != nil {
+		return nil, err
+	}
+	if n, err := z.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		return nil, errors.Join(err, errors.New("more than its index says"))
+	}
+	return data, nil
+}
+
+// maxCache is how many bytes of files a Log keeps at hand, so that who reads a
+// log piece by piece fetches it once. A file is a tenth of its log or less.
+const maxCache = 32 << 20
+
+// cache keeps the files that were read last. The zero value is empty.
+type cache struct {
+	mu    sync.Mutex
+	files map[string]*file
+	order []string // the one used last is the last
+	size  int
+}
+
+func (c *cache) get(key string) *file {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.files[key]
+	if f != nil {
+		c.forget(key)
+		c.keep(key, f)
+	}
+	return f
+}
+
+func (c *cache) put(key string, f *file) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(f.body) > maxCache {
+		return
+	}
+	c.forget(key)
+	for c.size+len(f.body) > maxCache {
+		c.forget(c.order[0])
+	}
+	c.keep(key, f)
+}
+
+func (c *cache) drop(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(key)
+}
+
+func (c *cache) keep(key string, f *file) {
+	if c.files == nil {
+		c.files = map[string]*file{}
+	}
+	c.files[key] = f
+	c.order = append(c.order, key)
+	c.size += len(f.body)
+}
+
+func (c *cache) forget(key string) {
+	f := c.files[key]
+	if f == nil {
+		return
+	}
+	delete(c.files, key)
+	c.size -= len(f.body)
+	for i, k := range c.order {
+		if k == key {
+			c.order = append(c.order[:i], c.order[i+1:]...)
+			return
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package cloudwatch_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/fairlead/fairlead/pkg/blob"
+	"github.com/fairlead/fairlead/pkg/blob/blobtest"
+	blobs3 "github.com/fairlead/fairlead/pkg/blob/s3"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/archive"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
+)
+
+// archivedAtOnce archives a stream as soon as it has ended.
+type archivedAtOnce struct{ *archive.Log }
+
+func (l archivedAtOnce) End(ctx context.Context, s joblog.Stream, truncated bool) error {
+	if err := l.Log.End(ctx, s, truncated); err != nil {
+		return err
+	}
+	if _, err := l.Keep(ctx, s.Job, nil); err != nil && !errors.Is(err, archive.ErrOpen) {
+		return err
+	}
+	return nil
+}
+
+// bucket is a blob store in a new bucket.
+func bucket(t *testing.T) blob.Store {
+	t.Helper()
+	cfg, name := config(logs.Endpoint(t)), strings.ToLower("logs-"+rand.Text())
+	client := s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
+	if _, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &name,
+		CreateBucketConfiguration: &types.CreateBucketConfiguration{LocationConstraint: "eu-central-1"}}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := blobs3.New(cfg, blobs3.Options{Bucket: name, PathStyle: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestArchivedIndexConforms(t *testing.T) {
+	cfg := config(tables.Endpoint(t))
+	table := "logs-" + rand.Text()
+	if err := cloudwatch.CreateTable(t.Context(), cfg, table); err != nil {
+		t.Fatal(err)
+	}
+	blobs := bucket(t)
+	joblogtest.Run(t, joblogtest.Harness{
+		Open: func(t joblogtest.TB, dir string) (joblog.Log, func()) {
+			l, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return archivedAtOnce{archive.New(l, inFolder{blobs, fmt.Sprintf("%08x/", crc32.ChecksumIEEE([]byte(dir)))})}, func() {}
+		},
+		Remote: true,
+	})
+}
+
+// inFolder keeps the blobs of one test apart from those of the others.
+type inFolder struct {
+	blob.Store
+	prefix string
+}
+
+func (s inFolder) Put(ctx context.Context, key string, data []byte) error {
+	return s.Store.Put(ctx, s.prefix+key, data)
+}
+func (s inFolder) Get(ctx context.Context, key string) ([]byte, error) {
+	return s.Store.Get(ctx, s.prefix+key)
+}
+func (s inFolder) Delete(ctx context.Context, key string) error {
+	return s.Store.Delete(ctx, s.prefix+key)
+}
+func (s inFolder) List(ctx context.Context, prefix string) ([]string, error) {
+	keys, err := s.Store.List(ctx, s.prefix+prefix)
+	for i := range keys {
+		keys[i] = strings.TrimPrefix(keys[i], s.prefix)
+	}
+	return keys, err
+}
+
+// A Move that was interrupted after it took the stream over leaves bytes; the
+// next removes them. A reader in another process that was between the two reads
+// them from the archive.
+func TestInterruptedMoveIsFinished(t *testing.T) {
+	cfg := config(tables.Endpoint(t))
+	table := "logs-" + rand.Text()
+	if err := cloudwatch.CreateTable(t.Context(), cfg, table); err != nil {
+		t.Fatal(err)
+	}
+	l, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Poll: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := joblog.Stream{Job: "job_1", Epoch: 1}
+	info := joblog.Info{Stream: s, Size: 3, CRC32: crc32.ChecksumIEEE([]byte("abc")), Ended: true}
+	if err := l.Move(t.Context(), info); !errors.Is(err, joblog.ErrNotFound) {
+		t.Errorf("a stream that was never opened: %v", err)
+	}
+	if err := l.Open(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Append(t.Context(), s, 0, []byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Move(t.Context(), info); fairlead.KindOf(err) != fairlead.KindConflict {
+		t.Errorf("a stream that is written: %v", err)
+	}
+	if err := l.End(t.Context(), s, false); err != nil {
+		t.Fatal(err)
+	}
+	short := info
+	short.Size = 2
+	if err := l.Move(t.Context(), short); fairlead.KindOf(err) != fairlead.KindConflict {
+		t.Errorf("kept without its last byte: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.Move(ctx, info); !errors.Is(err, context.Canceled) {
+		t.Errorf("in a context that has ended: %v", err)
+	}
+	for range 2 {
+		if err := l.Move(t.Context(), info); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := l.Read(t.Context(), s, 1, 1); !errors.Is(err, joblog.ErrMoved) || c.Info != info {
+		t.Errorf("read %+v, %v", c, err)
+	}
+}
+
+// shop is an install's log on AWS: its record in CloudWatch, the index, and
+// what is between the two.
+type shop struct {
+	t         *testing.T
+	transport *cloudwatch.Transport
+	log       *archive.Log
+	sub       *cloudwatch.Subscriber
+	group     string
+	owned     error
+}
+
+const groups = "/fairlead/test-"
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	cfg := config(logs.Endpoint(t))
+	p := &shop{t: t, group: group(t), log: archive.New(joblogtest.Memory(), blobtest.Memory())}
+	p.transport = cloudwatch.NewTransport(cfg, p.group, time.Now)
+	p.sub = &cloudwatch.Subscriber{Log: p.log, Groups: groups, Logger: slog.New(slog.DiscardHandler),
+		Owns:   func(context.Context, string, joblog.Stream) error { return p.owned },
+		Record: func(group string) *cloudwatch.Transport { return cloudwatch.NewTransport(cfg, group, time.Now) }}
+	return p
+}
+
+// events are what a subscription would bring: the messages in CloudWatch.
+func (p *shop) events(s joblog.Stream) (messages []string) {
+	p.t.Helper()
+	out, err := cloudwatchlogs.NewFromConfig(config(logs.Endpoint(p.t))).GetLogEvents(p.t.Context(), &cloudwatchlogs.GetLogEventsInput{
+		LogGroupName: &p.group, LogStreamName: aws.String(cloudwatch.StreamName(s)), StartFromHead: aws.Bool(true)})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, e := range out.Events {
+		messages = append(messages, *e.Message)
+	}
+	return messages
+}
+
+// The subscription lags, repeats, and brings what it brings in any order; some
+// of it never. Every byte that was written is read in the end, from the
+// archive, and the log says so; without its writer's last word it says that
+// nobody knows.
+func TestSubscriptionLagsRepeatsAndLoses(t *testing.T) {
+	p := newShop(t)
+	random := mathrand.New(mathrand.NewPCG(7, 7))
+	for epoch := int64(1); epoch <= 8; epoch++ {
+		s := joblog.Stream{Job: "job_1", Epoch: epoch}
+		if err := p.log.Open(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		var want []byte
+		for range 30 {
+			piece := bytes.Repeat([]byte{byte('a' + random.IntN(26))}, 1+random.IntN(2000))
+			if random.IntN(4) == 0 {
+				piece[0] = 0xff // no text
+			}
+			for range 1 + random.IntN(2) { // an answer was lost
+				if err := p.transport.Put(t.Context(), s, int64(len(want)), piece); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want = append(want, piece...)
+		}
+		info := joblog.Info{Stream: s, Size: int64(len(want)), CRC32: crc32.ChecksumIEEE(want)}
+		said := epoch%2 == 0
+		if said {
+			if err := p.transport.End(t.Context(), info); err != nil {
+				t.Fatal(err)
+			}
+		}
+		events := p.events(s)
+		random.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+		for _, part := range [][]string{events[:len(events)/3], events[len(events)/4 : len(events)/2]} { // the rest comes too late
+			if taken, err := p.sub.Take(t.Context(), cloudwatch.Delivery{Group: p.group, Stream: cloudwatch.StreamName(s), Messages: part}); err != nil || taken.Refused > 0 {
+				t.Fatalf("epoch %d: %+v, %v", epoch, taken, err)
+			}
+		}
+		if epoch > 4 { // and the step is lost before all of it was put
+			late := bytes.Repeat([]byte("late\n"), 100)
+			if err := p.transport.Put(t.Context(), s, int64(len(want)), late); err != nil {
+				t.Fatal(err)
+			}
+			want, said = append(want, late...), false
+		}
+		if err := p.log.End(t.Context(), s, true); err != nil {
+			t.Fatal(err)
+		}
+		if taken, err := p.sub.Take(t.Context(), cloudwatch.Delivery{Group: p.group, Stream: cloudwatch.StreamName(s), Messages: p.events(s)}); err != nil {
+			t.Errorf("epoch %d: what came after the end is to come again: %+v, %v", epoch, taken, err)
+		}
+		if _, err := p.log.Keep(t.Context(), s.Job, p.transport); err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		for {
+			c, err := p.log.Read(t.Context(), s, int64(len(got)), 10_000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got = append(got, c.Data...); c.Ended {
+				if c.Info.Truncated == said {
+					t.Errorf("epoch %d: truncated is %t, and its writer had its say: %t", epoch, c.Info.Truncated, said)
+				}
+				break
+			}
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("epoch %d: %d bytes are read, %d were written", epoch, len(got), len(want))
+		}
+	}
+}
+
+// Whoever may write to a log group may write anything to it: none of it gets
+// into a log, and none of it comes again.
+func TestForeignEventsAreRefused(t *testing.T) {
+	p := newShop(t)
+	s := joblog.Stream{Job: "job_1", Epoch: 1}
+	if err := p.log.Open(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.log.Append(t.Context(), s, 0, []byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	forbidden := &fairlead.Error{Kind: fairlead.KindForbidden, Code: "not-yours", Message: "the job is another's"}
+	for name, test := range map[string]struct {
+		d       cloudwatch.Delivery
+		owned   error
+		refused int
+	}{
+		"a group of somebody else":         {cloudwatch.Delivery{Group: "/aws/lambda/x", Stream: "job_1/1", Messages: []string{"3 t d"}}, nil, 1},
+		"the group of no install":          {cloudwatch.Delivery{Group: groups, Stream: "job_1/1", Messages: []string{"3 t d"}}, nil, 1},
+		"a stream of no job":               {cloudwatch.Delivery{Group: p.group, Stream: "hello", Messages: []string{"3 t d", "4 t e"}}, nil, 2},
+		"a job of another install":         {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"3 t d"}}, forbidden, 1},
+		"no pieces":                        {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"hello", "", "-1 t x", "0 e zz whole"}}, nil, 4},
+		"other bytes than are there":       {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"0 t xyz"}}, nil, 1},
+		"an attempt that was never opened": {cloudwatch.Delivery{Group: p.group, Stream: "job_1/2", Messages: []string{"0 t abc"}}, nil, 1},
+		"a piece among strangers is taken": {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"rm -rf /", "0 t abc"}}, nil, 1},
+	} {
+		p.owned = test.owned
+		taken, err := p.sub.Take(t.Context(), test.d)
+		if err != nil || taken.Refused != test.refused {
+			t.Errorf("%s: %+v, %v; want %d refused", name, taken, err, test.refused)
+		}
+	}
+	if c, err := p.log.Read(t.Context(), s, 0, 100); err != nil || string(c.Data) != "abc" {
+		t.Errorf("the log is %q, %v", c.Data, err)
+	}
+	p.owned = errors.New("the table does not answer")
+	if _, err := p.sub.Take(t.Context(), cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"3 t d"}}); err == nil {
+		t.Error("what could not be judged does not come again")
+	}
+}
+
+// A gap that neither the next delivery nor the record closes is an error, so
+// that the delivery comes again.
+func TestGapComesAgain(t *testing.T) {
+	p := newShop(t)
+	s := joblog.Stream{Job: "job_1", Epoch: 1}
+	if err := p.log.Open(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	late := cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"3 t def"}}
+	if _, err := p.sub.Take(t.Context(), late); err == nil {
+		t.Error("a piece after a gap was taken")
+	}
+	if err := p.transport.Put(t.Context(), s, 0, []byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err := p.sub.Take(t.Context(), late); err != nil || taken.Pieces != 1 {
+		t.Errorf("with what is missing in the record: %+v, %v", taken, err)
+	}
+	if c, err := p.log.Read(t.Context(), s, 0, 100); err != nil || string(c.Data) != "abcdef" {
+		t.Errorf("the log is %q, %v", c.Data, err)
+	}
+}

@@ -16,6 +16,9 @@ type Runner struct {
 	EnrolmentToken     string `env:"FAIRLEAD_ENROLMENT_TOKEN,unset" doc:"single-use token that enrols this runner; ignored once it has enrolled"`
 	EnrolmentTokenFile string `env:"FAIRLEAD_ENROLMENT_TOKEN_FILE" flag:"enrolment-token-file" doc:"file that holds the enrolment token"`
 
+	Executor string `env:"FAIRLEAD_EXECUTOR" envDefault:"process" flag:"executor" doc:"what starts the steps: process, beside the agent, or docker, kubernetes or ecs, which have variables of their own"`
+	StepURL  string `env:"FAIRLEAD_STEP_URL" flag:"step-url" doc:"URL at which steps reach the control plane, where it is another than the agent's"`
+
 	Concurrency int           `env:"FAIRLEAD_CONCURRENCY" flag:"concurrency" doc:"most steps that run at once; default: the number of CPUs, at least 4"`
 	LogLevel    string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
 	DrainFor    time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM, after which they are interrupted; 0s: until they end"`

@@ -43,8 +43,6 @@ const (
 	defaultGrace = 2 * time.Minute
 	// graceSlack is what a step needs beyond its tool's grace, to report.
 	graceSlack = 15 * time.Second
-	// killFor bounds the killing of a step and all that it has started.
-	killFor = 20 * time.Second
 )
 
 // Agent is one agent on one data folder. Make it with New, run it once.
@@ -55,6 +53,7 @@ type Agent struct {
 	now      func() time.Time
 	environ  []string
 	executor executor.Executor
+	place    executor.Place // the executor's
 	session  *session
 	id       identity
 	lock     *os.File
@@ -95,6 +94,11 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		// it has CPUs.
 		cfg.Concurrency = max(4, runtime.NumCPU())
 	}
+	steps, err := newExecutor(ctx, cfg, o)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
 	id, err := loadIdentity(ctx, cfg, o, log)
 	if err != nil {
 		lock.Close()
@@ -107,9 +111,9 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	}
 	return &Agent{
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
-		executor: o.executor(filepath.Join(data, stepsFolder)),
-		session:  newSession(base, id, instance(), o, cfg.Concurrency, time.Now),
-		steps:    map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
+		executor: steps, place: steps.Place(),
+		session: newSession(base, id, instance(), o, cfg.Concurrency, time.Now),
+		steps:   map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -209,7 +213,7 @@ func (a *Agent) windUp(ctx context.Context, stop <-chan os.Signal, idle <-chan s
 	case <-stop:
 	case <-time.After(grace + graceSlack):
 	}
-	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killFor)
+	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.place.KillFor)
 	defer cancel()
 	a.eachStep("killing", func(s *step) error { return s.handle.Kill(kill) })
 	select {

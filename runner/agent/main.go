@@ -18,7 +18,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/executor/process"
 	"github.com/fairlead/fairlead/runner/internal/survivor"
 )
 
@@ -48,7 +47,7 @@ type Options struct {
 	HandleSignals bool
 	// Surroundings that are not those of a process on a machine; each may be
 	// left out.
-	Executor  executor.Executor // nil: processes, in the data folder
+	Executor  executor.Executor // nil: that of the configuration
 	Transport http.RoundTripper // of what the agent sends; nil: one with sane limits
 	Stop      <-chan os.Signal  // as HandleSignals, from elsewhere
 	Random    func() float64    // in [0, 1), varies pauses; nil: math/rand
@@ -65,13 +64,6 @@ func (o Options) random() func() float64 {
 		return o.Random
 	}
 	return mathrand.Float64
-}
-
-func (o Options) executor(root string) executor.Executor {
-	if o.Executor != nil {
-		return o.Executor
-	}
-	return process.New(root, o.StepCommand)
 }
 
 func (o Options) awaitTool() func(context.Context, string) (survivor.Outcome, error) {

@@ -10,7 +10,8 @@ import (
 
 // passedForRole is what a step that takes a role gets besides: where it finds
 // the credentials of the runner, and the endpoints of AWS. Its tool gets none
-// of it.
+// of it. A step that runs elsewhere finds them where it is, by its task's role
+// or its pod's service account: credentials do not travel.
 var passedForRole = []string{
 	"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 	"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN",

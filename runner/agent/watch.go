@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,10 +25,22 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
-// passed is what a step gets of the agent's environment besides what the
-// operator names: what programs need to be found and the network to be reached.
-var passed = []string{"PATH", "TMPDIR", "LANG", "LC_ALL", "TZ",
-	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+// passes reports whether a step gets the variable of the agent's environment:
+// what the operator names, and what the network takes to be reached; on the
+// agent's own machine also what programs need to be found there.
+func (a *Agent) passes(name string) bool {
+	switch name {
+	case stepdir.TokenVariable, executor.InputVariable:
+		return false
+	case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "LANG", "LC_ALL", "TZ":
+		return true
+	case "PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR":
+		if a.place.Machine {
+			return true
+		}
+	}
+	return slices.Contains(a.cfg.PassEnv, name)
+}
 
 func jobOf(attempt string) (string, int64) {
 	job, epoch, err := stepdir.ParseID(attempt)
@@ -93,7 +106,7 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 		// nothing would claim and release for ever.
 		a.gone(attempt)
 		log.Error("step not launched", "err", err)
-		a.settle(life, attempt, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: "launch-failed", Message: err.Error()})
+		a.settle(life, attempt, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: executor.LaunchFailed, Message: err.Error()})
 		return
 	}
 	log.Debug("step launched", "operation", c.Operation, "component", c.Component)
@@ -119,25 +132,37 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	if err != nil {
 		return nil, err
 	}
-	dir, err := stepdir.Create(string(a.dir(attempt)), stepdir.Input{
+	in := stepdir.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
 		Install: c.Install, Component: c.Component, Grace: grace, StartBefore: c.StartBefore,
-		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
+		Data: a.place.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
 		Role: role,
-	})
-	if err != nil {
+	}
+	if a.cfg.StepURL != "" {
+		in.URL = a.cfg.StepURL
+	}
+	// Made for a step that does not see it, too: it is by this folder that the
+	// next agent knows of the attempt.
+	if _, err := stepdir.Create(string(a.dir(attempt)), in); err != nil {
 		return nil, err
 	}
-	env := []string{stepdir.TokenVariable + "=" + c.LaunchToken}
+	s := executor.Step{ID: attempt, Args: []string{"step", "--dir", path.Join(a.place.Data, stepsFolder, attempt)},
+		Secrets: []string{stepdir.TokenVariable + "=" + c.LaunchToken}}
+	if !a.place.Shared {
+		b, err := stepdir.Encode(in)
+		if err != nil {
+			return nil, err
+		}
+		s.Input = b
+	}
 	for _, v := range a.environ {
 		name, _, _ := strings.Cut(v, "=")
-		if slices.Contains(passed, name) || role != nil && slices.Contains(passedForRole, name) ||
-			slices.Contains(a.cfg.PassEnv, name) && name != stepdir.TokenVariable {
-			env = append(env, v)
+		if a.passes(name) || role != nil && a.place.Machine && slices.Contains(passedForRole, name) {
+			s.Env = append(s.Env, v)
 		}
 	}
-	h, err := a.executor.Start(ctx, executor.Step{ID: attempt, Args: []string{"step", "--dir", string(dir)}, Env: env})
+	h, err := a.executor.Start(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +177,8 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		return // the agent ends; the next one watches on
 	}
 	dir := a.dir(h.ID())
-	clean := exit.Code != nil && *exit.Code == stepdir.ExitFinished && dir.Finished()
+	// Of a step whose folder is elsewhere the exit code says it.
+	clean := exit.Code != nil && *exit.Code == stepdir.ExitFinished && (dir.Finished() || !a.place.Shared)
 	survived := survivor.None
 	if !clean {
 		if survived = a.letSave(life, h.ID(), exit); life.Err() != nil {
@@ -160,18 +186,18 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		}
 		// Whatever the step has started must be gone before anybody hears that
 		// the step is: the answer to the report may be another attempt.
-		kill, cancel := context.WithTimeout(life, killFor)
+		kill, cancel := context.WithTimeout(life, a.place.KillFor)
 		if err := h.Kill(kill); err != nil {
 			a.log.Error("something of the step is still alive", "attempt", h.ID(), "err", err)
 		}
 		cancel()
 	}
 	a.gone(h.ID())
-	if dir.Finished() {
-		a.remove(h.ID())
+	if clean || dir.Finished() {
+		a.remove(life, h.ID())
 		return
 	}
-	d := a.obituary(dir, epoch, exit)
+	d := a.obituary(life, h, epoch, exit)
 	switch survived {
 	case survivor.Ended:
 		d.Message += "\nThe tool was interrupted with its step, had time to save its state, and has ended."
@@ -192,6 +218,9 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 // meanwhile, because nothing that could be done about it may be done before
 // the tool has ended.
 func (a *Agent) letSave(life context.Context, attempt string, exit executor.Exit) survivor.Outcome {
+	if !a.place.Machine {
+		return survivor.None // a container ends with the step, which is its first process
+	}
 	if exit.Code != nil {
 		switch *exit.Code {
 		case stepdir.ExitFinished, stepdir.ExitStale, stepdir.ExitNotStarted, stepdir.ExitUndelivered:
@@ -238,9 +267,24 @@ func (a *Agent) saveTime(attempt string) time.Duration {
 // maxLastWords is how much of a dead step's own output is reported, in bytes.
 const maxLastWords = 2 << 10
 
-func (a *Agent) obituary(dir stepdir.Dir, epoch int64, exit executor.Exit) wire.DiedRequest {
+// outputFor bounds the reading of a dead step's own output.
+const outputFor = 10 * time.Second
+
+func (a *Agent) obituary(life context.Context, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
 	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Message: exit.Message}
-	if words := strings.TrimSpace(redact.New().String(dir.Tail(stepdir.StderrFile, maxLastWords))); words != "" {
+	var said string
+	if a.place.Shared {
+		said = a.dir(h.ID()).Tail(stepdir.StderrFile, maxLastWords)
+	}
+	if said == "" {
+		ctx, cancel := context.WithTimeout(life, outputFor)
+		defer cancel()
+		var err error
+		if said, err = h.Output(ctx, maxLastWords); err != nil {
+			a.log.Warn("what a dead step has said is not known", "attempt", h.ID(), "err", err)
+		}
+	}
+	if words := strings.TrimSpace(redact.New().String(said)); words != "" {
 		if d.Message != "" {
 			d.Message += "\n"
 		}
@@ -249,18 +293,30 @@ func (a *Agent) obituary(dir stepdir.Dir, epoch int64, exit executor.Exit) wire.
 	return d
 }
 
+// wireReason is what the control plane calls a Reason. It tells apart what
+// another attempt may mend; the message says the rest.
+func wireReason(reason string) string {
+	if reason == executor.ImagePull {
+		return executor.LaunchFailed
+	}
+	return reason
+}
+
 // settle reports a death until the control plane has heard it, then removes
 // what the attempt has left. The report is on disk first: if this agent ends,
 // the next one makes it.
 func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire.DiedRequest) {
 	job, _ := jobOf(attempt)
 	dir := a.dir(attempt)
+	d.Reason = wireReason(d.Reason)
 	if _, err := os.Stat(string(dir)); err == nil {
 		if err := dir.SaveDied(d); err != nil {
 			a.log.Error("the report is not kept", "attempt", attempt, "err", err)
 		}
 	}
-	if d.Log = a.rescueLog(life, attempt, epoch); d.Reason == executor.Vanished && d.Log != nil && d.Log.Size == 0 {
+	if !a.place.Shared {
+		d.Log = nil // the step has sent all that there is to be had of it
+	} else if d.Log = a.rescueLog(life, attempt, epoch); d.Reason == executor.Vanished && d.Log != nil && d.Log.Size == 0 {
 		d.Log = nil // the machine may have been down, and have lost what was not on its disk
 	}
 	told := &change{log: a.log}
@@ -283,7 +339,7 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 	default:
 		return // the agent ends
 	}
-	a.remove(attempt)
+	a.remove(life, attempt)
 }
 
 // rescueFor bounds the sending of a dead step's log. The report of its death
@@ -327,9 +383,20 @@ func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) *wi
 	return &wire.WholeLog{Size: end.Size, CRC32: sum}
 }
 
-func (a *Agent) remove(attempt string) {
-	if err := errors.Join(workspace.Remove(a.cfg.Data, attempt), a.dir(attempt).Remove()); err != nil {
-		a.log.Error("something of a finished step is left on disk", "attempt", attempt, "err", err)
+// removeFor bounds the removal of what an executor keeps of a step.
+const removeFor = 30 * time.Second
+
+// remove removes what an attempt has left. Its folder goes last: as long as
+// something is left elsewhere, the next agent finds the folder and tries again.
+func (a *Agent) remove(life context.Context, attempt string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), removeFor)
+	defer cancel()
+	err := errors.Join(a.executor.Remove(ctx, attempt), workspace.Remove(a.cfg.Data, attempt))
+	if err == nil {
+		err = a.dir(attempt).Remove()
+	}
+	if err != nil {
+		a.log.Error("something of a finished step is left", "attempt", attempt, "err", err)
 	}
 }
 
@@ -381,7 +448,7 @@ func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) f
 	case errors.Is(err, executor.ErrGone):
 		if inErr != nil {
 			return func() {
-				a.settle(life, attempt, epoch, wire.DiedRequest{Epoch: epoch, Reason: "launch-failed",
+				a.settle(life, attempt, epoch, wire.DiedRequest{Epoch: epoch, Reason: executor.LaunchFailed,
 					Message: "the agent was restarted before it could start the step"})
 			}
 		}

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/runner/internal/awsrole"
+	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/plugin/check"
 	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
@@ -54,18 +55,27 @@ func Main(ctx context.Context, args []string, o Options) int {
 	debug.SetGCPercent(400) // a step lives briefly and holds little: collecting costs more than it frees
 	debug.SetMemoryLimit(64 << 20)
 
-	var token string
+	var token, input string
 	var env []string
 	for _, v := range o.Environ {
 		if t, ok := strings.CutPrefix(v, stepdir.TokenVariable+"="); ok {
 			token = t
-			continue
+		} else if t, ok := strings.CutPrefix(v, executor.InputVariable+"="); ok {
+			input = t
+		} else {
+			env = append(env, v)
 		}
-		env = append(env, v)
 	}
 	os.Unsetenv(stepdir.TokenVariable) // no child inherits it; it is spent in a moment anyway
+	os.Unsetenv(executor.InputVariable)
 
 	dir := stepdir.Dir(*path)
+	if input != "" {
+		if _, err := stepdir.Receive(*path, []byte(input)); err != nil {
+			fmt.Fprintln(o.Stderr, err)
+			return stepdir.ExitUsage
+		}
+	}
 	in, err := dir.Input()
 	if err != nil {
 		fmt.Fprintln(o.Stderr, err)

@@ -1,19 +1,45 @@
-// Package executor starts a step somewhere and watches it: as a child process
-// today, as a container or a cluster's job with another driver. What a step
-// does is none of its business. Every driver passes executortest.
+// Package executor starts a step somewhere and watches it: as a child process,
+// as a container, as a job of a cluster, as a task of a cloud. What a step does
+// is none of its business. Every driver passes executortest.
 package executor
 
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Step is what to start. ID names it for good: Attach finds it again by its ID
-// after the agent was replaced.
+// after the agent was replaced. No two steps ever have the same one.
 type Step struct {
 	ID   string
 	Args []string // after the driver's own: the subcommand and its flags
-	Env  []string // the whole environment, "name=value"; nothing is added but what the driver needs to know its own
+	Env  []string // "name=value"; nothing of the agent's own environment is added
+	// Secrets are as Env, but kept from whoever may look at the place where the
+	// step runs, as far as that place can; a driver says how far.
+	Secrets []string
+	// Input is what a step needs to know that sees no folder of the agent's.
+	// It is no secret.
+	Input []byte
+}
+
+// InputVariable is the environment variable with Step.Input, where a driver
+// passes it on.
+const InputVariable = "FAIRLEAD_STEP_INPUT"
+
+// Place is where the steps of a driver are.
+type Place struct {
+	// Data is the runner's data folder as a step sees it.
+	Data string
+	// Shared is whether a step sees the agent's data folder there: the folder
+	// of the step is then made before Start, and what the step writes can be
+	// read. Otherwise all that is known of a step is how it ended and its output.
+	Shared bool
+	// Machine is whether steps are processes of the agent's own machine: they
+	// find the same programs and files, and a tool may outlive its step there.
+	Machine bool
+	// KillFor is how long Kill may take.
+	KillFor time.Duration
 }
 
 // Exit says how a step ended, as far as could be seen.
@@ -24,23 +50,40 @@ type Exit struct {
 	Message string // what a person needs to know; may be empty
 }
 
-// Why a step ended. They travel in reports to the control plane.
+// Why a step ended, or did not begin.
 const (
-	Exited      = "exited"
-	Killed      = "killed"
-	OutOfMemory = "out-of-memory"
-	Vanished    = "vanished"
+	Exited       = "exited"
+	Killed       = "killed"
+	OutOfMemory  = "out-of-memory"
+	Vanished     = "vanished"
+	LaunchFailed = "launch-failed"
+	ImagePull    = "image-pull" // the image could not be had
 )
 
 // ErrGone says that Attach found no step of that ID at work.
 var ErrGone = errors.New("the step is gone")
 
+// LaunchTime bounds how long a launch that fails may go untold: a fault that
+// may pass is retried within it, and reported after it.
+const LaunchTime = 10 * time.Second
+
+// LaunchError says why a step was not started, for a reason that is worth
+// telling apart. Other errors of Start are of Reason LaunchFailed.
+type LaunchError struct {
+	Reason string // LaunchFailed or ImagePull
+	Err    error
+}
+
+func (e *LaunchError) Error() string { return e.Err.Error() }
+
+func (e *LaunchError) Unwrap() error { return e.Err }
+
 // Handle is one step. Safe for concurrent use.
 type Handle interface {
 	ID() string
 
-	// Wait returns when the step has ended. It may be called again. The error
-	// is ctx's: a step always has an end.
+	// Wait returns when the step has ended, or is known never to begin. It may
+	// be called again. The error is ctx's: a step always has an end.
 	Wait(ctx context.Context) (Exit, error)
 
 	// Interrupt asks the step to stop, once and gently.
@@ -50,15 +93,28 @@ type Handle interface {
 	// and returns when all of it is gone. It may be called after the end of the
 	// step, to end what the step has left behind.
 	Kill(ctx context.Context) error
+
+	// Output returns what the step itself has said, from its first line, or the
+	// last limit bytes of it. It is for the end of a step that has said nothing
+	// to anybody else; a job's log goes another way.
+	Output(ctx context.Context, limit int) (string, error)
 }
 
 // Executor starts and finds steps. Safe for concurrent use.
 type Executor interface {
+	// Place says where steps are. It never changes.
+	Place() Place
+
 	// Start starts the step. Ending ctx does not end it, nor does the end of
-	// the process that called Start.
+	// the process that called Start. An error means that no step runs, nor ever
+	// will; it comes within LaunchTime of the last sign of progress.
 	Start(ctx context.Context, s Step) (Handle, error)
 
 	// Attach finds a step that an earlier process has started, or returns
-	// ErrGone with a Handle on which Kill alone is useful.
+	// ErrGone with a Handle on which Kill and Output alone are useful.
 	Attach(ctx context.Context, id string) (Handle, error)
+
+	// Remove removes what the driver keeps of a step that has ended. A step of
+	// which nothing is kept is no error.
+	Remove(ctx context.Context, id string) error
 }

@@ -241,6 +241,14 @@ type simExecutor struct {
 
 var errFork = errors.New("fork/exec: resource temporarily unavailable")
 
+// Place implements executor.Executor.
+func (e *simExecutor) Place() executor.Place {
+	return executor.Place{Data: e.h.dir, Shared: true, Machine: true, KillFor: 20 * time.Second}
+}
+
+// Remove implements executor.Executor.
+func (e *simExecutor) Remove(context.Context, string) error { return nil }
+
 // Start implements executor.Executor.
 func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle, error) {
 	h, w := e.h, e.h.w
@@ -260,7 +268,7 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 	h.steps[s.ID] = st
 	h.mu.Unlock()
 	var token string
-	for _, v := range s.Env {
+	for _, v := range s.Secrets {
 		if t, ok := strings.CutPrefix(v, stepdir.TokenVariable+"="); ok {
 			token = t
 		}
@@ -362,6 +370,9 @@ func (h *simHandle) Interrupt() error {
 	}
 	return nil
 }
+
+// Output implements executor.Handle.
+func (h *simHandle) Output(context.Context, int) (string, error) { return "", nil }
 
 // Kill implements executor.Handle.
 func (h *simHandle) Kill(context.Context) error {

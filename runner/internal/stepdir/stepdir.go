@@ -132,6 +132,33 @@ func Create(path string, in Input) (Dir, error) {
 	return Dir(path), nil
 }
 
+// Encode returns the input as it is told to a step that sees no folder of the
+// agent's.
+func Encode(in Input) ([]byte, error) {
+	in.V = 1
+	b, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("write the step's input: %w", err)
+	}
+	return b, nil
+}
+
+// Receive makes the folder of a step that runs elsewhere than its agent, from
+// what Encode has made. One that is there already is refused: an attempt is
+// run once.
+func Receive(path string, input []byte) (Dir, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("make step folder: %w", err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return "", fmt.Errorf("make step folder: %w", err)
+	}
+	if err := writeFile(filepath.Join(path, inputFile), input); err != nil {
+		return "", fmt.Errorf("write the step's input: %w", err)
+	}
+	return Dir(path), nil
+}
+
 // Input reads what the step is to do.
 func (d Dir) Input() (Input, error) {
 	var in Input

@@ -11,8 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/proc"
@@ -26,7 +29,7 @@ type Executor struct {
 }
 
 // New returns an Executor whose steps' folders are root/<id>, made by the
-// caller. argv is the runner's own program and the arguments that come before
+// caller; root is a folder of the runner's data folder. argv is the runner's own program and the arguments that come before
 // those of a step.
 func New(root string, argv []string) *Executor {
 	if len(argv) == 0 || !filepath.IsAbs(root) {
@@ -43,6 +46,15 @@ type record struct {
 }
 
 const recordFile = "process.json"
+
+// killFor is how long Kill may take: processes that are killed end at once,
+// unless the kernel itself holds them up.
+const killFor = 20 * time.Second
+
+// Place is the agent's own machine.
+func (e *Executor) Place() executor.Place {
+	return executor.Place{Data: filepath.Dir(e.root), Shared: true, Machine: true, KillFor: killFor}
+}
 
 func (e *Executor) mark(id string) string {
 	return stepdir.MarkVariable + "=" + filepath.Join(e.root, id)
@@ -63,16 +75,16 @@ func (e *Executor) Start(_ context.Context, s executor.Step) (executor.Handle, e
 	defer stderr.Close()
 
 	// Not CommandContext: the end of the agent's context is not the step's end.
-	cmd := exec.Command(e.argv[0], append(append([]string{}, e.argv[1:]...), s.Args...)...)
+	cmd := exec.Command(e.argv[0], slices.Concat(e.argv[1:], s.Args)...)
 	cmd.Dir = dir
-	cmd.Env = append(append([]string{}, s.Env...), e.mark(s.ID))
+	cmd.Env = slices.Concat(s.Env, s.Secrets, []string{e.mark(s.ID)})
 	cmd.Stdout, cmd.Stderr = stdout, stderr // files: no pipe that a leaked process could hold open
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	oom := oomKills()
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
 	}
-	h := &handle{id: s.ID, mark: e.mark(s.ID), rec: record{PID: cmd.Process.Pid, OOM: oom}, done: make(chan struct{})}
+	h := &handle{id: s.ID, dir: dir, mark: e.mark(s.ID), rec: record{PID: cmd.Process.Pid, OOM: oom}, done: make(chan struct{})}
 	if p, err := proc.Stat(h.rec.PID); err == nil {
 		h.rec.Start = p.Start
 	}
@@ -95,7 +107,7 @@ func (h *handle) own(cmd *exec.Cmd) {
 
 // Attach finds the step of an earlier agent.
 func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
-	h := &handle{id: id, mark: e.mark(id), done: make(chan struct{})}
+	h := &handle{id: id, dir: filepath.Join(e.root, id), mark: e.mark(id), done: make(chan struct{})}
 	b, err := os.ReadFile(filepath.Join(e.root, id, recordFile))
 	if err == nil && json.Unmarshal(b, &h.rec) == nil && proc.Alive(h.rec.PID, h.rec.Start) {
 		h.watch(ctx)
@@ -143,8 +155,12 @@ func writeRecord(dir string, r record) error {
 	return os.Rename(tmp, filepath.Join(dir, recordFile))
 }
 
+// Remove has nothing to remove: what is kept is in the step's folder.
+func (e *Executor) Remove(context.Context, string) error { return nil }
+
 type handle struct {
 	id   string
+	dir  string
 	mark string
 	rec  record
 
@@ -197,6 +213,14 @@ func (h *handle) Kill(ctx context.Context) error {
 		return fmt.Errorf("kill step %s: %w", h.id, err)
 	}
 	return nil
+}
+
+// Output reads the files that the step writes to, its errors last.
+func (h *handle) Output(_ context.Context, limit int) (string, error) {
+	dir := stepdir.Dir(h.dir)
+	out, errs := dir.Tail(stepdir.StdoutFile, int64(limit)), dir.Tail(stepdir.StderrFile, int64(limit))
+	both := out + errs
+	return strings.ToValidUTF8(both[max(0, len(both)-limit):], "\uFFFD"), nil
 }
 
 func exitOf(st *os.ProcessState, err error, oomBefore int64) executor.Exit {

@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"testing"
 
@@ -13,7 +14,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	executortest.Main()
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -25,11 +25,10 @@ func TestMain(m *testing.M) {
 }
 
 func TestExecutor(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	executortest.Run(t, executortest.Subject{New: func(root string) executor.Executor {
-		return process.New(root, []string{self})
-	}})
+	program := executortest.Program(t)
+	executortest.Run(t, executortest.Subject{
+		New: func(_ *testing.T, root string, _ func(http.RoundTripper) http.RoundTripper) executor.Executor {
+			return process.New(root, []string{program})
+		},
+	})
 }

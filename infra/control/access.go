@@ -25,7 +25,8 @@ func (g Grant) statement(b *builder) policy.Statement {
 }
 
 // What the grants are on.
-func onTable(b *builder) []string { return []string{*b.table.AttrArn()} }
+func onTable(b *builder) []string    { return []string{*b.table.AttrArn()} }
+func onLogTable(b *builder) []string { return []string{*b.logTable.AttrArn()} }
 func onIndexes(b *builder) []string {
 	return []string{*b.table.AttrArn() + "/index/*"}
 }
@@ -39,6 +40,9 @@ func onRunnerQueues(b *builder) []string {
 }
 func onInstallLogs(b *builder) []string {
 	return []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+"*")}
+}
+func onInstallLogStreams(b *builder) []string {
+	return []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+"*:log-stream:*")}
 }
 func onAppRepositories(b *builder) []string {
 	return []string{b.arn("ecr", "repository/"+b.artifactPrefix()+"*")}
@@ -64,6 +68,14 @@ var (
 		By: "pkg/seal/kms", Why: "the key of tokens is derived at the start of a process and stored nowhere"}
 	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn()} },
 		By: "pkg/seal/kms", Why: "runners pin the public half"}
+	readLog = Grant{Sid: "ReadLog", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onLogTable,
+		By: "pkg/joblog/cloudwatch", Why: "logs are read from their table, not from CloudWatch"}
+	endLog = Grant{Sid: "EndLog", Actions: []string{"dynamodb:UpdateItem"}, On: onLogTable,
+		By: "pkg/joblog/cloudwatch", Why: "the log of an attempt that was given up is ended"}
+	readArchive = Grant{Sid: "ReadArchive", Actions: []string{"s3:GetObject"}, On: inArchive,
+		By: "pkg/blob/s3", Why: "the log of a job that is over"}
+	listArchive = Grant{Sid: "ListArchive", Actions: []string{"s3:ListBucket"}, On: onArchive,
+		By: "pkg/blob/s3", Why: "an archived log that is gone is told from a forbidden one"}
 	wakeRunners = Grant{Sid: "WakeRunners", Actions: []string{"sqs:GetQueueUrl", "sqs:SendMessage"}, On: onRunnerQueues,
 		By: "pkg/queue/sqs", Why: "a wake-up for a queued job"}
 )
@@ -72,13 +84,13 @@ var (
 var access = map[string][]Grant{
 	"controlapi": {
 		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
-		{Sid: "ReadArchive", Actions: []string{"s3:GetObject"}, On: inArchive, By: "pkg/joblog/archive", Why: "the log of a job that has ended"},
+		readLog, endLog, readArchive, listArchive,
 		{Sid: "MakeRunnerQueues", Actions: []string{"sqs:CreateQueue", "sqs:TagQueue", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes", "sqs:DeleteQueue"}, On: onRunnerQueues,
 			By: "pkg/queue/sqs", Why: "a runner's queue and its dead letters come and go with the runner"},
 		{Sid: "MakeInstallLogs", Actions: []string{"logs:CreateLogGroup", "logs:PutRetentionPolicy", "logs:TagResource", "logs:DeleteLogGroup"}, On: onInstallLogs,
-			By: "pkg/joblog/archive", Why: "an install's log group comes and goes with the install"},
+			By: "pkg/joblog/cloudwatch", Why: "an install's log group comes and goes with the install"},
 		{Sid: "SubscribeInstallLogs", Actions: []string{"logs:PutSubscriptionFilter"}, On: onInstallLogs,
-			By: "pkg/joblog/archive", Why: "what is written goes to the index; another account would be a destination, which is not among the resources"},
+			By: "pkg/joblog/cloudwatch", Why: "what is written goes to the index; another account would be a destination, which is not among the resources"},
 		{Sid: "MakeAppRepositories", Actions: []string{"ecr:CreateRepository", "ecr:TagResource"}, On: onAppRepositories,
 			By: "pkg/artifact/ecr", Why: "an app's repository is made with its first version"},
 		{Sid: "PublishArtifacts", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
@@ -88,6 +100,9 @@ var access = map[string][]Grant{
 	},
 	"runnerapi": {
 		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
+		readLog,
+		{Sid: "WriteLog", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, On: onLogTable,
+			By: "pkg/joblog/cloudwatch", Why: "a claim opens a log, and a step that cannot write to its log group appends through the API"},
 		{Sid: "SignJobs", Actions: []string{"kms:Sign"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn()} },
 			Conditions: func(*builder) map[string]map[string]any {
 				return map[string]map[string]any{"StringEquals": {"kms:SigningAlgorithm": "ED25519_SHA_512"}}
@@ -97,9 +112,6 @@ var access = map[string][]Grant{
 			By: "pkg/queue/sqs", Why: "a runner that cannot poll its queue itself claims by a long poll of the API"},
 		{Sid: "OpenSessions", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: func(b *builder) []string { return []string{b.sessionRoleARN()} },
 			By: "pkg/identity/aws", Why: "credentials of a runner's session, for its own queue, log and artifacts"},
-		{Sid: "WriteInstallLogs", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents"}, On: func(b *builder) []string {
-			return []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+"*:log-stream:*")}
-		}, By: "pkg/joblog/cloudwatch", Why: "a step that cannot write to its log group itself, and a log that an agent rescued"},
 	},
 	"dispatch": {
 		wakeRunners,
@@ -118,6 +130,7 @@ var access = map[string][]Grant{
 			By: "lambda", Why: "the event source mapping reports the batches that it gave up"},
 	},
 	"sweep": {
+		readLog, endLog,
 		readTable, writeTable, useBlobs, listBlobs, sealValues, wakeRunners,
 		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage"}, On: func(b *builder) []string {
 			return []string{b.arn("sqs", b.queuePrefix()+runnerQueue+"*"+deadSuffix)}
@@ -126,11 +139,14 @@ var access = map[string][]Grant{
 			By: "lambda", Why: "Lambda reports the runs that failed"},
 	},
 	"logindex": {
-		readTable, writeTable,
-		{Sid: "ReadInstallLogs", Actions: []string{"logs:GetLogEvents", "logs:FilterLogEvents"}, On: onInstallLogs,
-			By: "pkg/joblog/archive", Why: "an index that misses bytes at the end of a log is repaired from the record"},
-		{Sid: "WriteArchive", Actions: []string{"s3:GetObject", "s3:PutObject"}, On: inArchive, By: "pkg/joblog/archive", Why: "a log that has ended is kept as one object, and read back to verify it"},
-		{Sid: "ListArchive", Actions: []string{"s3:ListBucket"}, On: onArchive, By: "pkg/joblog/archive", Why: "an absent archive is told from a forbidden one"},
+		{Sid: "ReadJob", Actions: []string{"dynamodb:GetItem"}, On: onTable, By: "pkg/store/dynamo", Why: "whose job it is decides which log group may write its log"},
+		readLog,
+		{Sid: "WriteLog", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:BatchWriteItem"}, On: onLogTable,
+			By: "pkg/joblog/cloudwatch", Why: "what subscriptions bring is appended; what is archived is dropped"},
+		{Sid: "ReadInstallLogs", Actions: []string{"logs:GetLogEvents"}, On: onInstallLogStreams,
+			By: "pkg/joblog/cloudwatch", Why: "a gap, and the end of a log that was given up, are repaired from the record"},
+		{Sid: "WriteArchive", Actions: []string{"s3:PutObject"}, On: inArchive, By: "pkg/blob/s3", Why: "a log that is over is kept as one object"},
+		readArchive, listArchive,
 		{Sid: "FailedBatches", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["LogIndex"].AttrArn()} },
 			By: "lambda", Why: "Lambda reports the batches that failed"},
 	},

@@ -96,6 +96,33 @@ func (b *builder) makeTable() {
 	b.table.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
 }
 
+// makeLogTable makes the table of pkg/joblog/cloudwatch's schema. It is apart
+// from the other: its writes are many, tell nobody anything, and must not hold
+// up those that do.
+func (b *builder) makeLogTable() {
+	const partition, sort = "pk", "sk"
+	b.logTable = awsdynamodb.NewCfnTable(b.stack, jsii.String("LogTable"), &awsdynamodb.CfnTableProps{
+		BillingMode: jsii.String("PAY_PER_REQUEST"),
+		AttributeDefinitions: []*awsdynamodb.CfnTable_AttributeDefinitionProperty{
+			{AttributeName: jsii.String(partition), AttributeType: jsii.String("S")},
+			{AttributeName: jsii.String(sort), AttributeType: jsii.String("S")},
+		},
+		KeySchema: []*awsdynamodb.CfnTable_KeySchemaProperty{
+			{AttributeName: jsii.String(partition), KeyType: jsii.String("HASH")},
+			{AttributeName: jsii.String(sort), KeyType: jsii.String("RANGE")},
+		},
+		// What is in it is in the archive soon, but for the sizes and checksums.
+		PointInTimeRecoverySpecification: &awsdynamodb.CfnTable_PointInTimeRecoverySpecificationProperty{
+			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(35),
+		},
+		SseSpecification: &awsdynamodb.CfnTable_SSESpecificationProperty{
+			SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
+		},
+		DeletionProtectionEnabled: jsii.Bool(true),
+	})
+	b.logTable.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+}
+
 // buckets makes the buckets. What they hold outlives the stack.
 func (b *builder) buckets() {
 	days := func(n int) *float64 { return jsii.Number(float64(n)) }

@@ -39,24 +39,24 @@ func (b *builder) environments() map[string]any {
 	url := b.url()
 	return map[string]any{
 		"controlapi": &config.ControlAPI{
-			URL: url, Table: *b.table.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
+			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
 			LogSubscriber: b.functionARN("logindex"), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			RunnerImage: b.props.RunnerImage, StackTemplateURL: b.props.TemplateURL, LogLevel: level,
 		},
 		"runnerapi": &config.RunnerAPI{
-			URL: url, Table: *b.table.Ref(), Blobs: *b.blobs.Ref(),
+			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			SessionRole: b.sessionRoleARN(), STSRegions: b.stsRegions(), LogLevel: level,
 		},
 		"dispatch": &config.Dispatch{QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level},
 		"sweep": &config.Sweep{
-			Table: *b.table.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(),
+			Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(),
 			SealKey: *b.sealKey.AttrArn(), LogLevel: level,
 		},
-		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level},
+		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level},
 		"webhook":  &config.Webhook{Table: *b.table.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level},
 	}
 }
@@ -147,6 +147,10 @@ func (b *builder) session() {
 // dispatched; docs/KEYS.md has them.
 var dispatched = []struct{ prefix, sort string }{{"JOB#", "JOB"}, {"DEPLOYMENT#", "DEPLOYMENT"}}
 
+// finalEvents are the events after which a log has no writer; a test holds them
+// against the store's.
+var finalEvents = []any{"fairlead.job.succeeded", "fairlead.job.failed", "fairlead.job.canceled", "fairlead.job.lost"}
+
 // sources wires what starts the functions.
 func (b *builder) sources() {
 	var filters []*awslambda.CfnEventSourceMapping_FilterProperty
@@ -180,8 +184,17 @@ func (b *builder) sources() {
 	b.onFailure("Sweep", "sweep", 0) // the next minute repeats it
 
 	b.allow("LogIndexPermission", "logindex", "logs.amazonaws.com", b.arn("logs", "log-group:"+b.logGroupPrefix()+"*:*"))
+	over := awsevents.NewCfnRule(b.stack, jsii.String("JobOverRule"), &awsevents.CfnRuleProps{
+		Description: jsii.String("the logs of a job that is over are archived"), EventBusName: b.bus.Ref(), State: jsii.String("ENABLED"),
+		EventPattern: map[string]any{"source": []any{"fairlead"}, "detail-type": finalEvents},
+		Targets: []*awsevents.CfnRule_TargetProperty{{
+			Id: jsii.String("logindex"), Arn: b.functions["logindex"].AttrArn(),
+			DeadLetterConfig: &awsevents.CfnRule_DeadLetterConfigProperty{Arn: b.deadLetters["LogIndex"].AttrArn()},
+		}},
+	})
+	b.allow("LogIndexArchives", "logindex", "events.amazonaws.com", *over.AttrArn())
 	b.onFailure("LogIndex", "logindex", 2)
-	b.queuePolicy("LogIndexDeadLetters", b.deadLetters["LogIndex"])
+	b.queuePolicy("LogIndexDeadLetters", b.deadLetters["LogIndex"], over.AttrArn())
 
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("WebhookSource"), &awslambda.CfnEventSourceMappingProps{
 		FunctionName: b.functions["webhook"].Ref(), EventSourceArn: b.webhooks.AttrArn(), BatchSize: jsii.Number(10),

@@ -131,6 +131,11 @@ func TestSecurityProperties(t *testing.T) {
 			t.Errorf("the table lacks %s", want)
 		}
 	}
+	for _, want := range []string{"DeletionProtectionEnabled:true", "PointInTimeRecoveryEnabled:true", "SSEType:KMS"} {
+		if !strings.Contains(fmt.Sprint(s.Resources["LogTable"].Properties), want) {
+			t.Errorf("the table of logs lacks %s", want)
+		}
+	}
 	log := fmt.Sprint(s.Resources["APIStage"].Properties)
 	for _, want := range []string{"ThrottlingRateLimit:500", "ThrottlingBurstLimit:1000", "$context.requestId"} {
 		if !strings.Contains(log, want) {

@@ -36,7 +36,7 @@ type builder struct {
 	partition, region, account string
 
 	dataKey, sealKey, signingKey, tokensKey awskms.CfnKey
-	table                                   awsdynamodb.CfnTable
+	table, logTable                         awsdynamodb.CfnTable
 	accessLogs, blobs, archive              awss3.CfnBucket
 	deadLetters                             map[string]awssqs.CfnQueue
 	webhooks                                awssqs.CfnQueue
@@ -75,6 +75,7 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 		roles: map[string]awsiam.CfnRole{}}
 	b.keys()
 	b.makeTable()
+	b.makeLogTable()
 	b.buckets()
 	b.queues()
 	b.makeBus()

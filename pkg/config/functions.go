@@ -21,6 +21,7 @@ import (
 type ControlAPI struct {
 	URL              string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash"`
 	Table            string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	LogTable         string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
 	Blobs            string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
 	LogArchive       string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of jobs that have ended"`
 	QueuePrefix      string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
@@ -40,6 +41,7 @@ type ControlAPI struct {
 type RunnerAPI struct {
 	URL            string   `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash; the audience of a runner's proof of identity"`
 	Table          string   `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	LogTable       string   `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
 	Blobs          string   `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
 	QueuePrefix    string   `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
 	LogGroupPrefix string   `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
@@ -64,6 +66,7 @@ type Dispatch struct {
 // was lost.
 type Sweep struct {
 	Table          string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	LogTable       string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
 	Blobs          string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
 	QueuePrefix    string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
 	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
@@ -75,6 +78,7 @@ type Sweep struct {
 // logs are read, and archives them.
 type LogIndex struct {
 	Table          string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	LogTable       string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
 	LogArchive     string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of jobs that have ended"`
 	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`

@@ -28,8 +28,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Parts is all that a Control stands on. Every field but AWS, Random and Terms
-// is required.
+// Parts is all that a Control stands on. Every field but AWS, Records, Random
+// and Terms is required.
 type Parts struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -39,6 +39,8 @@ type Parts struct {
 	Signer *events.Signer
 	Minter *identity.Minter
 	AWS    *awsiam.Verifier // nil: agents cannot prove an AWS role
+	// Records is where runners write logs beside the API; nil: nowhere.
+	Records LogRecords
 	IDs    fairlead.IDSource
 	Now    func() time.Time
 	Random func() float64 // in [0, 1), varies pauses; nil: math/rand

@@ -47,6 +47,7 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 	id := fairlead.InstallID(c.IDs(fairlead.PrefixInstall))
 	once := Once{Org: org, Route: "create-install", Key: key, Body: in}
 	name := in.Name
+	recorded := false
 	err := c.transact(ctx, "create install "+in.Name, func(u *unit) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
@@ -75,6 +76,14 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 				Hint:    "Choose another name, or change its inputs with `fairlead install update`."}
 		} else if fairlead.KindOf(found) != fairlead.KindNotFound {
 			return found
+		}
+		// Before the commit: an install that is there can be written for. What a
+		// commit that fails leaves is empty, and may be in use after all.
+		if c.Records != nil && !recorded {
+			if err := c.Records.Make(ctx, id); err != nil {
+				return err
+			}
+			recorded = true
 		}
 		u.PutInstall(r)
 		return nil
@@ -292,6 +301,7 @@ func (c *Control) Installs(ctx context.Context, org fairlead.OrgID, q store.Page
 // exist in the customer's account: nobody could destroy it afterwards.
 func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name string, abandon bool) error {
 	var blobs []string
+	var id fairlead.InstallID
 	err := c.transact(ctx, "forget install "+name, func(u *unit) error {
 		r, err := c.Store.Install(ctx, org, name)
 		if err != nil {
@@ -326,13 +336,25 @@ func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name st
 			u.DeleteState(h)
 		}
 		u.DeleteInstall(r)
+		id = r.V.ID
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	c.dropBlobs(ctx, blobs)
+	if c.Records != nil && id != "" {
+		c.removeRecord(ctx, id)
+	}
 	return nil
+}
+
+// removeRecord removes the record of an install that is not there. A failure
+// leaves an empty record, or one whose events expire.
+func (c *Control) removeRecord(ctx context.Context, id fairlead.InstallID) {
+	if err := c.Records.Remove(context.WithoutCancel(ctx), id); err != nil {
+		c.Logger.Warn("the record of an install's logs was not removed", "install", id, "error", err)
+	}
 }
 
 // dropBlobs removes blobs that no row names any more. A failure leaves

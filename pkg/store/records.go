@@ -156,6 +156,16 @@ func (j Job) Event(version int64) events.Domain {
 	return events.Domain{V: 1, Type: eventPrefix + "job." + string(j.State), Subject: string(j.ID), Version: version, Time: at}
 }
 
+// FinalEvents are the types of the events that say that a job is over.
+func FinalEvents() (types []string) {
+	for _, s := range job.States() {
+		if s.Final() {
+			types = append(types, eventPrefix+"job."+string(s))
+		}
+	}
+	return types
+}
+
 // PlanSummary is what a saved plan would change, resource by resource, with
 // sensitive values masked by the runner. It may be large, and is read with one
 // job at a time, so it is an item of its own.

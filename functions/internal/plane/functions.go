@@ -10,12 +10,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 )
 
 // ControlAPI wires the function that serves the Control API.
 func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Makes: true,
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Makes: true,
+		LogArchive: c.LogArchive, LogGroups: cloudwatch.GroupOptions{Prefix: c.LogGroupPrefix, Days: c.LogRetention, Subscriber: c.LogSubscriber},
 		SealKey: c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
 	if err != nil {
 		return nil, err
@@ -30,7 +32,7 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 // RunnerAPI wires the function that serves the Runner API.
 func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Attests: true,
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Attests: true,
 		SealKey: c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
 	if err != nil {
 		return nil, err
@@ -55,7 +57,7 @@ func Dispatch(_ context.Context, p Process[config.Dispatch]) (any, error) {
 // nothing. Whatever starts it, it sweeps.
 func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, SealKey: c.SealKey}, p.Logger)
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, SealKey: c.SealKey}, p.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/archive"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 	"github.com/fairlead/fairlead/pkg/seal/kms"
@@ -35,22 +37,21 @@ const maxReceives = 5
 // another key, and every session ends.
 const tokensLabel = "fairlead tokens v1"
 
-// The index of logs is in the table, too: its keys have the names of the
-// store's, and its partitions begin with logPrefix, which none of the store's
-// does. Whoever follows a log looks each logPoll for what others appended, which
-// is one read unit; of the 300 ms that a line may take it leaves a reader time.
-const (
-	logPrefix = "LOG#"
-	logPoll   = 200 * time.Millisecond
-)
+// logPoll is how often whoever follows a log looks for what others appended,
+// which is one read unit; of the 300 ms that a line may take it leaves a reader
+// time.
+const logPoll = 200 * time.Millisecond
 
 // Resources names what a control plane stands on. SigningKey and TokensKey are
-// "" in a function that neither signs nor mints.
+// "" in a function that neither signs nor mints, LogArchive in one that never
+// reads a log that is over, LogGroups is empty where no install is made.
 type Resources struct {
-	Table, Blobs, QueuePrefix      string
-	SealKey, SigningKey, TokensKey string
-	Makes                          bool // queues are made by their first use: where runners are made
-	Attests                        bool // agents prove their AWS role: where sessions are opened
+	Table, LogTable, Blobs, QueuePrefix string
+	SealKey, SigningKey, TokensKey      string
+	LogArchive                          string
+	LogGroups                           cloudwatch.GroupOptions
+	Makes                               bool // queues are made by their first use: where runners are made
+	Attests                             bool // agents prove their AWS role: where sessions are opened
 }
 
 // Queue returns the queues of all runners.
@@ -69,13 +70,18 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	log, err := cloudwatch.New(cfg, cloudwatch.Options{Table: r.Table, Prefix: logPrefix, Poll: logPoll})
+	log, err := Log(cfg, r.LogTable, r.LogArchive)
 	if err != nil {
 		return nil, err
 	}
 	parts := control.Parts{
 		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Log: log, Blobs: blobs, Sealer: kms.New(cfg, time.Now, r.SealKey),
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger,
+	}
+	if r.LogGroups.Prefix != "" {
+		if parts.Records, err = cloudwatch.NewGroups(cfg, r.LogGroups); err != nil {
+			return nil, err
+		}
 	}
 	if r.Attests {
 		parts.AWS = awsiam.NewVerifier(stsTransport(), time.Now, awsiam.Options{})
@@ -95,6 +101,20 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		parts.Minter = identity.NewMinter(key)
 	}
 	return control.New(parts), nil
+}
+
+// Log returns the log in the table, which reads from the bucket what is over;
+// with bucket "" it cannot.
+func Log(cfg aws.Config, table, bucket string) (joblog.Log, error) {
+	live, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Poll: logPoll})
+	if err != nil || bucket == "" {
+		return live, err
+	}
+	blobs, err := s3.New(cfg, s3.Options{Bucket: bucket})
+	if err != nil {
+		return nil, err
+	}
+	return archive.New(live, blobs), nil
 }
 
 // stsTransport reaches STS, which is in the region of the runner's account and

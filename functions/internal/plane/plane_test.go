@@ -40,6 +40,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
@@ -70,6 +71,7 @@ type cloud struct {
 	t                             *testing.T
 	endpoints                     map[string]string // by the SDK's name of the service
 	table, bucket, bus, eventsURL string
+	logTable, archive, logGroups  string
 	sealKey, signingKey, tokenKey string
 	prefix                        string
 	pub                           ed25519.PublicKey
@@ -96,16 +98,21 @@ func newCloud(t *testing.T) *cloud {
 		t.Fatal(err)
 	}
 	id := strings.ToLower(rand.Text())[:12]
-	c := &cloud{t: t, table: "t-" + id, bucket: "b-" + id, bus: "e-" + id, prefix: "q-" + id + "-", pub: pub,
+	c := &cloud{t: t, table: "t-" + id, logTable: "l-" + id, bucket: "b-" + id, archive: "a-" + id, logGroups: "/fairlead-" + id + "/install/", bus: "e-" + id, prefix: "q-" + id + "-", pub: pub,
 		signingKey: "arn:aws:kms:eu-central-1:123456789012:key/" + id}
 	moto := others.Endpoint(t)
-	c.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": moto, "EVENTBRIDGE": moto,
+	c.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": moto, "EVENTBRIDGE": moto, "CLOUDWATCH_LOGS": moto,
 		"KMS": kmstest.Start(t, moto, map[string]ed25519.PrivateKey{c.signingKey: key})}
 	if err := dynamo.CreateTable(t.Context(), c.config("DYNAMODB"), c.table); err != nil {
 		t.Fatal(err)
 	}
-	must(awss3.NewFromConfig(c.config("S3"), func(o *awss3.Options) { o.UsePathStyle = true }).CreateBucket(t.Context(), &awss3.CreateBucketInput{Bucket: &c.bucket,
-		CreateBucketConfiguration: &s3types.CreateBucketConfiguration{LocationConstraint: "eu-central-1"}}))(t)
+	if err := cloudwatch.CreateTable(t.Context(), c.config("DYNAMODB"), c.logTable); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{c.bucket, c.archive} {
+		must(awss3.NewFromConfig(c.config("S3"), func(o *awss3.Options) { o.UsePathStyle = true }).CreateBucket(t.Context(), &awss3.CreateBucketInput{Bucket: &name,
+			CreateBucketConfiguration: &s3types.CreateBucketConfiguration{LocationConstraint: "eu-central-1"}}))(t)
+	}
 	k := awskms.NewFromConfig(c.config("KMS"))
 	c.sealKey = *must(k.CreateKey(t.Context(), &awskms.CreateKeyInput{}))(t).KeyMetadata.Arn
 	c.tokenKey = *must(k.CreateKey(t.Context(), &awskms.CreateKeyInput{KeySpec: kmstypes.KeySpecHmac256, KeyUsage: kmstypes.KeyUsageTypeGenerateVerifyMac}))(t).KeyMetadata.Arn
@@ -143,7 +150,7 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	args := []string{"build", "-tags", "lambda.norpc", "-o", dir + "/"}
-	for _, name := range []string{"controlapi", "runnerapi", "dispatch", "sweep"} {
+	for _, name := range []string{"controlapi", "runnerapi", "dispatch", "sweep", "logindex"} {
 		args = append(args, "github.com/fairlead/fairlead/functions/"+name)
 	}
 	build := exec.Command("go", args...)
@@ -172,12 +179,12 @@ func (c *cloud) start(name string, cfg any) *runtimetest.Function {
 }
 
 func (c *cloud) controlAPI() *config.ControlAPI {
-	return &config.ControlAPI{URL: "https://fairlead.example", Table: c.table, Blobs: c.bucket, LogArchive: "x", QueuePrefix: c.prefix, LogGroupPrefix: "x",
-		LogSubscriber: "x", ArtifactPrefix: "x", SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, LogLevel: "info"}
+	return &config.ControlAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, Blobs: c.bucket, LogArchive: c.archive, QueuePrefix: c.prefix,
+		LogGroupPrefix: c.logGroups, LogRetention: 30, LogSubscriber: "arn:aws:lambda:eu-central-1:123456789012:function:logindex", ArtifactPrefix: "x", SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, LogLevel: "info"}
 }
 
 func (c *cloud) runnerAPI() *config.RunnerAPI {
-	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: "x", ArtifactPrefix: "x",
+	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: "x", ArtifactPrefix: "x",
 		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "x", STSRegions: []string{"eu-central-1"}, LogLevel: "info"}
 }
 
@@ -213,7 +220,7 @@ func (c *cloud) events() (list []events.Domain) {
 func TestFunctionsTogether(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
-	r := plane.Resources{Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
+	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
 	first := must(plane.Control(ctx, c.config("DYNAMODB"), r, slog.New(slog.DiscardHandler)))(t)
 	token := identity.NewToken(identity.PrefixAPI)
 	if err := first.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
@@ -290,7 +297,7 @@ func TestFunctionsTogether(t *testing.T) {
 func TestDispatchWakesWhomNobodyWoke(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
-	r := plane.Resources{Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
+	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
 	first := must(plane.Control(ctx, c.config("DYNAMODB"), r, slog.New(slog.DiscardHandler)))(t)
 	if _, err := first.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "east"}, ""); err != nil {
 		t.Fatal(err)
@@ -355,7 +362,7 @@ func TestDispatchOfWhatCannotBeRead(t *testing.T) {
 
 func TestSweepAnswersWithWhatItDid(t *testing.T) {
 	c := newCloud(t)
-	cfg := &config.Sweep{Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: "x", SealKey: c.sealKey, LogLevel: "info"}
+	cfg := &config.Sweep{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: "x", SealKey: c.sealKey, LogLevel: "info"}
 	out := must(c.start("sweep", cfg).Invoke(t.Context(), map[string]any{"source": "aws.events", "detail-type": "Scheduled Event"}))(t)
 	if string(out) != `{"Looked":0,"Woken":0,"Expired":0,"TimedOut":0,"Failed":0}` {
 		t.Errorf("it answers %s", out)

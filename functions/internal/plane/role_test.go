@@ -43,7 +43,7 @@ const (
 func TestARoleBuysASessionOfTheFunction(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
-	r := plane.Resources{Table: c.table, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
+	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
 	first := must(plane.Control(ctx, c.config("DYNAMODB"), r, slog.New(slog.DiscardHandler)))(t)
 	if _, err := first.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "acme", AWSRole: ownRole, AWSRoleID: ownRoleID}, ""); err != nil {
 		t.Fatal(err)

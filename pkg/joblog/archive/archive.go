@@ -160,12 +160,15 @@ func (l *Log) put(ctx context.Context, info joblog.Info, data []byte) error {
 	if err != nil {
 		return err
 	}
-	back, err := again.read(0, info.Size)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(back, data) {
-		return fmt.Errorf("blob %s does not hold its log", key)
+	for at := int64(0); at < info.Size; at += frame { // all at once would be the log in memory twice
+		end := min(at+frame, info.Size)
+		back, err := again.read(at, end)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(back, data[at:end]) {
+			return fmt.Errorf("blob %s does not hold its log", key)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,146 @@
+package plane
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/fairlead/fairlead/pkg/blob/s3"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/archive"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+)
+
+// LogIndex wires the function that log groups are subscribed to, and that
+// hears of jobs which are over.
+func LogIndex(_ context.Context, p Process[config.LogIndex]) (any, error) {
+	c := p.Config
+	live, err := cloudwatch.New(p.AWS, cloudwatch.Options{Table: c.LogTable, Poll: logPoll})
+	if err != nil {
+		return nil, err
+	}
+	blobs, err := s3.New(p.AWS, s3.Options{Bucket: c.LogArchive})
+	if err != nil {
+		return nil, err
+	}
+	x := logIndex{jobs: store.New(dynamo.New(p.AWS, c.Table)), log: archive.New(live, blobs), groups: c.LogGroupPrefix, aws: p.AWS, logger: p.Logger}
+	x.subscriber = &cloudwatch.Subscriber{Log: live, Groups: c.LogGroupPrefix, Record: x.record, Logger: p.Logger,
+		Owns: func(ctx context.Context, install string, s joblog.Stream) error {
+			return control.OwnsLog(ctx, x.jobs, fairlead.InstallID(install), s)
+		}}
+	return x.handle, nil
+}
+
+// logIndex is what the function's invocations share.
+type logIndex struct {
+	jobs       *store.Store
+	log        *archive.Log
+	subscriber *cloudwatch.Subscriber
+	groups     string
+	aws        aws.Config
+	logger     *slog.Logger
+}
+
+func (x logIndex) record(group string) *cloudwatch.Transport {
+	return cloudwatch.NewTransport(x.aws, group, time.Now)
+}
+
+// handle takes an invocation by a subscription or by the bus. An error makes
+// Lambda repeat it, and report it in the end; what never gets better is none.
+func (x logIndex) handle(ctx context.Context, event json.RawMessage) error {
+	ctx, cancel := withMargin(ctx)
+	defer cancel()
+	var kind struct {
+		Logs   *events.CloudwatchLogsRawData `json:"awslogs"`
+		Detail json.RawMessage               `json:"detail"`
+	}
+	if err := json.Unmarshal(event, &kind); err != nil {
+		return fmt.Errorf("an invocation of another kind: %w", err)
+	}
+	switch {
+	case kind.Logs != nil:
+		return x.delivered(ctx, kind.Logs.Data)
+	case kind.Detail != nil:
+		return x.happened(ctx, event)
+	}
+	return errors.New("an invocation by neither a subscription nor the bus")
+}
+
+// maxDelivery is the most bytes that a subscription's delivery may unpack to.
+// The service packs some 1 MB at a time; a payload of Lambda's, 6 MB, could be
+// made to unpack to a thousand times that.
+const maxDelivery = 32 << 20
+
+func (x logIndex) delivered(ctx context.Context, data string) error {
+	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(data)))
+	if err != nil {
+		return fmt.Errorf("a delivery that is no gzip: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(z, maxDelivery+1))
+	if err != nil {
+		return fmt.Errorf("a delivery that is no gzip: %w", err)
+	}
+	if len(text) > maxDelivery {
+		return fmt.Errorf("a delivery of more than %d bytes", maxDelivery)
+	}
+	var d struct { // what is used of events.CloudwatchLogsData, whose other fields may be anything
+		MessageType string `json:"messageType"`
+		LogGroup    string `json:"logGroup"`
+		LogStream   string `json:"logStream"`
+		LogEvents   []struct {
+			Message string `json:"message"`
+		} `json:"logEvents"`
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		return fmt.Errorf("a delivery of another kind: %w", err)
+	}
+	if d.MessageType != "DATA_MESSAGE" {
+		return nil // CONTROL_MESSAGE: the service asks whether we are here
+	}
+	delivery := cloudwatch.Delivery{Group: d.LogGroup, Stream: d.LogStream}
+	for _, e := range d.LogEvents {
+		delivery.Messages = append(delivery.Messages, e.Message)
+	}
+	taken, err := x.subscriber.Take(ctx, delivery)
+	x.logger.Info("took a delivery", "group", d.LogGroup, "stream", d.LogStream, "pieces", taken.Pieces, "refused", taken.Refused)
+	return err
+}
+
+// happened archives the logs of a job that is over.
+func (x logIndex) happened(ctx context.Context, event []byte) error {
+	e, err := eventbridge.Decode(event)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(store.FinalEvents(), e.Type) {
+		return nil
+	}
+	j, err := x.jobs.Job(ctx, fairlead.JobID(e.Subject))
+	if err != nil {
+		return fmt.Errorf("archive logs: %w", err)
+	}
+	var record archive.Record // none for a job of no install
+	if j.V.Install != "" {
+		record = x.record(x.groups + string(j.V.Install))
+	}
+	kept, err := x.log.Keep(ctx, e.Subject, record)
+	x.logger.Info("archived logs", "job", e.Subject, "streams", kept.Streams, "bytes", kept.Bytes, "found", kept.Found, "truncated", kept.Truncated)
+	return err
+}

@@ -1,0 +1,38 @@
+package control
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// LogRecords keeps a place for each install where its runner writes logs that
+// reach the control plane by another way than its API. Safe for concurrent use.
+type LogRecords interface {
+	// Make makes the place; one that is there is no error.
+	Make(ctx context.Context, install fairlead.InstallID) error
+	// Remove removes it with all that was written; one that is gone is no error.
+	Remove(ctx context.Context, install fairlead.InstallID) error
+}
+
+// JobReader reads jobs.
+type JobReader interface {
+	Job(ctx context.Context, id fairlead.JobID) (store.Stored[store.Job], error)
+}
+
+// OwnsLog returns nil if the stream is of an attempt of a job of the install.
+// Whoever may write for one install may write anything, also in the name of
+// another's job; that is of KindForbidden. A job that is not there is of
+// KindNotFound.
+func OwnsLog(ctx context.Context, jobs JobReader, install fairlead.InstallID, s joblog.Stream) error {
+	r, err := jobs.Job(ctx, fairlead.JobID(s.Job))
+	if err != nil {
+		return err
+	}
+	if r.V.Install != install || install == "" || s.Epoch > r.V.Lease.Epoch {
+		return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "log-not-owned", Message: "log " + s.String() + " is none of install " + string(install)}
+	}
+	return nil
+}

@@ -61,7 +61,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			err := c.HeartbeatSession(ctx, callerOf(ctx).session, control.Heartbeat{Capacity: in.Body.Capacity,
 				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending})
-			return answer(wire.SessionStatus{HeartbeatSeconds: int(control.HeartbeatEvery / time.Second)}, err)
+			return answer(wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}, err)
 		})
 	type claim struct{ Body wire.ClaimRequest }
 	type claimed struct {

@@ -28,8 +28,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Parts is all that a Control stands on. Every field but AWS, Records, Random
-// and Terms is required.
+// Parts is all that a Control stands on. Every field but AWS, Records, Random,
+// Terms and Rhythm is required.
 type Parts struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -46,6 +46,7 @@ type Parts struct {
 	Random func() float64 // in [0, 1), varies pauses; nil: math/rand
 	Logger *slog.Logger
 	Terms  job.Terms // of jobs; the zero value is the default
+	Rhythm Rhythm
 }
 
 // Control is the control plane. Safe for concurrent use; many may share one

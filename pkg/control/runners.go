@@ -17,11 +17,12 @@ import (
 const (
 	// SessionTTL is how long a session lasts; the agent renews it before.
 	SessionTTL = 15 * time.Minute
-	// HeartbeatEvery is how often an agent says how it is.
-	HeartbeatEvery = 15 * time.Second
-	// LostAfter is how long after its last word a session counts as lost:
-	// three missed heartbeats.
-	LostAfter = 45 * time.Second
+	// heartbeatEvery is how often an agent says how it is, unless Rhythm says
+	// otherwise.
+	heartbeatEvery = 15 * time.Second
+	// lostAtLatest is how long after its last word a session counts as lost at
+	// the latest: a dead runner is shown within a minute.
+	lostAtLatest = 55 * time.Second
 	// EnrolmentTTL is how long an enrolment token may wait to be used.
 	EnrolmentTTL = time.Hour
 	// challengeTTL is how long a nonce may wait to be signed.
@@ -101,6 +102,28 @@ func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRu
 	return c.Runner(ctx, org, name)
 }
 
+// Rhythm is how often those who call speak, and how long they are held. Where
+// each request is paid for by number and by time, the zero value is too dear.
+type Rhythm struct {
+	Heartbeat time.Duration // how often an agent says how it is; 0: 15 s
+	// Prompt has the renewal of a lease answered at once. It otherwise waits for
+	// a cancelation until the next is due; a cancelation is then heard by the
+	// next renewal, up to 15 s later.
+	Prompt bool
+}
+
+// HeartbeatEvery is how often an agent is to say how it is.
+func (c *Control) HeartbeatEvery() time.Duration {
+	if c.Rhythm.Heartbeat > 0 {
+		return c.Rhythm.Heartbeat
+	}
+	return heartbeatEvery
+}
+
+// lostAfter is how long after its last word a session counts as lost: three
+// missed heartbeats, or fewer where they are rare.
+func (c *Control) lostAfter() time.Duration { return min(3*c.HeartbeatEvery(), lostAtLatest) }
+
 // Runner returns a runner with its sessions.
 func (c *Control) Runner(ctx context.Context, org fairlead.OrgID, name string) (Runner, error) {
 	r, err := c.Store.Runner(ctx, org, name)
@@ -121,7 +144,7 @@ func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
 		switch {
 		case s.V.Ended:
 			v.State = "ended"
-		case c.Now().Sub(s.V.LastSeen) > LostAfter:
+		case c.Now().Sub(s.V.LastSeen) > c.lostAfter():
 			v.State = "lost"
 		}
 		if v.State == "online" {

@@ -46,7 +46,7 @@ func (c *Control) RenewLease(ctx context.Context, h Holder, wait time.Duration) 
 		out = r.V
 		return err
 	})
-	if err != nil || out.State == job.Canceling {
+	if err != nil || out.State == job.Canceling || c.Rhythm.Prompt {
 		return out, err
 	}
 	err = c.wait(ctx, string(h.Job), wait, func(ctx context.Context) (bool, error) {

@@ -1,0 +1,70 @@
+package control_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// However rarely agents speak, a dead one is shown within a minute, and one that
+// is alive is not shown as lost for a single word that got lost on the way.
+func TestADeadAgentIsShownWithinAMinute(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		rhythm control.Rhythm
+		every  time.Duration
+		lost   time.Duration
+	}{
+		{"by default, after three missed heartbeats", control.Rhythm{}, 15 * time.Second, 45 * time.Second},
+		{"where each is paid for, after two", control.Rhythm{Heartbeat: 27 * time.Second}, 27 * time.Second, 55 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.Rhythm = tt.rhythm
+				if got := p.HeartbeatEvery(); got != tt.every {
+					t.Errorf("agents are told to speak every %s, want %s", got, tt.every)
+				}
+				p.must("say how it is", func() error { return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4}) })
+				state := func() (s string) {
+					p.must("look at the runner", func() error { r, err := p.Control.Runner(p.ctx, org, "local"); s = r.State; return err })
+					return s
+				}
+				p.sleep(tt.lost - time.Second)
+				if got := state(); got != "online" {
+					t.Errorf("after %s it is %s, want online", tt.lost-time.Second, got)
+				}
+				p.sleep(2 * time.Second)
+				if got := state(); got != "lost" {
+					t.Errorf("after %s it is %s, want lost", tt.lost+time.Second, got)
+				}
+			})
+		})
+	}
+}
+
+// A renewal waits for a cancelation, unless waiting is paid for.
+func TestARenewalIsAnsweredAtOnceWhereWaitingIsPaidFor(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		prompt bool
+		took   time.Duration
+	}{{"by default it waits", false, 15 * time.Second}, {"it is answered at once", true, 0}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.Rhythm.Prompt = tt.prompt
+				p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, org, "local", ""); return err })
+				_, h := p.begin()
+				began := time.Now()
+				p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 15*time.Second); return err })
+				if took := time.Since(began); took != tt.took {
+					t.Errorf("it took %s, want %s", took, tt.took)
+				}
+			})
+		})
+	}
+}

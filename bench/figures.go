@@ -74,6 +74,8 @@ func known() []Figure {
 		{"write_units_per_job_shop", 0, "units", "the same in a deployment of four components"},
 		{"write_units_per_renewal", 0, "units", "each 15 s of a running job"},
 		{"write_units_per_heartbeat", 0, "units", "each 15 s of an idle runner"},
+		{"aws_idle_install_dollars", 0, "$/month", "goal ≤ 0.25: of an install at which nothing happens, on the vendor's side"},
+		{"aws_job_dollars", 0, "$", "a job of two minutes, on the vendor's side, without its log"},
 		{"sqlite_commit_ms_p50", 0, "ms", "one row, durable: the floor of everything here"},
 		{"sqlite_commit_ms_p95", 0, "ms", "one row, durable"},
 		{"fairlead_mib", 0, "MiB", "bin/fairlead"},

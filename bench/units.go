@@ -33,7 +33,7 @@ import (
 // DynamoDB would bill.
 func measureUnits(ctx context.Context, b *bench) (err error) {
 	meter := enginetest.Meter(enginetest.Memory())
-	p, err := startMetered(ctx, b, meter)
+	p, err := startMetered(ctx, b, meter, newTally())
 	if err != nil {
 		return err
 	}
@@ -122,8 +122,8 @@ func (m *metered) stop() error {
 }
 
 // startMetered serves both APIs and a registry on the metered table; the other
-// parts are in memory, because they are not what is counted.
-func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine) (*metered, error) {
+// parts are in memory; t counts what is asked of them.
+func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, t *tally) (*metered, error) {
 	m := &metered{plane: plane{b: b, dir: filepath.Join(b.work, "units")}}
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return nil, err
@@ -135,9 +135,13 @@ func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine) 
 	mint := make([]byte, identity.MinKey)
 	rand.Read(mint) // never fails (crypto/rand)
 	logger := slog.New(slog.DiscardHandler)
+	sign := func(_ context.Context, message []byte) ([]byte, error) {
+		t.add(&t.signed)
+		return ed25519.Sign(key, message), nil
+	}
 	m.control = control.New(control.Parts{
-		Store: store.New(meter), Queue: queuetest.Memory(time.Now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
-		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewSigner(key), Minter: identity.NewMinter(mint),
+		Store: store.New(meter), Queue: countedQueue{queuetest.Memory(time.Now, 5), t}, Log: joblogtest.Memory(), Blobs: countedBlobs{blobtest.Memory(), t},
+		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewRemoteSigner(key.Public().(ed25519.PublicKey), sign), Minter: identity.NewMinter(mint),
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger,
 	})
 	token := identity.NewToken(identity.PrefixAPI)
@@ -167,7 +171,7 @@ func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine) 
 	mux.Handle("/", api.ControlHandler(o))
 	mux.Handle("/runner/", api.RunnerHandler(o))
 	mux.Handle("/v2/", api.RegistryGuard(o, registry))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: t.handler(mux), ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
 	m.close = func() error {

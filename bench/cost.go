@@ -1,0 +1,206 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+)
+
+// usage is what something takes of AWS: a job, an hour of an idle runner, a
+// month of a control plane that nobody uses.
+type usage struct {
+	Requests  float64 `json:"requests"`   // of the HTTP API; each invokes a function
+	Invokes   float64 `json:"invokes"`    // of functions by other sources: the table's stream, schedules, log subscriptions
+	GBSeconds float64 `json:"gb_seconds"` // of functions
+	Writes    float64 `json:"writes"`     // request units of the table and its indexes
+	Reads     float64 `json:"reads"`      // request units
+	Queue     float64 `json:"queue"`      // requests to SQS; one without an answer counts, too
+	Puts      float64 `json:"puts"`       // to S3, lists among them
+	Gets      float64 `json:"gets"`       // from S3
+	KMS       float64 `json:"kms"`        // requests
+	LogGB     float64 `json:"log_gb"`     // into CloudWatch Logs
+	Events    float64 `json:"events"`     // to the event bus
+	Dollars   float64 `json:"dollars"`    // what has a price by the month: keys, alarms
+}
+
+// plus returns u and n times v.
+func (u usage) plus(n float64, v usage) usage {
+	return usage{u.Requests + n*v.Requests, u.Invokes + n*v.Invokes, u.GBSeconds + n*v.GBSeconds, u.Writes + n*v.Writes, u.Reads + n*v.Reads,
+		u.Queue + n*v.Queue, u.Puts + n*v.Puts, u.Gets + n*v.Gets, u.KMS + n*v.KMS, u.LogGB + n*v.LogGB, u.Events + n*v.Events, u.Dollars + n*v.Dollars}
+}
+
+// pricesOf is the day on which the prices were looked up.
+const pricesOf = "2026-11"
+
+// price is what AWS asks for in us-east-1, on demand and without the free tier.
+type price struct {
+	what    string
+	unit    string
+	dollars float64
+	of      func(usage) float64 // how many units
+}
+
+// prices is the list. That of KMS, EventBridge and S3 is the last known; the
+// others were published.
+func prices() []price {
+	const million = 1e6
+	return []price{
+		{"HTTP API", "million requests", 1.00, func(u usage) float64 { return u.Requests / million }},
+		{"Lambda", "million invocations", 0.20, func(u usage) float64 { return (u.Requests + u.Invokes) / million }},
+		{"Lambda, arm64", "GB-second", 0.0000133334, func(u usage) float64 { return u.GBSeconds }},
+		{"DynamoDB writes", "million request units", 0.625, func(u usage) float64 { return u.Writes / million }},
+		{"DynamoDB reads", "million request units", 0.125, func(u usage) float64 { return u.Reads / million }},
+		{"SQS", "million requests", 0.40, func(u usage) float64 { return u.Queue / million }},
+		{"S3 writes", "thousand requests", 0.005, func(u usage) float64 { return u.Puts / 1000 }},
+		{"S3 reads", "thousand requests", 0.0004, func(u usage) float64 { return u.Gets / 1000 }},
+		{"KMS", "ten thousand requests", 0.03, func(u usage) float64 { return u.KMS / 10000 }},
+		{"CloudWatch Logs", "GB in", 0.50, func(u usage) float64 { return u.LogGB }},
+		{"EventBridge", "million events", 1.00, func(u usage) float64 { return u.Events / million }},
+		{"keys and alarms", "dollar", 1, func(u usage) float64 { return u.Dollars }},
+	}
+}
+
+// cost is the bill in dollars.
+func cost(u usage) float64 {
+	sum := 0.0
+	for _, p := range prices() {
+		sum += p.of(u) * p.dollars
+	}
+	return sum
+}
+
+// demand is what is asked of a control plane in a month.
+type demand struct {
+	installs      int
+	jobs          float64 // of each install
+	minutes       float64 // that a job runs, on average
+	logGB         float64 // of each job
+	hoursPerMonth float64
+}
+
+// typical is the demand that the tables are for: a deployment of four
+// components each working day, each with a log of a megabyte.
+func typical(installs int) demand {
+	return demand{installs: installs, jobs: 200, minutes: 2, logGB: 0.001, hoursPerMonth: 730}
+}
+
+// taken is what was measured.
+type taken struct {
+	Job    usage `json:"job"`              // one that ends at once
+	Minute usage `json:"minute_of_a_job"`  // beyond that
+	Hour   usage `json:"hour_of_a_runner"` // that has nothing to do
+	Month  usage `json:"month_at_rest"`    // of the control plane, without any install
+}
+
+// month returns what the demand takes.
+func (t taken) month(d demand) usage {
+	n := float64(d.installs)
+	u := t.Month.plus(n*d.hoursPerMonth, t.Hour).plus(n*d.jobs, t.Job).plus(n*d.jobs*d.minutes, t.Minute)
+	u.LogGB += n * d.jobs * d.logGB
+	return u
+}
+
+// idle returns the bill for one install at which nothing happens.
+func (t taken) idle() float64 { return cost(usage{}.plus(730, t.Hour)) }
+
+// printCosts writes the bills for 1, 100 and 10,000 installs.
+func printCosts(out io.Writer, t taken) {
+	sizes := []int{1, 100, 10000}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "$ a month, prices of %s\tunit\tprice\t", pricesOf)
+	for _, n := range sizes {
+		fmt.Fprintf(w, "%d installs\t", n)
+	}
+	fmt.Fprintln(w)
+	for _, p := range prices() {
+		fmt.Fprintf(w, "%s\t%s\t%s\t", p.what, p.unit, dollars(p.dollars))
+		for _, n := range sizes {
+			fmt.Fprintf(w, "%s\t", dollars(p.of(t.month(typical(n)))*p.dollars))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprint(w, "all\t\t\t")
+	for _, n := range sizes {
+		fmt.Fprintf(w, "%s\t", dollars(cost(t.month(typical(n)))))
+	}
+	fmt.Fprint(w, "\neach install\t\t\t")
+	for _, n := range sizes {
+		fmt.Fprintf(w, "%s\t", dollars(cost(t.month(typical(n)))/float64(n)))
+	}
+	fmt.Fprintln(w)
+	w.Flush()
+}
+
+// dollars writes an amount with three digits that say something.
+func dollars(d float64) string {
+	if d == 0 {
+		return "0"
+	}
+	digits := max(2, 2-int(math.Floor(math.Log10(math.Abs(d)))))
+	return fmt.Sprintf("%.*f", digits, d)
+}
+
+// quota is a limit that AWS sets an account in a region.
+type quota struct {
+	name    string
+	limit   float64
+	raised  string // how far it can be raised; "": not at all
+	of      func(taken, demand) float64
+	meaning string // what happens at the limit
+}
+
+// busy is how many times more than its mean a control plane is asked of in the
+// hours when people work: a month has 730 hours and some 170 of work.
+const busy = 730.0 / 170
+
+// quotas is the list, of the limits that AWS publishes.
+func quotas() []quota {
+	perSecond := func(n, hours float64) float64 { return n / hours / 3600 }
+	rate := func(of func(usage) float64) func(taken, demand) float64 {
+		return func(t taken, d demand) float64 {
+			rest := usage{}.plus(float64(d.installs), t.Hour)
+			n := float64(d.installs) * d.jobs
+			jobs := usage{}.plus(n, t.Job).plus(n*d.minutes, t.Minute)
+			return perSecond(of(rest), 1) + perSecond(of(jobs), d.hoursPerMonth)*busy
+		}
+	}
+	running := func(_ taken, d demand) float64 {
+		return float64(d.installs) * d.jobs * d.minutes / d.hoursPerMonth / 60 * busy
+	}
+	return []quota{
+		{"HTTP API, requests a second", 10000, "by request", rate(func(u usage) float64 { return u.Requests }), "429; agents and steps wait as they are told, leases outlast it"},
+		{"Lambda, executions at once", 1000, "by request", rate(func(u usage) float64 { return u.GBSeconds * 1024 / functionMB }), "429 as above; the stream and the queues are tried again"},
+		{"DynamoDB, write units a second of one table", 40000, "by request", rate(func(u usage) float64 { return u.Writes }), "calls are repeated; the table on demand doubles within half an hour"},
+		{"STS, calls a second", 600, "", func(t taken, d demand) float64 { return float64(d.installs) / sessionSeconds }, "sessions are renewed early and with jitter; a renewal that fails is tried again while the old one holds"},
+		{"CloudWatch Logs, PutLogEvents a second", 5000, "by request", running, "the shipper waits; the log's file is on the runner's disk"},
+		{"KMS, signatures a second", 300, "by request", rate(func(u usage) float64 { return u.KMS }), "a start is repeated; the claim outlasts it"},
+		{"SQS, receives in flight of one queue", 120000, "", func(taken, demand) float64 { return 1 }, "never: a queue is one runner's"},
+	}
+}
+
+// functionMB is the memory of a function, as infra sets it.
+const functionMB = 256
+
+// sessionSeconds is how long credentials of a runner are used before they are
+// renewed: two thirds of the 15 minutes for which they hold.
+const sessionSeconds = 600
+
+// printQuotas writes how much of each limit is used.
+func printQuotas(out io.Writer, t taken) {
+	sizes := []int{1, 100, 10000}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "limit\tis\t")
+	for _, n := range sizes {
+		fmt.Fprintf(w, "%d installs\t", n)
+	}
+	fmt.Fprintln(w)
+	for _, q := range quotas() {
+		fmt.Fprintf(w, "%s\t%.0f\t", q.name, q.limit)
+		for _, n := range sizes {
+			fmt.Fprintf(w, "%s\t", dollars(q.of(t, typical(n))))
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+}

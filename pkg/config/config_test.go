@@ -65,3 +65,38 @@ func TestEveryVariableIsDocumented(t *testing.T) {
 		}
 	}
 }
+
+func TestAmounts(t *testing.T) {
+	for text, want := range map[string]config.Bytes{"": 0, "512Mi": 512 << 20, "2Gi": 2 << 30, "42 MB": 42e6, "1.5G": 1.5e9, "1073741824": 1 << 30} {
+		var b config.Bytes
+		if err := b.UnmarshalText([]byte(text)); err != nil || b != want {
+			t.Errorf("%q is %d (%v), want %d", text, b, err, want)
+		}
+	}
+	for text, want := range map[string]config.MilliCPU{"": 0, "2": 2000, "0.5": 500, "250m": 250} {
+		var c config.MilliCPU
+		if err := c.UnmarshalText([]byte(text)); err != nil || c != want {
+			t.Errorf("%q is %d (%v), want %d", text, c, err, want)
+		}
+	}
+	for _, text := range []string{"much", "2XB", "-1Mi", "Mi", "1e30Gi"} {
+		var b config.Bytes
+		var c config.MilliCPU
+		if b.UnmarshalText([]byte(text)) == nil || c.UnmarshalText([]byte(text)) == nil {
+			t.Errorf("%q is taken for an amount", text)
+		}
+	}
+}
+
+func TestEveryVariableOfAnExecutorIsDocumented(t *testing.T) {
+	for prefix, cfg := range map[string]any{"FAIRLEAD_DOCKER_": &config.Docker{}, "FAIRLEAD_KUBE": &config.Kubernetes{}, "FAIRLEAD_ECS_": &config.ECS{}} {
+		for _, v := range config.Variables(cfg) {
+			if v.Doc == "" || !strings.HasPrefix(v.Name, prefix) || v.Flag != "" {
+				t.Errorf("%+v lacks documentation or the prefix, or has a flag", v)
+			}
+			if strings.HasSuffix(v.Name, "PASSWORD") || strings.HasSuffix(v.Name, "TOKEN") {
+				t.Errorf("%s looks like a secret; name its file instead", v.Name)
+			}
+		}
+	}
+}

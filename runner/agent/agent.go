@@ -94,12 +94,12 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		// it has CPUs.
 		cfg.Concurrency = max(4, runtime.NumCPU())
 	}
-	steps, err := newExecutor(ctx, cfg, o)
+	id, err := loadIdentity(ctx, cfg, o, log)
 	if err != nil {
 		lock.Close()
 		return nil, err
 	}
-	id, err := loadIdentity(ctx, cfg, o, log)
+	steps, err := newExecutor(ctx, site{cfg, o, string(id.RunnerID)})
 	if err != nil {
 		lock.Close()
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Root is the folder, below the runner's data folder, that workspaces are in.
@@ -26,10 +28,17 @@ func Create(data, id string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("make workspace: %w", err)
 	}
-	if err := os.Mkdir(path, 0o700); err != nil {
+	if err := os.Mkdir(path, 0o700); err != nil && !(errors.Is(err, fs.ErrExist) && mounted(path)) {
 		return "", fmt.Errorf("make workspace: %w", err)
 	}
 	return path, nil
+}
+
+// mounted reports whether path is an empty folder that cannot be removed from
+// here, because it is where a container sees a folder of the machine. Whoever
+// has made the container removes it from there.
+func mounted(path string) bool {
+	return errors.Is(os.Remove(path), unix.EBUSY)
 }
 
 // Remove removes the workspace of the attempt; one that is gone is no error. A
@@ -41,7 +50,7 @@ func Remove(data, id string) error {
 		return err
 	}
 	err := os.RemoveAll(path)
-	if err == nil {
+	if err == nil || mounted(path) {
 		return nil
 	}
 	if !errors.Is(err, fs.ErrPermission) {

@@ -99,6 +99,10 @@ func (s step) behave(behaviour, argument string) int {
 	case "eat":
 		s.eat(number)
 		return 0
+	case "see":
+		_, err := os.Stat(argument)
+		s.write("see", strconv.FormatBool(err == nil))
+		return 0
 	case "confined":
 		s.write("confined", s.confinement())
 		return 0

@@ -1,0 +1,83 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// retryPause is the first pause between two tries; each is longer, up to
+// maxRetryPause. In LaunchTime that makes about eight tries.
+const (
+	retryPause    = 200 * time.Millisecond
+	maxRetryPause = 2 * time.Second
+)
+
+// Retry calls f until it succeeds, fails in a way that passing does not accept,
+// or LaunchTime is over. Each call has what is left of that.
+func Retry[T any](ctx context.Context, passing func(error) bool, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, LaunchTime)
+	defer cancel()
+	pauses := backoff.NewExponentialBackOff()
+	pauses.InitialInterval, pauses.MaxInterval = retryPause, maxRetryPause
+	var last error
+	v, err := backoff.Retry(ctx, func() (T, error) {
+		v, err := f(ctx)
+		if err == nil {
+			return v, nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err // not that the time is over, but what took it
+		}
+		if !passing(err) {
+			return v, backoff.Permanent(err)
+		}
+		return v, err
+	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(LaunchTime))
+	if err != nil && last != nil {
+		err = last
+	}
+	return v, err
+}
+
+// NeverSent reports whether a request certainly did not reach its server.
+func NeverSent(err error) bool {
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
+		return true
+	}
+	var dial *net.OpError
+	var name *net.DNSError
+	return errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &name)
+}
+
+// signalled is what a shell and a container add to the number of the signal
+// that ended a process.
+const signalled = 128
+
+// ExitOf says how a container ended whose first process was the step. A step's
+// own exit codes are below 128. oom is whether memory ran out meanwhile, and
+// outOfMemory what a person is then told.
+func ExitOf(code int, oom bool, outOfMemory string) Exit {
+	x := Exit{Code: &code, Reason: Exited}
+	if code > signalled && code < signalled+65 {
+		x = Exit{Signal: syscall.Signal(code - signalled).String(), Reason: Killed}
+	}
+	if !oom {
+		return x
+	}
+	x.Message = outOfMemory
+	if code == signalled+int(syscall.SIGKILL) {
+		x.Reason = OutOfMemory
+	}
+	return x
+}
+
+// Never is the end of a step that did not begin.
+func Never(reason, format string, args ...any) Exit {
+	return Exit{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,26 @@
+package executor
+
+import "strings"
+
+// Tail keeps the last bytes that are written to it. Use it from one goroutine.
+type Tail struct {
+	limit int
+	b     []byte
+}
+
+// NewTail returns a Tail that keeps up to limit bytes.
+func NewTail(limit int) *Tail { return &Tail{limit: limit} }
+
+// Write never fails.
+func (t *Tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if len(t.b) > 2*t.limit+4096 { // seldom, so that a byte is moved about once
+		t.b = append(t.b[:0], t.b[len(t.b)-t.limit:]...)
+	}
+	return len(p), nil
+}
+
+// String returns what is kept, as valid UTF-8.
+func (t *Tail) String() string {
+	return strings.ToValidUTF8(string(t.b[max(0, len(t.b)-t.limit):]), "")
+}

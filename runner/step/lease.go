@@ -29,7 +29,6 @@ type lease struct {
 	client *client.Client
 	job    string
 	renew  time.Duration
-	now    func() time.Time
 	log    *slog.Logger
 
 	canceled func(reason string) // somebody wants the job to stop
@@ -65,7 +64,7 @@ func (l *lease) keep(ctx context.Context) {
 			// before an answer that takes its time says so.
 			wait = 0
 		}
-		asked := l.now()
+		asked := time.Now() // by the clock that nobody sets: a machine's may jump while it waits
 		if !down {
 			// The lease is counted from the question, by a timer's clock, which
 			// nobody sets: the control plane counts from when it arrives, and its
@@ -93,7 +92,7 @@ func (l *lease) keep(ctx context.Context) {
 		if answer.RenewSeconds > 0 {
 			l.renew = time.Duration(answer.RenewSeconds) * time.Second
 		}
-		if left := leasePeriods*l.renew - l.now().Sub(asked); left > 0 {
+		if left := leasePeriods*l.renew - time.Since(asked); left > 0 {
 			expiry.Reset(left)
 		}
 		if answer.Cancel && !canceled {
@@ -101,7 +100,7 @@ func (l *lease) keep(ctx context.Context) {
 			l.canceled(answer.CancelReason)
 		}
 		// The answer came early: it did not wait. Do not ask in a circle.
-		pause = max(0, wait-l.now().Sub(asked))
+		pause = max(0, wait-time.Since(asked))
 		if canceled {
 			pause = l.renew
 		}

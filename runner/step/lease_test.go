@@ -105,7 +105,7 @@ func TestShortOutageInterruptsAnApplyThatStillHasItsLease(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
 				var expired atomic.Bool // from a timer
-				l := &lease{client: c, job: "job_1", renew: ttl / 3, now: time.Now, log: slog.New(slog.DiscardHandler),
+				l := &lease{client: c, job: "job_1", renew: ttl / 3, log: slog.New(slog.DiscardHandler),
 					canceled: func(string) { t.Error("canceled") }, lost: func() { t.Error("lost") }, expired: func() { expired.Store(true) }}
 				l.keep(ctx)
 				if expired.Load() != tt.expired || s.gaveUp != tt.expired {

@@ -200,7 +200,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	}
 	lost := make(chan struct{}) // closed when the lease is somebody else's
 	l := &lease{client: beats, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
-		now: a.Now, log: a.Log,
+		log: a.Log,
 		canceled: func(reason string) {
 			stopJob(&stop{"canceled", "canceled", orElse(reason, "the job was canceled")})
 		},

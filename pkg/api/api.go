@@ -26,6 +26,7 @@ type Options struct {
 	Keys     []wire.VerificationKey // that job specs are signed with; handed out at enrolment
 	Registry string                 // host:port of the artifact registry, as callers reach it
 	Audience string                 // host by which agents reach us (awsiam.Audience); "": none can prove an AWS role
+	Stack    StackSource            // what customers install runners from
 	Version  string                 // of the control plane
 	IDs      fairlead.IDSource      // names requests that come without an id
 	Logger   *slog.Logger

@@ -48,6 +48,7 @@ func (s *server) controlRoutes() {
 		})
 	s.appRoutes(c)
 	s.installRoutes(c)
+	s.stackRoutes(c)
 	s.deploymentRoutes(c)
 	s.jobRoutes(c)
 	s.runnerAdminRoutes(c)

@@ -39,12 +39,12 @@ func (s *server) identityRoutes(c *control.Control) {
 		})
 	type create struct{ Body wire.SessionRequest }
 	register(s, op{Route: wire.CreateSession, auth: nobody, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated,
-		problems: "aws-identity-unavailable session-refused"},
+		problems: "aws-identity-unavailable session-refused stack-refused"},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
 			b := in.Body
 			p := control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
 				PublicKey: b.PublicKey, Statement: wire.SessionStatement(b.Nonce, b.RunnerID, b.Instance), Signature: b.Signature,
-				Instance: b.Instance, Version: b.Version, Capacity: b.Capacity}
+				Instance: b.Instance, Version: b.Version, Capacity: b.Capacity, Stack: readStack(b.Stack)}
 			if a := b.AWSIAM; a != nil {
 				p.AWS = &control.AWSProof{Audience: s.Audience, Proof: awsiam.Proof{Host: a.Host, AccessKeyID: a.AccessKeyID,
 					SessionToken: a.SessionToken, Date: a.Date, Signature: a.Signature}}

@@ -106,6 +106,7 @@ type RunnerStack struct {
 	ExternalID  string `env:"FAIRLEAD_EXTERNAL_ID,notEmpty" doc:"external id with which the roles of operations are assumed; unique to the install, no secret"`
 	TrustedKeys string `env:"FAIRLEAD_TRUSTED_KEYS,notEmpty" doc:"public keys, separated by commas, that job specs must be signed with"`
 
+	Image        string `env:"FAIRLEAD_IMAGE" doc:"image that the runner was started from, by digest"`
 	StackID      string `env:"FAIRLEAD_STACK_ID,notEmpty" doc:"ARN of the CloudFormation stack"`
 	StackVersion string `env:"FAIRLEAD_STACK_VERSION,notEmpty" doc:"version of the stack's template"`
 

@@ -335,6 +335,9 @@ func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name st
 			blobs = append(append(blobs, h.V.Blob), h.V.History...)
 			u.DeleteState(h)
 		}
+		if err := u.dropStack(r.V.ID); err != nil {
+			return err
+		}
 		u.DeleteInstall(r)
 		id = r.V.ID
 		return nil

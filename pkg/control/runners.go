@@ -253,7 +253,8 @@ type SessionProof struct {
 	Statement []byte // what was signed
 	PublicKey ed25519.PublicKey
 	Signature []byte
-	AWS       *AWSProof // instead of a key and its signature
+	AWS       *AWSProof  // instead of a key and its signature
+	Stack     *StackWord // of a runner in a customer's stack
 	Instance  string
 	Version   string
 	Capacity  int
@@ -298,6 +299,11 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 		}
 		if p.AWS != nil {
 			if err := u.admitRole(runner, role); err != nil {
+				return err
+			}
+		}
+		if p.Stack != nil {
+			if err := u.hearStack(runner, *p.Stack); err != nil {
 				return err
 			}
 		}

@@ -21,6 +21,8 @@ type (
 	ComponentRecord = store.Component
 	// InputRecord is a value given to an install.
 	InputRecord = store.Input
+	// StackReport is what a customer's stack has made.
+	StackReport = store.StackReport
 	// PlanRecord is what a plan job reports.
 	PlanRecord = store.Plan
 )

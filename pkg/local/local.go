@@ -44,6 +44,10 @@ type Options struct {
 	Storage string       // state storage of the runner "local", made at the first start; "": "local"
 	Logger  *slog.Logger // nil: none
 	Terms   job.Terms    // of jobs; the zero value is the default
+	// What customers install runners from: the URL of the published template, and
+	// the runner's image by digest; "": nothing is published.
+	StackTemplateURL string
+	RunnerImage      string
 	// STS is how AWS STS is reached; nil: by the network, through the proxy of
 	// the environment.
 	STS http.RoundTripper
@@ -238,7 +242,8 @@ func (s *Server) firstStart(ctx context.Context) error {
 func (s *Server) handler(address, audience string) (http.Handler, error) {
 	signer := s.control.Signer
 	o := api.Options{Control: s.control, Registry: address, Audience: audience, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger,
-		Keys: []wire.VerificationKey{{ID: events.KeyID(signer.Public()), PublicKey: signer.Public()}}}
+		Stack: api.StackSource{URL: cmp.Or(s.opts.URL, s.url), TemplateURL: s.opts.StackTemplateURL, Image: s.opts.RunnerImage},
+		Keys:  []wire.VerificationKey{{ID: events.KeyID(signer.Public()), PublicKey: signer.Public()}}}
 	registry, err := artifact.RegistryHandler(filepath.Join(s.opts.Data, "artifacts"), artifact.RegistryOptions{Log: s.opts.Logger})
 	if err != nil {
 		return nil, err

@@ -68,9 +68,11 @@ func sessionKey(runner fairlead.RunnerID, id fairlead.SessionID) engine.Key {
 func agentKey(runner fairlead.RunnerID, keyID string) engine.Key {
 	return key(runnerPartition(runner), "AGENT#"+keyID)
 }
-func enrolmentKey(hash string) engine.Key   { return key(join("ENROLMENT", hash), "ENROLMENT") }
-func tokenKey(hash string) engine.Key       { return key(join("TOKEN", hash), "TOKEN") }
-func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
+func stackKey(runner fairlead.RunnerID) engine.Key { return key(runnerPartition(runner), "STACK") }
+func stackRefKey(id fairlead.InstallID) engine.Key { return key(installPartition(id), "STACK") }
+func enrolmentKey(hash string) engine.Key          { return key(join("ENROLMENT", hash), "ENROLMENT") }
+func tokenKey(hash string) engine.Key              { return key(join("TOKEN", hash), "TOKEN") }
+func idempotencyKey(hash string) engine.Key        { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
 
 // The nouns whose changes mean something to others than their writer.
 type noun int

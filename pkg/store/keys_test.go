@@ -23,7 +23,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		"StateHead": stateKey("ins_1", "c"), "Deployment": deploymentKey("dep_1"), "Job": jobKey("job_1"), "PlanSummary": planSummaryKey("job_1", 2),
 		"Runner": runnerKey("o", "n"), "RunnerName": runnerByIDKey("run_1"), "Session": sessionKey("run_1", "ses_1"),
 		"Agent": agentKey("run_1", "k"), "Enrolment": enrolmentKey("h"), "Token": tokenKey("h"),
-		"Idempotency": idempotencyKey("h"),
+		"Idempotency": idempotencyKey("h"), "Stack": stackKey("run_1"), "StackRef": stackRefKey("ins_1"),
 	}
 	seen := map[string]bool{}
 	row := regexp.MustCompile("(?m)^\\| (\\w+) \\| `([^`]+)` \\| `([^`]+)` \\|")

@@ -23,6 +23,7 @@ type session struct {
 	random   func() float64
 	capacity int
 	now      func() time.Time
+	stack    *wire.StackWord // nil: the runner is in none
 
 	one chan struct{} // held while a session is being made; a channel, so that waiting ends with a context
 
@@ -34,7 +35,8 @@ type session struct {
 
 func newSession(base *client.Client, id identity, instance string, o Options, capacity int, now func() time.Time) *session {
 	return &session{base: base, id: id, instance: instance, version: o.Version, random: o.random(), capacity: capacity, now: now,
-		one: make(chan struct{}, 1), registry: id.Registry}
+		stack: stackWord(o.Stack),
+		one:   make(chan struct{}, 1), registry: id.Registry}
 }
 
 // get returns a client with a session token.
@@ -56,7 +58,7 @@ func (s *session) get(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	in := wire.SessionRequest{RunnerID: string(s.id.RunnerID), Nonce: ch.Nonce, Instance: s.instance, Version: s.version,
-		Capacity: s.capacity}
+		Capacity: s.capacity, Stack: s.stack}
 	if err := s.id.prove(ctx, &in); err != nil {
 		return nil, err
 	}

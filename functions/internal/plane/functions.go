@@ -26,6 +26,7 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 	if err != nil {
 		return nil, err
 	}
+	o.Stack = api.StackSource{URL: c.URL, TemplateURL: c.StackTemplateURL, Image: c.RunnerImage}
 	return HTTP(api.ControlHandler(o), p.Logger), nil
 }
 

@@ -62,6 +62,16 @@ func (c *Client) ForgetInstall(ctx context.Context, install string, abandon bool
 	return err
 }
 
+// PutStack readies an install for a runner stack in a customer's account.
+func (c *Client) PutStack(ctx context.Context, install string, in wire.PutStackRequest) (wire.Stack, error) {
+	return get[wire.Stack](ctx, c, call{route: wire.PutStack, path: vars{"install": install}, in: in})
+}
+
+// GetStack returns the runner stack of an install.
+func (c *Client) GetStack(ctx context.Context, install string) (wire.Stack, error) {
+	return get[wire.Stack](ctx, c, call{route: wire.GetStack, path: vars{"install": install}})
+}
+
 // GetOutputs returns an install's outputs; sensitive values only when asked for.
 func (c *Client) GetOutputs(ctx context.Context, install string, showSensitive bool) (wire.Outputs, error) {
 	q := url.Values{}

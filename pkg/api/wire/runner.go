@@ -69,6 +69,7 @@ type SessionRequest struct {
 	Signature []byte `json:"signature,omitempty" doc:"Ed25519, over the statement; base64"`
 
 	AWSIAM *AWSIAMProof `json:"aws_iam,omitempty" doc:"Proof of an AWS role, instead of a key"`
+	Stack  *StackWord   `json:"stack,omitempty" doc:"Of a runner in a customer's stack: what the stack has made"`
 }
 
 // AWSIAMProof is what the control plane does not know of the GetCallerIdentity

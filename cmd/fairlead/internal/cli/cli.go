@@ -46,6 +46,9 @@ type ServerOptions struct {
 	Lease   time.Duration // of jobs
 	Grace   time.Duration // of interrupted tools
 	Logger  *slog.Logger
+
+	StackTemplateURL string // of the published template of customers' stacks; "": none
+	RunnerImage      string // by digest, that customers' stacks start; "": none
 }
 
 // Server is a control plane in this process.

@@ -16,21 +16,29 @@ func (c *cli) install() *cobra.Command {
 	return noun("install", "Create, deploy and tear down installs",
 		"An install is one app in one customer's account: its inputs, what was deployed\nof it, and the runner that does the work there.",
 		c.installCreate(), c.installUpdate(), c.installList(), c.installShow(), c.installDeploy(),
-		c.installOutputs(), c.installUnlock(), c.installPushState(), c.installTeardown(), c.installForget())
+		c.installOutputs(), c.installStack(), c.installUnlock(), c.installPushState(), c.installTeardown(), c.installForget())
 }
 
 func (c *cli) installCreate() *cobra.Command {
 	var in wire.CreateInstallRequest
 	var inputs inputFlags
+	var stack wire.PutStackRequest
+	var wait waitFlags
 	cmd := &cobra.Command{
 		Use:   "create NAME --app APP",
 		Short: "Create an install of an app",
 		Long: `Creates an install. Nothing is deployed yet.
 
+With --account it is one in a customer's AWS account: it gets a runner of its own,
+unless --runner names one, and what is printed is what the customer needs to
+install that (see 'fairlead install stack'). --wait follows it until the runner
+is there.
+
 Sensitive inputs come from --input-file or --input-env, never from --input:
 other users of a machine can read arguments.`,
 		Example: `  fairlead install create acme --app shop --input region=eu-west-1 --input replicas=3
   fairlead install create acme --app shop --input-file acme.yaml
+  fairlead install create acme --app shop --account 123456789012 --wait
   echo 'db_password: secret' | fairlead install create acme --app shop --input-file -
   fairlead install create acme --app shop --input-env db_password=DB_PASSWORD`,
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
@@ -40,9 +48,31 @@ other users of a machine can read arguments.`,
 			if in.Inputs, err = c.inputs(ctx, cl, in.App, inputs, true); err != nil {
 				return err
 			}
+			if stack.Account != "" {
+				if err := c.readyStack(ctx, cl, stack.Account, &in); err != nil {
+					return err
+				}
+			} else if stack.Region != "" {
+				return usage("", "--region needs --account")
+			}
 			made, err := cl.CreateInstall(ctx, in)
 			if err != nil {
 				return err
+			}
+			if stack.Account != "" {
+				s, err := cl.PutStack(ctx, made.Name, stack)
+				if err != nil {
+					return err
+				}
+				if !wait.wait {
+					return c.print(view.Stack(s))
+				}
+				return c.awaitStack(ctx, cl, s, wait)
+			}
+			if wait.wait {
+				if err := c.awaitRunner(ctx, cl, made.Runner, wait); err != nil {
+					return err
+				}
 			}
 			return c.print(view.InstallChange{Install: made, Verb: "Created",
 				Next: fmt.Sprintf("Deploy it with `fairlead install deploy %s`.", made.Name)})
@@ -51,6 +81,8 @@ other users of a machine can read arguments.`,
 	cmd.Flags().StringVar(&in.App, "app", "", "the `APP` (required)")
 	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` that runs its jobs (default \"local\")")
 	inputs.register(cmd)
+	stackFlags(c, cmd, &stack)
+	wait.register(c, cmd, "wait until the install's runner is there")
 	c.must(cmd.MarkFlagRequired("app"))
 	c.flagNames(cmd, "app", appNames)
 	c.flagNames(cmd, "runner", runnerNames)

@@ -25,6 +25,7 @@ const closeWait = 10 * time.Second
 // serverFlags are what `dev` and `server` have in common.
 type serverFlags struct {
 	data, listen, url, readyFile, storage string
+	template, image                       string
 	lease, grace                          time.Duration
 	quiet, verbose                        bool
 }
@@ -37,6 +38,8 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().StringVar(&f.data, "data", "", "the `DIR` that holds everything (default: $FAIRLEAD_DATA, else \"fairlead\" where this user's data is)")
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "the `ADDRESS` to listen on; port 0 picks a free one")
 	cmd.Flags().StringVar(&f.url, "public-url", "", "the `URL` by which runners reach it, for those that prove an AWS role (default: where it listens)")
+	cmd.Flags().StringVar(&f.template, "stack-template-url", "", "the `URL` of the published template of customers' runner stacks (default: $FAIRLEAD_STACK_TEMPLATE_URL)")
+	cmd.Flags().StringVar(&f.image, "runner-image", "", "the `IMAGE` of the runner, by digest, that customers' stacks start (default: $FAIRLEAD_RUNNER_IMAGE)")
 	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", "when ready, write {\"url\", \"token_file\"} to this `FILE`")
 	cmd.Flags().StringVar(&f.storage, "storage", "local", "`WHERE` the runner \"local\", when it is made, keeps state: \"local\" or \"http\"")
 	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "how long a runner may be silent before its jobs are taken from it")
@@ -46,7 +49,7 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	c.must(cmd.MarkFlagDirname("data"))
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
-	for _, name := range []string{"listen", "public-url", "lease", "grace"} {
+	for _, name := range []string{"listen", "public-url", "stack-template-url", "runner-image", "lease", "grace"} {
 		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 }
@@ -134,6 +137,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
 		Data: data, Listen: f.listen, URL: f.url, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace,
+		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")),
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})
 	if err != nil {

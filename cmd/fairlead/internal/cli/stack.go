@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func (c *cli) installStack() *cobra.Command {
+	var in wire.PutStackRequest
+	var wait waitFlags
+	cmd := &cobra.Command{
+		Use:   "stack NAME",
+		Short: "Print what a customer needs to install the runner, and what came of it",
+		Long: `Prints the link that opens the customer's AWS console with the runner's stack
+filled in, the template and the parameters for those who deploy it otherwise, and
+what the stack has reported since.
+
+With --account it readies the install first: it makes the stack's external id and
+lets the role that the stack gives its runner take the install's jobs. Nothing of
+what is printed is a secret. The role is waited for during seven days; asking
+again waits anew.`,
+		Example: `  fairlead install stack acme --account 123456789012 --region eu-central-1
+  fairlead install stack acme
+  fairlead install stack acme --wait
+  fairlead install stack acme --json | jq -r .quick_create_url`,
+		Args: exactly, ValidArgsFunction: c.names(installNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			if in.Account == "" && (in.Region != "" || in.Replace) {
+				return usage("", "--region and --replace need --account")
+			}
+			var s wire.Stack
+			var err error
+			if in.Account != "" {
+				s, err = cl.PutStack(ctx, args[0], in)
+			} else {
+				s, err = cl.GetStack(ctx, args[0])
+			}
+			if err != nil {
+				return err
+			}
+			if !wait.wait {
+				return c.print(view.Stack(s))
+			}
+			return c.awaitStack(ctx, cl, s, wait)
+		}),
+	}
+	stackFlags(c, cmd, &in)
+	cmd.Flags().BoolVar(&in.Replace, "replace", false, "the stack that was installed is gone or is to be replaced; its runner is refused from then on")
+	wait.register(c, cmd, "wait until the runner of the stack is there")
+	return cmd
+}
+
+func stackFlags(c *cli, cmd *cobra.Command, in *wire.PutStackRequest) {
+	cmd.Flags().StringVar(&in.Account, "account", "", "the customer's AWS account, by its `NUMBER`")
+	cmd.Flags().StringVar(&in.Region, "region", "", "the `REGION` that the link opens (default: the customer's choice)")
+	for _, name := range []string{"account", "region"} {
+		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
+}
+
+// waitFlags are of commands that can wait for a runner.
+type waitFlags struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (f *waitFlags) register(c *cli, cmd *cobra.Command, doc string) {
+	cmd.Flags().BoolVar(&f.wait, "wait", false, doc)
+	cmd.Flags().DurationVar(&f.timeout, "wait-for", 0, "how long --wait waits; 0s: until the runner is there")
+	c.must(cmd.RegisterFlagCompletionFunc("wait-for", cobra.NoFileCompletions))
+}
+
+// lookEvery is how often one who waits for a runner looks: a customer takes
+// minutes, a stack three.
+const lookEvery = time.Second
+
+// awaitStack prints what the customer needs, and again how the stack is when
+// its runner is there.
+func (c *cli) awaitStack(ctx context.Context, cl *client.Client, s wire.Stack, f waitFlags) error {
+	if s.State != "online" {
+		c.say("Open this in account %s, or send it to whoever may:\n  %s", s.Account, s.QuickCreateURL)
+	}
+	shown := ""
+	err := c.look(ctx, f, s.Install, func(ctx context.Context) (done bool, err error) {
+		if s, err = cl.GetStack(ctx, s.Install); err != nil {
+			return false, err
+		}
+		if s.State != shown {
+			shown = s.State
+			c.say("The stack of install %s: %s", s.Install, view.StackState(s))
+		}
+		if s.State == "expired" {
+			return false, &failure{code: exitFailed, problem: local("stack-expired", "No runner has come", fmt.Sprintf("nobody has installed the stack of install %s in time", s.Install),
+				fmt.Sprintf("`fairlead install stack %s --account %s` waits anew.", s.Install, s.Account))}
+		}
+		return s.State == "online", nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.print(view.Stack(s))
+}
+
+// awaitRunner waits until a runner that is in no stack is there.
+func (c *cli) awaitRunner(ctx context.Context, cl *client.Client, name string, f waitFlags) error {
+	told := false
+	return c.look(ctx, f, name, func(ctx context.Context) (bool, error) {
+		r, err := cl.GetRunner(ctx, name)
+		if err == nil && r.State != "online" && !told {
+			told = true
+			c.say("Waiting for runner %s, which is %s. `fairlead runner enrol %s` makes a token for it.", name, r.State, name)
+		}
+		return r.State == "online", err
+	})
+}
+
+// look asks again until it is done, fails, or has waited as long as it may.
+func (c *cli) look(ctx context.Context, f waitFlags, what string, ask func(context.Context) (bool, error)) error {
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if f.timeout > 0 {
+		limited, cancel = context.WithTimeout(ctx, f.timeout)
+	}
+	defer cancel()
+	again := time.NewTicker(lookEvery)
+	defer again.Stop()
+	for {
+		done, err := ask(limited)
+		if limited.Err() == nil && (done || err != nil) {
+			return err
+		}
+		if limited.Err() == nil {
+			select {
+			case <-again.C:
+			case <-limited.Done():
+			}
+		}
+		switch {
+		case errors.Is(ctx.Err(), context.Canceled):
+			return ctx.Err()
+		case limited.Err() != nil:
+			return &failure{code: exitFailed, problem: local("wait-timeout", "No runner has come", fmt.Sprintf("%s was waited for during %s", what, f.timeout),
+				"It may still come: what was begun goes on.")}
+		}
+	}
+}
+
+// readyStack makes what an install in a customer's account needs before it is
+// made itself: a runner of its own, unless one is named. The account is looked at
+// first: three requests follow, and none of them takes back the one before.
+func (c *cli) readyStack(ctx context.Context, cl *client.Client, account string, in *wire.CreateInstallRequest) error {
+	if len(account) != 12 || strings.Trim(account, "0123456789") != "" {
+		return usage("", "%q is no AWS account: its number has 12 digits", account)
+	}
+	if in.Runner != "" {
+		return nil
+	}
+	in.Runner = in.Name
+	_, err := cl.CreateRunner(ctx, wire.CreateRunnerRequest{Name: in.Runner, Description: "In the stack of install " + in.Name + ".",
+		Storage: "http"}) // a task's disk goes with the task
+	if client.HasCode(err, "runner-exists") {
+		return nil
+	}
+	return err
+}

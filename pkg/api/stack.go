@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"net/url"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// StackSource is what customers install runners from. The zero value says that
+// there is nothing published yet.
+type StackSource struct {
+	URL         string // by which their runners reach the control plane
+	TemplateURL string // of the published template, in S3: the console takes no other
+	Image       string // of the runner, by digest
+}
+
+func (s *server) stackRoutes(c *control.Control) {
+	type put struct {
+		InstallPath
+		Body wire.PutStackRequest
+	}
+	register(s, op{Route: wire.PutStack, auth: apiToken, tag: "Stacks", summary: "Ready an install for a runner stack in a customer's account",
+		doc:      "Makes the install's external id, and lets the role that the stack gives its runner open sessions. Repeating it lets that role be waited for anew.",
+		problems: "install-not-found runner-not-found app-not-found invalid-account invalid-region runner-serves-another runner-trusts-another stack-not-published"},
+		func(ctx context.Context, in *put) (*body[wire.Stack], error) {
+			if err := s.published(); err != nil {
+				return nil, err
+			}
+			v, err := c.CreateStack(ctx, callerOf(ctx).org, in.Install, control.NewStack{Account: in.Body.Account, Region: in.Body.Region, Replace: in.Body.Replace})
+			return answer(s.renderStack(v), err)
+		})
+	register(s, op{Route: wire.GetStack, auth: apiToken, tag: "Stacks", summary: "Get the runner stack of an install",
+		problems: "install-not-found stack-not-found"},
+		func(ctx context.Context, in *InstallPath) (*body[wire.Stack], error) {
+			v, err := c.Stack(ctx, callerOf(ctx).org, in.Install)
+			return answer(s.renderStack(v), err)
+		})
+}
+
+func (s *server) published() error {
+	if s.Stack.TemplateURL != "" && s.Stack.Image != "" {
+		return nil
+	}
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "stack-not-published", Message: "this control plane knows no template and image that customers could install a runner from",
+		Hint: "Publish both, and set FAIRLEAD_STACK_TEMPLATE_URL and FAIRLEAD_RUNNER_IMAGE."}
+}
+
+func (s *server) renderStack(v control.Stack) wire.Stack {
+	var keys []string
+	for _, k := range s.Keys {
+		keys = append(keys, base64.StdEncoding.EncodeToString(k.PublicKey))
+	}
+	out := wire.Stack{Install: v.InstallName, InstallID: string(v.Install), Runner: v.RunnerName, Account: v.Account, Region: v.Region,
+		State: v.State, ExternalID: v.ExternalID, StackName: "fairlead-" + v.InstallName, TemplateURL: s.Stack.TemplateURL,
+		Parameters: []wire.StackParameter{
+			{Name: wire.StackControlPlaneURL, Value: s.Stack.URL}, {Name: wire.StackInstallID, Value: string(v.Install)},
+			{Name: wire.StackRunnerID, Value: string(v.Runner)}, {Name: wire.StackExternalID, Value: v.ExternalID},
+			{Name: wire.StackTrustedKeys, Value: strings.Join(keys, ",")}, {Name: wire.StackRunnerImage, Value: s.Stack.Image},
+		}}
+	out.QuickCreateURL = quickCreate(out)
+	if !v.Since.IsZero() {
+		at := v.Since.UTC()
+		out.Since = &at
+	}
+	if !v.WaitUntil.IsZero() {
+		at := v.WaitUntil.UTC()
+		out.WaitsUntil = &at
+	}
+	if r := v.Report; r != nil {
+		at := v.Reported.UTC()
+		out.ReportedAt = &at
+		out.Report = &wire.StackReport{StackID: r.ID, Version: r.Version, Region: r.Region, Image: r.Image, StateBucket: r.StateBucket, StateKey: r.StateKey,
+			Images: r.Images, Artifacts: r.Artifacts, Boundary: r.Boundary, Roles: r.Roles}
+	}
+	for _, c := range v.Changes {
+		out.Changes = append(out.Changes, wire.StackChange{At: c.At.UTC(), What: c.What})
+	}
+	return out
+}
+
+// quickCreate is the link that opens the console's form with all of it filled
+// in (AWS CloudFormation User Guide, quick-create links). What follows the hash
+// does not leave the browser.
+func quickCreate(s wire.Stack) string {
+	host, query := "console.aws.amazon.com", ""
+	switch {
+	case strings.HasPrefix(s.Region, "cn-"):
+		host = "console.amazonaws.cn"
+	case strings.HasPrefix(s.Region, "us-gov-"):
+		host = "console.amazonaws-us-gov.com"
+	}
+	if s.Region != "" {
+		query = "?region=" + s.Region
+		if host == "console.aws.amazon.com" {
+			host = s.Region + "." + host
+		}
+	}
+	var b strings.Builder
+	b.WriteString("https://" + host + "/cloudformation/home" + query + "#/stacks/create/review?templateURL=" + url.QueryEscape(s.TemplateURL) + "&stackName=" + url.QueryEscape(s.StackName))
+	for _, p := range s.Parameters {
+		b.WriteString("&param_" + p.Name + "=" + url.QueryEscape(p.Value))
+	}
+	return b.String()
+}
+
+func readStack(in *wire.StackWord) *control.StackWord {
+	if in == nil {
+		return nil
+	}
+	return &control.StackWord{Install: fairlead.InstallID(in.InstallID), ExternalID: in.ExternalID,
+		Report: control.StackReport{ID: in.StackID, Version: in.Version, Region: in.Region, Image: in.Image, StateBucket: in.StateBucket, StateKey: in.StateKey,
+			Images: in.Images, Artifacts: in.Artifacts, Boundary: in.Boundary, Roles: in.Roles}}
+}

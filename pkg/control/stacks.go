@@ -1,0 +1,354 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// NewStack says for whom a runner stack is.
+type NewStack struct {
+	Account string `json:"account"`          // the customer's, 12 digits
+	Region  string `json:"region,omitempty"` // that the customer is proposed; "": any
+	// Replace forgets the stack that was installed: the customer has removed it,
+	// or installs it in another account.
+	Replace bool `json:"replace,omitempty"`
+}
+
+// The states of a customer's stack, as far as its runner shows them.
+const (
+	StackWaiting = "waiting" // no runner has phoned home yet
+	StackExpired = "expired" // none has within the time in which its role is known by its name
+	StackOnline  = "online"
+	StackStopped = "stopped" // its last runner said goodbye: the stack was removed, or its runner switched off
+	StackLost    = "lost"    // its last runner went silent
+)
+
+// Stack is a customer's stack with its state.
+type Stack struct {
+	store.Stack
+	State     string
+	Since     time.Time // of waiting, stopped and lost: the last that was heard; zero if online
+	WaitUntil time.Time // of waiting: until when the first proof of the runner's role is taken
+}
+
+// RunnerRole is the ARN of the role of the runner in an install's stack. Its
+// name is the template's choice and not CloudFormation's, so that it is known
+// before the stack is.
+func RunnerRole(partition, account string, install fairlead.InstallID) string {
+	return fmt.Sprintf("arn:%s:iam::%s:role/fairlead/%s/fairlead-runner-%s", partition, account, install, install)
+}
+
+var (
+	accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
+	regionPattern  = regexp.MustCompile(`^[a-z]{2,5}(-[a-z]+)+-[0-9]{1,2}$`)
+)
+
+// partitionOf is the part of AWS that a region is in: account numbers and ARNs
+// are of one. Without a region it is the one that nearly all are in.
+func partitionOf(region string) (string, error) {
+	if region == "" {
+		return "aws", nil
+	}
+	e, ok := awsiam.EndpointOf(region, false)
+	if !ok || !regionPattern.MatchString(region) {
+		return "", fairlead.Invalid("invalid-region", "%.40q is no region of AWS from which a runner can prove its role", region)
+	}
+	return e.Partition, nil
+}
+
+// CreateStack readies an install for a runner stack in the customer's account:
+// it makes the external id, and lets the role that the stack will give its
+// runner open sessions of the install's runner. Asking again changes nothing
+// but the region, and lets the role be waited for anew.
+func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install string, in NewStack) (Stack, error) {
+	if !accountPattern.MatchString(in.Account) {
+		return Stack{}, fairlead.Invalid("invalid-account", "%.40q is no AWS account: its number has 12 digits", in.Account)
+	}
+	partition, err := partitionOf(in.Region)
+	if err != nil {
+		return Stack{}, err
+	}
+	external := "fl-" + rand.Text()
+	err = c.transact(ctx, "ready install "+install+" for a stack", func(u *unit) error {
+		inst, err := c.Store.Install(ctx, org, install)
+		if err != nil {
+			return err
+		}
+		runner, err := c.Store.Runner(ctx, org, inst.V.Runner)
+		if err != nil {
+			return err
+		}
+		r, err := c.Store.Stack(ctx, runner.V.ID)
+		known := err == nil
+		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+			return err
+		}
+		if known && r.V.Install != inst.V.ID {
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "runner-serves-another",
+				Message: fmt.Sprintf("runner %s is the one in the stack of install %s", runner.V.Name, r.V.InstallName),
+				Hint:    "A stack is for one install: make a runner for this one, and create the install with it."}
+		}
+		if known && r.V.ExternalID == external {
+			return nil // our own commit, whose answer was unclear
+		}
+		trust, err := awsiam.ParseTrust(RunnerRole(partition, in.Account, inst.V.ID), "", u.now.Add(roleWait).Truncate(time.Second))
+		if err != nil {
+			return err
+		}
+		if old := runner.V.Trust; old != nil && !in.Replace {
+			same := old.RoleARN() == trust.RoleARN()
+			switch {
+			case !same && (!known || r.V.Report != nil):
+				return &fairlead.Error{Kind: fairlead.KindConflict, Code: "runner-trusts-another",
+					Message: fmt.Sprintf("runner %s trusts the role %s", runner.V.Name, cmp.Or(old.RoleARN(), old.RoleID)),
+					Hint:    "Add --replace if that stack is gone, or is to be replaced: its runner is refused from then on."}
+			case same && old.RoleID != "":
+				trust = *old // it was proved, and stays who it is
+			}
+		}
+		runner.V.Trust = &trust
+		if !known {
+			app, err := c.Store.App(ctx, org, inst.V.App)
+			if err != nil {
+				return err
+			}
+			r.V = store.Stack{Install: inst.V.ID, InstallName: inst.V.Name, Org: org, App: app.V.ID, Runner: runner.V.ID, RunnerName: runner.V.Name,
+				ExternalID: external, Created: u.now}
+			ref, err := c.Store.StackRef(ctx, inst.V.ID)
+			if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+				return err
+			}
+			ref.V = store.StackRef{Runner: runner.V.ID}
+			u.PutStackRef(inst.V.ID, ref)
+		}
+		if r.V.Account != in.Account || in.Replace {
+			r.V.Report, r.V.Reported = nil, time.Time{}
+		}
+		r.V.Account, r.V.Region = in.Account, in.Region
+		u.PutStack(r)
+		u.PutRunner(runner)
+		return nil
+	})
+	if err != nil {
+		return Stack{}, err
+	}
+	return c.Stack(ctx, org, install)
+}
+
+// Stack returns the stack of an install, with its state as its runner's
+// sessions show it.
+func (c *Control) Stack(ctx context.Context, org fairlead.OrgID, install string) (Stack, error) {
+	inst, err := c.Store.Install(ctx, org, install)
+	if err != nil {
+		return Stack{}, err
+	}
+	ref, err := c.Store.StackRef(ctx, inst.V.ID)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return Stack{}, noStack(install)
+	}
+	if err != nil {
+		return Stack{}, err
+	}
+	r, err := c.Store.Stack(ctx, ref.V.Runner)
+	if err != nil {
+		return Stack{}, err
+	}
+	runner, err := c.runnerByID(ctx, ref.V.Runner)
+	if err != nil {
+		return Stack{}, err
+	}
+	sessions, err := c.Store.Sessions(ctx, ref.V.Runner, 20)
+	if err != nil {
+		return Stack{}, err
+	}
+	return stackState(r.V, runner.Trust, sessions, c.Now()), nil
+}
+
+func noStack(install string) error {
+	return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "stack-not-found",
+		Message: fmt.Sprintf("install %s has no stack", install),
+		Hint:    fmt.Sprintf("`fairlead install stack %s --account NUMBER` readies it for one.", install)}
+}
+
+// stackState says how a stack is. Sessions are newest first; those from before
+// its first report are none of its.
+func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time) Stack {
+	out := Stack{Stack: r, State: StackWaiting, Since: r.Created}
+	if r.Report == nil {
+		if trust != nil && trust.RoleID == "" {
+			if out.WaitUntil = trust.PinBefore; !now.Before(out.WaitUntil) {
+				out.State = StackExpired
+			}
+		}
+		return out
+	}
+	out.State, out.Since = StackLost, r.Reported
+	var last store.Session
+	for _, s := range sessions {
+		if !s.V.Ended && now.Sub(s.V.LastSeen) <= LostAfter {
+			out.State, out.Since = StackOnline, time.Time{}
+			return out
+		}
+		if s.V.LastSeen.After(last.LastSeen) {
+			last = s.V
+		}
+	}
+	if last.LastSeen.After(out.Since) {
+		out.Since = last.LastSeen
+	}
+	if last.Ended {
+		out.State = StackStopped
+	}
+	return out
+}
+
+// StackWord is what a runner says of the stack that it is in.
+type StackWord struct {
+	Install    fairlead.InstallID // as the customer has given it
+	ExternalID string
+	Report     store.StackReport
+}
+
+// maxStackChanges bounds what is kept of a stack's history.
+const maxStackChanges = 20
+
+// hearStack keeps what a runner says of its stack, if that is new. What cannot
+// be true is refused, with the session: a runner with another install's
+// parameters would fail at its first job, and somebody else's would lie.
+func (u *unit) hearStack(r store.Runner, w StackWord) error {
+	s, err := u.c.Store.Stack(u.ctx, r.ID)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return stackRefused("the control plane has readied no stack for runner %s", r.Name)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case w.Install != s.V.Install:
+		return stackRefused("the stack was given the install id %.60q, and the runner's is %s", w.Install, s.V.Install)
+	case w.ExternalID != s.V.ExternalID:
+		return stackRefused("the stack was given another external id than the one of install %s", s.V.InstallName)
+	}
+	if err := checkReport(s.V, w.Report); err != nil {
+		return err
+	}
+	if s.V.Report != nil {
+		what := changesOf(*s.V.Report, w.Report)
+		if len(what) == 0 {
+			return nil // which is nearly always: nothing is written
+		}
+		s.V.Changes = append([]store.StackChange{{At: u.now, What: what}}, s.V.Changes...)
+		s.V.Changes = s.V.Changes[:min(len(s.V.Changes), maxStackChanges)]
+	}
+	s.V.Report, s.V.Reported = &w.Report, u.now
+	u.PutStack(s)
+	return nil
+}
+
+// dropStack forgets the stack of an install, and that its role was trusted.
+func (u *unit) dropStack(id fairlead.InstallID) error {
+	ref, err := u.c.Store.StackRef(u.ctx, id)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	u.DeleteStackRef(id, ref)
+	s, err := u.c.Store.Stack(u.ctx, ref.V.Runner)
+	if err != nil {
+		return err
+	}
+	u.DeleteStack(s)
+	r, err := u.c.Store.Runner(u.ctx, s.V.Org, s.V.RunnerName)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return nil
+	}
+	if err == nil && r.V.ID == s.V.Runner {
+		r.V.Trust = nil
+		u.PutRunner(r)
+	}
+	return err
+}
+
+func stackRefused(format string, args ...any) error {
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "stack-refused", Message: "the report of the stack is refused: " + fmt.Sprintf(format, args...),
+		Hint: "`fairlead install stack NAME` prints the parameters that the customer's stack must have."}
+}
+
+// maxReported is the longest of what a stack reports; ARNs have up to 2,048
+// characters.
+const maxReported = 2048
+
+// checkReport refuses what a stack in the customer's account cannot have made.
+func checkReport(s store.Stack, r store.StackReport) error {
+	arn := strings.SplitN(r.ID, ":", 6)
+	if len(arn) != 6 || arn[2] != "cloudformation" || !strings.HasPrefix(arn[5], "stack/") {
+		return stackRefused("%.80q is no ARN of a stack", r.ID)
+	}
+	if arn[4] != s.Account {
+		return stackRefused("it is in account %.20q, and the install's is %s", arn[4], s.Account)
+	}
+	if arn[3] != r.Region {
+		return stackRefused("it is in %.40q and says %.40q", arn[3], r.Region)
+	}
+	if len(r.Roles) > 10 {
+		return stackRefused("it has %d roles", len(r.Roles))
+	}
+	for operation, role := range r.Roles {
+		if a := strings.SplitN(role, ":", 6); len(a) != 6 || a[2] != "iam" || a[4] != s.Account || !strings.HasPrefix(a[5], "role/") || len(operation) > 40 {
+			return stackRefused("its role %.40q is %.120q, which is no role of account %s", operation, role, s.Account)
+		}
+	}
+	for name, value := range fieldsOf(r) {
+		if len(value) > maxReported || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+			return stackRefused("its %s is too long, or no text", name)
+		}
+	}
+	return nil
+}
+
+// fieldsOf are the parts of a report by their names.
+func fieldsOf(r store.StackReport) map[string]string {
+	all := map[string]string{"stack": r.ID, "template version": r.Version, "region": r.Region, "image": r.Image, "state bucket": r.StateBucket, "state key": r.StateKey,
+		"image repository": r.Images, "artifact repository": r.Artifacts, "boundary": r.Boundary}
+	for operation, role := range r.Roles {
+		all["role "+operation] = role
+	}
+	return all
+}
+
+// changesOf lists what differs between two reports, in the order of names.
+func changesOf(before, after store.StackReport) (what []string) {
+	a, b := fieldsOf(before), fieldsOf(after)
+	names := map[string]bool{}
+	for n := range a {
+		names[n] = true
+	}
+	for n := range b {
+		names[n] = true
+	}
+	for _, n := range slices.Sorted(maps.Keys(names)) {
+		switch {
+		case a[n] == b[n]:
+		case a[n] == "":
+			what = append(what, fmt.Sprintf("%s: %s is new", n, b[n]))
+		case b[n] == "":
+			what = append(what, fmt.Sprintf("%s: %s is gone", n, a[n]))
+		default:
+			what = append(what, fmt.Sprintf("%s: %s, was %s", n, b[n], a[n]))
+		}
+	}
+	return what
+}

@@ -1,0 +1,259 @@
+package control_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+const tiny = `fairlead: v1
+name: tiny
+components:
+  web: {type: terraform, source: ./web}
+`
+
+// stacked is a plane with an install for a customer's stack, and an agent of
+// its runner.
+type stacked struct {
+	*plane
+	runner store.Runner
+	key    ed25519.PrivateKey
+}
+
+func newStacked(t *testing.T) *stacked {
+	p := newPlane(t, enginetest.Memory())
+	p.publish(tiny)
+	s := &stacked{plane: p}
+	p.must("make a runner", func() error { return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "acme", Storage: "http"}) })
+	p.must("make an install", func() error {
+		_, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "tiny", Runner: "acme"}, "")
+		return err
+	})
+	var token string
+	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, org, "acme"); return })
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.key = key
+	p.must("enrol", func() (err error) { s.runner, err = p.Enrol(p.ctx, token, pub); return })
+	return s
+}
+
+func (s *stacked) create(in control.NewStack) control.Stack {
+	s.t.Helper()
+	v, err := s.CreateStack(s.ctx, org, "acme", in)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+// open opens a session that says w of the stack.
+func (s *stacked) open(w *control.StackWord) (store.Session, error) {
+	nonce := s.NewChallenge()
+	v, _, err := s.OpenSession(s.ctx, control.SessionProof{Runner: s.runner.ID, Nonce: nonce, PublicKey: s.key.Public().(ed25519.PublicKey),
+		Statement: []byte(nonce), Signature: ed25519.Sign(s.key, []byte(nonce)), Instance: "task", Capacity: 4, Stack: w})
+	return v, err
+}
+
+const customer = "123456789012"
+
+// word is what the runner of the stack says, as it is at first.
+func word(v control.Stack) *control.StackWord {
+	return &control.StackWord{Install: v.Install, ExternalID: v.ExternalID, Report: control.StackReport{
+		ID: "arn:aws:cloudformation:eu-central-1:" + customer + ":stack/fairlead/1", Version: "1", Region: "eu-central-1", StateBucket: "bucket",
+		Roles: map[string]string{"provision": "arn:aws:iam::" + customer + ":role/fairlead/x/provision"}}}
+}
+
+func (s *stacked) show() control.Stack {
+	s.t.Helper()
+	v, err := s.Stack(s.ctx, org, "acme")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+// A stack is asked for, installed, updated, removed and installed again; each is
+// seen from its runner's sessions alone.
+func TestStoryOfAStack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		v := s.create(control.NewStack{Account: customer, Region: "eu-central-1"})
+		if v.State != control.StackWaiting || v.WaitUntil.Sub(time.Now()) < 6*24*time.Hour || !strings.HasPrefix(v.ExternalID, "fl-") || len(v.ExternalID) < 20 {
+			t.Fatalf("at first it is %+v", v)
+		}
+		r, err := s.Runner(s.ctx, org, "acme")
+		if err != nil || r.Trust == nil || r.Trust.RoleARN() != control.RunnerRole("aws", customer, v.Install) {
+			t.Errorf("the runner trusts %+v, %v", r.Trust, err)
+		}
+		time.Sleep(time.Hour)
+		if again := s.create(control.NewStack{Account: customer}); again.ExternalID != v.ExternalID || !again.WaitUntil.After(v.WaitUntil) {
+			t.Errorf("asked for again it is %+v", again)
+		}
+		w := word(v)
+		if _, err := s.open(w); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.show(); got.State != control.StackOnline || got.Report.StateBucket != "bucket" || len(got.Changes) != 0 {
+			t.Errorf("after its first session it is %+v", got)
+		}
+		reported := s.show().Reported
+		time.Sleep(10 * time.Minute)
+		if _, err = s.open(w); err != nil || !s.show().Reported.Equal(reported) {
+			t.Errorf("a session that says nothing new was kept as news, %v", err)
+		}
+		w.Report.Version, w.Report.Roles["break-glass"] = "2", "arn:aws:iam::"+customer+":role/fairlead/x/break-glass"
+		if _, err = s.open(w); err != nil {
+			t.Fatal(err)
+		}
+		got := s.show()
+		if want := "[role break-glass: arn:aws:iam::123456789012:role/fairlead/x/break-glass is new template version: 2, was 1]"; len(got.Changes) != 1 || fmt.Sprint(got.Changes[0].What) != want {
+			t.Errorf("of the update it shows %+v", got.Changes)
+		}
+		// It goes silent.
+		time.Sleep(control.LostAfter + time.Second)
+		if got := s.show(); got.State != control.StackLost || got.Since.IsZero() {
+			t.Errorf("a silent one is %s since %s", got.State, got.Since)
+		}
+		// It comes back, and says goodbye.
+		session, err := s.open(w)
+		if err != nil || s.show().State != control.StackOnline {
+			t.Errorf("it is not back: %v", err)
+		}
+		if err := s.HeartbeatSession(s.ctx, session, control.Heartbeat{Ending: true}); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.show(); got.State != control.StackStopped {
+			t.Errorf("one that said goodbye is %s", got.State)
+		}
+		// The history is bounded.
+		for i := range 30 {
+			w.Report.Version = fmt.Sprint(100 + i)
+			if _, err := s.open(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(s.show().Changes); n != 20 {
+			t.Errorf("%d changes are kept", n)
+		}
+	})
+}
+
+func TestAStackThatNobodyInstalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		s.create(control.NewStack{Account: customer})
+		time.Sleep(8 * 24 * time.Hour)
+		if got := s.show(); got.State != control.StackExpired {
+			t.Errorf("after eight days it is %s", got.State)
+		}
+		if got := s.create(control.NewStack{Account: customer}); got.State != control.StackWaiting {
+			t.Errorf("asked for again it is %s", got.State)
+		}
+	})
+}
+
+// What cannot be true costs the session.
+func TestReportOfAStackIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*control.StackWord){
+		"another install's parameters": func(w *control.StackWord) { w.Install = "ins_other" },
+		"another external id":          func(w *control.StackWord) { w.ExternalID = "fl-other" },
+		"no external id":               func(w *control.StackWord) { w.ExternalID = "" },
+		"another account": func(w *control.StackWord) {
+			w.Report.ID = "arn:aws:cloudformation:eu-central-1:999999999999:stack/fairlead/1"
+		},
+		"a role of another account": func(w *control.StackWord) {
+			w.Report.Roles["deploy"] = "arn:aws:iam::999999999999:role/admin"
+		},
+		"a user for a role":        func(w *control.StackWord) { w.Report.Roles["deploy"] = "arn:aws:iam::" + customer + ":user/x" },
+		"no stack":                 func(w *control.StackWord) { w.Report.ID = "fairlead" },
+		"two regions":              func(w *control.StackWord) { w.Report.Region = "us-east-1" },
+		"a bucket that is a novel": func(w *control.StackWord) { w.Report.StateBucket = strings.Repeat("x", 3000) },
+		"a bucket that moves a terminal's cursor": func(w *control.StackWord) {
+			w.Report.StateBucket = "\x1b[2J"
+		},
+		"a hundred roles": func(w *control.StackWord) {
+			for i := range 100 {
+				w.Report.Roles[fmt.Sprint(i)] = "arn:aws:iam::" + customer + ":role/x"
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStacked(t)
+				w := word(s.create(control.NewStack{Account: customer}))
+				change(w)
+				if _, err := s.open(w); fairlead.CodeOf(err) != "stack-refused" {
+					t.Errorf("it is taken: %v", err)
+				}
+				if s.show().Report != nil {
+					t.Error("it is kept")
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		if _, err := s.open(word(control.Stack{Stack: store.Stack{Install: "ins_1", ExternalID: "x"}})); fairlead.CodeOf(err) != "stack-refused" {
+			t.Errorf("a runner that is in no stack: %v", err)
+		}
+	})
+}
+
+func TestAStackIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		s.must("make another install on the same runner", func() error {
+			_, err := s.CreateInstall(s.ctx, org, control.NewInstall{Name: "globex", App: "tiny", Runner: "acme"}, "")
+			return err
+		})
+		v := s.create(control.NewStack{Account: customer})
+		if _, err := s.open(word(v)); err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			name, install, code string
+			in                  control.NewStack
+		}{
+			{"no account", "acme", "invalid-account", control.NewStack{}},
+			{"an account with a dash", "acme", "invalid-account", control.NewStack{Account: "1234-5678-90"}},
+			{"no region", "acme", "invalid-region", control.NewStack{Account: customer, Region: "mars-north-1"}},
+			{"a runner that is in another's stack", "globex", "runner-serves-another", control.NewStack{Account: customer}},
+			{"another account, while one is installed", "acme", "runner-trusts-another", control.NewStack{Account: "999999999999"}},
+			{"no install", "nobody", "install-not-found", control.NewStack{Account: customer}},
+		} {
+			if _, err := s.CreateStack(s.ctx, org, tt.install, tt.in); fairlead.CodeOf(err) != tt.code {
+				t.Errorf("%s: %v, want %s", tt.name, err, tt.code)
+			}
+		}
+		if got := s.create(control.NewStack{Account: "999999999999", Replace: true}); got.State != control.StackWaiting || got.ExternalID != v.ExternalID {
+			t.Errorf("replaced it is %+v", got)
+		}
+		if _, err := s.open(word(v)); fairlead.CodeOf(err) != "stack-refused" {
+			t.Errorf("the stack that was replaced reports: %v", err)
+		}
+		// A region decides which part of AWS the account is in.
+		got := s.create(control.NewStack{Account: "999999999999", Region: "us-gov-west-1", Replace: true})
+		if r, err := s.Runner(s.ctx, org, "acme"); err != nil || r.Trust.RoleARN() != control.RunnerRole("aws-us-gov", "999999999999", got.Install) {
+			t.Errorf("in GovCloud the runner trusts %+v, %v", r.Trust, err)
+		}
+		// What is forgotten is no longer trusted.
+		if err := s.ForgetInstall(s.ctx, org, "acme", false); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.Runner(s.ctx, org, "acme"); err != nil || r.Trust != nil {
+			t.Errorf("after its install the runner trusts %+v, %v", r.Trust, err)
+		}
+	})
+}

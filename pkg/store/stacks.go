@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Stack is the runner stack of an install, in the customer's account, as far as
+// it is known: what was asked of the customer, and what the runner in it has
+// reported.
+type Stack struct {
+	Install     fairlead.InstallID `json:"install"`
+	InstallName string             `json:"install_name"`
+	Org         fairlead.OrgID     `json:"org"`
+	App         fairlead.AppID     `json:"app"`
+	Runner      fairlead.RunnerID  `json:"runner"`
+	RunnerName  string             `json:"runner_name"`
+	Account     string             `json:"account"`
+	Region      string             `json:"region,omitempty"` // proposed to the customer; "": theirs to choose
+	ExternalID  string             `json:"external_id"`      // of this install alone; no secret
+	Created     time.Time          `json:"created"`
+	Report      *StackReport       `json:"report,omitempty"` // the runner's last; nil: none has phoned home
+	Reported    time.Time          `json:"reported,omitzero"`
+	Changes     []StackChange      `json:"changes,omitempty"` // of what was reported, newest first
+}
+
+// StackReport is what the customer's stack has made, as its runner tells it.
+type StackReport struct {
+	ID          string            `json:"id"` // ARN of the CloudFormation stack
+	Version     string            `json:"version"`
+	Region      string            `json:"region"`
+	Image       string            `json:"image,omitempty"`
+	StateBucket string            `json:"state_bucket"`
+	StateKey    string            `json:"state_key"`
+	Images      string            `json:"images"`
+	Artifacts   string            `json:"artifacts"`
+	Boundary    string            `json:"boundary"`
+	Roles       map[string]string `json:"roles"` // ARNs by operation
+}
+
+// StackChange is a difference between two reports of a stack.
+type StackChange struct {
+	At   time.Time `json:"at"`
+	What []string  `json:"what"` // for people, one line for each field
+}
+
+// StackRef finds the stack of an install.
+type StackRef struct {
+	Runner fairlead.RunnerID `json:"runner"`
+}
+
+// Stack returns the stack in which the runner is.
+func (s *Store) Stack(ctx context.Context, runner fairlead.RunnerID) (Stored[Stack], error) {
+	return get[Stack](ctx, s, stackKey(runner), missing("stack", string(runner)))
+}
+
+// PutStack writes a stack.
+func (t *Tx) PutStack(r Stored[Stack]) { t.put(stackKey(r.V.Runner), r.Version, r.V) }
+
+// DeleteStack removes a stack.
+func (t *Tx) DeleteStack(r Stored[Stack]) { t.delete(stackKey(r.V.Runner), r.Version) }
+
+// DeleteStackRef removes what finds the install's stack.
+func (t *Tx) DeleteStackRef(id fairlead.InstallID, r Stored[StackRef]) {
+	t.delete(stackRefKey(id), r.Version)
+}
+
+// StackRef returns which runner's stack is the install's.
+func (s *Store) StackRef(ctx context.Context, id fairlead.InstallID) (Stored[StackRef], error) {
+	return get[StackRef](ctx, s, stackRefKey(id), missing("stack", string(id)))
+}
+
+// PutStackRef writes which runner's stack is the install's.
+func (t *Tx) PutStackRef(id fairlead.InstallID, r Stored[StackRef]) {
+	t.put(stackRefKey(id), r.Version, r.V)
+}

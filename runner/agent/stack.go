@@ -1,0 +1,28 @@
+package agent
+
+import (
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+)
+
+// stackWord is what the runner tells of the stack that it is in, nil if it is
+// in none. The stack's region is that of its ARN.
+func stackWord(s *config.RunnerStack) *wire.StackWord {
+	if s == nil {
+		return nil
+	}
+	w := &wire.StackWord{InstallID: s.Install, ExternalID: s.ExternalID, StackReport: wire.StackReport{
+		StackID: s.StackID, Version: s.StackVersion, Image: s.Image, StateBucket: s.StateBucket, StateKey: s.StateKey,
+		Images: s.Images, Artifacts: s.Artifacts, Boundary: s.Boundary,
+		Roles: map[string]string{"provision": s.RoleProvision, "deploy": s.RoleDeploy, "deprovision": s.RoleDeprovision, "read-only": s.RoleReadOnly},
+	}}
+	if s.RoleBreakGlass != "" {
+		w.Roles["break-glass"] = s.RoleBreakGlass
+	}
+	if arn := strings.Split(s.StackID, ":"); len(arn) > 3 {
+		w.Region = arn[3]
+	}
+	return w
+}

@@ -172,7 +172,7 @@ func (c *Control) Stack(ctx context.Context, org fairlead.OrgID, install string)
 	if err != nil {
 		return Stack{}, err
 	}
-	return stackState(r.V, runner.Trust, sessions, c.Now()), nil
+	return stackState(r.V, runner.Trust, sessions, c.Now(), c.lostAfter()), nil
 }
 
 func noStack(install string) error {
@@ -183,7 +183,7 @@ func noStack(install string) error {
 
 // stackState says how a stack is. Sessions are newest first; those from before
 // its first report are none of its.
-func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time) Stack {
+func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time, lostAfter time.Duration) Stack {
 	out := Stack{Stack: r, State: StackWaiting, Since: r.Created}
 	if r.Report == nil {
 		if trust != nil && trust.RoleID == "" {
@@ -196,7 +196,7 @@ func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[stor
 	out.State, out.Since = StackLost, r.Reported
 	var last store.Session
 	for _, s := range sessions {
-		if !s.V.Ended && now.Sub(s.V.LastSeen) <= LostAfter {
+		if !s.V.Ended && now.Sub(s.V.LastSeen) <= lostAfter {
 			out.State, out.Since = StackOnline, time.Time{}
 			return out
 		}

@@ -122,7 +122,7 @@ func TestStoryOfAStack(t *testing.T) {
 			t.Errorf("of the update it shows %+v", got.Changes)
 		}
 		// It goes silent.
-		time.Sleep(control.LostAfter + time.Second)
+		time.Sleep(3*s.HeartbeatEvery() + time.Second)
 		if got := s.show(); got.State != control.StackLost || got.Since.IsZero() {
 			t.Errorf("a silent one is %s since %s", got.State, got.Since)
 		}

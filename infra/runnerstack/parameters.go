@@ -17,12 +17,12 @@ const enabled, disabled = "Enabled", "Disabled"
 // parameters are what the customer is asked. None is a secret, so none is
 // hidden: the customer can read all of what is done in the account.
 type parameters struct {
-	controlPlaneURL, installID, externalID, trustedKeys, image awscdk.CfnParameter
-	state, breakGlass, network                                 awscdk.CfnParameter
-	vpcCIDR, vpc, subnets, assignPublicIP                      awscdk.CfnParameter
-	appActions, readOnlyPolicy, breakGlassPolicy               awscdk.CfnParameter
-	size, logDays                                              awscdk.CfnParameter
-	sizes                                                      awscdk.CfnMapping
+	controlPlaneURL, installID, runnerID, externalID, trustedKeys, image awscdk.CfnParameter
+	state, breakGlass, network                                           awscdk.CfnParameter
+	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
+	appActions, readOnlyPolicy, breakGlassPolicy                         awscdk.CfnParameter
+	size, logDays                                                        awscdk.CfnParameter
+	sizes                                                                awscdk.CfnMapping
 
 	isEnabled, hasBreakGlass, newVPC, hasNAT, needsPublicIP awscdk.CfnCondition
 }
@@ -38,7 +38,7 @@ func (b *builder) parameters() {
 		label string
 		ids   []string
 	}{
-		{label: "From your vendor: take as they are", ids: []string{"ControlPlaneUrl", "InstallId", "ExternalId", "TrustedKeys", "RunnerImage"}},
+		{label: "From your vendor: take as they are", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
 		{label: "On and off", ids: []string{"RunnerState", "BreakGlass"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp"}},
 		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "BreakGlassPolicyArn"}},
@@ -57,6 +57,7 @@ func (b *builder) parameters() {
 	p := &b.p
 	p.controlPlaneURL = ask("ControlPlaneUrl", "String", "URL of the vendor's control plane.", pattern(`^https://[a-z0-9.-]+(:[0-9]+)?$`, "an https URL without a path"))
 	p.installID = ask("InstallId", "String", "Identifier of this install.", pattern(`^ins_[0-9a-z]{26}$`, "ins_ and 26 letters and digits"))
+	p.runnerID = ask("RunnerId", "String", "Identifier of the runner, which the control plane knows by this stack's role.", pattern(`^run_[0-9a-z]{26}$`, "run_ and 26 letters and digits"))
 	p.externalID = ask("ExternalId", "String", "External id, made by the control plane for this install alone. It is no secret.",
 		pattern(`^[\w+=,.@:/-]{16,256}$`, "16 to 256 characters, as the control plane gave them"))
 	p.trustedKeys = ask("TrustedKeys", "String", "Public keys, separated by commas. The runner refuses jobs that none of them has signed.",

@@ -177,7 +177,10 @@ func (b *builder) makeRoles() {
 		Description: jsii.String("Fairlead: starts the runner's container"), Path: jsii.String(b.ownPath()), AssumeRolePolicyDocument: fromTasks,
 		Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("start"), PolicyDocument: policy.Document(b.executionAccess()...)}},
 	})
+	// Its name is known before the stack is, so the control plane can wait for it.
+	// Another role of that name has another unique id, and is refused.
 	b.taskRole = awsiam.NewCfnRole(b.stack, jsii.String("RunnerRole"), &awsiam.CfnRoleProps{
+		RoleName:    jsii.String("fairlead-runner-" + *b.p.installID.ValueAsString()),
 		Description: jsii.String("Fairlead: identity of the runner; it can take the roles of operations, and nothing else"),
 		Path:        jsii.String(b.ownPath()), AssumeRolePolicyDocument: fromTasks,
 	})

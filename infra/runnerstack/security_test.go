@@ -21,7 +21,7 @@ const (
 // given are the parameters that have no default.
 func given(more ...string) map[string]string {
 	values := map[string]string{
-		"ControlPlaneUrl": "https://fairlead.example.com", "InstallId": install, "ExternalId": externalID,
+		"ControlPlaneUrl": "https://fairlead.example.com", "InstallId": install, "RunnerId": "run_01jg00000000000000000000ab", "ExternalId": externalID,
 		"TrustedKeys": strings.Repeat("A", 43), "RunnerImage": "999988887777.dkr.ecr.eu-central-1.amazonaws.com/fairlead/runner@sha256:" + strings.Repeat("0", 64),
 	}
 	for i := 0; i < len(more); i += 2 {

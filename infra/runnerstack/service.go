@@ -33,14 +33,14 @@ const user = "65532:65532"
 // differs from its default, and all that it declares for this stack.
 func (b *builder) environment() (map[string]string, error) {
 	runner, err := config.Environ(&config.Runner{
-		URL: *b.p.controlPlaneURL.ValueAsString(), Data: dataFolder, DrainFor: drainFor, LogLevel: "info",
+		URL: *b.p.controlPlaneURL.ValueAsString(), Identity: "aws-iam", RunnerID: *b.p.runnerID.ValueAsString(), Data: dataFolder, DrainFor: drainFor, LogLevel: "info",
 	})
 	if err != nil {
 		return nil, err
 	}
 	stack := &config.RunnerStack{
 		Install: *b.p.installID.ValueAsString(), ExternalID: *b.p.externalID.ValueAsString(), TrustedKeys: *b.p.trustedKeys.ValueAsString(),
-		StackID: *awscdk.Aws_STACK_ID(), StackVersion: Version,
+		StackID: *awscdk.Aws_STACK_ID(), StackVersion: Version, Image: *b.p.image.ValueAsString(),
 		StateBucket: *b.state.Ref(), StateKey: *b.stateKey.AttrArn(),
 		Images: *b.images.AttrRepositoryUri(), Artifacts: *b.artifacts.AttrRepositoryUri(),
 		RoleProvision: *b.operations[provision].AttrArn(), RoleDeploy: *b.operations[deploy].AttrArn(),

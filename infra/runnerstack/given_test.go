@@ -1,0 +1,35 @@
+package runnerstack_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+)
+
+// What `fairlead install stack` prints is what the template asks the vendor for,
+// and the role that the control plane waits for is the one that it makes.
+func TestTemplateTakesWhatTheControlPlaneGives(t *testing.T) {
+	given := []string{wire.StackControlPlaneURL, wire.StackInstallID, wire.StackRunnerID, wire.StackExternalID, wire.StackTrustedKeys, wire.StackRunnerImage}
+	s := stack(t)
+	metadata := synth(t).template.Raw["Metadata"].(map[string]any)["AWS::CloudFormation::Interface"].(map[string]any)
+	var asked []string
+	for _, p := range metadata["ParameterGroups"].([]any)[0].(map[string]any)["Parameters"].([]any) {
+		asked = append(asked, p.(string))
+	}
+	if !slices.Equal(asked, given) {
+		t.Errorf("the template asks for %q of the vendor, who is given %q", asked, given)
+	}
+	parameters := synth(t).template.Raw["Parameters"].(map[string]any)
+	for name, p := range parameters {
+		if _, optional := p.(map[string]any)["Default"]; optional == slices.Contains(given, name) {
+			t.Errorf("the parameter %s has a default, or nobody gives it", name)
+		}
+	}
+	p := s.Resources["RunnerRole"].Properties
+	arn := "arn:aws:iam::111122223333:role" + p["Path"].(string) + p["RoleName"].(string)
+	if want := control.RunnerRole("aws", "111122223333", install); arn != want {
+		t.Errorf("the runner's role is %s, and %s is waited for", arn, want)
+	}
+}

@@ -55,6 +55,7 @@ test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 	@$(GO) test ./infra/...
 	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
 	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -args -seeds=1000 -within=20
+	@$(GO) test ./runner/agent -count=1 -run TestTenThousandAgentsStartAtOnce
 
 bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench

@@ -56,7 +56,7 @@ type stop struct{ outcome, reason, message string }
 func (s *stop) Error() string { return s.message }
 
 func (a *attempt) run(ctx context.Context, token string) int {
-	c, err := client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.Transport}, UserAgent: "fairlead-runner/" + a.Version})
+	c, err := client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.Transport}, Random: a.Random, UserAgent: "fairlead-runner/" + a.Version})
 	if err != nil {
 		a.Log.Error("cannot call the control plane", "err", err)
 		return stepdir.ExitInternal

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"mime"
 	"net"
 	"net/http"
@@ -45,6 +46,9 @@ type Options struct {
 	UserAgent string        // "": "fairlead"
 	Retries   int           // further tries after a failure that may pass; 0: 4, negative: none
 	MaxWait   time.Duration // longest pause between two tries, whatever the server asks for; 0: 2 s
+	// Random draws a number in [0, 1), which varies pauses; safe for concurrent
+	// use. nil: math/rand.
+	Random func() float64
 }
 
 // Client calls one control plane with one token. Safe for concurrent use.
@@ -89,7 +93,13 @@ func New(baseURL, token string, o Options) (*Client, error) {
 		rc.RetryWaitMax = o.MaxWait
 	}
 	rc.CheckRetry = checkRetry
-	rc.Backoff = backoff
+	random := o.Random
+	if random == nil {
+		random = mathrand.Float64
+	}
+	rc.Backoff = func(shortest, longest time.Duration, attempt int, res *http.Response) time.Duration {
+		return backoff(shortest, longest, attempt, res, random())
+	}
 	rc.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	agent := o.UserAgent
 	if agent == "" {
@@ -133,10 +143,25 @@ func checkRetry(ctx context.Context, res *http.Response, err error) (bool, error
 	return false, nil
 }
 
-// backoff doubles the pause from shortest on. A server may ask for another
-// one, up to longest: it must not put a caller to sleep for an hour.
-func backoff(shortest, longest time.Duration, attempt int, res *http.Response) time.Duration {
-	return min(retryablehttp.DefaultBackoff(shortest, longest, attempt, res), longest)
+// throttled is how much longer the first pause is when the server has too much
+// to do: whoever comes back at once makes it more.
+const throttled = 10
+
+// backoff doubles the pause from shortest on, varied by up to a half, by the
+// random number: callers that were refused together must not come back
+// together. A server may ask for another pause, up to longest, which is then the
+// least: it must not put a caller to sleep for an hour.
+func backoff(shortest, longest time.Duration, attempt int, res *http.Response, random float64) time.Duration {
+	busy := res != nil && (res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable)
+	asked := busy && res.Header.Get("Retry-After") != ""
+	if busy && !asked {
+		shortest = min(throttled*shortest, longest)
+	}
+	d := min(retryablehttp.DefaultBackoff(shortest, longest, attempt, res), longest)
+	if asked {
+		return d + time.Duration(random*float64(d)/2)
+	}
+	return d/2 + time.Duration(random*float64(d))
 }
 
 // WithToken returns a client that differs in its token only.

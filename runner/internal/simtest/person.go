@@ -30,7 +30,7 @@ type person struct {
 func (w *world) newPerson(name string, plan installPlan) *person {
 	p := w.spawn(name)
 	c, err := client.New("http://control.example", w.apiToken, client.Options{
-		HTTP: &http.Client{Transport: &link{p: p, fast: time.Millisecond, slow: 50 * time.Millisecond}}, UserAgent: "sim"})
+		HTTP: &http.Client{Transport: &link{p: p, fast: time.Millisecond, slow: 50 * time.Millisecond}}, UserAgent: "sim", Random: p.random})
 	w.must("make a client", err)
 	return &person{w: w, p: p, c: c, plan: plan, waits: map[string]time.Time{}, version: 1, tabs: map[string]string{}}
 }

@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// bucket is a limit as AWS keeps it: so many a second, and so many at once.
+type bucket struct {
+	rate, burst float64
+	tokens      float64
+	at          time.Time
+}
+
+func newBucket(rate, burst float64) *bucket {
+	return &bucket{rate: rate, burst: burst, tokens: burst, at: time.Now()}
+}
+
+func (b *bucket) take(n float64) bool {
+	now := time.Now()
+	b.tokens, b.at = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.rate), now
+	if b.tokens < n {
+		return false
+	}
+	b.tokens -= n
+	return true
+}
+
+// limited is a control plane on AWS as a crowd of agents sees it: nothing of it
+// but its limits.
+type limited struct {
+	mu       sync.Mutex
+	api, sts *bucket
+	requests int
+	refused  int
+	perSec   map[int64]int
+	began    time.Time
+}
+
+func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-time.After(time.Duration(20+rand.IntN(60)) * time.Millisecond) // there, and back
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests++
+	l.perSec[int64(time.Since(l.began)/time.Second)]++
+	status, out := http.StatusOK, any(struct{}{})
+	session := strings.HasSuffix(r.URL.Path, "/sessions")
+	switch {
+	case !l.api.take(1):
+		status = http.StatusTooManyRequests // API Gateway's, without a word on when to come back
+	case session && !l.sts.take(2): // GetCallerIdentity and AssumeRole
+		status = http.StatusServiceUnavailable
+	case strings.HasSuffix(r.URL.Path, "/challenge"), strings.HasSuffix(r.URL.Path, "/challenges"):
+		out = wire.Challenge{Nonce: "n"}
+	case session:
+		out = wire.Session{Token: "t", ExpiresAt: time.Now().Add(15 * time.Minute)}
+	}
+	if status != http.StatusOK {
+		l.refused++
+	}
+	b, err := json.Marshal(out)
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
+}
+
+// TestTenThousandAgentsStartAtOnce: a power cut, or a release of the runner,
+// has all of them begin within the same second. What AWS lets through is a
+// fraction of what they ask, and still each has its session within minutes,
+// without a herd that comes back together and without many more requests than
+// it takes.
+func TestTenThousandAgentsStartAtOnce(t *testing.T) {
+	if raced {
+		t.Skip("ten thousand goroutines in turn are slow to watch; make test runs this without the race detector, too")
+	}
+	const agents = 10000
+	const least = 3 * agents // a challenge, a session, a heartbeat
+	for _, tt := range []struct {
+		name       string
+		rate, most float64 // of the HTTP API
+		within     time.Duration
+		requests   float64 // of all agents, as a multiple of the least
+	}{
+		{"the limit that the stack sets", 500, 1000, 4 * time.Minute, 7},
+		{"AWS's own limit", 10000, 5000, 2 * time.Minute, 7},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &limited{api: newBucket(tt.rate, tt.most), sts: newBucket(600, 600), perSec: map[int64]int{}, began: time.Now()}
+				_, key, err := ed25519.GenerateKey(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var crowd sync.WaitGroup
+				for i := range agents {
+					crowd.Go(func() {
+						random := rand.New(rand.NewPCG(1, uint64(i))).Float64 // one goroutine's
+						o := Options{Version: "test", Random: random, Transport: l}
+						base, err := newClient("http://control.example", o)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						s := newSession(base, identity{RunnerID: fairlead.RunnerID(fmt.Sprint("run_", i)), key: key}, "test", o, 1, time.Now)
+						pause := patient(o)
+						for s.do(t.Context(), func(c *client.Client) error {
+							_, err := c.HeartbeatSession(context.Background(), wire.SessionHeartbeat{Running: []string{}})
+							return err
+						}) != nil {
+							<-time.After(pause.NextBackOff())
+						}
+					})
+				}
+				crowd.Wait()
+				took, peak := time.Since(l.began), 0
+				for _, n := range l.perSec {
+					peak = max(peak, n)
+				}
+				t.Logf("%d agents had their sessions after %s, with %d requests, of which %d were refused; at most %d in a second",
+					agents, took.Round(100*time.Millisecond), l.requests, l.refused, peak)
+				if took > tt.within {
+					t.Errorf("it took %s, more than %s", took, tt.within)
+				}
+				if got := float64(l.requests) / least; got > tt.requests {
+					t.Errorf("%.1f times the requests that it takes, more than %.1f", got, tt.requests)
+				}
+			})
+		})
+	}
+}

@@ -59,7 +59,7 @@ var rules = []rule{
 	{"pkg/store/engine", "pkg/fairlead", "an engine knows items and preconditions, not nouns"},
 	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the suite tests the contract, on any engine"},
 	{"pkg/store/sqlite pkg/store/dynamo", "pkg/store/engine pkg/fairlead pkg/sqlitedb", "an adapter knows its driver interface only"},
-	{"pkg/store", "pkg/store/engine pkg/fairlead pkg/job pkg/deployment pkg/identity/awsiam events", "the typed store works on any engine"},
+	{"pkg/store", "pkg/store/engine pkg/fairlead pkg/job pkg/deployment pkg/placement pkg/identity/awsiam events", "the typed store works on any engine"},
 
 	{"pkg/queue", "pkg/fairlead pkg/job events", "the queue is an interface"},
 	{"pkg/queue/queuetest", "pkg/queue pkg/queue/internal/... pkg/fairlead", "the suite tests the contract, on any queue"},
@@ -77,10 +77,10 @@ var rules = []rule{
 	{"pkg/sqlitedb", "pkg/fairlead", "the SQLite adapters share how a file is opened, nothing else"},
 	{"pkg/awsapi", "pkg/fairlead", "the AWS adapters share how long a request takes and what an error means, nothing else"},
 
-	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/wayout pkg/appspec pkg/identity pkg/identity/awsiam pkg/seal pkg/artifact " +
+	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/wayout pkg/appspec pkg/identity pkg/identity/awsiam pkg/seal pkg/artifact " +
 		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus events",
 		"use cases run on any adapter, so they know none"},
-	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/api/wire pkg/job pkg/deployment pkg/wayout pkg/appspec events",
+	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/api/wire pkg/job pkg/deployment pkg/wayout pkg/appspec pkg/placement pkg/runnerspec events",
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},
 	{"pkg/api/client", "pkg/api/wire", "a client is built without a server"},
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
@@ -89,7 +89,7 @@ var rules = []rule{
 	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/config pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it has the API and nothing of the control plane"},
 	{"runner/internal/simtest", "runner/... pkg/... events", "the simulator is all of it, in one process"},
-	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent runner/step",
+	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/runnerspec pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent runner/step",
 		"the CLI is a client; `dev` and `server` start what pkg/local wires"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo", "infrastructure knows the environment and the table's schema, whose names are the adapter's"},
 	{"bench/...", "bench/... pkg/... events", "a benchmark measures what there is"},

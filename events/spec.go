@@ -45,6 +45,8 @@ type JobSpec struct {
 	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
 	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
 	Env         map[string]string     `json:"env,omitempty"`      // of the tool; never secret
+	// SecretEnv is more of it, kept out of argv, logs and summaries.
+	SecretEnv map[string]string `json:"secret_env,omitempty"`
 }
 
 // Seconds is a whole number of seconds.

@@ -22,6 +22,7 @@ type scheme struct {
 // caller is who a request comes from; which field is set depends on the route.
 type caller struct {
 	org     fairlead.OrgID
+	user    control.User // of routes for people: org is its
 	session control.SessionRecord
 	holder  control.Holder
 }
@@ -39,8 +40,8 @@ var (
 	nobody   = scheme{}
 	apiToken = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool.",
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
-			org, err := s.Control.AuthenticateUser(ctx, token)
-			return caller{org: org}, err
+			u, err := s.Control.AuthenticateUser(ctx, token)
+			return caller{org: u.Org, user: u}, err
 		}}
 	sessionToken = scheme{name: "sessionToken", http: "bearer", doc: "A session token (`fls_…`), of one agent; for minutes.",
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {

@@ -52,6 +52,10 @@ func (s *server) controlRoutes() {
 	s.deploymentRoutes(c)
 	s.jobRoutes(c)
 	s.runnerAdminRoutes(c)
+	s.runnerConfigRoutes(c)
+	s.placementRoutes(c)
+	s.groupRoutes(c)
+	s.variableRoutes(c)
 }
 
 func (s *server) appRoutes(c *control.Control) {
@@ -106,10 +110,10 @@ func (s *server) installRoutes(c *control.Control) {
 		Body wire.CreateInstallRequest
 	}
 	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Make an install", status: http.StatusCreated,
-		problems: creator + " install-exists invalid-name invalid-input invalid-inputs app-not-found runner-not-found " + storesMuch},
+		problems: creator + " install-exists invalid-name invalid-input invalid-inputs invalid-label invalid-group app-not-found runner-not-found runner-out-of-reach runner-in-use group-not-found group-not-empty " + storesMuch},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
-				Runner: in.Body.Runner, Inputs: in.Body.Inputs}, in.IdempotencyKey)
+				Runner: in.Body.Runner, Group: in.Body.Group, Labels: in.Body.Labels, Inputs: in.Body.Inputs}, in.IdempotencyKey)
 			return answer(renderInstall(v), err)
 		})
 	register(s, op{Route: wire.ListInstalls, auth: apiToken, tag: "Installs", summary: "List installs by name",
@@ -134,10 +138,10 @@ func (s *server) installRoutes(c *control.Control) {
 		InstallPath
 		Body wire.UpdateInstallRequest
 	}
-	register(s, op{Route: wire.UpdateInstall, auth: apiToken, tag: "Installs", summary: "Change an install's inputs",
-		problems: "install-not-found deployment-runs invalid-input invalid-inputs " + storesMuch},
+	register(s, op{Route: wire.UpdateInstall, auth: apiToken, tag: "Installs", summary: "Change an install's inputs, labels or runner",
+		problems: "install-not-found deployment-runs invalid-input invalid-inputs invalid-label runner-not-found runner-out-of-reach runner-in-use " + storesMuch},
 		func(ctx context.Context, in *update) (*body[wire.Install], error) {
-			v, err := c.UpdateInstall(ctx, callerOf(ctx).org, in.Install, in.Body.Inputs)
+			v, err := c.ChangeInstall(ctx, callerOf(ctx).org, in.Install, control.InstallChange{Inputs: in.Body.Inputs, Labels: in.Body.Labels, Runner: in.Body.Runner})
 			return answer(renderInstall(v), err)
 		})
 	type forget struct {
@@ -169,7 +173,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.CreateDeploymentRequest
 	}
 	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
-		problems: creator + " install-not-found version-not-found version-of-other-app invalid-inputs queue-full " + storesMuch},
+		problems: creator + " install-not-found version-not-found version-of-other-app invalid-inputs queue-full " + placing + " " + storesMuch},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
@@ -227,7 +231,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated,
-		problems: creator + " deployment-not-found install-not-found deployment-state deployed-since invalid-inputs queue-full " + storesMuch},
+		problems: creator + " deployment-not-found install-not-found deployment-state deployed-since invalid-inputs queue-full " + placing + " " + storesMuch},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)
@@ -331,40 +335,10 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 }
 
 func (s *server) runnerAdminRoutes(c *control.Control) {
-	type create struct {
-		OnceInput
-		Body wire.CreateRunnerRequest
-	}
-	register(s, op{Route: wire.CreateRunner, auth: apiToken, tag: "Runners", summary: "Make a runner", status: http.StatusCreated,
-		problems: creator + " runner-exists invalid-name invalid-trust"},
-		func(ctx context.Context, in *create) (*body[wire.Runner], error) {
-			r, err := c.CreateRunner(ctx, callerOf(ctx).org, control.NewRunner{Name: in.Body.Name,
-				Description: in.Body.Description, Storage: in.Body.Storage, AWSRole: in.Body.AWSRole, AWSRoleID: in.Body.AWSRoleID}, in.IdempotencyKey)
-			return answer(renderRunner(r), err)
-		})
-	register(s, op{Route: wire.ListRunners, auth: apiToken, tag: "Runners", summary: "List runners by name",
-		problems: listing},
-		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Runner]], error) {
-			return list(in, renderRunner, func(q control.PageQuery) ([]control.Runner, string, error) {
-				return c.Runners(ctx, callerOf(ctx).org, q)
-			})
-		})
-	register(s, op{Route: wire.GetRunner, auth: apiToken, tag: "Runners", summary: "Get a runner with its sessions",
-		problems: "runner-not-found"},
-		func(ctx context.Context, in *RunnerPath) (*body[wire.Runner], error) {
-			r, err := c.Runner(ctx, callerOf(ctx).org, in.Runner)
-			if err != nil {
-				return nil, err
-			}
-			situations, err := c.RunnerSituations(ctx, r)
-			out := renderRunner(r)
-			out.Situations = renderSituations(situations)
-			return answer(out, err)
-		})
 	register(s, op{Route: wire.CreateEnrolment, auth: apiToken, tag: "Runners", summary: "Make a single-use enrolment token", status: http.StatusCreated,
-		problems: "runner-not-found"},
+		problems: "runner-not-found operator-only"},
 		func(ctx context.Context, in *RunnerPath) (*body[wire.Enrolment], error) {
-			token, expires, err := c.CreateEnrolment(ctx, callerOf(ctx).org, in.Runner)
+			token, expires, err := c.CreateEnrolmentBy(ctx, callerOf(ctx).user, in.Runner)
 			return answer(wire.Enrolment{Token: token, ExpiresAt: expires}, err)
 		})
 	type check struct {
@@ -372,9 +346,9 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.CheckRunner, auth: apiToken, tag: "Runners", summary: "Queue a job that proves the way through a runner", status: http.StatusCreated,
-		problems: creator + " runner-not-found"},
+		problems: creator + " runner-not-found operator-only"},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
-			j, err := c.CheckRunner(ctx, callerOf(ctx).org, in.Runner, in.IdempotencyKey)
+			j, err := c.CheckRunnerBy(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
 			return answer(renderJob(j), err)
 		})
 }

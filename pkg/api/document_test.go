@@ -92,7 +92,7 @@ func TestTheDocumentsAreValidOpenAPI31(t *testing.T) {
 func routes(t *testing.T) map[string]wire.Route {
 	t.Helper()
 	out := map[string]wire.Route{}
-	for _, file := range []string{"wire/control.go", "wire/runner.go", "wire/stack.go"} {
+	for _, file := range []string{"wire/control.go", "wire/placement.go", "wire/runner.go", "wire/stack.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -276,6 +276,8 @@ var offline = map[string]string{
 	"aws-identity-refused":   "answered as session-refused",
 	"invalid-url":            "at the start of a server, or of an agent",
 	"state-not-found":        "a state that is not there is empty",
+	"variables-not-found":    "variables that are not there are none",
+	"migrate-or-lose":        "no route moves a state yet",
 
 	"idempotency-key-not-found": "a key that is not there is new",
 }
@@ -290,7 +292,7 @@ func TestEveryCodeInTheCodeIsInTheListOfProblems(t *testing.T) {
 	}
 	found := map[string]string{}
 	// The packages that a request can reach.
-	for _, dir := range []string{"../api", "../control", "../store", "../deployment", "../fairlead", "../identity", "../graph", "../job",
+	for _, dir := range []string{"../api", "../control", "../store", "../deployment", "../fairlead", "../identity", "../graph", "../job", "../placement", "../runnerspec",
 		"../blob", "../joblog", "../queue", "../seal", "../sqlitedb"} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
@@ -319,7 +321,7 @@ func TestEveryCodeInTheCodeIsInTheListOfProblems(t *testing.T) {
 		}
 	}
 	for code := range listed {
-		if _, ok := found[code]; !ok && code != "invalid-config" && code != "invalid-inputs" {
+		if _, ok := found[code]; !ok && code != "invalid-config" && code != "invalid-inputs" && code != "state-storage-changes" {
 			t.Errorf("no code has the problem %q any more", code)
 		}
 	}

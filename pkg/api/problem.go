@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
 // statusOf maps each kind of error to the one HTTP status it has.
@@ -68,6 +70,12 @@ func newProblem(err error, requestID string) *problem {
 	if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
 		for _, in := range inputs {
 			p.Errors = append(p.Errors, wire.FieldError{Location: in.Input, Message: in.Message})
+		}
+	}
+	if problems, ok := errors.AsType[runnerspec.Problems](err); ok {
+		for _, in := range problems {
+			where, _, _ := strings.Cut(in.String(), ": ")
+			p.Errors = append(p.Errors, wire.FieldError{Location: clip(where), Message: clip(strings.TrimPrefix(in.String(), where+": "))})
 		}
 	}
 	return p

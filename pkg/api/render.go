@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -51,7 +52,8 @@ func renderApp(a control.App) wire.App {
 var masked = json.RawMessage(`"(sensitive)"`)
 
 func renderInstall(in control.Install) wire.Install {
-	out := wire.Install{ID: string(in.ID), Name: in.Name, App: in.App, Runner: in.Runner, State: in.State,
+	out := wire.Install{ID: string(in.ID), Name: in.Name, App: in.App, Runner: control.RunnerOf(in.Install), Bound: in.Bound != nil,
+		Group: in.Group.String(), Labels: in.Labels, State: in.State,
 		Inputs: map[string]json.RawMessage{}, Components: []wire.InstallComponent{}, Queued: []string{},
 		Deployment: string(in.Active), CreatedAt: in.Created.UTC()}
 	for name, v := range in.Inputs {
@@ -166,9 +168,19 @@ func renderJob(j control.JobRecord) wire.Job {
 	return out
 }
 
-func renderRunner(r control.Runner) wire.Runner {
-	out := wire.Runner{ID: string(r.ID), Name: r.Name, Description: r.Description, Storage: r.Storage, State: r.State,
-		Sessions: []wire.RunnerSession{}, CreatedAt: r.Created.UTC()}
+// foreign reports whether the runner is the operator's, and by is not: what
+// others have on it is none of their business.
+func foreign(r control.Runner, by control.User) bool { return r.Shared() && !by.Operator }
+
+func renderRunner(r control.Runner, by control.User) wire.Runner {
+	out := wire.Runner{ID: string(r.ID), Name: r.Name, Description: r.Description, Kind: cmp.Or(r.Kind, "local"), Storage: r.Storage,
+		Shared: r.Shared(), State: r.State, Mode: string(r.Takes()), Sessions: []wire.RunnerSession{}, Warnings: r.Warnings, CreatedAt: r.Created.UTC()}
+	if !r.Shared() && r.Install == "" {
+		out.Group = r.Group.String()
+	}
+	if foreign(r, by) {
+		return out
+	}
 	if t := r.Trust; t != nil {
 		out.AWS = &wire.RunnerAWSRole{RoleARN: t.RoleARN(), RoleID: t.RoleID}
 		if t.RoleID == "" {

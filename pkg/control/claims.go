@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -39,6 +40,15 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 	}
 	deadline := c.Now().Add(wait)
 	for {
+		// Before anything is received: the queue of a runner that takes no work
+		// keeps what it has.
+		taking, err := c.awaitTaking(ctx, s, deadline.Sub(c.Now()))
+		if err != nil {
+			return Claim{}, err
+		}
+		if !taking {
+			return Claim{}, ErrNoWork
+		}
 		msg, err := c.Queue.Receive(ctx, queueName(s.Runner), hideClaimed, min(max(0, deadline.Sub(c.Now())), queue.MaxWait))
 		if errors.Is(err, queue.ErrNoMessage) {
 			return Claim{}, ErrNoWork
@@ -50,6 +60,16 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 		if err != nil {
 			// It stays hidden, comes back, and ends among the dead letters.
 			c.Logger.Warn("a message that is no wake-up was refused", "queue", queueName(s.Runner), "message", msg.ID, "error", err)
+			continue
+		}
+		// And after: it may have been told to stop while the claim waited.
+		if taking, err = c.takes(ctx, s); err != nil {
+			return Claim{}, err
+		}
+		if !taking {
+			if err := c.Queue.Extend(ctx, queueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
+				c.Logger.Warn("a wake-up was not put back; it is there again when it is hidden no more", "job", w.Job, "error", err)
+			}
 			continue
 		}
 		claimed, err := c.claim(ctx, s, w.Job)
@@ -65,6 +85,29 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 			return claimed, nil
 		}
 	}
+}
+
+// awaitTaking waits until the session's runner takes work, or wait is over.
+func (c *Control) awaitTaking(ctx context.Context, s store.Session, wait time.Duration) (bool, error) {
+	taking, err := c.takes(ctx, s)
+	if taking || err != nil {
+		return taking, err
+	}
+	err = c.wait(ctx, string(s.Runner), wait, func(ctx context.Context) (bool, error) {
+		var err error
+		taking, err = c.takes(ctx, s)
+		return taking, err
+	})
+	return taking, err
+}
+
+// takes reports whether the session's runner takes work, by the vendor's word.
+func (c *Control) takes(ctx context.Context, s store.Session) (bool, error) {
+	n, err := c.Store.RunnerName(ctx, s.Runner)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return false, identity.Unauthenticated() // it was deleted
+	}
+	return n.V.Mode == "" || n.V.Mode == placement.Enabled, err
 }
 
 func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {

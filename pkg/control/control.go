@@ -41,12 +41,12 @@ type Parts struct {
 	AWS    *awsiam.Verifier // nil: agents cannot prove an AWS role
 	// Records is where runners write logs beside the API; nil: nowhere.
 	Records LogRecords
-	IDs    fairlead.IDSource
-	Now    func() time.Time
-	Random func() float64 // in [0, 1), varies pauses; nil: math/rand
-	Logger *slog.Logger
-	Terms  job.Terms // of jobs; the zero value is the default
-	Rhythm Rhythm
+	IDs     fairlead.IDSource
+	Now     func() time.Time
+	Random  func() float64 // in [0, 1), varies pauses; nil: math/rand
+	Logger  *slog.Logger
+	Terms   job.Terms // of jobs; the zero value is the default
+	Rhythm  Rhythm
 }
 
 // Control is the control plane. Safe for concurrent use; many may share one

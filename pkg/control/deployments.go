@@ -41,16 +41,32 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 		if err != nil {
 			return err
 		}
-		d := store.Deployment{InstallName: inst.V.Name, RunnerName: inst.V.Runner}
+		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: id, Org: org, Install: inst.V.ID, App: inst.V.App, Kind: in.Kind,
 			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, State: deployment.Queued, Created: u.now}
 		if err := u.fillNodes(inst.V, &d.Deployment, in.Version); err != nil {
+			return err
+		}
+		if err := u.send(&inst, &d); err != nil {
 			return err
 		}
 		out, err = u.admit(inst, d)
 		return err
 	})
 	return out, err
+}
+
+// send gives the deployment the runner of its install, which is bound by its
+// first deployment that has anything to do.
+func (u *unit) send(inst *store.Stored[store.Install], d *store.Deployment) error {
+	if len(d.Nodes) > 0 || inst.V.Active != "" {
+		if err := u.bind(inst); err != nil {
+			return err
+		}
+	}
+	d.RunnerName = RunnerOf(inst.V)
+	d.Shared = inst.V.Bound != nil && inst.V.Bound.Org == ""
+	return nil
 }
 
 // existing loads the deployment that an earlier, equal request made.
@@ -306,10 +322,13 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 				Message: fmt.Sprintf("install %s has been deployed since deployment %s", inst.V.Name, id),
 				Hint:    fmt.Sprintf("Deploy it anew with `fairlead install deploy %s`.", inst.V.Name)}
 		}
-		d := store.Deployment{InstallName: inst.V.Name, RunnerName: inst.V.Runner}
+		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,
 			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, RetryOf: id, State: deployment.Queued, Created: u.now}
 		if err := u.fillNodes(inst.V, &d.Deployment, old.V.Version); err != nil {
+			return err
+		}
+		if err := u.send(&inst, &d); err != nil {
 			return err
 		}
 		for i := range d.Nodes {

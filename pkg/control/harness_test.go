@@ -113,7 +113,7 @@ func (p *plane) must(what string, fn func() error) {
 
 func (p *plane) try(fn func() error) error {
 	var err error
-	for range 5 {
+	for range 8 { // a step tries for far longer
 		err = fn()
 		if k := fairlead.KindOf(err); err == nil || k != fairlead.KindUnavailable && k != fairlead.KindInternal || errors.Is(err, control.ErrNoWork) {
 			return err

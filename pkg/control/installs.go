@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/wayout"
 )
@@ -18,7 +19,9 @@ import (
 type NewInstall struct {
 	Name   string                     `json:"name"`
 	App    string                     `json:"app"`
-	Runner string                     `json:"runner"`
+	Runner string                     `json:"runner"` // "": rules choose one at the first deployment
+	Group  string                     `json:"group,omitempty"`
+	Labels map[string]string          `json:"labels,omitempty"`
 	Inputs map[string]json.RawMessage `json:"inputs"`
 }
 
@@ -31,24 +34,31 @@ type Install struct {
 	Parts      []wayout.Component // the same components, with their states and locks, as far as a person wants to know
 }
 
-// DefaultRunner is the runner of an install that names none.
+// DefaultRunner is the runner of the machine on which an embedded control plane
+// runs.
 const DefaultRunner = "local"
 
-// CreateInstall makes an install of the app on a runner. Inputs are checked
+// CreateInstall makes an install of the app, in a group, on the runner that it
+// names or that rules choose at its first deployment. Inputs are checked
 // against the app's newest version; sensitive ones are sealed before they are
 // stored.
 func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
 	if err := fairlead.CheckName("install", in.Name); err != nil {
 		return Install{}, err
 	}
-	if in.Runner == "" {
-		in.Runner = DefaultRunner
+	labels := placement.LabelsOf(in.Labels)
+	if err := labels.Check(); err != nil {
+		return Install{}, err
+	}
+	group, err := placement.ParsePath(in.Group)
+	if err != nil {
+		return Install{}, err
 	}
 	id := fairlead.InstallID(c.IDs(fairlead.PrefixInstall))
 	once := Once{Org: org, Route: "create-install", Key: key, Body: in}
 	name := in.Name
 	recorded := false
-	err := c.transact(ctx, "create install "+in.Name, func(u *unit) error {
+	err = c.transact(ctx, "create install "+in.Name, func(u *unit) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
 		old, found := c.Store.Install(ctx, org, in.Name)
@@ -60,10 +70,13 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 		if err != nil {
 			return err
 		}
-		if _, err := c.Store.Runner(ctx, org, in.Runner); err != nil {
+		if err := u.enter(org, group); err != nil {
 			return err
 		}
-		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Runner: in.Runner, Created: u.now}}
+		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Group: group, Labels: labels.Map(), Created: u.now}}
+		if err := u.name(&r.V, in.Runner); err != nil {
+			return err
+		}
 		if r.V.Inputs, err = c.sealInputs(ctx, app.Newest.Spec, id, nil, in.Inputs); err != nil {
 			return err
 		}
@@ -86,6 +99,7 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 			recorded = true
 		}
 		u.PutInstall(r)
+		u.PutMember(org, store.Member{Group: group, Kind: store.MemberInstall, Name: r.V.Name})
 		return nil
 	})
 	if err != nil {
@@ -94,10 +108,53 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 	return c.Install(ctx, org, name)
 }
 
+// name notes the runner that the install names, "" for none, if that may serve
+// it.
+func (u *unit) name(in *store.Install, runner string) error {
+	if old := in.RunnerID; old != "" && (in.Bound == nil || in.Bound.Runner != old) {
+		u.DropRunnerUse(old, in.ID)
+	}
+	in.Runner, in.RunnerID = "", ""
+	if runner == "" {
+		return nil
+	}
+	r, err := u.c.findRunner(u.ctx, in.Org, runner)
+	if err != nil {
+		return err
+	}
+	if r.V.Leaving {
+		return leaving(r.V)
+	}
+	named := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Names: r.V.ID}
+	if _, err := placement.Decide(named, nil, []placement.Runner{placeable(r.V)}); fairlead.CodeOf(err) == "named-runner-gone" {
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "runner-out-of-reach",
+			Message: fmt.Sprintf("runner %s does not serve installs of group %s", runner, in.Group),
+			Hint:    fmt.Sprintf("`fairlead runner show %s` says whom it serves.", runner)}
+	}
+	u.CheckRunner(r)
+	u.PutRunnerUse(r.V.ID, *in)
+	in.Runner, in.RunnerID = r.V.Name, r.V.ID
+	return nil
+}
+
+// InstallChange says what of an install is to be another. What is nil stays.
+type InstallChange struct {
+	Inputs map[string]json.RawMessage // null takes a value back
+	Labels map[string]*string         // nil takes a label away
+	Runner *string                    // that the install names; "": rules choose
+}
+
 // UpdateInstall changes inputs. Those not named keep their values; null takes
 // a value back. It is refused while a deployment runs or waits, so that all of
 // a deployment sees the same inputs.
 func (c *Control) UpdateInstall(ctx context.Context, org fairlead.OrgID, name string, inputs map[string]json.RawMessage) (Install, error) {
+	return c.ChangeInstall(ctx, org, name, InstallChange{Inputs: inputs})
+}
+
+// ChangeInstall changes inputs, labels and the runner that is named, as
+// UpdateInstall says. An install that is bound to a runner stays bound until it
+// is refreshed.
+func (c *Control) ChangeInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
 	err := c.transact(ctx, "update install "+name, func(u *unit) error {
 		r, err := c.Store.Install(ctx, org, name)
 		if err != nil {
@@ -110,8 +167,27 @@ func (c *Control) UpdateInstall(ctx context.Context, org fairlead.OrgID, name st
 		if err != nil {
 			return err
 		}
-		if r.V.Inputs, err = c.sealInputs(ctx, app.Newest.Spec, r.V.ID, r.V.Inputs, inputs); err != nil {
+		if r.V.Inputs, err = c.sealInputs(ctx, app.Newest.Spec, r.V.ID, r.V.Inputs, change.Inputs); err != nil {
 			return err
+		}
+		labels := maps.Clone(r.V.Labels)
+		for key, value := range change.Labels {
+			delete(labels, key)
+			if value != nil {
+				if labels == nil {
+					labels = map[string]string{}
+				}
+				labels[key] = *value
+			}
+		}
+		if err := placement.LabelsOf(labels).Check(); err != nil {
+			return err
+		}
+		r.V.Labels = labels
+		if change.Runner != nil {
+			if err := u.name(&r.V, *change.Runner); err != nil {
+				return err
+			}
 		}
 		u.PutInstall(r)
 		return nil
@@ -259,11 +335,9 @@ func (c *Control) install(ctx context.Context, in store.Install) (Install, error
 	}
 	storage := "http"
 	if len(heads) == 0 && len(names) > 0 {
-		r, err := c.Store.Runner(ctx, in.Org, in.Runner)
-		if err != nil {
+		if storage, err = c.storageKind(ctx, in); err != nil {
 			return out, err
 		}
-		storage = r.V.Storage
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		part, err := c.part(ctx, names[name], states[name], storage)
@@ -337,6 +411,14 @@ func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name st
 		}
 		if err := u.dropStack(r.V.ID); err != nil {
 			return err
+		}
+		u.DropMember(org, store.Member{Group: r.V.Group, Kind: store.MemberInstall, Name: r.V.Name})
+		u.DropVariables(org, store.Scope{Kind: store.ScopeInstall, Name: string(r.V.ID)})
+		if r.V.RunnerID != "" {
+			u.DropRunnerUse(r.V.RunnerID, r.V.ID)
+		}
+		if r.V.Bound != nil && r.V.Bound.Runner != r.V.RunnerID {
+			u.DropRunnerUse(r.V.Bound.Runner, r.V.ID)
 		}
 		u.DeleteInstall(r)
 		id = r.V.ID

@@ -207,6 +207,13 @@ func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
 // CheckRunner queues a job on the runner that does nothing: when it succeeds,
 // the whole way through queue, claim, launch, spec, log and report works.
 func (c *Control) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (store.Job, error) {
+	return c.CheckRunnerBy(ctx, User{Org: org}, runner, key)
+}
+
+// CheckRunnerBy is CheckRunner for whoever may be the operator, who checks the
+// shared runners.
+func (c *Control) CheckRunnerBy(ctx context.Context, by User, runner, key string) (store.Job, error) {
+	org := by.Org
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	var out store.Job
 	err := c.transact(ctx, "check runner "+runner, func(u *unit) error {
@@ -217,7 +224,7 @@ func (c *Control) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, k
 			}
 			return err
 		}
-		r, err := c.Store.Runner(ctx, org, runner)
+		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
@@ -227,7 +234,7 @@ func (c *Control) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, k
 				return nil // our own commit, whose answer was unclear
 			}
 		}
-		j := store.Job{Job: job.New(id, job.OpCheck, u.now), RunnerName: r.V.Name}
+		j := store.Job{Job: job.New(id, job.OpCheck, u.now), RunnerName: r.V.Name, Shared: r.V.Shared()}
 		j.Org, j.Runner, j.Plugin = org, r.V.ID, pluginCheck
 		out = u.newJob(j)
 		return nil

@@ -99,12 +99,12 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 	if err != nil {
 		return nil, err
 	}
-	runner, err := u.c.Store.Runner(u.ctx, d.Org, inst.Runner)
+	runner, err := u.c.runnerOf(u.ctx, inst)
 	if err != nil {
 		return nil, err
 	}
 	j := store.Job{Job: job.New(fairlead.JobID(u.c.IDs(fairlead.PrefixJob)), cmd.Operation, u.now),
-		InstallName: inst.Name, RunnerName: runner.V.Name, Version: d.Version,
+		InstallName: inst.Name, RunnerName: runner.V.Name, Shared: runner.V.Shared(), Version: d.Version,
 		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
 	j.Component, j.Plugin = cmd.Component, pluginTerraform

@@ -152,11 +152,15 @@ func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.St
 	if k.Version == 0 {
 		return none, fairlead.NotFound("component", component) // nobody would ever destroy what is in the state
 	}
-	runner, err := u.c.Store.Runner(u.ctx, org, inst.V.Runner)
+	runner, err := u.c.runnerOf(u.ctx, inst.V)
 	if err != nil {
 		return none, err
 	}
-	if runner.V.Storage != "http" {
+	storage, err := u.c.storageKind(u.ctx, inst.V)
+	if err != nil {
+		return none, err
+	}
+	if storage != "http" {
 		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-on-runner",
 			Message: fmt.Sprintf("the state of install %s is on the disk of runner %s, which the control plane does not reach", install, runner.V.Name),
 			Hint:    fmt.Sprintf("Put the file there, in state/%s/%s/terraform.tfstate of the runner's data folder.", inst.V.ID, component)}

@@ -178,6 +178,7 @@ func TestAStateOnARunnersDiskIsNotPushed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		in.V.Bound = nil
 		in.V.Runner = "disk"
 		var tx store.Tx
 		tx.PutInstall(in)

@@ -3,7 +3,7 @@ package control
 import (
 	"context"
 	"crypto/ed25519"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
@@ -29,77 +29,18 @@ const (
 	challengeTTL = time.Minute
 )
 
-// NewRunner says what runner to make.
-type NewRunner struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	Storage     string `json:"storage"` // "local" or "http"
-	// AWSRole is the ARN of the role, with its path, whose sessions may be
-	// agents of the runner; AWSRoleID its unique identifier, AROA and more. With
-	// the ARN alone, the first such role that proves itself is the one.
-	AWSRole   string `json:"aws_role,omitempty"`
-	AWSRoleID string `json:"aws_role_id,omitempty"`
-}
-
 // Runner is a runner with its sessions, newest first.
 type Runner struct {
 	store.Runner
 	Sessions []Session
-	State    string // never-seen, online, lost
+	State    string   // never-seen, online, lost
+	Warnings []string // what the configuration that was just given had better not say
 }
 
 // Session is a session with its state now.
 type Session struct {
 	store.Session
 	State string // online, lost, ended
-}
-
-// CreateRunner makes a runner.
-func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
-	if err := fairlead.CheckName("runner", in.Name); err != nil {
-		return Runner{}, err
-	}
-	if in.Storage == "" {
-		in.Storage = "local"
-	}
-	if in.Storage != "local" && in.Storage != "http" {
-		return Runner{}, fairlead.Invalid("invalid-storage", "%q is no state storage: local and http are", in.Storage)
-	}
-	if _, err := trustOf(in, c.Now()); err != nil {
-		return Runner{}, err
-	}
-	id := fairlead.RunnerID(c.IDs(fairlead.PrefixRunner))
-	name := in.Name
-	err := c.transact(ctx, "create runner "+in.Name, func(u *unit) error {
-		// Before the key: the same request, at the same moment, may commit
-		// between the two, and is then seen by its key.
-		old, found := c.Store.Runner(ctx, org, in.Name)
-		made, err := u.seen(Once{Org: org, Route: "create-runner", Key: key, Body: in}, in.Name)
-		if err != nil || made != "" {
-			name = made
-			return err
-		}
-		if err = found; err == nil && old.V.ID == id {
-			return nil // our own commit, whose answer was unclear
-		}
-		if err == nil {
-			return fairlead.Conflict("runner-exists", "there is a runner %q already", in.Name)
-		}
-		if fairlead.KindOf(err) != fairlead.KindNotFound {
-			return err
-		}
-		trust, err := trustOf(in, u.now)
-		if err != nil {
-			return err
-		}
-		u.PutRunner(store.Stored[store.Runner]{V: store.Runner{ID: id, Org: org, Name: in.Name,
-			Description: in.Description, Storage: in.Storage, Trust: trust, Created: u.now}})
-		return nil
-	})
-	if err != nil {
-		return Runner{}, err
-	}
-	return c.Runner(ctx, org, name)
 }
 
 // Rhythm is how often those who call speak, and how long they are held. Where
@@ -124,9 +65,9 @@ func (c *Control) HeartbeatEvery() time.Duration {
 // missed heartbeats, or fewer where they are rare.
 func (c *Control) lostAfter() time.Duration { return min(3*c.HeartbeatEvery(), lostAtLatest) }
 
-// Runner returns a runner with its sessions.
+// Runner returns a runner, of the org or shared, with its sessions.
 func (c *Control) Runner(ctx context.Context, org fairlead.OrgID, name string) (Runner, error) {
-	r, err := c.Store.Runner(ctx, org, name)
+	r, err := c.findRunner(ctx, org, name)
 	if err != nil {
 		return Runner{}, err
 	}
@@ -157,11 +98,32 @@ func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
 	return out, nil
 }
 
-// Runners lists runners by name.
+// sharedCursor begins the cursors of a listing that has come to the shared
+// runners. No name of a runner has a colon.
+const sharedCursor = "shared:"
+
+// Runners lists runners by name, and behind those of the org the shared ones.
 func (c *Control) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Runner, string, error) {
-	p, err := c.Store.Runners(ctx, org, q)
-	if err != nil {
-		return nil, "", err
+	after, shared := strings.CutPrefix(q.After, sharedCursor)
+	var p store.Page[store.Runner]
+	var err error
+	if !shared {
+		if p, err = c.Store.Runners(ctx, org, q); err != nil {
+			return nil, "", err
+		}
+		after = ""
+	}
+	if room := q.Limit - len(p.Items); p.Next == "" && room == 0 && q.Limit > 0 {
+		p.Next = sharedCursor // whether there are any is seen then
+	} else if p.Next == "" {
+		more, err := c.Store.Runners(ctx, "", store.PageQuery{After: after, Limit: max(0, room)})
+		if err != nil {
+			return nil, "", err
+		}
+		p.Items = append(p.Items, more.Items...)
+		if more.Next != "" {
+			p.Next = sharedCursor + more.Next
+		}
 	}
 	out := make([]Runner, 0, len(p.Items))
 	for _, r := range p.Items {
@@ -174,11 +136,18 @@ func (c *Control) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQ
 	return out, p.Next, nil
 }
 
-// CreateEnrolment makes a single-use token that lets one agent enrol.
+// CreateEnrolment makes a single-use token that lets one agent of an org's
+// runner enrol.
 func (c *Control) CreateEnrolment(ctx context.Context, org fairlead.OrgID, runner string) (token string, expires time.Time, err error) {
+	return c.CreateEnrolmentBy(ctx, User{Org: org}, runner)
+}
+
+// CreateEnrolmentBy is CreateEnrolment for whoever may be the operator, whose
+// the shared runners are.
+func (c *Control) CreateEnrolmentBy(ctx context.Context, by User, runner string) (token string, expires time.Time, err error) {
 	token = identity.NewToken(identity.PrefixEnrolment)
 	err = c.transact(ctx, "create enrolment of runner "+runner, func(u *unit) error {
-		r, err := c.Store.Runner(ctx, org, runner)
+		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
@@ -375,16 +344,4 @@ func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heart
 		u.PutSession(r)
 		return nil
 	})
-}
-
-// EnsureRunner makes the runner unless it exists.
-func (c *Control) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
-	_, err := c.CreateRunner(ctx, org, in, "")
-	if fairlead.CodeOf(err) == "runner-exists" {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("make runner %s: %w", in.Name, err)
-	}
-	return nil
 }

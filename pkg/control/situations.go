@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/wayout"
 )
@@ -97,7 +98,7 @@ func (c *Control) nodeFacts(ctx context.Context, f *wayout.Deployment, d store.D
 	if !wantRunner && len(trouble) == 0 {
 		return nil
 	}
-	runner, err := c.Store.Runner(ctx, d.Org, d.RunnerName)
+	runner, err := c.Store.Runner(ctx, d.RunnerOrg(), d.RunnerName)
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func renderLock(l store.StateLock, held bool) wayout.Lock {
 func (c *Control) JobSituations(ctx context.Context, j store.Job) ([]wayout.Situation, error) {
 	f := wayout.Job{Job: j.Job, Install: j.InstallName}
 	if !j.State.Final() || len(j.Deaths) > 0 {
-		r, err := c.Store.Runner(ctx, j.Org, j.RunnerName)
+		r, err := c.Store.Runner(ctx, j.RunnerOrg(), j.RunnerName)
 		if err != nil {
 			return nil, err
 		}
@@ -206,12 +207,15 @@ const forever = 10 * 365 * 24 * time.Hour
 // them: then they do not wait for long.
 func (c *Control) factsOf(ctx context.Context, r Runner) (*wayout.Runner, error) {
 	out := &wayout.Runner{Name: r.Name}
+	if mode := r.Takes(); mode != placement.Enabled {
+		out.Off = string(mode)
+	}
 	free := false
 	for _, s := range r.Sessions {
 		online := s.State == "online"
 		out.Agents = append(out.Agents, wayout.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining,
 			Capacity: s.Capacity, Running: len(s.Running), Seen: s.LastSeen})
-		free = free || online && !s.Draining && len(s.Running) < s.Capacity
+		free = free || out.Off == "" && online && !s.Draining && len(s.Running) < s.Capacity
 	}
 	if free {
 		return out, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -36,7 +37,11 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	runner, err := c.Store.Runner(ctx, j.Org, j.RunnerName)
+	runner, err := c.Store.Runner(ctx, j.RunnerOrg(), j.RunnerName)
+	if err != nil {
+		return nil, err
+	}
+	storage, err := heldState(inst.V, runner.V)
 	if err != nil {
 		return nil, err
 	}
@@ -45,13 +50,12 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 		return nil, err
 	}
 	s.Artifact = &events.ArtifactRef{Repository: Repository(v.App, j.Component), Digest: v.Artifacts[j.Component]}
-	s.State = &events.StateRef{Storage: runner.V.Storage, Key: string(j.Install) + "/" + j.Component}
-	if runner.V.Storage == "http" {
+	s.State = &events.StateRef{Storage: storage, Key: string(j.Install) + "/" + j.Component}
+	if storage == "http" {
 		s.State.Path = StatePath(string(j.Install), j.Component)
 	}
-	s.Env = map[string]string{
-		"FAIRLEAD_INSTALL": j.InstallName, "FAIRLEAD_APP": v.App, "FAIRLEAD_COMPONENT": j.Component,
-		"FAIRLEAD_DEPLOYMENT": string(j.Deployment), "FAIRLEAD_JOB": string(j.ID), "FAIRLEAD_RUNNER": j.RunnerName,
+	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
+		return nil, err
 	}
 	if j.Operation.Mutates() {
 		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
@@ -76,6 +80,18 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 		s.Vars[name] = events.SpecVar{Value: raw, Sensitive: val.Sensitive}
 	}
 	return c.Signer.Sign(ctx, s)
+}
+
+// heldState returns the kind of storage in which the install's state is. A
+// runner that has been told since to keep states elsewhere would make
+// everything anew.
+func heldState(in store.Install, r store.Runner) (string, error) {
+	if in.Bound == nil || in.Bound.Storage == storageOf(r) {
+		return r.Storage, nil
+	}
+	return "", &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-storage-changed",
+		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s since", in.Name, in.Bound.Storage, r.Name, storageOf(r)),
+		Hint:    fmt.Sprintf("Give the runner its state storage back, or see `fairlead install refresh-runner %s --dry-run`.", in.Name)}
 }
 
 // PullRepository returns the one repository that the holder's job may pull from.

@@ -85,9 +85,12 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 		if err != nil {
 			return err
 		}
-		runner, err := c.Store.Runner(ctx, org, inst.V.Runner)
+		runner, err := c.runnerOf(ctx, inst.V)
 		if err != nil {
 			return err
+		}
+		if runner.V.Shared() {
+			return operatorOnly(fmt.Sprintf("runner %s is shared with every org, and cannot be the one in a customer's stack", runner.V.Name))
 		}
 		r, err := c.Store.Stack(ctx, runner.V.ID)
 		known := err == nil
@@ -137,6 +140,9 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 		}
 		r.V.Account, r.V.Region = in.Account, in.Region
 		u.PutStack(r)
+		if err := u.own(&runner.V, inst.V); err != nil {
+			return err
+		}
 		u.PutRunner(runner)
 		return nil
 	})
@@ -144,6 +150,30 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 		return Stack{}, err
 	}
 	return c.Stack(ctx, org, install)
+}
+
+// own makes the runner in a customer's stack the install's own, if it serves
+// the whole org and no other install has it: nobody else's jobs are to be
+// placed in that customer's account.
+func (u *unit) own(r *store.Runner, inst store.Install) error {
+	if r.Group != "" || r.Install != "" {
+		return nil
+	}
+	uses, err := u.c.Store.RunnerUses(u.ctx, r.ID, 2)
+	if err != nil {
+		return err
+	}
+	for _, use := range uses {
+		if use.V.Name != inst.Name {
+			return nil
+		}
+	}
+	spec, err := u.c.specOf(u.ctx, *r)
+	if err != nil {
+		return err
+	}
+	spec.Install = inst.Name
+	return u.configure(r, spec)
 }
 
 // Stack returns the stack of an install, with its state as its runner's

@@ -231,7 +231,7 @@ func (s *Server) firstStart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.control.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
+	if err := s.control.RegisterOperator(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
 		return err
 	}
 	return s.control.EnsureRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: control.DefaultRunner,

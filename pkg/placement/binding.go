@@ -138,7 +138,7 @@ func storageError(code string, in Install, runner string, from, to Storage) erro
 	return &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: code,
 		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s", in.Name, from, runner, to),
-		Hint: fmt.Sprintf("`fairlead install refresh-runner %s --migrate-state` moves it. With --accept-state-loss it stays where it is, "+
+		Hint: fmt.Sprintf("Tear the install down first. With `fairlead install refresh-runner %s --accept-state-loss` its state stays where it is, "+
 			"and what was deployed is neither changed nor removed any more.", in.Name),
 	}
 }

@@ -86,14 +86,24 @@ func (e *Explanation) runner(r *Runner, able []*Runner) Candidate {
 	switch {
 	case e.Rule == "" && e.Runner == r.ID:
 		c.Won, c.Why = e.Refused == nil, e.won()
+		if e.Level == LevelOwn && r.ID == e.Install.Names {
+			c.Why = "the install names it"
+		}
 		if !c.Won {
 			c.Why = e.blocked(r)
 		}
 	case e.Level != level:
 		c.Why = e.Level.beats() + " comes first"
 	default: // of the same rank as the one that decided
-		winner := able[slices.IndexFunc(able, func(w *Runner) bool { return w.ID == e.Runner })]
+		i := slices.IndexFunc(able, func(w *Runner) bool { return w.ID == e.Runner })
+		if i < 0 { // nothing decided: the runner that the install names is gone
+			c.Why = "the install names another"
+			break
+		}
+		winner := able[i]
 		switch {
+		case winner.unnamed(&e.Install) == 0:
+			c.Why = "the install names another"
 		case len(winner.Group) != len(r.Group):
 			c.Why = fmt.Sprintf("group %s is nearer than %s", winner.Group, r.Group)
 		case winner.idle() != r.idle():

@@ -4,7 +4,7 @@
 //
 // The first of these that has a runner decides:
 //
-//  1. the install's own runner
+//  1. the install's own runner: the one that it names, or that serves no other
 //  2. the most specific rule that matches the install (see Compare)
 //  3. a runner of the install's group
 //  4. a runner of the nearest group above that has one
@@ -75,6 +75,9 @@ type Install struct {
 	Group  Path               `json:"group,omitempty"`
 	App    string             `json:"app"`
 	Labels Labels             `json:"labels,omitempty"`
+	// Names is the runner that the install was made with; empty of one that is
+	// placed.
+	Names fairlead.RunnerID `json:"names,omitempty"`
 	// Bound is the runner that the install is bound to; nil before its first
 	// deployment.
 	Bound *Binding `json:"bound,omitempty"`
@@ -134,8 +137,17 @@ type Decision struct {
 func (r *Runner) serves(in *Install) bool { return r.level(in) != 0 }
 
 // level is at which level the runner is a candidate without any rule; 0 if the
-// install is none of its business.
+// install is none of its business. One that the install names is its own,
+// which brings nothing within reach that was not.
 func (r *Runner) level(in *Install) Level {
+	l := r.reach(in)
+	if l != 0 && in.Names != "" && r.ID == in.Names {
+		return LevelOwn
+	}
+	return l
+}
+
+func (r *Runner) reach(in *Install) Level {
 	switch {
 	case r.Scope == Shared && r.Org == "":
 		return LevelShared
@@ -157,10 +169,19 @@ func (r *Runner) level(in *Install) Level {
 func compareRunners(in *Install, a, b *Runner) int {
 	return cmp.Or(
 		cmp.Compare(a.level(in), b.level(in)),
+		cmp.Compare(a.unnamed(in), b.unnamed(in)),
 		-cmp.Compare(len(a.Group), len(b.Group)), // both hold the install, so the longer path is the nearer
 		cmp.Compare(a.idle(), b.idle()),
 		cmp.Compare(a.ID, b.ID),
 	)
+}
+
+// unnamed is 0 for the runner that the install names, 1 for others.
+func (r *Runner) unnamed(in *Install) int {
+	if in.Names != "" && r.ID == in.Names {
+		return 0
+	}
+	return 1
 }
 
 // idle is 0 for a runner that takes work, 1 for others.
@@ -179,13 +200,21 @@ func (r *Runner) idle() int {
 // if there is one. The error is of fairlead.KindConflict, with the code
 // "no-runner" (no rule matches and no runner serves the install's group),
 // "runner-unavailable" (the runner, and all others of its rank, are disabled
-// or draining) or "broken-rule" (the most specific rule names a runner that is
-// gone, or that must not serve the install).
+// or draining), "broken-rule" (the most specific rule names a runner that is
+// gone, or that must not serve the install) or "named-runner-gone" (the same of
+// the runner that the install names).
 func Decide(in Install, rules []Rule, runners []Runner) (Decision, error) {
 	var first *Runner
 	for i := range runners {
 		if r := &runners[i]; r.serves(&in) && (first == nil || compareRunners(&in, r, first) < 0) {
 			first = r
+		}
+	}
+	if in.Names != "" && (first == nil || first.ID != in.Names) {
+		return Decision{Level: LevelOwn}, &fairlead.Error{
+			Kind: fairlead.KindConflict, Code: "named-runner-gone",
+			Message: fmt.Sprintf("the runner that install %s was made with is gone, or does not serve group %s", in.Name, in.Group),
+			Hint:    fmt.Sprintf("`fairlead install update %s --runner NAME` names another; with --runner '' rules decide.", in.Name),
 		}
 	}
 	if first != nil && first.level(&in) == LevelOwn {

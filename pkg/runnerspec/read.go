@@ -99,7 +99,10 @@ func (c *checker) readFile(src []byte, settings []string) (root yamldoc.Node, ok
 func (c *checker) spec(root yamldoc.Node) *Spec {
 	var h head
 	c.structure(root, reflect.ValueOf(&h).Elem(), "")
-	s := &Spec{ID: h.ID, Description: h.Description, Group: h.Group}
+	s := &Spec{ID: h.ID, Description: h.Description, Group: h.Group, Install: h.Install}
+	if h.Group != "" && h.Install != "" {
+		c.report("install", "conflicting-fields", `"group" and "install" are both given`, "A runner serves a group, or one install.")
+	}
 	var kinds []string
 	for _, k := range Kinds() {
 		kinds = append(kinds, string(k))

@@ -7,6 +7,7 @@ package runnerspec
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -59,8 +60,32 @@ type Spec struct {
 	ID          string        `json:"id,omitempty"`
 	Description string        `json:"description,omitempty"`
 	Group       string        `json:"group,omitempty"`
+	Install     string        `json:"install,omitempty"`
 	Runner      Configuration `json:"runner_configuration"`
 	Storage     Storage       `json:"state_storage_configuration"`
+}
+
+// JobEndpoint returns the URL at which jobs reach the control plane; "" for the
+// one that the agent uses.
+func (s *Spec) JobEndpoint() string { return s.Runner.job().Endpoint }
+
+// Environment returns the environment variables that the configuration gives
+// to jobs, those of its proxy in both spellings; what it refers to as secret is
+// not in it.
+func (s *Spec) Environment() map[string]string {
+	j := s.Runner.job()
+	env := maps.Clone(j.Environment)
+	if env == nil {
+		env = map[string]string{}
+	}
+	if p := j.Proxy; p != nil {
+		for name, value := range map[string]string{"http_proxy": p.HTTP, "https_proxy": p.HTTPS, "no_proxy": p.No} {
+			if value != "" {
+				env[name], env[strings.ToUpper(name)] = value, value
+			}
+		}
+	}
+	return env
 }
 
 // head are the fields of a Spec but for the two configurations, whose types
@@ -69,6 +94,7 @@ type head struct {
 	ID          string   `json:"id,omitempty" check:"name" alias:"name" doc:"Name of the runner. On the command line it may be given beside the file instead."`
 	Description string   `json:"description,omitempty" check:"description" doc:"What the runner is for."`
 	Group       string   `json:"group,omitempty" check:"path" doc:"Path of the group whose installs, and those of the groups below, the runner serves. If absent: those of the whole org."`
+	Install     string   `json:"install,omitempty" check:"name" doc:"Name of the install whose own runner it is: it then serves no other. Not together with group."`
 	Runner      struct{} `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"Where jobs run, by its type."`
 	Storage     struct{} `json:"state_storage_configuration" must:"true" alias:"state_storage state storage" doc:"Where the state of what is deployed is kept, by its type."`
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
@@ -19,10 +20,24 @@ func key(partition, sort string) engine.Key {
 	return engine.Key{Partition: partition, Sort: sort}
 }
 
+// ofOrg is the partition of a tenant's items of a kind; without a tenant, that
+// of what the operator shares with all of them. No tenant is called "shared",
+// as its identifier would be the first part of the key and not the second.
+func ofOrg(org fairlead.OrgID, kind string) string {
+	if org == "" {
+		return join("SHARED", kind)
+	}
+	return join("ORG", string(org), kind)
+}
+
 // Partitions that hold many items.
 func appsPartition(org fairlead.OrgID) string     { return join("ORG", string(org), "APP") }
 func installsPartition(org fairlead.OrgID) string { return join("ORG", string(org), "INSTALL") }
-func runnersPartition(org fairlead.OrgID) string  { return join("ORG", string(org), "RUNNER") }
+func runnersPartition(org fairlead.OrgID) string  { return ofOrg(org, "RUNNER") }
+func rulesPartition(org fairlead.OrgID) string    { return ofOrg(org, "RULE") }
+func groupsPartition(org fairlead.OrgID) string   { return ofOrg(org, "GROUP") }
+func membersPartition(org fairlead.OrgID) string  { return ofOrg(org, "MEMBER") }
+func varsPartition(org fairlead.OrgID) string     { return ofOrg(org, "VARIABLES") }
 func installPartition(id fairlead.InstallID) string {
 	return join("INSTALL", string(id))
 }
@@ -70,9 +85,22 @@ func agentKey(runner fairlead.RunnerID, keyID string) engine.Key {
 }
 func stackKey(runner fairlead.RunnerID) engine.Key { return key(runnerPartition(runner), "STACK") }
 func stackRefKey(id fairlead.InstallID) engine.Key { return key(installPartition(id), "STACK") }
-func enrolmentKey(hash string) engine.Key          { return key(join("ENROLMENT", hash), "ENROLMENT") }
-func tokenKey(hash string) engine.Key              { return key(join("TOKEN", hash), "TOKEN") }
-func idempotencyKey(hash string) engine.Key        { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
+func runnerUseKey(runner fairlead.RunnerID, install fairlead.InstallID) engine.Key {
+	return key(runnerPartition(runner), usePrefix+string(install))
+}
+func ruleKey(org fairlead.OrgID, match string) engine.Key { return key(rulesPartition(org), match) }
+func groupKey(org fairlead.OrgID, path placement.Path) engine.Key {
+	return key(groupsPartition(org), path.String())
+}
+func memberKey(org fairlead.OrgID, m Member) engine.Key {
+	return key(membersPartition(org), join(m.Group.String(), m.Kind, m.Name))
+}
+func varsKey(org fairlead.OrgID, of Scope) engine.Key {
+	return key(varsPartition(org), join(of.Kind, of.Name))
+}
+func enrolmentKey(hash string) engine.Key   { return key(join("ENROLMENT", hash), "ENROLMENT") }
+func tokenKey(hash string) engine.Key       { return key(join("TOKEN", hash), "TOKEN") }
+func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
 
 // The nouns whose changes mean something to others than their writer.
 type noun int
@@ -104,6 +132,7 @@ const (
 	deploymentRefPrefix = "DEPLOYMENT#"
 	statePrefix         = "STATE#"
 	sessionPrefix       = "SESSION#"
+	usePrefix           = "INSTALL#"
 )
 
 // dueKey places an item in the order in which the sweep must look at things.

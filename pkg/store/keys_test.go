@@ -24,6 +24,9 @@ func TestKeysAreDocumented(t *testing.T) {
 		"Runner": runnerKey("o", "n"), "RunnerName": runnerByIDKey("run_1"), "Session": sessionKey("run_1", "ses_1"),
 		"Agent": agentKey("run_1", "k"), "Enrolment": enrolmentKey("h"), "Token": tokenKey("h"),
 		"Idempotency": idempotencyKey("h"), "Stack": stackKey("run_1"), "StackRef": stackRefKey("ins_1"),
+		"SharedRunner": runnerKey("", "n"), "RunnerUse": runnerUseKey("run_1", "ins_1"), "RunnerRule": ruleKey("o", "h"),
+		"Group": groupKey("o", "a/b"), "Member": memberKey("o", Member{Group: "a/b", Kind: MemberRunner, Name: "n"}),
+		"Variables": varsKey("o", Scope{Kind: ScopeGroup, Name: "a/b"}), "SharedVariables": varsKey("", Scope{Kind: ScopeRunner, Name: "run_1"}),
 	}
 	seen := map[string]bool{}
 	row := regexp.MustCompile("(?m)^\\| (\\w+) \\| `([^`]+)` \\| `([^`]+)` \\|")

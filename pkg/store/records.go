@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/placement"
 )
 
 // App is an app by name. Latest is its newest version.
@@ -35,15 +36,31 @@ type Version struct {
 // its deployments one at a time: each change of Active or Queue is a commit at
 // the version that was read.
 type Install struct {
-	ID      fairlead.InstallID      `json:"id"`
-	Org     fairlead.OrgID          `json:"org"`
-	Name    string                  `json:"name"`
-	App     string                  `json:"app"`
-	Runner  string                  `json:"runner"`
+	ID   fairlead.InstallID `json:"id"`
+	Org  fairlead.OrgID     `json:"org"`
+	Name string             `json:"name"`
+	App  string             `json:"app"`
+	// Runner and RunnerID are of the runner that the install names; empty of one
+	// that rules place.
+	Runner   string            `json:"runner,omitempty"`
+	RunnerID fairlead.RunnerID `json:"runner_id,omitempty"`
+	Group    placement.Path    `json:"group,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	HasVars  bool              `json:"has_vars,omitempty"` // whether variables are set on it
+	// Bound is the runner that the install has since its first deployment.
+	Bound   *Binding                `json:"bound,omitempty"`
 	Inputs  map[string]Input        `json:"inputs,omitempty"`
 	Active  fairlead.DeploymentID   `json:"active,omitempty"`
 	Queue   []fairlead.DeploymentID `json:"queue,omitempty"`
 	Created time.Time               `json:"created"`
+}
+
+// Binding is the runner that an install has, and where it is found.
+type Binding struct {
+	placement.Binding
+	Org  fairlead.OrgID `json:"org,omitempty"` // of the runner; empty of a shared one
+	Name string         `json:"name"`          // of the runner
+	At   time.Time      `json:"at"`
 }
 
 // Input is a value given to an install: plain, or sealed when it is sensitive.
@@ -92,6 +109,7 @@ type Deployment struct {
 	deployment.Deployment
 	InstallName string    `json:"install_name"`
 	RunnerName  string    `json:"runner_name"`
+	Shared      bool      `json:"shared,omitempty"` // the runner is the operator's
 	Changed     time.Time `json:"changed"`
 }
 
@@ -100,6 +118,7 @@ type Job struct {
 	job.Job
 	InstallName string             `json:"install_name,omitempty"`
 	RunnerName  string             `json:"runner_name"`
+	Shared      bool               `json:"shared,omitempty"` // the runner is the operator's
 	Version     fairlead.VersionID `json:"version,omitempty"`
 	PlanJob     fairlead.JobID     `json:"plan_job,omitempty"`    // of apply and destroy
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
@@ -128,6 +147,22 @@ func (j Job) Due() time.Time {
 		at = j.Finished.Add(job.ResendAfter)
 	}
 	return at
+}
+
+// RunnerOrg is the org of the deployment's runner.
+func (d Deployment) RunnerOrg() fairlead.OrgID {
+	if d.Shared {
+		return ""
+	}
+	return d.Org
+}
+
+// RunnerOrg is the org of the job's runner.
+func (j Job) RunnerOrg() fairlead.OrgID {
+	if j.Shared {
+		return ""
+	}
+	return j.Org
 }
 
 // Event returns what happened to the deployment when the given version of it
@@ -186,15 +221,106 @@ type Runner struct {
 	Org         fairlead.OrgID    `json:"org"`
 	Name        string            `json:"name"`
 	Description string            `json:"description,omitempty"`
-	Storage     string            `json:"storage"`         // "local" or "http"
-	Trust       *awsiam.Trust     `json:"trust,omitempty"` // the AWS role of its agents; nil: none
-	Created     time.Time         `json:"created"`
+	// Kind is that of package runnerspec; empty of one that was made before
+	// there were kinds, which is local.
+	Kind    string             `json:"kind,omitempty"`
+	Storage string             `json:"storage"`           // the kind of state storage
+	Place   string             `json:"place,omitempty"`   // where that is, as placement.Storage says
+	Group   placement.Path     `json:"group,omitempty"`   // it serves, with those below
+	Install fairlead.InstallID `json:"install,omitempty"` // whose own runner it is; empty: of a group, or shared
+	Mode    placement.State    `json:"mode,omitempty"`    // by the vendor's word; empty: enabled
+	// Config is the configuration in JSON, with secrets masked; Sealed, if it
+	// has any, is all of it.
+	Config json.RawMessage `json:"config,omitempty"`
+	Sealed []byte          `json:"sealed,omitempty"`
+	// Env and Endpoint are what the configuration gives to jobs.
+	Env      map[string]string `json:"env,omitempty"`
+	Endpoint string            `json:"endpoint,omitempty"`
+	HasVars  bool              `json:"has_vars,omitempty"` // whether variables are set on it: who has it need not look
+	// Leaving is set while a runner is being deleted: nothing may be given to it.
+	Leaving bool          `json:"leaving,omitempty"`
+	Trust   *awsiam.Trust `json:"trust,omitempty"` // the AWS role of its agents; nil: none
+	Created time.Time     `json:"created"`
 }
 
-// RunnerName finds a runner's name by its identifier.
+// Shared reports whether the runner is the operator's, for every org.
+func (r Runner) Shared() bool { return r.Org == "" }
+
+// Takes returns whether the runner takes work, by the vendor's word.
+func (r Runner) Takes() placement.State {
+	if r.Mode == "" {
+		return placement.Enabled
+	}
+	return r.Mode
+}
+
+// RunnerName finds a runner by its identifier, and says what every claim has to
+// know of it.
 type RunnerName struct {
+	Org  fairlead.OrgID  `json:"org"`
+	Name string          `json:"name"`
+	Mode placement.State `json:"mode,omitempty"` // that of the runner
+}
+
+// RunnerUse is an install that names a runner or is bound to it: the runner
+// cannot be deleted.
+type RunnerUse struct {
 	Org  fairlead.OrgID `json:"org"`
 	Name string         `json:"name"`
+}
+
+// RunnerRule is a rule that sends installs to a runner. It is stored under what
+// it matches, so there is one for each match.
+type RunnerRule struct {
+	placement.Rule
+	RunnerName string    `json:"runner_name"`
+	Made       string    `json:"made"` // names the request that made it
+	Created    time.Time `json:"created"`
+}
+
+// Group is a group of installs and runners. The root group exists without one.
+type Group struct {
+	Org         fairlead.OrgID `json:"org"`
+	Path        placement.Path `json:"path"`
+	Description string         `json:"description,omitempty"`
+	Leaving     bool           `json:"leaving,omitempty"` // while it is being deleted: nothing may come into it
+	Made        string         `json:"made"`              // names the request that made it
+	Created     time.Time      `json:"created"`
+}
+
+// Kinds of members of a group.
+const (
+	MemberInstall = "INSTALL"
+	MemberRunner  = "RUNNER"
+)
+
+// Member is what is in a group, which cannot be deleted until it is empty. The
+// root group, which cannot be deleted, has no list of members.
+type Member struct {
+	Group placement.Path `json:"group"`
+	Kind  string         `json:"kind"`
+	Name  string         `json:"name"`
+}
+
+// Kinds of scopes of variables, from the weakest.
+const (
+	ScopeRunner  = "RUNNER"  // by identifier
+	ScopeGroup   = "GROUP"   // by path
+	ScopeApp     = "APP"     // by name
+	ScopeInstall = "INSTALL" // by identifier
+)
+
+// Scope is what variables are set on.
+type Scope struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// Variables are the environment variables that one scope gives to jobs.
+type Variables struct {
+	Org    fairlead.OrgID   `json:"org"` // empty of a shared runner
+	Of     Scope            `json:"of"`
+	Values map[string]Input `json:"values"`
 }
 
 // Agent is an enrolled agent: whoever holds the private half of PublicKey may
@@ -230,10 +356,11 @@ type Enrolment struct {
 
 // Token is an API token, by its hash.
 type Token struct {
-	ID      string         `json:"id"`
-	Org     fairlead.OrgID `json:"org"`
-	Name    string         `json:"name"`
-	Created time.Time      `json:"created"`
+	ID       string         `json:"id"`
+	Org      fairlead.OrgID `json:"org"`
+	Name     string         `json:"name"`
+	Operator bool           `json:"operator,omitempty"` // of whoever runs the control plane
+	Created  time.Time      `json:"created"`
 }
 
 // StateHead is the Terraform state of a component in http storage: which blob

@@ -145,6 +145,17 @@ func (t *Tx) delete(k engine.Key, version int64) {
 	t.writes = append(t.writes, engine.Write{Op: engine.Delete, Item: engine.Item{Key: k}, If: engine.Version(version)})
 }
 
+// drop removes a record, whatever it is and if it is there at all.
+func (t *Tx) drop(k engine.Key) {
+	for i := range t.writes {
+		if t.writes[i].Item.Key == k {
+			t.writes[i].Op, t.writes[i].Item = engine.Delete, engine.Item{Key: k}
+			return
+		}
+	}
+	t.writes = append(t.writes, engine.Write{Op: engine.Delete, Item: engine.Item{Key: k}, If: engine.Any()})
+}
+
 func (t *Tx) check(k engine.Key, version int64) {
 	for _, w := range t.writes {
 		if w.Item.Key == k {

@@ -218,6 +218,24 @@ func (t *Tx) PutRunner(r Stored[Runner]) {
 	}
 }
 
+// PutRunnerMode writes a runner whose Mode is another, and whoever waits for
+// its work is to look again.
+func (t *Tx) PutRunnerMode(r Stored[Runner]) {
+	t.subjects = append(t.subjects, string(r.V.ID))
+	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
+	t.put(runnerByIDKey(r.V.ID), anyVersion, RunnerName{Org: r.V.Org, Name: r.V.Name, Mode: r.V.Mode}) // the precondition is the runner's
+}
+
+// DeleteRunner removes a runner. Its agents and sessions lead to nothing then.
+func (t *Tx) DeleteRunner(r Stored[Runner]) {
+	t.subjects = append(t.subjects, string(r.V.ID))
+	t.delete(runnerKey(r.V.Org, r.V.Name), r.Version)
+	t.drop(runnerByIDKey(r.V.ID))
+}
+
+// CheckRunner holds the commit to the runner as it was read.
+func (t *Tx) CheckRunner(r Stored[Runner]) { t.check(runnerKey(r.V.Org, r.V.Name), r.Version) }
+
 // Agent returns an enrolled agent by the id of its key.
 func (s *Store) Agent(ctx context.Context, id fairlead.RunnerID, keyID string) (Stored[Agent], error) {
 	return get[Agent](ctx, s, agentKey(id, keyID), missing("agent", keyID))

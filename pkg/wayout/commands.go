@@ -72,6 +72,10 @@ func enrol(name string) Step {
 	return Step{command("runner", "enrol", name, "--out", "enrolment-token"), "makes the token with which an agent on another host enrols (`--enrolment-token-file`)"}
 }
 
+func enable(runner string) Step {
+	return Step{command("runner", "enable", runner), "lets it take work"}
+}
+
 func checkRunner(name string) Step {
 	return Step{command("runner", "check", name), "proves that it works again"}
 }

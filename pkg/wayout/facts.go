@@ -72,6 +72,7 @@ type Install struct {
 // Runner is what is known of a runner.
 type Runner struct {
 	Name    string
+	Off     string    // "disabled" or "draining", by the vendor's word; "": it takes work
 	Agents  []Agent   // the newest first
 	Waiting int       // jobs that are queued for it
 	More    bool      // there may be more than those

@@ -28,7 +28,7 @@ func OfJob(f Job, now time.Time) []Situation {
 	}
 	for i := range out {
 		out[i].Component = j.Component
-		if out[i].Kind != RunnerSilent && out[i].Kind != RunnerDrains && out[i].Kind != RunnerFull {
+		if out[i].Kind != RunnerSilent && out[i].Kind != RunnerDrains && out[i].Kind != RunnerFull && out[i].Kind != RunnerOff {
 			out[i].Job = j.ID
 		}
 	}

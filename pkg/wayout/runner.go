@@ -40,6 +40,9 @@ func waiting(r Runner, until time.Time) []Situation {
 	}
 	var s Situation
 	switch {
+	case r.Off != "":
+		s = Situation{Kind: RunnerOff, What: fmt.Sprintf("Runner %s is %s: it begins nothing%s.", r.Name, r.Off, waitingJobs(r))}
+		s.Next = []Step{enable(r.Name), showRunner(r.Name, "shows what it still runs")}
 	case online == 0 && len(r.Agents) == 0:
 		s = Situation{Kind: RunnerSilent, What: fmt.Sprintf("No agent of runner %s has ever been heard of%s.", r.Name, waitingJobs(r))}
 		s.Next = []Step{enrol(r.Name), byHand("Start an agent with it: `fairlead-runner agent`.")}

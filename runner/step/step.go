@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -296,10 +297,24 @@ func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
 			secrets = append(secrets, v.Value)
 		}
 	}
+	for _, v := range spec.SecretEnv {
+		if raw, err := json.Marshal(v); err == nil { // a string always is JSON
+			secrets = append(secrets, raw)
+		}
+	}
 	for _, t := range tokens {
 		secrets = append(secrets, json.RawMessage(strconv.Quote(t)))
 	}
 	return secrets
+}
+
+// environment returns the variables that the tool is given: those of the spec,
+// and where the control plane is unless they say so.
+func environment(spec events.JobSpec, endpoint string) map[string]string {
+	env := map[string]string{"FAIRLEAD_ENDPOINT": endpoint}
+	maps.Copy(env, spec.Env)
+	maps.Copy(env, spec.SecretEnv)
+	return env
 }
 
 // append adapts the client to logship. It goes on trying while the control
@@ -360,6 +375,7 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 		defer cancel()
 	}
 	spec.Grace = events.Seconds(grace / time.Second)
+	spec.Env = environment(spec, a.in.URL)
 	done := make(chan outcome, 1)
 	go func() {
 		var o outcome

@@ -32,6 +32,9 @@ var (
 	CreateRunner      = Route{"create-runner", "POST", "/v1/runners"}
 	ListRunners       = Route{"list-runners", "GET", "/v1/runners"}
 	GetRunner         = Route{"get-runner", "GET", "/v1/runners/{runner}"}
+	UpdateRunner      = Route{"update-runner", "PATCH", "/v1/runners/{runner}"}
+	DeleteRunner      = Route{"delete-runner", "DELETE", "/v1/runners/{runner}"}
+	SetRunnerMode     = Route{"set-runner-mode", "PUT", "/v1/runners/{runner}/mode"}
 	CreateEnrolment   = Route{"create-enrolment", "POST", "/v1/runners/{runner}/enrolments"}
 	CheckRunner       = Route{"check-runner", "POST", "/v1/runners/{runner}/checks"}
 )
@@ -92,14 +95,18 @@ type AppComponent struct {
 type CreateInstallRequest struct {
 	Name   string                     `json:"name" minLength:"1" maxLength:"63"`
 	App    string                     `json:"app" minLength:"1" maxLength:"63"`
-	Runner string                     `json:"runner,omitempty" maxLength:"63" doc:"Name of the runner; \"local\" when absent"`
+	Runner string                     `json:"runner,omitempty" maxLength:"63" doc:"Name of the runner; when absent, rules choose one at the first deployment"`
+	Group  string                     `json:"group,omitempty" maxLength:"900" doc:"Path of the group that it is in; the root group when absent"`
+	Labels map[string]string          `json:"labels,omitempty" doc:"What rules can match on, beside group and app"`
 	Inputs map[string]json.RawMessage `json:"inputs,omitempty"`
 }
 
 // UpdateInstallRequest changes inputs; those not named keep their values, and
 // null takes a value back to its default.
 type UpdateInstallRequest struct {
-	Inputs map[string]json.RawMessage `json:"inputs"`
+	Inputs map[string]json.RawMessage `json:"inputs,omitempty"`
+	Labels map[string]*string         `json:"labels,omitempty" doc:"Labels to set; null takes one away"`
+	Runner *string                    `json:"runner,omitempty" maxLength:"63" doc:"Name of the runner that it is to name; empty: rules choose. It takes effect when the runner is refreshed"`
 }
 
 // Install is one app in one customer's account.
@@ -107,7 +114,10 @@ type Install struct {
 	ID         string                     `json:"id"`
 	Name       string                     `json:"name"`
 	App        string                     `json:"app"`
-	Runner     string                     `json:"runner"`
+	Runner     string                     `json:"runner" doc:"That runs its jobs: the one that it is bound to, or else names; empty before rules have chosen one"`
+	Bound      bool                       `json:"bound" doc:"Whether its first deployment has bound it to the runner"`
+	Group      string                     `json:"group" doc:"Path of its group; / is the root group"`
+	Labels     map[string]string          `json:"labels,omitempty"`
 	State      string                     `json:"state" enum:"new,deployed,partial,torn-down" doc:"What the last deployments left"`
 	Inputs     map[string]json.RawMessage `json:"inputs" doc:"Given inputs; sensitive ones read as \"(sensitive)\""`
 	Components []InstallComponent         `json:"components" nullable:"false"`
@@ -150,7 +160,7 @@ type PushedState struct {
 // Situation is one thing that a person has to know, or to decide, when
 // something does not go on by itself.
 type Situation struct {
-	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,locked,lock-left,state-unknown,deployed-since"`
+	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,locked,lock-left,state-unknown,deployed-since"`
 	Component string     `json:"component,omitempty" doc:"That it is about"`
 	Job       string     `json:"job,omitempty" doc:"That it is about"`
 	What      string     `json:"what" doc:"What happened"`
@@ -301,13 +311,16 @@ type LogChunk struct {
 	Done      bool   `json:"done" doc:"The job is over and this was the last of its log"`
 }
 
-// CreateRunnerRequest makes a runner.
+// CreateRunnerRequest makes a runner: of the configuration that Config or Text
+// holds, with the fields of Set on top; without any, one of kind local.
 type CreateRunnerRequest struct {
-	Name        string `json:"name" minLength:"1" maxLength:"63"`
-	Description string `json:"description,omitempty" maxLength:"1000"`
-	Storage     string `json:"storage,omitempty" enum:"local,http" doc:"Where its installs' state is kept; \"local\" when absent"`
-	AWSRole     string `json:"aws_role,omitempty" maxLength:"700" doc:"ARN, with path, of the AWS role that its agents have"`
-	AWSRoleID   string `json:"aws_role_id,omitempty" maxLength:"128" doc:"The role's unique identifier, AROA and more; without it, the first role of that name and account that proves itself, within seven days, is the one"`
+	Name        string `json:"name,omitempty" maxLength:"63" doc:"May be absent if the configuration has an id"`
+	Description string `json:"description,omitempty" maxLength:"1000" doc:"Of a runner without a configuration"`
+	Storage     string `json:"storage,omitempty" enum:"local,http" doc:"Where the state of its installs is kept, of a runner without a configuration; \"local\" when absent"`
+	RunnerConfigurationInput
+	Shared    bool   `json:"shared,omitempty" doc:"It serves the installs of every org; for whoever runs the control plane"`
+	AWSRole   string `json:"aws_role,omitempty" maxLength:"700" doc:"ARN, with path, of the AWS role that its agents have"`
+	AWSRoleID string `json:"aws_role_id,omitempty" maxLength:"128" doc:"The role's unique identifier, AROA and more; without it, the first role of that name and account that proves itself, within seven days, is the one"`
 }
 
 // Runner runs the jobs of its installs.
@@ -315,11 +328,17 @@ type Runner struct {
 	ID          string          `json:"id"`
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
-	Storage     string          `json:"storage" enum:"local,http"`
+	Kind        string          `json:"kind" enum:"aws-ecs,aws-eks,azure-aks,gcp-gke,kubernetes,docker,local"`
+	Storage     string          `json:"storage" enum:"s3,gcs,azurerm,kubernetes,http,local" doc:"Where the state of its installs is kept"`
+	Group       string          `json:"group,omitempty" doc:"Path of the group that it serves, with those below; / is the whole org. Absent of a shared runner, and of an install's own"`
+	Shared      bool            `json:"shared,omitempty" doc:"It serves the installs of every org"`
 	State       string          `json:"state" enum:"never-seen,online,lost"`
+	Mode        string          `json:"mode" enum:"enabled,draining,disabled" doc:"Whether it takes work, by the vendor's word"`
 	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
 	Situations  []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single runners only"`
 	AWS         *RunnerAWSRole  `json:"aws,omitempty" doc:"The AWS role of its agents, if it has one"`
+	Config      json.RawMessage `json:"config,omitempty" doc:"Its configuration, secrets read as \"(masked)\"; on single runners only"`
+	Warnings    []string        `json:"warnings,omitempty" doc:"What the configuration that was given had better not say"`
 	CreatedAt   time.Time       `json:"created_at"`
 }
 

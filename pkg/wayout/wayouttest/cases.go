@@ -116,12 +116,15 @@ func runnerCases() []Case {
 	drains := func(r *wayout.Runner) { r.Agents[0].Draining = true }
 	full := func(r *wayout.Runner) { r.Agents[0].Running = 2 }
 	more := func(r *wayout.Runner) { r.More = true }
+	off := func(r *wayout.Runner) { r.Off = "disabled" }
 	return []Case{
 		{"queued, and somebody will come", dep(planning, queued)},
 		{"queued, nobody was ever there", dep(planning, queued, on(never))},
 		{"queued, nobody is there", dep(planning, queued, on(runner(silent, waits(3))))},
 		{"queued, those who are there go", dep(planning, queued, on(runner(drains, waits(1))))},
 		{"queued, no place is left", dep(planning, queued, on(runner(full, waits(200), more)))},
+		{"queued, the runner is disabled", dep(planning, queued, on(runner(off, waits(1))))},
+		{"a runner that drains, and nobody waits", wayout.OfRunner(*runner(func(r *wayout.Runner) { r.Off = "draining" }))},
 		{"a runner that works", wayout.OfRunner(*runner())},
 		{"a runner that is full, and nobody waits", wayout.OfRunner(*runner(full))},
 		{"a runner that is gone, and nobody waits", wayout.OfRunner(*runner(silent))},

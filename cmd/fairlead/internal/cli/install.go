@@ -16,7 +16,7 @@ func (c *cli) install() *cobra.Command {
 	return noun("install", "Create, deploy and tear down installs",
 		"An install is one app in one customer's account: its inputs, what was deployed\nof it, and the runner that does the work there.",
 		c.installCreate(), c.installUpdate(), c.installList(), c.installShow(), c.installDeploy(),
-		c.installOutputs(), c.installStack(), c.installUnlock(), c.installPushState(), c.installTeardown(), c.installForget())
+		c.installOutputs(), c.installRefreshRunner(), c.installStack(), c.installUnlock(), c.installPushState(), c.installTeardown(), c.installForget())
 }
 
 func (c *cli) installCreate() *cobra.Command {
@@ -24,10 +24,13 @@ func (c *cli) installCreate() *cobra.Command {
 	var inputs inputFlags
 	var stack wire.PutStackRequest
 	var wait waitFlags
+	var labels labelFlags
 	cmd := &cobra.Command{
 		Use:   "create NAME --app APP",
 		Short: "Create an install of an app",
-		Long: `Creates an install. Nothing is deployed yet.
+		Long: `Creates an install. Nothing is deployed yet. Its first deployment binds it to a
+runner: the one that --runner names, or the one that rules, its group and its
+labels come to (see "fairlead runner explain").
 
 With --account it is one in a customer's AWS account: it gets a runner of its own,
 unless --runner names one, and what is printed is what the customer needs to
@@ -37,6 +40,7 @@ is there.
 Sensitive inputs come from --input-file or --input-env, never from --input:
 other users of a machine can read arguments.`,
 		Example: `  fairlead install create acme --app shop --input region=eu-west-1 --input replicas=3
+  fairlead install create acme --app shop --group customers/acme --label env=prod
   fairlead install create acme --app shop --input-file acme.yaml
   fairlead install create acme --app shop --account 123456789012 --wait
   echo 'db_password: secret' | fairlead install create acme --app shop --input-file -
@@ -45,6 +49,9 @@ other users of a machine can read arguments.`,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			in.Name = args[0]
 			var err error
+			if in.Labels, err = labels.labels(); err != nil {
+				return err
+			}
 			if in.Inputs, err = c.inputs(ctx, cl, in.App, inputs, true); err != nil {
 				return err
 			}
@@ -70,7 +77,7 @@ other users of a machine can read arguments.`,
 				return c.awaitStack(ctx, cl, s, wait)
 			}
 			if wait.wait {
-				if err := c.awaitRunner(ctx, cl, made.Runner, wait); err != nil {
+				if err := c.awaitRunnerOf(ctx, cl, made, wait); err != nil {
 					return err
 				}
 			}
@@ -79,7 +86,10 @@ other users of a machine can read arguments.`,
 		}),
 	}
 	cmd.Flags().StringVar(&in.App, "app", "", "the `APP` (required)")
-	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` that runs its jobs (default \"local\")")
+	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` that runs its jobs (default: by rules)")
+	cmd.Flags().StringVar(&in.Group, "group", "", "the `PATH` of the group that it is in (default: the root group)")
+	labels.register(c, cmd, "give it a label, for rules to match on")
+	c.flagNames(cmd, "group", groupPaths)
 	inputs.register(cmd)
 	stackFlags(c, cmd, &stack)
 	wait.register(c, cmd, "wait until the install's runner is there")
@@ -93,24 +103,38 @@ other users of a machine can read arguments.`,
 }
 
 func (c *cli) installUpdate() *cobra.Command {
+	var cmd *cobra.Command
 	var inputs inputFlags
-	cmd := &cobra.Command{
+	var labels labelFlags
+	var runner string
+	cmd = &cobra.Command{
 		Use:   "update NAME",
-		Short: "Change inputs of an install",
-		Long:  "Changes the inputs that are named and keeps the others. The next deployment\nuses them.",
+		Short: "Change inputs, labels or the runner of an install",
+		Long: `Changes what is named and keeps the rest. The next deployment uses new inputs;
+labels and runner count when the runner is decided, for an install that was
+deployed by "fairlead install refresh-runner".`,
 		Example: `  fairlead install update acme --input replicas=5
-  fairlead install update acme --unset replicas`,
+  fairlead install update acme --unset replicas
+  fairlead install update acme --label env=prod --runner ''`,
 		Args: exactly, ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			current, err := cl.GetInstall(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			values, err := c.inputs(ctx, cl, current.App, inputs, false)
-			if err != nil {
+			var in wire.UpdateInstallRequest
+			if in.Labels, err = labels.change(); err != nil {
 				return err
 			}
-			changed, err := cl.UpdateInstall(ctx, args[0], wire.UpdateInstallRequest{Inputs: values})
+			if cmd.Flags().Changed("runner") {
+				in.Runner = &runner
+			}
+			if inputs.any() || len(in.Labels) == 0 && in.Runner == nil {
+				if in.Inputs, err = c.inputs(ctx, cl, current.App, inputs, false); err != nil {
+					return err
+				}
+			}
+			changed, err := cl.UpdateInstall(ctx, args[0], in)
 			if err != nil {
 				return err
 			}
@@ -119,6 +143,10 @@ func (c *cli) installUpdate() *cobra.Command {
 		}),
 	}
 	inputs.register(cmd)
+	labels.register(c, cmd, "give it a label, for rules to match on")
+	labels.registerUnset(c, cmd)
+	cmd.Flags().StringVar(&runner, "runner", "", "name this `RUNNER`; '' lets rules decide")
+	c.flagNames(cmd, "runner", runnerNames)
 	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "take an input back to its default, by `NAME`; repeatable")
 	ofInstall := func(ctx context.Context, cl *client.Client, args []string) (string, error) {
 		if len(args) == 0 {

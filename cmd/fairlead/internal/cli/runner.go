@@ -17,9 +17,13 @@ import (
 )
 
 func (c *cli) runner() *cobra.Command {
-	return noun("runner", "Make, enrol and check runners",
-		"A runner sits beside the customer's resources, polls for the jobs of its\ninstalls, and runs each in a process of its own.",
-		c.runnerList(), c.runnerShow(), c.runnerCreate(), c.runnerEnrol(), c.runnerCheck())
+	return noun("runner", "Make, configure, enrol and check runners",
+		"A runner sits beside the customer's resources, polls for the jobs of its\ninstalls, and runs each in a process of its own. Rules say which installs it has.",
+		c.runnerList(), c.runnerShow(), c.runnerGet(), c.runnerCreate(), c.runnerUpdate(), c.runnerDelete(),
+		c.runnerMode("enable", "enabled", "Let a runner take work"),
+		c.runnerMode("disable", "disabled", "Let a runner begin nothing; what waits for it waits on"),
+		c.runnerMode("drain", "draining", "Let a runner end what it has begun, and begin nothing"),
+		c.runnerExplain(), c.runnerRule(), c.runnerMatrix(), c.runnerEnrol(), c.runnerCheck())
 }
 
 func (c *cli) runnerList() *cobra.Command {
@@ -51,47 +55,6 @@ func (c *cli) runnerShow() *cobra.Command {
 			return c.print(view.Runner(r))
 		}),
 	}
-}
-
-func (c *cli) runnerCreate() *cobra.Command {
-	var in wire.CreateRunnerRequest
-	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Make a runner",
-		Long: `Makes a runner. --storage says where the state of its installs is kept: "local",
-on the runner's own disk, or "http", in the control plane, encrypted.
-
-A runner in AWS needs no enrolment token: with --aws-role, its agents prove that
-they have that role. --aws-role-id is the role's unique id, which tells it from
-one that is made anew under the same name. Without it, the first role of that
-name and account that proves itself within seven days is the one.`,
-		Example: `  fairlead runner create acme-eu --description 'Acme, Frankfurt' --storage http
-  fairlead runner create acme-us --aws-role arn:aws:iam::123456789012:role/acme-runner --aws-role-id AROAEXAMPLEEXAMPLE001`,
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			in.Name = args[0]
-			r, err := cl.CreateRunner(ctx, in)
-			if err != nil {
-				return err
-			}
-			if r.AWS == nil {
-				return c.print(view.NewRunner{Runner: r})
-			}
-			m, err := cl.Meta(ctx)
-			if err != nil {
-				return err
-			}
-			return c.print(view.NewRunner{Runner: r, Keys: m.Keys})
-		}),
-	}
-	cmd.Flags().StringVar(&in.Description, "description", "", "`TEXT` that a person should know")
-	cmd.Flags().StringVar(&in.Storage, "storage", "", "`WHERE` state is kept: \"local\" or \"http\" (default \"local\")")
-	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
-	cmd.Flags().StringVar(&in.AWSRole, "aws-role", "", "the `ARN` of the AWS role that its agents have")
-	cmd.Flags().StringVar(&in.AWSRoleID, "aws-role-id", "", "the unique `ID` of that role, which begins with AROA")
-	for _, name := range []string{"description", "aws-role", "aws-role-id"} {
-		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
-	return cmd
 }
 
 func (c *cli) runnerEnrol() *cobra.Command {

@@ -110,6 +110,22 @@ func (c *cli) awaitStack(ctx context.Context, cl *client.Client, s wire.Stack, f
 	return c.print(view.Stack(s))
 }
 
+// awaitRunnerOf waits until the runner of an install is there: the one that it
+// names, or that would be decided now.
+func (c *cli) awaitRunnerOf(ctx context.Context, cl *client.Client, in wire.Install, f waitFlags) error {
+	if in.Runner != "" {
+		return c.awaitRunner(ctx, cl, in.Runner, f)
+	}
+	p, err := cl.ExplainPlacement(ctx, in.Name)
+	if err != nil {
+		return err
+	}
+	if p.Refused != nil {
+		return &failure{code: exitConflict, problem: local(p.Refused.Code, "No runner", p.Refused.Message, p.Refused.Hint)}
+	}
+	return c.awaitRunner(ctx, cl, p.Runner, f)
+}
+
 // awaitRunner waits until a runner that is in no stack is there.
 func (c *cli) awaitRunner(ctx context.Context, cl *client.Client, name string, f waitFlags) error {
 	told := false

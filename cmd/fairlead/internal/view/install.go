@@ -1,7 +1,6 @@
 package view
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -25,7 +24,7 @@ func (is Installs) Human(p *Page) {
 				present++
 			}
 		}
-		rows[i] = []string{in.Name, in.App, in.Runner, in.State, fmt.Sprint(present), orDash(in.Deployment), p.Ago(in.CreatedAt)}
+		rows[i] = []string{in.Name, in.App, orDash(in.Runner), in.State, fmt.Sprint(present), orDash(in.Deployment), p.Ago(in.CreatedAt)}
 	}
 	p.Table([]string{"NAME", "APP", "RUNNER", "STATE", "COMPONENTS", "RUNNING DEPLOYMENT", "CREATED"}, rows)
 }
@@ -38,7 +37,7 @@ func (in Install) JSON() any { return wire.Install(in) }
 
 // Human writes the install, its inputs and what exists of its components.
 func (in Install) Human(p *Page) {
-	p.Fields([2]string{"Install", in.Name}, [2]string{"App", in.App}, [2]string{"Runner", in.Runner},
+	p.Fields([2]string{"Install", in.Name}, [2]string{"App", in.App}, [2]string{"Group", in.Group}, [2]string{"Labels", labels(in.Labels)}, [2]string{"Runner", runnerOf(in)},
 		[2]string{"State", in.State}, [2]string{"Running", in.Deployment},
 		[2]string{"Queued", strings.Join(in.Queued, ", ")},
 		[2]string{"Created", p.Ago(in.CreatedAt)}, [2]string{"Id", in.ID})
@@ -55,6 +54,25 @@ func (in Install) Human(p *Page) {
 		in.components(p)
 	}
 	situations(p, in.Situations)
+}
+
+// runnerOf says which runner an install has, and why it may be another.
+func runnerOf(in Install) string {
+	switch {
+	case in.Bound:
+		return in.Runner
+	case in.Runner == "":
+		return "chosen by the first deployment"
+	}
+	return in.Runner + " (from the first deployment on)"
+}
+
+func labels(m map[string]string) string {
+	var all []string
+	for _, key := range sortedKeys(m) {
+		all = append(all, key+"="+m[key])
+	}
+	return strings.Join(all, ", ")
 }
 
 func (in Install) components(p *Page) {
@@ -144,8 +162,11 @@ func (c InstallChange) JSON() any { return c.Install }
 
 // Human writes one line, and what to do next.
 func (c InstallChange) Human(p *Page) {
-	p.Line("%s %s install %s of app %s on runner %s", Styled(p.Style.Good("✓")), c.Verb,
-		c.Install.Name, c.Install.App, cmp.Or(c.Install.Runner, "local"))
+	on := ""
+	if c.Install.Runner != "" {
+		on = " on runner " + c.Install.Runner
+	}
+	p.Line("%s %s install %s of app %s%s", Styled(p.Style.Good("✓")), c.Verb, c.Install.Name, c.Install.App, on)
 	if c.Next != "" {
 		p.Line("  %s", c.Next)
 	}

@@ -30,9 +30,30 @@ func (rs Runners) Human(p *Page) {
 				seen = s.LastSeen
 			}
 		}
-		rows[i] = []string{r.Name, r.State, fmt.Sprintf("%d of %d", running, capacity), r.Storage, p.Ago(seen), r.Description}
+		rows[i] = []string{r.Name, r.Kind, serves(r), state(r), fmt.Sprintf("%d of %d", running, capacity), r.Storage, p.Ago(seen), r.Description}
 	}
-	p.Table([]string{"NAME", "STATE", "RUNNING", "STATE STORAGE", "LAST SEEN", "DESCRIPTION"}, rows)
+	p.Table([]string{"NAME", "KIND", "SERVES", "STATE", "RUNNING", "STATE STORAGE", "LAST SEEN", "DESCRIPTION"}, rows)
+}
+
+// state says how a runner is, and what the vendor has said of it.
+func state(r wire.Runner) string {
+	if r.Mode != "" && r.Mode != "enabled" {
+		return r.Mode + ", " + r.State
+	}
+	return r.State
+}
+
+// serves says whom a runner serves.
+func serves(r wire.Runner) string {
+	switch {
+	case r.Shared:
+		return "every org"
+	case r.Group == "/":
+		return "the whole org"
+	case r.Group != "":
+		return "group " + r.Group
+	}
+	return "one install"
 }
 
 // Runner is one runner.
@@ -43,7 +64,7 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 
 // Human writes the runner and its sessions.
 func (r Runner) Human(p *Page) {
-	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"State", r.State},
+	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"Kind", r.Kind}, [2]string{"Serves", serves(wire.Runner(r))}, [2]string{"State", state(wire.Runner(r))},
 		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
 	if len(r.Sessions) > 0 {
 		p.Gap()

@@ -1,0 +1,258 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// Configuration is the configuration of a runner.
+type Configuration json.RawMessage
+
+// JSON returns the configuration.
+func (c Configuration) JSON() any { return json.RawMessage(c) }
+
+// Human writes YAML, which can be edited and sent.
+func (c Configuration) Human(p *Page) {
+	text, err := yaml.JSONToYAML(c)
+	if err != nil {
+		text = []byte(c) // JSON is YAML as well
+	}
+	for line := range strings.Lines(string(text)) {
+		p.Line("%s", strings.TrimRight(line, "\n"))
+	}
+}
+
+// RunnerChange says that a runner was changed.
+type RunnerChange struct {
+	Runner wire.Runner
+	Verb   string
+}
+
+// JSON returns the wire.Runner.
+func (r RunnerChange) JSON() any { return r.Runner }
+
+// Human writes one line.
+func (r RunnerChange) Human(p *Page) {
+	p.Line("%s %s runner %s", Styled(p.Style.Good("✓")), r.Verb, r.Runner.Name)
+}
+
+// RunnerMode says whether a runner takes work from now on.
+type RunnerMode wire.Runner
+
+// JSON returns the wire.Runner.
+func (r RunnerMode) JSON() any { return wire.Runner(r) }
+
+// Human writes one line, and what still runs.
+func (r RunnerMode) Human(p *Page) {
+	p.Line("%s Runner %s is %s", Styled(p.Style.Good("✓")), r.Name, r.Mode)
+	running := 0
+	for _, s := range r.Sessions {
+		if s.State == "online" {
+			running += len(s.Running)
+		}
+	}
+	if r.Mode != "enabled" && running > 0 {
+		p.Line("  It still runs %d. `fairlead runner show %s` says when they have ended.", running, r.Name)
+	}
+}
+
+// Deleted says that something is gone.
+type Deleted struct {
+	Noun string `json:"-"`
+	Name string `json:"deleted"`
+}
+
+// JSON returns {"deleted"}.
+func (d Deleted) JSON() any { return d }
+
+// Human writes one line.
+func (d Deleted) Human(p *Page) {
+	p.Line("%s Deleted %s %s", Styled(p.Style.Good("✓")), d.Noun, d.Name)
+}
+
+// Placement says which runner serves an install.
+type Placement wire.Placement
+
+// JSON returns the wire.Placement.
+func (e Placement) JSON() any { return wire.Placement(e) }
+
+// Human writes what was decided, and every candidate with how it fared.
+func (e Placement) Human(p *Page) {
+	switch {
+	case e.Refused != nil:
+		p.Line("install %s: %s", e.Install, e.Refused.Message)
+	case e.Rule != "":
+		p.Line("install %s: runner %s, by rule %s", e.Install, e.Runner, e.Rule)
+	default:
+		p.Line("install %s: runner %s (%s)", e.Install, e.Runner, e.Level)
+	}
+	switch e.Bound {
+	case "":
+	case e.Runner:
+		p.Line("bound to it")
+	default:
+		p.Line("bound to runner %s until it is refreshed", e.Bound)
+	}
+	rows := make([][]string, len(e.Candidates))
+	for i, c := range e.Candidates {
+		mark, what := "-", c.Runner
+		if c.Won {
+			mark = "*"
+		}
+		if c.Rule != "" {
+			what = fmt.Sprintf("%s: %s -> %s", c.Rule, c.Match, orElse(c.Runner, "?"))
+		}
+		rows[i] = []string{mark, c.Level, what, c.Why}
+	}
+	p.Table([]string{"", "BY", "CANDIDATE", "WHY"}, rows)
+	if e.Refused != nil && e.Refused.Hint != "" {
+		p.Line("%s", e.Refused.Hint)
+	}
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// Refreshed says what a refresh came to.
+type Refreshed struct {
+	Install string
+	DryRun  bool
+	Answer  wire.RefreshedRunner
+}
+
+// JSON returns the wire.RefreshedRunner.
+func (r Refreshed) JSON() any { return r.Answer }
+
+// Human writes one line.
+func (r Refreshed) Human(p *Page) {
+	switch {
+	case !r.Answer.Bound:
+		p.Line("Install %s is bound by its first deployment: to runner %s, by the rules of now", r.Install, r.Answer.Runner)
+	case !r.Answer.Changed && !r.Answer.StorageChanged:
+		p.Line("Install %s stays on runner %s", r.Install, r.Answer.Runner)
+	case r.DryRun:
+		p.Line("Install %s would be on runner %s", r.Install, r.Answer.Runner)
+	default:
+		p.Line("%s Install %s is now on runner %s", Styled(p.Style.Good("✓")), r.Install, r.Answer.Runner)
+	}
+}
+
+// Rules is a listing of rules.
+type Rules []wire.RunnerRule
+
+// JSON returns an array of wire.RunnerRule.
+func (rs Rules) JSON() any { return array(rs) }
+
+// Human writes a table.
+func (rs Rules) Human(p *Page) {
+	rows := make([][]string, len(rs))
+	for i, r := range rs {
+		rows[i] = []string{r.ID, r.Match, r.Runner, p.Ago(r.CreatedAt)}
+	}
+	p.Table([]string{"RULE", "MATCHES", "RUNNER", "CREATED"}, rows)
+}
+
+// NewRule is a rule that was just made.
+type NewRule wire.RunnerRule
+
+// JSON returns the wire.RunnerRule.
+func (r NewRule) JSON() any { return wire.RunnerRule(r) }
+
+// Human writes one line.
+func (r NewRule) Human(p *Page) {
+	p.Line("%s Created rule %s: %s -> %s", Styled(p.Style.Good("✓")), r.ID, r.Match, r.Runner)
+}
+
+// Groups is a listing of groups.
+type Groups []wire.Group
+
+// JSON returns an array of wire.Group.
+func (gs Groups) JSON() any { return array(gs) }
+
+// Human writes a table.
+func (gs Groups) Human(p *Page) {
+	rows := make([][]string, len(gs))
+	for i, g := range gs {
+		rows[i] = []string{g.Path, g.Description}
+	}
+	p.Table([]string{"GROUP", "DESCRIPTION"}, rows)
+}
+
+// Group is one group.
+type Group wire.Group
+
+// JSON returns the wire.Group.
+func (g Group) JSON() any { return wire.Group(g) }
+
+// Human writes its fields.
+func (g Group) Human(p *Page) {
+	created := ""
+	if g.CreatedAt != nil {
+		created = p.Ago(*g.CreatedAt)
+	}
+	p.Fields([2]string{"Group", g.Path}, [2]string{"About", g.Description}, [2]string{"Created", created})
+}
+
+// GroupChange says that a group was made or changed.
+type GroupChange struct {
+	Group wire.Group
+	Verb  string
+}
+
+// JSON returns the wire.Group.
+func (g GroupChange) JSON() any { return g.Group }
+
+// Human writes one line.
+func (g GroupChange) Human(p *Page) {
+	p.Line("%s %s group %s", Styled(p.Style.Good("✓")), g.Verb, g.Group.Path)
+}
+
+// Variables are environment variables of jobs.
+type Variables wire.Variables
+
+// JSON returns the wire.Variables.
+func (v Variables) JSON() any { return wire.Variables(v) }
+
+// Human writes a table in which a sensitive value reads "(sensitive)".
+func (v Variables) Human(p *Page) {
+	var rows [][]string
+	for _, name := range sortedKeys(v.Values) {
+		value := v.Values[name].Value
+		if v.Values[name].Sensitive {
+			value = "(sensitive)"
+		}
+		rows = append(rows, []string{name, value})
+	}
+	p.Table([]string{"VARIABLE", "VALUE"}, rows)
+}
+
+// Possible says whether a runner of a kind may use a state storage.
+type Possible struct {
+	OK  bool   `json:"ok"`
+	Why string `json:"why,omitempty"` // why not
+}
+
+// Matrix says which runners may use which state storage.
+type Matrix struct {
+	Text    string
+	Runners map[string]map[string]Possible
+}
+
+// JSON returns {runner: {state storage: {"ok", "why"}}}.
+func (m Matrix) JSON() any { return m.Runners }
+
+// Human writes a table with notes.
+func (m Matrix) Human(p *Page) {
+	for line := range strings.Lines(m.Text) {
+		p.Line("%s", strings.TrimRight(line, "\n"))
+	}
+}

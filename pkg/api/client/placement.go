@@ -1,0 +1,101 @@
+package client
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// UpdateRunner changes a part of a runner's configuration.
+func (c *Client) UpdateRunner(ctx context.Context, runner string, in wire.UpdateRunnerRequest) (wire.Runner, error) {
+	return get[wire.Runner](ctx, c, call{route: wire.UpdateRunner, path: vars{"runner": runner}, in: in})
+}
+
+// DeleteRunner deletes a runner that nothing uses.
+func (c *Client) DeleteRunner(ctx context.Context, runner string) error {
+	_, err := c.do(ctx, call{route: wire.DeleteRunner, path: vars{"runner": runner}}, nil)
+	return err
+}
+
+// SetRunnerMode says whether a runner takes work: "enabled", "draining" or
+// "disabled".
+func (c *Client) SetRunnerMode(ctx context.Context, runner, mode string) (wire.Runner, error) {
+	return get[wire.Runner](ctx, c, call{route: wire.SetRunnerMode, path: vars{"runner": runner}, in: wire.RunnerMode{Mode: mode}})
+}
+
+// ExplainPlacement says which runner serves an install, and why.
+func (c *Client) ExplainPlacement(ctx context.Context, install string) (wire.Placement, error) {
+	return get[wire.Placement](ctx, c, call{route: wire.ExplainPlacement, path: vars{"install": install}})
+}
+
+// RefreshRunner decides anew which runner serves an install. It is not sent
+// again when the answer is lost: the second answer would say that nothing
+// changed.
+func (c *Client) RefreshRunner(ctx context.Context, install string, in wire.RefreshRunnerRequest) (wire.RefreshedRunner, error) {
+	return get[wire.RefreshedRunner](ctx, c, call{route: wire.RefreshRunner, path: vars{"install": install}, in: in, once: true})
+}
+
+// CreateRunnerRule makes a rule.
+func (c *Client) CreateRunnerRule(ctx context.Context, in wire.CreateRunnerRuleRequest) (wire.RunnerRule, error) {
+	return get[wire.RunnerRule](ctx, c, call{route: wire.CreateRunnerRule, in: in, key: NewIdempotencyKey()})
+}
+
+// ListRunnerRules lists one page of rules.
+func (c *Client) ListRunnerRules(ctx context.Context, o ListOptions) (wire.Page[wire.RunnerRule], error) {
+	return get[wire.Page[wire.RunnerRule]](ctx, c, call{route: wire.ListRunnerRules, query: o.query()})
+}
+
+// DeleteRunnerRule deletes a rule.
+func (c *Client) DeleteRunnerRule(ctx context.Context, rule string) error {
+	_, err := c.do(ctx, call{route: wire.DeleteRunnerRule, path: vars{"rule": rule}}, nil)
+	return err
+}
+
+// CreateGroup makes a group.
+func (c *Client) CreateGroup(ctx context.Context, in wire.CreateGroupRequest) (wire.Group, error) {
+	return get[wire.Group](ctx, c, call{route: wire.CreateGroup, in: in, key: NewIdempotencyKey()})
+}
+
+// ListGroups lists one page of groups.
+func (c *Client) ListGroups(ctx context.Context, o ListOptions) (wire.Page[wire.Group], error) {
+	return get[wire.Page[wire.Group]](ctx, c, call{route: wire.ListGroups, query: o.query()})
+}
+
+// GetGroup returns the group at a path.
+func (c *Client) GetGroup(ctx context.Context, path string) (wire.Group, error) {
+	return get[wire.Group](ctx, c, call{route: wire.GetGroup, query: url.Values{"path": {path}}})
+}
+
+// UpdateGroup changes what is said of a group.
+func (c *Client) UpdateGroup(ctx context.Context, path string, in wire.UpdateGroupRequest) (wire.Group, error) {
+	return get[wire.Group](ctx, c, call{route: wire.UpdateGroup, query: url.Values{"path": {path}}, in: in})
+}
+
+// DeleteGroup deletes an empty group.
+func (c *Client) DeleteGroup(ctx context.Context, path string) error {
+	_, err := c.do(ctx, call{route: wire.DeleteGroup, query: url.Values{"path": {path}}}, nil)
+	return err
+}
+
+// VariableScope names what variables are set on: one of the four.
+type VariableScope struct{ Runner, Group, App, Install string }
+
+func (s VariableScope) query() url.Values {
+	q := url.Values{}
+	set(q, "runner", s.Runner)
+	set(q, "group", s.Group)
+	set(q, "app", s.App)
+	set(q, "install", s.Install)
+	return q
+}
+
+// GetVariables returns the environment variables that are set on one thing.
+func (c *Client) GetVariables(ctx context.Context, of VariableScope) (wire.Variables, error) {
+	return get[wire.Variables](ctx, c, call{route: wire.GetVariables, query: of.query()})
+}
+
+// SetVariables changes environment variables that are set on one thing.
+func (c *Client) SetVariables(ctx context.Context, of VariableScope, in wire.SetVariablesRequest) (wire.Variables, error) {
+	return get[wire.Variables](ctx, c, call{route: wire.SetVariables, query: of.query(), in: in})
+}

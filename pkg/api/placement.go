@@ -1,0 +1,174 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// placing are the problems of requests that choose a runner for an install.
+const placing = "runner-not-found no-runner runner-unavailable broken-rule named-runner-gone bound-runner-gone state-storage-changed state-storage-unsupported"
+
+func (s *server) placementRoutes(c *control.Control) {
+	register(s, op{Route: wire.ExplainPlacement, auth: apiToken, tag: "Installs", summary: "Explain which runner serves an install",
+		problems: "install-not-found runner-not-found"},
+		func(ctx context.Context, in *InstallPath) (*body[wire.Placement], error) {
+			e, err := c.ExplainInstall(ctx, callerOf(ctx).org, in.Install)
+			return answer(renderPlacement(e), err)
+		})
+	type refresh struct {
+		InstallPath
+		Body wire.RefreshRunnerRequest
+	}
+	register(s, op{Route: wire.RefreshRunner, auth: apiToken, tag: "Installs", summary: "Decide anew which runner serves an install",
+		doc:      "An install is bound to a runner by its first deployment, and stays with it when rules and runners change, until this. A refusal says in its details which runner it would be.",
+		problems: "install-not-found deployment-runs state-storage-changes " + placing},
+		func(ctx context.Context, in *refresh) (*body[wire.RefreshedRunner], error) {
+			out, err := c.RefreshRunner(ctx, callerOf(ctx).org, in.Install, control.Refresh{DryRun: in.Body.DryRun, AcceptLoss: in.Body.AcceptStateLoss})
+			return answer(wire.RefreshedRunner(out), err)
+		})
+	type create struct {
+		OnceInput
+		Body wire.CreateRunnerRuleRequest
+	}
+	register(s, op{Route: wire.CreateRunnerRule, auth: apiToken, tag: "Runner rules", summary: "Make a rule that sends installs to a runner", status: http.StatusCreated,
+		problems: creator + " invalid-match invalid-name invalid-label rule-exists runner-not-found runner-out-of-reach runner-in-use"},
+		func(ctx context.Context, in *create) (*body[wire.RunnerRule], error) {
+			r, err := c.CreateRunnerRule(ctx, callerOf(ctx).org, control.NewRunnerRule(in.Body), in.IdempotencyKey)
+			return answer(renderRule(r), err)
+		})
+	register(s, op{Route: wire.ListRunnerRules, auth: apiToken, tag: "Runner rules", summary: "List rules",
+		problems: listing},
+		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.RunnerRule]], error) {
+			return list(in, renderRule, func(q control.PageQuery) ([]control.RunnerRuleRecord, string, error) {
+				return c.RunnerRules(ctx, callerOf(ctx).org, q)
+			})
+		})
+	type rule struct {
+		Rule string `path:"rule" maxLength:"64" doc:"Identifier of the rule"`
+	}
+	register(s, op{Route: wire.DeleteRunnerRule, auth: apiToken, tag: "Runner rules", summary: "Delete a rule", status: http.StatusNoContent,
+		doc:      "Installs that it has bound to a runner stay with it.",
+		problems: "rule-not-found"},
+		func(ctx context.Context, in *rule) (*struct{}, error) {
+			return nil, c.DeleteRunnerRule(ctx, callerOf(ctx).org, in.Rule)
+		})
+}
+
+// GroupQuery names a group. Its path has slashes, which proxies do not leave
+// alone in the path of a URL.
+type GroupQuery struct {
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"1300" doc:"Path of the group; / is the root group"`
+}
+
+func (s *server) groupRoutes(c *control.Control) {
+	type create struct {
+		OnceInput
+		Body wire.CreateGroupRequest
+	}
+	register(s, op{Route: wire.CreateGroup, auth: apiToken, tag: "Groups", summary: "Make a group", status: http.StatusCreated,
+		problems: creator + " invalid-group group-exists group-not-found group-not-empty"},
+		func(ctx context.Context, in *create) (*body[wire.Group], error) {
+			g, err := c.CreateGroup(ctx, callerOf(ctx).org, in.Body.Path, in.Body.Description, in.IdempotencyKey)
+			return answer(renderGroup(g), err)
+		})
+	register(s, op{Route: wire.ListGroups, auth: apiToken, tag: "Groups", summary: "List groups by path",
+		problems: listing},
+		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Group]], error) {
+			return list(in, renderGroup, func(q control.PageQuery) ([]control.Group, string, error) {
+				return c.Groups(ctx, callerOf(ctx).org, q)
+			})
+		})
+	register(s, op{Route: wire.GetGroup, auth: apiToken, tag: "Groups", summary: "Get a group",
+		problems: "invalid-group group-not-found"},
+		func(ctx context.Context, in *GroupQuery) (*body[wire.Group], error) {
+			g, err := c.Group(ctx, callerOf(ctx).org, in.Path)
+			return answer(renderGroup(g), err)
+		})
+	type update struct {
+		GroupQuery
+		Body wire.UpdateGroupRequest
+	}
+	register(s, op{Route: wire.UpdateGroup, auth: apiToken, tag: "Groups", summary: "Change what is said of a group",
+		problems: "invalid-group group-not-found"},
+		func(ctx context.Context, in *update) (*body[wire.Group], error) {
+			g, err := c.UpdateGroup(ctx, callerOf(ctx).org, in.Path, in.Body.Description)
+			return answer(renderGroup(g), err)
+		})
+	register(s, op{Route: wire.DeleteGroup, auth: apiToken, tag: "Groups", summary: "Delete an empty group", status: http.StatusNoContent,
+		problems: "invalid-group group-not-found group-not-empty"},
+		func(ctx context.Context, in *GroupQuery) (*struct{}, error) {
+			return nil, c.DeleteGroup(ctx, callerOf(ctx).org, in.Path)
+		})
+}
+
+// ScopeQuery names what variables are set on: one of the four.
+type ScopeQuery struct {
+	Runner  string `query:"runner" maxLength:"63" doc:"Name of a runner"`
+	Group   string `query:"group" maxLength:"1300" doc:"Path of a group; / is the root group"`
+	App     string `query:"app" maxLength:"63" doc:"Name of an app"`
+	Install string `query:"install" maxLength:"63" doc:"Name of an install"`
+}
+
+func (s *server) variableRoutes(c *control.Control) {
+	const found = "invalid-scope invalid-group runner-not-found group-not-found app-not-found install-not-found operator-only"
+	register(s, op{Route: wire.GetVariables, auth: apiToken, tag: "Variables", summary: "Get the environment variables that are set on one thing",
+		doc:      "Those of an install come before those of its app, those before the ones of its groups, the nearest first, and those of the runner last.",
+		problems: found},
+		func(ctx context.Context, in *ScopeQuery) (*body[wire.Variables], error) {
+			v, err := c.Variables(ctx, callerOf(ctx).user, control.VariableScope(*in))
+			return answer(renderVariables(v), err)
+		})
+	type set struct {
+		ScopeQuery
+		Body wire.SetVariablesRequest
+	}
+	register(s, op{Route: wire.SetVariables, auth: apiToken, tag: "Variables", summary: "Change environment variables that are set on one thing",
+		problems: found + " invalid-variable " + storesMuch},
+		func(ctx context.Context, in *set) (*body[wire.Variables], error) {
+			change := map[string]*control.Variable{}
+			for name, v := range in.Body.Values {
+				change[name] = (*control.Variable)(v)
+			}
+			v, err := c.SetVariables(ctx, callerOf(ctx).user, control.VariableScope(in.ScopeQuery), change)
+			return answer(renderVariables(v), err)
+		})
+}
+
+func renderVariables(v map[string]control.Variable) wire.Variables {
+	out := wire.Variables{Values: make(map[string]wire.Variable, len(v))}
+	for name, value := range v {
+		out.Values[name] = wire.Variable(value)
+	}
+	return out
+}
+
+func renderGroup(g control.Group) wire.Group {
+	return wire.Group{Path: g.Path.String(), Description: g.Description, CreatedAt: moment(g.Created)}
+}
+
+func renderRule(r control.RunnerRuleRecord) wire.RunnerRule {
+	out := wire.RunnerRule{ID: string(r.ID), Match: r.Match.String(), Group: r.Match.Group, App: r.Match.App, Runner: r.RunnerName, CreatedAt: r.Created.UTC()}
+	if len(r.Match.Labels) > 0 {
+		out.Labels = r.Match.Labels.Map()
+	}
+	return out
+}
+
+func renderPlacement(e control.Explained) wire.Placement {
+	out := wire.Placement{Install: e.Install.Name, Runner: e.Name, Level: e.Level.String(), Rule: string(e.Rule), Candidates: []wire.Candidate{}}
+	if e.Refused != nil {
+		p := newProblem(e.Refused, "")
+		out.Refused = &wire.Refusal{Code: fairlead.CodeOf(e.Refused), Message: p.Detail, Hint: p.Hint}
+	}
+	if e.Bound != nil {
+		out.Bound = e.Bound.Name
+	}
+	for _, k := range e.Candidates {
+		out.Candidates = append(out.Candidates, wire.Candidate{Level: k.Level.String(), Rule: string(k.Rule), Match: k.Match, Runner: k.Name, Won: k.Won, Why: k.Why})
+	}
+	return out
+}

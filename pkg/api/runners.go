@@ -1,0 +1,118 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
+)
+
+// configures are the problems of requests that give a runner its configuration.
+const configures = "invalid-name invalid-runner invalid-group group-not-found group-not-empty install-not-found operator-only "
+
+// configuration reads what is given of a configuration.
+func configuration(in wire.RunnerConfigurationInput) (control.RunnerFile, error) {
+	f := control.RunnerFile{Name: in.File, Text: in.Text, Set: in.Set}
+	object := bytes.TrimSpace(in.Config)
+	if len(object) == 0 || string(object) == "null" {
+		return f, nil
+	}
+	if in.Text != "" {
+		return f, fairlead.Invalid("invalid-runner", "config and text are both given")
+	}
+	if object[0] != '{' {
+		return f, fairlead.Invalid("invalid-runner", "config is no object")
+	}
+	f.Text = string(object)
+	return f, nil
+}
+
+func (s *server) runnerConfigRoutes(c *control.Control) {
+	type create struct {
+		OnceInput
+		Body wire.CreateRunnerRequest
+	}
+	register(s, op{Route: wire.CreateRunner, auth: apiToken, tag: "Runners", summary: "Make a runner", status: http.StatusCreated,
+		doc:      "With a configuration, or without one: it is then of kind local.",
+		problems: creator + " runner-exists invalid-storage invalid-trust " + configures + storesMuch},
+		func(ctx context.Context, in *create) (*body[wire.Runner], error) {
+			file, err := configuration(in.Body.RunnerConfigurationInput)
+			if err != nil {
+				return nil, err
+			}
+			by := callerOf(ctx).user
+			made := control.NewRunner{Name: in.Body.Name, Description: in.Body.Description, Storage: in.Body.Storage, File: file,
+				AWSRole: in.Body.AWSRole, AWSRoleID: in.Body.AWSRoleID}
+			if in.Body.Shared {
+				return s.oneRunner(ctx)(c.CreateSharedRunner(ctx, by, made, in.IdempotencyKey))
+			}
+			return s.oneRunner(ctx)(c.CreateRunner(ctx, by.Org, made, in.IdempotencyKey))
+		})
+	register(s, op{Route: wire.ListRunners, auth: apiToken, tag: "Runners", summary: "List runners by name, the shared ones behind those of the org",
+		problems: listing},
+		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Runner]], error) {
+			by := callerOf(ctx).user
+			return list(in, func(r control.Runner) wire.Runner { return renderRunner(r, by) }, func(q control.PageQuery) ([]control.Runner, string, error) {
+				return c.Runners(ctx, by.Org, q)
+			})
+		})
+	register(s, op{Route: wire.GetRunner, auth: apiToken, tag: "Runners", summary: "Get a runner with its configuration and its sessions",
+		problems: "runner-not-found"},
+		func(ctx context.Context, in *RunnerPath) (*body[wire.Runner], error) {
+			return s.oneRunner(ctx)(c.Runner(ctx, callerOf(ctx).org, in.Runner))
+		})
+	type update struct {
+		RunnerPath
+		Body wire.UpdateRunnerRequest
+	}
+	register(s, op{Route: wire.UpdateRunner, auth: apiToken, tag: "Runners", summary: "Change a part of a runner's configuration",
+		doc:      "Maps are merged at every depth, lists and scalars replaced; null removes a field; a secret that reads (masked) stays. The type cannot be changed.",
+		problems: "runner-not-found runner-in-use " + configures + storesMuch},
+		func(ctx context.Context, in *update) (*body[wire.Runner], error) {
+			file, err := configuration(in.Body.RunnerConfigurationInput)
+			if err != nil {
+				return nil, err
+			}
+			return s.oneRunner(ctx)(c.UpdateRunner(ctx, callerOf(ctx).user, in.Runner, file))
+		})
+	register(s, op{Route: wire.DeleteRunner, auth: apiToken, tag: "Runners", summary: "Delete a runner that nothing uses", status: http.StatusNoContent,
+		problems: "runner-not-found runner-in-use operator-only"},
+		func(ctx context.Context, in *RunnerPath) (*struct{}, error) {
+			return nil, c.DeleteRunner(ctx, callerOf(ctx).user, in.Runner)
+		})
+	type mode struct {
+		RunnerPath
+		Body wire.RunnerMode
+	}
+	register(s, op{Route: wire.SetRunnerMode, auth: apiToken, tag: "Runners", summary: "Say whether a runner takes work",
+		doc:      "One that is draining ends what it has begun, and begins nothing; neither does one that is disabled. Their queues keep what is in them.",
+		problems: "runner-not-found invalid-mode operator-only"},
+		func(ctx context.Context, in *mode) (*body[wire.Runner], error) {
+			return s.oneRunner(ctx)(c.SetRunnerMode(ctx, callerOf(ctx).user, in.Runner, placement.State(in.Body.Mode)))
+		})
+}
+
+// oneRunner renders a runner with its configuration and what there is to know
+// or to decide.
+func (s *server) oneRunner(ctx context.Context) func(control.Runner, error) (*body[wire.Runner], error) {
+	return func(r control.Runner, err error) (*body[wire.Runner], error) {
+		if err != nil {
+			return nil, err
+		}
+		by := callerOf(ctx).user
+		out := renderRunner(r, by)
+		if foreign(r, by) {
+			return answer(out, nil)
+		}
+		if out.Config, err = s.Control.Configuration(r.Runner); err != nil {
+			return nil, err
+		}
+		situations, err := s.Control.RunnerSituations(ctx, r)
+		out.Situations = renderSituations(situations)
+		return answer(out, err)
+	}
+}

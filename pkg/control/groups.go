@@ -1,0 +1,218 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// maxGroupPath is the longest path of a group, in bytes: the members of a group
+// are kept under its path and their name, and a key holds 1,024 bytes.
+const maxGroupPath = 900
+
+// Group is a group of installs and runners.
+type Group struct {
+	Path        placement.Path
+	Description string
+	Created     time.Time
+}
+
+func groupOf(g store.Group) Group {
+	return Group{Path: g.Path, Description: g.Description, Created: g.Created}
+}
+
+// namedGroup reads the path of a group that can be made and deleted, as the
+// root group cannot.
+func namedGroup(path string) (placement.Path, error) {
+	p, err := placement.ParsePath(path)
+	switch {
+	case err != nil:
+		return p, err
+	case p == "":
+		return p, fairlead.Invalid("invalid-group", "the root group is always there: it is neither made nor changed")
+	case len(p) > maxGroupPath:
+		return p, fairlead.Invalid("invalid-group", "the path of the group is longer than %d bytes", maxGroupPath)
+	}
+	return p, nil
+}
+
+// enter holds the commit to the group being there, and not about to go.
+func (u *unit) enter(org fairlead.OrgID, path placement.Path) error {
+	if path == "" {
+		return nil
+	}
+	g, err := u.c.Store.Group(u.ctx, org, path)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		e := fairlead.NotFound("group", path.String())
+		e.Hint = fmt.Sprintf("Make it with `fairlead group create %s`.", path)
+		return e
+	}
+	if err != nil {
+		return err
+	}
+	if g.V.Leaving {
+		return fairlead.Conflict("group-not-empty", "group %s is being deleted", path)
+	}
+	u.CheckGroup(g)
+	return nil
+}
+
+// CreateGroup makes a group; the one that holds it has to be there.
+func (c *Control) CreateGroup(ctx context.Context, org fairlead.OrgID, path, description, key string) (Group, error) {
+	p, err := namedGroup(path)
+	if err != nil {
+		return Group{}, err
+	}
+	made := c.IDs(prefixCommit)
+	err = c.transact(ctx, "create group "+path, func(u *unit) error {
+		old, found := c.Store.Group(ctx, org, p)
+		if again, err := u.seen(Once{Org: org, Route: "create-group", Key: key, Body: []string{path, description}}, path); err != nil || again != "" {
+			return err
+		}
+		switch {
+		case found == nil && old.V.Made == made:
+			return nil // our own commit, whose answer was unclear
+		case found == nil:
+			return fairlead.Conflict("group-exists", "there is a group %s already", p)
+		case fairlead.KindOf(found) != fairlead.KindNotFound:
+			return found
+		}
+		if err := u.enter(org, p.Parent()); err != nil {
+			return err
+		}
+		u.PutGroup(store.Stored[store.Group]{V: store.Group{Org: org, Path: p, Description: description, Made: made, Created: u.now}})
+		return nil
+	})
+	if err != nil {
+		return Group{}, err
+	}
+	return c.Group(ctx, org, path)
+}
+
+// Group returns a group.
+func (c *Control) Group(ctx context.Context, org fairlead.OrgID, path string) (Group, error) {
+	p, err := placement.ParsePath(path)
+	if err != nil || p == "" {
+		return Group{Path: p}, err
+	}
+	g, err := c.Store.Group(ctx, org, p)
+	return groupOf(g.V), err
+}
+
+// Groups lists groups by path.
+func (c *Control) Groups(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Group, string, error) {
+	p, err := c.Store.Groups(ctx, org, q)
+	if err != nil {
+		return nil, "", err
+	}
+	out := make([]Group, 0, len(p.Items))
+	for _, g := range p.Items {
+		out = append(out, groupOf(g.V))
+	}
+	return out, p.Next, nil
+}
+
+// UpdateGroup changes what is said of a group.
+func (c *Control) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, description string) (Group, error) {
+	p, err := namedGroup(path)
+	if err != nil {
+		return Group{}, err
+	}
+	err = c.transact(ctx, "update group "+path, func(u *unit) error {
+		g, err := c.Store.Group(ctx, org, p)
+		if err != nil {
+			return err
+		}
+		g.V.Description = description
+		u.PutGroup(g)
+		return nil
+	})
+	if err != nil {
+		return Group{}, err
+	}
+	return c.Group(ctx, org, path)
+}
+
+// DeleteGroup deletes a group that holds nothing. As with a runner, it is
+// marked before it is looked into for the last time.
+func (c *Control) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string) error {
+	p, err := namedGroup(path)
+	if err != nil {
+		return err
+	}
+	if err := c.empty(ctx, org, p); err != nil {
+		return err
+	}
+	if err := c.markGroup(ctx, org, p, true); err != nil {
+		return err
+	}
+	if err := c.empty(ctx, org, p); err != nil {
+		if merr := c.markGroup(ctx, org, p, false); merr != nil {
+			return merr
+		}
+		return err
+	}
+	return c.transact(ctx, "delete group "+path, func(u *unit) error {
+		g, err := c.Store.Group(ctx, org, p)
+		if u.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+			return nil // our own commit, whose answer was unclear
+		}
+		if err != nil {
+			return err
+		}
+		if !g.V.Leaving {
+			return fairlead.Conflict("group-not-empty", "something came into group %s", p)
+		}
+		u.DropVariables(org, store.Scope{Kind: store.ScopeGroup, Name: p.String()})
+		u.DeleteGroup(g)
+		return nil
+	})
+}
+
+func (c *Control) markGroup(ctx context.Context, org fairlead.OrgID, p placement.Path, leaving bool) error {
+	return c.transact(ctx, "delete group "+p.String(), func(u *unit) error {
+		g, err := c.Store.Group(ctx, org, p)
+		if err != nil || g.V.Leaving == leaving {
+			return err
+		}
+		g.V.Leaving = leaving
+		u.PutGroup(g)
+		return nil
+	})
+}
+
+// empty refuses with the names of what is in a group.
+func (c *Control) empty(ctx context.Context, org fairlead.OrgID, p placement.Path) error {
+	if _, err := c.Store.Group(ctx, org, p); err != nil {
+		return err
+	}
+	const named = 20
+	below, err := c.Store.GroupsBelow(ctx, org, p, named)
+	if err != nil {
+		return err
+	}
+	members, err := c.Store.Members(ctx, org, p, named)
+	if err != nil {
+		return err
+	}
+	var holds []string
+	for _, g := range below {
+		holds = append(holds, "group "+g.V.Path.String())
+	}
+	for _, m := range members {
+		holds = append(holds, strings.ToLower(m.V.Kind)+" "+m.V.Name)
+	}
+	if len(holds) == 0 {
+		return nil
+	}
+	slices.Sort(holds)
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "group-not-empty",
+		Message: fmt.Sprintf("group %s is not empty: it holds %s", p, strings.Join(holds[:min(named, len(holds))], ", ")),
+		Hint:    "Forget its installs, delete its runners or move them to another group, and delete the groups below it first."}
+}

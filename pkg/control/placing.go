@@ -1,0 +1,307 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// storageOf is where a runner keeps states.
+func storageOf(r store.Runner) placement.Storage {
+	s := placement.Storage{Kind: r.Storage, Place: r.Place}
+	if r.Place == "" && r.Storage == string(runnerspec.LocalState) { // made before runners had a configuration
+		s.Place = (&runnerspec.LocalStorage{}).Place(string(r.ID))
+	}
+	return s
+}
+
+// placeable is what package placement wants to know of a runner.
+func placeable(r store.Runner) placement.Runner {
+	p := placement.Runner{ID: r.ID, Name: r.Name, Org: r.Org, Scope: placement.Group, Group: r.Group, State: r.Takes(), Storage: storageOf(r)}
+	switch {
+	case r.Shared():
+		p.Scope = placement.Shared
+	case r.Install != "":
+		p.Scope, p.Install, p.Group = placement.Own, r.Install, ""
+	}
+	return p
+}
+
+// placed is what package placement wants to know of an install.
+func (u *unit) placed(in store.Install) (placement.Install, error) {
+	p := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels), Names: in.RunnerID}
+	if in.Runner != "" && in.RunnerID == "" { // made when runners were known by name
+		r, err := u.c.findRunner(u.ctx, in.Org, in.Runner)
+		if err != nil {
+			return p, err
+		}
+		p.Names = r.V.ID
+	}
+	if in.Bound == nil {
+		return p, nil
+	}
+	bound := in.Bound.Binding
+	p.Bound = &bound
+	comps, err := u.componentsOf(in.ID)
+	if err != nil {
+		return p, err
+	}
+	for _, k := range comps {
+		p.HasState = p.HasState || k.V.State != store.Absent
+	}
+	heads, err := u.c.Store.States(u.ctx, in.ID)
+	for _, h := range heads {
+		p.HasState = p.HasState || h.V.Blob != ""
+	}
+	return p, err
+}
+
+// choice is what a runner is chosen from.
+type choice struct {
+	rules   []placement.Rule
+	runners []placement.Runner
+	records map[fairlead.RunnerID]store.Stored[store.Runner]
+}
+
+func (c *Control) choice(ctx context.Context, org fairlead.OrgID) (choice, error) {
+	out := choice{records: map[fairlead.RunnerID]store.Stored[store.Runner]{}}
+	rules, err := c.Store.AllRunnerRules(ctx, org)
+	if err != nil {
+		return out, err
+	}
+	for _, r := range rules {
+		out.rules = append(out.rules, r.V.Rule)
+	}
+	for _, of := range []fairlead.OrgID{org, ""} {
+		runners, err := c.Store.AllRunners(ctx, of)
+		if err != nil {
+			return out, err
+		}
+		for _, r := range runners {
+			if !r.V.Leaving {
+				out.runners = append(out.runners, placeable(r.V))
+				out.records[r.V.ID] = r
+			}
+		}
+	}
+	return out, nil
+}
+
+// runnerOf returns the runner that runs the install's jobs now.
+func (c *Control) runnerOf(ctx context.Context, in store.Install) (store.Stored[store.Runner], error) {
+	if in.Bound == nil && in.Runner == "" {
+		return store.Stored[store.Runner]{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: "no-runner",
+			Message: fmt.Sprintf("install %s has no runner yet: its first deployment binds it to one", in.Name),
+			Hint:    fmt.Sprintf("`fairlead install update %s --runner NAME` names one; `fairlead runner explain %s` shows which one it would be.", in.Name, in.Name)}
+	}
+	if in.Bound == nil {
+		return c.findRunner(ctx, in.Org, in.Runner)
+	}
+	r, err := c.Store.Runner(ctx, in.Bound.Org, in.Bound.Name)
+	if err == nil && r.V.ID != in.Bound.Runner {
+		err = fairlead.NotFound("runner", string(in.Bound.Runner)) // another, made since under its name
+	}
+	return r, err
+}
+
+// storageKind is the kind of storage in which the install's state is.
+func (c *Control) storageKind(ctx context.Context, in store.Install) (string, error) {
+	if in.Bound != nil {
+		return in.Bound.Storage.Kind, nil
+	}
+	r, err := c.runnerOf(ctx, in)
+	return r.V.Storage, err
+}
+
+// bind gives the install the runner that its deployments use: the one that it
+// has, or else the one that is decided now, in the commit of its first
+// deployment.
+func (u *unit) bind(inst *store.Stored[store.Install]) error {
+	if inst.V.Bound != nil {
+		return u.rebind(inst)
+	}
+	in, err := u.placed(inst.V)
+	if err != nil {
+		return err
+	}
+	from, err := u.c.choice(u.ctx, in.Org)
+	if err != nil {
+		return err
+	}
+	b, err := placement.Bind(in, from.rules, from.runners)
+	if err != nil {
+		return err
+	}
+	return u.give(inst, from.records[b.Runner], b)
+}
+
+// rebind holds a binding against the runner as it is by now.
+func (u *unit) rebind(inst *store.Stored[store.Install]) error {
+	r, err := u.c.runnerOf(u.ctx, inst.V)
+	var there []placement.Runner
+	switch {
+	case err == nil:
+		there = []placement.Runner{placeable(r.V)}
+	case fairlead.KindOf(err) != fairlead.KindNotFound:
+		return err
+	}
+	var in placement.Install
+	if len(there) == 1 && there[0].Storage == inst.V.Bound.Storage {
+		// Whether there is a state makes no difference: that it is not read
+		// spares each deployment two queries.
+		bound := inst.V.Bound.Binding
+		in = placement.Install{ID: inst.V.ID, Name: inst.V.Name, Org: inst.V.Org, Group: inst.V.Group, App: inst.V.App, Bound: &bound}
+	} else if in, err = u.placed(inst.V); err != nil {
+		return err
+	}
+	b, err := placement.Bind(in, nil, there)
+	if err != nil || b == inst.V.Bound.Binding {
+		return err
+	}
+	return u.give(inst, r, b)
+}
+
+// reachable refuses a state storage that runners of this version do not know.
+func reachable(s placement.Storage, runner string) error {
+	if s.Kind == string(runnerspec.HTTPState) || s.Kind == string(runnerspec.LocalState) {
+		return nil
+	}
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-storage-unsupported",
+		Message: fmt.Sprintf("runner %s keeps states in %s, which runners of this version cannot do yet", runner, s.Kind),
+		Hint:    "Let it keep them in http or local, or choose another runner."}
+}
+
+// give binds the install to the runner.
+func (u *unit) give(inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) error {
+	if err := reachable(b.Storage, r.V.Name); err != nil {
+		return err
+	}
+	if r.Version == 0 {
+		return fmt.Errorf("bind install %s: runner %s was chosen and not read", inst.V.Name, b.Runner)
+	}
+	u.CheckRunner(r)
+	if old := inst.V.Bound; old != nil && old.Runner != b.Runner && old.Runner != inst.V.RunnerID {
+		u.DropRunnerUse(old.Runner, inst.V.ID)
+	}
+	u.PutRunnerUse(b.Runner, inst.V)
+	inst.V.Bound = &store.Binding{Binding: b, Org: r.V.Org, Name: r.V.Name, At: u.now}
+	return nil
+}
+
+// Explained is a decision with all that was considered for it.
+type Explained struct {
+	placement.Explanation
+	Bound *store.Binding // nil before the first deployment
+}
+
+// ExplainInstall says which runner serves the install by the rules of now, and
+// how each other lost.
+func (c *Control) ExplainInstall(ctx context.Context, org fairlead.OrgID, name string) (Explained, error) {
+	inst, err := c.Store.Install(ctx, org, name)
+	if err != nil {
+		return Explained{}, err
+	}
+	u := &unit{c: c, ctx: ctx, now: c.now()}
+	in, err := u.placed(inst.V)
+	if err != nil {
+		return Explained{}, err
+	}
+	from, err := c.choice(ctx, org)
+	if err != nil {
+		return Explained{}, err
+	}
+	return Explained{Explanation: placement.Explain(in, from.rules, from.runners), Bound: inst.V.Bound}, nil
+}
+
+// Refresh says how to refresh the runner of an install.
+type Refresh struct {
+	DryRun     bool
+	AcceptLoss bool // leave the state where it is, and begin with none
+}
+
+// Refreshed is what a refresh came to, or would come to.
+type Refreshed struct {
+	Runner         string // name; "" if the install is bound to none and none serves it
+	Changed        bool
+	StorageChanged bool
+	Bound          bool // the install had a runner before
+}
+
+// RefreshRunner decides anew which runner serves the install, and gives it that
+// one. A dry run has the same answer and the same refusal, and changes nothing;
+// a refusal says in its details what there would be.
+func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name string, o Refresh) (Refreshed, error) {
+	var out Refreshed
+	var wrote *store.Binding
+	err := c.transact(ctx, "refresh runner of install "+name, func(u *unit) error {
+		inst, err := c.Store.Install(ctx, org, name)
+		if err != nil {
+			return err
+		}
+		if b := inst.V.Bound; wrote != nil && b != nil && b.At.Equal(wrote.At) && b.Binding == wrote.Binding {
+			return nil // our own commit, whose answer was unclear
+		}
+		wrote = nil
+		in, err := u.placed(inst.V)
+		if err != nil {
+			return err
+		}
+		from, err := c.choice(ctx, org)
+		if err != nil {
+			return err
+		}
+		res, err := placement.Refresh(in, from.rules, from.runners, placement.RefreshOptions{DryRun: o.DryRun, Deployment: inst.V.Active, AcceptLoss: o.AcceptLoss})
+		out = Refreshed{Runner: from.records[res.Runner].V.Name, Changed: res.Changed, StorageChanged: res.StorageChanged, Bound: in.Bound != nil}
+		if b := inst.V.Bound; b != nil && b.Runner == res.Runner {
+			out.Runner = b.Name // also one that is gone
+		}
+		if r := from.records[res.Runner]; err == nil && (res.Changed || res.StorageChanged) {
+			err = reachable(storageOf(r.V), r.V.Name)
+		}
+		if err != nil {
+			return withAnswer(err, out)
+		}
+		if res.Write == nil {
+			return nil
+		}
+		if err := u.give(&inst, from.records[res.Runner], *res.Write); err != nil {
+			return withAnswer(err, out)
+		}
+		wrote = inst.V.Bound
+		u.PutInstall(inst)
+		return nil
+	})
+	return out, err
+}
+
+// withAnswer puts what a refused refresh would have come to into the refusal.
+func withAnswer(err error, out Refreshed) error {
+	e, ok := errors.AsType[*fairlead.Error](err)
+	if !ok || e.Kind != fairlead.KindConflict {
+		return err
+	}
+	copied := *e
+	copied.Details = maps.Clone(e.Details)
+	if copied.Details == nil {
+		copied.Details = map[string]string{}
+	}
+	copied.Details["runner"] = out.Runner
+	copied.Details["changed"] = strconv.FormatBool(out.Changed)
+	return &copied
+}
+
+// RunnerOf returns the name of the runner that runs the install's jobs: the one
+// that it is bound to, or names; "" if rules will choose one.
+func RunnerOf(in store.Install) string {
+	if in.Bound != nil {
+		return in.Bound.Name
+	}
+	return in.Runner
+}

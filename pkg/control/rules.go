@@ -1,0 +1,125 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// prefixRule begins the identifiers of rules. What follows is the beginning of
+// the rule's key, so the same match always has the same identifier.
+const (
+	prefixRule = "rul_"
+	ruleDigits = 26 // of 64: 104 bits
+)
+
+func ruleID(r placement.Rule) placement.RuleID {
+	return placement.RuleID(prefixRule + r.Key()[:ruleDigits])
+}
+
+// NewRunnerRule says what rule to make.
+type NewRunnerRule struct {
+	Group  string            `json:"group,omitempty"`
+	App    string            `json:"app,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Runner string            `json:"runner"` // name
+}
+
+// RunnerRuleRecord is a rule with the name of its runner.
+type RunnerRuleRecord = store.RunnerRule
+
+// CreateRunnerRule makes a rule. There is at most one for each match, also of
+// rules that are made at the same moment: it is stored under what it matches,
+// on the condition that nothing is there.
+func (c *Control) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in NewRunnerRule, key string) (store.RunnerRule, error) {
+	rule := placement.Rule{Org: org, Match: placement.Match{Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels)}}
+	if err := rule.Match.Check(); err != nil {
+		return store.RunnerRule{}, err
+	}
+	rule.ID = ruleID(rule)
+	made := c.IDs(prefixCommit)
+	err := c.transact(ctx, "create rule for "+rule.Match.String(), func(u *unit) error {
+		old, found := c.Store.RunnerRule(ctx, org, rule.Key())
+		if again, err := u.seen(Once{Org: org, Route: "create-runner-rule", Key: key, Body: in}, string(rule.ID)); err != nil || again != "" {
+			return err
+		}
+		switch {
+		case found == nil && old.V.Made == made:
+			return nil // our own commit, whose answer was unclear
+		case found == nil:
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "rule-exists",
+				Message: fmt.Sprintf("rule %s matches on the same already (%s), and names runner %s", old.V.ID, old.V.Match, old.V.RunnerName),
+				Hint:    fmt.Sprintf("Delete it first: `fairlead runner rule delete %s`.", old.V.ID)}
+		case fairlead.KindOf(found) != fairlead.KindNotFound:
+			return found
+		}
+		r, err := c.findRunner(ctx, org, in.Runner)
+		if err != nil {
+			return err
+		}
+		if r.V.Leaving {
+			return leaving(r.V)
+		}
+		rule.Runner = r.V.ID
+		if err := placement.CheckRule(rule, placeable(r.V)); err != nil {
+			return err
+		}
+		u.CheckRunner(r)
+		u.PutRunnerRule(store.Stored[store.RunnerRule]{V: store.RunnerRule{Rule: rule, RunnerName: r.V.Name, Made: made, Created: u.now}})
+		return nil
+	})
+	if err != nil {
+		return store.RunnerRule{}, err
+	}
+	r, err := c.Store.RunnerRule(ctx, org, rule.Key())
+	return r.V, err
+}
+
+func leaving(r store.Runner) error {
+	return fairlead.Conflict("runner-in-use", "runner %s is being deleted", r.Name)
+}
+
+// RunnerRules lists rules, in an order that stays.
+func (c *Control) RunnerRules(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]store.RunnerRule, string, error) {
+	p, err := c.Store.RunnerRules(ctx, org, q)
+	if err != nil {
+		return nil, "", err
+	}
+	out := make([]store.RunnerRule, 0, len(p.Items))
+	for _, r := range p.Items {
+		out = append(out, r.V)
+	}
+	return out, p.Next, nil
+}
+
+// DeleteRunnerRule deletes a rule. Installs that it has bound stay bound.
+func (c *Control) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id string) error {
+	digits, ok := strings.CutPrefix(id, prefixRule)
+	if !ok || len(digits) != ruleDigits || strings.Trim(digits, "0123456789abcdef") != "" {
+		return ruleNotFound(id)
+	}
+	return c.transact(ctx, "delete rule "+id, func(u *unit) error {
+		r, err := c.Store.RunnerRuleByPrefix(ctx, org, digits)
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			if u.again {
+				return nil // our own commit, whose answer was unclear
+			}
+			return ruleNotFound(id)
+		}
+		if err != nil {
+			return err
+		}
+		u.DeleteRunnerRule(r)
+		return nil
+	})
+}
+
+func ruleNotFound(id string) error {
+	e := fairlead.NotFound("rule", clip(id, 100))
+	e.Hint = "`fairlead runner rule list` shows what exists."
+	return e
+}

@@ -1,0 +1,470 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// RunnerFile is the configuration of a runner, or a part of it, as somebody
+// wrote it.
+type RunnerFile struct {
+	Name string   `json:"name,omitempty"` // what problems call it
+	Text string   `json:"text,omitempty"` // YAML or JSON
+	Set  []string `json:"set,omitempty"`  // single fields on top, as runnerspec.Parse takes them
+}
+
+func (f RunnerFile) empty() bool { return f.Text == "" && len(f.Set) == 0 }
+
+func (f RunnerFile) name() string { return cmp.Or(f.Name, "runner") }
+
+// NewRunner says what runner to make. Without a File it is one of kind local,
+// for the whole org.
+type NewRunner struct {
+	Name        string     `json:"name"` // may be empty if the file says it
+	Description string     `json:"description"`
+	Storage     string     `json:"storage"` // "local" or "http"; without a file
+	File        RunnerFile `json:"file,omitzero"`
+	// AWSRole is the ARN of the role, with its path, whose sessions may be
+	// agents of the runner; AWSRoleID its unique identifier, AROA and more. With
+	// the ARN alone, the first such role that proves itself is the one.
+	AWSRole   string `json:"aws_role,omitempty"`
+	AWSRoleID string `json:"aws_role_id,omitempty"`
+}
+
+// spec reads what is to be made.
+func (in NewRunner) spec() (*runnerspec.Spec, []string, error) {
+	if in.File.empty() {
+		if in.Storage != "" && in.Storage != "local" && in.Storage != "http" {
+			return nil, nil, fairlead.Invalid("invalid-storage", "%q is no state storage of a runner without a configuration: local and http are", in.Storage)
+		}
+		in.File.Set = []string{"runner_configuration.type=local", "state_storage_configuration.type=" + cmp.Or(in.Storage, "local")}
+		in.File.Set = append(in.File.Set, settingOf("description", in.Description)...)
+	} else if in.Storage != "" || in.Description != "" {
+		return nil, nil, fairlead.Invalid("invalid-runner", "description and state storage are given beside a configuration, which says both")
+	}
+	r := runnerspec.Parse(in.File.name(), []byte(in.File.Text), in.File.Set...)
+	if r.Spec == nil {
+		return nil, nil, r.Problems.Err()
+	}
+	if r.Spec.ID != "" && in.Name != "" && r.Spec.ID != in.Name {
+		return nil, nil, fairlead.Invalid("invalid-runner", "the runner is to be called %s, and its configuration says %s", in.Name, r.Spec.ID)
+	}
+	r.Spec.ID = cmp.Or(r.Spec.ID, in.Name)
+	return r.Spec, warnings(r.Warnings), fairlead.CheckName("runner", r.Spec.ID)
+}
+
+// settingOf is a setting whose value is a text whatever is in it.
+func settingOf(path, text string) []string {
+	if text == "" {
+		return nil
+	}
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		return nil // a string is always JSON
+	}
+	return []string{path + "=" + string(quoted)}
+}
+
+func warnings(ps runnerspec.Problems) []string {
+	var out []string
+	for _, p := range ps {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+// CreateRunner makes a runner of the org.
+func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
+	return c.createRunner(ctx, org, org, in, key)
+}
+
+// CreateSharedRunner makes a runner that serves the installs of every org; the
+// operator alone may.
+func (c *Control) CreateSharedRunner(ctx context.Context, by User, in NewRunner, key string) (Runner, error) {
+	if !by.Operator {
+		return Runner{}, operatorOnly("shared runners are made by whoever runs the control plane")
+	}
+	return c.createRunner(ctx, "", by.Org, in, key)
+}
+
+func operatorOnly(message string) error {
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "operator-only", Message: message,
+		Hint: "Ask whoever runs the control plane. A runner of your own comes before a shared one."}
+}
+
+// createRunner makes a runner of the org owner, or a shared one if that is
+// empty, asked for by somebody of org.
+func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
+	spec, warned, err := in.spec()
+	if err != nil {
+		return Runner{}, err
+	}
+	if owner == "" && spec.Group+spec.Install != "" {
+		return Runner{}, fairlead.Invalid("invalid-runner", "a shared runner serves every org, so it names neither a group nor an install")
+	}
+	if _, err := trustOf(in, c.Now()); err != nil {
+		return Runner{}, err
+	}
+	id, name := fairlead.RunnerID(c.IDs(fairlead.PrefixRunner)), spec.ID
+	err = c.transact(ctx, "create runner "+spec.ID, func(u *unit) error {
+		// Before the key: the same request, at the same moment, may commit
+		// between the two, and is then seen by its key.
+		old, found := c.findRunner(ctx, org, spec.ID)
+		made, err := u.seen(Once{Org: org, Route: "create-runner " + string(owner), Key: key, Body: in}, spec.ID)
+		if err != nil || made != "" {
+			name = made
+			return err
+		}
+		if err = found; err == nil && old.V.ID == id {
+			return nil // our own commit, whose answer was unclear
+		}
+		if err == nil {
+			return fairlead.Conflict("runner-exists", "there is a runner %q already", spec.ID)
+		}
+		if fairlead.KindOf(err) != fairlead.KindNotFound {
+			return err
+		}
+		r := store.Stored[store.Runner]{V: store.Runner{ID: id, Org: owner, Name: spec.ID, Created: u.now}}
+		if r.V.Trust, err = trustOf(in, u.now); err != nil {
+			return err
+		}
+		if err := u.configure(&r.V, spec); err != nil {
+			return err
+		}
+		u.PutRunner(r)
+		return nil
+	})
+	if err != nil {
+		return Runner{}, err
+	}
+	out, err := c.Runner(ctx, org, name)
+	out.Warnings = warned
+	return out, err
+}
+
+// EnsureRunner makes the runner unless it exists.
+func (c *Control) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
+	_, err := c.CreateRunner(ctx, org, in, "")
+	if fairlead.CodeOf(err) == "runner-exists" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make runner %s: %w", in.Name, err)
+	}
+	return nil
+}
+
+// configContext binds a sealed configuration to its runner.
+func configContext(id fairlead.RunnerID) string { return "runner/" + string(id) + "/configuration" }
+
+// configure gives the runner its configuration: what it serves has to be there,
+// and its secrets are sealed.
+func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
+	if err := u.serve(r, spec); err != nil {
+		return err
+	}
+	r.Description, r.Kind = spec.Description, string(spec.Runner.Kind())
+	r.Storage, r.Place = string(spec.Storage.Kind()), spec.Storage.Place(string(r.ID))
+	r.Env, r.Endpoint = spec.Environment(), spec.JobEndpoint()
+	full, err := json.Marshal(spec)
+	if err != nil {
+		return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
+	}
+	r.Config, r.Sealed = full, nil
+	if len(spec.Secrets()) == 0 {
+		return nil
+	}
+	if r.Config, err = json.Marshal(spec.Masked()); err != nil {
+		return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
+	}
+	if r.Sealed, err = u.c.Sealer.Seal(u.ctx, full, configContext(r.ID)); err != nil {
+		return fmt.Errorf("seal the configuration of runner %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+// serve moves the runner to the group or install that its configuration names.
+func (u *unit) serve(r *store.Runner, spec *runnerspec.Spec) error {
+	group, err := placement.ParsePath(spec.Group)
+	if err != nil {
+		return err
+	}
+	if err := u.enter(r.Org, group); err != nil {
+		return err
+	}
+	if group != r.Group {
+		u.DropMember(r.Org, store.Member{Group: r.Group, Kind: store.MemberRunner, Name: r.Name})
+	}
+	u.PutMember(r.Org, store.Member{Group: group, Kind: store.MemberRunner, Name: r.Name})
+	r.Group, r.Install = group, ""
+	if spec.Install == "" {
+		return nil
+	}
+	inst, err := u.c.Store.Install(u.ctx, r.Org, spec.Install)
+	r.Install = inst.V.ID
+	return err
+}
+
+// specOf opens the whole configuration of a runner.
+func (c *Control) specOf(ctx context.Context, r store.Runner) (*runnerspec.Spec, error) {
+	raw := []byte(r.Config)
+	if r.Sealed != nil {
+		var err error
+		if raw, err = c.Sealer.Open(ctx, r.Sealed, configContext(r.ID)); err != nil {
+			return nil, fmt.Errorf("open the configuration of runner %s: %w", r.Name, err)
+		}
+	}
+	if len(raw) == 0 { // made before runners had one
+		spec, _, err := NewRunner{Name: r.Name, Description: r.Description, Storage: r.Storage}.spec()
+		return spec, err
+	}
+	var spec runnerspec.Spec
+	if err := json.Unmarshal(raw, &spec); err != nil {
+		return nil, fmt.Errorf("decode the configuration of runner %s: %w", r.Name, err)
+	}
+	return &spec, nil
+}
+
+// Configuration returns a runner's configuration in JSON, its secrets masked.
+func (c *Control) Configuration(r store.Runner) (json.RawMessage, error) {
+	if len(r.Config) > 0 {
+		return r.Config, nil
+	}
+	spec, err := c.specOf(context.Background(), r)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(spec)
+}
+
+// findRunner returns a runner by name: the org's own, or else a shared one.
+func (c *Control) findRunner(ctx context.Context, org fairlead.OrgID, name string) (store.Stored[store.Runner], error) {
+	r, err := c.Store.Runner(ctx, org, name)
+	if fairlead.KindOf(err) != fairlead.KindNotFound {
+		return r, err
+	}
+	shared, serr := c.Store.Runner(ctx, "", name)
+	if fairlead.KindOf(serr) == fairlead.KindNotFound {
+		return shared, err
+	}
+	return shared, serr
+}
+
+// ownRunner is findRunner for those who are going to change it.
+func (c *Control) ownRunner(ctx context.Context, by User, name string) (store.Stored[store.Runner], error) {
+	r, err := c.findRunner(ctx, by.Org, name)
+	if err == nil && r.V.Shared() && !by.Operator {
+		return r, operatorOnly(fmt.Sprintf("runner %s is shared with every org, and not yours to change", name))
+	}
+	return r, err
+}
+
+// UpdateRunner changes a runner's configuration by a part of one, as
+// runnerspec.Update says. It is refused if installs that use the runner would
+// no longer be within its reach.
+func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch RunnerFile) (Runner, error) {
+	var warned []string
+	err := c.transact(ctx, "update runner "+name, func(u *unit) error {
+		r, err := c.ownRunner(ctx, by, name)
+		if err != nil {
+			return err
+		}
+		current, err := c.specOf(ctx, r.V)
+		if err != nil {
+			return err
+		}
+		res := runnerspec.Update(current, patch.name(), []byte(patch.Text), patch.Set...)
+		if res.Spec == nil {
+			return res.Problems.Err()
+		}
+		warned = warnings(res.Warnings)
+		if r.V.Shared() && res.Spec.Group+res.Spec.Install != "" {
+			return fairlead.Invalid("invalid-runner", "a shared runner serves every org, so it names neither a group nor an install")
+		}
+		before := r.V
+		if err := u.configure(&r.V, res.Spec); err != nil {
+			return err
+		}
+		if before.Group != r.V.Group || before.Install != r.V.Install {
+			if err := u.keepsReach(r.V); err != nil {
+				return err
+			}
+		}
+		u.PutRunner(r)
+		return nil
+	})
+	if err != nil {
+		return Runner{}, err
+	}
+	out, err := c.Runner(ctx, by.Org, name)
+	out.Warnings = warned
+	return out, err
+}
+
+// maxUses is how many uses of a runner are looked at, or named.
+const maxUses = 200
+
+// keepsReach refuses what would take a runner away from an install that has it.
+func (u *unit) keepsReach(r store.Runner) error {
+	uses, err := u.c.Store.RunnerUses(u.ctx, r.ID, maxUses)
+	if err != nil {
+		return err
+	}
+	var lost []string
+	for _, use := range uses {
+		inst, err := u.c.Store.Install(u.ctx, use.V.Org, use.V.Name)
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if r.Install != "" && r.Install != inst.V.ID || r.Install == "" && !r.Group.Contains(inst.V.Group) {
+			lost = append(lost, inst.V.Name)
+		}
+	}
+	if len(lost) == 0 && len(uses) < maxUses {
+		return nil
+	}
+	return inUse(r.Name, lost, "Let them be placed elsewhere first: `fairlead install refresh-runner NAME`.")
+}
+
+func inUse(runner string, by []string, hint string) error {
+	const named = 20
+	what := strings.Join(by[:min(len(by), named)], ", ")
+	if len(by) > named {
+		what += " and more"
+	}
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "runner-in-use",
+		Message: fmt.Sprintf("runner %s is in use by %s", runner, what), Hint: hint}
+}
+
+// SetRunnerMode says whether a runner takes work.
+func (c *Control) SetRunnerMode(ctx context.Context, by User, name string, mode placement.State) (Runner, error) {
+	if !slices.Contains([]placement.State{placement.Enabled, placement.Draining, placement.Disabled}, mode) {
+		return Runner{}, fairlead.Invalid("invalid-mode", "%q is no mode of a runner: enabled, draining and disabled are", mode)
+	}
+	err := c.transact(ctx, "set mode of runner "+name, func(u *unit) error {
+		r, err := c.ownRunner(ctx, by, name)
+		if err != nil || r.V.Takes() == mode {
+			return err
+		}
+		r.V.Mode = mode
+		u.PutRunnerMode(r)
+		return nil
+	})
+	if err != nil {
+		return Runner{}, err
+	}
+	return c.Runner(ctx, by.Org, name)
+}
+
+// DeleteRunner deletes a runner that no install uses and no rule of the caller's
+// org names. It is marked before it is looked at for the last time, so that
+// nothing can be given to it in between; a deletion that was cut short is gone
+// on with by the next.
+func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error {
+	if err := c.unused(ctx, by, name); err != nil {
+		return err
+	}
+	if err := c.markLeaving(ctx, by, name, true); err != nil {
+		return err
+	}
+	if err := c.unused(ctx, by, name); err != nil {
+		return errors.Join(err, c.markLeaving(ctx, by, name, false))
+	}
+	var id fairlead.RunnerID
+	err := c.transact(ctx, "delete runner "+name, func(u *unit) error {
+		r, err := c.ownRunner(ctx, by, name)
+		if u.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+			return nil // our own commit, whose answer was unclear
+		}
+		if err != nil {
+			return err
+		}
+		if !r.V.Leaving {
+			return inUse(name, []string{"another request"}, "Repeat the request.")
+		}
+		sessions, err := c.Store.Sessions(ctx, r.V.ID, 20)
+		if err != nil {
+			return err
+		}
+		for _, s := range sessions {
+			if !s.V.Ended && s.V.Expires.After(u.now) {
+				s.V.Ended = true
+				u.PutSession(s)
+			}
+		}
+		u.DropMember(r.V.Org, store.Member{Group: r.V.Group, Kind: store.MemberRunner, Name: r.V.Name})
+		u.DropVariables(r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)})
+		u.DeleteRunner(r)
+		id = r.V.ID
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// Nobody can ask for it any more, so a queue that stays is litter and no more.
+	if err := c.Queue.Drop(context.WithoutCancel(ctx), queueName(id)); err != nil {
+		c.Logger.Warn("the queue of a deleted runner stays", "queue", queueName(id), "error", err)
+	}
+	return nil
+}
+
+func (c *Control) markLeaving(ctx context.Context, by User, name string, leaving bool) error {
+	return c.transact(ctx, "delete runner "+name, func(u *unit) error {
+		r, err := c.ownRunner(ctx, by, name)
+		if err != nil || r.V.Leaving == leaving {
+			return err
+		}
+		r.V.Leaving = leaving
+		u.PutRunner(r)
+		return nil
+	})
+}
+
+// unused refuses with the names of what uses a runner: installs, and rules of
+// the caller's org.
+func (c *Control) unused(ctx context.Context, by User, name string) error {
+	used, err := c.usesOf(ctx, by, name)
+	if err != nil || len(used) == 0 {
+		return err
+	}
+	return inUse(name, used, "Place the installs elsewhere (`fairlead install refresh-runner NAME`), and delete the rules (`fairlead runner rule delete RULE`).")
+}
+
+// usesOf names what uses a runner: installs, and rules of the caller's org.
+func (c *Control) usesOf(ctx context.Context, by User, name string) ([]string, error) {
+	r, err := c.ownRunner(ctx, by, name)
+	if err != nil {
+		return nil, err
+	}
+	uses, err := c.Store.RunnerUses(ctx, r.V.ID, maxUses)
+	if err != nil {
+		return nil, err
+	}
+	var used []string
+	for _, use := range uses {
+		used = append(used, "install "+use.V.Name)
+	}
+	rules, err := c.Store.AllRunnerRules(ctx, by.Org)
+	if err != nil {
+		return nil, err
+	}
+	for _, rule := range rules {
+		if rule.V.Runner == r.V.ID {
+			used = append(used, "rule "+string(rule.V.ID))
+		}
+	}
+	return used, nil
+}

@@ -1,0 +1,244 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Limits of variables, of one scope. All of them are in the environment of a
+// job's tool, for which Linux takes 128 KiB a variable and 2 MiB in all by
+// default.
+const (
+	maxVariables     = 100
+	maxVariableValue = 16 << 10 // bytes
+	maxVariableName  = 128      // bytes
+)
+
+// VariableScope is what variables are set on. Exactly one field is set.
+type VariableScope struct {
+	Runner, Group, App, Install string
+}
+
+// Variable is an environment variable of jobs.
+type Variable struct {
+	Value     string
+	Sensitive bool // Value is then empty where it is read back
+}
+
+// toolVariables are set by the runner itself, or change what it relies on; a
+// job with one of them would fail.
+func toolVariables() []string {
+	return []string{"TF_INPUT", "TF_IN_AUTOMATION", "TF_WORKSPACE", "TF_REATTACH_PROVIDERS", "TF_APPEND_USER_AGENT", "TF_DISABLE_PLUGIN_TLS",
+		"TF_SKIP_PROVIDER_VERIFY", "TF_DATA_DIR", "TF_PLUGIN_CACHE_DIR", "TF_LOG", "TF_LOG_CORE", "TF_LOG_PATH", "TF_LOG_PROVIDER", "TF_CLI_ARGS", "TMPDIR"}
+}
+
+// reservedPrefixes begin names that have another way in: Fairlead's own, and the
+// inputs of Terraform.
+func reservedPrefixes() []string { return []string{"FAIRLEAD_", "TF_VAR_", "TF_CLI_ARGS_"} }
+
+func checkVariable(name string, v *Variable) error {
+	bad := name == "" || len(name) > maxVariableName || '0' <= name[0] && name[0] <= '9'
+	for _, r := range name {
+		bad = bad || r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	}
+	if bad {
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("%q is not the name of an environment variable", clip(name, 100)),
+			Hint: "Use letters, digits and underscores, up to 128; do not begin with a digit."}
+	}
+	for _, prefix := range reservedPrefixes() {
+		bad = bad || strings.HasPrefix(name, prefix)
+	}
+	if bad || slices.Contains(toolVariables(), name) {
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("the variable %s is reserved", name),
+			Hint: "Names that begin with FAIRLEAD_ are set by Fairlead, those of Terraform by the runner; variables of a module are inputs of the app."}
+	}
+	if v != nil && (len(v.Value) > maxVariableValue || strings.ContainsRune(v.Value, 0)) {
+		return fairlead.Invalid("invalid-variable", "the value of the variable %s is longer than %d bytes, or holds a NUL", name, maxVariableValue)
+	}
+	return nil
+}
+
+// scope finds what variables are set on. Those of a shared runner are the
+// operator's alone.
+func (c *Control) scope(ctx context.Context, by User, of VariableScope) (fairlead.OrgID, store.Scope, error) {
+	switch (VariableScope{}) {
+	case VariableScope{Group: of.Group, App: of.App, Install: of.Install}:
+		r, err := c.ownRunner(ctx, by, of.Runner)
+		return r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)}, err
+	case VariableScope{Runner: of.Runner, App: of.App, Install: of.Install}:
+		g, err := c.Group(ctx, by.Org, of.Group)
+		return by.Org, store.Scope{Kind: store.ScopeGroup, Name: g.Path.String()}, err
+	case VariableScope{Runner: of.Runner, Group: of.Group, Install: of.Install}:
+		a, err := c.Store.App(ctx, by.Org, of.App)
+		return by.Org, store.Scope{Kind: store.ScopeApp, Name: a.V.Name}, err
+	case VariableScope{Runner: of.Runner, Group: of.Group, App: of.App}:
+		in, err := c.Store.Install(ctx, by.Org, of.Install)
+		return by.Org, store.Scope{Kind: store.ScopeInstall, Name: string(in.V.ID)}, err
+	}
+	return "", store.Scope{}, fairlead.Invalid("invalid-scope", "variables are set on one thing: a runner, a group, an app or an install")
+}
+
+// Variables returns the variables that are set on one thing. Values of
+// sensitive ones are left out.
+func (c *Control) Variables(ctx context.Context, by User, of VariableScope) (map[string]Variable, error) {
+	org, scope, err := c.scope(ctx, by, of)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.Store.Variables(ctx, org, scope)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]Variable, len(r.V.Values))
+	for name, v := range r.V.Values {
+		out[name] = Variable{Sensitive: v.Sealed != nil}
+		if v.Sealed == nil {
+			var text string
+			if err := json.Unmarshal(v.Value, &text); err != nil {
+				return nil, fmt.Errorf("decode variable %s of %s: %w", name, scope.Name, err)
+			}
+			out[name] = Variable{Value: text}
+		}
+	}
+	return out, nil
+}
+
+func variableContext(org fairlead.OrgID, of store.Scope, name string) string {
+	return "variables/" + string(org) + "/" + of.Kind + "/" + of.Name + "/" + name
+}
+
+// SetVariables changes the variables that are set on one thing: those that are
+// given; nil removes one. Jobs that start from then on get them.
+func (c *Control) SetVariables(ctx context.Context, by User, of VariableScope, change map[string]*Variable) (map[string]Variable, error) {
+	for _, name := range slices.Sorted(maps.Keys(change)) {
+		if err := checkVariable(name, change[name]); err != nil {
+			return nil, err
+		}
+	}
+	err := c.transact(ctx, "set variables", func(u *unit) error {
+		org, scope, err := c.scope(ctx, by, of)
+		if err != nil {
+			return err
+		}
+		r, err := c.Store.Variables(ctx, org, scope)
+		if err != nil {
+			return err
+		}
+		values := maps.Clone(r.V.Values)
+		if values == nil {
+			values = map[string]store.Input{}
+		}
+		for name, v := range change {
+			delete(values, name)
+			if v == nil {
+				continue
+			}
+			if values[name], err = u.sealVariable(*v, variableContext(org, scope, name)); err != nil {
+				return fmt.Errorf("seal variable %s: %w", name, err)
+			}
+		}
+		if len(values) > maxVariables {
+			return fairlead.Invalid("invalid-variable", "there would be %d variables; %d may be set on one thing", len(values), maxVariables)
+		}
+		r.V.Values = values
+		u.PutVariables(r)
+		return u.markVariables(by, of, len(values) > 0)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.Variables(ctx, by, of)
+}
+
+// markVariables notes on runners and installs, which the start of every job
+// reads, whether there are variables to be read as well.
+func (u *unit) markVariables(by User, of VariableScope, has bool) error {
+	switch {
+	case of.Runner != "":
+		r, err := u.c.ownRunner(u.ctx, by, of.Runner)
+		if err != nil || r.V.HasVars == has {
+			return err
+		}
+		r.V.HasVars = has
+		u.PutRunner(r)
+	case of.Install != "":
+		in, err := u.c.Store.Install(u.ctx, by.Org, of.Install)
+		if err != nil || in.V.HasVars == has {
+			return err
+		}
+		in.V.HasVars = has
+		u.PutInstall(in)
+	}
+	return nil
+}
+
+func (u *unit) sealVariable(v Variable, place string) (store.Input, error) {
+	raw, err := json.Marshal(v.Value)
+	if err != nil || !v.Sensitive {
+		return store.Input{Value: raw}, err
+	}
+	sealed, err := u.c.Sealer.Seal(u.ctx, raw, place)
+	return store.Input{Sealed: sealed}, err
+}
+
+// environment returns the environment variables of a job: of its runner, of the
+// groups from the root to that of its install, of its app, and of its install,
+// the later before the earlier, and Fairlead's own before all. Sensitive ones
+// are apart.
+func (c *Control) environment(ctx context.Context, in store.Install, r store.Runner, j store.Job) (plain, secret map[string]string, err error) {
+	plain, secret = maps.Clone(r.Env), map[string]string{}
+	if plain == nil {
+		plain = map[string]string{}
+	}
+	var scopes []store.Scope
+	if r.HasVars {
+		scopes = append(scopes, store.Scope{Kind: store.ScopeRunner, Name: string(r.ID)})
+	}
+	for _, g := range slices.Backward(in.Group.Lineage()) {
+		scopes = append(scopes, store.Scope{Kind: store.ScopeGroup, Name: g.String()})
+	}
+	scopes = append(scopes, store.Scope{Kind: store.ScopeApp, Name: in.App})
+	if in.HasVars {
+		scopes = append(scopes, store.Scope{Kind: store.ScopeInstall, Name: string(in.ID)})
+	}
+	for _, scope := range scopes {
+		org := in.Org
+		if scope.Kind == store.ScopeRunner {
+			org = r.Org
+		}
+		set, err := c.Store.Variables(ctx, org, scope)
+		if err != nil {
+			return nil, nil, err
+		}
+		for name, v := range set.V.Values {
+			raw, into, other := []byte(v.Value), plain, secret
+			if v.Sealed != nil {
+				into, other = secret, plain
+				if raw, err = c.Sealer.Open(ctx, v.Sealed, variableContext(org, scope, name)); err != nil {
+					return nil, nil, fmt.Errorf("open variable %s of %s: %w", name, scope.Name, err)
+				}
+			}
+			var text string
+			if err := json.Unmarshal(raw, &text); err != nil {
+				return nil, nil, fmt.Errorf("decode variable %s of %s: %w", name, scope.Name, err)
+			}
+			delete(other, name)
+			into[name] = text
+		}
+	}
+	maps.Copy(plain, map[string]string{
+		"FAIRLEAD_INSTALL": j.InstallName, "FAIRLEAD_GROUP": in.Group.String(), "FAIRLEAD_APP": in.App, "FAIRLEAD_COMPONENT": j.Component,
+		"FAIRLEAD_DEPLOYMENT": string(j.Deployment), "FAIRLEAD_JOB": string(j.ID), "FAIRLEAD_RUNNER": j.RunnerName,
+	})
+	if r.Endpoint != "" {
+		plain["FAIRLEAD_ENDPOINT"] = r.Endpoint
+	}
+	return plain, secret, nil
+}

@@ -1,0 +1,134 @@
+package store
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// What decides which runner serves an install, and what it is given there.
+
+// AllRunners lists every runner of an org, or every shared one of no org, for
+// whoever has to choose among them.
+func (s *Store) AllRunners(ctx context.Context, org fairlead.OrgID) ([]Stored[Runner], error) {
+	return all[Runner](ctx, s, engine.Query{Partition: runnersPartition(org)})
+}
+
+// RunnerUses lists up to limit of the installs that use a runner.
+func (s *Store) RunnerUses(ctx context.Context, id fairlead.RunnerID, limit int) ([]Stored[RunnerUse], error) {
+	p, err := query[RunnerUse](ctx, s, engine.Query{Partition: runnerPartition(id), Prefix: usePrefix, Limit: limit})
+	return p.Items, err
+}
+
+// PutRunnerUse notes that the install uses the runner.
+func (t *Tx) PutRunnerUse(id fairlead.RunnerID, in Install) {
+	t.put(runnerUseKey(id, in.ID), anyVersion, RunnerUse{Org: in.Org, Name: in.Name})
+}
+
+// DropRunnerUse notes that the install no longer uses the runner.
+func (t *Tx) DropRunnerUse(id fairlead.RunnerID, install fairlead.InstallID) {
+	t.drop(runnerUseKey(id, install))
+}
+
+// RunnerRule returns the rule with this match, by placement.Rule.Key.
+func (s *Store) RunnerRule(ctx context.Context, org fairlead.OrgID, match string) (Stored[RunnerRule], error) {
+	return get[RunnerRule](ctx, s, ruleKey(org, match), missing("rule", match))
+}
+
+// RunnerRuleByPrefix returns the rule whose key begins with prefix, which is
+// long enough for there to be no other.
+func (s *Store) RunnerRuleByPrefix(ctx context.Context, org fairlead.OrgID, prefix string) (Stored[RunnerRule], error) {
+	p, err := query[RunnerRule](ctx, s, engine.Query{Partition: rulesPartition(org), Prefix: prefix, Limit: 1})
+	if err == nil && len(p.Items) == 0 {
+		err = fairlead.NotFound("rule", prefix)
+	}
+	if err != nil {
+		return Stored[RunnerRule]{}, err
+	}
+	return p.Items[0], nil
+}
+
+// RunnerRules lists rules, in the order of their keys.
+func (s *Store) RunnerRules(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[RunnerRule], error) {
+	return query[RunnerRule](ctx, s, engine.Query{Partition: rulesPartition(org), After: q.After, Limit: q.Limit})
+}
+
+// AllRunnerRules lists every rule of an org, for whoever has to find the one
+// that decides.
+func (s *Store) AllRunnerRules(ctx context.Context, org fairlead.OrgID) ([]Stored[RunnerRule], error) {
+	return all[RunnerRule](ctx, s, engine.Query{Partition: rulesPartition(org)})
+}
+
+// PutRunnerRule writes a rule under what it matches; a new one on the condition
+// that there is none.
+func (t *Tx) PutRunnerRule(r Stored[RunnerRule]) {
+	t.put(ruleKey(r.V.Org, r.V.Key()), r.Version, r.V)
+}
+
+// DeleteRunnerRule removes a rule.
+func (t *Tx) DeleteRunnerRule(r Stored[RunnerRule]) {
+	t.delete(ruleKey(r.V.Org, r.V.Key()), r.Version)
+}
+
+// Group returns a group by its path.
+func (s *Store) Group(ctx context.Context, org fairlead.OrgID, path placement.Path) (Stored[Group], error) {
+	return get[Group](ctx, s, groupKey(org, path), missing("group", path.String()))
+}
+
+// Groups lists groups by path, those that a group holds behind it.
+func (s *Store) Groups(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Group], error) {
+	return query[Group](ctx, s, engine.Query{Partition: groupsPartition(org), After: q.After, Limit: q.Limit})
+}
+
+// GroupsBelow lists up to limit of the groups that are somewhere below one.
+func (s *Store) GroupsBelow(ctx context.Context, org fairlead.OrgID, path placement.Path, limit int) ([]Stored[Group], error) {
+	p, err := query[Group](ctx, s, engine.Query{Partition: groupsPartition(org), Prefix: path.String() + "/", Limit: limit})
+	return p.Items, err
+}
+
+// PutGroup writes a group.
+func (t *Tx) PutGroup(r Stored[Group]) { t.put(groupKey(r.V.Org, r.V.Path), r.Version, r.V) }
+
+// DeleteGroup removes a group.
+func (t *Tx) DeleteGroup(r Stored[Group]) { t.delete(groupKey(r.V.Org, r.V.Path), r.Version) }
+
+// CheckGroup holds the commit to the group as it was read.
+func (t *Tx) CheckGroup(r Stored[Group]) { t.check(groupKey(r.V.Org, r.V.Path), r.Version) }
+
+// Members lists up to limit of what is in a group, without what is in those
+// below.
+func (s *Store) Members(ctx context.Context, org fairlead.OrgID, path placement.Path, limit int) ([]Stored[Member], error) {
+	p, err := query[Member](ctx, s, engine.Query{Partition: membersPartition(org), Prefix: path.String() + "#", Limit: limit})
+	return p.Items, err
+}
+
+// PutMember notes what is in a group; of the root group nothing is noted.
+func (t *Tx) PutMember(org fairlead.OrgID, m Member) {
+	if m.Group != "" {
+		t.put(memberKey(org, m), anyVersion, m)
+	}
+}
+
+// DropMember notes that it is no longer in the group.
+func (t *Tx) DropMember(org fairlead.OrgID, m Member) {
+	if m.Group != "" {
+		t.drop(memberKey(org, m))
+	}
+}
+
+// Variables returns the variables of a scope; one that has none has version 0.
+func (s *Store) Variables(ctx context.Context, org fairlead.OrgID, of Scope) (Stored[Variables], error) {
+	r, err := get[Variables](ctx, s, varsKey(org, of), missing("variables", of.Name))
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return Stored[Variables]{V: Variables{Org: org, Of: of}}, nil
+	}
+	return r, err
+}
+
+// PutVariables writes the variables of a scope.
+func (t *Tx) PutVariables(r Stored[Variables]) { t.put(varsKey(r.V.Org, r.V.Of), r.Version, r.V) }
+
+// DropVariables removes the variables of a scope.
+func (t *Tx) DropVariables(org fairlead.OrgID, of Scope) { t.drop(varsKey(org, of)) }

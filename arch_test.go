@@ -74,11 +74,13 @@ var rules = []rule{
 	{"pkg/eventbus", "pkg/fairlead events", "the event bus is an interface"},
 	{"pkg/eventbus/eventbustest", "pkg/eventbus pkg/fairlead events", "the suite tests the contract, on any bus"},
 	{"pkg/eventbus/eventbridge", "pkg/eventbus pkg/fairlead pkg/awsapi events", "an adapter knows its driver interface only"},
+	{"pkg/webhook", "pkg/fairlead events", "what an endpoint is sent, and how it is signed, knows no network"},
+	{"pkg/webhook/https", "pkg/webhook pkg/fairlead", "an adapter knows its driver interface only"},
 	{"pkg/sqlitedb", "pkg/fairlead", "the SQLite adapters share how a file is opened, nothing else"},
 	{"pkg/awsapi", "pkg/fairlead", "the AWS adapters share how long a request takes and what an error means, nothing else"},
 
 	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/wayout pkg/appspec pkg/identity pkg/identity/awsiam pkg/seal pkg/artifact " +
-		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus events",
+		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus pkg/webhook events",
 		"use cases run on any adapter, so they know none"},
 	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/api/wire pkg/job pkg/deployment pkg/wayout pkg/appspec pkg/placement pkg/runnerspec events",
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},

@@ -47,8 +47,9 @@ func DecodeWake(body []byte) (Wake, error) {
 type Domain struct {
 	V       int               `json:"v"` // 1
 	Type    string            `json:"type"`
-	Subject string            `json:"subject"` // the object's identifier
-	Version int64             `json:"version"` // of the object after the change; orders the events of one subject
+	Org     string            `json:"org,omitempty"` // the tenant; "": none may hear of it
+	Subject string            `json:"subject"`       // the object's identifier
+	Version int64             `json:"version"`       // of the object after the change; orders the events of one subject
 	Time    time.Time         `json:"time"`
 	Data    map[string]string `json:"data,omitempty"`
 }

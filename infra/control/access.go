@@ -47,7 +47,8 @@ func onInstallLogStreams(b *builder) []string {
 func onAppRepositories(b *builder) []string {
 	return []string{b.arn("ecr", "repository/"+b.artifactPrefix()+"*")}
 }
-func onAnything(*builder) []string { return []string{"*"} }
+func onWebhooks(b *builder) []string { return []string{*b.webhooks.AttrArn()} }
+func onAnything(*builder) []string   { return []string{"*"} }
 
 // Grants that several functions share.
 var (
@@ -151,12 +152,12 @@ var access = map[string][]Grant{
 			By: "lambda", Why: "Lambda reports the batches that failed"},
 	},
 	"webhook": {
-		readTable, writeTable,
+		{Sid: "ReadTable", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onTable, By: "pkg/store/dynamo", Why: "webhooks, and what was delivered to them"},
+		{Sid: "NoteAttempts", Actions: []string{"dynamodb:PutItem"}, On: onTable, By: "pkg/store/dynamo", Why: "each attempt of a delivery"},
 		{Sid: "OpenSecrets", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{*b.sealKey.AttrArn()} },
 			By: "pkg/seal/kms", Why: "the secret that signs what is sent to an endpoint"},
-		{Sid: "TakeEvents", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility"}, On: func(b *builder) []string {
-			return []string{*b.webhooks.AttrArn()}
-		}, By: "lambda", Why: "the event source mapping receives in the function's name"},
+		{Sid: "TakeEvents", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: onWebhooks, By: "lambda", Why: "the event source mapping receives in the function's name"},
+		{Sid: "PauseEvents", Actions: []string{"sqs:ChangeMessageVisibility"}, On: onWebhooks, By: "pkg/queue/sqs", Why: "an attempt that failed is repeated later and later"},
 	},
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
 // calls are the methods of the SDK behind actions of another name; none for
@@ -70,6 +71,32 @@ func TestArchiveHearsOfJobsThatAreOver(t *testing.T) {
 	}
 	if !slices.Equal(finalEvents, want) {
 		t.Errorf("the rule is for %v, a job is over by %v", finalEvents, want)
+	}
+}
+
+// dispatch is given exactly the changes that the store has something to say
+// of, of all the items in docs/KEYS.md: what the filter drops nobody hears of.
+func TestDispatchIsGivenWhatTheStoreAnnounces(t *testing.T) {
+	page, err := os.ReadFile("../../docs/KEYS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	announced := 0
+	for _, m := range regexp.MustCompile("(?m)^\\| \\w+ \\| `([^`]+)` \\| `([^`]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		fill := regexp.MustCompile(`\{\w+\}`)
+		k := engine.Key{Partition: fill.ReplaceAllString(m[1], "x"), Sort: fill.ReplaceAllString(m[2], "x")}
+		given := slices.ContainsFunc(dispatched, func(d struct{ partition, sort string }) bool {
+			return strings.HasPrefix(k.Partition, d.partition) && strings.HasPrefix(k.Sort, d.sort)
+		})
+		if given != store.Announces(k) {
+			t.Errorf("dispatch is given changes of %s: %t; the store announces them: %t", k, given, store.Announces(k))
+		}
+		if given {
+			announced++
+		}
+	}
+	if announced != len(dispatched) {
+		t.Errorf("%d kinds of items are announced, %d are dispatched", announced, len(dispatched))
 	}
 }
 

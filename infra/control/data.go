@@ -200,10 +200,13 @@ func (b *builder) queues() {
 	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
 		b.deadLetters[name] = b.queue(name+"DeadLetters", &awssqs.CfnQueueProps{MessageRetentionPeriod: jsii.Number(14 * 24 * 3600)})
 	}
-	// Six times the function's timeout, as Lambda asks for; eight deliveries.
+	// Six times the function's timeout, as Lambda asks for. An attempt hides its
+	// message for as long as the next one is away, which is up to 4 h; a delivery
+	// is given up after eight attempts, and the message with it. What is received
+	// much more often is no event, or cannot be looked up.
 	b.webhooks = b.queue("Webhooks", &awssqs.CfnQueueProps{
 		VisibilityTimeout: jsii.Number(6 * 60), MessageRetentionPeriod: jsii.Number(4 * 24 * 3600),
-		RedrivePolicy: map[string]any{"deadLetterTargetArn": b.deadLetters["Webhook"].AttrArn(), "maxReceiveCount": 8},
+		RedrivePolicy: map[string]any{"deadLetterTargetArn": b.deadLetters["Webhook"].AttrArn(), "maxReceiveCount": 30},
 	})
 }
 

@@ -57,7 +57,7 @@ func (b *builder) environments() map[string]any {
 			SealKey: *b.sealKey.AttrArn(), LogLevel: level,
 		},
 		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level},
-		"webhook":  &config.Webhook{Table: *b.table.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level},
+		"webhook":  &config.Webhook{Table: *b.table.Ref(), Queue: *b.webhooks.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level},
 	}
 }
 
@@ -143,9 +143,11 @@ func (b *builder) session() {
 	})
 }
 
-// Sort keys and beginnings of the partitions of the items whose changes are
-// dispatched; docs/KEYS.md has them.
-var dispatched = []struct{ prefix, sort string }{{"JOB#", "JOB"}, {"DEPLOYMENT#", "DEPLOYMENT"}}
+// The beginnings of the keys of the items whose changes are dispatched;
+// docs/KEYS.md has them. A test holds them against the store's.
+var dispatched = []struct{ partition, sort string }{
+	{"JOB#", "JOB"}, {"DEPLOYMENT#", "DEPLOYMENT"}, {"INSTALL#", "STATE#"}, {"WEBHOOK#", "DELIVERY#"},
+}
 
 // finalEvents are the events after which a log has no writer; a test holds them
 // against the store's.
@@ -156,8 +158,8 @@ func (b *builder) sources() {
 	var filters []*awslambda.CfnEventSourceMapping_FilterProperty
 	for _, d := range dispatched {
 		filters = append(filters, &awslambda.CfnEventSourceMapping_FilterProperty{Pattern: jsii.String(fmt.Sprintf(
-			`{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{%q:{"S":[{"prefix":%q}]},%q:{"S":[%q]}}}}`,
-			dynamo.AttrPartition, d.prefix, dynamo.AttrSort, d.sort))})
+			`{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{%q:{"S":[{"prefix":%q}]},%q:{"S":[{"prefix":%q}]}}}}`,
+			dynamo.AttrPartition, d.partition, dynamo.AttrSort, d.sort))})
 	}
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("DispatchSource"), &awslambda.CfnEventSourceMappingProps{
 		FunctionName: b.functions["dispatch"].Ref(), EventSourceArn: b.table.AttrStreamArn(), StartingPosition: jsii.String("TRIM_HORIZON"),

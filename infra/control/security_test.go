@@ -3,8 +3,6 @@ package control_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -59,27 +57,6 @@ func TestTableIsThatOfTheStore(t *testing.T) {
 		index(dynamo.IndexList, dynamo.AttrListPartition, dynamo.AttrListSort), index(dynamo.IndexDue, dynamo.AttrDuePartition, dynamo.AttrDueSort), dynamo.AttrExpires)
 	if string(text) != want {
 		t.Errorf("the table is\n%s\nwant\n%s", text, want)
-	}
-}
-
-// What a filter of the stream lets through must be what docs/KEYS.md says a
-// job and a deployment are kept under, or nothing is ever dispatched.
-func TestStreamFilterNamesTheKeysOfJobsAndDeployments(t *testing.T) {
-	page, err := os.ReadFile("../../docs/KEYS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	filters := fmt.Sprint(stack(t).Resources["DispatchSource"].Properties["FilterCriteria"])
-	for _, noun := range []string{"Job", "Deployment"} {
-		m := regexp.MustCompile("(?m)^\\| " + noun + " \\| `([A-Z]+#)\\{[a-z]+\\}` \\| `([A-Z]+)` \\|").FindSubmatch(page)
-		if m == nil {
-			t.Fatalf("docs/KEYS.md has no key of %s", noun)
-		}
-		for _, want := range []string{fmt.Sprintf(`{"prefix":%q}`, m[1]), fmt.Sprintf(`{"S":[%q]}`, m[2])} {
-			if !strings.Contains(filters, want) {
-				t.Errorf("%s: no filter has %s: %s", noun, want, filters)
-			}
-		}
 	}
 }
 

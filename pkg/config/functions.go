@@ -88,6 +88,7 @@ type LogIndex struct {
 // vendor's endpoints.
 type Webhook struct {
 	Table    string        `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	Queue    string        `env:"FAIRLEAD_WEBHOOK_QUEUE,notEmpty" doc:"URL of the SQS queue of events for webhooks"`
 	SealKey  string        `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which the endpoints' secrets are sealed"`
 	Timeout  time.Duration `env:"FAIRLEAD_WEBHOOK_TIMEOUT" envDefault:"5s" doc:"longest wait for an endpoint's answer"`
 	LogLevel string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`

@@ -175,6 +175,7 @@ func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.St
 		}
 	}
 	head, err := u.c.Store.State(u.ctx, inst.V.ID, component)
+	head.V.Org = inst.V.Org // whom the event is for
 	if err != nil || head.V.Lock == nil {
 		return head, err
 	}

@@ -47,6 +47,7 @@ const (
 	PrefixJob        = "job"
 	PrefixRequest    = "req"
 	PrefixToken      = "tok"
+	PrefixWebhook    = "whk"
 )
 
 // IDSource makes identifiers. It is passed to whatever needs new ones, so that

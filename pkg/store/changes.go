@@ -41,6 +41,12 @@ func Happening(c engine.Change) (Happened, error) {
 			return Happened{Event: &e}, nil
 		}
 		return Happened{}, err
+	case nounDelivery:
+		r, err := decode[Delivery](*c.New)
+		if e, ok := r.V.Event(r.Version); ok && err == nil {
+			return Happened{Event: &e}, nil
+		}
+		return Happened{}, err
 	case nounOther:
 	}
 	return Happened{}, nil

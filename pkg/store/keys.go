@@ -43,6 +43,9 @@ func installPartition(id fairlead.InstallID) string {
 }
 func runnerPartition(id fairlead.RunnerID) string { return join("RUNNER", string(id)) }
 
+func webhooksPartition(org fairlead.OrgID) string { return join("ORG", string(org), "WEBHOOK") }
+func webhookPartition(id string) string           { return join("WEBHOOK", id) }
+
 // Partitions of the List index.
 func jobsList(org fairlead.OrgID) string        { return join("ORG", string(org), "JOBS") }
 func deploymentsList(org fairlead.OrgID) string { return join("ORG", string(org), "DEPLOYMENTS") }
@@ -102,6 +105,15 @@ func enrolmentKey(hash string) engine.Key   { return key(join("ENROLMENT", hash)
 func tokenKey(hash string) engine.Key       { return key(join("TOKEN", hash), "TOKEN") }
 func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
 
+func webhookKey(org fairlead.OrgID, name string) engine.Key {
+	return key(webhooksPartition(org), name)
+}
+
+// deliveryKey puts the deliveries of a webhook in the order of their events.
+func deliveryKey(webhook, event string) engine.Key {
+	return key(webhookPartition(webhook), deliveryPrefix+event)
+}
+
 // The nouns whose changes mean something to others than their writer.
 type noun int
 
@@ -110,6 +122,7 @@ const (
 	nounJob
 	nounDeployment
 	nounState
+	nounDelivery
 )
 
 // nounOf returns what is kept at the key.
@@ -122,6 +135,8 @@ func nounOf(k engine.Key) noun {
 		return nounDeployment
 	case kind == "INSTALL" && strings.HasPrefix(k.Sort, statePrefix):
 		return nounState
+	case kind == "WEBHOOK" && strings.HasPrefix(k.Sort, deliveryPrefix):
+		return nounDelivery
 	}
 	return nounOther
 }
@@ -133,6 +148,7 @@ const (
 	statePrefix         = "STATE#"
 	sessionPrefix       = "SESSION#"
 	usePrefix           = "INSTALL#"
+	deliveryPrefix      = "DELIVERY#"
 )
 
 // dueKey places an item in the order in which the sweep must look at things.

@@ -169,7 +169,7 @@ func (j Job) RunnerOrg() fairlead.OrgID {
 // was committed. The item says it all, so the event is in the same commit by
 // its nature, and costs nothing.
 func (d Deployment) Event(version int64) events.Domain {
-	return events.Domain{V: 1, Type: eventPrefix + "deployment." + string(d.State), Subject: string(d.ID), Version: version, Time: d.Changed}
+	return events.Domain{V: 1, Type: eventPrefix + "deployment." + string(d.State), Org: string(d.Org), Subject: string(d.ID), Version: version, Time: d.Changed}
 }
 
 // Event returns what happened to the job when the given version of it was
@@ -188,7 +188,7 @@ func (j Job) Event(version int64) events.Domain {
 		at = j.Finished
 	case job.Queued:
 	}
-	return events.Domain{V: 1, Type: eventPrefix + "job." + string(j.State), Subject: string(j.ID), Version: version, Time: at}
+	return events.Domain{V: 1, Type: eventPrefix + "job." + string(j.State), Org: string(j.Org), Subject: string(j.ID), Version: version, Time: at}
 }
 
 // FinalEvents are the types of the events that say that a job is over.
@@ -366,6 +366,7 @@ type Token struct {
 // StateHead is the Terraform state of a component in http storage: which blob
 // is current, and who holds the lock.
 type StateHead struct {
+	Org       fairlead.OrgID     `json:"org,omitempty"`
 	Install   fairlead.InstallID `json:"install"`
 	Component string             `json:"component"`
 	Blob      string             `json:"blob,omitempty"` // key of the current state; "": none
@@ -396,7 +397,7 @@ type PushedState struct {
 // Event returns what a person did to the state when the given version of the
 // head was committed; false if that was a job's doing, of which the job tells.
 func (h StateHead) Event(version int64) (events.Domain, bool) {
-	e := events.Domain{V: 1, Subject: string(h.Install) + "/" + h.Component, Version: version}
+	e := events.Domain{V: 1, Org: string(h.Org), Subject: string(h.Install) + "/" + h.Component, Version: version}
 	switch {
 	case h.Pushed != nil && h.Pushed.Version == version:
 		e.Type, e.Time = eventPrefix+"state.pushed", h.Pushed.At

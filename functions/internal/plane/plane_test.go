@@ -150,7 +150,7 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	args := []string{"build", "-tags", "lambda.norpc", "-o", dir + "/"}
-	for _, name := range []string{"controlapi", "runnerapi", "dispatch", "sweep", "logindex"} {
+	for _, name := range []string{"controlapi", "runnerapi", "dispatch", "sweep", "logindex", "webhook"} {
 		args = append(args, "github.com/fairlead/fairlead/functions/"+name)
 	}
 	build := exec.Command("go", args...)

@@ -1,0 +1,176 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/seal"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+	"github.com/fairlead/fairlead/pkg/webhook"
+)
+
+// deliveryKept is how long a delivery is remembered, and can be asked for again.
+const deliveryKept = 30 * 24 * time.Hour
+
+// maxSenders is how many endpoints are sent to at a time, for one event.
+const maxSenders = 8
+
+// retries are the pauses after the first failed attempt, the second and so on.
+// After the last, 7 h 36 min later, the delivery is given up.
+var retries = [...]time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour}
+
+// Deliverer delivers events to the webhooks that select them. What it is given
+// may repeat and come in any order: what was delivered to whom is in the table.
+// Safe for concurrent use. All fields are required.
+type Deliverer struct {
+	Store  *store.Store
+	Sealer seal.Sealer
+	Sender webhook.Sender
+	IDs    fairlead.IDSource
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Wanted reports whether a webhook selects the event.
+func (d *Deliverer) Wanted(ctx context.Context, e events.Domain) (bool, error) {
+	hooks, err := d.hooks(ctx, e)
+	return len(hooks) > 0, err
+}
+
+// hooks returns the webhooks that are to be told of the event.
+func (d *Deliverer) hooks(ctx context.Context, e events.Domain) ([]store.Webhook, error) {
+	if e.Org == "" {
+		return nil, nil
+	}
+	list, err := d.Store.AllWebhooks(ctx, fairlead.OrgID(e.Org))
+	if err != nil {
+		return nil, err
+	}
+	id, _, _ := strings.Cut(e.Subject, "/")
+	var out []store.Webhook
+	for _, h := range list {
+		if e.Type == store.RedeliveryEvent && h.V.ID == id || e.Type != store.RedeliveryEvent && webhook.Selects(h.V.Events, e.Type) {
+			out = append(out, h.V)
+		}
+	}
+	return out, nil
+}
+
+// Deliver delivers the event to each webhook that selects it and has not had
+// it. again is how long from now one of them is due for another attempt, by the
+// same event; 0 when all had it or were given up. After an error the event is to
+// come again, too.
+func (d *Deliverer) Deliver(ctx context.Context, e events.Domain) (again time.Duration, err error) {
+	hooks, err := d.hooks(ctx, e)
+	if err != nil {
+		return 0, fmt.Errorf("deliver %s of %s: %w", e.Type, e.Subject, err)
+	}
+	pauses, errs := make([]time.Duration, len(hooks)), make([]error, len(hooks))
+	var g errgroup.Group
+	g.SetLimit(maxSenders)
+	for i, h := range hooks {
+		g.Go(func() error {
+			pauses[i], errs[i] = d.deliver(ctx, h, e)
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are in errs
+	for i, h := range hooks {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("deliver %s of %s to webhook %s: %w", e.Type, e.Subject, h.Name, errs[i])
+		}
+		if p := pauses[i]; p > 0 && (again == 0 || p < again) {
+			again = p
+		}
+	}
+	return again, errors.Join(errs...)
+}
+
+func (d *Deliverer) deliver(ctx context.Context, h store.Webhook, e events.Domain) (again time.Duration, err error) {
+	r, err := d.delivery(ctx, h, e)
+	if err != nil || r.V.State != store.DeliveryPending {
+		return 0, err
+	}
+	now := d.Now().UTC().Truncate(time.Millisecond)
+	if wait := r.V.Next.Sub(now); wait > 0 {
+		return wait, nil
+	}
+	secret, err := d.Sealer.Open(ctx, h.Secret, secretContext(h.ID))
+	if err != nil {
+		return 0, fmt.Errorf("open its secret: %w", err)
+	}
+	m, err := webhook.Encode(r.V.What)
+	if err != nil {
+		return 0, err
+	}
+	status, failed := d.Sender.Send(ctx, h.URL, secret, m)
+	if ctx.Err() != nil {
+		return 0, ctx.Err() // our time is up, which says nothing of the endpoint
+	}
+	judge(&r.V, status, failed, now)
+	tx := &store.Tx{}
+	tx.PutDelivery(r)
+	err = d.Store.Commit(ctx, d.IDs(prefixCommit), tx)
+	if _, conflict := errors.AsType[*engine.ConflictError](err); conflict {
+		return retries[0], nil // somebody else delivered it meanwhile, or asked for it again
+	}
+	if err != nil {
+		return 0, fmt.Errorf("note the attempt: %w", err)
+	}
+	d.Logger.Info("sent an event", "webhook", h.Name, "event", r.V.ID, "type", r.V.What.Type, "attempt", r.V.Attempts, "status", status, "state", r.V.State, "problem", r.V.Problem)
+	if r.V.State == store.DeliveryPending {
+		return r.V.Next.Sub(now), nil
+	}
+	return 0, nil
+}
+
+// delivery returns what is known of the event's delivery to the webhook.
+func (d *Deliverer) delivery(ctx context.Context, h store.Webhook, e events.Domain) (store.Stored[Delivery], error) {
+	if e.Type == store.RedeliveryEvent {
+		_, id, _ := strings.Cut(e.Subject, "/")
+		r, err := d.Store.Delivery(ctx, h.ID, id)
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			return store.Stored[Delivery]{}, nil // it has expired
+		}
+		return r, err
+	}
+	id := webhook.ID(e)
+	r, err := d.Store.Delivery(ctx, h.ID, id)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return store.Stored[Delivery]{V: Delivery{ID: id, Webhook: h.ID, What: e, State: store.DeliveryPending, Expires: d.Now().UTC().Add(deliveryKept)}}, nil
+	}
+	return r, err
+}
+
+// judge notes an attempt and decides whether there is another.
+func judge(v *Delivery, status int, failed error, now time.Time) {
+	v.Attempts++
+	v.Last, v.Next, v.Status, v.Problem = now, time.Time{}, status, ""
+	if failed == nil && status >= 200 && status < 300 {
+		v.State = store.DeliveryDelivered
+		return
+	}
+	if failed != nil {
+		v.Problem = clip(failed.Error(), 500)
+	} else {
+		v.Problem = fmt.Sprintf("it answered %d %s", status, http.StatusText(status))
+	}
+	// 410 is an endpoint's way to say that it is gone; an address that is not
+	// public does not become it by waiting.
+	never := status == http.StatusGone || failed != nil && fairlead.KindOf(failed) == fairlead.KindInvalid
+	if never || v.Attempts > len(retries) {
+		v.State = store.DeliveryFailed
+		return
+	}
+	v.Next = now.Add(retries[v.Attempts-1])
+}

@@ -1,0 +1,168 @@
+package control
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/webhook"
+)
+
+// MaxWebhooks is how many webhooks an org has at most: each event is delivered
+// to all that select it, within one invocation of a function.
+const MaxWebhooks = 20
+
+// NewWebhook says what webhook to make.
+type NewWebhook struct {
+	Name   string   `json:"name"`
+	URL    string   `json:"url"`
+	Events []string `json:"events"` // patterns; none: all events
+}
+
+// Webhook is a webhook. Secret is as its owner puts it into the endpoint; it
+// is "" but in the answer to the request that makes the webhook.
+type Webhook struct {
+	store.Webhook
+	Secret string
+}
+
+// Delivery is a delivery.
+type Delivery = store.Delivery
+
+func secretContext(id string) string { return "webhook/" + id + "/secret" }
+
+// CreateWebhook makes a webhook. Its secret is made here, and told once.
+func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewWebhook, key string) (Webhook, error) {
+	if err := fairlead.CheckName("webhook", in.Name); err != nil {
+		return Webhook{}, err
+	}
+	if err := webhook.CheckURL(in.URL); err != nil {
+		return Webhook{}, err
+	}
+	if len(in.Events) == 0 {
+		in.Events = []string{"*"}
+	}
+	for _, p := range in.Events {
+		if err := webhook.CheckFilter(p); err != nil {
+			return Webhook{}, err
+		}
+	}
+	id := c.IDs(fairlead.PrefixWebhook)
+	sealed, err := c.Sealer.Seal(ctx, webhook.NewSecret(), secretContext(id))
+	if err != nil {
+		return Webhook{}, fmt.Errorf("seal the secret of webhook %s: %w", in.Name, err)
+	}
+	name := in.Name
+	err = c.transact(ctx, "create webhook "+in.Name, func(u *unit) error {
+		// Before the key: the same request, at the same moment, may commit
+		// between the two, and is then seen by its key.
+		hooks, err := c.Store.AllWebhooks(ctx, org)
+		if err != nil {
+			return err
+		}
+		made, err := u.seen(Once{Org: org, Route: "create-webhook", Key: key, Body: in}, in.Name)
+		if err != nil || made != "" {
+			name = made
+			return err
+		}
+		for _, h := range hooks {
+			switch {
+			case h.V.ID == id:
+				return nil // our own commit, whose answer was unclear
+			case h.V.Name == in.Name:
+				return fairlead.Conflict("webhook-exists", "there is a webhook %q already", in.Name)
+			}
+		}
+		if len(hooks) >= MaxWebhooks {
+			return fairlead.Conflict("too-many-webhooks", "there are %d webhooks, as many as there can be", len(hooks))
+		}
+		u.PutWebhook(store.Stored[store.Webhook]{V: store.Webhook{ID: id, Org: org, Name: in.Name, URL: in.URL, Events: in.Events, Secret: sealed, Created: u.now}})
+		return nil
+	})
+	if err != nil {
+		return Webhook{}, err
+	}
+	r, err := c.Store.Webhook(ctx, org, name)
+	if err != nil {
+		return Webhook{}, err
+	}
+	secret, err := c.Sealer.Open(ctx, r.V.Secret, secretContext(r.V.ID))
+	if err != nil {
+		return Webhook{}, fmt.Errorf("open the secret of webhook %s: %w", name, err)
+	}
+	return Webhook{Webhook: r.V, Secret: webhook.FormatSecret(secret)}, nil
+}
+
+// Webhooks lists webhooks by name.
+func (c *Control) Webhooks(ctx context.Context, org fairlead.OrgID, q PageQuery) ([]Webhook, string, error) {
+	p, err := c.Store.Webhooks(ctx, org, q)
+	if err != nil {
+		return nil, "", err
+	}
+	var out []Webhook
+	for _, r := range p.Items {
+		out = append(out, Webhook{Webhook: r.V})
+	}
+	return out, p.Next, nil
+}
+
+// DeleteWebhook drops a webhook. Events that are on their way to it are not
+// delivered any more.
+func (c *Control) DeleteWebhook(ctx context.Context, org fairlead.OrgID, name string) error {
+	return c.transact(ctx, "delete webhook "+name, func(u *unit) error {
+		r, err := c.Store.Webhook(ctx, org, name)
+		if err != nil {
+			if u.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+				return nil
+			}
+			return err
+		}
+		u.DeleteWebhook(r)
+		return nil
+	})
+}
+
+// Deliveries lists what became of events for a webhook, the newest event first.
+func (c *Control) Deliveries(ctx context.Context, org fairlead.OrgID, name string, q PageQuery) ([]Delivery, string, error) {
+	r, err := c.Store.Webhook(ctx, org, name)
+	if err != nil {
+		return nil, "", err
+	}
+	p, err := c.Store.Deliveries(ctx, r.V.ID, q)
+	if err != nil {
+		return nil, "", err
+	}
+	var out []Delivery
+	for _, d := range p.Items {
+		out = append(out, d.V)
+	}
+	return out, p.Next, nil
+}
+
+// Redeliver has an event delivered to the webhook again, as if for the first
+// time. The commit is an event of its own, by which the
+// delivery finds its sender.
+func (c *Control) Redeliver(ctx context.Context, org fairlead.OrgID, name, id string) (Delivery, error) {
+	var out Delivery
+	err := c.transact(ctx, "redeliver "+id+" to webhook "+name, func(u *unit) error {
+		hook, err := c.Store.Webhook(ctx, org, name)
+		if err != nil {
+			return err
+		}
+		r, err := c.Store.Delivery(ctx, hook.V.ID, id)
+		if err != nil {
+			return err
+		}
+		out = r.V
+		if u.again && r.V.State == store.DeliveryPending && r.V.AskedAt == r.Version {
+			return nil // our own commit, whose answer was unclear
+		}
+		r.V.State, r.V.Attempts, r.V.Status, r.V.Problem = store.DeliveryPending, 0, 0, ""
+		r.V.Next, r.V.Asked, r.V.AskedAt, r.V.Expires = u.now, u.now, r.Version+1, u.now.Add(deliveryKept)
+		u.PutDelivery(r)
+		out = r.V
+		return nil
+	})
+	return out, err
+}

@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Webhook is an endpoint that is told of events.
+type Webhook struct {
+	ID      string         `json:"id"`
+	Org     fairlead.OrgID `json:"org"`
+	Name    string         `json:"name"`
+	URL     string         `json:"url"`
+	Events  []string       `json:"events"` // patterns of package webhook
+	Secret  []byte         `json:"secret"` // sealed
+	Created time.Time      `json:"created"`
+}
+
+// The states of a delivery.
+const (
+	DeliveryPending   = "pending"
+	DeliveryDelivered = "delivered"
+	DeliveryFailed    = "failed" // given up
+)
+
+// Delivery is what became of one event for one webhook.
+type Delivery struct {
+	ID       string        `json:"id"` // of the event
+	Webhook  string        `json:"webhook"`
+	What     events.Domain `json:"what"` // the event
+	State    string        `json:"state"`
+	Attempts int           `json:"attempts"`         // since it was asked for last
+	Status   int           `json:"status,omitempty"` // of the last answer; 0: there was none
+	Problem  string        `json:"problem,omitempty"`
+	Last     time.Time     `json:"last,omitzero"`  // when it was tried last
+	Next     time.Time     `json:"next,omitzero"`  // not before; zero: it is not tried again
+	Asked    time.Time     `json:"asked,omitzero"` // when a person last asked for it again
+	AskedAt  int64         `json:"asked_at,omitempty"`
+	Expires  time.Time     `json:"expires"`
+}
+
+// RedeliveryEvent is the type of the event by which a delivery that a person
+// asks for again finds its sender. It is for nobody else.
+// Its subject is the webhook's identifier, "/" and the delivery's.
+const RedeliveryEvent = eventPrefix + "webhook.redelivery"
+
+// Event returns the event that is committed with the version at which a person
+// asked for the delivery; false for other versions.
+func (d Delivery) Event(version int64) (events.Domain, bool) {
+	if d.AskedAt != version || version == 0 {
+		return events.Domain{}, false
+	}
+	return events.Domain{V: 1, Type: RedeliveryEvent, Org: d.What.Org, Subject: d.Webhook + "/" + d.ID, Version: version, Time: d.Asked}, true
+}
+
+// Webhook returns a webhook by name.
+func (s *Store) Webhook(ctx context.Context, org fairlead.OrgID, name string) (Stored[Webhook], error) {
+	return get[Webhook](ctx, s, webhookKey(org, name), missing("webhook", name))
+}
+
+// Webhooks lists webhooks by name.
+func (s *Store) Webhooks(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Webhook], error) {
+	return query[Webhook](ctx, s, engine.Query{Partition: webhooksPartition(org), After: q.After, Limit: q.Limit})
+}
+
+// AllWebhooks lists an org's webhooks; there are at most a few dozen.
+func (s *Store) AllWebhooks(ctx context.Context, org fairlead.OrgID) ([]Stored[Webhook], error) {
+	return all[Webhook](ctx, s, engine.Query{Partition: webhooksPartition(org)})
+}
+
+// PutWebhook writes a webhook.
+func (t *Tx) PutWebhook(r Stored[Webhook]) { t.put(webhookKey(r.V.Org, r.V.Name), r.Version, r.V) }
+
+// DeleteWebhook removes a webhook. Its deliveries expire.
+func (t *Tx) DeleteWebhook(r Stored[Webhook]) { t.delete(webhookKey(r.V.Org, r.V.Name), r.Version) }
+
+// Delivery returns a delivery by the webhook's identifier and the event's.
+func (s *Store) Delivery(ctx context.Context, webhook, id string) (Stored[Delivery], error) {
+	return get[Delivery](ctx, s, deliveryKey(webhook, id), missing("delivery", id))
+}
+
+// Deliveries lists a webhook's deliveries, the newest event first.
+func (s *Store) Deliveries(ctx context.Context, webhook string, q PageQuery) (Page[Delivery], error) {
+	return query[Delivery](ctx, s, engine.Query{Partition: webhookPartition(webhook), Prefix: deliveryPrefix, After: q.After, Limit: q.Limit, Backward: true})
+}
+
+// PutDelivery writes a delivery, which is forgotten when it expires.
+func (t *Tx) PutDelivery(r Stored[Delivery]) {
+	t.put(deliveryKey(r.V.Webhook, r.V.ID), r.Version, r.V, expires(r.V.Expires))
+}

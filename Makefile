@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo dev build functions test bench simulate mutations soak synth check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes help demo dev build functions test bench simulate mutations soak synth check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -56,6 +56,9 @@ test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
 	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -args -seeds=1000 -within=20
 	@$(GO) test ./runner/agent -count=1 -run TestTenThousandAgentsStartAtOnce
+
+kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes on two cores
+	@$(GO) run ./tools/kubeserver
 
 bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench

@@ -39,7 +39,7 @@ type Kubernetes struct {
 	NodeSelector    []string      `env:"FAIRLEAD_KUBERNETES_NODE_SELECTOR" doc:"labels of the nodes on which jobs run, separated by commas: name=value"`
 	Labels          []string      `env:"FAIRLEAD_KUBERNETES_LABELS" doc:"labels of jobs and pods, separated by commas: name=value"`
 	PodTemplateFile string        `env:"FAIRLEAD_KUBERNETES_POD_TEMPLATE_FILE" doc:"file with an overlay on the pod of a job, YAML or JSON, by Kubernetes' strategic merge"`
-	Owner           string        `env:"FAIRLEAD_KUBERNETES_OWNER" doc:"name of the ConfigMap that owns the jobs, so that they go with it; default: nobody owns them"`
+	Data            string        `env:"FAIRLEAD_KUBERNETES_DATA" envDefault:"/var/lib/fairlead-runner" doc:"folder of a pod's disk in which steps work"`
 	StartTimeout    time.Duration `env:"FAIRLEAD_KUBERNETES_START_TIMEOUT" envDefault:"5m" doc:"longest time until the container of a job runs"`
 	StopGrace       time.Duration `env:"FAIRLEAD_KUBERNETES_STOP_GRACE" envDefault:"2m" doc:"time that a tool has to save its state when its job is interrupted"`
 	KeepFor         time.Duration `env:"FAIRLEAD_KUBERNETES_KEEP_FOR" envDefault:"1h" doc:"how long the cluster keeps a finished job that its agent has not removed"`

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/docker"
+	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
 	"github.com/fairlead/fairlead/runner/internal/executor/process"
 )
 
@@ -37,8 +38,9 @@ func (s site) settings(cfg any) error {
 // the site it reads from variables of its own.
 func executors() map[string]func(ctx context.Context, s site) (executor.Executor, error) {
 	return map[string]func(context.Context, site) (executor.Executor, error){
-		"process": openProcess,
-		"docker":  openDocker,
+		"process":    openProcess,
+		"docker":     openDocker,
+		"kubernetes": openKubernetes,
 	}
 }
 
@@ -79,4 +81,12 @@ func openDocker(_ context.Context, s site) (executor.Executor, error) {
 		return nil, err
 	}
 	return docker.New(docker.Options{Docker: cfg, Steps: s.steps(), Runner: s.runner, Folders: sharedFolders()})
+}
+
+func openKubernetes(_ context.Context, s site) (executor.Executor, error) {
+	var cfg config.Kubernetes
+	if err := s.settings(&cfg); err != nil {
+		return nil, err
+	}
+	return kubernetes.New(kubernetes.Options{Kubernetes: cfg, Runner: s.runner})
 }

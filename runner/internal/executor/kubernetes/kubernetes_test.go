@@ -1,0 +1,305 @@
+package kubernetes_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/executor/executortest"
+	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
+	"github.com/fairlead/fairlead/tools/kubeserver/kube"
+)
+
+var cluster kube.Server
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	cluster.Stop()
+	os.Exit(code)
+}
+
+// image is the one that the nodes of the tests can pull.
+const image = "registry.example/fairlead/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// site is a namespace of the cluster with what a runner has there.
+type site struct {
+	admin      client.Interface
+	namespace  string
+	kubeconfig string // of the runner's own service account
+}
+
+// newSite makes a namespace in which a runner may do what the chart grants it,
+// and nothing more.
+func newSite(t *testing.T) site {
+	t.Helper()
+	path := cluster.Kubeconfig(t)
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS, cfg.Burst = 200, 400
+	admin, err := client.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	ns, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "runner-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := site{admin: admin, namespace: ns.Name, kubeconfig: t.TempDir() + "/kubeconfig"}
+	for _, name := range []string{"agent", "jobs"} {
+		if _, err := admin.CoreV1().ServiceAccounts(s.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.RbacV1().Roles(s.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Rules: rules()}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.RbacV1().RoleBindings(s.namespace).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "agent"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "agent", Namespace: s.namespace}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expire := int64(3600)
+	issued, err := admin.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, "agent", &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &expire}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := clientcmdapi.NewConfig()
+	api.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, InsecureSkipTLSVerify: true}
+	api.AuthInfos["agent"] = &clientcmdapi.AuthInfo{Token: issued.Status.Token}
+	api.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "agent"}
+	api.CurrentContext = "x"
+	if err := clientcmd.WriteToFile(*api, s.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { admin.CoreV1().Namespaces().Delete(context.Background(), s.namespace, metav1.DeleteOptions{}) })
+	return s
+}
+
+// rules are the least that an agent may do; the chart grants the same.
+func rules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"create", "get", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}},
+	}
+}
+
+func (s site) options() kubernetes.Options {
+	return kubernetes.Options{Runner: "run_1", Kubernetes: config.Kubernetes{Kubeconfig: s.kubeconfig, Namespace: s.namespace, ServiceAccount: "jobs",
+		Image: image, Pull: "IfNotPresent", MemoryRequest: 32 << 20, MemoryLimit: 64 << 20, CPURequest: 100, Data: "/var/lib/fairlead-runner",
+		StartTimeout: time.Minute, StopGrace: 30 * time.Second, KeepFor: time.Hour}}
+}
+
+func open(t *testing.T, o kubernetes.Options) executor.Executor {
+	t.Helper()
+	e, err := kubernetes.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+func TestExecutor(t *testing.T) {
+	program := executortest.Program(t)
+	s := newSite(t)
+	startKubelet(t, s.admin, s.namespace, image, program)
+	executortest.Run(t, executortest.Subject{
+		New: func(t *testing.T, _ string, via func(http.RoundTripper) http.RoundTripper) executor.Executor {
+			o := s.options()
+			o.Via = via
+			return open(t, o)
+		},
+		Remote: true, Remembers: true, Memory: 64,
+		NoImage: func(t *testing.T, _ string) executor.Executor {
+			o := s.options()
+			o.Image = "registry.example/nobody/nothing:1"
+			return open(t, o)
+		},
+		Described: func(t *testing.T, _ executor.Executor, id string) string {
+			o := metav1.ListOptions{LabelSelector: kubernetes.LabelAttempt + "=" + id}
+			jobs, err := s.admin.BatchV1().Jobs(s.namespace).List(t.Context(), o)
+			if err != nil || len(jobs.Items) != 1 {
+				t.Fatalf("%d jobs, %v", len(jobs.Items), err)
+			}
+			pods, err := s.admin.CoreV1().Pods(s.namespace).List(t.Context(), o)
+			if err != nil || len(pods.Items) != 1 {
+				t.Fatalf("%d pods, %v", len(pods.Items), err)
+			}
+			b, err := json.Marshal([]any{jobs, pods})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		},
+	})
+	left, err := s.admin.CoreV1().Secrets(s.namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(left.Items) > 0 {
+		t.Errorf("%d Secrets are left (%v)", len(left.Items), err)
+	}
+}
+
+// began starts a step in a namespace in which no pod ever runs.
+func began(t *testing.T, o kubernetes.Options) (executor.Executor, executor.Handle) {
+	t.Helper()
+	e := open(t, o)
+	id := "job_waits-1"
+	h, err := e.Start(t.Context(), executor.Step{ID: id, Args: []string{"step"}, Secrets: []string{"TOKEN=hush"}, Input: []byte(`{"v":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e, h
+}
+
+// What the cluster does not do by itself is told with its own words, and is not
+// left behind.
+func TestPodThatDoesNotStartIsReported(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*testing.T, site, *kubernetes.Options)
+		says   string
+	}{
+		"no node takes it":              {func(*testing.T, site, *kubernetes.Options) {}, "did not start within 2s"},
+		"its service account is absent": {func(_ *testing.T, _ site, o *kubernetes.Options) { o.ServiceAccount = "nobody" }, `serviceaccount "nobody" not found`},
+		"a quota is used up": {func(t *testing.T, s site, _ *kubernetes.Options) {
+			q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
+			if _, err := s.admin.CoreV1().ResourceQuotas(s.namespace).Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}, "it is pending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			o := s.options()
+			o.StartTimeout = 2 * time.Second
+			tc.change(t, s, &o)
+			e, h := began(t, o)
+			x, err := h.Wait(t.Context())
+			if err != nil || x.Reason != executor.LaunchFailed || !strings.Contains(x.Message, tc.says) {
+				t.Errorf("ended as %+v (%v), want %q", x, err, tc.says)
+			}
+			if _, err := e.Attach(t.Context(), h.ID()); !errors.Is(err, executor.ErrGone) {
+				t.Errorf("something is left: %v", err)
+			}
+		})
+	}
+}
+
+// The API server has taken the pod with the overlay on it, under the strictest
+// of its security standards.
+func TestPodIsWhatWasAsked(t *testing.T) {
+	s := newSite(t)
+	ns, err := s.admin.CoreV1().Namespaces().Get(t.Context(), s.namespace, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
+	if _, err := s.admin.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o := s.options()
+	o.NodeSelector, o.Labels, o.PullSecrets = []string{"disk=ssd"}, []string{"team=blue"}, []string{"regcred"}
+	o.PodTemplateFile = filepath.Join(t.TempDir(), "pod.yaml")
+	overlay := `
+metadata: {annotations: {note: x}}
+spec:
+  priorityClassName: ""
+  tolerations: [{key: runners, operator: Exists}]
+  initContainers:
+  - {name: sidecar, image: registry.example/proxy:1, restartPolicy: Always, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}
+  containers:
+  - {name: step, env: [{name: EXTRA, value: "1"}], volumeMounts: [{name: cache, mountPath: /cache}]}
+  volumes: [{name: cache, emptyDir: {}}]
+`
+	if err := os.WriteFile(o.PodTemplateFile, []byte(overlay), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began(t, o)
+	pods, err := s.admin.CoreV1().Pods(s.namespace).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pods.Stop()
+	p := (<-pods.ResultChan()).Object.(*corev1.Pod)
+	c := p.Spec.Containers[0]
+	if len(p.Spec.Containers) != 1 || len(p.Spec.InitContainers) != 1 || len(p.Spec.Tolerations) == 0 || p.Annotations["note"] != "x" ||
+		p.Spec.NodeSelector["disk"] != "ssd" || p.Labels["team"] != "blue" || p.Labels[kubernetes.LabelRunner] != "run_1" || p.Spec.ImagePullSecrets[0].Name != "regcred" {
+		t.Errorf("the pod is %+v", p)
+	}
+	if c.Image != image || len(c.VolumeMounts) < 3 || c.Resources.Limits.Memory().Value() != 64<<20 || !*c.SecurityContext.ReadOnlyRootFilesystem {
+		t.Errorf("its container is %+v", c)
+	}
+	job, err := s.admin.BatchV1().Jobs(s.namespace).Get(t.Context(), "fairlead-job-waits-1", metav1.GetOptions{})
+	if err != nil || *job.Spec.BackoffLimit != 0 || *job.Spec.TTLSecondsAfterFinished != 3600 {
+		t.Errorf("the job is %+v (%v)", job.Spec, err)
+	}
+	secret, err := s.admin.CoreV1().Secrets(s.namespace).Get(t.Context(), job.Name, metav1.GetOptions{})
+	if err != nil || len(secret.OwnerReferences) != 1 || secret.OwnerReferences[0].UID != job.UID {
+		t.Errorf("the Secret does not go with the Job: %+v (%v)", secret.OwnerReferences, err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(`{clusters: [{name: c, cluster: {server: "https://cluster.example"}}], contexts: [{name: x, context: {cluster: c}}], current-context: x}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		change  func(*config.Kubernetes)
+		overlay string
+		want    string
+	}{
+		"a label that is ours":               {change: func(c *config.Kubernetes) { c.Labels = []string{kubernetes.LabelAttempt + "=x"} }, want: "FAIRLEAD_KUBERNETES_LABELS"},
+		"a selector that is none":            {change: func(c *config.Kubernetes) { c.NodeSelector = []string{"ssd"} }, want: "FAIRLEAD_KUBERNETES_NODE_SELECTOR"},
+		"no namespace":                       {change: func(c *config.Kubernetes) { c.Namespace = "" }, want: "FAIRLEAD_KUBERNETES_NAMESPACE"},
+		"no cluster":                         {change: func(c *config.Kubernetes) { c.Kubeconfig = "" }, want: "FAIRLEAD_KUBECONFIG"},
+		"a kubeconfig that is not there":     {change: func(c *config.Kubernetes) { c.Kubeconfig += "x" }, want: "FAIRLEAD_KUBECONFIG"},
+		"an overlay with another container":  {overlay: "spec: {containers: [{name: other, image: x}]}", want: "which is called step"},
+		"an overlay with a misspelt field":   {overlay: "spec: {tolerationz: []}", want: "tolerationz"},
+		"an overlay with a command":          {overlay: "spec: {containers: [{name: step, command: [sh]}]}", want: "command of step"},
+		"an overlay with a service account":  {overlay: "spec: {serviceAccountName: admin}", want: "serviceAccountName"},
+		"an overlay that restarts":           {overlay: "spec: {restartPolicy: OnFailure}", want: "restartPolicy"},
+		"an overlay with a reserved name":    {overlay: "spec: {containers: [{name: step, env: [{name: FAIRLEAD_URL, value: x}]}]}", want: "FAIRLEAD_URL"},
+		"an overlay with a label of ours":    {overlay: `metadata: {labels: {fairlead.dev/attempt: x}}`, want: "reserved"},
+		"an overlay that takes the step out": {overlay: "spec: {containers: [{name: step, $patch: delete}]}", want: "patch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := kubernetes.Options{Kubernetes: config.Kubernetes{Kubeconfig: kubeconfig, Namespace: "n", ServiceAccount: "jobs", Image: image}}
+			if tc.change != nil {
+				tc.change(&o.Kubernetes)
+			}
+			if tc.overlay != "" {
+				o.PodTemplateFile = filepath.Join(t.TempDir(), "pod.yaml")
+				if err := os.WriteFile(o.PodTemplateFile, []byte(tc.overlay), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := kubernetes.New(o); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want something about %q", err, tc.want)
+			}
+		})
+	}
+}

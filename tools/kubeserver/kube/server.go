@@ -1,0 +1,229 @@
+// Package kube gives tests a real Kubernetes API server with its controllers
+// for Jobs and garbage, and no node: a test that needs pods to run brings what
+// runs them. It is the one whose kubeconfig FAIRLEAD_TEST_KUBECONFIG names, or
+// one that is started from the programs that `make kubernetes` has built.
+//
+// Where neither can be had, tests skip and say loudly why; with
+// FAIRLEAD_REQUIRE_KUBERNETES=1 they fail instead.
+package kube
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The environment of the tests.
+const (
+	KubeconfigEnv = "FAIRLEAD_TEST_KUBECONFIG"    // kubeconfig of a cluster without nodes to use instead of starting one
+	RequireEnv    = "FAIRLEAD_REQUIRE_KUBERNETES" // "1": fail where a test would skip
+)
+
+const (
+	startLimit = 2 * time.Minute
+	stopLimit  = 20 * time.Second
+)
+
+// token is the administrator's; the server listens on loopback, for one test.
+const token = "administrator"
+
+// Server is at most one running cluster. Keep one per test binary and stop it
+// at the end of TestMain. The zero value is ready. Safe for concurrent use.
+type Server struct {
+	once       sync.Once
+	kubeconfig string
+	err        error
+	dir        string
+	running    []*program // in the order of their start
+}
+
+// Kubeconfig returns the path of the administrator's kubeconfig of the cluster,
+// which is started if need be. Without one it skips the test, or fails it when
+// RequireEnv is "1".
+func (s *Server) Kubeconfig(t testing.TB) string {
+	t.Helper()
+	s.once.Do(func() {
+		if s.kubeconfig, s.err = s.start(); s.err != nil {
+			s.Stop()
+		}
+	})
+	if s.err == nil {
+		return s.kubeconfig
+	}
+	if os.Getenv(RequireEnv) == "1" {
+		t.Fatalf("no Kubernetes API server: %v", s.err)
+	}
+	t.Skipf("WHAT USES A KUBERNETES CLUSTER IS NOT TESTED: %v.\nRun `make kubernetes` once, name a kubeconfig in %s, or set %s=1 to fail here.", s.err, KubeconfigEnv, RequireEnv)
+	return ""
+}
+
+func (s *Server) start() (string, error) {
+	if f := os.Getenv(KubeconfigEnv); f != "" {
+		return f, nil
+	}
+	bin, err := built()
+	if err != nil {
+		return "", err
+	}
+	if s.dir, err = os.MkdirTemp("", "fairlead-kubernetes-"); err != nil {
+		return "", err
+	}
+	var ports [3]int
+	for i := range ports {
+		if ports[i], err = freePort(); err != nil {
+			return "", err
+		}
+	}
+	file := func(name string) string { return filepath.Join(s.dir, name) }
+	kubeconfig := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: test, cluster: {server: "https://127.0.0.1:%d", insecure-skip-tls-verify: true}}]
+users: [{name: admin, user: {token: %s}}]
+contexts: [{name: test, context: {cluster: test, user: admin}}]
+current-context: test
+`, ports[2], token)
+	key, err := signingKey()
+	if err != nil {
+		return "", err
+	}
+	for name, content := range map[string]string{"tokens.csv": token + `,admin,1,"system:masters"` + "\n", "kubeconfig": kubeconfig, "sa.key": key} {
+		if err := os.WriteFile(file(name), []byte(content), 0o600); err != nil {
+			return "", err
+		}
+	}
+	etcd := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	api := fmt.Sprintf("https://127.0.0.1:%d", ports[2])
+	if err := s.run(filepath.Join(bin, "etcd"), etcd+"/health", "--data-dir", file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", peer,
+		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer); err != nil {
+		return "", err
+	}
+	if err := s.run(filepath.Join(bin, "kube-apiserver"), api+"/readyz", "--etcd-servers", etcd, "--secure-port", strconv.Itoa(ports[2]), "--bind-address=127.0.0.1",
+		"--cert-dir", file("certificates"), "--token-auth-file", file("tokens.csv"), "--authorization-mode=RBAC",
+		"--service-account-issuer", api, "--service-account-key-file", file("sa.key"), "--service-account-signing-key-file", file("sa.key"),
+		"--service-cluster-ip-range=10.0.0.0/24", "--kubelet-preferred-address-types=InternalIP", "--v=0"); err != nil {
+		return "", err
+	}
+	return file("kubeconfig"), s.run(filepath.Join(bin, "kube-controller-manager"), "", "--kubeconfig", file("kubeconfig"), "--secure-port=0", "--leader-elect=false",
+		"--controllers=job-controller,garbage-collector-controller,ttl-after-finished-controller,serviceaccount-controller,namespace-controller",
+		"--service-account-private-key-file", file("sa.key"), "--v=0")
+}
+
+type program struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+	output *bytes.Buffer
+}
+
+// run starts a program and waits until url answers well, if it is not "".
+func (s *Server) run(path, url string, args ...string) error {
+	p := &program{cmd: exec.Command(path, args...), exited: make(chan struct{}), output: &bytes.Buffer{}}
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, p.output, p.output
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the keyboard is the tests' to handle
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", filepath.Base(path), err)
+	}
+	s.running = append(s.running, p)
+	go func() {
+		_ = p.cmd.Wait() // how it ended shows in the output
+		close(p.exited)
+	}()
+	if url == "" {
+		return nil
+	}
+	if err := p.await(url); err != nil {
+		p.stop() // after which nobody writes to output
+		return fmt.Errorf("start %s: %w\n%s", filepath.Base(path), err, p.output.Bytes())
+	}
+	return nil
+}
+
+func (p *program) await(url string) error {
+	c := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	deadline := time.NewTimer(startLimit)
+	defer deadline.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequest(http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := c.Do(req)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.New(resp.Status)
+		}
+		select {
+		case <-p.exited:
+			return errors.New("it ended at once")
+		case <-deadline.C:
+			return fmt.Errorf("not ready within %s: %w", startLimit, err)
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *program) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(stopLimit):
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+}
+
+// Stop ends the cluster, if it is ours: etcd last, as the API server would wait
+// for it.
+func (s *Server) Stop() {
+	for i := len(s.running) - 1; i >= 0; i-- {
+		s.running[i].stop()
+	}
+	s.running = nil
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
+func signingKey() (string, error) {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	der, err := x509.MarshalECPrivateKey(k)
+	if err != nil {
+		return "", err
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})), nil
+}
+
+// freePort returns a port that was free a moment ago.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}

@@ -141,6 +141,12 @@ func nounProblems() []ProblemDoc {
 		{"state-storage-changed", http.StatusConflict, "The runner keeps states elsewhere than the install's state is.", "Give it its state storage back, or refresh the install's runner."},
 		{"state-storage-changes", http.StatusConflict, "With the other runner, the install's state would be in another place.", "Tear the install down first, or give its state up with `--accept-state-loss`."},
 		{"state-storage-unsupported", http.StatusConflict, "The runner keeps states in a way that runners of this version do not know.", "Let it keep them in `http` or `local`, or choose another runner."},
+		{"delivery-not-found", http.StatusNotFound, "There is no such delivery, or it is older than 30 days.", "`fairlead webhook deliveries NAME` lists those there are."},
+		{"invalid-webhook-event", http.StatusUnprocessableEntity, "The pattern selects no events.", "Use a type such as `fairlead.job.failed`, `fairlead.job.*` or `*`."},
+		{"invalid-webhook-url", http.StatusUnprocessableEntity, "Nothing can be sent to the URL.", "Use https, a host that is reached from the internet, and neither a user nor a fragment."},
+		{"too-many-webhooks", http.StatusConflict, "There are as many webhooks as there can be.", "Delete one with `fairlead webhook delete NAME`."},
+		{"webhook-exists", http.StatusConflict, "There is a webhook of this name already.", "Choose another name, or delete it first."},
+		{"webhook-not-found", http.StatusNotFound, "There is no such webhook.", "`fairlead webhook list` shows those that exist."},
 		{"version-not-found", http.StatusNotFound, "There is no such version of an app.", "`fairlead app show NAME` names the newest."},
 		{"version-of-other-app", http.StatusUnprocessableEntity, "The version is one of another app.", "Name a version of the app that is installed."},
 	}

@@ -55,6 +55,7 @@ func (s *server) controlRoutes() {
 	s.runnerConfigRoutes(c)
 	s.placementRoutes(c)
 	s.groupRoutes(c)
+	s.webhookRoutes(c)
 	s.variableRoutes(c)
 }
 

@@ -92,7 +92,7 @@ func TestTheDocumentsAreValidOpenAPI31(t *testing.T) {
 func routes(t *testing.T) map[string]wire.Route {
 	t.Helper()
 	out := map[string]wire.Route{}
-	for _, file := range []string{"wire/control.go", "wire/placement.go", "wire/runner.go", "wire/stack.go"} {
+	for _, file := range []string{"wire/control.go", "wire/placement.go", "wire/runner.go", "wire/stack.go", "wire/webhooks.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -255,6 +255,11 @@ var offline = map[string]string{
 	"bucket-missing":         "of an adapter for AWS, which no API uses yet",
 	"invalid-log-event":      "of an adapter for AWS, which no API uses yet",
 	"invalid-log-stream":     "of an adapter for AWS, which no API uses yet",
+	"invalid-log-group":      "of an adapter for AWS, which no API uses yet",
+	"invalid-log-size":       "a log that is moved has a size",
+	"log-not-movable":        "a log is moved by no API",
+	"log-not-owned":          "of what a log group brings, and of no API",
+	"webhook-address":        "an endpoint's address is judged when it is sent to, and told with the delivery",
 	"log-contended":          "of an adapter for AWS, which no API uses yet",
 	"log-events-rejected":    "of an adapter for AWS, which no API uses yet",
 	"queue-deleted-recently": "of an adapter for AWS, which no API uses yet",
@@ -293,7 +298,7 @@ func TestEveryCodeInTheCodeIsInTheListOfProblems(t *testing.T) {
 	found := map[string]string{}
 	// The packages that a request can reach.
 	for _, dir := range []string{"../api", "../control", "../store", "../deployment", "../fairlead", "../identity", "../graph", "../job", "../placement", "../runnerspec",
-		"../blob", "../joblog", "../queue", "../seal", "../sqlitedb"} {
+		"../blob", "../joblog", "../queue", "../seal", "../sqlitedb", "../webhook"} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				if d != nil && (strings.HasSuffix(d.Name(), "test") || d.Name() == "client") {

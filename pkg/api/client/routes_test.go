@@ -90,6 +90,12 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		"POST /v1/runners/local/enrolments":                      func(c *client.Client) error { _, err := c.CreateEnrolment(ctx, "local"); return err },
 		"POST /v1/runners/local/checks key":                      func(c *client.Client) error { _, err := c.CheckRunner(ctx, "local"); return err },
 
+		"POST /v1/webhooks key":                            func(c *client.Client) error { _, err := c.CreateWebhook(ctx, wire.CreateWebhookRequest{}); return err },
+		"GET /v1/webhooks?cursor=c&limit=7":                func(c *client.Client) error { _, err := c.ListWebhooks(ctx, one); return err },
+		"DELETE /v1/webhooks/ops":                          func(c *client.Client) error { return c.DeleteWebhook(ctx, "ops") },
+		"GET /v1/webhooks/ops/deliveries?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListDeliveries(ctx, "ops", one); return err },
+		"POST /v1/webhooks/ops/deliveries/evt_1/redeliver": func(c *client.Client) error { _, err := c.RedeliverWebhook(ctx, "ops", "evt_1"); return err },
+
 		"POST /runner/v1/enrol":                  func(c *client.Client) error { _, err := c.Enrol(ctx, wire.EnrolRequest{}); return err },
 		"POST /runner/v1/challenges":             func(c *client.Client) error { _, err := c.Challenge(ctx); return err },
 		"POST /runner/v1/sessions":               func(c *client.Client) error { _, err := c.CreateSession(ctx, wire.SessionRequest{}); return err },

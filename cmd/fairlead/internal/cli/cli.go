@@ -149,7 +149,7 @@ account. A runner beside the customer's resources polls for jobs and runs them.`
 		cmd.GroupID = local
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.job(), c.runner(), c.group(), c.variable()} {
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.job(), c.runner(), c.group(), c.variable(), c.webhook()} {
 		cmd.GroupID = objects
 		root.AddCommand(cmd)
 	}

@@ -87,6 +87,10 @@ func runnerNames(ctx context.Context, cl *client.Client) ([]string, error) {
 	return offerOf(cl.ListRunners, func(r wire.Runner) (string, string) { return r.Name, r.State })(ctx)
 }
 
+func webhookNames(ctx context.Context, cl *client.Client) ([]string, error) {
+	return offerOf(cl.ListWebhooks, func(w wire.Webhook) (string, string) { return w.Name, w.URL })(ctx)
+}
+
 func deploymentIDs(ctx context.Context, cl *client.Client) ([]string, error) {
 	list := func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
 		return cl.ListDeployments(ctx, "", o)

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func (c *cli) webhook() *cobra.Command {
+	return noun("webhook", "Tell other systems of events",
+		"A webhook is an endpoint of yours that is sent events: CloudEvents, signed as\nStandard Webhooks has it.",
+		c.webhookCreate(), c.webhookList(), c.webhookDelete(), c.webhookDeliveries(), c.webhookRedeliver())
+}
+
+func (c *cli) webhookCreate() *cobra.Command {
+	var in wire.CreateWebhookRequest
+	cmd := &cobra.Command{
+		Use: "create NAME --url URL", Short: "Make a webhook, and print its secret once",
+		Long: `Makes a webhook, and prints the secret by which the endpoint verifies signatures;
+it is never shown again. The endpoint is reached by https at a public address.
+
+Each event comes at least once, and in no order. What is not answered with a
+status of 2xx is sent again, eight times within 7 h 36 min.`,
+		Example: `  fairlead webhook create ops --url https://ops.example.com/hooks --event fairlead.job.failed --event 'fairlead.deployment.*'`,
+		Args:    exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			in.Name = args[0]
+			w, err := cl.CreateWebhook(ctx, in)
+			if err != nil {
+				return err
+			}
+			return c.print(view.NewWebhook(w))
+		}),
+	}
+	cmd.Flags().StringVar(&in.URL, "url", "", "the endpoint's `URL` (required)")
+	cmd.Flags().StringArrayVar(&in.Events, "event", nil, "a `TYPE` of events, or all below one with .*; may be repeated (default all)")
+	c.must(cmd.MarkFlagRequired("url"))
+	for _, name := range []string{"url", "event"} {
+		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
+	return cmd
+}
+
+func (c *cli) webhookList() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List webhooks",
+		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+			hooks, err := pages(ctx, limit, cl.ListWebhooks)
+			if err != nil {
+				return err
+			}
+			return listing(c, hooks, view.Webhooks(hooks), "There are no webhooks. `fairlead webhook create NAME --url URL` makes one.")
+		}),
+	}
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+func (c *cli) webhookDelete() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Short: "Delete a webhook",
+		Args: exactly, ValidArgsFunction: c.names(webhookNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := cl.DeleteWebhook(ctx, args[0]); err != nil {
+				return err
+			}
+			return c.print(view.Deleted{Noun: "webhook", Name: args[0]})
+		}),
+	}
+}
+
+func (c *cli) webhookDeliveries() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use: "deliveries NAME", Short: "List what was delivered to a webhook, the newest event first",
+		Args: exactly, ValidArgsFunction: c.names(webhookNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			list, err := pages(ctx, limit, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.WebhookDelivery], error) {
+				return cl.ListDeliveries(ctx, args[0], o)
+			})
+			if err != nil {
+				return err
+			}
+			return listing(c, list, view.Deliveries(list), "Nothing was delivered to it within the last 30 days.")
+		}),
+	}
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+func (c *cli) webhookRedeliver() *cobra.Command {
+	return &cobra.Command{
+		Use: "redeliver NAME EVENT", Short: "Deliver an event to a webhook again",
+		Long:    "Delivers an event that `fairlead webhook deliveries NAME` lists once more, also\none that arrived. The endpoint sees the same webhook-id.",
+		Example: "  fairlead webhook redeliver ops evt_01kaj4w1q8example0000000000",
+		Args:    exactly, ValidArgsFunction: c.names(webhookNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			d, err := cl.RedeliverWebhook(ctx, args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return c.print(view.Redelivery{Webhook: args[0], Delivery: d})
+		}),
+	}
+}

@@ -1,0 +1,35 @@
+package client
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// CreateWebhook makes a webhook. The answer has its secret, which is not told
+// again.
+func (c *Client) CreateWebhook(ctx context.Context, in wire.CreateWebhookRequest) (wire.Webhook, error) {
+	return get[wire.Webhook](ctx, c, call{route: wire.CreateWebhook, in: in, key: NewIdempotencyKey()})
+}
+
+// ListWebhooks lists one page of webhooks, by name.
+func (c *Client) ListWebhooks(ctx context.Context, o ListOptions) (wire.Page[wire.Webhook], error) {
+	return get[wire.Page[wire.Webhook]](ctx, c, call{route: wire.ListWebhooks, query: o.query()})
+}
+
+// DeleteWebhook deletes a webhook.
+func (c *Client) DeleteWebhook(ctx context.Context, webhook string) error {
+	_, err := c.do(ctx, call{route: wire.DeleteWebhook, path: vars{"webhook": webhook}}, nil)
+	return err
+}
+
+// ListDeliveries lists one page of what was delivered to a webhook, the newest
+// event first.
+func (c *Client) ListDeliveries(ctx context.Context, webhook string, o ListOptions) (wire.Page[wire.WebhookDelivery], error) {
+	return get[wire.Page[wire.WebhookDelivery]](ctx, c, call{route: wire.ListDeliveries, path: vars{"webhook": webhook}, query: o.query()})
+}
+
+// RedeliverWebhook has an event delivered again.
+func (c *Client) RedeliverWebhook(ctx context.Context, webhook, delivery string) (wire.WebhookDelivery, error) {
+	return get[wire.WebhookDelivery](ctx, c, call{route: wire.RedeliverWebhook, path: vars{"webhook": webhook, "delivery": delivery}})
+}

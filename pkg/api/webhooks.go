@@ -1,0 +1,79 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+)
+
+// WebhookPath names a webhook.
+type WebhookPath struct {
+	Webhook string `path:"webhook" maxLength:"63" doc:"Name of the webhook"`
+}
+
+func (s *server) webhookRoutes(c *control.Control) {
+	type create struct {
+		OnceInput
+		Body wire.CreateWebhookRequest
+	}
+	register(s, op{Route: wire.CreateWebhook, auth: apiToken, tag: "Webhooks", summary: "Make a webhook, which is told of events", status: http.StatusCreated,
+		doc: "Events are sent as CloudEvents 1.0 in structured JSON, signed by HMAC-SHA256 as Standard Webhooks has it. Each comes at least once, in no order: " +
+			"`webhook-id` is the same for a repeat, and `data.version` orders the events of a subject. What is not answered with 2xx is sent again, eight times within 7 h 36 min.",
+		problems: creator + " invalid-name invalid-webhook-url invalid-webhook-event webhook-exists too-many-webhooks"},
+		func(ctx context.Context, in *create) (*body[wire.Webhook], error) {
+			w, err := c.CreateWebhook(ctx, callerOf(ctx).org, control.NewWebhook{Name: in.Body.Name, URL: in.Body.URL, Events: in.Body.Events}, in.IdempotencyKey)
+			return answer(renderWebhook(w), err)
+		})
+	register(s, op{Route: wire.ListWebhooks, auth: apiToken, tag: "Webhooks", summary: "List webhooks by name",
+		problems: listing},
+		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Webhook]], error) {
+			return list(in, renderWebhook, func(q control.PageQuery) ([]control.Webhook, string, error) {
+				return c.Webhooks(ctx, callerOf(ctx).org, q)
+			})
+		})
+	register(s, op{Route: wire.DeleteWebhook, auth: apiToken, tag: "Webhooks", summary: "Delete a webhook", status: http.StatusNoContent,
+		problems: "webhook-not-found"},
+		func(ctx context.Context, in *WebhookPath) (*struct{}, error) {
+			return nil, c.DeleteWebhook(ctx, callerOf(ctx).org, in.Webhook)
+		})
+	type deliveries struct {
+		WebhookPath
+		ListInput
+	}
+	register(s, op{Route: wire.ListDeliveries, auth: apiToken, tag: "Webhooks", summary: "List what was delivered to a webhook, the newest event first",
+		doc:      "Deliveries are remembered for 30 days.",
+		problems: "webhook-not-found " + listing},
+		func(ctx context.Context, in *deliveries) (*body[wire.Page[wire.WebhookDelivery]], error) {
+			return list(&in.ListInput, renderDelivery, func(q control.PageQuery) ([]control.Delivery, string, error) {
+				return c.Deliveries(ctx, callerOf(ctx).org, in.Webhook, q)
+			})
+		})
+	type redeliver struct {
+		WebhookPath
+		Delivery string `path:"delivery" maxLength:"64" doc:"Identifier of the delivery's event"`
+	}
+	register(s, op{Route: wire.RedeliverWebhook, auth: apiToken, tag: "Webhooks", summary: "Deliver an event again", status: http.StatusAccepted,
+		problems: "webhook-not-found delivery-not-found"},
+		func(ctx context.Context, in *redeliver) (*body[wire.WebhookDelivery], error) {
+			d, err := c.Redeliver(ctx, callerOf(ctx).org, in.Webhook, in.Delivery)
+			return answer(renderDelivery(d), err)
+		})
+}
+
+func renderWebhook(w control.Webhook) wire.Webhook {
+	return wire.Webhook{ID: w.ID, Name: w.Name, URL: w.URL, Events: append([]string{}, w.Events...), Secret: w.Secret, CreatedAt: w.Created}
+}
+
+func renderDelivery(d control.Delivery) wire.WebhookDelivery {
+	out := wire.WebhookDelivery{ID: d.ID, Type: d.What.Type, Subject: d.What.Subject, EventTime: d.What.Time, State: d.State, Attempts: d.Attempts,
+		Status: d.Status, Problem: d.Problem}
+	if !d.Last.IsZero() {
+		out.LastAt = &d.Last
+	}
+	if !d.Next.IsZero() {
+		out.NextAt = &d.Next
+	}
+	return out
+}

@@ -1,0 +1,43 @@
+package wire
+
+import "time"
+
+// The routes of the control API about webhooks.
+var (
+	CreateWebhook    = Route{"create-webhook", "POST", "/v1/webhooks"}
+	ListWebhooks     = Route{"list-webhooks", "GET", "/v1/webhooks"}
+	DeleteWebhook    = Route{"delete-webhook", "DELETE", "/v1/webhooks/{webhook}"}
+	ListDeliveries   = Route{"list-deliveries", "GET", "/v1/webhooks/{webhook}/deliveries"}
+	RedeliverWebhook = Route{"redeliver-webhook", "POST", "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver"}
+)
+
+// CreateWebhookRequest makes a webhook.
+type CreateWebhookRequest struct {
+	Name   string   `json:"name" minLength:"1" maxLength:"63"`
+	URL    string   `json:"url" minLength:"1" maxLength:"2000" doc:"https, at a public address"`
+	Events []string `json:"events,omitempty" maxItems:"50" doc:"Types of events, such as fairlead.job.failed or fairlead.deployment.*; when absent, all"`
+}
+
+// Webhook is an endpoint that is told of events.
+type Webhook struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	URL       string    `json:"url"`
+	Events    []string  `json:"events" nullable:"false"`
+	Secret    string    `json:"secret,omitempty" doc:"By which the endpoint verifies signatures, as Standard Webhooks has it; only in the answer to the request that makes the webhook"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// WebhookDelivery is what became of an event for a webhook.
+type WebhookDelivery struct {
+	ID        string     `json:"id" doc:"Of the event; the endpoint gets it as webhook-id"`
+	Type      string     `json:"type"`
+	Subject   string     `json:"subject"`
+	EventTime time.Time  `json:"event_time"`
+	State     string     `json:"state" enum:"pending,delivered,failed"`
+	Attempts  int        `json:"attempts" doc:"Since it was asked for last"`
+	Status    int        `json:"status,omitempty" doc:"Of the endpoint's last answer"`
+	Problem   string     `json:"problem,omitempty" doc:"Of the last attempt"`
+	LastAt    *time.Time `json:"last_at,omitempty" doc:"When it was tried last"`
+	NextAt    *time.Time `json:"next_at,omitempty" doc:"When it is tried next"`
+}

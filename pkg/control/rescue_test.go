@@ -169,11 +169,11 @@ func TestAStateOnARunnersDiskIsNotPushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
-		p.must("make a runner", func() error { return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "disk", Storage: "local"}) })
 		p.install("acme")
 		p.work()
 		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
 		p.work()
+		p.must("make a runner", func() error { return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "disk", Storage: "local"}) })
 		in, err := p.Store.Install(p.ctx, org, "acme")
 		if err != nil {
 			t.Fatal(err)

@@ -91,6 +91,7 @@ type unit struct {
 	whole      *store.WholeLog    // what is said of the log that this commit's death leaves
 	over       []store.Deployment // that this commit ends
 	components map[string]store.Stored[store.Component]
+	runner     *store.Stored[store.Runner] // that the install of this commit has just been given
 }
 
 // endedLog is a log whose attempt is over without a report of its step.

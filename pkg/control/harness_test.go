@@ -160,12 +160,17 @@ func (p *plane) publish(src string) control.Version {
 	return v
 }
 
+// secretPassword are the inputs of an install of shop.
+func secretPassword() map[string]json.RawMessage {
+	return map[string]json.RawMessage{"password": json.RawMessage(`"hunter2-hunter2"`)}
+}
+
 func (p *plane) install(name string) {
 	p.t.Helper()
 	key := "create-" + name
 	p.must("create install", func() error {
 		_, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: name, App: "shop",
-			Inputs: map[string]json.RawMessage{"password": json.RawMessage(`"hunter2-hunter2"`)}}, key)
+			Inputs: secretPassword()}, key)
 		return err
 	})
 }

@@ -111,6 +111,15 @@ func (c *Control) runnerOf(ctx context.Context, in store.Install) (store.Stored[
 	return r, err
 }
 
+// runnerOf is Control.runnerOf, as this unit has left it: should the runner have
+// gone since, the commit finds out, and all of it is decided anew.
+func (u *unit) runnerOf(in store.Install) (store.Stored[store.Runner], error) {
+	if u.runner != nil && in.Bound != nil && in.Bound.Runner == u.runner.V.ID {
+		return *u.runner, nil
+	}
+	return u.c.runnerOf(u.ctx, in)
+}
+
 // storageKind is the kind of storage in which the install's state is.
 func (c *Control) storageKind(ctx context.Context, in store.Install) (string, error) {
 	if in.Bound != nil {
@@ -191,6 +200,7 @@ func (u *unit) give(inst *store.Stored[store.Install], r store.Stored[store.Runn
 		u.DropRunnerUse(old.Runner, inst.V.ID)
 	}
 	u.PutRunnerUse(b.Runner, inst.V)
+	u.runner = &r
 	inst.V.Bound = &store.Binding{Binding: b, Org: r.V.Org, Name: r.V.Name, At: u.now}
 	return nil
 }

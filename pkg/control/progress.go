@@ -99,7 +99,7 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 	if err != nil {
 		return nil, err
 	}
-	runner, err := u.c.runnerOf(u.ctx, inst)
+	runner, err := u.runnerOf(inst)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,8 @@ func checkVariable(name string, v *Variable) error {
 // scope finds what variables are set on. Those of a shared runner are the
 // operator's alone.
 func (c *Control) scope(ctx context.Context, by User, of VariableScope) (fairlead.OrgID, store.Scope, error) {
-	switch (VariableScope{}) {
+	switch none := (VariableScope{}); none {
+	case of:
 	case VariableScope{Group: of.Group, App: of.App, Install: of.Install}:
 		r, err := c.ownRunner(ctx, by, of.Runner)
 		return r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)}, err

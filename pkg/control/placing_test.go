@@ -1,0 +1,448 @@
+package control_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// fileOf is the configuration of a local runner of a group.
+func fileOf(group, storage string) control.RunnerFile {
+	if group != "" {
+		group = "group: " + group
+	}
+	return control.RunnerFile{Text: fmt.Sprintf("%s\nrunner_configuration: {type: local}\nstate_storage_configuration: {type: %s}\n", group, storage)}
+}
+
+func (p *plane) group(path string) {
+	p.t.Helper()
+	p.must("make a group", func() error { _, err := p.CreateGroup(p.ctx, org, path, "", "group "+path); return err })
+}
+
+func (p *plane) runner(name string, file control.RunnerFile) {
+	p.t.Helper()
+	p.must("make a runner", func() error {
+		_, err := p.CreateRunner(p.ctx, org, control.NewRunner{Name: name, File: file}, "runner "+name)
+		return err
+	})
+}
+
+// placedIn makes an install that rules place.
+func (p *plane) placedIn(name, group string, labels map[string]string) {
+	p.t.Helper()
+	p.must("create install", func() error {
+		_, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: name, App: "shop", Group: group, Labels: labels,
+			Inputs: secretPassword()}, "create "+name)
+		return err
+	})
+}
+
+// boundTo is the name of the runner that an install has; "" before its first
+// deployment.
+func (p *plane) boundTo(install string) string {
+	p.t.Helper()
+	var in control.Install
+	p.must("read install", func() (err error) { in, err = p.Install(p.ctx, org, install); return })
+	if in.Bound == nil {
+		return ""
+	}
+	return in.Bound.Name
+}
+
+// expectCode fails the test unless the error has the code.
+func expectCode(t *testing.T, what string, err error, code string) {
+	t.Helper()
+	if fairlead.CodeOf(err) != code {
+		t.Errorf("%s is %v, want %s", what, err, code)
+	}
+}
+
+// placementStory tells from an install that rules place to its refresh. It is
+// told under every fault.
+func placementStory(p *plane) {
+	t := p.t
+	p.publish(shop)
+	p.group("customers")
+	p.group("customers/acme")
+	p.runner("acme", fileOf("customers/acme", "http"))
+	p.placedIn("one", "customers/acme", map[string]string{"env": "prod"})
+	if got := p.boundTo("one"); got != "" {
+		t.Errorf("it is bound to %s before its first deployment", got)
+	}
+	p.deploy("one", control.NewDeployment{}, "deploy")
+	if got := p.boundTo("one"); got != "acme" {
+		t.Errorf("it is bound to %q, want its group's runner", got)
+	}
+	var rule store.RunnerRule
+	p.must("make a rule", func() (err error) {
+		rule, err = p.CreateRunnerRule(p.ctx, org, control.NewRunnerRule{Group: "customers/acme", Runner: "local"}, "rule")
+		return err
+	})
+	if got := p.boundTo("one"); got != "acme" {
+		t.Errorf("a rule has moved it to %s", got)
+	}
+	d := p.deploymentsOf("one")[0]
+	expectCode(t, "a refresh during a deployment", p.try(func() error { _, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{}); return err }), "deployment-runs")
+	p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, d); return err })
+
+	expectCode(t, "the deletion of a runner that is bound", p.try(func() error { return p.DeleteRunner(p.ctx, control.User{Org: org}, "acme") }), "runner-in-use")
+	expectCode(t, "the deletion of a group that holds something", p.try(func() error { return p.DeleteGroup(p.ctx, org, "customers/acme") }), "group-not-empty")
+	var dry, wet control.Refreshed
+	p.must("refresh, dry", func() (err error) {
+		dry, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{DryRun: true})
+		return
+	})
+	if got := p.boundTo("one"); got != "acme" {
+		t.Errorf("a dry run has moved it to %s", got)
+	}
+	var err error
+	wet, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{})
+	if fairlead.KindOf(err) == fairlead.KindUnavailable || fairlead.KindOf(err) == fairlead.KindInternal {
+		p.must("refresh", func() error { _, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{}); return err })
+		wet = dry // the answer was lost, and the second is about another question
+	} else if err != nil {
+		t.Errorf("a refresh is refused: %v", err)
+	}
+	if dry != wet || !wet.Changed || wet.Runner != "local" || p.boundTo("one") != "local" {
+		t.Errorf("a refresh comes to %+v and is bound to %s; its dry run came to %+v", wet, p.boundTo("one"), dry)
+	}
+	p.must("refresh again", func() (err error) { wet, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{}); return })
+	if wet.Changed {
+		t.Errorf("a second refresh says that it changed something: %+v", wet)
+	}
+
+	p.must("delete the runner", func() error { return gone(p.DeleteRunner(p.ctx, control.User{Org: org}, "acme")) })
+	p.must("delete the rule", func() error { return gone(p.DeleteRunnerRule(p.ctx, org, string(rule.ID))) })
+	p.must("forget", func() error { return gone(p.ForgetInstall(p.ctx, org, "one", false)) })
+	p.must("delete the group", func() error { return gone(p.DeleteGroup(p.ctx, org, "customers/acme")) })
+	for _, err := range []error{
+		errOf(p.Runner(p.ctx, org, "acme")), errOf(p.Group(p.ctx, org, "customers/acme")),
+	} {
+		if k := fairlead.KindOf(err); k != fairlead.KindNotFound && k != fairlead.KindUnavailable && k != fairlead.KindInternal {
+			t.Errorf("what was deleted is %v", err)
+		}
+	}
+}
+
+func errOf[T any](_ T, err error) error { return err }
+
+// gone takes it for done that a deletion whose answer was lost finds nothing.
+func gone(err error) error {
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return nil
+	}
+	return err
+}
+
+func (p *plane) deploymentsOf(install string) []fairlead.DeploymentID {
+	p.t.Helper()
+	var ids []fairlead.DeploymentID
+	p.must("list deployments", func() error {
+		page, err := p.Deployments(p.ctx, org, install, store.PageQuery{})
+		ids = nil
+		for _, d := range page.Items {
+			ids = append(ids, d.V.ID)
+		}
+		return err
+	})
+	return ids
+}
+
+func TestAnInstallIsPlacedBoundAndRefreshed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { placementStory(newPlane(t, enginetest.Memory())) })
+}
+
+func TestPlacementUnderEveryFault(t *testing.T) {
+	for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict} {
+		t.Run(fault.String(), func(t *testing.T) {
+			t.Parallel()
+			for n, fired := 1, true; fired && !t.Failed(); n++ {
+				fired = false
+				synctest.Test(t, func(t *testing.T) {
+					armed, plan := false, enginetest.Nth(fault, n)
+					e := enginetest.Faulty(enginetest.Memory(), func(c enginetest.Call) enginetest.Fault {
+						if !armed {
+							return enginetest.NoFault
+						}
+						f := plan(c)
+						fired = fired || f != enginetest.NoFault
+						return f
+					})
+					p := newPlane(t, e)
+					armed = true
+					placementStory(p)
+					if t.Failed() {
+						t.Logf("with %s at place %d", fault, n)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestOfRulesOfOneMatchThatAreMadeAtOnceOneIsMade: what a rule matches on is its
+// key, so the writes themselves decide.
+func TestOfRulesOfOneMatchThatAreMadeAtOnceOneIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		for i := range 8 {
+			p.runner(fmt.Sprint("runner-", i), fileOf("", "http"))
+		}
+		errs := make([]error, 8)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() {
+				_, errs[i] = p.CreateRunnerRule(p.ctx, org, control.NewRunnerRule{Group: "eu/**", Labels: map[string]string{"a": "1", "b": "2"}, Runner: fmt.Sprint("runner-", i)}, "")
+			})
+		}
+		wg.Wait()
+		made := 0
+		for _, err := range errs {
+			if err == nil {
+				made++
+			} else if fairlead.CodeOf(err) != "rule-exists" {
+				t.Errorf("a rule is refused with %v", err)
+			}
+		}
+		rules, _, err := p.RunnerRules(p.ctx, org, store.PageQuery{})
+		if made != 1 || len(rules) != 1 || err != nil {
+			t.Errorf("%d of 8 were made, and there are %d: %v", made, len(rules), err)
+		}
+	})
+}
+
+// TestARunnerIsNotDeletedUnderAnInstall: a first deployment and a deletion at
+// the same moment, over and over, never leave an install bound to a runner that
+// is gone.
+func TestARunnerIsNotDeletedUnderAnInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.group("g")
+		both := [2]int{}
+		for i := range 40 {
+			runner, install := fmt.Sprint("runner-", i), fmt.Sprint("install-", i)
+			p.runner(runner, fileOf("g", "http"))
+			p.placedIn(install, "g", nil)
+			var deleted, deployed error
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if i%2 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				deleted = p.DeleteRunner(p.ctx, control.User{Org: org}, runner)
+			})
+			wg.Go(func() {
+				_, deployed = p.CreateDeployment(p.ctx, org, install, control.NewDeployment{Kind: "deploy"}, "")
+			})
+			wg.Wait()
+			_, err := p.Runner(p.ctx, org, runner)
+			there, bound := err == nil, p.boundTo(install)
+			switch {
+			case deployed != nil:
+				t.Fatalf("deploy: %v", deployed) // the runner of the whole org takes it, if the group's goes
+			case bound == runner && !there:
+				t.Fatalf("install %s is bound to %s, which is gone: %v", install, bound, deleted)
+			case bound == runner:
+				both[0]++
+				expectCode(t, "the deletion of a bound runner", deleted, "runner-in-use")
+				p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, p.deploymentsOf(install)[0]); return err })
+				p.must("forget", func() error { return p.ForgetInstall(p.ctx, org, install, false) })
+				p.must("delete", func() error { return p.DeleteRunner(p.ctx, control.User{Org: org}, runner) })
+			case there:
+				t.Fatalf("runner %s stays, and nothing uses it: %v", runner, deleted)
+			default:
+				both[1]++
+			}
+		}
+		if both[0] == 0 || both[1] == 0 {
+			t.Errorf("the deployment came first %d times and the deletion %d times: nothing was raced", both[0], both[1])
+		}
+	})
+}
+
+// TestARunnerThatTakesNoWorkStartsNothing: its queue keeps what it has, and the
+// claim that waits gets it the moment the runner is enabled again.
+func TestARunnerThatTakesNoWorkStartsNothing(t *testing.T) {
+	for _, mode := range []placement.State{placement.Disabled, placement.Draining} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPlane(t, enginetest.Memory())
+			by := control.User{Org: org}
+			got := make(chan error, 1)
+			go func() { // waits in the queue when the runner is told
+				_, err := p.Claim(p.ctx, p.session, 20*time.Second)
+				got <- err
+			}()
+			synctest.Wait()
+			p.must("tell it", func() error { _, err := p.SetRunnerMode(p.ctx, by, "local", mode); return err })
+			if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-got; !errors.Is(err, control.ErrNoWork) {
+				t.Errorf("%s, it claimed: %v", mode, err)
+			}
+			before := time.Now()
+			if _, err := p.Claim(p.ctx, p.session, 10*time.Second); !errors.Is(err, control.ErrNoWork) || time.Since(before) < 9*time.Second {
+				t.Errorf("%s, a claim is answered with %v after %s: agents would ask without end", mode, err, time.Since(before))
+			}
+			go func() {
+				_, err := p.Claim(p.ctx, p.session, 20*time.Second)
+				got <- err
+			}()
+			synctest.Wait()
+			before = time.Now()
+			p.must("enable it", func() error { _, err := p.SetRunnerMode(p.ctx, by, "local", placement.Enabled); return err })
+			if err := <-got; err != nil || time.Since(before) > 0 {
+				t.Errorf("enabled again, the claim that waits gets %v after %s", err, time.Since(before))
+			}
+		})
+	}
+}
+
+// TestWhatIsSharedIsTheOperatorsAlone: every use case that changes a runner, with
+// a tenant's token and with the operator's.
+func TestWhatIsSharedIsTheOperatorsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		operator, tenant := control.User{Org: org, Operator: true}, control.User{Org: "other"}
+		shared := control.NewRunner{Name: "common", Storage: "http"}
+		_, err := p.CreateSharedRunner(p.ctx, tenant, shared, "")
+		expectCode(t, "a tenant's shared runner", err, "operator-only")
+		if _, err := p.CreateSharedRunner(p.ctx, operator, shared, ""); err != nil {
+			t.Fatal(err)
+		}
+		changes := map[string]func(control.User) error{
+			"an update": func(u control.User) error {
+				return errOf(p.UpdateRunner(p.ctx, u, "common", control.RunnerFile{Set: []string{"description=x"}}))
+			},
+			"a mode":       func(u control.User) error { return errOf(p.SetRunnerMode(p.ctx, u, "common", placement.Disabled)) },
+			"an enrolment": func(u control.User) error { _, _, err := p.CreateEnrolmentBy(p.ctx, u, "common"); return err },
+			"a check":      func(u control.User) error { return errOf(p.CheckRunnerBy(p.ctx, u, "common", "")) },
+			"its variables": func(u control.User) error {
+				return errOf(p.SetVariables(p.ctx, u, control.VariableScope{Runner: "common"}, map[string]*control.Variable{"A": {Value: "b"}}))
+			},
+			"a look at them": func(u control.User) error {
+				return errOf(p.Variables(p.ctx, u, control.VariableScope{Runner: "common"}))
+			},
+			"a deletion": func(u control.User) error { return p.DeleteRunner(p.ctx, u, "common") },
+		}
+		for name, change := range changes {
+			expectCode(t, name+" by a tenant", change(tenant), "operator-only")
+		}
+		for name, change := range changes {
+			if err := change(operator); err != nil && name != "a look at them" && fairlead.KindOf(err) != fairlead.KindNotFound { // the deletion may have come first
+				t.Errorf("%s by the operator: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestTenantsDoNotSeeEachOther: neither runner, nor group, nor rule of another
+// org decides anything, or occurs where it is explained what does.
+func TestTenantsDoNotSeeEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		const other = "other"
+		for _, err := range []error{
+			errOf(p.CreateGroup(p.ctx, other, "g", "", "")),
+			errOf(p.CreateRunner(p.ctx, other, control.NewRunner{Name: "theirs", File: fileOf("g", "http")}, "")),
+			errOf(p.CreateRunnerRule(p.ctx, other, control.NewRunnerRule{Runner: "theirs", Group: "g"}, "")),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.group("g")
+		p.placedIn("one", "g", nil)
+		e, err := p.ExplainInstall(p.ctx, org, "one")
+		if err != nil || e.Name != "local" || len(e.Candidates) != 1 {
+			t.Errorf("it is explained as\n%s, %v", e, err)
+		}
+		_, err = p.CreateRunnerRule(p.ctx, org, control.NewRunnerRule{Runner: "theirs"}, "")
+		expectCode(t, "a rule that names another tenant's runner", err, "runner-not-found")
+		_, err = p.CreateInstall(p.ctx, org, control.NewInstall{Name: "two", App: "shop", Runner: "theirs", Inputs: secretPassword()}, "")
+		expectCode(t, "an install that names it", err, "runner-not-found")
+		rules, _, err := p.RunnerRules(p.ctx, org, store.PageQuery{})
+		if len(rules) > 0 || err != nil {
+			t.Errorf("the rules of another tenant are listed: %+v, %v", rules, err)
+		}
+	})
+}
+
+// TestARunnerThatMovesItsStateHoldsUpItsInstalls: what would make everything anew
+// is refused, with a way out.
+func TestARunnerThatMovesItsStateHoldsUpItsInstalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		p.work()
+		by := control.User{Org: org}
+		move := func(storage string) {
+			p.must("update", func() error {
+				return errOf(p.UpdateRunner(p.ctx, by, "local", control.RunnerFile{Set: []string{"state_storage_configuration.type=" + storage}}))
+			})
+		}
+		move("local")
+		_, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: "deploy"}, "")
+		expectCode(t, "a deployment without its state", err, "state-storage-changed")
+		_, err = p.RefreshRunner(p.ctx, org, "acme", control.Refresh{})
+		expectCode(t, "a refresh that loses it", err, "state-storage-changes")
+		if e, ok := errors.AsType[*fairlead.Error](err); !ok || e.Details["runner"] != "local" || e.Details["changed"] != "false" || strings.Contains(e.Hint, "--migrate-state") {
+			t.Errorf("the refusal says %+v", e)
+		}
+		move("http")
+		p.deploy("acme", control.NewDeployment{}, "as before")
+		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, p.deploymentsOf("acme")[0]); return err })
+		move("local")
+		r, err := p.RefreshRunner(p.ctx, org, "acme", control.Refresh{AcceptLoss: true})
+		if err != nil || r.Changed || !r.StorageChanged {
+			t.Errorf("giving the state up comes to %+v, %v", r, err)
+		}
+		p.deploy("acme", control.NewDeployment{}, "anew")
+	})
+}
+
+// TestRunnersOfOneNameAreOne: a name leads to one runner, of the org or shared.
+func TestRunnersOfOneNameAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		operator := control.User{Org: org, Operator: true}
+		if _, err := p.CreateSharedRunner(p.ctx, operator, control.NewRunner{Name: "common"}, ""); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.CreateRunner(p.ctx, org, control.NewRunner{Name: "common"}, "")
+		expectCode(t, "a runner of the name of a shared one", err, "runner-exists")
+		_, err = p.CreateSharedRunner(p.ctx, operator, control.NewRunner{Name: "local"}, "")
+		expectCode(t, "a shared runner of the name of one of the operator's own", err, "runner-exists")
+		var names []string
+		for q := (store.PageQuery{Limit: 1}); ; {
+			page, next, err := p.Runners(p.ctx, org, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range page {
+				names = append(names, r.Name)
+			}
+			if q.After = next; next == "" {
+				break
+			}
+		}
+		if !slices.Equal(names, []string{"local", "common"}) {
+			t.Errorf("page by page there are %v", names)
+		}
+	})
+}

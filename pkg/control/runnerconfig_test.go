@@ -1,0 +1,266 @@
+package control_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+const dockerRunner = `runner_configuration:
+  type: docker
+  job:
+    registry: {username: me, password: canary-password}
+    image: r.example/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+    environment: {COLOUR: file, ONLY: runner}
+    proxy: {https_proxy: "http://proxy.example:3128"}
+    endpoint: https://inside.example
+state_storage_configuration: {type: http}
+`
+
+// TestARunnersSecretsAreSealedAndMasked follows a password through creation and
+// updates: it is in no record, in no answer, and not lost.
+func TestARunnersSecretsAreSealedAndMasked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &recorder{MemoryEngine: enginetest.Memory()}
+		p := newPlane(t, e)
+		by := control.User{Org: org}
+		p.runner("build", control.RunnerFile{Text: dockerRunner})
+		read := func() string {
+			r, err := p.Runner(p.ctx, org, "build")
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, err := p.Configuration(r.Runner)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(config)
+		}
+		change := func(text string) {
+			t.Helper()
+			if _, err := p.UpdateRunner(p.ctx, by, "build", control.RunnerFile{Text: text}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		masked := func(when string) {
+			t.Helper()
+			if got := read(); !strings.Contains(got, `"password":"`+runnerspec.Masked+`"`) || strings.Contains(got, "canary") {
+				t.Errorf("%s the configuration reads %s", when, got)
+			}
+		}
+		masked("at first")
+		change(read()) // what was read back can be sent
+		masked("sent back as it was")
+		change(`{"runner_configuration":{"job":{"registry":{"username":"you"}}}}`)
+		masked("with another user")
+		change(`{"runner_configuration":{"job":{"registry":{"password":"second-canary"}}}}`)
+		masked("with another password")
+		change(`{"runner_configuration":{"job":{"registry":null}}}`)
+		if got := read(); strings.Contains(got, "registry") {
+			t.Errorf("without a registry the configuration reads %s", got)
+		}
+		for _, body := range e.bodies {
+			if strings.Contains(body, "canary") {
+				t.Errorf("a password is in the table: %.200s", body)
+			}
+		}
+	})
+}
+
+// TestTheMatrixIsEnforced goes through every pair, on create and on update.
+func TestTheMatrixIsEnforced(t *testing.T) {
+	kinds := map[runnerspec.Kind]string{
+		runnerspec.AWSECS: `{type: aws-ecs, job: {region: eu-west-1, cluster: c, subnets: [subnet-0123456789abcdef0], execution_role_arn: "arn:aws:iam::123456789012:role/e",
+			image: "r.example/r@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}`,
+	}
+	storages := map[runnerspec.StorageKind]string{
+		runnerspec.S3State: "{type: s3, bucket: states, region: eu-west-1}", runnerspec.GCSState: "{type: gcs, bucket: states}",
+		runnerspec.AzureState:      "{type: azurerm, storage_account_name: states, container_name: states}",
+		runnerspec.KubernetesState: "{type: kubernetes, namespace: states}",
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		tried := 0
+		for _, k := range runnerspec.Kinds() {
+			runner := kinds[k]
+			if runner == "" {
+				runner = fmt.Sprintf("{type: %s}", k)
+			}
+			p.runner("of-"+string(k), control.RunnerFile{Text: "runner_configuration: " + runner + "\nstate_storage_configuration: {type: http}\n"})
+			for _, s := range runnerspec.StorageKinds() {
+				storage := storages[s]
+				if storage == "" {
+					storage = fmt.Sprintf("{type: %s}", s)
+				}
+				storage = "state_storage_configuration: " + storage + "\n"
+				ok, _ := runnerspec.Compatible(k, s)
+				_, created := p.CreateRunner(p.ctx, org, control.NewRunner{Name: fmt.Sprintf("%s-on-%s", k, s), File: control.RunnerFile{Text: "runner_configuration: " + runner + "\n" + storage}}, "")
+				_, updated := p.UpdateRunner(p.ctx, control.User{Org: org}, "of-"+string(k), control.RunnerFile{Text: storage})
+				for what, err := range map[string]error{"made": created, "updated": updated} {
+					tried++
+					if (err == nil) != ok || err != nil && !strings.Contains(fmt.Sprint(problemsOf(err)), "incompatible-storage") {
+						t.Errorf("%s with state in %s is %s: %v %v", k, s, what, err, problemsOf(err))
+					}
+				}
+			}
+		}
+		if tried != 7*6*2 {
+			t.Errorf("%d pairs were tried", tried)
+		}
+	})
+}
+
+// TestAJobHasTheVariablesOfAllItsScopes: the nearer scope wins, what is
+// sensitive is apart and in no record, and names that are Fairlead's are
+// Fairlead's.
+func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &recorder{MemoryEngine: enginetest.Memory()}
+		p := newPlane(t, e)
+		by := control.User{Org: org}
+		p.publish(shop)
+		p.group("a")
+		p.group("a/b")
+		if _, err := p.UpdateRunner(p.ctx, by, "local", control.RunnerFile{Set: []string{"runner_configuration.job.environment.COLOUR=file",
+			"runner_configuration.job.environment.FILE=file", "runner_configuration.job.proxy.no_proxy=.example", "runner_configuration.job.endpoint=https://inside.example"}}); err != nil {
+			t.Fatal(err)
+		}
+		p.placedIn("one", "a/b", nil)
+		set := func(of control.VariableScope, name, value string, sensitive bool) {
+			t.Helper()
+			if _, err := p.SetVariables(p.ctx, by, of, map[string]*control.Variable{name: {Value: value, Sensitive: sensitive}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		scopes := []control.VariableScope{{Runner: "local"}, {Group: "/"}, {Group: "a"}, {Group: "a/b"}, {App: "shop"}, {Install: "one"}}
+		values := []string{"runner", "root", "a", "a/b", "app", "install"}
+		for i, of := range scopes {
+			set(of, "COLOUR", values[i], false)
+			set(of, fmt.Sprint("FROM_", i), values[i], false)
+			// From here on, the ones behind it win.
+			for _, later := range scopes[i:] {
+				set(later, fmt.Sprint("BEHIND_", i), "canary of "+values[i], i%2 == 0)
+			}
+		}
+		p.deploy("one", control.NewDeployment{}, "d")
+		var spec events.JobSpec
+		p.misfortune = func(s events.JobSpec) misfortune { spec = s; return none }
+		p.work()
+		want := map[string]string{
+			"COLOUR": "install", "FILE": "file", "no_proxy": ".example", "NO_PROXY": ".example",
+			"FAIRLEAD_INSTALL": "one", "FAIRLEAD_GROUP": "a/b", "FAIRLEAD_APP": "shop", "FAIRLEAD_RUNNER": "local", "FAIRLEAD_COMPONENT": "network",
+			"FAIRLEAD_JOB": string(spec.Job), "FAIRLEAD_DEPLOYMENT": string(spec.Deployment), "FAIRLEAD_ENDPOINT": "https://inside.example",
+			"BEHIND_1": "canary of root", "BEHIND_3": "canary of a/b", "BEHIND_5": "canary of install",
+		}
+		for i, v := range values {
+			want[fmt.Sprint("FROM_", i)] = v
+		}
+		secret := map[string]string{"BEHIND_0": "canary of runner", "BEHIND_2": "canary of a", "BEHIND_4": "canary of app"}
+		if fmt.Sprint(spec.Env) != fmt.Sprint(want) || fmt.Sprint(spec.SecretEnv) != fmt.Sprint(secret) {
+			t.Errorf("a job has\n%v\n%v\nwant\n%v\n%v", spec.Env, spec.SecretEnv, want, secret)
+		}
+
+		// Taken away again, a scope is as if it had never had any.
+		got, err := p.SetVariables(p.ctx, by, control.VariableScope{Install: "one"}, map[string]*control.Variable{"COLOUR": nil})
+		if _, there := got["COLOUR"]; there || err != nil {
+			t.Errorf("a variable that was removed is there: %v, %v", got, err)
+		}
+		if v := got["BEHIND_4"]; v.Value != "" || !v.Sensitive {
+			t.Errorf("a sensitive variable reads %+v", v)
+		}
+		for _, body := range e.bodies {
+			for _, v := range secret {
+				if strings.Contains(body, `"`+v+`"`) {
+					t.Errorf("a sensitive value is in the table: %.200s", body)
+				}
+			}
+		}
+	})
+}
+
+func TestVariablesThatCannotBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		many := map[string]*control.Variable{}
+		for i := range 101 {
+			many[fmt.Sprint("V", i)] = &control.Variable{}
+		}
+		one := func(name, value string) map[string]*control.Variable {
+			return map[string]*control.Variable{name: {Value: value}}
+		}
+		root := control.VariableScope{Group: "/"}
+		for consequence, row := range map[string]struct {
+			of   control.VariableScope
+			set  map[string]*control.Variable
+			code string
+		}{
+			"no name":                               {root, one("", "x"), "invalid-variable"},
+			"no shell could say it":                 {root, one("a-b", "x"), "invalid-variable"},
+			"a digit begins it":                     {root, one("1A", "x"), "invalid-variable"},
+			"a job would take it for Fairlead's":    {root, one("FAIRLEAD_JOB", "x"), "invalid-variable"},
+			"an input would come in by the back":    {root, one("TF_VAR_size", "x"), "invalid-variable"},
+			"the runner would refuse the job":       {root, one("TF_WORKSPACE", "x"), "invalid-variable"},
+			"no process could be started with it":   {root, one("A", "a\x00b"), "invalid-variable"},
+			"it would not fit beside others":        {root, one("A", strings.Repeat("x", 16<<10+1)), "invalid-variable"},
+			"there are more than can be set":        {root, many, "invalid-variable"},
+			"they are set on nothing":               {control.VariableScope{}, one("A", "x"), "invalid-scope"},
+			"they are set on two things":            {control.VariableScope{App: "a", Group: "/"}, one("A", "x"), "invalid-scope"},
+			"what they are set on is not there":     {control.VariableScope{Install: "nobody"}, one("A", "x"), "install-not-found"},
+			"the group that they are set on is not": {control.VariableScope{Group: "nobody"}, one("A", "x"), "group-not-found"},
+		} {
+			_, err := p.SetVariables(p.ctx, control.User{Org: org}, row.of, row.set)
+			expectCode(t, consequence, err, row.code)
+		}
+	})
+}
+
+// TestARunnerThatWasMadeBeforeThereWereConfigurationsWorksOn: its record has none
+// of what was added since.
+func TestARunnerThatWasMadeBeforeThereWereConfigurationsWorksOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		r, err := p.Store.Runner(p.ctx, org, "local")
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := p.Store.Install(p.ctx, org, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.V = store.Runner{ID: r.V.ID, Org: r.V.Org, Name: r.V.Name, Description: "old", Storage: "http", Created: r.V.Created}
+		in.V.Runner, in.V.RunnerID, in.V.Bound = "local", "", nil
+		var tx store.Tx
+		tx.PutRunner(r)
+		tx.PutInstall(in)
+		if err := p.Store.Commit(p.ctx, "com_test", &tx); err != nil {
+			t.Fatal(err)
+		}
+		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		p.work()
+		if got := p.deployment(id).State; got != "succeeded" {
+			t.Errorf("its deployment is %s", got)
+		}
+		config, err := p.Configuration(r.V)
+		if err != nil || !strings.Contains(string(config), `"description":"old","runner_configuration":{"type":"local"}`) {
+			t.Errorf("its configuration is %s, %v", config, err)
+		}
+		if _, err := p.UpdateRunner(p.ctx, control.User{Org: org}, "local", control.RunnerFile{Set: []string{"description=new"}}); err != nil {
+			t.Errorf("it cannot be updated: %v", err)
+		}
+	})
+}
+
+func problemsOf(err error) runnerspec.Problems {
+	ps, _ := errors.AsType[runnerspec.Problems](err)
+	return ps
+}

@@ -73,6 +73,7 @@ var rules = []rule{
 	{"pkg/blob/dir pkg/blob/s3", "pkg/blob pkg/fairlead pkg/awsapi", "an adapter knows its driver interface only"},
 	{"pkg/eventbus", "pkg/fairlead events", "the event bus is an interface"},
 	{"pkg/eventbus/eventbustest", "pkg/eventbus pkg/fairlead events", "the suite tests the contract, on any bus"},
+	{"pkg/eventbus/queued", "pkg/eventbus pkg/queue pkg/fairlead events", "a bus of one subscriber stands on any queue"},
 	{"pkg/eventbus/eventbridge", "pkg/eventbus pkg/fairlead pkg/awsapi events", "an adapter knows its driver interface only"},
 	{"pkg/webhook", "pkg/fairlead events", "what an endpoint is sent, and how it is signed, knows no network"},
 	{"pkg/webhook/https", "pkg/webhook pkg/fairlead", "an adapter knows its driver interface only"},

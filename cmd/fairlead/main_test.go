@@ -38,6 +38,7 @@ func TestStories(t *testing.T) {
 	p := params("script")
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id
+	p.Cmds["until"] = until
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
 		env.Setenv("FAIRLEAD_TOFU", tool)
@@ -190,5 +191,28 @@ func scenarios() map[string]func(*planetest.Plane) {
 			p.Log("job_1", 1, "\x1b]0;owned\x07one\ntw\x1b[2Jo\r\nlast")
 			p.EndLog("job_1")
 		},
+	}
+}
+
+// patience is how long a story waits for what must come: a story fails by
+// it, and never passes by it.
+const patience = time.Minute
+
+// until runs a program until its output matches: "until REGEXP PROGRAM ARG...".
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP PROGRAM [ARG...]")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for deadline := time.Now().Add(patience); ; {
+		err := ts.Exec(args[1], args[2:]...)
+		if err == nil && want.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("after %s %q does not say %q: %v\n%s%s", patience, args[1:], args[0], err, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+		}
+		<-time.After(20 * time.Millisecond) // between two looks at what another process does
 	}
 }

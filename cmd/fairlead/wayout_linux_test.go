@@ -23,7 +23,7 @@ import (
 func TestWayOut(t *testing.T) {
 	tool := toolOrSkip(t)
 	p := params("wayout")
-	p.Deadline = time.Now().Add(8 * wayOutPatience) // an agent would drain for ever in a story that failed
+	p.Deadline = time.Now().Add(8 * patience) // an agent would drain for ever in a story that failed
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id
 	p.Cmds["until"] = until
@@ -39,29 +39,6 @@ func TestWayOut(t *testing.T) {
 		return setup(env)
 	}
 	testscript.Run(t, p)
-}
-
-// wayOutPatience is how long a story waits for what must come: a story fails by
-// it, and never passes by it.
-const wayOutPatience = time.Minute
-
-// until runs a program until its output matches: "until REGEXP PROGRAM ARG...".
-func until(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: until REGEXP PROGRAM [ARG...]")
-	}
-	want, err := regexp.Compile("(?m)" + args[0])
-	ts.Check(err)
-	for deadline := time.Now().Add(wayOutPatience); ; {
-		err := ts.Exec(args[1], args[2:]...)
-		if err == nil && want.MatchString(ts.ReadFile("stdout")) {
-			return
-		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("after %s %q does not say %q: %v\n%s%s", wayOutPatience, args[1:], args[0], err, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
-		}
-		<-time.After(20 * time.Millisecond) // between two looks at what another process does
-	}
 }
 
 // offered runs the first command that begins with the words among those that
@@ -148,7 +125,7 @@ func refuse(ts *testscript.TestScript, neg bool, args []string) {
 
 // readPID waits for a file that names a process.
 func readPID(ts *testscript.TestScript, path string, parse func([]byte) (int, error)) int {
-	for deadline := time.Now().Add(wayOutPatience); ; {
+	for deadline := time.Now().Add(patience); ; {
 		b, err := os.ReadFile(ts.MkAbs(path))
 		if err == nil {
 			if pid, err := parse(b); err == nil && pid > 1 {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -94,6 +96,56 @@ func (d *Deliverer) Deliver(ctx context.Context, e events.Domain) (again time.Du
 		}
 	}
 	return again, errors.Join(errs...)
+}
+
+// How a worker takes events off its queue. What it holds is hidden for longer
+// than all of an event's endpoints take, each with its timeout.
+const (
+	workHide  = 2 * time.Minute
+	workAgain = 10 * time.Second // after an error
+)
+
+// Work delivers the events in the named queue, which are bodies of messages in
+// JSON, until ctx ends. What is due again later is sent again with a delay,
+// because a message is given up after a few deliveries, and an endpoint is not.
+func (d *Deliverer) Work(ctx context.Context, q queue.Queue, name string) {
+	for ctx.Err() == nil {
+		m, err := q.Receive(ctx, name, workHide, queue.MaxWait)
+		if errors.Is(err, queue.ErrNoMessage) || ctx.Err() != nil {
+			continue
+		}
+		if err == nil {
+			err = d.work(ctx, q, name, m)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.Logger.Warn("an event was not delivered; it comes again", "error", err)
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+func (d *Deliverer) work(ctx context.Context, q queue.Queue, name string, m queue.Message) error {
+	var e events.Domain
+	if err := json.Unmarshal(m.Body, &e); err != nil {
+		return fmt.Errorf("a message is no event, and is left to the dead letters: %w", err)
+	}
+	again, err := d.Deliver(ctx, e)
+	if ctx.Err() != nil {
+		return err // the message comes again by itself
+	}
+	if err != nil {
+		d.Logger.Warn("an event was not delivered; it comes again", "error", err)
+		again = workAgain
+	}
+	if again > 0 {
+		if err := q.Send(ctx, name, m.Body, min(again, queue.MaxDelay)); err != nil {
+			return err
+		}
+	}
+	if err := q.Delete(ctx, name, m.Receipt); err != nil && !errors.Is(err, queue.ErrReceipt) {
+		return err
+	}
+	return nil
 }
 
 func (d *Deliverer) deliver(ctx context.Context, h store.Webhook, e events.Domain) (again time.Duration, err error) {

@@ -26,9 +26,9 @@ const maxSends = 16
 // events for subscribers, and once more the wake-ups of jobs that were queued,
 // should whoever queued them have died before sending. It has no access to the
 // table, because a change says it all. It reads the queue of nobody. Safe for
-// concurrent use. All fields are required.
+// concurrent use. All fields but Queue are required.
 type Dispatcher struct {
-	Queue  queue.Queue
+	Queue  queue.Queue // nil: wake-ups are others' business
 	Bus    eventbus.Bus
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -111,7 +111,7 @@ func (b *batch) add(i int, r Record) {
 	}
 	id := string(h.Job.ID)
 	switch {
-	case h.Woken:
+	case h.Woken && b.d.Queue != nil:
 		b.wakes[id] = wakeUp{i, *h.Job}
 	case h.Job.State != job.Queued:
 		delete(b.wakes, id) // it has been taken since, so somebody was woken

@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 	"github.com/fairlead/fairlead/pkg/store"
 	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
+	"github.com/fairlead/fairlead/pkg/webhook/https"
 )
 
 // Options of Start. Data is required.
@@ -51,6 +52,8 @@ type Options struct {
 	// STS is how AWS STS is reached; nil: by the network, through the proxy of
 	// the environment.
 	STS http.RoundTripper
+	// Endpoints is how webhooks are sent; nil: to public addresses only.
+	Endpoints http.RoundTripper
 }
 
 // sweepEvery is how often lost wake-ups and expired leases are looked for. It
@@ -124,6 +127,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
 	s.done.Go(func() { s.served <- s.http.Serve(ln) })
 	s.done.Go(func() { every(run, sweepEvery, s.sweep) })
+	s.tell(run, engine, s.deliverer())
 	s.done.Go(func() {
 		var unnamed []string
 		every(run, pruneEvery, func(ctx context.Context) {
@@ -138,6 +142,19 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		})
 	})
 	return s, nil
+}
+
+// webhookTimeout is the longest wait for an endpoint's answer.
+const webhookTimeout = 5 * time.Second
+
+func (s *Server) deliverer() *control.Deliverer {
+	c, endpoints := s.control, s.opts.Endpoints
+	if endpoints == nil {
+		t := https.Transport()
+		s.closers = append(s.closers, func() error { t.CloseIdleConnections(); return nil })
+		endpoints = t
+	}
+	return &control.Deliverer{Store: c.Store, Sealer: c.Sealer, Sender: https.New(endpoints, webhookTimeout, s.opts.Version, time.Now), IDs: c.IDs, Now: c.Now, Logger: c.Logger}
 }
 
 func listen(address string) (net.Listener, error) {
@@ -169,7 +186,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine, err := storesqlite.Open(ctx, path("table.db"), storesqlite.Options{})
+	engine, err := storesqlite.Open(ctx, path("table.db"), storesqlite.Options{Record: store.Announces})
 	if err != nil {
 		return nil, err
 	}

@@ -116,12 +116,13 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, 
 		return true, err
 	}
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	t := transaction{
+	t := transaction{records: e.records, writers: writers{
 		get:  tx.StmtContext(ctx, e.write.get),
 		peek: tx.StmtContext(ctx, e.write.peek),
 		put:  tx.StmtContext(ctx, e.write.put),
 		del:  tx.StmtContext(ctx, e.write.del),
-	}
+		note: tx.StmtContext(ctx, e.write.note),
+	}}
 	for _, r := range batch {
 		r.err = t.apply(ctx, r)
 		if _, conflict := errors.AsType[*engine.ConflictError](r.err); r.err != nil && !conflict {
@@ -133,11 +134,20 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, 
 		// failure of COMMIT the log may have reached the disk or not.
 		return fairlead.CodeOf(sqlitedb.Classify("commit", err)) == sqlitedb.CodeDiskFull, err
 	}
+	if e.records != nil {
+		select {
+		case e.changed <- struct{}{}:
+		default: // whoever reads has not looked yet
+		}
+	}
 	return true, nil
 }
 
 // transaction is the writer's statements within one transaction.
-type transaction writers
+type transaction struct {
+	writers
+	records func(engine.Key) bool
+}
 
 // apply judges one commit by what is stored and by the commits of the same
 // transaction before it, and writes all of it or nothing: every precondition
@@ -155,7 +165,10 @@ func (t transaction) apply(ctx context.Context, r *request) error {
 		versions[i] = version
 	}
 	for i, w := range r.writes {
-		var err error
+		err := t.record(ctx, w, versions[i])
+		if err != nil {
+			return err
+		}
 		switch w.Op {
 		case engine.Put:
 			_, err = t.put.ExecContext(ctx, values(&w.Item, versions[i]+1, r.token)...)

@@ -20,6 +20,9 @@ import (
 // Options of Open. The zero value is right for production.
 type Options struct {
 	DB sqlitedb.Options
+	// Record says of which items changes are recorded, in the commit that makes
+	// them, for whoever reads and forgets them; nil: of none.
+	Record func(engine.Key) bool
 }
 
 // Engine implements engine.Engine. An index is never behind the table. Expired
@@ -30,6 +33,9 @@ type Engine struct {
 	write writers
 
 	writer chan struct{} // holds one value while somebody runs a transaction
+
+	records func(engine.Key) bool
+	changed chan struct{} // holds one value when changes were recorded
 
 	mu      sync.Mutex
 	waiting []*request // commits that no transaction has taken yet
@@ -45,7 +51,7 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{db: db, writer: make(chan struct{}, 1)}
+	e := &Engine{db: db, writer: make(chan struct{}, 1), records: opts.Record, changed: make(chan struct{}, 1)}
 	if err := db.Migrate(ctx, steps()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -26,5 +26,15 @@ CREATE TABLE items (
 CREATE INDEX items_list ON items (list_partition, list_sort) WHERE list_partition IS NOT NULL;
 CREATE INDEX items_due ON items (due_partition, due_sort) WHERE due_partition IS NOT NULL;
 CREATE INDEX items_expires ON items (expires) WHERE expires IS NOT NULL;
+`, `
+CREATE TABLE changes (
+	sequence    INTEGER PRIMARY KEY AUTOINCREMENT, -- or a forgotten one's would come again
+	partition   BLOB NOT NULL,
+	sort        BLOB NOT NULL,
+	old_version INTEGER, -- NULL: there was none
+	old_body    BLOB,
+	version     INTEGER, -- NULL: it was deleted
+	body        BLOB
+) STRICT;
 `}
 }

@@ -32,7 +32,7 @@ type readers struct {
 }
 
 type writers struct {
-	get, peek, put, del *sql.Stmt
+	get, peek, put, del, note *sql.Stmt
 }
 
 // prepare prepares every statement. Closing the database closes them.
@@ -55,6 +55,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 		{e.db.Write, &e.write.peek, peekSQL},
 		{e.db.Write, &e.write.put, putSQL},
 		{e.db.Write, &e.write.del, delSQL},
+		{e.db.Write, &e.write.note, recordSQL},
 	} {
 		var err error
 		if *s.stmt, err = s.db.PrepareContext(ctx, s.text); err != nil {

@@ -89,7 +89,7 @@ func (s *Sender) Send(ctx context.Context, endpoint string, secret []byte, m web
 func refused(err error) error {
 	if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "webhook-address",
-			Message: "its host has an address that is not public", Hint: "Webhooks are sent to public addresses only.", Err: err}
+			Message: "its host has an address that is not public", Hint: "Webhooks are sent to public addresses only."}
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		if e.Timeout() {

@@ -1,0 +1,62 @@
+package queued_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/eventbus"
+	"github.com/fairlead/fairlead/pkg/eventbus/eventbustest"
+	"github.com/fairlead/fairlead/pkg/eventbus/queued"
+	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+)
+
+func TestQueuedBusConforms(t *testing.T) {
+	eventbustest.Run(t, func(t *testing.T) (eventbus.Bus, func() []events.Domain) {
+		q := queuetest.Memory(time.Now, 5)
+		return queued.Bus{Queue: q, Name: "events"}, func() (list []events.Domain) {
+			for {
+				m, err := q.Receive(t.Context(), "events", time.Minute, 0)
+				if errors.Is(err, queue.ErrNoMessage) {
+					return list
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := queued.Decode(m.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, e)
+			}
+		}
+	})
+}
+
+// What nobody wants is taken, and waits nowhere; who cannot tell has not taken
+// it.
+func TestUnwantedEventsWaitNowhere(t *testing.T) {
+	q := queuetest.Memory(time.Now, 5)
+	unsure := errors.New("the table does not answer")
+	b := queued.Bus{Queue: q, Name: "events", Wanted: func(_ context.Context, e events.Domain) (bool, error) {
+		if e.Subject == "unsure" {
+			return false, unsure
+		}
+		return false, nil
+	}}
+	e := events.Domain{V: 1, Type: "fairlead.job.queued", Subject: "job_1", Version: 1, Time: time.Now()}
+	other := e
+	other.Subject = "unsure"
+	if errs := b.Publish(t.Context(), []events.Domain{e, other}); len(errs) != 2 || errs[0] != nil || !errors.Is(errs[1], unsure) {
+		t.Errorf("published: %v", errs)
+	}
+	if _, err := q.Receive(t.Context(), "events", time.Minute, 0); !errors.Is(err, queue.ErrNoMessage) {
+		t.Errorf("something waits: %v", err)
+	}
+	if _, err := queued.Decode([]byte(`{"v":1}`)); err == nil {
+		t.Error("what is no event was decoded")
+	}
+}

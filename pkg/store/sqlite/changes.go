@@ -1,0 +1,79 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fairlead/fairlead/pkg/sqlitedb"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Recorded is a change that was recorded, with its place in the order of
+// commits.
+type Recorded struct {
+	Sequence int64
+	engine.Change
+}
+
+const (
+	recordSQL = `INSERT INTO changes (partition, sort, old_version, old_body, version, body)
+SELECT ?1, ?2, (SELECT version FROM items WHERE partition = ?1 AND sort = ?2), (SELECT body FROM items WHERE partition = ?1 AND sort = ?2), ?3, ?4`
+	changesSQL = "SELECT sequence, partition, sort, old_version, old_body, version, body FROM changes ORDER BY sequence LIMIT ?"
+)
+
+// Changes returns up to limit of the changes that were recorded (see
+// Options.Record) and not yet forgotten, in the order of their commits: what a
+// stream of the table is elsewhere. Of an item, a change has its key, version
+// and body.
+func (e *Engine) Changes(ctx context.Context, limit int) (list []Recorded, err error) {
+	rows, err := e.db.Read.QueryContext(ctx, changesSQL, limit)
+	if err != nil {
+		return nil, sqlitedb.Classify("read changes", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var r Recorded
+		var partition, sort, oldBody, body []byte
+		var oldVersion, version *int64
+		if err := rows.Scan(&r.Sequence, &partition, &sort, &oldVersion, &oldBody, &version, &body); err != nil {
+			return nil, sqlitedb.Classify("read changes", err)
+		}
+		r.Key = engine.Key{Partition: string(partition), Sort: string(sort)}
+		if oldVersion != nil {
+			r.Old = &engine.Item{Key: r.Key, Version: *oldVersion, Body: oldBody}
+		}
+		if version != nil {
+			r.New = &engine.Item{Key: r.Key, Version: *version, Body: body}
+		}
+		list = append(list, r)
+	}
+	return list, sqlitedb.Classify("read changes", rows.Err())
+}
+
+// Forget drops the changes up to and with the sequence.
+func (e *Engine) Forget(ctx context.Context, through int64) error {
+	select {
+	case e.writer <- struct{}{}:
+		defer func() { <-e.writer }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	_, err := e.db.Write.ExecContext(ctx, "DELETE FROM changes WHERE sequence <= ?", through)
+	return sqlitedb.Classify("forget changes", err)
+}
+
+// Changed receives when a change was recorded since it last did.
+func (e *Engine) Changed() <-chan struct{} { return e.changed }
+
+// record records the change that a write makes, before it is made.
+func (t transaction) record(ctx context.Context, w engine.Write, version int64) error {
+	if w.Op == engine.Check || t.records == nil || !t.records(w.Item.Key) {
+		return nil
+	}
+	var now, body any
+	if w.Op == engine.Put {
+		now, body = version+1, append([]byte{}, w.Item.Body...)
+	}
+	_, err := t.note.ExecContext(ctx, []byte(w.Item.Key.Partition), []byte(w.Item.Key.Sort), now, body)
+	return err
+}

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes help demo dev build functions test bench simulate mutations soak synth check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes help demo dev build functions test bench bench-aws simulate mutations soak synth check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -62,6 +62,11 @@ kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes
 
 bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench
+
+bench-aws: ## Measure how long the functions take to start, and what they weigh
+	@FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
+		$(GO) test ./functions/internal/plane -run '^$$' -bench ColdStart -benchtime 30x
+	@$(GO) run ./tools/functions -out bin/functions
 
 # What happens in a run follows from its seed; a run that fails says which it had.
 SEED ?= 0

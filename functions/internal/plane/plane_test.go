@@ -68,7 +68,7 @@ func TestMain(m *testing.M) {
 
 // cloud is an account with what the stack makes in it.
 type cloud struct {
-	t                             *testing.T
+	t                             testing.TB
 	endpoints                     map[string]string // by the SDK's name of the service
 	table, bucket, bus, eventsURL string
 	logTable, archive, logGroups  string
@@ -81,8 +81,8 @@ func (c *cloud) config(service string) aws.Config {
 	return aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(c.endpoints[service]), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}
 }
 
-func must[T any](v T, err error) func(t *testing.T) T {
-	return func(t *testing.T) T {
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func must[T any](v T, err error) func(t *testing.T) T {
 	}
 }
 
-func newCloud(t *testing.T) *cloud {
+func newCloud(t testing.TB) *cloud {
 	t.Helper()
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -161,7 +161,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-func program(t *testing.T, name string) *exec.Cmd {
+func program(t testing.TB, name string) *exec.Cmd {
 	t.Helper()
 	dir, err := programs()
 	if err != nil {

@@ -36,6 +36,8 @@ func (f *Failure) Error() string { return f.Type + ": " + f.Message }
 // the other, as those of one environment do. Safe for concurrent use.
 type Function struct {
 	next   chan *invocation
+	ready  chan struct{} // closed by the first request for an invocation
+	once   sync.Once
 	exited chan struct{}
 	mu     sync.Mutex
 	open   map[string]*invocation
@@ -57,7 +59,7 @@ type answer struct {
 // otherwise what the command has. The process ends with the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Function {
 	t.Helper()
-	f := &Function{next: make(chan *invocation), exited: make(chan struct{}), open: map[string]*invocation{}, output: &output{}}
+	f := &Function{next: make(chan *invocation), ready: make(chan struct{}), exited: make(chan struct{}), open: map[string]*invocation{}, output: &output{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	const prefix = "/2018-06-01/runtime/"
@@ -89,6 +91,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Function {
 }
 
 func (f *Function) serveNext(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	f.once.Do(func() { close(f.ready) })
 	select {
 	case <-ctx.Done():
 	case <-r.Context().Done():
@@ -157,6 +160,10 @@ func (f *Function) Invoke(ctx context.Context, event any) ([]byte, error) {
 		return nil, ctx.Err()
 	}
 }
+
+// Ready is closed when the function has started, and asks for its first
+// invocation.
+func (f *Function) Ready() <-chan struct{} { return f.ready }
 
 // Exited is closed when the process has ended.
 func (f *Function) Exited() <-chan struct{} { return f.exited }

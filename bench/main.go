@@ -63,6 +63,7 @@ func sections() []section {
 		{"deploy", append([]string{"deploy_ms", "deploy_bare_ms", "deploy_ratio", "deploy_tool_ms", "deploy_added_ms"}, deployParts()...), measureDeploy},
 		{"queue", []string{"queue20_s", "queue20_bare_s", "queue20_ratio"}, measureQueue},
 		{"log", []string{"log_ms_p50", "log_ms_p95"}, measureLog},
+		{"placement", []string{"placement_ms_p50", "placement_ms_p95", "placement_read_ms_p50"}, measurePlacement},
 		{"units", []string{"write_units_per_job", "write_units_per_job_shop", "write_units_per_renewal", "write_units_per_heartbeat"}, measureUnits},
 		{"aws", []string{"aws_idle_install_dollars", "aws_job_dollars"}, measureAWS},
 		{"idle", []string{"agent_rss_mib", "agent_idle_cpu_percent", "server_rss_mib", "server_idle_cpu_percent"}, measureIdle},

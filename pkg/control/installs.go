@@ -132,7 +132,7 @@ func (u *unit) name(in *store.Install, runner string) error {
 			Hint:    fmt.Sprintf("`fairlead runner show %s` says whom it serves.", runner)}
 	}
 	u.CheckRunner(r)
-	u.PutRunnerUse(r.V.ID, *in)
+	u.PutRunnerUse(r.V.ID, *in, u.now)
 	in.Runner, in.RunnerID = r.V.Name, r.V.ID
 	return nil
 }

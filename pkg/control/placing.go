@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -111,8 +112,7 @@ func (c *Control) runnerOf(ctx context.Context, in store.Install) (store.Stored[
 	return r, err
 }
 
-// runnerOf is Control.runnerOf, as this unit has left it: should the runner have
-// gone since, the commit finds out, and all of it is decided anew.
+// runnerOf is Control.runnerOf, as this unit has left it.
 func (u *unit) runnerOf(in store.Install) (store.Stored[store.Runner], error) {
 	if u.runner != nil && in.Bound != nil && in.Bound.Runner == u.runner.V.ID {
 		return *u.runner, nil
@@ -144,11 +144,18 @@ func (u *unit) bind(inst *store.Stored[store.Install]) error {
 	if err != nil {
 		return err
 	}
-	b, err := placement.Bind(in, from.rules, from.runners)
-	if err != nil {
-		return err
+	for {
+		b, err := placement.Bind(in, from.rules, from.runners)
+		if err != nil {
+			return err
+		}
+		gone, err := u.give(inst, from.records[b.Runner], b)
+		if !gone || err != nil {
+			return err
+		}
+		// It is being deleted since it was read: as good as not there.
+		from.runners = slices.DeleteFunc(from.runners, func(r placement.Runner) bool { return r.ID == b.Runner })
 	}
-	return u.give(inst, from.records[b.Runner], b)
 }
 
 // rebind holds a binding against the runner as it is by now.
@@ -174,7 +181,11 @@ func (u *unit) rebind(inst *store.Stored[store.Install]) error {
 	if err != nil || b == inst.V.Bound.Binding {
 		return err
 	}
-	return u.give(inst, r, b)
+	gone, err := u.give(inst, r, b)
+	if gone && err == nil {
+		err = leaving(r.V)
+	}
+	return err
 }
 
 // reachable refuses a state storage that runners of this version do not know.
@@ -187,22 +198,39 @@ func reachable(s placement.Storage, runner string) error {
 		Hint:    "Let it keep them in http or local, or choose another runner."}
 }
 
-// give binds the install to the runner.
-func (u *unit) give(inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) error {
+// give binds the install to the runner, unless that is gone by now.
+//
+// The use is noted before the runner is looked at for the last time, and a
+// deletion marks the runner before it looks at the uses for the last time: so
+// at least one of the two sees the other. All in one commit, with a check of the
+// runner, would cost each first deployment three write units more.
+func (u *unit) give(inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
 	if err := reachable(b.Storage, r.V.Name); err != nil {
-		return err
+		return false, err
 	}
 	if r.Version == 0 {
-		return fmt.Errorf("bind install %s: runner %s was chosen and not read", inst.V.Name, b.Runner)
+		return false, fmt.Errorf("bind install %s: runner %s was chosen and not read", inst.V.Name, b.Runner)
 	}
-	u.CheckRunner(r)
+	if bound := inst.V.Bound; b.Runner != inst.V.RunnerID && (bound == nil || bound.Runner != b.Runner) {
+		var note store.Tx
+		note.PutRunnerUse(b.Runner, inst.V, u.now)
+		if err := u.c.commit(u.ctx, &note); err != nil {
+			return false, fmt.Errorf("note that install %s uses runner %s: %w", inst.V.Name, r.V.Name, err)
+		}
+		now, err := u.c.Store.Runner(u.ctx, r.V.Org, r.V.Name)
+		if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && (now.V.Leaving || now.V.ID != r.V.ID) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
 	if old := inst.V.Bound; old != nil && old.Runner != b.Runner && old.Runner != inst.V.RunnerID {
 		u.DropRunnerUse(old.Runner, inst.V.ID)
 	}
-	u.PutRunnerUse(b.Runner, inst.V)
 	u.runner = &r
 	inst.V.Bound = &store.Binding{Binding: b, Org: r.V.Org, Name: r.V.Name, At: u.now}
-	return nil
+	return false, nil
 }
 
 // Explained is a decision with all that was considered for it.
@@ -281,7 +309,12 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 		if res.Write == nil {
 			return nil
 		}
-		if err := u.give(&inst, from.records[res.Runner], *res.Write); err != nil {
+		r := from.records[res.Runner]
+		gone, err := u.give(&inst, r, *res.Write)
+		if gone && err == nil {
+			err = leaving(r.V)
+		}
+		if err != nil {
 			return withAnswer(err, out)
 		}
 		wrote = inst.V.Bound

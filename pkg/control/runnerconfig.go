@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
@@ -311,30 +312,46 @@ func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch 
 	return out, err
 }
 
-// maxUses is how many uses of a runner are looked at, or named.
-const maxUses = 200
+// bindWithin is how long it may take from the note that an install is about to
+// use a runner until it does, or does not: far longer than any request. A note
+// that is older and of no such install was left by a request that broke off.
+const bindWithin = 10 * time.Minute
 
-// keepsReach refuses what would take a runner away from an install that has it.
-func (u *unit) keepsReach(r store.Runner) error {
-	uses, err := u.c.Store.RunnerUses(u.ctx, r.ID, maxUses)
-	if err != nil {
-		return err
-	}
-	var lost []string
-	for _, use := range uses {
-		inst, err := u.c.Store.Install(u.ctx, use.V.Org, use.V.Name)
-		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			continue
-		}
+// eachUse calls fn for each install that uses the runner, or may be about to.
+func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install)) error {
+	for q := (store.PageQuery{}); ; {
+		uses, err := c.Store.RunnerUses(ctx, id, q)
 		if err != nil {
 			return err
 		}
-		if r.Install != "" && r.Install != inst.V.ID || r.Install == "" && !r.Group.Contains(inst.V.Group) {
-			lost = append(lost, inst.V.Name)
+		for _, use := range uses.Items {
+			inst, err := c.Store.Install(ctx, use.V.Org, use.V.Name)
+			if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && inst.V.ID != use.V.Install {
+				continue // forgotten
+			}
+			if err != nil {
+				return err
+			}
+			if inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || c.Now().Sub(use.V.At) < bindWithin {
+				fn(use.V, inst.V)
+			}
+		}
+		if q.After = uses.Next; uses.Next == "" {
+			return nil
 		}
 	}
-	if len(lost) == 0 && len(uses) < maxUses {
-		return nil
+}
+
+// keepsReach refuses what would take a runner away from an install that has it.
+func (u *unit) keepsReach(r store.Runner) error {
+	var lost []string
+	err := u.c.eachUse(u.ctx, r.ID, func(_ store.RunnerUse, inst store.Install) {
+		if r.Install != "" && r.Install != inst.ID || r.Install == "" && !r.Group.Contains(inst.Group) {
+			lost = append(lost, inst.Name)
+		}
+	})
+	if err != nil || len(lost) == 0 {
+		return err
 	}
 	return inUse(r.Name, lost, "Let them be placed elsewhere first: `fairlead install refresh-runner NAME`.")
 }
@@ -449,13 +466,9 @@ func (c *Control) usesOf(ctx context.Context, by User, name string) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	uses, err := c.Store.RunnerUses(ctx, r.V.ID, maxUses)
-	if err != nil {
-		return nil, err
-	}
 	var used []string
-	for _, use := range uses {
-		used = append(used, "install "+use.V.Name)
+	if err := c.eachUse(ctx, r.V.ID, func(use store.RunnerUse, _ store.Install) { used = append(used, "install "+use.Name) }); err != nil {
+		return nil, err
 	}
 	rules, err := c.Store.AllRunnerRules(ctx, by.Org)
 	if err != nil {

@@ -159,14 +159,10 @@ func (u *unit) own(r *store.Runner, inst store.Install) error {
 	if r.Group != "" || r.Install != "" {
 		return nil
 	}
-	uses, err := u.c.Store.RunnerUses(u.ctx, r.ID, 2)
-	if err != nil {
+	others := false
+	err := u.c.eachUse(u.ctx, r.ID, func(_ store.RunnerUse, in store.Install) { others = others || in.ID != inst.ID })
+	if err != nil || others {
 		return err
-	}
-	for _, use := range uses {
-		if use.V.Name != inst.Name {
-			return nil
-		}
 	}
 	spec, err := u.c.specOf(u.ctx, *r)
 	if err != nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
@@ -16,15 +17,14 @@ func (s *Store) AllRunners(ctx context.Context, org fairlead.OrgID) ([]Stored[Ru
 	return all[Runner](ctx, s, engine.Query{Partition: runnersPartition(org)})
 }
 
-// RunnerUses lists up to limit of the installs that use a runner.
-func (s *Store) RunnerUses(ctx context.Context, id fairlead.RunnerID, limit int) ([]Stored[RunnerUse], error) {
-	p, err := query[RunnerUse](ctx, s, engine.Query{Partition: runnerPartition(id), Prefix: usePrefix, Limit: limit})
-	return p.Items, err
+// RunnerUses lists the installs that use a runner, or were about to.
+func (s *Store) RunnerUses(ctx context.Context, id fairlead.RunnerID, q PageQuery) (Page[RunnerUse], error) {
+	return query[RunnerUse](ctx, s, engine.Query{Partition: runnerPartition(id), Prefix: usePrefix, After: q.After, Limit: q.Limit})
 }
 
-// PutRunnerUse notes that the install uses the runner.
-func (t *Tx) PutRunnerUse(id fairlead.RunnerID, in Install) {
-	t.put(runnerUseKey(id, in.ID), anyVersion, RunnerUse{Org: in.Org, Name: in.Name})
+// PutRunnerUse notes that the install uses the runner, or is about to.
+func (t *Tx) PutRunnerUse(id fairlead.RunnerID, in Install, now time.Time) {
+	t.put(runnerUseKey(id, in.ID), anyVersion, RunnerUse{Org: in.Org, Install: in.ID, Name: in.Name, At: now})
 }
 
 // DropRunnerUse notes that the install no longer uses the runner.

@@ -262,11 +262,13 @@ type RunnerName struct {
 	Mode placement.State `json:"mode,omitempty"` // that of the runner
 }
 
-// RunnerUse is an install that names a runner or is bound to it: the runner
-// cannot be deleted.
+// RunnerUse is an install that names a runner, is bound to it, or is about to be:
+// the runner cannot be deleted.
 type RunnerUse struct {
-	Org  fairlead.OrgID `json:"org"`
-	Name string         `json:"name"`
+	Org     fairlead.OrgID     `json:"org"`
+	Install fairlead.InstallID `json:"install"`
+	Name    string             `json:"name"`
+	At      time.Time          `json:"at"`
 }
 
 // RunnerRule is a rule that sends installs to a runner. It is stored under what

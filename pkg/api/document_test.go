@@ -281,10 +281,6 @@ var offline = map[string]string{
 	"aws-identity-refused":   "answered as session-refused",
 	"invalid-url":            "at the start of a server, or of an agent",
 	"state-not-found":        "a state that is not there is empty",
-	"invalid-log-group":      "of a log's subscription, which no request reaches",
-	"invalid-log-size":       "of the archive of logs, which no request reaches",
-	"log-not-movable":        "of the archive of logs, which no request reaches",
-	"log-not-owned":          "of a log's subscription, which no request reaches",
 	"variables-not-found":    "variables that are not there are none",
 	"migrate-or-lose":        "no route moves a state yet",
 

@@ -48,6 +48,7 @@ var rules = []rule{
 	{"pkg/identity", "pkg/fairlead", "who is calling is decided before, and apart from, what they may do"},
 	{"pkg/identity/awsiam", "pkg/fairlead", "a proof is verified, and a role matched, without an SDK and without a runner"},
 	{"pkg/identity/awsiam/sign", "pkg/identity/awsiam pkg/fairlead", "the runner's half of a proof: it signs and sends nothing"},
+	{"pkg/identity/awssession", "pkg/identity pkg/fairlead pkg/awsapi", "what a runner's session may is rendered from its scope alone"},
 	{"pkg/identity/ststest", "", "a server for tests knows AWS, not us"},
 	{"pkg/seal", "pkg/fairlead", "encryption knows bytes, not nouns"},
 	{"pkg/seal/sealtest", "pkg/seal pkg/fairlead", "the suite tests the contract, on any sealer"},

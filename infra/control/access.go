@@ -112,7 +112,7 @@ var access = map[string][]Grant{
 		{Sid: "ClaimThroughTheAPI", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, On: onRunnerQueues,
 			By: "pkg/queue/sqs", Why: "a runner that cannot poll its queue itself claims by a long poll of the API"},
 		{Sid: "OpenSessions", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: func(b *builder) []string { return []string{b.sessionRoleARN()} },
-			By: "pkg/identity/aws", Why: "credentials of a runner's session, for its own queue, log and artifacts"},
+			By: "pkg/identity/awssession", Why: "credentials of a runner's session, for its own queue, log and artifacts"},
 	},
 	"dispatch": {
 		wakeRunners,

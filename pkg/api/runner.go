@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/job"
 )
@@ -50,7 +51,11 @@ func (s *server) identityRoutes(c *control.Control) {
 					SessionToken: a.SessionToken, Date: a.Date, Signature: a.Signature}}
 			}
 			v, token, err := c.OpenSession(ctx, p)
-			return answer(wire.Session{ID: string(v.ID), Token: token, ExpiresAt: v.Expires.UTC(), Registry: s.Registry}, err)
+			out := wire.Session{ID: string(v.ID), Token: token, ExpiresAt: v.Expires.UTC(), Registry: s.Registry}
+			if err == nil {
+				out.Queue = renderQueueAccess(c.SessionAccess(ctx, v))
+			}
+			return answer(out, err)
 		})
 }
 
@@ -70,7 +75,13 @@ func (s *server) sessionRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.ClaimJob, auth: sessionToken, tag: "Agents", summary: "Claim a job, waiting for one; 204 when there is none"},
 		func(ctx context.Context, in *claim) (*claimed, error) {
-			k, err := c.Claim(ctx, callerOf(ctx).session, time.Duration(in.Body.WaitSeconds)*time.Second)
+			var k control.Claim
+			var err error
+			if in.Body.Job != "" {
+				k, err = c.ClaimJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Body.Job))
+			} else {
+				k, err = c.Claim(ctx, callerOf(ctx).session, time.Duration(in.Body.WaitSeconds)*time.Second)
+			}
 			if errors.Is(err, control.ErrNoWork) {
 				return &claimed{Status: http.StatusNoContent}, nil
 			}
@@ -128,7 +139,28 @@ func (s *server) stepRoutes(c *control.Control) {
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID)
-			return answer(wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(st.RenewEvery / time.Second)}, err)
+			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(st.RenewEvery / time.Second)}
+			if err == nil {
+				// Without it the step writes its log through the API; it must not
+				// keep a job from starting.
+				access, aerr := c.AttemptAccess(ctx, h)
+				switch {
+				case aerr == nil:
+					out.Log = renderLogAccess(access)
+				case fairlead.CodeOf(aerr) != "no-log-access":
+					s.Logger.Warn("a job's log goes through the API", "job", h.Job, "error", aerr)
+				}
+			}
+			return answer(out, err)
+		})
+	register(s, op{Route: wire.RenewLogAccess, auth: leaseToken, tag: "Steps", summary: "Get new credentials for the attempt's log", status: http.StatusCreated,
+		problems: ofAStep + " no-log-access log-access-unavailable"},
+		func(ctx context.Context, _ *JobPath) (*body[wire.LogAccess], error) {
+			access, err := c.AttemptAccess(ctx, callerOf(ctx).holder)
+			if err != nil {
+				return nil, err
+			}
+			return answer(*renderLogAccess(access), nil)
 		})
 	type heartbeat struct {
 		JobPath
@@ -197,4 +229,19 @@ func (s *server) planRoutes(c *control.Control) {
 			data, err := c.GetPlan(ctx, callerOf(ctx).holder)
 			return &plan{ContentType: "application/octet-stream", Body: data}, err
 		})
+}
+
+func renderCloudAccess(a identity.Access) wire.CloudAccess {
+	return wire.CloudAccess{Region: a.Region, AccessKeyID: a.AccessKeyID, SecretAccessKey: a.SecretAccessKey, SessionToken: a.SessionToken, ExpiresAt: a.Expires.UTC()}
+}
+
+func renderQueueAccess(a *identity.Access) *wire.QueueAccess {
+	if a == nil {
+		return nil
+	}
+	return &wire.QueueAccess{CloudAccess: renderCloudAccess(*a), Prefix: a.QueuePrefix, Name: a.Queue}
+}
+
+func renderLogAccess(a identity.Access) *wire.LogAccess {
+	return &wire.LogAccess{CloudAccess: renderCloudAccess(a), Group: a.LogGroup}
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Parts is all that a Control stands on. Every field but AWS, Records, Random,
+// Parts is all that a Control stands on. Every field but AWS, Access, Records, Random,
 // Terms and Rhythm is required.
 type Parts struct {
 	Store  *store.Store
@@ -39,6 +39,8 @@ type Parts struct {
 	Signer *events.Signer
 	Minter *identity.Minter
 	AWS    *awsiam.Verifier // nil: agents cannot prove an AWS role
+	// Access is a way of runners' own to queues and logs; nil: they use the API.
+	Access identity.Granter
 	// Records is where runners write logs beside the API; nil: nowhere.
 	Records LogRecords
 	IDs     fairlead.IDSource

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -149,7 +150,17 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 	if err != nil {
 		return Stack{}, err
 	}
-	return c.Stack(ctx, org, install)
+	v, err := c.Stack(ctx, org, install)
+	if err != nil {
+		return v, err
+	}
+	// The stack's runner polls its queue itself, and makes none.
+	if m, ok := c.Queue.(queue.Maker); ok {
+		if err := m.Make(ctx, queueName(v.Runner), map[string]string{"fairlead-runner": string(v.Runner), "fairlead-install": string(v.Install)}); err != nil {
+			return Stack{}, fmt.Errorf("make the queue of runner %s: %w", v.RunnerName, err)
+		}
+	}
+	return v, nil
 }
 
 // own makes the runner in a customer's stack the install's own, if it serves

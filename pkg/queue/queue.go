@@ -41,6 +41,14 @@ var (
 	ErrReceipt = errors.New("receipt is no longer valid")
 )
 
+// Maker is a Queue that can make a named queue before its first use, for those
+// who may use queues and not make them.
+type Maker interface {
+	// Make makes the queue and puts the tags on it; one that is there is brought
+	// to the same form. Repeating it is harmless.
+	Make(ctx context.Context, name string, tags map[string]string) error
+}
+
 // Queue holds many named queues; a name is made by its first use. Safe for
 // concurrent use. Arguments outside the limits are refused with a
 // *fairlead.Error (see CheckSend and its siblings); every method returns the

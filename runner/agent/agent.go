@@ -55,6 +55,7 @@ type Agent struct {
 	executor executor.Executor
 	place    executor.Place // the executor's
 	session  *session
+	work     *work
 	id       identity
 	lock     *os.File
 
@@ -109,11 +110,12 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		lock.Close()
 		return nil, err
 	}
+	s := newSession(base, id, instance(), o, cfg.Concurrency, time.Now)
 	return &Agent{
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
 		executor: steps, place: steps.Place(),
-		session: newSession(base, id, instance(), o, cfg.Concurrency, time.Now),
-		steps:   map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
+		session: s, work: newWork(s, log, time.Now),
+		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -250,13 +252,7 @@ func (a *Agent) claimLoop(ctx, life context.Context) {
 	pause := patient(a.options)
 	for a.waitForRoom(ctx) {
 		asked := a.now()
-		var claim wire.Claim
-		request, cancel := context.WithTimeout(ctx, claimWait+claimSlack)
-		err := a.session.do(request, func(c *client.Client) (err error) {
-			claim, err = c.Claim(request, claimWait)
-			return err
-		})
-		cancel()
+		claim, err := a.work.next(ctx)
 		switch {
 		case err == nil:
 			told.error("", nil)

@@ -31,6 +31,7 @@ type session struct {
 	client   *client.Client // nil: none
 	renewAt  time.Time
 	registry string
+	queue    *wire.QueueAccess // nil: jobs are claimed through the API alone
 }
 
 func newSession(base *client.Client, id identity, instance string, o Options, capacity int, now func() time.Time) *session {
@@ -72,6 +73,7 @@ func (s *session) get(ctx context.Context) (*client.Client, error) {
 	defer s.mu.Unlock()
 	s.client = c
 	s.renewAt = s.now().Add(time.Duration(float64(life) * (0.6 + 0.25*s.random())))
+	s.queue = made.Queue
 	if made.Registry != "" {
 		s.registry = made.Registry
 	}

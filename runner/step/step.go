@@ -186,7 +186,8 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	secrets := redact.New(secretsOf(spec, started.LeaseToken)...)
 	shipCtx, stopShipping := context.WithCancel(own)
 	defer stopShipping()
-	ship, err := logship.New(shipCtx, a.dir.Path(stepdir.LogFile), a.append(c), logship.Options{})
+	way := a.logWay(shipCtx, c, started.Log, secrets.Add)
+	ship, err := logship.New(shipCtx, a.dir.Path(stepdir.LogFile), way.append, logship.Options{})
 	if err != nil {
 		a.Log.Error("the job cannot keep its log", "err", err)
 		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: plugin.ReasonInternal,
@@ -253,6 +254,9 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	defer cancel()
 	stopTail := context.AfterFunc(contextOf(lost, own), cancel)
 	end, err := ship.Close(tail)
+	if err == nil {
+		err = way.end(tail, end)
+	}
 	stopTail()
 	if err != nil {
 		a.Log.Error("the log did not arrive whole", "err", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
+	"github.com/fairlead/fairlead/pkg/identity/awssession"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 )
 
@@ -34,7 +35,8 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	c := p.Config
 	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Attests: true,
-		SealKey: c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
+		Sessions: &awssession.Options{Role: c.SessionRole, QueuePrefix: c.QueuePrefix, LogGroupPrefix: c.LogGroupPrefix, ArtifactPrefix: c.ArtifactPrefix},
+		SealKey:  c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/identity/awssession"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/archive"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
@@ -50,8 +51,9 @@ type Resources struct {
 	SealKey, SigningKey, TokensKey      string
 	LogArchive                          string
 	LogGroups                           cloudwatch.GroupOptions
-	Makes                               bool // queues are made by their first use: where runners are made
-	Attests                             bool // agents prove their AWS role: where sessions are opened
+	Makes                               bool                // queues are made by their first use: where runners are made
+	Attests                             bool                // agents prove their AWS role: where sessions are opened
+	Sessions                            *awssession.Options // runners' own access to queues and logs; nil: none
 }
 
 // Queue returns the queues of all runners.
@@ -85,6 +87,11 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	}
 	if r.Attests {
 		parts.AWS = awsiam.NewVerifier(stsTransport(), time.Now, awsiam.Options{})
+	}
+	if r.Sessions != nil {
+		if parts.Access, err = awssession.New(cfg, *r.Sessions); err != nil {
+			return nil, err
+		}
 	}
 	if r.SigningKey != "" {
 		signing, err := kms.NewSigning(ctx, cfg, r.SigningKey)

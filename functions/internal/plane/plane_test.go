@@ -101,7 +101,7 @@ func newCloud(t testing.TB) *cloud {
 	c := &cloud{t: t, table: "t-" + id, logTable: "l-" + id, bucket: "b-" + id, archive: "a-" + id, logGroups: "/fairlead-" + id + "/install/", bus: "e-" + id, prefix: "q-" + id + "-", pub: pub,
 		signingKey: "arn:aws:kms:eu-central-1:123456789012:key/" + id}
 	moto := others.Endpoint(t)
-	c.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": moto, "EVENTBRIDGE": moto, "CLOUDWATCH_LOGS": moto,
+	c.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": moto, "EVENTBRIDGE": moto, "CLOUDWATCH_LOGS": moto, "STS": moto,
 		"KMS": kmstest.Start(t, moto, map[string]ed25519.PrivateKey{c.signingKey: key})}
 	if err := dynamo.CreateTable(t.Context(), c.config("DYNAMODB"), c.table); err != nil {
 		t.Fatal(err)
@@ -184,8 +184,8 @@ func (c *cloud) controlAPI() *config.ControlAPI {
 }
 
 func (c *cloud) runnerAPI() *config.RunnerAPI {
-	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: "x", ArtifactPrefix: "x",
-		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "x", STSRegions: []string{"eu-central-1"}, LogLevel: "info"}
+	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: c.logGroups, ArtifactPrefix: "x/",
+		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "arn:aws:iam::123456789012:role/session", STSRegions: []string{"eu-central-1"}, LogLevel: "info"}
 }
 
 func (c *cloud) dispatch() *config.Dispatch {

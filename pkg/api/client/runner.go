@@ -44,6 +44,23 @@ func (c *Client) Claim(ctx context.Context, wait time.Duration) (wire.Claim, err
 	return out, err
 }
 
+// ClaimJob claims the job of a wake-up that the agent has received itself, or
+// returns ErrNoWork if it is not to be had.
+func (c *Client) ClaimJob(ctx context.Context, job string) (wire.Claim, error) {
+	var out wire.Claim
+	ok, err := c.do(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{Job: job}}, &out)
+	if err == nil && !ok {
+		err = ErrNoWork
+	}
+	return out, err
+}
+
+// RenewLogAccess returns new credentials for the log of the attempt whose lease
+// the client carries.
+func (c *Client) RenewLogAccess(ctx context.Context, job string) (wire.LogAccess, error) {
+	return get[wire.LogAccess](ctx, c, call{route: wire.RenewLogAccess, path: vars{"job": job}})
+}
+
 // Release gives back a claimed job that was never launched.
 func (c *Client) Release(ctx context.Context, job string, epoch int64) error {
 	_, err := c.do(ctx, call{route: wire.ReleaseJob, path: vars{"job": job}, in: wire.ReleaseRequest{Epoch: epoch}}, nil)

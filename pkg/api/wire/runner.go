@@ -19,6 +19,7 @@ var (
 	StartJob         = Route{"start-job", "POST", "/runner/v1/jobs/{job}/start"}
 	HeartbeatJob     = Route{"heartbeat-job", "POST", "/runner/v1/jobs/{job}/heartbeat"}
 	AppendJobLog     = Route{"append-job-log", "PUT", "/runner/v1/jobs/{job}/log"}
+	RenewLogAccess   = Route{"renew-log-access", "POST", "/runner/v1/jobs/{job}/log-access"}
 	FinishJob        = Route{"finish-job", "POST", "/runner/v1/jobs/{job}/finish"}
 	PutPlan          = Route{"put-plan", "PUT", "/runner/v1/jobs/{job}/plan"}
 	GetPlan          = Route{"get-plan", "GET", "/runner/v1/jobs/{job}/plan"}
@@ -95,6 +96,32 @@ type Session struct {
 	Token     string    `json:"token"`
 	ExpiresAt time.Time `json:"expires_at" doc:"Ask for a new session before it"`
 	Registry  string    `json:"registry"`
+
+	Queue *QueueAccess `json:"queue,omitempty" doc:"The runner's queue, to be polled without the API; absent where there is no such way"`
+}
+
+// CloudAccess is credentials of the control plane's AWS account, for one thing
+// and for a short time.
+type CloudAccess struct {
+	Region          string    `json:"region"`
+	AccessKeyID     string    `json:"access_key_id"`
+	SecretAccessKey string    `json:"secret_access_key"`
+	SessionToken    string    `json:"session_token"`
+	ExpiresAt       time.Time `json:"expires_at"`
+}
+
+// QueueAccess is a way to a runner's SQS queue. A message is a wake-up: it names
+// a job, which is then claimed by name.
+type QueueAccess struct {
+	CloudAccess
+	Prefix string `json:"prefix" doc:"Beginning of the queue's name in SQS"`
+	Name   string `json:"name" doc:"The queue's name after that"`
+}
+
+// LogAccess is a way to the log of one attempt of a job, in CloudWatch Logs.
+type LogAccess struct {
+	CloudAccess
+	Group string `json:"group" doc:"The log group"`
 }
 
 // SessionHeartbeat says how the agent is.
@@ -112,7 +139,8 @@ type SessionStatus struct {
 
 // ClaimRequest asks for a job and waits for one.
 type ClaimRequest struct {
-	WaitSeconds int `json:"wait_seconds" minimum:"0" maximum:"20"`
+	WaitSeconds int    `json:"wait_seconds" minimum:"0" maximum:"20"`
+	Job         string `json:"job,omitempty" maxLength:"64" doc:"This job alone, of which the agent has the wake-up; it is not waited for"`
 }
 
 // Claim is a job that is now leased to the session. 204 means there was none.
@@ -160,6 +188,7 @@ type Started struct {
 	Envelope     json.RawMessage `json:"envelope" doc:"DSSE envelope around the job spec"`
 	LeaseToken   string          `json:"lease_token"`
 	RenewSeconds int             `json:"renew_seconds" doc:"How often to renew the lease"`
+	Log          *LogAccess      `json:"log,omitempty" doc:"Where to write the log without the API; absent where there is no such way"`
 }
 
 // JobHeartbeat renews the lease. The answer comes at once, or as soon as the

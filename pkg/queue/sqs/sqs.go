@@ -71,7 +71,10 @@ type Queue struct {
 	ledger ledger
 }
 
-var _ queue.Queue = (*Queue)(nil)
+var (
+	_ queue.Queue = (*Queue)(nil)
+	_ queue.Maker = (*Queue)(nil)
+)
 
 // How long one attempt of a request may take beyond what it was asked to wait.
 // SQS answers within milliseconds.

@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,6 +32,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	on(wire.StartJob, s.start)
 	on(wire.HeartbeatJob, s.leased(s.renew))
 	on(wire.AppendJobLog, s.leased(s.appendLog))
+	on(wire.RenewLogAccess, s.leased(s.renewLogAccess))
 	on(wire.FinishJob, s.finish)
 	on(wire.PutPlan, s.leased(s.putPlan))
 	on(wire.GetPlan, s.leased(s.getPlan))
@@ -89,7 +91,7 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request) {
 		delete(s.challenges, in.Nonce)
 		tok := "fls_" + random()
 		s.sessions[tok] = true
-		answer(w, wire.Session{ID: "ses_" + random(), Token: tok, ExpiresAt: s.now().Add(time.Hour), Registry: s.Registry()})
+		answer(w, wire.Session{ID: "ses_" + random(), Token: tok, ExpiresAt: s.now().Add(time.Hour), Registry: s.Registry(), Queue: s.opt.Queue})
 	})
 }
 
@@ -121,7 +123,7 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	s.waitFor(r.Context(), time.Duration(in.WaitSeconds)*time.Second, func() bool {
+	s.waitFor(r.Context(), time.Duration(in.WaitSeconds)*time.Second, func() bool { // by name there is no wait
 		return len(s.queue) > 0 || !s.sessions[bearer(r)]
 	})
 	s.change(func() {
@@ -132,9 +134,18 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
+		at := 0
+		if in.Job != "" {
+			at = slices.IndexFunc(s.queue, func(j *Job) bool { return j.ID == in.Job })
+		}
+		if at < 0 {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		s.claims++
-		j := s.queue[0]
-		s.queue = s.queue[1:]
+		j := s.queue[at]
+		s.queue = slices.Delete(s.queue, at, at+1)
+		j.ByName = in.Job != ""
 		j.Epoch++
 		j.Claimed, j.fenced, j.launch, j.lease = true, false, "fll_"+random(), ""
 		j.expires = s.now().Add(s.opt.LeaseTTL)
@@ -244,7 +255,11 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 		if s.tamper != nil {
 			env = s.tamper(sp, env)
 		}
-		answer(w, wire.Started{Envelope: env, LeaseToken: j.lease, RenewSeconds: s.opt.Renew})
+		started := wire.Started{Envelope: env, LeaseToken: j.lease, RenewSeconds: s.opt.Renew}
+		if s.opt.Log != nil {
+			started.Log = s.opt.Log(j.ID, j.Epoch)
+		}
+		answer(w, started)
 	})
 }
 
@@ -332,6 +347,7 @@ func (s *Server) appendLog(w http.ResponseWriter, r *http.Request, j *Job, body 
 		refuse(w, 409, "log-offset", "the log continues elsewhere", map[string]string{"want": strconv.Itoa(len(j.Log))})
 		return
 	}
+	j.Appends++
 	overlap := min(len(j.Log)-at, len(body))
 	if !bytes.Equal(j.Log[at:at+overlap], body[:overlap]) {
 		refuse(w, 409, "log-diverged", "other bytes are stored", nil)
@@ -365,6 +381,15 @@ func (s *Server) finish(w http.ResponseWriter, r *http.Request) {
 		if !s.live(w, j) {
 			return
 		}
+		if s.opt.Index != nil {
+			if got := s.opt.Index(j.ID, j.Epoch); len(got) > len(j.Log) {
+				j.Log = got
+			}
+			if in.Log.Size > int64(len(j.Log)) {
+				refuse(w, 409, "log-offset", "the log continues elsewhere", map[string]string{"want": strconv.Itoa(len(j.Log))})
+				return
+			}
+		}
 		if in.Log.Size != int64(len(j.Log)) || in.Log.CRC32 != crc32.ChecksumIEEE(j.Log) {
 			s.t.Errorf("job %s: the log is %d bytes with %d, the report says %+v", j.ID, len(j.Log), crc32.ChecksumIEEE(j.Log), in.Log)
 		}
@@ -377,6 +402,16 @@ func (s *Server) finish(w http.ResponseWriter, r *http.Request) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
+}
+
+func (s *Server) renewLogAccess(w http.ResponseWriter, _ *http.Request, j *Job, _ []byte) {
+	if s.opt.Log == nil {
+		refuse(w, 404, "no-log-access", "there is no other way", nil)
+		return
+	}
+	j.LogRenewals++
+	w.WriteHeader(http.StatusCreated)
+	answer(w, s.opt.Log(j.ID, j.Epoch))
 }
 
 func (s *Server) putPlan(w http.ResponseWriter, _ *http.Request, j *Job, body []byte) {

@@ -31,29 +31,38 @@ type Options struct {
 	LeaseTTL  time.Duration // 0: 45 s
 	Renew     int           // seconds; 0: 15
 	Heartbeat int           // seconds between session heartbeats; 0: 15
+
+	// Ways past the API; nil: none.
+	Queue *wire.QueueAccess                               // of a session
+	Log   func(job string, epoch int64) *wire.LogAccess   // of an attempt; called under the server's lock
+	Index func(job string, epoch int64) (whatCame []byte) // of a log that was not appended; called at the job's end
 }
 
 // Job is a job as the test sees it. Read it through Server.Job.
 type Job struct {
-	ID        string
-	Epoch     int64
-	Spec      events.JobSpec
-	Claimed   bool
-	Released  int
-	StepID    string
-	Started   time.Time
-	Canceled  bool
-	Log       []byte
-	Finish    *wire.FinishRequest
-	Finishes  int // reports that were accepted, repeats included
-	Died      *wire.DiedRequest
-	Renewals  int
-	Plan      []byte
-	launch    string
-	lease     string
-	expires   time.Time
-	appendErr int  // answers to come that store but do not say so
-	fenced    bool // the epoch was raised behind the attempt's back
+	ID       string
+	Epoch    int64
+	Spec     events.JobSpec
+	Claimed  bool
+	Released int
+	StepID   string
+	Started  time.Time
+	Canceled bool
+	Log      []byte
+	Finish   *wire.FinishRequest
+	Finishes int // reports that were accepted, repeats included
+	Died     *wire.DiedRequest
+	Renewals int
+	ByName   bool // it was claimed by an agent that had its wake-up
+	Appends  int  // of its log, through the API
+	// LogRenewals counts how often access to its log was renewed.
+	LogRenewals int
+	Plan        []byte
+	launch      string
+	lease       string
+	expires     time.Time
+	appendErr   int  // answers to come that store but do not say so
+	fenced      bool // the epoch was raised behind the attempt's back
 }
 
 // Server is the control plane.

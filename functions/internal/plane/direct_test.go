@@ -1,0 +1,128 @@
+package plane_test
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/functions/internal/plane"
+	"github.com/fairlead/fairlead/functions/internal/runtimetest"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+)
+
+// recorded notes what claims are made.
+type recorded struct {
+	mu     sync.Mutex
+	claims []string
+	next   http.Handler
+}
+
+func (r *recorded) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.URL.Path == wire.ClaimJob.Path {
+		b, _ := io.ReadAll(req.Body)
+		req.Body = io.NopCloser(bytes.NewReader(b))
+		r.mu.Lock()
+		r.claims = append(r.claims, string(b))
+		r.mu.Unlock()
+	}
+	r.next.ServeHTTP(w, req)
+}
+
+// A customer's stack is readied through one function; its runner phones home
+// through another, is given a session of the one role, and works from its own
+// queue with it: real functions, a real runner, a real STS and real queues.
+func TestARunnerOfAStackWorksFromItsOwnQueue(t *testing.T) {
+	c := newCloud(t)
+	ctx := t.Context()
+	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
+	first := must(plane.Control(ctx, c.config("DYNAMODB"), r, slog.New(slog.DiscardHandler)))(t)
+	token := identity.NewToken(identity.PrefixAPI)
+	if err := first.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
+		t.Fatal(err)
+	}
+	cfg := c.controlAPI()
+	stream := "s-" + c.table
+	c.kinesis("CreateStream", map[string]any{"StreamName": stream, "ShardCount": 1}, nil) // stands for Lambda, to which the install's log is subscribed
+	cfg.LogSubscriber = "arn:aws:kinesis:eu-central-1:123456789012:stream/" + stream
+	cfg.StackTemplateURL, cfg.RunnerImage = "https://templates.s3.amazonaws.com/runner.json", "ecr.example/runner@sha256:x"
+	person := must(client.New(front(t, c.start("controlapi", cfg)), token, client.Options{}))(t)
+	must(person.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "acme", Storage: "http"}))(t)
+	app, problems := appspec.Parse("app.yaml", []byte("fairlead: v1\nname: shop\ncomponents:\n  web: {type: terraform, source: ./web}\n"))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	must(person.PublishVersion(ctx, "shop", wire.PublishVersionRequest{Config: must(app.Canonical())(t), Artifacts: map[string]string{"web": "sha256:" + strings.Repeat("0", 64)}}))(t)
+	must(person.CreateInstall(ctx, wire.CreateInstallRequest{Name: "acme", App: "shop", Runner: "acme"}))(t)
+	stack := must(person.PutStack(ctx, "acme", wire.PutStackRequest{Account: "123456789012", Region: "eu-central-1"}))(t)
+	enrolment := must(person.CreateEnrolment(ctx, "acme"))(t)
+
+	seen := &recorded{next: runtimetest.Front(t, c.start("runnerapi", c.runnerAPI()))}
+	api := httptest.NewServer(seen)
+	t.Cleanup(api.Close)
+	binary := filepath.Join(t.TempDir(), "runner")
+	build := exec.Command("go", "build", "-o", binary, "github.com/fairlead/fairlead/runner")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	roles := "arn:aws:iam::123456789012:role/fairlead/" + stack.InstallID + "/"
+	told := &config.RunnerStack{Install: stack.InstallID, ExternalID: stack.ExternalID, TrustedKeys: "x", StackID: "arn:aws:cloudformation:eu-central-1:123456789012:stack/acme/1",
+		StackVersion: "1", StateBucket: "b", StateKey: "k", Images: "i", Artifacts: "a", Boundary: "p",
+		RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"}
+	agent := exec.Command(binary, "agent", "--url", api.URL, "--data", t.TempDir(), "--log-level", "debug")
+	agent.Env = append(c.environ(told), "PATH="+os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN="+enrolment.Token)
+	var said bytes.Buffer
+	agent.Stdout, agent.Stderr = &said, &said
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		agent.Process.Signal(syscall.SIGTERM)
+		agent.Wait()
+		if t.Failed() {
+			t.Logf("the agent said:\n%s", said.String())
+		}
+	})
+	until := func(what string, met func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !met(); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("waited in vain for %s", what)
+			}
+		}
+	}
+	until("the stack to phone home", func() bool {
+		s, err := person.GetStack(ctx, "acme")
+		return err == nil && s.State == "online" && s.Report != nil && s.Report.Roles["deploy"] == roles+"deploy"
+	})
+	job := must(person.CheckRunner(ctx, "acme"))(t)
+	until("the check's end", func() bool {
+		j, err := person.GetJob(ctx, job.ID)
+		return err == nil && j.State == "succeeded"
+	})
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	for _, claim := range seen.claims {
+		if !strings.Contains(claim, `"job":"`+job.ID+`"`) {
+			t.Errorf("the runner polls the API: %s", claim)
+		}
+	}
+	if len(seen.claims) == 0 {
+		t.Error("nothing was claimed")
+	}
+}

@@ -1,0 +1,111 @@
+package control_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/fairlead/fairlead/infra/control"
+	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awssession"
+)
+
+// The places of the stack under test, as its Runner API is told them.
+var places = awssession.Places{Partition: "aws", Region: "eu-central-1", Account: infratest.Account,
+	QueuePrefix: "fairlead-test-", LogGroupPrefix: "/fairlead-test/install/", ArtifactPrefix: "fairlead-test/app/"}
+
+func sessionPolicy(t *testing.T, s identity.Scope) map[string]any {
+	t.Helper()
+	text, err := awssession.Policy(places, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document map[string]any
+	if err := json.Unmarshal([]byte(text), &document); err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// What runner A may with the credentials that it is given: the session policy
+// as it is rendered, on the session role as it is synthesized, with the tags.
+func TestWhatARunnersCredentialsMay(t *testing.T) {
+	s := stack(t)
+	if control.TagRunner != awssession.TagRunner || control.TagInstall != awssession.TagInstall || control.TagApp != awssession.TagApp {
+		t.Fatal("sessions have other tags than the session role knows")
+	}
+	tags := func(x string) map[string]any {
+		return map[string]any{"aws:PrincipalTag/fairlead-runner": "run_" + x, "aws:PrincipalTag/fairlead-install": "ins_" + x, "aws:PrincipalTag/fairlead-app": "app_" + x}
+	}
+	scope := identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a"}
+	queue, attempt := scope, scope
+	queue.Queue = "runner-run_a"
+	attempt.Job, attempt.Epoch = "job_a", 2
+	poll, step := sessionPolicy(t, queue), sessionPolicy(t, attempt)
+	rows := []struct {
+		what             string
+		policy           map[string]any
+		tags             map[string]any
+		action, resource string
+		allowed          bool
+	}{
+		{"a session finds its queue", poll, tags("a"), "sqs:GetQueueUrl", sqs + "run_a-q", true},
+		{"a session polls its queue", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_a-q", true},
+		{"a session takes a wake-up off its queue", poll, tags("a"), "sqs:DeleteMessage", sqs + "run_a-q", true},
+		{"a session gives a wake-up back", poll, tags("a"), "sqs:ChangeMessageVisibility", sqs + "run_a-q", true},
+		{"a session reads another's queue", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
+		{"a session takes another's wake-ups", poll, tags("a"), "sqs:DeleteMessage", sqs + "run_b-q", false},
+		{"a session reads a queue whose name begins alike", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_ab-q", false},
+		{"a session hides that its jobs are poison", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_a-dead", false},
+		{"a session sends itself work", poll, tags("a"), "sqs:SendMessage", sqs + "run_a-q", false},
+		{"a session sends another work", poll, tags("a"), "sqs:SendMessage", sqs + "run_b-q", false},
+		{"a session writes into the log of a job that it did not start", poll, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},
+		{"a session fetches an app", poll, tags("a"), "ecr:BatchGetImage", ecr + "app/app_a", false},
+
+		{"an attempt makes its log", step, tags("a"), "logs:CreateLogStream", logs + "ins_a:log-stream:job_a/2", true},
+		{"an attempt writes its log", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", true},
+		{"an attempt writes the log of the one before", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/1", false},
+		{"an attempt writes a log whose name begins alike", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/22", false},
+		{"an attempt writes another job's log", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_b/2", false},
+		{"an attempt writes another install's log", step, tags("a"), "logs:PutLogEvents", logs + "ins_b:log-stream:job_a/2", false},
+		{"an attempt reads its log, and so others'", step, tags("a"), "logs:GetLogEvents", logs + "ins_a:log-stream:job_a/2", false},
+		{"an attempt removes its log", step, tags("a"), "logs:DeleteLogStream", logs + "ins_a:log-stream:job_a/2", false},
+		{"an attempt fetches its app", step, tags("a"), "ecr:BatchGetImage", ecr + "app/app_a", true},
+		{"an attempt fetches another vendor app", step, tags("a"), "ecr:BatchGetImage", ecr + "app/app_b", false},
+		{"an attempt replaces its app", step, tags("a"), "ecr:PutImage", ecr + "app/app_a", false},
+		{"an attempt takes wake-ups", step, tags("a"), "sqs:ReceiveMessage", sqs + "run_a-q", false},
+		{"an attempt becomes another session", step, tags("a"), "sts:AssumeRole", session, false},
+		{"an attempt reads the table", step, tags("a"), "dynamodb:GetItem", s.ARN("Table"), false},
+
+		// Each of the two holds alone: a policy for A in a session that is tagged B's
+		// reaches nothing, and neither do A's tags under a policy for B.
+		{"A's policy in B's session reads A's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_a-q", false},
+		{"A's policy in B's session reads B's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
+		{"A's policy in B's session writes A's log", step, tags("b"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},
+		{"A's policy without tags", poll, nil, "sqs:ReceiveMessage", sqs + "run_a-q", false},
+	}
+	var questions []infratest.Question
+	for _, r := range rows {
+		questions = append(questions, infratest.Question{Principal: s.ARN("SessionRole"), Action: r.action, Resource: r.resource, Account: infratest.Account,
+			Context: r.tags, Identity: s.Policies("SessionRole"), Session: r.policy})
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if r := rows[i]; allowed != r.allowed {
+			t.Errorf("%s (%s on %s): %t, want %t", r.what, r.action, r.resource, allowed, r.allowed)
+		}
+	}
+}
+
+// The session's name is one that the role's trust takes.
+func TestTheRunnerAPIOpensASessionUnderItsName(t *testing.T) {
+	s := stack(t)
+	scope := identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a"}
+	context := map[string]any{"sts:RoleSessionName": awssession.SessionName(scope), "aws:RequestTag/fairlead-runner": "run_a", "aws:RequestTag/fairlead-install": "ins_a",
+		"aws:RequestTag/fairlead-app": "app_a", "aws:TagKeys": []any{"fairlead-runner", "fairlead-install", "fairlead-app"}}
+	for _, action := range []string{"sts:AssumeRole", "sts:TagSession"} {
+		if got := infratest.Ask(t, []infratest.Question{{Principal: s.ARN("RunnerAPIRole"), Action: action, Resource: session, Account: infratest.Account, Context: context,
+			Identity: s.Policies("RunnerAPIRole"), ResourceP: s.Resources["SessionRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)}}); !got[0] {
+			t.Errorf("the Runner API may not %s", action)
+		}
+	}
+}

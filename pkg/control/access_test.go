@@ -1,0 +1,143 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// granter gives what it is asked for, and remembers it.
+type granter struct {
+	scopes []identity.Scope
+	err    error
+}
+
+func (g *granter) Grant(_ context.Context, s identity.Scope) (identity.Access, error) {
+	g.scopes = append(g.scopes, s)
+	return identity.Access{Queue: s.Queue, LogGroup: "/" + string(s.Install), SecretAccessKey: "secret"}, g.err
+}
+
+// Access is for the runner of a stack, to what is that stack's, and for as long
+// as the lease or the session is its own.
+func TestWhoGetsAccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		g := &granter{}
+		s.Access = g
+		v := s.create(control.NewStack{Account: customer})
+		session, err := s.open(word(v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := identity.Scope{Runner: s.runner.ID, Install: v.Install, App: v.App, Queue: "runner-" + string(s.runner.ID)}
+		if a := s.SessionAccess(s.ctx, session); a == nil || len(g.scopes) != 1 || g.scopes[0] != want || v.App == "" {
+			t.Errorf("a session gets %+v, by %+v", a, g.scopes)
+		}
+		if a := s.SessionAccess(s.ctx, s.session); a != nil {
+			t.Errorf("the session of a runner that is in no stack gets %+v", a)
+		}
+
+		// A job of the install, and one of an install beside it on the same runner.
+		s.must("make another install", func() error {
+			_, err := s.CreateInstall(s.ctx, org, control.NewInstall{Name: "globex", App: "tiny", Runner: "acme"}, "")
+			return err
+		})
+		attempt := func(install string) control.Holder {
+			s.must("deploy", func() error {
+				_, err := s.CreateDeployment(s.ctx, org, install, control.NewDeployment{Kind: deployment.Deploy}, "")
+				return err
+			})
+			c, err := s.Claim(s.ctx, session, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
+			if _, err := s.StartJob(s.ctx, h.Job, h.Epoch, "step-1234"); err != nil {
+				t.Fatal(err)
+			}
+			return h
+		}
+		mine, other := attempt("acme"), attempt("globex")
+		if a, err := s.AttemptAccess(s.ctx, mine); err != nil || a.LogGroup != "/"+string(v.Install) {
+			t.Errorf("the attempt gets %+v, %v", a, err)
+		}
+		want = identity.Scope{Runner: s.runner.ID, Install: v.Install, App: v.App, Job: mine.Job, Epoch: mine.Epoch}
+		if got := g.scopes[len(g.scopes)-1]; got != want {
+			t.Errorf("it was asked for %+v", got)
+		}
+		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "no-log-access" {
+			t.Errorf("the job of another install: %v", err)
+		}
+		stale := mine
+		stale.Epoch++
+		if _, err := s.AttemptAccess(s.ctx, stale); fairlead.CodeOf(err) != "stale-epoch" {
+			t.Errorf("another epoch: %v", err)
+		}
+		s.must("finish", func() error {
+			return s.FinishJob(s.ctx, mine, control.Report{Outcome: control.OutcomeFailed, Reason: "x"})
+		})
+		if _, err := s.AttemptAccess(s.ctx, mine); fairlead.CodeOf(err) != "stale-epoch" {
+			t.Errorf("after the job's end: %v", err)
+		}
+
+		// STS is away: sessions are opened all the same.
+		g.err = errors.New("STS is away")
+		if a := s.SessionAccess(s.ctx, session); a != nil {
+			t.Errorf("without STS a session gets %+v", a)
+		}
+		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "no-log-access" {
+			t.Errorf("%v", err)
+		}
+		s.Access = nil
+		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "no-log-access" || s.SessionAccess(s.ctx, session) != nil {
+			t.Errorf("where nothing is granted: %v", err)
+		}
+	})
+}
+
+// A wake-up that an agent has received itself claims what is queued, once.
+func TestClaimByName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		session, err := s.open(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := s.CheckRunner(s.ctx, org, "acme", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			who  string
+			from control.SessionRecord
+			id   fairlead.JobID
+		}{
+			{"another runner", s.session, made.ID}, {"a job that is not there", session, "job_none"},
+		} {
+			if _, err := s.ClaimJob(s.ctx, tt.from, tt.id); !errors.Is(err, control.ErrNoWork) {
+				t.Errorf("%s: %v", tt.who, err)
+			}
+		}
+		c, err := s.ClaimJob(s.ctx, session, made.ID)
+		if err != nil || c.ID != made.ID || c.State != job.Claimed || c.LaunchToken == "" {
+			t.Fatalf("claimed %+v, %v", c, err)
+		}
+		if _, err := s.ClaimJob(s.ctx, session, made.ID); !errors.Is(err, control.ErrNoWork) {
+			t.Errorf("the wake-up comes twice: %v", err)
+		}
+		if err := s.HeartbeatSession(s.ctx, session, control.Heartbeat{Draining: true}); err != nil {
+			t.Fatal(err)
+		}
+		session.Draining = true
+		if _, err := s.ClaimJob(s.ctx, session, made.ID); !errors.Is(err, control.ErrNoWork) {
+			t.Errorf("one that drains: %v", err)
+		}
+	})
+}

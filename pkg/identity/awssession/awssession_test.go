@@ -1,0 +1,203 @@
+package awssession_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awssession"
+	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	"github.com/fairlead/fairlead/tools/moto"
+)
+
+var others moto.Server
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	others.Stop()
+	os.Exit(code)
+}
+
+var places = awssession.Places{Partition: "aws", Region: "eu-central-1", Account: "123456789012",
+	QueuePrefix: "fairlead-prod-", LogGroupPrefix: "/fairlead-prod/install/", ArtifactPrefix: "fairlead-prod/app/"}
+
+var (
+	session = identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Queue: "runner-run_a"}
+	attempt = identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Job: "job_a", Epoch: 3}
+)
+
+// What a session and an attempt may, to the letter.
+func TestPolicy(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scope identity.Scope
+		want  string
+	}{
+		"a session polls its queue": {session, `{"Version":"2012-10-17","Statement":[` +
+			`{"Effect":"Allow","Action":["sqs:GetQueueUrl","sqs:ReceiveMessage","sqs:DeleteMessage","sqs:ChangeMessageVisibility"],"Resource":"arn:aws:sqs:eu-central-1:123456789012:fairlead-prod-runner-run_a-q"}]}`},
+		"an attempt writes its log and fetches its app": {attempt, `{"Version":"2012-10-17","Statement":[` +
+			`{"Effect":"Allow","Action":["logs:CreateLogStream","logs:PutLogEvents"],"Resource":"arn:aws:logs:eu-central-1:123456789012:log-group:/fairlead-prod/install/ins_a:log-stream:job_a/3"},` +
+			`{"Effect":"Allow","Action":["ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:BatchCheckLayerAvailability"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a"},` +
+			`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := awssession.Policy(places, tt.scope)
+			if err != nil || got != tt.want {
+				t.Errorf("got %s, %v", got, err)
+			}
+		})
+	}
+	stream := cloudwatch.StreamName(joblog.Stream{Job: "job_a", Epoch: 3})
+	if got, _ := awssession.Policy(places, attempt); !strings.Contains(got, ":log-stream:"+stream+`"`) {
+		t.Errorf("the stream is called %s, and the policy is %s", stream, got)
+	}
+}
+
+// The longest names there are leave room: STS takes 2,048 characters, and packs
+// them with the tags.
+func TestPolicyIsSmall(t *testing.T) {
+	ids := fairlead.RandomIDs(time.Now)
+	long := places
+	long.Partition, long.Region = "aws-us-gov", "ap-southeast-99"
+	long.QueuePrefix = strings.Repeat("x", 38)
+	long.LogGroupPrefix, long.ArtifactPrefix = "/"+strings.Repeat("x", 99), strings.Repeat("x", 100)
+	runner := fairlead.RunnerID(ids(fairlead.PrefixRunner))
+	s := identity.Scope{Runner: runner, Install: fairlead.InstallID(ids(fairlead.PrefixInstall)), App: fairlead.AppID(ids(fairlead.PrefixApp)),
+		Queue: "runner-" + string(runner), Job: fairlead.JobID(ids(fairlead.PrefixJob)), Epoch: 1 << 40}
+	got, err := awssession.Policy(long, s)
+	if err != nil || len(got) > awssession.MaxPolicy*2/3 {
+		t.Errorf("it has %d characters, %v", len(got), err)
+	}
+	if n := len(awssession.SessionName(s)); n > 64 {
+		t.Errorf("the session's name has %d characters", n)
+	}
+	long.QueuePrefix += "x"
+	if got, err := awssession.Policy(long, s); err == nil {
+		t.Errorf("a queue whose name SQS would have as a hash: %s", got)
+	}
+}
+
+// Nothing gets into a policy that means more than itself.
+func TestPolicyRefuses(t *testing.T) {
+	for name, change := range map[string]func(*identity.Scope){
+		"everybody's queue":          func(s *identity.Scope) { s.Queue = "*" },
+		"a queue by a variable":      func(s *identity.Scope) { s.Queue = "${aws:userid}" },
+		"a queue beside it":          func(s *identity.Scope) { s.Queue = "a\",\"b" },
+		"all logs":                   func(s *identity.Scope) { s.Install = "*" },
+		"an install by a variable":   func(s *identity.Scope) { s.Install = "ins_${aws:PrincipalTag/x}" },
+		"another group":              func(s *identity.Scope) { s.Install = "ins_a:log-stream:x" },
+		"all streams":                func(s *identity.Scope) { s.Job = "job_*" },
+		"a stream that begins alike": func(s *identity.Scope) { s.Job = "job_a?" },
+		"no epoch":                   func(s *identity.Scope) { s.Epoch = 0 },
+		"no runner":                  func(s *identity.Scope) { s.Runner = "" },
+		"no app":                     func(s *identity.Scope) { s.App = "" },
+		"nothing at all":             func(s *identity.Scope) { s.Queue, s.Job = "", "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := attempt
+			s.Queue = session.Queue
+			change(&s)
+			if got, err := awssession.Policy(places, s); err == nil {
+				t.Errorf("it is rendered: %s", got)
+			}
+		})
+	}
+}
+
+func granter(t *testing.T, cfg aws.Config) *awssession.Granter {
+	t.Helper()
+	g, err := awssession.New(cfg, awssession.Options{Role: "arn:aws:iam::123456789012:role/fairlead-prod-runner-session-eu-central-1",
+		QueuePrefix: places.QueuePrefix, LogGroupPrefix: places.LogGroupPrefix, ArtifactPrefix: places.ArtifactPrefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// fake is an STS over TLS, under every name.
+func fake(t *testing.T, s *ststest.Server) aws.Config {
+	srv := httptest.NewTLSServer(s)
+	t.Cleanup(srv.Close)
+	tr := srv.Client().Transport.(*http.Transport).Clone()
+	tr.TLSClientConfig = &tls.Config{RootCAs: tr.TLSClientConfig.RootCAs, ServerName: "example.com"} // the name in its certificate
+	tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, srv.Listener.Addr().String())
+	}
+	t.Cleanup(tr.CloseIdleConnections)
+	c := s.AssumeRole("aws", "123456789012", "runnerapi", "AROAEXAMPLEEXAMPLE001", "function")
+	return aws.Config{Region: "eu-central-1", HTTPClient: &http.Client{Transport: tr}, RetryMaxAttempts: 1,
+		Credentials: credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)}
+}
+
+// The one role is assumed under the policy, in a session that says whose it is.
+func TestWhatIsAskedOfSTS(t *testing.T) {
+	s := ststest.New(time.Now)
+	var form url.Values
+	code := ""
+	s.LetAssume(func(f url.Values) (time.Duration, string) { form = f; return 15 * time.Minute, code })
+	g := granter(t, fake(t, s))
+	a, err := g.Grant(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := awssession.Policy(places, session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tags := map[string]string{}
+	for i := 1; i <= 4; i++ {
+		if k := form.Get(fmt.Sprintf("Tags.member.%d.Key", i)); k != "" {
+			tags[k] = form.Get(fmt.Sprintf("Tags.member.%d.Value", i))
+		}
+	}
+	if form.Get("Policy") != want || form.Get("RoleSessionName") != "run_a@ins_a" || form.Get("DurationSeconds") != "900" || form.Has("PolicyArns.member.1.arn") ||
+		fmt.Sprint(tags) != "map[fairlead-app:app_a fairlead-install:ins_a fairlead-runner:run_a]" || form.Has("TransitiveTagKeys.member.1") {
+		t.Errorf("asked for %v", form)
+	}
+	if left := time.Until(a.Expires); left < 14*time.Minute || left > 15*time.Minute || a.SecretAccessKey == "" || a.SessionToken == "" {
+		t.Errorf("got %s for %s", a.AccessKeyID, left)
+	}
+	if a.Region != "eu-central-1" || a.QueuePrefix != "fairlead-prod-" || a.Queue != "runner-run_a" || a.LogGroup != "" || a.Repository != "" {
+		t.Errorf("got access to %+v", a)
+	}
+	if a, err = g.Grant(t.Context(), attempt); err != nil || a.LogGroup != "/fairlead-prod/install/ins_a" || a.Repository != "fairlead-prod/app/app_a" || a.Queue != "" {
+		t.Errorf("an attempt got access to %+v, %v", a, err)
+	}
+	code = "AccessDenied"
+	if _, err := g.Grant(t.Context(), session); err == nil || strings.Contains(err.Error(), a.SecretAccessKey) {
+		t.Errorf("a refusal of STS: %v", err)
+	}
+}
+
+// A real STS takes it, and gives what it says.
+func TestGrantByMoto(t *testing.T) {
+	endpoint := others.Endpoint(t)
+	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIAVENDOR", "vendor", "")}
+	a, err := granter(t, cfg).Grant(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Credentials = credentials.NewStaticCredentialsProvider(a.AccessKeyID, a.SecretAccessKey, a.SessionToken)
+	who, err := sts.NewFromConfig(cfg).GetCallerIdentity(t.Context(), &sts.GetCallerIdentityInput{})
+	if err != nil || !strings.HasSuffix(*who.Arn, "/run_a@ins_a") {
+		t.Errorf("the runner is %v, %v", who, err)
+	}
+	if _, err := awssession.New(cfg, awssession.Options{Role: "arn:aws:iam::123456789012:user/x"}); err == nil {
+		t.Error("a user is taken for the role of sessions")
+	}
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
+	"github.com/fairlead/fairlead/pkg/queue/sqs"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+// account is the control plane's side of AWS: a runner's queue and an install's
+// log group, on real servers.
+type account struct {
+	t      *testing.T
+	cfg    aws.Config
+	queue  *sqs.Queue
+	access *wire.QueueAccess
+	group  string
+	issued atomic.Int64  // accesses to a log
+	life   time.Duration // of each
+}
+
+func newAccount(t *testing.T) *account {
+	t.Helper()
+	endpoint := others.Endpoint(t)
+	id := strings.ToLower(rand.Text())[:10]
+	a := &account{t: t, group: "/fairlead-" + id + "/install/ins_1", life: 15 * time.Minute,
+		cfg:    aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIAVENDOR", "vendor", "")},
+		access: &wire.QueueAccess{CloudAccess: wire.CloudAccess{Region: "eu-central-1", AccessKeyID: "ASIASESSION", SecretAccessKey: "the-sessions-secret", SessionToken: "t", ExpiresAt: time.Now().Add(15 * time.Minute)}, Prefix: "q" + id + "-", Name: "runner-run_1"}}
+	var err error
+	if a.queue, err = sqs.New(a.cfg, sqs.Options{Prefix: a.access.Prefix, MaxReceives: 3, Make: true, Now: time.Now}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.queue.Make(t.Context(), a.access.Name, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cloudwatchlogs.NewFromConfig(a.cfg).CreateLogGroup(t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: &a.group}); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// environ is what differs from AWS for the runner.
+func (a *account) environ() []string {
+	return []string{"AWS_ENDPOINT_URL_SQS=" + *a.cfg.BaseEndpoint, "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS=" + *a.cfg.BaseEndpoint, "AWS_EC2_METADATA_DISABLED=true",
+		"FAIRLEAD_PASS_ENV=AWS_ENDPOINT_URL_CLOUDWATCH_LOGS"}
+}
+
+func (a *account) send(body []byte) {
+	a.t.Helper()
+	if err := a.queue.Send(a.t.Context(), a.access.Name, body, 0); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *account) wake(job string) { a.send(events.Wake{Job: fairlead.JobID(job)}.Encode()) }
+
+// log gives access to the log of an attempt.
+func (a *account) log(string, int64) *wire.LogAccess {
+	n := a.issued.Add(1)
+	return &wire.LogAccess{Group: a.group, CloudAccess: wire.CloudAccess{Region: "eu-central-1", AccessKeyID: fmt.Sprintf("ASIALOG%d", n),
+		SecretAccessKey: fmt.Sprintf("the-logs-secret-%d", n), SessionToken: "t", ExpiresAt: time.Now().Add(a.life)}}
+}
+
+// index returns what has come of an attempt's log, as the index would have it.
+func (a *account) index(job string, epoch int64) []byte {
+	s, log := joblog.Stream{Job: job, Epoch: epoch}, joblogtest.Memory()
+	if err := log.Open(a.t.Context(), s); err != nil {
+		a.t.Error(err)
+	}
+	if err := cloudwatch.NewTransport(a.cfg, a.group, time.Now).Repair(a.t.Context(), log, s); err != nil {
+		a.t.Error(err)
+	}
+	c, err := log.Read(a.t.Context(), s, 0, joblog.MaxRead)
+	if err != nil {
+		a.t.Error(err)
+	}
+	return c.Data
+}
+
+// A runner that is given a way to its queue and its logs takes it: the API sees
+// a claim by name, and nothing of the log.
+func TestARunnerPollsItsQueueAndWritesItsLogItself(t *testing.T) {
+	a := newAccount(t)
+	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+	agent := startAgent(t, s, "", append(a.environ(), "FAIRLEAD_TOFU="+tool(t))...)
+
+	a.send([]byte("of a stranger")) // refused, and nothing else waits for it
+	a.wake("job_that_is_not_there")
+	job := s.Queue(checkSpec())
+	a.wake(job)
+	a.wake(job) // SQS delivers twice
+	j := s.UntilFinished(job)
+	if j.Finish.Outcome != "succeeded" || !j.ByName || j.Appends != 0 || !strings.Contains(string(j.Log), "runs job "+job) {
+		t.Errorf("finished as %+v, claimed by name: %t, %d appends, with the log %q", *j.Finish, j.ByName, j.Appends, j.Log)
+	}
+	eventually(t, "the refusal of the stranger's message", func() bool { return strings.Contains(agent.out.String(), "no wake-up was refused") })
+
+	// A tool with much to say, and its own credentials among it.
+	long := s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": exampleModule})))
+	a.wake(long)
+	if j := succeeded(t, s.UntilFinished(long)); j.Appends != 0 || len(j.Log) == 0 {
+		t.Errorf("%d appends, %d bytes of log", j.Appends, len(j.Log))
+	}
+	for _, secret := range []string{"the-sessions-secret", "the-logs-secret"} {
+		if strings.Contains(agent.out.String(), secret) {
+			t.Errorf("%s is in the agent's log", secret)
+		}
+	}
+}
+
+// Where the network lets a runner out to the control plane alone, it works all
+// the same.
+func TestARunnerThatDoesNotReachItsQueue(t *testing.T) {
+	a := newAccount(t)
+	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere := "http://" + closed.Addr().String()
+	closed.Close()
+	agent := startAgent(t, s, "", "AWS_ENDPOINT_URL_SQS="+nowhere, "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS="+nowhere, "AWS_EC2_METADATA_DISABLED=true",
+		"FAIRLEAD_PASS_ENV=AWS_ENDPOINT_URL_CLOUDWATCH_LOGS")
+	j := s.UntilFinished(s.Queue(checkSpec()))
+	if j.Finish.Outcome != "succeeded" || j.ByName || j.Appends == 0 || j.Finish.Log.Truncated {
+		t.Errorf("finished as %+v, claimed by name: %t, %d appends", *j.Finish, j.ByName, j.Appends)
+	}
+	eventually(t, "a word about it", func() bool { return strings.Contains(agent.out.String(), "the runner's queue cannot be polled") })
+}
+
+// Access to a log ends in the middle of a job, and the next is bought with the
+// job's lease.
+func TestAccessToALogExpiresInTheMiddleOfAJob(t *testing.T) {
+	a := newAccount(t)
+	a.life = time.Minute // less than what a step wants to have left
+	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+	startAgent(t, s, "", a.environ()...)
+	job := s.Queue(checkSpec())
+	a.wake(job)
+	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" || j.Appends != 0 || j.LogRenewals == 0 || !strings.Contains(string(j.Log), job) {
+		t.Errorf("finished as %+v after %d renewals and %d appends", *j.Finish, j.LogRenewals, j.Appends)
+	}
+}
+
+// What the index has not yet when the job ends is sent through the API, so a
+// slow subscription holds up no deployment.
+func TestALogWhoseIndexLags(t *testing.T) {
+	a := newAccount(t)
+	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: func(string, int64) []byte { return nil }})
+	startAgent(t, s, "", a.environ()...)
+	job := s.Queue(checkSpec())
+	a.wake(job)
+	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" || j.Appends == 0 || j.Finish.Log.Truncated || string(j.Log) != string(a.index(job, j.Epoch)) {
+		t.Errorf("finished as %+v after %d appends, with the log %q", *j.Finish, j.Appends, j.Log)
+	}
+}

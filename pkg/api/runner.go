@@ -73,7 +73,8 @@ func (s *server) sessionRoutes(c *control.Control) {
 		Status int
 		Body   *wire.Claim
 	}
-	register(s, op{Route: wire.ClaimJob, auth: sessionToken, tag: "Agents", summary: "Claim a job, waiting for one; 204 when there is none"},
+	register(s, op{Route: wire.ClaimJob, auth: sessionToken, tag: "Agents", summary: "Claim a job, waiting for one; 204 when there is none",
+		problems: "runner-not-taking"},
 		func(ctx context.Context, in *claim) (*claimed, error) {
 			var k control.Claim
 			var err error

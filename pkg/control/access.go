@@ -68,10 +68,18 @@ func (c *Control) AttemptAccess(ctx context.Context, h Holder) (identity.Access,
 }
 
 // ClaimJob is Claim for an agent that has the wake-up of a job already. It does
-// not wait.
+// not wait. A runner that takes no work is told so by an error: its agent is to
+// leave the queue alone, where the API's claims do.
 func (c *Control) ClaimJob(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork
+	}
+	taking, err := c.takes(ctx, s)
+	if err != nil {
+		return Claim{}, err
+	}
+	if !taking {
+		return Claim{}, fairlead.Conflict("runner-not-taking", "runner %s takes no work: it is disabled or draining", s.Runner)
 	}
 	return c.claim(ctx, s, id)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/placement"
 )
 
 // granter gives what it is asked for, and remembers it.
@@ -31,6 +32,10 @@ func TestWhoGetsAccess(t *testing.T) {
 		s := newStacked(t)
 		g := &granter{}
 		s.Access = g
+		s.must("make another install", func() error {
+			_, err := s.CreateInstall(s.ctx, org, control.NewInstall{Name: "globex", App: "tiny", Runner: "acme"}, "")
+			return err
+		})
 		v := s.create(control.NewStack{Account: customer})
 		session, err := s.open(word(v))
 		if err != nil {
@@ -45,10 +50,6 @@ func TestWhoGetsAccess(t *testing.T) {
 		}
 
 		// A job of the install, and one of an install beside it on the same runner.
-		s.must("make another install", func() error {
-			_, err := s.CreateInstall(s.ctx, org, control.NewInstall{Name: "globex", App: "tiny", Runner: "acme"}, "")
-			return err
-		})
 		attempt := func(install string) control.Holder {
 			s.must("deploy", func() error {
 				_, err := s.CreateDeployment(s.ctx, org, install, control.NewDeployment{Kind: deployment.Deploy}, "")
@@ -123,6 +124,17 @@ func TestClaimByName(t *testing.T) {
 		} {
 			if _, err := s.ClaimJob(s.ctx, tt.from, tt.id); !errors.Is(err, control.ErrNoWork) {
 				t.Errorf("%s: %v", tt.who, err)
+			}
+		}
+		for _, mode := range []placement.State{placement.Disabled, placement.Enabled} {
+			_, err := s.SetRunnerMode(s.ctx, control.User{Org: org}, "acme", mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mode == placement.Disabled {
+				if _, err := s.ClaimJob(s.ctx, session, made.ID); fairlead.CodeOf(err) != "runner-not-taking" {
+					t.Errorf("a runner that takes no work: %v", err)
+				}
 			}
 		}
 		c, err := s.ClaimJob(s.ctx, session, made.ID)

@@ -55,7 +55,7 @@ type viaQueue struct {
 	log     *slog.Logger
 }
 
-// errQueue says that the queue itself could not be used.
+// errQueue says that the queue itself could not be used, or is not to be.
 type errQueue struct{ error }
 
 func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
@@ -79,8 +79,13 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 		claim, err = c.ClaimJob(bounded, string(w.Job))
 		return err
 	})
-	if err != nil && !errors.Is(err, client.ErrNoWork) {
+	notTaking := client.HasCode(err, "runner-not-taking")
+	if err != nil && !errors.Is(err, client.ErrNoWork) && !notTaking {
 		return claim, err // the wake-up comes again
+	}
+	if notTaking {
+		// Put back, it would come until it is a dead letter. The sweep sends another.
+		err = errQueue{err}
 	}
 	// Claimed or nothing to claim: the wake-up has done its work. One that is not
 	// deleted comes back and finds nothing.
@@ -118,7 +123,8 @@ func (w *work) next(ctx context.Context) (wire.Claim, error) {
 	}
 	claim, err := s.next(ctx)
 	if bad, ok := errors.AsType[errQueue](err); ok && ctx.Err() == nil {
-		// Not every network lets a runner out to SQS. The API is there all the same.
+		// Not every network lets a runner out to SQS, and a runner that takes no work
+		// leaves its queue as it is. The API is there all the same, and waits.
 		w.told.error("the runner's queue cannot be polled; jobs are claimed through the API", bad)
 		w.avoid = w.now().Add(detour)
 		return viaAPI{w.session}.next(ctx)

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes help demo dev build functions test bench bench-aws simulate mutations soak synth check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes help demo dev build functions test test-aws bench bench-aws simulate mutations soak synth check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -56,6 +56,11 @@ test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
 	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -args -seeds=1000 -within=20
 	@$(GO) test ./runner/agent -count=1 -run TestTenThousandAgentsStartAtOnce
+
+# What cannot be had for it, a server or a tool, is said loudly and fails it.
+test-aws: bin/tofu-tool ## Deploy an app through the synthesised stack, on servers of AWS's kind
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
+		$(GO) test -count=1 -timeout 20m ./functions/... ./infra/... ./pkg/queue/sqs ./pkg/blob/s3 ./pkg/joblog/cloudwatch ./pkg/store/dynamo ./pkg/seal/kms ./pkg/eventbus/... ./pkg/identity/awsiam/...
 
 kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes on two cores
 	@$(GO) run ./tools/kubeserver

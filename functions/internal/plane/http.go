@@ -29,7 +29,7 @@ func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
 // HTTP returns the handler of an API Gateway HTTP API's events, payload version
 // 2.0, that h answers.
 func HTTP(h http.Handler, logger *slog.Logger) func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-	adapter := httpadapter.NewV2(h)
+	adapter := httpadapter.NewV2(withStatus(h))
 	return func(ctx context.Context, e events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		ctx, cancel := withMargin(ctx)
 		defer cancel()
@@ -50,3 +50,35 @@ func malformed() (events.APIGatewayV2HTTPResponse, error) {
 	return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusBadRequest, Body: string(body),
 		Headers: map[string]string{"Content-Type": "application/problem+json"}}, err
 }
+
+// withStatus has each answer have a status. A handler that sets none and writes
+// nothing has answered 200, as net/http would send it; the adapter takes it for
+// one that has not answered.
+func withStatus(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := &statusWriter{ResponseWriter: w}
+		h.ServeHTTP(s, r)
+		if !s.set {
+			w.WriteHeader(http.StatusOK)
+		}
+	})
+}
+
+// statusWriter notes whether a status was set.
+type statusWriter struct {
+	http.ResponseWriter
+	set bool
+}
+
+func (s *statusWriter) WriteHeader(status int) {
+	s.set = true
+	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *statusWriter) Write(b []byte) (int, error) {
+	s.set = true
+	return s.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -34,9 +34,9 @@ import (
 // claim that dies leaves its wake-up to the next, so a few are normal.
 const maxReceives = 5
 
-// tokensLabel is what the key of tokens is derived for. Another label is
+// TokensLabel is what the key of tokens is derived for. Another label is
 // another key, and every session ends.
-const tokensLabel = "fairlead tokens v1"
+const TokensLabel = "fairlead tokens v1"
 
 // logPoll is how often whoever follows a log looks for what others appended,
 // which is one read unit; of the 300 ms that a line may take it leaves a reader
@@ -101,7 +101,7 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		parts.Signer = events.NewRemoteSigner(signing.Public(), signing.Sign)
 	}
 	if r.TokensKey != "" {
-		key, err := kms.Derive(ctx, cfg, r.TokensKey, tokensLabel)
+		key, err := kms.Derive(ctx, cfg, r.TokensKey, TokensLabel)
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,101 @@
+package awstest
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// patterns reads the filters of an event source. They are matched here as Lambda
+// documents it, as far as the template uses it: equality and prefixes.
+func patterns(t *testing.T, criteria any) []map[string]any {
+	t.Helper()
+	if criteria == nil {
+		return []map[string]any{{}}
+	}
+	var all []map[string]any
+	for _, f := range criteria.(map[string]any)["Filters"].([]any) {
+		var p map[string]any
+		if err := json.Unmarshal([]byte(f.(map[string]any)["Pattern"].(string)), &p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func matchesAny(filters []map[string]any, record json.RawMessage) bool {
+	var v map[string]any
+	if json.Unmarshal(record, &v) != nil {
+		return false
+	}
+	for _, f := range filters {
+		if matches(f, v) {
+			return true
+		}
+	}
+	return false
+}
+
+func matches(pattern map[string]any, v map[string]any) bool {
+	for name, want := range pattern {
+		switch want := want.(type) {
+		case map[string]any:
+			inner, ok := v[name].(map[string]any)
+			if !ok || !matches(want, inner) {
+				return false
+			}
+		case []any:
+			if !oneOf(want, v[name]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func oneOf(want []any, have any) bool {
+	for _, w := range want {
+		if rule, ok := w.(map[string]any); ok {
+			prefix, _ := rule["prefix"].(string)
+			text, isText := have.(string)
+			if isText && prefix != "" && strings.HasPrefix(text, prefix) {
+				return true
+			}
+			continue
+		}
+		if w == have {
+			return true
+		}
+	}
+	return false
+}
+
+// What the filter of the template leaves out is never dispatched, so a mistake
+// in it is silence.
+func TestTheStreamsFilter(t *testing.T) {
+	tmpl := synthesised(t)
+	filters := patterns(t, tmpl.Resources["DispatchSource"].Properties["FilterCriteria"])
+	record := func(event, pk, sk string) json.RawMessage {
+		b, err := json.Marshal(map[string]any{"eventName": event, "dynamodb": map[string]any{"Keys": map[string]any{"pk": map[string]any{"S": pk}, "sk": map[string]any{"S": sk}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, tt := range []struct {
+		name          string
+		event, pk, sk string
+		want          bool
+	}{
+		{"a job is made", "INSERT", "JOB#job_1", "JOB", true},
+		{"a deployment goes on", "MODIFY", "DEPLOYMENT#dep_1", "DEPLOYMENT", true},
+		{"a job's summary says nothing to anybody", "INSERT", "JOB#job_1", "SUMMARY#1", false},
+		{"a record whose time is up is no news", "REMOVE", "JOB#job_1", "JOB", false},
+		{"a session beats", "MODIFY", "RUNNER#run_1", "SESSION#ses_1", false},
+	} {
+		if got := matchesAny(filters, record(tt.event, tt.pk, tt.sk)); got != tt.want {
+			t.Errorf("%s: passed on: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package awstest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// TestAnAppIsDeployedThroughTheStack: a vendor publishes an app, a customer's
+// runner proves its role and deploys it, and every byte of it goes through what
+// the template makes. It is then deployed again while each part misbehaves in
+// the way that its kind does; nothing is lost, and nothing is done twice.
+func TestAnAppIsDeployedThroughTheStack(t *testing.T) {
+	w := open(t)
+	defer w.close()
+	defer w.runner("acme")()
+	w.cli("app", "apply", "examples/shop")
+	w.install("acme")
+	w.deploys("acme")
+	w.isArchived("acme")
+
+	for i, tt := range []struct {
+		name   string
+		faults map[string]func(r *http.Request, body []byte) fault
+	}{
+		// The stream tells dispatch of the job, which sends what the API could not.
+		{"wake-ups are not sent at first", map[string]func(*http.Request, []byte) fault{"SQS": first(6, action("SendMessage"), throttled)}},
+		{"wake-ups arrive twice, and out of order", map[string]func(*http.Request, []byte) fault{"SQS": always(action("SendMessage"), twice)}},
+		// EventBridge refuses half of the entries: dispatch names the records, and
+		// the batch comes again from the first of them.
+		{"batches of the stream fail halfway", map[string]func(*http.Request, []byte) fault{"EVENTBRIDGE": some(2, action("PutEvents"), throttled)}},
+		{"every service throttles", map[string]func(*http.Request, []byte) fault{
+			"DYNAMODB": some(10, nil, throttled), "SQS": some(6, nil, throttled), "S3": some(6, nil, throttled),
+			"EVENTBRIDGE": some(6, nil, throttled), "KMS": some(6, nil, throttled)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			install := fmt.Sprint("acme-", i+1)
+			w := w.in(t)
+			w.install(install)
+			for service, do := range tt.faults {
+				w.gates[service].set(do)
+			}
+			defer func() {
+				for service := range tt.faults {
+					w.gates[service].set(nil)
+				}
+			}()
+			w.deploys(install)
+		})
+	}
+}
+
+// in returns the world for a part of the test.
+func (w *world) in(t *testing.T) *world {
+	part, account, resolver := *w, *w.account, *w.resolver
+	resolver.t = t
+	account.resolver, part.account = &resolver, &account
+	return &part
+}
+
+func (w *world) install(name string) {
+	w.t.Helper()
+	w.cli("install", "create", name, "--app", "shop", "--runner", "acme", "--input-file", "examples/shop/demo.inputs.yaml")
+}
+
+// deploys deploys the install, and looks at what came of it.
+func (w *world) deploys(install string) {
+	w.t.Helper()
+	d := ask[struct {
+		Deployment wire.Deployment `json:"deployment"`
+	}](w, "install", "deploy", install, "--auto-approve").Deployment
+	if d.State != "succeeded" {
+		w.t.Fatalf("the deployment is %s: %s", d.State, d.Message)
+	}
+	if len(d.Components) != 4 {
+		w.t.Errorf("%d components, want 4", len(d.Components))
+	}
+	jobs := w.jobs(d.ID)
+	if len(jobs) != 8 {
+		w.t.Errorf("%d jobs, want a plan and an apply for each of four components", len(jobs))
+	}
+	for _, j := range jobs {
+		if j.State != "succeeded" || j.Epoch != 1 {
+			w.t.Errorf("job %s (%s %s) is %s at epoch %d: %s", j.ID, j.Operation, j.Component, j.State, j.Epoch, j.Message)
+		}
+		log := string(w.cli("job", "logs", j.ID))
+		if n := strings.Count(log, "Apply complete!"); j.Operation == "apply" && n != 1 {
+			w.t.Errorf("the log of job %s (%s %s) has its end %d times:\n%s", j.ID, j.Operation, j.Component, n, log)
+		}
+	}
+	var outputs map[string]json.RawMessage
+	if err := json.Unmarshal(w.cli("install", "outputs", install, "--json"), &outputs); err != nil || len(outputs) == 0 {
+		w.t.Errorf("the install has the outputs %s, %v", outputs, err)
+	}
+}
+
+func (w *world) jobs(deployment string) []wire.Job {
+	w.t.Helper()
+	return ask[[]wire.Job](w, "job", "list", "--deployment", deployment)
+}
+
+// isArchived waits until the logs of the install's jobs are in the archive.
+func (w *world) isArchived(install string) {
+	w.t.Helper()
+	jobs := w.jobs(ask[[]wire.Deployment](w, "deployment", "list", "--install", install)[0].ID)
+	client := s3.NewFromConfig(w.account.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })
+	bucket := w.ref("LogArchive")
+	w.eventually("the logs of all jobs are archived", func() bool {
+		out, err := client.ListObjectsV2(w.t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket})
+		w.ok("list the archive", err)
+		found := 0
+		for _, j := range jobs {
+			for _, o := range out.Contents {
+				if strings.Contains(*o.Key, j.ID) {
+					found++
+					break
+				}
+			}
+		}
+		return found == len(jobs)
+	})
+}
+
+// action matches requests for an operation.
+func action(name string) func(*http.Request, []byte) bool {
+	return func(r *http.Request, body []byte) bool {
+		return strings.HasSuffix(r.Header.Get("X-Amz-Target"), "."+name) || bytes.Contains(body, []byte("Action="+name+"&"))
+	}
+}
+
+// first has f befall the first n requests that match.
+func first(n int64, match func(*http.Request, []byte) bool, f fault) func(*http.Request, []byte) fault {
+	var seen atomic.Int64
+	return func(r *http.Request, body []byte) fault {
+		if match(r, body) && seen.Add(1) <= n {
+			return f
+		}
+		return none
+	}
+}
+
+// always has f befall all requests that match.
+func always(match func(*http.Request, []byte) bool, f fault) func(*http.Request, []byte) fault {
+	return some(1, match, f)
+}
+
+// some has f befall one request in n of those that match; nil: of all. Which one
+// depends on its number.
+func some(n uint64, match func(*http.Request, []byte) bool, f fault) func(*http.Request, []byte) fault {
+	var seen atomic.Uint64
+	return func(r *http.Request, body []byte) fault {
+		if match != nil && !match(r, body) {
+			return none
+		}
+		h := fnv.New64a()
+		i := seen.Add(1)
+		_, _ = h.Write([]byte{byte(i), byte(i >> 8), byte(i >> 16)})
+		if h.Sum64()%n == 0 {
+			return f
+		}
+		return none
+	}
+}

@@ -1,0 +1,413 @@
+package awstest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	ebtypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/fairlead/fairlead/functions/internal/runtimetest"
+	"github.com/fairlead/fairlead/tools/dynamodblocal"
+)
+
+// jsonText is a property that an SDK takes as text.
+type jsonText struct {
+	V json.RawMessage `json:"v"`
+}
+
+func (j jsonText) string() string { return string(j.V) }
+
+// acquire returns an environment of the function that is idle, or a new one as
+// long as there may be more.
+func (f *function) acquire(t testing.TB) *runtimetest.Function {
+	select {
+	case e := <-f.idle:
+		return e
+	default:
+	}
+	f.mu.Lock()
+	if f.started < environments {
+		f.started++
+		f.mu.Unlock()
+		cmd := exec.Command(f.program.Path)
+		cmd.Env = slices.Clone(f.program.Env)
+		return runtimetest.Start(t, cmd)
+	}
+	f.mu.Unlock()
+	return <-f.idle
+}
+
+// release gives an environment back. One that has ended is replaced, as Lambda
+// does.
+func (f *function) release(e *runtimetest.Function) {
+	select {
+	case <-e.Exited():
+		f.mu.Lock()
+		f.started--
+		f.mu.Unlock()
+	default:
+		f.idle <- e
+	}
+}
+
+// invoke invokes the function with an event.
+func (a *account) invoke(ctx context.Context, name string, event any) ([]byte, error) {
+	f := a.functions[name]
+	e := f.acquire(a.t)
+	defer f.release(e)
+	return e.Invoke(ctx, event)
+}
+
+// front is the HTTP API: the routes of the template, each with its function.
+func (a *account) front() http.Handler {
+	mux := http.NewServeMux()
+	for _, id := range a.tmpl.ofType("AWS::ApiGatewayV2::Route") {
+		p := a.tmpl.Resources[id].Properties
+		method, path, _ := strings.Cut(a.text(p["RouteKey"]), " ")
+		prefix, greedy := strings.CutSuffix(path, "{proxy+}")
+		target := a.text(p["Target"]) // integrations/ and what the integration's reference gives
+		if method != "ANY" || !greedy {
+			a.t.Fatalf("the route %s %s is of a kind that the front does not know", method, path)
+		}
+		f := a.functions[target[strings.LastIndex(target, "-")+1:]]
+		mux.HandleFunc(prefix, func(w http.ResponseWriter, r *http.Request) {
+			e := f.acquire(a.t)
+			defer f.release(e)
+			runtimetest.Front(a.t, e).ServeHTTP(w, r)
+		})
+	}
+	return mux
+}
+
+// pumps starts what Lambda and EventBridge do of themselves, until stop is called.
+func (a *account) pumps() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, id := range a.tmpl.ofType("AWS::Lambda::EventSourceMapping") {
+		p := a.tmpl.Resources[id].Properties
+		source, target := a.text(p["EventSourceArn"]), a.text(p["FunctionName"])
+		name := target[strings.LastIndex(target, "-")+1:]
+		if strings.HasPrefix(source, "arn:aws:sqs:") {
+			running.Go(func() { a.pumpQueue(ctx, a.urlOf(source), name, int(p["BatchSize"].(float64))) })
+			continue
+		}
+		running.Go(func() { a.pumpStream(ctx, a.tableOf(source), name, p) })
+	}
+	for _, id := range a.tmpl.ofType("AWS::Events::Rule") {
+		p := a.tmpl.Resources[id].Properties
+		for _, target := range a.value(p["Targets"]).([]any) {
+			arn := target.(map[string]any)["Arn"].(string)
+			if !strings.HasPrefix(arn, "arn:aws:lambda:") {
+				continue
+			}
+			name := arn[strings.LastIndex(arn, "-")+1:]
+			if _, scheduled := p["ScheduleExpression"]; scheduled {
+				running.Go(func() { a.tick(ctx, name) })
+				continue
+			}
+			url := a.beside(id)
+			running.Go(func() { a.pumpEvents(ctx, url, name) })
+		}
+	}
+	running.Go(func() { a.pumpLogs(ctx) })
+	return func() { cancel(); running.Wait() }
+}
+
+// each calls do again and again, with a pause when it had nothing to do.
+func each(ctx context.Context, pause time.Duration, do func() bool) {
+	for ctx.Err() == nil {
+		if do() {
+			continue
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// sweepEvery stands for the schedule's minute, so that a test need not wait for
+// one.
+const sweepEvery = 2 * time.Second
+
+// tick invokes a function by its schedule.
+func (a *account) tick(ctx context.Context, name string) {
+	each(ctx, sweepEvery, func() bool {
+		if _, err := a.invoke(ctx, name, map[string]any{"source": "aws.events", "detail-type": "Scheduled Event"}); err != nil && ctx.Err() == nil {
+			a.t.Logf("%s: %v", name, err) // EventBridge tries again; the next tick does here
+		}
+		return false
+	})
+}
+
+func (a *account) tableOf(stream string) string {
+	for _, id := range a.tmpl.ofType("AWS::DynamoDB::Table") {
+		if a.made[id].attr["StreamArn"] == stream {
+			return a.made[id].ref
+		}
+	}
+	a.t.Fatalf("no table has the stream %s", stream)
+	return ""
+}
+
+func (a *account) urlOf(arn string) string {
+	for _, id := range a.tmpl.ofType("AWS::SQS::Queue") {
+		if a.made[id].attr["Arn"] == arn {
+			return a.made[id].ref
+		}
+	}
+	a.t.Fatalf("there is no queue %s", arn)
+	return ""
+}
+
+// pumpStream is the event source of a table's stream: records that match a
+// filter, in batches, in order; those that the function names come again, a
+// batch that failed is halved, and what failed too often is given up and
+// counted.
+func (a *account) pumpStream(ctx context.Context, table, name string, p map[string]any) {
+	stream := dynamodblocal.Stream{Endpoint: a.endpoints["DYNAMODB"], Table: table}
+	filters := patterns(a.t, p["FilterCriteria"])
+	size, tries := int(p["BatchSize"].(float64)), int(p["MaximumRetryAttempts"].(float64))
+	each(ctx, 50*time.Millisecond, func() bool {
+		records, err := stream.Next(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				a.t.Errorf("the stream of %s: %v", table, err)
+			}
+			return false
+		}
+		records = slices.DeleteFunc(records, func(r json.RawMessage) bool { return !matchesAny(filters, r) })
+		for batch := range slices.Chunk(records, size) {
+			a.deliver(ctx, name, batch, tries)
+		}
+		return len(records) > 0
+	})
+}
+
+// deliver passes a batch on until all of it is taken or given up.
+func (a *account) deliver(ctx context.Context, name string, batch []json.RawMessage, tries int) {
+	for len(batch) > 0 && ctx.Err() == nil {
+		out, err := a.invoke(ctx, name, map[string]any{"Records": batch})
+		var answer struct {
+			Failures []struct{ ItemIdentifier string } `json:"batchItemFailures"`
+		}
+		if err == nil {
+			err = json.Unmarshal(out, &answer)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && len(answer.Failures) == 0:
+			return
+		case tries == 0:
+			a.t.Errorf("%s: %d records are given up: %s, %v", name, len(batch), out, err)
+			return
+		case err != nil && len(batch) > 1: // BisectBatchOnFunctionError
+			a.deliver(ctx, name, batch[:len(batch)/2], tries-1)
+			a.deliver(ctx, name, batch[len(batch)/2:], tries-1)
+			return
+		case err == nil:
+			// Everything from the first that failed on comes again, in order.
+			first := slices.IndexFunc(batch, func(r json.RawMessage) bool {
+				return slices.ContainsFunc(answer.Failures, func(f struct{ ItemIdentifier string }) bool { return f.ItemIdentifier == sequence(r) })
+			})
+			if first < 0 {
+				a.t.Errorf("%s names records that it was not given: %s", name, out)
+				return
+			}
+			batch = batch[first:]
+		}
+		tries--
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func sequence(r json.RawMessage) string {
+	var record struct {
+		Dynamodb struct{ SequenceNumber string } `json:"dynamodb"`
+	}
+	_ = json.Unmarshal(r, &record) // "" names none
+	return record.Dynamodb.SequenceNumber
+}
+
+// pumpQueue is the event source of a queue.
+func (a *account) pumpQueue(ctx context.Context, queue, name string, size int) {
+	client := sqs.NewFromConfig(a.config("EVENTBRIDGE"))
+	each(ctx, 100*time.Millisecond, func() bool {
+		got, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: int32(min(size, 10)),
+			MessageSystemAttributeNames: []sqstypes.MessageSystemAttributeName{sqstypes.MessageSystemAttributeNameAll}})
+		if err != nil || len(got.Messages) == 0 {
+			return false
+		}
+		var records []map[string]any
+		for _, m := range got.Messages {
+			records = append(records, map[string]any{"messageId": *m.MessageId, "receiptHandle": *m.ReceiptHandle, "body": *m.Body, "attributes": m.Attributes,
+				"messageAttributes": map[string]any{}, "eventSource": "aws:sqs", "awsRegion": region})
+		}
+		out, err := a.invoke(ctx, name, map[string]any{"Records": records})
+		var answer struct {
+			Failures []struct{ ItemIdentifier string } `json:"batchItemFailures"`
+		}
+		if err != nil || json.Unmarshal(out, &answer) != nil {
+			return true // all of them come again
+		}
+		for _, m := range got.Messages {
+			if !slices.ContainsFunc(answer.Failures, func(f struct{ ItemIdentifier string }) bool { return f.ItemIdentifier == *m.MessageId }) {
+				_, _ = client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle}) // else it comes again
+			}
+		}
+		return true
+	})
+}
+
+// beside makes a queue that gets what a rule matches, for a target that moto
+// does not send to.
+func (a *account) beside(rule string) string {
+	a.t.Helper()
+	name := a.id + "-" + rule + "-beside"
+	out, err := sqs.NewFromConfig(a.config("EVENTBRIDGE")).CreateQueue(a.t.Context(), &sqs.CreateQueueInput{QueueName: &name})
+	a.ok("make queue "+name, err)
+	bus := a.text(a.tmpl.Resources[rule].Properties["EventBusName"])
+	_, err = eventbridge.NewFromConfig(a.config("EVENTBRIDGE")).PutTargets(a.t.Context(), &eventbridge.PutTargetsInput{Rule: aws.String(a.made[rule].ref), EventBusName: &bus,
+		Targets: []ebtypes.Target{{Id: aws.String("beside"), Arn: aws.String("arn:aws:sqs:" + region + ":" + accountID + ":" + name)}}})
+	a.ok("aim rule "+rule, err)
+	return *out.QueueUrl
+}
+
+// pumpEvents invokes a function with events of the bus, one at a time, three
+// times at most.
+func (a *account) pumpEvents(ctx context.Context, queue, name string) {
+	client := sqs.NewFromConfig(a.config("EVENTBRIDGE"))
+	each(ctx, 100*time.Millisecond, func() bool {
+		got, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 1})
+		if err != nil || len(got.Messages) == 0 {
+			return false
+		}
+		for try := 1; ; try++ {
+			_, err := a.invoke(ctx, name, json.RawMessage(*got.Messages[0].Body))
+			if err == nil || ctx.Err() != nil {
+				break
+			}
+			if try == 3 {
+				a.t.Errorf("%s: an event is given up: %v: %s", name, err, *got.Messages[0].Body)
+				break
+			}
+		}
+		_, _ = client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: got.Messages[0].ReceiptHandle})
+		return true
+	})
+}
+
+// gate stands before a server and does to its requests what a test wants.
+type gate struct {
+	url string
+	mu  sync.Mutex
+	do  func(r *http.Request, body []byte) fault
+}
+
+// fault is what befalls a request.
+type fault int
+
+const (
+	none      fault = iota
+	throttled       // it is refused, as a service does that has too much to do
+	twice           // it arrives twice
+)
+
+// set changes what befalls requests; nil: nothing.
+func (g *gate) set(do func(*http.Request, []byte) fault) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.do = do
+}
+
+// makeGates puts a gate before each server.
+func (a *account) makeGates() map[string]*gate {
+	all := map[string]*gate{}
+	for service, endpoint := range a.endpoints {
+		u, err := url.Parse(endpoint)
+		a.ok("read "+endpoint, err)
+		g, proxy := &gate{}, httputil.NewSingleHostReverseProxy(u)
+		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+			if !errors.Is(err, context.Canceled) {
+				a.t.Logf("%s: %v", service, err)
+			}
+			w.WriteHeader(http.StatusBadGateway)
+		}
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				return
+			}
+			g.mu.Lock()
+			do := g.do
+			g.mu.Unlock()
+			f := none
+			if do != nil {
+				f = do(r, body)
+			}
+			switch f {
+			case throttled:
+				refuse(w, service)
+				return
+			case none:
+				if service == "CLOUDWATCH_LOGS" {
+					body = a.redirectSubscription(r, body)
+				}
+			case twice:
+				again := r.Clone(r.Context())
+				again.Body = io.NopCloser(bytes.NewReader(body))
+				proxy.ServeHTTP(httptest.NewRecorder(), again)
+			}
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			proxy.ServeHTTP(w, r)
+		}))
+		a.t.Cleanup(s.Close)
+		g.url = s.URL
+		all[service] = g
+	}
+	return all
+}
+
+// refuse answers as the service does that throttles.
+func refuse(w http.ResponseWriter, service string) {
+	switch service {
+	case "S3":
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>`)
+	default:
+		code := map[string]string{"DYNAMODB": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "SQS": "com.amazonaws.sqs#RequestThrottled"}[service]
+		if code == "" {
+			code = "ThrottlingException"
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		text := `{"__type":"` + code + `","message":"Rate exceeded"}`
+		w.Header().Set("X-Amzn-ErrorType", code)
+		w.Header().Set("X-Amz-Crc32", strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(text))), 10)) // the SDK looks at DynamoDB's
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, text)
+	}
+}

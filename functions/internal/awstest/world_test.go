@@ -1,0 +1,257 @@
+package awstest
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/functions/internal/plane"
+	"github.com/fairlead/fairlead/pkg/api"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/pkg/seal/kms"
+)
+
+// The names under which the world knows what is served here.
+const (
+	planeHost = "fairlead.example.com"
+	stsHost   = "sts." + region + ".amazonaws.com"
+)
+
+// world is an account whose control plane can be reached under its own name,
+// over TLS, by whoever has environ.
+type world struct {
+	*account
+	control *control.Control // the same control plane, in this process
+	sts     *ststest.Server
+	environ []string // that finds the names
+	token   string
+	config  string // folder of the CLI's
+	close   func() // to be called before the test ends, and the functions with it
+}
+
+// open deploys the stack, starts what AWS does of itself, and puts the control
+// plane on the net.
+func open(t *testing.T) *world {
+	t.Helper()
+	tofu := os.Getenv("FAIRLEAD_TOFU")
+	if tofu == "" {
+		t.Skip("FAIRLEAD_TOFU names no OpenTofu; make test-aws sets it")
+	}
+	w := &world{account: deploy(t), sts: ststest.New(time.Now), token: identity.NewToken(identity.PrefixAPI), config: t.TempDir()}
+	env := w.functions["controlapi"].program.Env
+	variable := func(name string) string {
+		for _, v := range env {
+			if value, ok := strings.CutPrefix(v, name+"="); ok {
+				return value
+			}
+		}
+		t.Fatalf("the function's environment has no %s", name)
+		return ""
+	}
+	// The first token of a control plane is the vendor's, who has the account.
+	var err error
+	w.control, err = plane.Control(t.Context(), w.account.config("DYNAMODB"), plane.Resources{Table: variable("FAIRLEAD_TABLE"), LogTable: variable("FAIRLEAD_LOG_TABLE"),
+		Blobs: variable("FAIRLEAD_BLOBS"), QueuePrefix: variable("FAIRLEAD_QUEUE_PREFIX"), SealKey: variable("FAIRLEAD_SEAL_KEY")}, slog.New(slog.DiscardHandler))
+	w.ok("open the control plane", err)
+	w.ok("make a token", w.control.RegisterToken(t.Context(), fairlead.DefaultOrg, "vendor", w.token))
+
+	mux := http.NewServeMux()
+	mux.Handle("/", w.front())
+	mux.Handle("/v2/", w.registry())
+	authority, proxy := onTheNet(t, map[string]http.Handler{planeHost: mux, stsHost: w.sts})
+	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	f := w.functions["runnerapi"]
+	f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
+	w.close = w.pumps()
+	return w
+}
+
+// registry stands for ECR: the embedded server's, guarded as it is there.
+func (w *world) registry() http.Handler {
+	w.t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	h, err := artifact.RegistryHandler(w.t.TempDir(), artifact.RegistryOptions{Log: logger})
+	w.ok("open a registry", err)
+	key, err := kms.Derive(w.t.Context(), w.account.config("KMS"), w.attribute("TokensKey", "Arn"), plane.TokensLabel)
+	w.ok("derive the key of tokens", err)
+	w.control.Minter = identity.NewMinter(key)
+	return api.RegistryGuard(api.Options{Control: w.control, Registry: planeHost, Version: "test", IDs: w.control.IDs, Logger: logger}, h)
+}
+
+// onTheNet serves handlers over TLS under their names, to those who trust the
+// authority in the file and go through the proxy.
+func onTheNet(t *testing.T, hosts map[string]http.Handler) (authority, proxy string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	for host := range hosts {
+		cert.DNSNames = append(cert.DNSNames, host)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority = filepath.Join(t.TempDir(), "authority.pem")
+	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]string{}
+	for host, h := range hosts {
+		s := httptest.NewUnstartedServer(h)
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		at[host+":443"] = s.Listener.Addr().String()
+	}
+	tunnel := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		address, ok := at[r.Host]
+		if r.Method != http.MethodConnect || !ok {
+			t.Errorf("somebody asks for %s %s", r.Method, r.Host)
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway) // the test is over
+			return
+		}
+		defer func() { _ = there.Close() }()
+		w.WriteHeader(http.StatusOK)
+		here, buffered, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = here.Close() }()
+		go func() {
+			_, _ = io.Copy(there, io.MultiReader(io.LimitReader(buffered, int64(buffered.Reader.Buffered())), here))
+		}() // ends with the connections
+		_, _ = io.Copy(here, there)
+	}))
+	t.Cleanup(tunnel.Close)
+	return authority, tunnel.URL
+}
+
+// cli runs the CLI as the vendor and returns what it printed. Any other exit
+// code than 0 fails the test.
+func (w *world) cli(args ...string) []byte {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary(w.t, "fairlead"), args...)
+	cmd.Env = append([]string{"FAIRLEAD_URL=https://" + planeHost, "FAIRLEAD_TOKEN=" + w.token, "FAIRLEAD_CONFIG_DIR=" + w.config}, w.environ...)
+	cmd.Dir = "../../.."
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		w.t.Fatalf("fairlead %s: %v\n%s%s", strings.Join(args, " "), err, out.Bytes(), errs.Bytes())
+	}
+	return out.Bytes()
+}
+
+// ask runs the CLI and decodes its answer.
+func ask[T any](w *world, args ...string) T {
+	w.t.Helper()
+	var out T
+	text := w.cli(append(args, "--json")...)
+	if err := json.Unmarshal(text, &out); err != nil {
+		w.t.Fatalf("fairlead %s: %v\n%s", strings.Join(args, " "), err, text)
+	}
+	return out
+}
+
+const (
+	roleName = "acme-runner"
+	roleID   = "AROAEXAMPLEEXAMPLE001"
+)
+
+// runner makes a runner that is known by its role, and starts its agent as a
+// task of the customer's. What it returns ends the agent, which must come before
+// the end of the test: the functions end with that.
+func (w *world) runner(name string) (stop func()) {
+	w.t.Helper()
+	w.cli("runner", "create", name, "--storage", "http", "--aws-role", "arn:aws:iam::"+accountID+":role/"+roleName, "--aws-role-id", roleID)
+	r := ask[wire.Runner](w, "runner", "show", name)
+	meta, err := w.meta()
+	w.ok("ask for the keys to pin", err)
+
+	// The task's credentials, as ECS gives them.
+	task := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		c := w.sts.AssumeRole("aws", accountID, roleName, roleID, "0123456789abcdef")
+		_ = json.NewEncoder(rw).Encode(map[string]any{"RoleArn": "arn:aws:iam::" + accountID + ":role/" + roleName, "AccessKeyId": c.AccessKeyID,
+			"SecretAccessKey": c.SecretAccessKey, "Token": c.SessionToken, "Expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
+	}))
+	cmd := exec.Command(binary(w.t, "fairlead-runner"), "agent", "--url", "https://"+planeHost, "--data", w.t.TempDir(), "--concurrency", "4")
+	cmd.Env = append([]string{"FAIRLEAD_IDENTITY=aws-iam", "FAIRLEAD_RUNNER_ID=" + r.ID, "FAIRLEAD_TRUSTED_KEYS=" + base64.StdEncoding.EncodeToString(meta.Keys[0].PublicKey),
+		"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY", "AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI=" + task.URL + "/v2/credentials/x"}, w.environ...)
+	log := &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = log, log
+	w.ok("start the agent", cmd.Start())
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	stop = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			_ = cmd.Process.Kill()
+			<-done
+		}
+		task.Close()
+		if w.t.Failed() {
+			w.t.Logf("the agent said:\n%s", log)
+		}
+	}
+	w.eventually("the runner is online", func() bool { return ask[wire.Runner](w, "runner", "show", name).State == "online" })
+	return stop
+}
+
+func (w *world) meta() (m wire.Meta, err error) {
+	req := httptest.NewRequest(http.MethodGet, "/v1/meta", nil)
+	rec := httptest.NewRecorder()
+	w.front().ServeHTTP(rec, req)
+	return m, json.Unmarshal(rec.Body.Bytes(), &m)
+}
+
+// eventually waits until ok, a minute at most.
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	for !ok() {
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			w.t.Fatalf("after a minute it is not so that %s", what)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package plane_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/fairlead/fairlead/functions/internal/plane"
+)
+
+// TestTheLockOfAStateIsRefusedThoughItWasGiven: a handler that gives a lock has
+// nothing to say and sets no status, which is 200 everywhere but in a function;
+// there it was 400, and no tool could lock its state.
+func TestTheLockOfAStateIsRefusedThoughItWasGiven(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		answer func(http.ResponseWriter)
+		status int
+		body   string
+	}{
+		{"nothing is said", func(http.ResponseWriter) {}, 200, ""},
+		{"only a body is written", func(w http.ResponseWriter) { _, _ = w.Write([]byte("yes")) }, 200, "yes"},
+		{"only a status is set", func(w http.ResponseWriter) { w.WriteHeader(http.StatusLocked) }, 423, ""},
+		{"a header, and nothing else", func(w http.ResponseWriter) { w.Header().Set("Etag", "x") }, 200, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			serve := plane.HTTP(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.answer(w) }), slog.New(slog.DiscardHandler))
+			got, err := serve(context.Background(), events.APIGatewayV2HTTPRequest{Version: "2.0", RawPath: "/x",
+				RequestContext: events.APIGatewayV2HTTPRequestContext{DomainName: "x", HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{Method: "POST"}}})
+			if err != nil || got.StatusCode != tt.status || got.Body != tt.body {
+				t.Errorf("answered %d %q, %v; want %d %q", got.StatusCode, got.Body, err, tt.status, tt.body)
+			}
+		})
+	}
+}

@@ -53,7 +53,7 @@ func (b *builder) environments() map[string]any {
 		},
 		"dispatch": &config.Dispatch{QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level},
 		"sweep": &config.Sweep{
-			Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(),
+			Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
 			SealKey: *b.sealKey.AttrArn(), LogLevel: level,
 		},
 		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level},

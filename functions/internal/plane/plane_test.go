@@ -362,7 +362,7 @@ func TestDispatchOfWhatCannotBeRead(t *testing.T) {
 
 func TestSweepAnswersWithWhatItDid(t *testing.T) {
 	c := newCloud(t)
-	cfg := &config.Sweep{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: "x", SealKey: c.sealKey, LogLevel: "info"}
+	cfg := &config.Sweep{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey, LogLevel: "info"}
 	out := must(c.start("sweep", cfg).Invoke(t.Context(), map[string]any{"source": "aws.events", "detail-type": "Scheduled Event"}))(t)
 	if string(out) != `{"Looked":0,"Woken":0,"Expired":0,"TimedOut":0,"Failed":0}` {
 		t.Errorf("it answers %s", out)

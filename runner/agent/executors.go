@@ -11,9 +11,12 @@ import (
 	"slices"
 	"strings"
 
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/docker"
+	"github.com/fairlead/fairlead/runner/internal/executor/ecs"
 	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
 	"github.com/fairlead/fairlead/runner/internal/executor/process"
 )
@@ -41,6 +44,7 @@ func executors() map[string]func(ctx context.Context, s site) (executor.Executor
 		"process":    openProcess,
 		"docker":     openDocker,
 		"kubernetes": openKubernetes,
+		"ecs":        openECS,
 	}
 }
 
@@ -89,4 +93,16 @@ func openKubernetes(_ context.Context, s site) (executor.Executor, error) {
 		return nil, err
 	}
 	return kubernetes.New(kubernetes.Options{Kubernetes: cfg, Runner: s.runner})
+}
+
+func openECS(ctx context.Context, s site) (executor.Executor, error) {
+	var cfg config.ECS
+	if err := s.settings(&cfg); err != nil {
+		return nil, err
+	}
+	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program on the SDK does
+	if err != nil {
+		return nil, fmt.Errorf("AWS configuration: %w", err)
+	}
+	return ecs.New(ecs.Options{ECS: cfg, Steps: s.steps(), Runner: s.runner, AWS: ac})
 }

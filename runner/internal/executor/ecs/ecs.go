@@ -1,0 +1,283 @@
+// Package ecs runs each step as a task of Amazon ECS, on Fargate or EC2. A step
+// shares no folder with its agent: it gets its input and its launch token as
+// variables of its container, and reports to the control plane by itself. The
+// agent sees the end of the task.
+//
+// ECS knows no secret that is given with a task: whoever may describe the
+// cluster's tasks reads the launch token. It is good once and for as long as its
+// claim, and the step spends it as the first thing it does, but the right to
+// describe the tasks of this cluster should be the runner's alone.
+//
+// ECS forgets a task about an hour after its end. Which task is an attempt's is
+// written down in the step's folder.
+package ecs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+)
+
+// Container is the container of the job in the task definition.
+const Container = "step"
+
+const (
+	// killFor is how long Kill may take: ECS sends SIGKILL when the container's
+	// stop timeout is over, at most 2 minutes on Fargate.
+	killFor = 150 * time.Second
+	// ask bounds one question outside of a launch.
+	ask = 10 * time.Second
+	// maxOverrides is what ECS takes as the overrides of a task, in characters.
+	maxOverrides = 8192
+	// recordFile, in a step's folder, holds the ARN of its task.
+	recordFile = "ecs-task"
+	// defaultEvery is how often tasks are looked at, all in one request: a dead
+	// step is to be noticed within two seconds.
+	defaultEvery = 2 * time.Second
+)
+
+// Options of New.
+type Options struct {
+	config.ECS
+	Steps  string // folder of the steps' folders, made by the caller; absolute
+	Runner string // id of the runner, for a tag
+	AWS    aws.Config
+	Every  time.Duration // how often tasks are looked at; 0: every 2 s
+}
+
+// Executor starts steps as tasks. Safe for concurrent use.
+type Executor struct {
+	o       Options
+	api     *ecs.Client
+	logs    *cloudwatchlogs.Client
+	tags    []types.Tag
+	watcher *watcher
+}
+
+// New returns an Executor. Whether the cluster is there shows at the first step.
+func New(o Options) (*Executor, error) {
+	if !filepath.IsAbs(o.Steps) {
+		panic("ecs.New: needs an absolute path")
+	}
+	e := &Executor{o: o, tags: []types.Tag{{Key: aws.String("fairlead:runner"), Value: aws.String(o.Runner)}}}
+	if o.Region != "" {
+		o.AWS.Region = o.Region
+	}
+	if o.AWS.Region == "" {
+		return nil, errors.New("FAIRLEAD_ECS_REGION has no value, and AWS_REGION neither")
+	}
+	switch o.LaunchType {
+	case "", "fargate", "fargate-spot", "ec2":
+	default:
+		return nil, fmt.Errorf("FAIRLEAD_ECS_LAUNCH_TYPE: %q is none of fargate, fargate-spot, ec2", o.LaunchType)
+	}
+	for _, t := range o.Tags {
+		name, value, ok := strings.Cut(t, "=")
+		if !ok || name == "" || strings.HasPrefix(name, "fairlead") {
+			return nil, fmt.Errorf("FAIRLEAD_ECS_TAGS: %q is no name=value, or its name is reserved", t)
+		}
+		e.tags = append(e.tags, types.Tag{Key: &name, Value: &value})
+	}
+	// One try each: how often and how long is executor.Retry's to say.
+	once := func() aws.Retryer { return retry.AddWithMaxAttempts(retry.NewStandard(), 1) }
+	e.api = ecs.NewFromConfig(o.AWS, func(eo *ecs.Options) { eo.Retryer = once() })
+	e.logs = cloudwatchlogs.NewFromConfig(o.AWS)
+	if o.Every <= 0 {
+		o.Every = defaultEvery
+	}
+	e.watcher = &watcher{api: e.api, cluster: o.Cluster, every: o.Every}
+	return e, nil
+}
+
+// Place is the disk of a task, which nobody else sees.
+func (e *Executor) Place() executor.Place {
+	return executor.Place{Data: e.o.Data, KillFor: killFor}
+}
+
+// token makes RunTask start one task for an attempt, however often it is asked.
+func token(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Start runs a task.
+func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle, error) {
+	in, err := e.request(s)
+	if err != nil {
+		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
+	}
+	unclear := false
+	arn, err := executor.Retry(ctx, passing, func(ctx context.Context) (string, error) {
+		out, err := e.api.RunTask(ctx, in)
+		unclear = unclear || err != nil && passing(err) && !executor.NeverSent(err)
+		if err != nil {
+			return "", err
+		}
+		if len(out.Tasks) == 0 {
+			return "", refusal(out.Failures)
+		}
+		return aws.ToString(out.Tasks[0].TaskArn), nil
+	})
+	h := &handle{e: e, id: s.ID, since: time.Now(), request: in}
+	switch {
+	case err == nil:
+		h.arn = arn
+		if err := e.keep(s.ID, arn); err != nil {
+			// The next agent finds it by what has started it, as long as it runs.
+			return h, nil
+		}
+		return h, nil
+	case unclear && passing(err):
+		// It may run. Asking again with the same token finds it, or starts it,
+		// and Wait does so until ECS answers.
+		return h, nil
+	}
+	return nil, fmt.Errorf("run a task for step %s: %w", s.ID, err)
+}
+
+// noCapacity is a refusal that may pass.
+type noCapacity struct{ reason string }
+
+func (e *noCapacity) Error() string { return "ECS has no place for the task: " + e.reason }
+
+// refusal is why ECS took the request and started nothing.
+func refusal(fs []types.Failure) error {
+	if len(fs) == 0 {
+		return errors.New("ECS started no task, and does not say why")
+	}
+	return &noCapacity{strings.TrimSpace(aws.ToString(fs[0].Reason) + " " + aws.ToString(fs[0].Detail))}
+}
+
+// request describes the task of a step.
+func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
+	command := types.ContainerOverride{Name: aws.String(Container), Command: s.Args}
+	for _, v := range slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets) {
+		name, value, _ := strings.Cut(v, "=")
+		command.Environment = append(command.Environment, types.KeyValuePair{Name: &name, Value: &value})
+	}
+	if s.Input != nil {
+		command.Environment = append(command.Environment, types.KeyValuePair{Name: aws.String(executor.InputVariable), Value: aws.String(string(s.Input))})
+	}
+	overrides := &types.TaskOverride{ContainerOverrides: []types.ContainerOverride{command}}
+	set := func(field **string, value string) {
+		if value != "" {
+			*field = &value
+		}
+	}
+	set(&overrides.TaskRoleArn, e.o.TaskRole)
+	set(&overrides.ExecutionRoleArn, e.o.ExecutionRole)
+	if e.o.CPU > 0 { // in 1,024ths of a CPU
+		set(&overrides.Cpu, strconv.FormatInt(int64(math.Round(float64(e.o.CPU)*1.024)), 10))
+	}
+	if e.o.Memory > 0 { // in MiB
+		set(&overrides.Memory, strconv.FormatInt(int64(e.o.Memory>>20), 10))
+	}
+	if e.o.Disk > 0 {
+		overrides.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: int32(e.o.Disk >> 30)}
+	}
+	if b, err := json.Marshal(overrides); err != nil {
+		return nil, err
+	} else if len(b) > maxOverrides {
+		return nil, &executor.LaunchError{Reason: executor.LaunchFailed, Err: fmt.Errorf(
+			"the task's overrides have %d characters, and ECS takes %d: pass fewer variables (FAIRLEAD_PASS_ENV), or set them in the task definition", len(b), maxOverrides)}
+	}
+	public := types.AssignPublicIpDisabled
+	if e.o.PublicIP {
+		public = types.AssignPublicIpEnabled
+	}
+	one := int32(1)
+	in := &ecs.RunTaskInput{
+		Cluster: &e.o.Cluster, TaskDefinition: &e.o.TaskDefinition, ClientToken: aws.String(token(s.ID)), StartedBy: aws.String(s.ID), Count: &one,
+		Overrides: overrides, Tags: append(slices.Clone(e.tags), types.Tag{Key: aws.String("fairlead:attempt"), Value: aws.String(s.ID)}),
+		NetworkConfiguration: &types.NetworkConfiguration{AwsvpcConfiguration: &types.AwsVpcConfiguration{
+			Subnets: e.o.Subnets, SecurityGroups: e.o.SecurityGroups, AssignPublicIp: public}},
+	}
+	switch e.o.LaunchType {
+	case "ec2":
+		in.LaunchType = types.LaunchTypeEc2
+	case "fargate-spot":
+		in.CapacityProviderStrategy = []types.CapacityProviderStrategyItem{{CapacityProvider: aws.String("FARGATE_SPOT"), Weight: 1}}
+	default:
+		in.LaunchType = types.LaunchTypeFargate
+	}
+	return in, nil
+}
+
+func (e *Executor) record(id string) string { return filepath.Join(e.o.Steps, id, recordFile) }
+
+// keep writes down which task is the attempt's.
+func (e *Executor) keep(id, arn string) error {
+	tmp := e.record(id) + ".new"
+	if err := os.WriteFile(tmp, []byte(arn), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, e.record(id))
+}
+
+// Attach finds the task of an attempt, at work or ended.
+func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
+	h := &handle{e: e, id: id, since: time.Now()}
+	b, err := os.ReadFile(e.record(id))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("attach to step %s: %w", id, err)
+	}
+	if h.arn = string(b); h.arn == "" {
+		// The agent died before it could write it down. ECS lists by what has
+		// started a task only those that are to run.
+		h.arn, err = executor.Retry(ctx, passing, func(ctx context.Context) (string, error) {
+			out, err := e.api.ListTasks(ctx, &ecs.ListTasksInput{Cluster: &e.o.Cluster, StartedBy: &id})
+			if err != nil || len(out.TaskArns) == 0 {
+				return "", err
+			}
+			return out.TaskArns[0], nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("attach to step %s: %w", id, err)
+		}
+	}
+	if h.arn == "" {
+		h.end(executor.Exit{Reason: executor.Vanished, Message: "ECS runs no task of the step: it was never started, or has ended while no agent knew of it"})
+		return h, executor.ErrGone
+	}
+	return h, nil
+}
+
+// Remove forgets which task was the attempt's. ECS forgets the task by itself.
+func (e *Executor) Remove(_ context.Context, id string) error {
+	if err := os.Remove(e.record(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget the task of step %s: %w", id, err)
+	}
+	return nil
+}
+
+// passing reports whether ECS may answer differently in a moment.
+func passing(err error) bool {
+	if _, ok := errors.AsType[*noCapacity](err); ok {
+		return true
+	}
+	if e, ok := errors.AsType[smithy.APIError](err); ok {
+		return e.ErrorFault() == smithy.FaultServer || slices.Contains([]string{"ThrottlingException", "Throttling", "RequestLimitExceeded", "ServerException", "ServiceUnavailable"}, e.ErrorCode())
+	}
+	return !errors.Is(err, context.Canceled)
+}

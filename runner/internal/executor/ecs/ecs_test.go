@@ -1,0 +1,176 @@
+package ecs_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/executor/ecs"
+	"github.com/fairlead/fairlead/runner/internal/executor/executortest"
+	"github.com/fairlead/fairlead/tools/moto"
+)
+
+var server moto.Server
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	server.Stop()
+	os.Exit(code)
+}
+
+const (
+	group    = "/fairlead/steps"
+	region   = "eu-west-1"
+	pullable = "runner"  // a task definition whose image is there
+	broken   = "nothing" // and one whose image is not
+)
+
+func awsConfig(endpoint string, transport http.RoundTripper) aws.Config {
+	return aws.Config{Region: region, BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("id", "key", ""),
+		HTTPClient: &http.Client{Transport: transport}}
+}
+
+// site is a cluster with task definitions, a network and a log group.
+type site struct{ cloud, subnet, group string }
+
+func newSite(t *testing.T) site {
+
+	t.Helper()
+	endpoint := server.Endpoint(t)
+	cfg := awsConfig(endpoint, http.DefaultTransport)
+	api := awsecs.NewFromConfig(cfg)
+	ctx := t.Context()
+	if _, err := api.CreateCluster(ctx, &awsecs.CreateClusterInput{ClusterName: aws.String("runners")}); err != nil {
+		t.Fatal(err)
+	}
+	for family, image := range map[string]string{pullable: "registry.example/runner@sha256:0123", broken: "registry.example/nobody/nothing:1"} {
+		if _, err := api.RegisterTaskDefinition(ctx, &awsecs.RegisterTaskDefinitionInput{Family: aws.String(family), NetworkMode: types.NetworkModeAwsvpc,
+			RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate}, Cpu: aws.String("256"), Memory: aws.String("512"),
+			ContainerDefinitions: []types.ContainerDefinition{{Name: aws.String(ecs.Container), Image: &image, StopTimeout: aws.Int32(2), Cpu: 256, Memory: aws.Int32(512)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logs := cloudwatchlogs.NewFromConfig(cfg)
+	var there interface{ ErrorCode() string }
+	if _, err := logs.CreateLogGroup(ctx, &cloudwatchlogs.CreateLogGroupInput{LogGroupName: aws.String(group)}); err != nil &&
+		(!errors.As(err, &there) || there.ErrorCode() != "ResourceAlreadyExistsException") {
+		t.Fatal(err)
+	}
+	c := newCloud(t, endpoint, executortest.Program(t), pullable, group, logs)
+	return site{cloud: c.server.URL, subnet: ec2(t, endpoint, "DescribeSubnets", "subnetId"), group: ec2(t, endpoint, "DescribeSecurityGroups", "groupId")}
+}
+
+// ec2 returns the first identifier of that name in an answer of EC2.
+func ec2(t *testing.T, endpoint, action, name string) string {
+	t.Helper()
+	form := url.Values{"Action": {action}, "Version": {"2016-11-15"}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=id/20260101/"+region+"/ec2/aws4_request, SignedHeaders=host, Signature=0")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	m := regexp.MustCompile("<" + name + ">([^<]+)<").FindSubmatch(b)
+	if err != nil || m == nil {
+		t.Fatalf("%s: %v: %s", action, err, b)
+	}
+	return string(m[1])
+}
+
+func (s site) options(root string) ecs.Options {
+	return ecs.Options{Steps: root, Runner: "run_1", AWS: awsConfig(s.cloud, http.DefaultTransport), Every: 20 * time.Millisecond, ECS: config.ECS{
+		Cluster: "runners", Subnets: []string{s.subnet}, SecurityGroups: []string{s.group}, LaunchType: "fargate", TaskDefinition: pullable,
+		CPU: 250, Memory: 64 << 20, LogGroup: group, LogPrefix: "step", StartTimeout: time.Minute, Data: "/var/lib/fairlead-runner"}}
+}
+
+func open(t *testing.T, o ecs.Options) executor.Executor {
+	t.Helper()
+	e, err := ecs.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestExecutor(t *testing.T) {
+	s := newSite(t)
+	executortest.Run(t, executortest.Subject{
+		New: func(t *testing.T, root string, via func(http.RoundTripper) http.RoundTripper) executor.Executor {
+			o := s.options(root)
+			if via != nil {
+				o.AWS = awsConfig(s.cloud, via(http.DefaultTransport))
+			}
+			return open(t, o)
+		},
+		Remote: true, Remembers: true, Memory: 64,
+		NoImage: func(t *testing.T, root string) executor.Executor {
+			o := s.options(root)
+			o.TaskDefinition = broken
+			return open(t, o)
+		},
+	})
+}
+
+// What ECS refuses for good is told at once, in its words.
+func TestRefusedTaskIsReported(t *testing.T) {
+	s := newSite(t)
+	for name, tc := range map[string]struct {
+		change func(*ecs.Options)
+		env    []string
+		says   string
+	}{
+		"there is no such cluster":         {change: func(o *ecs.Options) { o.Cluster = "elsewhere" }, says: "luster"},
+		"there is no such task definition": {change: func(o *ecs.Options) { o.TaskDefinition = "unheard-of" }, says: "task definition"},
+		"more is passed than ECS takes":    {change: func(*ecs.Options) {}, env: []string{"BIG=" + strings.Repeat("x", 9000)}, says: "FAIRLEAD_PASS_ENV"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := s.options(filepath.Join(t.TempDir(), "steps"))
+			tc.change(&o)
+			_, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Env: tc.env})
+			if err == nil || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*ecs.Options)
+		want   string
+	}{
+		"no region":                       {func(o *ecs.Options) { o.AWS.Region = "" }, "FAIRLEAD_ECS_REGION"},
+		"a launch type that there is not": {func(o *ecs.Options) { o.LaunchType = "rocket" }, "FAIRLEAD_ECS_LAUNCH_TYPE"},
+		"a tag that is ours":              {func(o *ecs.Options) { o.Tags = []string{"fairlead:runner=x"} }, "FAIRLEAD_ECS_TAGS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := site{}.options("/data/steps")
+			tc.change(&o)
+			if _, err := ecs.New(o); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes help demo dev build functions test test-aws bench bench-aws simulate mutations soak synth check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes help demo dev build functions test test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -95,6 +95,12 @@ MEASURE ?= true
 soak: bin/tofu-tool ## Break everything around real deployments, then account for all of it (DURATION=5m SEED=n OUT=file.json)
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		$(GO) run ./cmd/fairlead/internal/soak -duration $(DURATION) -seed $(SEED) -measure=$(MEASURE) -out "$(OUT)"
+
+VERSION ?= dev
+ARCH ?= arm64
+PUSH ?=
+runner-image: ## Build the runner's image, and push it if told where to (VERSION=dev ARCH=arm64 PUSH=repository)
+	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)"
 
 # The builds of the functions, a folder for each; without them, stand-ins.
 STAGE ?= dev

@@ -1,0 +1,196 @@
+// Package image puts container images together from static programs: no
+// daemon, no base image, no shell. The same programs are the same image, byte for
+// byte, so its digest says what is in it.
+//
+// An image is a few layers and a JSON document, and everything in these is ours
+// or pinned in go.mod; a Dockerfile would need a builder that the tests have not,
+// and would stamp layers with the time.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// The user of the image, who is not root.
+const (
+	UID = 65532
+	GID = 65532
+)
+
+// Entry is a file or, with a final slash in its path, a folder.
+type Entry struct {
+	Path  string // absolute
+	Mode  int64
+	Own   bool   // it belongs to the image's user; else to root
+	Data  []byte // of a file
+	Local string // of a file: where its content is on this machine, instead of Data
+}
+
+// Layer is what is shipped together: what changes seldom is apart from what
+// changes with each release.
+type Layer struct {
+	What    string // for the image's history
+	Entries []Entry
+}
+
+// Spec is an image.
+type Spec struct {
+	Arch       string // as Go names it
+	Entrypoint []string
+	WorkingDir string
+	Env        []string
+	Labels     map[string]string
+	// Volumes are folders on which something empty may be mounted. ECS gives that
+	// the owner and the mode of the folder only if it is declared here (Amazon ECS
+	// Developer Guide, bind mounts).
+	Volumes []string
+	Layers  []Layer
+}
+
+// Roots are the certificates by which programs know servers: Mozilla's, as the
+// Go project keeps them, but for those under a condition that no file can say.
+func Roots() []byte {
+	var b bytes.Buffer
+	for r := range bundle.Roots() {
+		if r.Constraint == nil {
+			// A bytes.Buffer takes everything.
+			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate})
+		}
+	}
+	return b.Bytes()
+}
+
+// Base is the layer that every program needs: a user who is not root, the
+// certificates, and the folders that the program writes, which are the user's. A
+// volume that is mounted on such a folder takes over whose it is.
+func Base(writable ...string) Layer {
+	l := Layer{What: "user, certificates and folders", Entries: []Entry{
+		{Path: "/etc/", Mode: 0o755},
+		{Path: "/etc/group", Mode: 0o644, Data: fmt.Appendf(nil, "root:x:0:\nrunner:x:%d:\n", GID)},
+		{Path: "/etc/passwd", Mode: 0o644, Data: fmt.Appendf(nil, "root:x:0:0:root:/:/nonexistent\nrunner:x:%d:%d:runner:/:/nonexistent\n", UID, GID)},
+		{Path: "/etc/ssl/", Mode: 0o755}, {Path: "/etc/ssl/certs/", Mode: 0o755},
+		{Path: "/etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Data: Roots()},
+	}}
+	made := map[string]bool{"/etc/": true, "/etc/ssl/": true}
+	for _, dir := range writable {
+		var above []string
+		for p := path.Dir(dir); p != "/"; p = path.Dir(p) {
+			above = append(above, p+"/")
+		}
+		slices.Reverse(above)
+		for _, p := range above {
+			if !made[p] {
+				made[p] = true
+				l.Entries = append(l.Entries, Entry{Path: p, Mode: 0o755})
+			}
+		}
+		l.Entries = append(l.Entries, Entry{Path: dir + "/", Mode: 0o700, Own: true})
+	}
+	return l
+}
+
+// Program is the layer of one program.
+func Program(what, to, local string) Layer {
+	return Layer{What: what, Entries: []Entry{{Path: to, Mode: 0o755, Local: local}}}
+}
+
+// epoch is the time of everything in an image: a real one would make each build
+// another image.
+func epoch() time.Time { return time.Unix(0, 0).UTC() }
+
+// Build puts the image together. The files that it names are read again when
+// the image is written or pushed, so they must stay as they are until then.
+func Build(s Spec) (v1.Image, error) {
+	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
+	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
+	var adds []mutate.Addendum
+	for _, l := range s.Layers {
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return open(l), nil }, tarball.WithMediaType(types.OCILayer))
+		if err != nil {
+			return nil, fmt.Errorf("layer with %s: %w", l.What, err)
+		}
+		adds = append(adds, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: epoch()}, CreatedBy: l.What}})
+	}
+	img, err := mutate.Append(img, adds...)
+	if err != nil {
+		return nil, fmt.Errorf("put the image together: %w", err)
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("put the image together: %w", err)
+	}
+	c = c.DeepCopy()
+	c.Architecture, c.OS, c.Created = s.Arch, "linux", v1.Time{Time: epoch()}
+	volumes := map[string]struct{}{}
+	for _, v := range s.Volumes {
+		volumes[v] = struct{}{}
+	}
+	c.Config = v1.Config{Volumes: volumes, User: fmt.Sprintf("%d:%d", UID, GID), Entrypoint: s.Entrypoint, WorkingDir: s.WorkingDir, Env: s.Env, Labels: s.Labels}
+	img, err = mutate.ConfigFile(img, c)
+	if err != nil {
+		return nil, fmt.Errorf("put the image together: %w", err)
+	}
+	return img, nil
+}
+
+// open writes the layer's archive while it is read.
+func open(l Layer) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(write(l, w)) }()
+	return r
+}
+
+func write(l Layer, w io.Writer) error {
+	t := tar.NewWriter(w)
+	for _, e := range l.Entries {
+		if err := add(t, e); err != nil {
+			return fmt.Errorf("%s: %w", e.Path, err)
+		}
+	}
+	return t.Close()
+}
+
+func add(t *tar.Writer, e Entry) error {
+	h := &tar.Header{Name: strings.TrimPrefix(e.Path, "/"), Mode: e.Mode, ModTime: epoch(), Typeflag: tar.TypeReg, Size: int64(len(e.Data)), Format: tar.FormatPAX}
+	if e.Own {
+		h.Uid, h.Gid = UID, GID
+	}
+	if strings.HasSuffix(e.Path, "/") {
+		h.Typeflag = tar.TypeDir
+		return t.WriteHeader(h)
+	}
+	var content io.Reader = bytes.NewReader(e.Data)
+	if e.Local != "" {
+		f, err := os.Open(e.Local)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // opened for reading
+		st, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		h.Size, content = st.Size(), f
+	}
+	if err := t.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err := io.Copy(t, content)
+	return err
+}

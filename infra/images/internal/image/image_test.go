@@ -1,0 +1,216 @@
+package image_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/x509"
+	"debug/elf"
+	"errors"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/fairlead/fairlead/infra/images/internal/image"
+)
+
+func must[T any](v T, err error) func(t *testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// programs builds the runner for arch; OpenTofu's place is taken by a file,
+// where it matters only that it is there.
+func programs(t *testing.T, arch string) (runner, tofu string) {
+	t.Helper()
+	dir := t.TempDir()
+	runner, tofu = filepath.Join(dir, "runner"), filepath.Join(dir, "tofu")
+	if err := image.BuildRunner(t.Context(), arch, "v1.2.3", runner); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(tofu, []byte("OpenTofu for "+arch), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return runner, tofu
+}
+
+// An image goes to a registry and is what a customer's task needs: for arm64,
+// not root, static, with its own folders, and the same at each build.
+func TestRunnerImage(t *testing.T) {
+	runner, tofu := programs(t, "arm64")
+	img := must(image.Build(image.Runner("arm64", runner, tofu, "v1.2.3")))(t)
+	digest := must(img.Digest())(t)
+
+	srv := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer srv.Close()
+	ref := must(name.NewDigest(strings.TrimPrefix(srv.URL, "http://") + "/fairlead/runner@" + digest.String()))(t)
+	if err := remote.Write(ref, img, remote.WithContext(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	pulled := must(remote.Image(ref, remote.WithContext(t.Context())))(t)
+	if got := must(pulled.Digest())(t); got != digest {
+		t.Errorf("pulled %s, pushed %s", got, digest)
+	}
+	if err := validate.Image(pulled); err != nil { // its digests and sizes are those of its bytes
+		t.Error(err)
+	}
+	c := must(pulled.ConfigFile())(t)
+	switch {
+	case c.Architecture != "arm64" || c.OS != "linux":
+		t.Errorf("it is for %s/%s", c.OS, c.Architecture)
+	case c.Config.User != "65532:65532":
+		t.Errorf("its user is %q", c.Config.User)
+	case !slices.Equal(c.Config.Entrypoint, []string{"/usr/local/bin/fairlead-runner"}) || len(c.Config.Cmd) > 0:
+		t.Errorf("it starts %q %q", c.Config.Entrypoint, c.Config.Cmd)
+	case !c.Created.IsZero() && c.Created.Unix() != 0:
+		t.Errorf("it was made at %s", c.Created)
+	}
+	for _, v := range []string{"/var/lib/fairlead-runner", "/tmp"} {
+		if _, ok := c.Config.Volumes[v]; !ok {
+			t.Errorf("%s is no volume: what ECS mounts there would be root's", v)
+		}
+	}
+	if n := len(must(pulled.Layers())(t)); n != 3 {
+		t.Errorf("it has %d layers", n)
+	}
+
+	files := contents(t, pulled)
+	for path, want := range map[string]struct {
+		mode  int64
+		owner int
+	}{
+		"usr/local/bin/fairlead-runner":     {0o755, 0},
+		"usr/local/bin/tofu":                {0o755, 0},
+		"etc/ssl/certs/ca-certificates.crt": {0o644, 0},
+		"etc/passwd":                        {0o644, 0},
+		"var/lib/fairlead-runner/":          {0o700, image.UID},
+		"tmp/":                              {0o700, image.UID},
+	} {
+		f, ok := files[path]
+		if !ok || f.header.Mode != want.mode || f.header.Uid != want.owner || f.header.Gid != want.owner || f.header.ModTime.Unix() != 0 {
+			t.Errorf("%s is %+v", path, f.header)
+		}
+	}
+	for path, f := range files {
+		if f.header.Mode&0o6002 != 0 || f.header.Typeflag != tar.TypeReg && f.header.Typeflag != tar.TypeDir {
+			t.Errorf("%s has the mode %o and the type %c", path, f.header.Mode, f.header.Typeflag)
+		}
+		if strings.HasPrefix(path, "bin/") || strings.HasSuffix(path, "/sh") {
+			t.Errorf("%s: there is a shell", path)
+		}
+	}
+	program := must(elf.NewFile(bytes.NewReader(files["usr/local/bin/fairlead-runner"].data)))(t)
+	if program.Machine != elf.EM_AARCH64 {
+		t.Errorf("the runner is for %s", program.Machine)
+	}
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("the runner is not static")
+		}
+	}
+	if libs, err := program.ImportedLibraries(); err != nil || len(libs) > 0 {
+		t.Errorf("the runner needs %q, %v", libs, err)
+	}
+
+	// Built again, elsewhere and later, it is the same image.
+	runner, tofu = programs(t, "arm64")
+	if again := must(must(image.Build(image.Runner("arm64", runner, tofu, "v1.2.3")))(t).Digest())(t); again != digest {
+		t.Errorf("the second build is %s, the first %s", again, digest)
+	}
+	if err := os.WriteFile(tofu, []byte("another OpenTofu"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if other := must(must(image.Build(image.Runner("arm64", runner, tofu, "v1.2.3")))(t).Digest())(t); other == digest {
+		t.Error("with another OpenTofu it is the same image")
+	}
+}
+
+type file struct {
+	header tar.Header
+	data   []byte
+}
+
+// contents are the files of an image as its container sees them.
+func contents(t *testing.T, img v1.Image) map[string]file {
+	t.Helper()
+	r := mutate.Extract(img)
+	defer r.Close()
+	files := map[string]file{}
+	for tr := tar.NewReader(r); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := h.Name
+		if h.Typeflag == tar.TypeDir {
+			path = strings.TrimSuffix(path, "/") + "/"
+		}
+		files[path] = file{*h, must(io.ReadAll(tr))(t)}
+	}
+}
+
+// What is in the image runs in it: as its user, with nothing but its files.
+func TestTheImageRuns(t *testing.T) {
+	if os.Geteuid() != 0 || runtime.GOOS != "linux" {
+		t.Skip("SKIPPED: only root can change the root folder, and nothing else here runs a container")
+	}
+	runner, tofu := programs(t, runtime.GOARCH)
+	img := must(image.Build(image.Runner(runtime.GOARCH, runner, tofu, "v1.2.3")))(t)
+	root := t.TempDir()
+	for path, f := range contents(t, img) {
+		to := filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if f.header.Typeflag == tar.TypeDir {
+			err = os.MkdirAll(to, os.FileMode(f.header.Mode))
+		} else {
+			err = os.WriteFile(to, f.data, os.FileMode(f.header.Mode))
+		}
+		if err = errors.Join(err, os.Chmod(to, os.FileMode(f.header.Mode)), os.Chown(to, f.header.Uid, f.header.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := inside(t, root, img, "version")
+	if err != nil || strings.TrimSpace(out) != "v1.2.3" {
+		t.Errorf("the runner says %q, %v", out, err)
+	}
+}
+
+func TestRootsAreCertificates(t *testing.T) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(image.Roots()) {
+		t.Fatal("there is none")
+	}
+	if n := strings.Count(string(image.Roots()), "BEGIN CERTIFICATE"); n < 80 {
+		t.Errorf("there are %d", n)
+	}
+}
+
+// A program that is not there is an error, not an empty file.
+func TestAProgramThatIsMissing(t *testing.T) {
+	if _, err := image.Build(image.Runner("arm64", "/nowhere/runner", "/nowhere/tofu", "v1")); err == nil || !strings.Contains(err.Error(), "/nowhere/") {
+		t.Errorf("got %v", err)
+	}
+}

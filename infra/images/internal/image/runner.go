@@ -1,0 +1,58 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// Where things are in the runner's image.
+const (
+	RunnerPath = "/usr/local/bin/fairlead-runner"
+	TofuPath   = "/usr/local/bin/tofu"
+	DataFolder = "/var/lib/fairlead-runner"
+	TempFolder = "/tmp"
+)
+
+// Runner returns the runner's image of two programs for arch. It has no shell:
+// a module whose provisioners run commands needs an image of its own, made from
+// this one.
+func Runner(arch, runner, tofu, version string) Spec {
+	return Spec{
+		Arch: arch, Entrypoint: []string{RunnerPath}, WorkingDir: DataFolder,
+		Env: []string{"PATH=/usr/local/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "HOME=" + DataFolder, "TMPDIR=" + TempFolder,
+			"FAIRLEAD_TOFU=" + TofuPath, "FAIRLEAD_RUNNER_DATA=" + DataFolder},
+		Volumes: []string{DataFolder, TempFolder},
+		Labels:  map[string]string{"org.opencontainers.image.title": "Fairlead runner", "org.opencontainers.image.version": version},
+		Layers:  []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, tofu), Program("the runner", RunnerPath, runner)},
+	}
+}
+
+// runnerPackage is the runner's program.
+const runnerPackage = "github.com/fairlead/fairlead/runner"
+
+// BuildRunner builds the runner's program for arch to the file, so that the same
+// source is the same program wherever it is built.
+func BuildRunner(ctx context.Context, arch, version, file string) error {
+	return compile(ctx, "", arch, file, "-s -w -buildid= -X main.version="+version, runnerPackage)
+}
+
+const tofuPackage = "github.com/opentofu/opentofu/cmd/tofu"
+
+// BuildTofu builds the OpenTofu that the module in the folder pins, for arch, to
+// the file. It takes minutes, once: the go command keeps what it has compiled.
+func BuildTofu(ctx context.Context, folder, arch, file string) error {
+	// Without the second flag a release would say that it is none.
+	return compile(ctx, folder, arch, file, "-s -w -buildid= -X github.com/opentofu/opentofu/version.dev=no", tofuPackage)
+}
+
+func compile(ctx context.Context, folder, arch, file, ldflags, pkg string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", file, pkg)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s for %s: %w\n%s", pkg, arch, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+// Program runner builds the runner's image, as customers' stacks start it: the
+// runner, the pinned OpenTofu, certificates and a user who is not root, for arm64
+// unless it is told otherwise. It needs no daemon. It writes an OCI layout, pushes
+// the image if it is told where to, and prints its name with the digest, which is
+// what goes into the stack.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/fairlead/fairlead/infra/images/internal/image"
+)
+
+type options struct{ arch, version, module, tofu, out, push string }
+
+func main() {
+	var o options
+	flag.StringVar(&o.arch, "arch", "arm64", "architecture, as Go names it")
+	flag.StringVar(&o.version, "version", "dev", "version that the runner reports")
+	flag.StringVar(&o.module, "module", "tools/opentofu", "folder of the module that pins OpenTofu")
+	flag.StringVar(&o.tofu, "tofu", "", "an OpenTofu for that architecture that is there already; default: built from the module")
+	flag.StringVar(&o.out, "out", "bin/images/runner", "folder for the programs and the image, as an OCI layout")
+	flag.StringVar(&o.push, "push", "", "repository that the image is pushed to, with the credentials of docker's configuration")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "runner image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	runner, err := filepath.Abs(filepath.Join(o.out, "fairlead-runner-"+o.arch))
+	if err != nil {
+		return err
+	}
+	if err := image.BuildRunner(ctx, o.arch, o.version, runner); err != nil {
+		return err
+	}
+	if o.tofu == "" {
+		if o.tofu, err = filepath.Abs(filepath.Join(o.out, "tofu-"+o.arch)); err != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, "building OpenTofu; the first time takes some minutes")
+		if err := image.BuildTofu(ctx, o.module, o.arch, o.tofu); err != nil {
+			return err
+		}
+	}
+	img, err := image.Build(image.Runner(o.arch, runner, o.tofu, o.version))
+	if err != nil {
+		return err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	folder := filepath.Join(o.out, "layout")
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	l, err := layout.Write(folder, empty.Index)
+	if err == nil {
+		err = l.AppendImage(img)
+	}
+	if err != nil {
+		return fmt.Errorf("write the image: %w", err)
+	}
+	if o.push == "" {
+		fmt.Println(digest)
+		return nil
+	}
+	ref, err := name.NewDigest(o.push + "@" + digest.String())
+	if err != nil {
+		return errors.Join(fmt.Errorf("-push %s", o.push), err)
+	}
+	if err := remote.Write(ref, img, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+		return fmt.Errorf("push to %s: %w", o.push, err)
+	}
+	fmt.Println(ref)
+	return nil
+}

@@ -450,3 +450,24 @@ func TestRunnersOfOneNameAreOne(t *testing.T) {
 		}
 	})
 }
+
+// TestTheRunnerInACustomersStackServesNoOther: rules and groups would place other
+// customers' installs in that account.
+func TestTheRunnerInACustomersStackServesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		s.create(control.NewStack{Account: customer})
+		s.must("make an install", func() error {
+			return errOf(s.CreateInstall(s.ctx, org, control.NewInstall{Name: "placed", App: "tiny"}, "placed"))
+		})
+		e, err := s.ExplainInstall(s.ctx, org, "placed")
+		if err != nil || len(e.Candidates) != 1 || e.Name != "local" {
+			t.Errorf("another install is placed as\n%s, %v", e, err)
+		}
+		if e, err = s.ExplainInstall(s.ctx, org, "acme"); err != nil || e.Name != "acme" || e.Refused != nil {
+			t.Errorf("the install of the stack is placed as\n%s, %v", e, err)
+		}
+		err = errOf(s.CreateInstall(s.ctx, org, control.NewInstall{Name: "named", App: "tiny", Runner: "acme"}, "named"))
+		expectCode(t, "another install that names it", err, "runner-out-of-reach")
+	})
+}

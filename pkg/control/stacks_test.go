@@ -90,7 +90,7 @@ func TestStoryOfAStack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		v := s.create(control.NewStack{Account: customer, Region: "eu-central-1"})
-		if v.State != control.StackWaiting || v.WaitUntil.Sub(time.Now()) < 6*24*time.Hour || !strings.HasPrefix(v.ExternalID, "fl-") || len(v.ExternalID) < 20 {
+		if v.State != control.StackWaiting || time.Until(v.WaitUntil) < 6*24*time.Hour || !strings.HasPrefix(v.ExternalID, "fl-") || len(v.ExternalID) < 20 {
 			t.Fatalf("at first it is %+v", v)
 		}
 		r, err := s.Runner(s.ctx, org, "acme")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/proc"
 	"github.com/fairlead/fairlead/runner/internal/survivor"
 )
 
@@ -97,6 +98,11 @@ func Main(ctx context.Context, args []string, o Options) int {
 	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
 		fmt.Fprintf(o.Stderr, "FAIRLEAD_LOG_LEVEL: %q is none of debug, info, warn, error\n", cfg.LogLevel)
 		return exitUsage
+	}
+	if o.Stack != nil { // as in the step: tools run as the same user
+		if err := proc.Hide(); err != nil {
+			fmt.Fprintln(o.Stderr, err)
+		}
 	}
 	debug.SetMemoryLimit(idleHeap)
 	debug.SetGCPercent(50)

@@ -218,6 +218,15 @@ func BecomeSubreaper() error {
 	return nil
 }
 
+// Hide keeps other processes of the same user from reading the caller's
+// environment and memory, and from tracing it. What it starts is as open as any.
+func Hide() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("hide the process from others of its user: %w", err)
+	}
+	return nil
+}
+
 // WaitGone returns when the process, which need not be a child, has ended, or
 // when ctx ends. It waits on a process descriptor: no polling, and no confusion
 // with a later process of the same number.

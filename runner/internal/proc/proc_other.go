@@ -55,6 +55,9 @@ func SignalDescendants() {}
 // BecomeSubreaper does nothing on this system.
 func BecomeSubreaper() error { return nil }
 
+// Hide does nothing on this system.
+func Hide() error { return nil }
+
 // WaitGone polls until the process has ended.
 func WaitGone(ctx context.Context, pid int, start uint64) error {
 	t := time.NewTicker(250 * time.Millisecond)

@@ -1,0 +1,104 @@
+package proc_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fairlead/fairlead/runner/internal/proc"
+)
+
+// TestMain lets the test binary be a process that has something to hide, and
+// one that looks.
+func TestMain(m *testing.M) {
+	switch os.Getenv("PROC_TEST") {
+	case "hide":
+		if err := proc.Hide(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fallthrough
+	case "open":
+		fmt.Println("ready")
+		io.Copy(io.Discard, os.Stdin) // until the test closes it
+		os.Exit(0)
+	case "look":
+		for _, name := range []string{"environ", "mem"} {
+			f, err := os.Open(filepath.Join("/proc", os.Args[1], name))
+			if err == nil {
+				b := make([]byte, 1<<16)
+				n, _ := f.Read(b)
+				fmt.Printf("%s is open: %q\n", name, b[:n])
+			} else {
+				fmt.Printf("%s: %v\n", name, err)
+			}
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A tool that runs as the runner's user reads neither its environment nor its
+// memory. Without Hide it does, which shows that the test looks.
+func TestHide(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: only root can start processes as another user, whom /proc does not show everything")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir() // which the other user is to reach
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(dir, "program")
+	if err := os.WriteFile(program, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	start := func(role string, args ...string) *exec.Cmd {
+		cmd := exec.Command(program, args...)
+		cmd.Env = []string{"PROC_TEST=" + role, "SECRET=the-runners-own", "GOCOVERDIR=/tmp"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+		return cmd
+	}
+	for role, hidden := range map[string]bool{"open": false, "hide": true} {
+		cmd := start(role)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if said, err := bufio.NewReader(out).ReadString('\n'); err != nil || said != "ready\n" {
+			t.Fatalf("it said %q, %v", said, err)
+		}
+		looked, err := start("look", strconv.Itoa(cmd.Process.Pid)).CombinedOutput()
+		in.Close()
+		cmd.Wait()
+		if err != nil {
+			t.Fatalf("%v: %s", err, looked)
+		}
+		if strings.Contains(string(looked), "the-runners-own") == hidden || strings.Contains(string(looked), "mem is open") == hidden {
+			t.Errorf("of a process that is %s another sees:\n%s", role, looked)
+		}
+	}
+}

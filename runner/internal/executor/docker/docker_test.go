@@ -1,8 +1,6 @@
 package docker_test
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,51 +38,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// image makes an image of one static program, and removes it with the test.
+// image makes an image of the suite's step.
 func image(t *testing.T, host string) string {
 	t.Helper()
-	program, err := os.ReadFile(executortest.Program(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var layer bytes.Buffer
-	w := tar.NewWriter(&layer)
-	for _, dir := range []string{"tmp/"} {
-		if err := w.WriteHeader(&tar.Header{Name: dir, Mode: 0o1777, Typeflag: tar.TypeDir}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.WriteHeader(&tar.Header{Name: "step", Mode: 0o755, Size: int64(len(program))}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(program); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(client.WithHost(host))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	ref := "fairlead-executortest:" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
-	r, err := c.ImageImport(t.Context(), client.ImageImportSource{Source: &layer, SourceName: "-"}, ref,
-		client.ImageImportOptions{Changes: []string{`ENTRYPOINT ["/step"]`}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	var said bytes.Buffer
-	if _, err := said.ReadFrom(r); err != nil || strings.Contains(said.String(), `"error"`) {
-		t.Fatalf("%v: %s", err, said.String())
-	}
-	t.Cleanup(func() {
-		if _, err := c.ImageRemove(context.Background(), ref, client.ImageRemoveOptions{Force: true}); err != nil {
-			t.Error(err)
-		}
-	})
-	return ref
+	return dockerd.Image(t, host, "step", map[string]string{"/step": executortest.Program(t)}, "/step")
 }
 
 func open(t *testing.T, o docker.Options) executor.Executor {

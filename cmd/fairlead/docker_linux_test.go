@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/moby/moby/client"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/fairlead/fairlead/tools/dockerd"
+)
+
+// TestDocker tells the story of a runner whose steps are containers: a real
+// control plane, agent, engine and tool. The image is made of the runner and
+// the tool, and nothing else.
+func TestDocker(t *testing.T) {
+	tool := toolOrSkip(t)
+	if f, err := elf.Open(tool); err != nil || dynamic(f) {
+		t.Skipf("SKIPPED: NO STORY OF CONTAINERS WAS TOLD. %s needs libraries, which an empty image has not (%v); name one that was built with CGO_ENABLED=0 in FAIRLEAD_TOFU.", tool, err)
+	}
+	var engine dockerd.Server
+	t.Cleanup(engine.Stop)
+	host := engine.Host(t)
+	runner := filepath.Join(t.TempDir(), "runner")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", runner, "github.com/fairlead/fairlead/runner")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the runner: %v\n%s", err, out)
+	}
+	image := dockerd.Image(t, host, "runner", map[string]string{"/runner": runner, "/tofu": tool}, "/runner")
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("story", func(t *testing.T) {
+		p := params("docker")
+		p.Cmds["ready"], p.Cmds["until"] = ready, until
+		p.Cmds["no-containers"] = func(ts *testscript.TestScript, neg bool, args []string) {
+			left, err := containers(host)
+			ts.Check(err)
+			if len(left) > 0 {
+				ts.Fatalf("containers are left: %v", left)
+			}
+		}
+		setup := p.Setup
+		p.Setup = func(env *testscript.Env) error {
+			env.Setenv("EXAMPLES", examples)
+			env.Setenv("FAIRLEAD_DOCKER_HOST", host)
+			env.Setenv("FAIRLEAD_DOCKER_IMAGE", image)
+			return setup(env)
+		}
+		testscript.Run(t, p)
+	})
+}
+
+// dynamic reports whether a program needs a loader.
+func dynamic(f *elf.File) bool {
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return true
+		}
+	}
+	return false
+}
+
+// containers names the runners' containers that the engine has.
+func containers(host string) ([]string, error) {
+	c, err := client.New(client.WithHost(host))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	list, err := c.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "fairlead.dev/runner")})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, item := range list.Items {
+		names = append(names, fmt.Sprint(item.Names, item.State))
+	}
+	return names, nil
+}

@@ -1,0 +1,81 @@
+package dockerd
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/client"
+)
+
+// Image makes an image of static programs and nothing else, and removes it when
+// the test ends: files are paths on this machine by paths in the image. It
+// needs no registry. The image's name is returned.
+func Image(t testing.TB, host, name string, files map[string]string, entrypoint string) string {
+	t.Helper()
+	c, err := client.New(client.WithHost(host))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	layer, w := io.Pipe()
+	go func() { w.CloseWithError(pack(w, files)) }()
+	ref := "fairlead-test-" + name + ":" + strings.ToLower(strings.Map(func(r rune) rune {
+		if r == '/' || r == '#' {
+			return '-'
+		}
+		return r
+	}, t.Name()))
+	r, err := c.ImageImport(t.Context(), client.ImageImportSource{Source: layer, SourceName: "-"}, ref,
+		client.ImageImportOptions{Changes: []string{`ENTRYPOINT ["` + entrypoint + `"]`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var said bytes.Buffer
+	if _, err := said.ReadFrom(r); err != nil || strings.Contains(said.String(), `"error"`) {
+		t.Fatalf("make an image: %v: %s", err, said.String())
+	}
+	t.Cleanup(func() {
+		if _, err := c.ImageRemove(context.Background(), ref, client.ImageRemoveOptions{Force: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	return ref
+}
+
+// pack writes the files of an image.
+func pack(to io.Writer, files map[string]string) error {
+	w := tar.NewWriter(to)
+	if err := w.WriteHeader(&tar.Header{Name: "tmp/", Mode: 0o1777, Typeflag: tar.TypeDir}); err != nil {
+		return err
+	}
+	for in, file := range files {
+		if err := packFile(w, strings.TrimPrefix(path.Clean(in), "/"), file); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+func packFile(w *tar.Writer, name, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: st.Size()}); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}

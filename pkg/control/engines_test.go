@@ -48,6 +48,18 @@ func TestMainStoryOnSQLite(t *testing.T) {
 	mainStory(t, newPlaneAt(t, e, c.now, c.sleep))
 }
 
+// TestPlacementOnSQLite and TestPlacementOnDynamoDB: the same of placement.
+func TestPlacementOnSQLite(t *testing.T) {
+	t.Parallel()
+	e, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "table.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	c := newClock()
+	placementStory(newPlaneAt(t, e, c.now, c.sleep))
+}
+
 // server is one DynamoDB Local for the tests of this package.
 var server dynamodblocal.Server
 
@@ -59,13 +71,24 @@ func TestMain(m *testing.M) {
 
 func TestMainStoryOnDynamoDB(t *testing.T) {
 	t.Parallel()
+	c := newClock()
+	mainStory(t, newPlaneAt(t, dynamoTable(t, "fairlead"), c.now, c.sleep))
+}
+
+func TestPlacementOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	placementStory(newPlaneAt(t, dynamoTable(t, "placement"), c.now, c.sleep))
+}
+
+func dynamoTable(t *testing.T, name string) *dynamo.Engine {
+	t.Helper()
 	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(server.Endpoint(t)),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "control", SecretAccessKey: "story"}, nil
 		})}
-	if err := dynamo.CreateTable(t.Context(), cfg, "fairlead"); err != nil {
+	if err := dynamo.CreateTable(t.Context(), cfg, name); err != nil {
 		t.Fatal(err)
 	}
-	c := newClock()
-	mainStory(t, newPlaneAt(t, dynamo.New(cfg, "fairlead"), c.now, c.sleep))
+	return dynamo.New(cfg, name)
 }

@@ -176,7 +176,7 @@ func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
 	}
 	r.Description, r.Kind = spec.Description, string(spec.Runner.Kind())
 	r.Storage, r.Place = string(spec.Storage.Kind()), spec.Storage.Place(string(r.ID))
-	r.Env, r.Endpoint = spec.Environment(), spec.JobEndpoint()
+	r.Env, r.Endpoint, r.Timeout = spec.Environment(), spec.JobEndpoint(), spec.JobTimeout()
 	full, err := json.Marshal(spec)
 	if err != nil {
 		return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)

@@ -130,7 +130,7 @@ func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
 		p.group("a")
 		p.group("a/b")
 		if _, err := p.UpdateRunner(p.ctx, by, "local", control.RunnerFile{Set: []string{"runner_configuration.job.environment.COLOUR=file",
-			"runner_configuration.job.environment.FILE=file", "runner_configuration.job.proxy.no_proxy=.example", "runner_configuration.job.endpoint=https://inside.example"}}); err != nil {
+			"runner_configuration.job.environment.FILE=file", "runner_configuration.job.proxy.no_proxy=.example", "runner_configuration.job.endpoint=https://inside.example", "runner_configuration.job.timeout=90s"}}); err != nil {
 			t.Fatal(err)
 		}
 		p.placedIn("one", "a/b", nil)
@@ -166,6 +166,10 @@ func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
 		secret := map[string]string{"BEHIND_0": "canary of runner", "BEHIND_2": "canary of a", "BEHIND_4": "canary of app"}
 		if fmt.Sprint(spec.Env) != fmt.Sprint(want) || fmt.Sprint(spec.SecretEnv) != fmt.Sprint(secret) {
 			t.Errorf("a job has\n%v\n%v\nwant\n%v\n%v", spec.Env, spec.SecretEnv, want, secret)
+		}
+
+		if spec.Timeout != 90 {
+			t.Errorf("a job may take %d s, and its runner allows 90", spec.Timeout)
 		}
 
 		// Taken away again, a scope is as if it had never had any.

@@ -54,6 +54,9 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 	if storage == "http" {
 		s.State.Path = StatePath(string(j.Install), j.Component)
 	}
+	if runner.V.Timeout > 0 {
+		s.Timeout = min(s.Timeout, events.Seconds(max(1, runner.V.Timeout.Seconds())))
+	}
 	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
@@ -68,6 +69,9 @@ type Spec struct {
 // JobEndpoint returns the URL at which jobs reach the control plane; "" for the
 // one that the agent uses.
 func (s *Spec) JobEndpoint() string { return s.Runner.job().Endpoint }
+
+// JobTimeout returns how long a job may take at most; 0 where only the job says.
+func (s *Spec) JobTimeout() time.Duration { return time.Duration(s.Runner.job().Timeout) }
 
 // Environment returns the environment variables that the configuration gives
 // to jobs, those of its proxy in both spellings; what it refers to as secret is

@@ -233,9 +233,10 @@ type Runner struct {
 	// has any, is all of it.
 	Config json.RawMessage `json:"config,omitempty"`
 	Sealed []byte          `json:"sealed,omitempty"`
-	// Env and Endpoint are what the configuration gives to jobs.
+	// Env, Endpoint and Timeout are what the configuration gives to jobs.
 	Env      map[string]string `json:"env,omitempty"`
 	Endpoint string            `json:"endpoint,omitempty"`
+	Timeout  time.Duration     `json:"timeout,omitempty"`  // of jobs, in nanoseconds; 0: the job's own
 	HasVars  bool              `json:"has_vars,omitempty"` // whether variables are set on it: who has it need not look
 	// Leaving is set while a runner is being deleted: nothing may be given to it.
 	Leaving bool          `json:"leaving,omitempty"`

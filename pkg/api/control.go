@@ -133,6 +133,11 @@ func (s *server) installRoutes(c *control.Control) {
 			}
 			out := renderInstall(v)
 			out.Situations = renderSituations(c.InstallSituations(v))
+			stack, err := c.Stack(ctx, callerOf(ctx).org, in.Install)
+			if err != nil && fairlead.CodeOf(err) != "stack-not-found" {
+				return nil, err
+			}
+			out.Stack = stack.State
 			return answer(out, nil)
 		})
 	type update struct {

@@ -124,6 +124,7 @@ type Install struct {
 	Deployment string                     `json:"deployment,omitempty" doc:"The deployment that runs now"`
 	Queued     []string                   `json:"queued" nullable:"false" doc:"Deployments that wait for it, in order"`
 	Situations []Situation                `json:"situations,omitempty" doc:"What there is to know or to decide; on single installs only"`
+	Stack      string                     `json:"stack,omitempty" doc:"State of its runner stack, if it has one; on single installs only"`
 	CreatedAt  time.Time                  `json:"created_at"`
 }
 

@@ -131,7 +131,10 @@ func (d *Deliverer) work(ctx context.Context, q queue.Queue, name string, m queu
 	}
 	again, err := d.Deliver(ctx, e)
 	if ctx.Err() != nil {
-		return err // the message comes again by itself
+		// Somebody else, or the next process, is to have it now and not in workHide.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		return errors.Join(err, q.Extend(ctx, name, m.Receipt, 0))
 	}
 	if err != nil {
 		d.Logger.Warn("an event was not delivered; it comes again", "error", err)

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -246,6 +247,86 @@ func TestWebhooksThatAreRefused(t *testing.T) {
 		}
 		if _, err := p.Redeliver(p.ctx, org, "first", "evt_none"); fairlead.KindOf(err) != fairlead.KindNotFound {
 			t.Errorf("redelivered what is not there: %v", err)
+		}
+	})
+}
+
+// held is an endpoint that is asked, and does not answer before its caller
+// gives up.
+type held struct{ asked chan struct{} }
+
+func (h held) Send(ctx context.Context, _ string, _ []byte, _ webhook.Message) (int, error) {
+	close(h.asked)
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// A process that is told to end while it sends an event leaves it to the next
+// at once; the attempt does not count.
+func TestEventOfAProcessThatEndsIsTakenByTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		ends, d := hooked(p)
+		p.hook("good", good)
+		body, err := json.Marshal(failed(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Queue.Send(p.ctx, "webhooks", body, 0); err != nil {
+			t.Fatal(err)
+		}
+		first := *d
+		asked := make(chan struct{})
+		first.Sender = held{asked}
+		ctx, end := context.WithCancel(p.ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() { first.Work(ctx, p.Queue, "webhooks") })
+		<-asked
+		end()
+		wg.Wait()
+		start := time.Now()
+		ctx, end = context.WithCancel(p.ctx)
+		wg.Go(func() { d.Work(ctx, p.Queue, "webhooks") })
+		for len(p.deliveries("good")) == 0 {
+			time.Sleep(time.Millisecond) // of the bubble
+		}
+		end()
+		wg.Wait()
+		if v := p.deliveries("good")[0]; v.State != store.DeliveryDelivered || v.Attempts != 1 || len(ends.got[good]) != 1 || time.Since(start) > time.Second {
+			t.Errorf("after %s the delivery is %+v", time.Since(start), v)
+		}
+	})
+}
+
+// A worker brings an event to an endpoint that is down for hours, and the
+// queue gives up nothing of it.
+func TestWorkerOutlastsAnEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		ends, d := hooked(p)
+		p.hook("bad", bad)
+		body, err := json.Marshal(failed(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Queue.Send(p.ctx, "webhooks", body, 0); err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(p.ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() { d.Work(ctx, p.Queue, "webhooks") })
+		time.Sleep(7 * time.Hour) // of the bubble; the last attempt is yet to come
+		ends.mu.Lock()
+		ends.answer[bad] = 200
+		ends.mu.Unlock()
+		time.Sleep(time.Hour)
+		end()
+		wg.Wait()
+		if list := p.deliveries("bad"); len(list) != 1 || list[0].State != store.DeliveryDelivered || list[0].Attempts != 8 {
+			t.Errorf("deliveries %+v", list)
+		}
+		if dead, err := p.Queue.DeadLetters(p.ctx, "webhooks", 10); err != nil || len(dead) > 0 {
+			t.Errorf("%d dead letters, %v", len(dead), err)
 		}
 	})
 }

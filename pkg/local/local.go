@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
@@ -74,6 +75,8 @@ type Server struct {
 	done    sync.WaitGroup
 	served  chan error
 	closers []func() error
+	// webhooks says that there is one, or was since the start.
+	webhooks atomic.Bool
 }
 
 // Start opens the data folder and serves it until Close. Errors of the world,
@@ -186,11 +189,16 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine, err := storesqlite.Open(ctx, path("table.db"), storesqlite.Options{Record: store.Announces})
+	engine, err := storesqlite.Open(ctx, path("table.db"), storesqlite.Options{Record: s.record})
 	if err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, engine.Close)
+	hooks, err := store.New(engine).AllWebhooks(ctx, fairlead.DefaultOrg)
+	if err != nil {
+		return nil, err
+	}
+	s.webhooks.Store(len(hooks) > 0)
 	qdb, err := s.open(ctx, path("queue.db"))
 	if err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"strings"
+
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -17,6 +19,11 @@ type Happened struct {
 // Announces reports whether changes of the item at k may mean something to
 // others. The table has items that are none of this package's.
 func Announces(k engine.Key) bool { return nounOf(k) != nounOther }
+
+// IsWebhook reports whether a webhook is kept at k.
+func IsWebhook(k engine.Key) bool {
+	return strings.HasPrefix(k.Partition, "ORG#") && strings.HasSuffix(k.Partition, "#WEBHOOK")
+}
 
 // Happening reads a change. Renewals of a lease, moves in the order of due
 // things and progress within a state mean nothing to others; without the old

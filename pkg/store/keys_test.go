@@ -56,6 +56,12 @@ func TestKeysAreDocumented(t *testing.T) {
 	}
 }
 
+func TestWebhooksAreKnownByTheirKeys(t *testing.T) {
+	if !IsWebhook(webhookKey("o", "n")) || IsWebhook(deliveryKey("whk_1", "evt_1")) || IsWebhook(runnerKey("o", "n")) {
+		t.Error("a webhook is not told from what is none")
+	}
+}
+
 // shape turns a documented key into an expression for the keys it stands for.
 func shape(doc string) *regexp.Regexp {
 	parts := regexp.MustCompile(`\{\w+\}`).Split(doc, -1)

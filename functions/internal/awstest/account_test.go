@@ -124,7 +124,7 @@ func deploy(t *testing.T) *account {
 	}
 	other := others.Endpoint(t)
 	a := &account{id: strings.ToLower(rand.Text())[:8], functions: map[string]*function{},
-		resolver: &resolver{t: t, tmpl: synthesised(t), made: map[string]made{}}}
+		resolver: &resolver{t: t, tmpl: synthesised(t, controlTemplate), made: map[string]made{}}}
 	signing := "arn:aws:kms:" + region + ":" + accountID + ":key/" + a.id
 	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other,
 		"KMS": kmstest.Start(t, other, map[string]ed25519.PrivateKey{signing: key})}

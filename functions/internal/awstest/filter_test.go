@@ -74,7 +74,7 @@ func oneOf(want []any, have any) bool {
 // What the filter of the template leaves out is never dispatched, so a mistake
 // in it is silence.
 func TestTheStreamsFilter(t *testing.T) {
-	tmpl := synthesised(t)
+	tmpl := synthesised(t, controlTemplate)
 	filters := patterns(t, tmpl.Resources["DispatchSource"].Properties["FilterCriteria"])
 	record := func(event, pk, sk string) json.RawMessage {
 		b, err := json.Marshal(map[string]any{"eventName": event, "dynamodb": map[string]any{"Keys": map[string]any{"pk": map[string]any{"S": pk}, "sk": map[string]any{"S": sk}}}})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,18 +16,22 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// TestAnAppIsDeployedThroughTheStack: a vendor publishes an app, a customer's
-// runner proves its role and deploys it, and every byte of it goes through what
-// the template makes. It is then deployed again while each part misbehaves in
-// the way that its kind does; nothing is lost, and nothing is done twice.
-func TestAnAppIsDeployedThroughTheStack(t *testing.T) {
+// TestAnAppIsDeployedThroughTheStacks: a vendor publishes an app and readies an
+// install for a customer's account; the customer installs the runner's stack,
+// whose runner proves its role, polls its own queue, takes the role of each
+// operation and writes its logs to the install's log group; and every byte of it
+// goes through what the two templates make. It is done again while each part
+// misbehaves in the way that its kind does; nothing is lost, and nothing is done
+// twice.
+func TestAnAppIsDeployedThroughTheStacks(t *testing.T) {
 	w := open(t)
 	defer w.close()
-	defer w.runner("acme")()
 	w.cli("app", "apply", "examples/shop")
-	w.install("acme")
-	w.deploys("acme")
+	c, stop := w.install("acme")
+	d := w.deploys("acme")
 	w.isArchived("acme")
+	w.wasDirect(c, d)
+	stop()
 
 	for i, tt := range []struct {
 		name   string
@@ -45,7 +50,8 @@ func TestAnAppIsDeployedThroughTheStack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			install := fmt.Sprint("acme-", i+1)
 			w := w.in(t)
-			w.install(install)
+			_, stop := w.install(install)
+			defer stop()
 			for service, do := range tt.faults {
 				w.gates[service].set(do)
 			}
@@ -67,13 +73,39 @@ func (w *world) in(t *testing.T) *world {
 	return &part
 }
 
-func (w *world) install(name string) {
+// install makes an install in a customer's account, who installs its stack.
+func (w *world) install(name string) (c *customer, stop func()) {
 	w.t.Helper()
-	w.cli("install", "create", name, "--app", "shop", "--runner", "acme", "--input-file", "examples/shop/demo.inputs.yaml")
+	w.cli("install", "create", name, "--app", "shop", "--account", accountID, "--region", region, "--input-file", "examples/shop/demo.inputs.yaml")
+	c, stop = w.installs(name)
+	var s wire.Stack
+	w.eventually("the stack has phoned home", func() bool { s = ask[wire.Stack](w, "install", "stack", name); return s.State == "online" })
+	if want := c.ref("StateBucket"); s.Report == nil || s.Report.StateBucket != want || s.Report.Roles["deploy"] != c.attribute("DeployRole", "Arn") {
+		w.t.Errorf("the runner reports the stack as %+v, want the bucket %s", s.Report, want)
+	}
+	return c, stop
+}
+
+// wasDirect: the runner asked its queue, and not the API, for work; each step
+// took the role of its operation, under its job's name, and wrote its log to its
+// install's log group.
+func (w *world) wasDirect(c *customer, deployment string) {
+	w.t.Helper()
+	for service, operation := range map[string]string{"SQS": "ReceiveMessage", "CLOUDWATCH_LOGS": "PutLogEvents"} {
+		if w.gates[service].count(operation) == 0 {
+			w.t.Errorf("nobody asked %s for %s", service, operation)
+		}
+	}
+	for _, j := range w.jobs(deployment) {
+		role := map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole"}[j.Operation]
+		if sessions := w.roles.of(c.attribute(role, "Arn")); !slices.Contains(sessions, j.ID) {
+			w.t.Errorf("job %s (%s) has not taken the %s: %s", j.ID, j.Operation, role, sessions)
+		}
+	}
 }
 
 // deploys deploys the install, and looks at what came of it.
-func (w *world) deploys(install string) {
+func (w *world) deploys(install string) (deployment string) {
 	w.t.Helper()
 	d := ask[struct {
 		Deployment wire.Deployment `json:"deployment"`
@@ -101,6 +133,7 @@ func (w *world) deploys(install string) {
 	if err := json.Unmarshal(w.cli("install", "outputs", install, "--json"), &outputs); err != nil || len(outputs) == 0 {
 		w.t.Errorf("the install has the outputs %s, %v", outputs, err)
 	}
+	return d.ID
 }
 
 func (w *world) jobs(deployment string) []wire.Job {

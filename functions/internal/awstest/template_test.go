@@ -20,6 +20,8 @@ const (
 // template is a CloudFormation template as the CDK writes it.
 type template struct {
 	Parameters map[string]struct{ Default any }
+	Mappings   map[string]map[string]map[string]string
+	Conditions map[string]any
 	Resources  map[string]resource
 }
 
@@ -34,11 +36,16 @@ type made struct {
 	attr map[string]string // of Fn::GetAtt
 }
 
-// synthesised reads the template of the control plane. It is the golden file of
-// the stack, which a test of the stack holds to what is synthesised.
-func synthesised(t *testing.T) template {
+// The templates: golden files of the stacks, which tests of the stacks hold to
+// what is synthesised.
+const (
+	controlTemplate = "../../../infra/control/testdata/control.template.json"
+	runnerTemplate  = "../../../infra/runnerstack/testdata/runner.template.json"
+)
+
+func synthesised(t *testing.T, file string) template {
 	t.Helper()
-	text, err := os.ReadFile("../../../infra/control/testdata/control.template.json")
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +62,8 @@ type resolver struct {
 	t    *testing.T
 	tmpl template
 	made map[string]made // by logical id
+	// given are the parameters that have no default, or another value.
+	given map[string]string
 }
 
 var placeholder = regexp.MustCompile(`\$\{([^}!]+)\}`)
@@ -111,6 +120,15 @@ func (r *resolver) call(name string, arg any) any {
 	case "Fn::GetAtt":
 		list := arg.([]any)
 		return r.attribute(list[0].(string), list[1].(string))
+	case "Fn::If":
+		list := arg.([]any)
+		if r.holds(list[0].(string)) {
+			return r.value(list[1])
+		}
+		return r.value(list[2])
+	case "Fn::FindInMap":
+		list := arg.([]any)
+		return r.tmpl.Mappings[list[0].(string)][r.text(list[1])][r.text(list[2])]
 	case "Fn::Join":
 		list := arg.([]any)
 		var parts []string
@@ -131,8 +149,42 @@ func (r *resolver) call(name string, arg any) any {
 	return nil
 }
 
+// holds reports whether a condition of the template holds.
+func (r *resolver) holds(name string) bool {
+	r.t.Helper()
+	c, ok := r.tmpl.Conditions[name]
+	if !ok {
+		r.t.Fatalf("there is no condition %s", name)
+	}
+	return r.true(c)
+}
+
+func (r *resolver) true(v any) bool {
+	r.t.Helper()
+	for name, arg := range v.(map[string]any) {
+		list, _ := arg.([]any)
+		switch name {
+		case "Condition":
+			return r.holds(arg.(string))
+		case "Fn::Equals":
+			return r.text(list[0]) == r.text(list[1])
+		case "Fn::Not":
+			return !r.true(list[0])
+		case "Fn::And":
+			return !slices.ContainsFunc(list, func(v any) bool { return !r.true(v) })
+		case "Fn::Or":
+			return slices.ContainsFunc(list, r.true)
+		}
+	}
+	r.t.Fatalf("%v is no condition that is known here", v)
+	return false
+}
+
 func (r *resolver) ref(id string) string {
 	r.t.Helper()
+	if v, ok := r.given[id]; ok {
+		return v
+	}
 	switch id {
 	case "AWS::Region":
 		return region

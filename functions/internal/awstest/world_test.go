@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"io"
@@ -17,17 +16,17 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/pkg/api"
-	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -52,6 +51,7 @@ type world struct {
 	token   string
 	config  string // folder of the CLI's
 	close   func() // to be called before the test ends, and the functions with it
+	roles   *roles
 }
 
 // open deploys the stack, starts what AWS does of itself, and puts the control
@@ -83,10 +83,17 @@ func open(t *testing.T) *world {
 	mux := http.NewServeMux()
 	mux.Handle("/", w.front())
 	mux.Handle("/v2/", w.registry())
-	authority, proxy := onTheNet(t, map[string]http.Handler{planeHost: mux, stsHost: w.sts})
+	authority, proxy := onTheNet(t, map[string]http.Handler{planeHost: mux, stsHost: w.sts,
+		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler})
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	// Both accounts are this one; who may take which role is IAM's to say, and
+	// infra's own tests evaluate it.
+	w.roles = &roles{}
+	w.sts.LetAssume(w.roles.take)
 	f := w.functions["runnerapi"]
-	f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
+	own := w.sts.AssumeRole("aws", accountID, w.ref("RunnerAPIRole"), "AROA"+strings.Repeat("F", 17), "runnerapi")
+	f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy,
+		"AWS_ACCESS_KEY_ID="+own.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+own.SecretAccessKey, "AWS_SESSION_TOKEN="+own.SessionToken)
 	w.close = w.pumps()
 	return w
 }
@@ -188,60 +195,6 @@ func ask[T any](w *world, args ...string) T {
 	return out
 }
 
-const (
-	roleName = "acme-runner"
-	roleID   = "AROAEXAMPLEEXAMPLE001"
-)
-
-// runner makes a runner that is known by its role, and starts its agent as a
-// task of the customer's. What it returns ends the agent, which must come before
-// the end of the test: the functions end with that.
-func (w *world) runner(name string) (stop func()) {
-	w.t.Helper()
-	w.cli("runner", "create", name, "--storage", "http", "--aws-role", "arn:aws:iam::"+accountID+":role/"+roleName, "--aws-role-id", roleID)
-	r := ask[wire.Runner](w, "runner", "show", name)
-	meta, err := w.meta()
-	w.ok("ask for the keys to pin", err)
-
-	// The task's credentials, as ECS gives them.
-	task := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		c := w.sts.AssumeRole("aws", accountID, roleName, roleID, "0123456789abcdef")
-		_ = json.NewEncoder(rw).Encode(map[string]any{"RoleArn": "arn:aws:iam::" + accountID + ":role/" + roleName, "AccessKeyId": c.AccessKeyID,
-			"SecretAccessKey": c.SecretAccessKey, "Token": c.SessionToken, "Expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
-	}))
-	cmd := exec.Command(binary(w.t, "fairlead-runner"), "agent", "--url", "https://"+planeHost, "--data", w.t.TempDir(), "--concurrency", "4")
-	cmd.Env = append([]string{"FAIRLEAD_IDENTITY=aws-iam", "FAIRLEAD_RUNNER_ID=" + r.ID, "FAIRLEAD_TRUSTED_KEYS=" + base64.StdEncoding.EncodeToString(meta.Keys[0].PublicKey),
-		"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY", "AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true",
-		"AWS_CONTAINER_CREDENTIALS_FULL_URI=" + task.URL + "/v2/credentials/x"}, w.environ...)
-	log := &bytes.Buffer{}
-	cmd.Stdout, cmd.Stderr = log, log
-	w.ok("start the agent", cmd.Start())
-	done := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(done) }()
-	stop = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-done:
-		case <-time.After(20 * time.Second):
-			_ = cmd.Process.Kill()
-			<-done
-		}
-		task.Close()
-		if w.t.Failed() {
-			w.t.Logf("the agent said:\n%s", log)
-		}
-	}
-	w.eventually("the runner is online", func() bool { return ask[wire.Runner](w, "runner", "show", name).State == "online" })
-	return stop
-}
-
-func (w *world) meta() (m wire.Meta, err error) {
-	req := httptest.NewRequest(http.MethodGet, "/v1/meta", nil)
-	rec := httptest.NewRecorder()
-	w.front().ServeHTTP(rec, req)
-	return m, json.Unmarshal(rec.Body.Bytes(), &m)
-}
-
 // eventually waits until ok, a minute at most.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
@@ -254,4 +207,29 @@ func (w *world) eventually(what string, ok func() bool) {
 			w.t.Fatalf("after a minute it is not so that %s", what)
 		}
 	}
+}
+
+// roles notes who took which role.
+type roles struct {
+	mu    sync.Mutex
+	taken []url.Values
+}
+
+func (r *roles) take(form url.Values) (time.Duration, string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken = append(r.taken, form)
+	return 15 * time.Minute, ""
+}
+
+// of returns the sessions in which a role was taken.
+func (r *roles) of(arn string) (sessions []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, form := range r.taken {
+		if form.Get("RoleArn") == arn {
+			sessions = append(sessions, form.Get("RoleSessionName"))
+		}
+	}
+	return sessions
 }

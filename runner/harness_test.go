@@ -60,17 +60,23 @@ func (l *lockedBuffer) String() string {
 // environment variables. It is killed when the test ends, with its steps.
 func startAgent(t testing.TB, s *controltest.Server, data string, env ...string) *agentProcess {
 	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startProgram(t, s, self, data, env...)
+}
+
+// startProgram is startAgent of another build of the runner.
+func startProgram(t testing.TB, s *controltest.Server, program, data string, env ...string) *agentProcess {
+	t.Helper()
 	token := ""
 	if data == "" {
 		data = t.TempDir()
 		token = s.EnrolmentToken()
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	a := &agentProcess{t: t, Data: data, out: &lockedBuffer{}, done: make(chan struct{})}
-	a.cmd = exec.Command(self, "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")
+	a.cmd = exec.Command(program, "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")
 	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN=" + token,
 		"AMBIENT_SECRET=must-not-reach-a-tool", "GOCOVERDIR=" + t.TempDir(),
 		// The race detector otherwise keeps every step for a second after its end.

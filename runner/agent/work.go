@@ -137,7 +137,9 @@ func (w *work) next(ctx context.Context) (wire.Claim, error) {
 
 // source returns where work is looked for with the session as it is now.
 func (w *work) source(ctx context.Context) (source, error) {
-	a, err := w.session.queueAccess(ctx)
+	bounded, cancel := context.WithTimeout(ctx, claimWait+claimSlack)
+	defer cancel()
+	a, err := w.session.queueAccess(bounded)
 	if err != nil {
 		return nil, err
 	}

@@ -110,7 +110,7 @@ func nounProblems() []ProblemDoc {
 		{"invalid-region", http.StatusUnprocessableEntity, "It is no region of AWS from which a runner can prove its role.", "Give a region such as `eu-central-1`, or none."},
 		{"log-access-unavailable", http.StatusServiceUnavailable, "Access to the log could not be had now.", "Write it through the API, or ask again."},
 		{"no-log-access", http.StatusNotFound, "The job has no way to its log but the API.", "Append to it with `append-job-log`."},
-		{"runner-not-taking", http.StatusConflict, "The runner takes no work now: it is disabled or draining.", "Claim through the API without naming a job: that waits until it does."},
+		{"runner-not-taking", http.StatusConflict, "The runner takes no work now: it is disabled, draining, or runs as many jobs as its configuration allows.", "Claim through the API without naming a job: that waits until it does."},
 		{"runner-serves-another", http.StatusConflict, "The install's runner is the one in another install's stack.", "Make a runner for this install, and create the install with it."},
 		{"runner-trusts-another", http.StatusConflict, "The install's runner trusts another AWS role than the stack's.", "Replace it (`--replace`) if that stack is gone, or use another runner."},
 		{"stack-not-found", http.StatusNotFound, "The install has no runner stack.", "`fairlead install stack NAME --account NUMBER` readies it for one."},

@@ -281,6 +281,7 @@ var offline = map[string]string{
 	"aws-identity-refused":   "answered as session-refused",
 	"invalid-url":            "at the start of a server, or of an agent",
 	"state-not-found":        "a state that is not there is empty",
+	"slots-not-found":        "a runner without slots has all of them free",
 	"variables-not-found":    "variables that are not there are none",
 	"migrate-or-lose":        "no route moves a state yet",
 

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -74,12 +75,17 @@ func (c *Control) ClaimJob(ctx context.Context, s store.Session, id fairlead.Job
 	if s.Draining {
 		return Claim{}, ErrNoWork
 	}
-	taking, err := c.takes(ctx, s)
+	notTaking := fairlead.Conflict("runner-not-taking", "runner %s takes no work now: it is disabled, draining, or at its limit", s.Runner)
+	limit, taking, err := c.takes(ctx, s)
 	if err != nil {
 		return Claim{}, err
 	}
 	if !taking {
-		return Claim{}, fairlead.Conflict("runner-not-taking", "runner %s takes no work: it is disabled or draining", s.Runner)
+		return Claim{}, notTaking
 	}
-	return c.claim(ctx, s, id)
+	claimed, err := c.claim(ctx, s, id, limit)
+	if errors.Is(err, errFull) {
+		err = notTaking
+	}
+	return claimed, err
 }

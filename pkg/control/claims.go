@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 	for {
 		// Before anything is received: the queue of a runner that takes no work
 		// keeps what it has.
-		taking, err := c.awaitTaking(ctx, s, deadline.Sub(c.Now()))
+		_, taking, err := c.awaitTaking(ctx, s, deadline.Sub(c.Now()))
 		if err != nil {
 			return Claim{}, err
 		}
@@ -63,8 +64,14 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 			continue
 		}
 		// And after: it may have been told to stop while the claim waited.
-		if taking, err = c.takes(ctx, s); err != nil {
+		limit, taking, err := c.takes(ctx, s)
+		if err != nil {
 			return Claim{}, err
+		}
+		var claimed Claim
+		if taking {
+			claimed, err = c.claim(ctx, s, w.Job, limit)
+			taking = !errors.Is(err, errFull)
 		}
 		if !taking {
 			if err := c.Queue.Extend(ctx, queueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
@@ -72,7 +79,6 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 			}
 			continue
 		}
-		claimed, err := c.claim(ctx, s, w.Job)
 		if err != nil && !errors.Is(err, ErrNoWork) {
 			return Claim{}, err
 		}
@@ -88,29 +94,71 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 }
 
 // awaitTaking waits until the session's runner takes work, or wait is over.
-func (c *Control) awaitTaking(ctx context.Context, s store.Session, wait time.Duration) (bool, error) {
-	taking, err := c.takes(ctx, s)
-	if taking || err != nil {
-		return taking, err
+func (c *Control) awaitTaking(ctx context.Context, s store.Session, wait time.Duration) (limit int, taking bool, err error) {
+	if limit, taking, err = c.takes(ctx, s); taking || err != nil {
+		return limit, taking, err
 	}
 	err = c.wait(ctx, string(s.Runner), wait, func(ctx context.Context) (bool, error) {
 		var err error
-		taking, err = c.takes(ctx, s)
+		limit, taking, err = c.takes(ctx, s)
 		return taking, err
 	})
-	return taking, err
+	return limit, taking, err
 }
 
-// takes reports whether the session's runner takes work, by the vendor's word.
-func (c *Control) takes(ctx context.Context, s store.Session) (bool, error) {
+// takes reports whether the session's runner takes work: by the vendor's word,
+// and by its limit, which is returned as well.
+func (c *Control) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
 	n, err := c.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return false, identity.Unauthenticated() // it was deleted
+		return 0, false, identity.Unauthenticated() // it was deleted
 	}
-	return n.V.Mode == "" || n.V.Mode == placement.Enabled, err
+	if err != nil || n.V.Mode != "" && n.V.Mode != placement.Enabled {
+		return n.V.Limit, false, err
+	}
+	if n.V.Limit == 0 {
+		return 0, true, nil
+	}
+	slots, err := c.Store.RunnerSlots(ctx, s.Runner)
+	return n.V.Limit, len(slots.V.Jobs) < n.V.Limit, err
 }
 
-func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {
+// errFull says that a runner runs as many jobs as its limit allows.
+var errFull = errors.New("the runner is at its limit")
+
+// takeSlot takes one of the runner's slots for the job, in the commit that
+// claims it.
+func (u *unit) takeSlot(runner fairlead.RunnerID, id fairlead.JobID, limit int) error {
+	slots, err := u.c.Store.RunnerSlots(u.ctx, runner)
+	if err != nil {
+		return err
+	}
+	if len(slots.V.Jobs) >= limit {
+		return errFull
+	}
+	slots.V.Jobs = append(slices.Clone(slots.V.Jobs), id)
+	u.PutRunnerSlots(slots)
+	return nil
+}
+
+// freeSlot gives the job's slot back, in the commit that ends its lease.
+func (u *unit) freeSlot(runner fairlead.RunnerID, id fairlead.JobID) error {
+	slots, ok := u.slots[runner]
+	if !ok {
+		var err error
+		if slots, err = u.c.Store.RunnerSlots(u.ctx, runner); err != nil {
+			return err
+		}
+	}
+	slots.V.Jobs = slices.DeleteFunc(slices.Clone(slots.V.Jobs), func(j fairlead.JobID) bool { return j == id })
+	if slots.Version > 0 { // else the runner was deleted, and its slots with it
+		u.slots[runner] = slots
+		u.PutRunnerSlots(slots)
+	}
+	return nil
+}
+
+func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID, limit int) (Claim, error) {
 	var out Claim
 	// Names this claim, so that after an unclear commit it is known again.
 	before := int64(-1)
@@ -130,6 +178,12 @@ func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID)
 			return ErrNoWork
 		}
 		before = r.V.Lease.Epoch
+		if limit > 0 {
+			if err := u.takeSlot(r.V.Runner, id, limit); err != nil {
+				return err
+			}
+			r.V.Slot = true
+		}
 		r, err = u.applyJob(r, job.Event{Kind: job.Claim, Session: s.ID})
 		out.Job = r.V
 		return err

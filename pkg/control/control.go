@@ -93,6 +93,7 @@ type unit struct {
 	whole      *store.WholeLog    // what is said of the log that this commit's death leaves
 	over       []store.Deployment // that this commit ends
 	components map[string]store.Stored[store.Component]
+	slots      map[fairlead.RunnerID]store.Stored[store.RunnerSlots]
 	runner     *store.Stored[store.Runner] // that the install of this commit has just been given
 }
 
@@ -107,7 +108,7 @@ type endedLog struct {
 // makes is chosen outside. What goes out after the commit is done here.
 func (c *Control) transact(ctx context.Context, op string, fn func(*unit) error) error {
 	for try := range maxConflicts {
-		u := &unit{c: c, ctx: ctx, now: c.now(), again: try > 0, components: map[string]store.Stored[store.Component]{}}
+		u := &unit{c: c, ctx: ctx, now: c.now(), again: try > 0, components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
 		if err := fn(u); err != nil {
 			return err
 		}
@@ -226,6 +227,12 @@ func (u *unit) applyJob(r store.Stored[store.Job], e job.Event) (store.Stored[st
 		open := store.OpenLog{Epoch: next.Lease.Epoch, Whole: u.whole}
 		u.endedLogs = append(u.endedLogs, endedLog{r.V.ID, open})
 		r.V.OpenLogs = append(slices.Clone(r.V.OpenLogs), open)
+	}
+	if r.V.Slot && !next.State.Leased() {
+		r.V.Slot = false
+		if err := u.freeSlot(r.V.Runner, r.V.ID); err != nil {
+			return r, err
+		}
 	}
 	u.PutJob(r)
 	if next.State == job.Queued {

@@ -471,3 +471,112 @@ func TestTheRunnerInACustomersStackServesNoOther(t *testing.T) {
 		expectCode(t, "another install that names it", err, "runner-out-of-reach")
 	})
 }
+
+// TestARunnerRunsNoMoreThanItsLimit over all its agents: the next is claimed the
+// moment that one ends, in whatever way.
+func TestARunnerRunsNoMoreThanItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		by := control.User{Org: org}
+		limit := func(n string) {
+			p.must("limit it", func() error {
+				return errOf(p.UpdateRunner(p.ctx, by, "local", control.RunnerFile{Set: []string{"runner_configuration.concurrency=" + n}}))
+			})
+		}
+		limit("2")
+		for i := range 6 {
+			if _, err := p.CheckRunner(p.ctx, org, "local", fmt.Sprint("check ", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claims := make(chan control.Claim, 10)
+		for range 4 { // agents
+			go func() {
+				for {
+					c, err := p.Claim(p.ctx, p.session, 20*time.Second)
+					if errors.Is(err, control.ErrNoWork) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					claims <- c
+				}
+			}()
+		}
+		holds := func(when string, n int) []control.Claim {
+			t.Helper()
+			synctest.Wait()
+			var got []control.Claim
+			for len(claims) > 0 {
+				got = append(got, <-claims)
+			}
+			if len(got) != n {
+				t.Fatalf("%s, %d are claimed, want %d", when, len(got), n)
+			}
+			return got
+		}
+		two := holds("at first", 2)
+		p.step(two[0])
+		holds("when one has ended", 1)
+		p.died(control.Holder{Job: two[1].ID, Epoch: two[1].Lease.Epoch})
+		third := holds("when one has died", 1)[0]
+		limit("3")
+		holds("with a greater limit", 1)
+		limit("1")
+		p.must("cancel", func() error { return errOf(p.CancelJob(p.ctx, org, third.ID)) })
+		p.must("release", func() error {
+			err := p.ReleaseJob(p.ctx, p.session, third.ID, third.Lease.Epoch)
+			if fairlead.KindOf(err) == fairlead.KindStale || fairlead.KindOf(err) == fairlead.KindConflict {
+				return nil // it was over when it was canceled
+			}
+			return err
+		})
+		holds("with a smaller limit", 0)
+		time.Sleep(21 * time.Second) // the claims that wait end
+		slots, err := p.Store.RunnerSlots(p.ctx, p.session.Runner)
+		if err != nil || len(slots.V.Jobs) != 2 {
+			t.Errorf("two run, and %d have a slot: %v", len(slots.V.Jobs), err)
+		}
+		time.Sleep(3 * time.Minute)
+		p.must("sweep", func() error { return errOf(p.Sweep(p.ctx)) })
+		if slots, err = p.Store.RunnerSlots(p.ctx, p.session.Runner); err != nil || len(slots.V.Jobs) != 0 {
+			t.Errorf("nothing is heard of the rest, and %d have a slot: %v", len(slots.V.Jobs), err)
+		}
+	})
+}
+
+// TestARunnerStaysWithinReachOfItsInstalls: it is not moved to a group, or made
+// one install's own, from under those that have it.
+func TestARunnerStaysWithinReachOfItsInstalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.group("a")
+		p.group("b")
+		p.runner("moves", fileOf("a", "http"))
+		p.placedIn("one", "a", nil)
+		p.placedIn("two", "b", nil)
+		p.deploy("one", control.NewDeployment{}, "d")
+		update := func(setting ...string) error {
+			return errOf(p.UpdateRunner(p.ctx, control.User{Org: org}, "moves", control.RunnerFile{Set: setting}))
+		}
+		expectCode(t, "a move to another group", update("group=b"), "runner-in-use")
+		expectCode(t, "a move to a group that is not there", update("group=nobody"), "group-not-found")
+		expectCode(t, "to become another install's own", update("group=null", "install=two"), "runner-in-use")
+		if err := update("group=null"); err != nil {
+			t.Errorf("a move to the whole org, where the install still is: %v", err)
+		}
+		if err := update("install=one"); err != nil {
+			t.Errorf("to become the own of the only install that has it: %v", err)
+		}
+		e, err := p.ExplainInstall(p.ctx, org, "one")
+		if err != nil || e.Name != "moves" || e.Level != placement.LevelOwn {
+			t.Errorf("it is placed as\n%s, %v", e, err)
+		}
+		if err := p.DeleteGroup(p.ctx, org, "a"); fairlead.CodeOf(err) != "group-not-empty" || strings.Contains(err.Error(), "runner moves") {
+			t.Errorf("the group that it has left is deleted with %v", err)
+		}
+	})
+}

@@ -177,6 +177,7 @@ func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
 	r.Description, r.Kind = spec.Description, string(spec.Runner.Kind())
 	r.Storage, r.Place = string(spec.Storage.Kind()), spec.Storage.Place(string(r.ID))
 	r.Env, r.Endpoint, r.Timeout = spec.Environment(), spec.JobEndpoint(), spec.JobTimeout()
+	r.Limit = spec.Concurrency()
 	full, err := json.Marshal(spec)
 	if err != nil {
 		return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
@@ -301,7 +302,11 @@ func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch 
 				return err
 			}
 		}
-		u.PutRunner(r)
+		if before.Limit != r.V.Limit {
+			u.PutRunnerMode(r)
+		} else {
+			u.PutRunner(r)
+		}
 		return nil
 	})
 	if err != nil {

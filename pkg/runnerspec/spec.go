@@ -70,6 +70,10 @@ type Spec struct {
 // one that the agent uses.
 func (s *Spec) JobEndpoint() string { return s.Runner.job().Endpoint }
 
+// Concurrency returns how many jobs the runner may run at once, over all its
+// agents; 0 for as many as they can.
+func (s *Spec) Concurrency() int { return s.Runner.common().Concurrency }
+
 // JobTimeout returns how long a job may take at most; 0 where only the job says.
 func (s *Spec) JobTimeout() time.Duration { return time.Duration(s.Runner.job().Timeout) }
 

@@ -91,6 +91,7 @@ func stackRefKey(id fairlead.InstallID) engine.Key { return key(installPartition
 func runnerUseKey(runner fairlead.RunnerID, install fairlead.InstallID) engine.Key {
 	return key(runnerPartition(runner), usePrefix+string(install))
 }
+func runnerSlotsKey(id fairlead.RunnerID) engine.Key      { return key(runnerPartition(id), "SLOTS") }
 func ruleKey(org fairlead.OrgID, match string) engine.Key { return key(rulesPartition(org), match) }
 func groupKey(org fairlead.OrgID, path placement.Path) engine.Key {
 	return key(groupsPartition(org), path.String())

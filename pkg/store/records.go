@@ -120,6 +120,7 @@ type Job struct {
 	RunnerName  string             `json:"runner_name"`
 	Shared      bool               `json:"shared,omitempty"` // the runner is the operator's
 	Version     fairlead.VersionID `json:"version,omitempty"`
+	Slot        bool               `json:"slot,omitempty"`        // it takes one of its runner's slots
 	PlanJob     fairlead.JobID     `json:"plan_job,omitempty"`    // of apply and destroy
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
 	Plan        *Plan              `json:"plan,omitempty"`        // what a plan job reported
@@ -237,6 +238,7 @@ type Runner struct {
 	Env      map[string]string `json:"env,omitempty"`
 	Endpoint string            `json:"endpoint,omitempty"`
 	Timeout  time.Duration     `json:"timeout,omitempty"`  // of jobs, in nanoseconds; 0: the job's own
+	Limit    int               `json:"limit,omitempty"`    // of jobs at once, over all agents; 0: none
 	HasVars  bool              `json:"has_vars,omitempty"` // whether variables are set on it: who has it need not look
 	// Leaving is set while a runner is being deleted: nothing may be given to it.
 	Leaving bool          `json:"leaving,omitempty"`
@@ -261,6 +263,15 @@ type RunnerName struct {
 	Org  fairlead.OrgID  `json:"org"`
 	Name string          `json:"name"`
 	Mode placement.State `json:"mode,omitempty"` // that of the runner
+	// Limit is how many jobs it may run at once, over all its agents; 0: as many
+	// as they can.
+	Limit int `json:"limit,omitempty"`
+}
+
+// RunnerSlots are the jobs that a runner with a limit has begun and not ended.
+type RunnerSlots struct {
+	Runner fairlead.RunnerID `json:"runner"`
+	Jobs   []fairlead.JobID  `json:"jobs"`
 }
 
 // RunnerUse is an install that names a runner, is bound to it, or is about to be:

@@ -214,16 +214,16 @@ func (s *Store) Runners(ctx context.Context, org fairlead.OrgID, q PageQuery) (P
 func (t *Tx) PutRunner(r Stored[Runner]) {
 	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
 	if r.Version == 0 {
-		t.put(runnerByIDKey(r.V.ID), 0, RunnerName{Org: r.V.Org, Name: r.V.Name})
+		t.put(runnerByIDKey(r.V.ID), 0, RunnerName{Org: r.V.Org, Name: r.V.Name, Mode: r.V.Mode, Limit: r.V.Limit})
 	}
 }
 
-// PutRunnerMode writes a runner whose Mode is another, and whoever waits for
-// its work is to look again.
+// PutRunnerMode writes a runner whose Mode or Limit is another, and whoever
+// waits for its work is to look again.
 func (t *Tx) PutRunnerMode(r Stored[Runner]) {
 	t.subjects = append(t.subjects, string(r.V.ID))
 	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
-	t.put(runnerByIDKey(r.V.ID), anyVersion, RunnerName{Org: r.V.Org, Name: r.V.Name, Mode: r.V.Mode}) // the precondition is the runner's
+	t.put(runnerByIDKey(r.V.ID), anyVersion, RunnerName{Org: r.V.Org, Name: r.V.Name, Mode: r.V.Mode, Limit: r.V.Limit}) // the precondition is the runner's
 }
 
 // DeleteRunner removes a runner. Its agents and sessions lead to nothing then.
@@ -231,6 +231,23 @@ func (t *Tx) DeleteRunner(r Stored[Runner]) {
 	t.subjects = append(t.subjects, string(r.V.ID))
 	t.delete(runnerKey(r.V.Org, r.V.Name), r.Version)
 	t.drop(runnerByIDKey(r.V.ID))
+	t.drop(runnerSlotsKey(r.V.ID))
+}
+
+// RunnerSlots returns the jobs that a runner with a limit has begun; of one that
+// has begun none yet, version 0.
+func (s *Store) RunnerSlots(ctx context.Context, id fairlead.RunnerID) (Stored[RunnerSlots], error) {
+	r, err := get[RunnerSlots](ctx, s, runnerSlotsKey(id), missing("slots", string(id)))
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return Stored[RunnerSlots]{V: RunnerSlots{Runner: id}}, nil
+	}
+	return r, err
+}
+
+// PutRunnerSlots writes them; whoever waits for one is to look.
+func (t *Tx) PutRunnerSlots(r Stored[RunnerSlots]) {
+	t.subjects = append(t.subjects, string(r.V.Runner))
+	t.put(runnerSlotsKey(r.V.Runner), r.Version, r.V)
 }
 
 // CheckRunner holds the commit to the runner as it was read.

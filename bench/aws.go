@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/blob"
+	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
-
-// watchFor is how long an idle agent is watched; the hour is reckoned from it.
-const watchFor = 2 * time.Minute
 
 // lambdaMS is what a function is billed for a request that does not wait, in
 // milliseconds: some of our own CPU time, which a function of 256 MB gets a
@@ -127,7 +125,7 @@ func (b countedBlobs) Get(ctx context.Context, key string) ([]byte, error) {
 	return b.Store.Get(ctx, key)
 }
 
-// measureAWS counts what jobs and an idle runner take of AWS.
+// measureAWS counts what jobs take of AWS, and reckons what an idle runner does.
 func measureAWS(ctx context.Context, b *bench) (err error) {
 	meter, t := enginetest.Meter(enginetest.Memory()), newTally()
 	p, err := startMetered(ctx, b, meter, t)
@@ -162,15 +160,9 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 		b.note("%6d  %s", n, path)
 	}
 
-	meter.Reset()
-	t.reset()
-	began := time.Now()
-	select {
-	case <-time.After(watchFor):
-	case <-ctx.Done():
-		return ctx.Err()
+	if out.Hour, err = idleHour(ctx, p.control, meter); err != nil {
+		return err
 	}
-	out.Hour = usage{}.plus(float64(time.Hour)/float64(time.Since(began)), t.usage(meter.Total()))
 	// A renewal of a running job's lease, four times a minute.
 	const renewals = 4
 	out.Minute = usage{Requests: renewals, GBSeconds: renewals * lambdaMS / 1000. * functionMB / 1024, Writes: renewals, Reads: 2 * renewals}
@@ -191,6 +183,34 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	printQuotas(&tables, out)
 	b.note("%s", strings.ReplaceAll(tables.String(), "\n", "\n  "))
 	return nil
+}
+
+// The rhythm of a runner in a customer's stack: what functions/internal/plane
+// tells it, what SQS allows for one receive, and the life of a session.
+const (
+	beatsAnHour    = 3600. / 27
+	receivesAnHour = 3600. / 20
+	sessionsAnHour = 3600. / (0.72 * 15 * 60) // renewed between 60 and 85 % of 15 minutes
+)
+
+// idleHour is what a runner takes that polls its own queue and has nothing to
+// do. How often it asks is reckoned from its rhythm; what a heartbeat and a
+// session take of the table is counted.
+func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEngine) (usage, error) {
+	meter.Reset()
+	session, err := openSession(ctx, c)
+	if err != nil {
+		return usage{}, err
+	}
+	opening := meter.Total()
+	meter.Reset()
+	if err := c.HeartbeatSession(ctx, session, control.Heartbeat{Capacity: 4}); err != nil {
+		return usage{}, err
+	}
+	beat := meter.Total()
+	requests := beatsAnHour + 2*sessionsAnHour // a challenge and a session
+	return usage{Requests: requests, GBSeconds: requests * lambdaMS / 1000 * functionMB / 1024, Queue: receivesAnHour,
+		Writes: beatsAnHour*beat.Write() + sessionsAnHour*opening.Write(), Reads: beatsAnHour*beat.Read + sessionsAnHour*opening.Read}, nil
 }
 
 // atRest is what a control plane takes in a month at which nobody looks: its

@@ -30,7 +30,7 @@ func run(args []string) int {
 	}
 	switch args[0] {
 	case "agent":
-		return agent.Main(context.Background(), args[1:], agent.Options{Version: version, Stderr: os.Stderr, Environ: os.Environ()})
+		return agent.Main(context.Background(), args[1:], agent.Options{Version: version, Stderr: os.Stderr, Environ: os.Environ(), Executors: executors()})
 	case "step":
 		return step.Main(context.Background(), args[1:], step.Options{Version: version, Stderr: os.Stderr, Environ: os.Environ()})
 	case "version":

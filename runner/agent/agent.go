@@ -100,7 +100,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		lock.Close()
 		return nil, err
 	}
-	steps, err := newExecutor(ctx, site{cfg, o, string(id.RunnerID)})
+	steps, err := newExecutor(ctx, cfg, string(id.RunnerID), o)
 	if err != nil {
 		lock.Close()
 		return nil, err

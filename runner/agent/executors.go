@@ -11,65 +11,63 @@ import (
 	"slices"
 	"strings"
 
-	awsconfig "github.com/aws/aws-sdk-go-v2/config"
-
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/docker"
-	"github.com/fairlead/fairlead/runner/internal/executor/ecs"
-	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
 	"github.com/fairlead/fairlead/runner/internal/executor/process"
 )
 
-// site is what an executor is made for.
-type site struct {
-	cfg     config.Runner // Data is absolute
-	options Options
-	runner  string // its id
+// Site is what an executor is made for.
+type Site struct {
+	Data    string   // the runner's data folder, absolute
+	Steps   string   // the folder of the steps' folders in it
+	Runner  string   // the runner's id
+	Environ []string // of the agent
+	command []string // that runs a step
 }
 
-func (s site) steps() string { return filepath.Join(s.cfg.Data, stepsFolder) }
-
-// settings fills the struct that cfg points to from the environment.
-func (s site) settings(cfg any) error {
+// Settings fills the struct that cfg points to, one of pkg/config, from the
+// environment.
+func (s Site) Settings(cfg any) error {
 	fs := flag.NewFlagSet("executor", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	return config.Load(cfg, fs, nil, s.options.Environ)
+	return config.Load(cfg, fs, nil, s.Environ)
 }
 
-// executors are the values of FAIRLEAD_EXECUTOR. What one needs to know beyond
-// the site it reads from variables of its own.
-func executors() map[string]func(ctx context.Context, s site) (executor.Executor, error) {
-	return map[string]func(context.Context, site) (executor.Executor, error){
-		"process":    openProcess,
-		"docker":     openDocker,
-		"kubernetes": openKubernetes,
-		"ecs":        openECS,
-	}
+// OpenExecutor makes an executor. What it needs to know beyond the site it reads
+// from variables of its own.
+type OpenExecutor func(ctx context.Context, s Site) (executor.Executor, error)
+
+// executors are the values of FAIRLEAD_EXECUTOR, with those of the program.
+func executors(more map[string]OpenExecutor) map[string]OpenExecutor {
+	all := map[string]OpenExecutor{"process": openProcess, "docker": openDocker}
+	maps.Copy(all, more)
+	return all
 }
 
 // defaultExecutor needs nothing but the agent's own machine.
 const defaultExecutor = "process"
 
-func newExecutor(ctx context.Context, s site) (executor.Executor, error) {
-	if s.options.Executor != nil {
-		return s.options.Executor, nil
+func newExecutor(ctx context.Context, cfg config.Runner, runner string, o Options) (executor.Executor, error) {
+	if o.Executor != nil {
+		return o.Executor, nil
 	}
-	name := cmp.Or(s.cfg.Executor, defaultExecutor)
-	kinds := executors()
+	name := cmp.Or(cfg.Executor, defaultExecutor)
+	kinds := executors(o.Executors)
 	open, ok := kinds[name]
 	if !ok {
-		return nil, fmt.Errorf("FAIRLEAD_EXECUTOR: %q is none of %s", name, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+		return nil, fmt.Errorf("FAIRLEAD_EXECUTOR: %q is none that this program has: %s (kubernetes and ecs take a runner that was built with -tags clusters, as its image is)",
+			name, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 	}
-	e, err := open(ctx, s)
+	e, err := open(ctx, Site{Data: cfg.Data, Steps: filepath.Join(cfg.Data, stepsFolder), Runner: runner, Environ: o.Environ, command: o.StepCommand})
 	if err != nil {
 		return nil, fmt.Errorf("executor %s: %w", name, err)
 	}
 	return e, nil
 }
 
-func openProcess(_ context.Context, s site) (executor.Executor, error) {
-	return process.New(s.steps(), s.options.StepCommand), nil
+func openProcess(_ context.Context, s Site) (executor.Executor, error) {
+	return process.New(s.Steps, s.command), nil
 }
 
 // sharedFolders are those of the data folder that jobs use beside their own:
@@ -79,30 +77,10 @@ func sharedFolders() []string {
 	return []string{"artifacts", "plans", "plugin-cache", "salvage", "state", "tools"}
 }
 
-func openDocker(_ context.Context, s site) (executor.Executor, error) {
+func openDocker(_ context.Context, s Site) (executor.Executor, error) {
 	var cfg config.Docker
-	if err := s.settings(&cfg); err != nil {
+	if err := s.Settings(&cfg); err != nil {
 		return nil, err
 	}
-	return docker.New(docker.Options{Docker: cfg, Steps: s.steps(), Runner: s.runner, Folders: sharedFolders()})
-}
-
-func openKubernetes(_ context.Context, s site) (executor.Executor, error) {
-	var cfg config.Kubernetes
-	if err := s.settings(&cfg); err != nil {
-		return nil, err
-	}
-	return kubernetes.New(kubernetes.Options{Kubernetes: cfg, Runner: s.runner})
-}
-
-func openECS(ctx context.Context, s site) (executor.Executor, error) {
-	var cfg config.ECS
-	if err := s.settings(&cfg); err != nil {
-		return nil, err
-	}
-	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program on the SDK does
-	if err != nil {
-		return nil, fmt.Errorf("AWS configuration: %w", err)
-	}
-	return ecs.New(ecs.Options{ECS: cfg, Steps: s.steps(), Runner: s.runner, AWS: ac})
+	return docker.New(docker.Options{Docker: cfg, Steps: s.Steps, Runner: s.Runner, Folders: sharedFolders()})
 }

@@ -17,21 +17,17 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 		shared   bool
 		want     string // of the error; "": none
 	}{
-		"none named: processes":          {shared: true},
-		"processes":                      {executor: "process", shared: true},
-		"containers":                     {executor: "docker", environ: []string{"FAIRLEAD_DOCKER_IMAGE=runner:1"}, shared: true},
-		"containers of no image":         {executor: "docker", want: "FAIRLEAD_DOCKER_IMAGE"},
-		"containers of too much memory":  {executor: "docker", environ: []string{"FAIRLEAD_DOCKER_IMAGE=runner:1", "FAIRLEAD_DOCKER_MEMORY=much"}, want: "much"},
-		"jobs without a service account": {executor: "kubernetes", environ: []string{"FAIRLEAD_KUBERNETES_IMAGE=runner:1"}, want: "FAIRLEAD_KUBERNETES_SERVICE_ACCOUNT"},
-		"jobs of a cluster that is not":  {executor: "kubernetes", environ: []string{"FAIRLEAD_KUBERNETES_IMAGE=runner:1", "FAIRLEAD_KUBERNETES_SERVICE_ACCOUNT=jobs"}, want: "FAIRLEAD_KUBECONFIG"},
-		"tasks":                          {executor: "ecs", environ: []string{"FAIRLEAD_ECS_REGION=eu-west-1", "FAIRLEAD_ECS_CLUSTER=c", "FAIRLEAD_ECS_SUBNETS=subnet-1", "FAIRLEAD_ECS_TASK_DEFINITION=runner"}},
-		"tasks without a subnet":         {executor: "ecs", environ: []string{"FAIRLEAD_ECS_CLUSTER=c", "FAIRLEAD_ECS_TASK_DEFINITION=runner"}, want: "FAIRLEAD_ECS_SUBNETS"},
-		"an executor that there is not":  {executor: "mainframe", want: "docker, ecs, kubernetes, process"},
+		"none named: processes":         {shared: true},
+		"processes":                     {executor: "process", shared: true},
+		"containers":                    {executor: "docker", environ: []string{"FAIRLEAD_DOCKER_IMAGE=runner:1"}, shared: true},
+		"containers of no image":        {executor: "docker", want: "FAIRLEAD_DOCKER_IMAGE"},
+		"containers of too much memory": {executor: "docker", environ: []string{"FAIRLEAD_DOCKER_IMAGE=runner:1", "FAIRLEAD_DOCKER_MEMORY=much"}, want: "much"},
+		"an executor that there is not": {executor: "mainframe", want: "docker, process"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
-			e, err := newExecutor(t.Context(), site{config.Runner{Executor: tc.executor, Data: data},
-				Options{Environ: tc.environ, StepCommand: []string{"runner"}}, "run_1"})
+			e, err := newExecutor(t.Context(), config.Runner{Executor: tc.executor, Data: data}, "run_1",
+				Options{Environ: tc.environ, StepCommand: []string{"runner"}})
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("got %v, want something about %q", err, tc.want)

@@ -46,6 +46,10 @@ type Options struct {
 	// HandleSignals lets SIGTERM and SIGINT drain the agent, and a second one
 	// interrupt its steps. Without it only the context ends the agent.
 	HandleSignals bool
+	// Executors are those beside process and docker, by their FAIRLEAD_EXECUTOR.
+	// They are the program's to name, because their clients cost an agent that
+	// does not use them a quarter of its memory.
+	Executors map[string]OpenExecutor
 	// Surroundings that are not those of a process on a machine; each may be
 	// left out.
 	Executor  executor.Executor // nil: that of the configuration

@@ -1,0 +1,41 @@
+// Package clusters makes the executors whose clients are large: Kubernetes' and
+// ECS'. A program that is to have them names them to its agent.
+package clusters
+
+import (
+	"context"
+	"fmt"
+
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/agent"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/executor/ecs"
+	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
+)
+
+// Executors returns them by the FAIRLEAD_EXECUTOR that names them.
+func Executors() map[string]agent.OpenExecutor {
+	return map[string]agent.OpenExecutor{"kubernetes": openKubernetes, "ecs": openECS}
+}
+
+func openKubernetes(_ context.Context, s agent.Site) (executor.Executor, error) {
+	var cfg config.Kubernetes
+	if err := s.Settings(&cfg); err != nil {
+		return nil, err
+	}
+	return kubernetes.New(kubernetes.Options{Kubernetes: cfg, Runner: s.Runner})
+}
+
+func openECS(ctx context.Context, s agent.Site) (executor.Executor, error) {
+	var cfg config.ECS
+	if err := s.Settings(&cfg); err != nil {
+		return nil, err
+	}
+	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program on the SDK does
+	if err != nil {
+		return nil, fmt.Errorf("AWS configuration: %w", err)
+	}
+	return ecs.New(ecs.Options{ECS: cfg, Steps: s.Steps, Runner: s.Runner, AWS: ac})
+}

@@ -1,0 +1,11 @@
+//go:build clusters
+
+package main
+
+import (
+	"github.com/fairlead/fairlead/runner/agent"
+	"github.com/fairlead/fairlead/runner/agent/clusters"
+)
+
+// executors are those beside process and docker.
+func executors() map[string]agent.OpenExecutor { return clusters.Executors() }

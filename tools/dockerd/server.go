@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The environment of the tests.
@@ -138,6 +140,8 @@ func (s *Server) Stop() {
 		}
 	}
 	if s.dir != "" {
-		_ = os.RemoveAll(s.dir) // a mount that is left would hold it; the next start has another
+		// The engine leaves the network namespace of --network=host mounted.
+		_ = unix.Unmount(filepath.Join(s.dir, "exec", "netns", "default"), 0)
+		_ = os.RemoveAll(s.dir)
 	}
 }

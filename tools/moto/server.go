@@ -1,6 +1,9 @@
-// Package moto gives tests a real server compatible with S3, SQS and CloudWatch
-// Logs: the one that FAIRLEAD_TEST_MOTO_ENDPOINT names, or moto, which pip
-// fetches.
+// Package moto gives tests a real server compatible with S3, SQS, CloudWatch
+// Logs, ECS, IAM and EC2: the one that FAIRLEAD_TEST_MOTO_ENDPOINT names, or
+// moto, which pip fetches. It also answers as a proxy for the hosts of AWS,
+// http://sqs.eu-central-1.amazonaws.com and the like.
+//
+// Where moto forgets what a client has set, serve.py mends it, and says what.
 //
 // Where neither can be had, tests skip and say loudly why; with
 // FAIRLEAD_REQUIRE_MOTO=1 they fail instead.
@@ -26,8 +29,12 @@ const (
 // version is that of requirements.txt.
 const version = "5.2.5"
 
-//go:embed requirements.txt
-var requirements string
+var (
+	//go:embed requirements.txt
+	requirements string
+	//go:embed serve.py
+	serve string
+)
 
 // Server is at most one running server. Keep one per test binary and stop it
 // at the end of TestMain. The zero value is ready. Safe for concurrent use.
@@ -40,12 +47,12 @@ func (s *Server) Endpoint(t testing.TB) string {
 	return s.server.Endpoint(t, testserver.Program{
 		// Wheels are for one Python and not for the next.
 		Name: "moto server", Folder: "moto-" + version + python(),
-		Tested: "WHAT USES S3 OR CLOUDWATCH LOGS, AND HOW SQS QUEUES ARE MADE,", Needs: "Python 3.11 with pip",
+		Tested: "WHAT USES S3 OR CLOUDWATCH LOGS, HOW SQS QUEUES ARE MADE, AND EXAMPLES/AWS-SERVICE,", Needs: "Python 3.11 with pip",
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
 		Install: testserver.Pip(requirements),
 		Command: func(lib string, port int) *exec.Cmd {
-			cmd := exec.Command("python3", "-m", "moto.server", "-H", "127.0.0.1", "-p", strconv.Itoa(port))
-			cmd.Env = append(os.Environ(), "PYTHONPATH="+lib)
+			cmd := exec.Command("python3", "-c", serve, "-H", "127.0.0.1", "-p", strconv.Itoa(port))
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+lib, "MOTO_IAM_LOAD_MANAGED_POLICIES=true")
 			return cmd
 		},
 	})

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// version is that of the pinned source, which says so in its file version/VERSION.
+const version = "6.34.0"
+
+// services are those of the resources and data sources of examples/aws-service,
+// in the provider's words; meta has aws_partition and ec2 the security groups.
+func services() []string {
+	return []string{"ec2", "ecs", "iam", "logs", "meta", "s3", "sqs", "sts"}
+}
+
+// A provider built by other code is another provider.
+var (
+	//go:embed build.go
+	buildCode []byte
+	//go:embed trim.go
+	trimCode []byte
+)
+
+// fetchError says that what is to be built cannot be had.
+type fetchError struct{ err error }
+
+func (e *fetchError) Error() string { return e.err.Error() }
+func (e *fetchError) Unwrap() error { return e.err }
+
+// provider is where the provider comes from and goes to.
+type provider struct {
+	cache  string // the user's cache folder
+	source string // the folder of the module that pins the source
+	log    io.Writer
+}
+
+// get returns the mirror's folder, in which the provider is built if it is not
+// there. Of several processes one builds it and the others wait.
+func (p provider) get(ctx context.Context) (string, error) {
+	name, err := p.folder()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(p.cache, "fairlead", name)
+	mirror := filepath.Join(dir, "mirror")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make the cache folder: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return "", fmt.Errorf("lock the cache: %w", err)
+	}
+	defer func() { _ = lock.Close() }() // which unlocks, as the holder's death does
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if _, err := os.Stat(mirror); !errors.Is(err, fs.ErrNotExist) {
+		return mirror, err
+	}
+	// What a build that was killed has left is in the way of nothing but the disk.
+	work := filepath.Join(dir, "work")
+	if err := os.RemoveAll(work); err != nil {
+		return "", fmt.Errorf("clear the cache: %w", err)
+	}
+	defer os.RemoveAll(work)
+	if err := p.build(ctx, work); err != nil {
+		return "", err
+	}
+	return mirror, os.Rename(filepath.Join(work, "mirror"), mirror)
+}
+
+// folder returns the name of a folder for what this source, code and compiler
+// make, and nothing else.
+func (p provider) folder() (string, error) {
+	sum := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum"} {
+		body, err := os.ReadFile(filepath.Join(p.source, name))
+		if err != nil {
+			return "", fmt.Errorf("read what pins the source: %w", err)
+		}
+		fmt.Fprintf(sum, "%d\n%s", len(body), body)
+	}
+	fmt.Fprintf(sum, "%d\n%s%d\n%s%s", len(buildCode), buildCode, len(trimCode), trimCode, runtime.Version())
+	return fmt.Sprintf("aws-provider-%s-%s-%s-%s", version, runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12]), nil
+}
+
+// build fetches, trims and compiles the source in the folder work, and leaves
+// there the folder mirror.
+func (p provider) build(ctx context.Context, work string) error {
+	src, err := p.fetch(ctx)
+	if err != nil {
+		return err
+	}
+	said, err := os.ReadFile(filepath.Join(src, "version", "VERSION"))
+	if err != nil {
+		return err
+	}
+	if got := strings.TrimSpace(string(said)); got != version {
+		return fmt.Errorf("the pinned source is of version %s", got)
+	}
+	trimmed := filepath.Join(work, "src")
+	if err := trim(src, trimmed, services()); err != nil {
+		return fmt.Errorf("trim the source in %s: %w", src, err)
+	}
+	// The list needs all that is imported to be there, and so fetches it.
+	if _, err := p.golang(ctx, trimmed, "list", "-deps", "."); err != nil {
+		return &fetchError{err}
+	}
+	fmt.Fprintf(p.log, "building the provider hashicorp/aws %s, with what examples/aws-service needs, once: about four minutes and 4 GB of memory on two cores\n", version)
+	started := time.Now()
+	binary := filepath.Join(work, "provider")
+	if _, err := p.golang(ctx, trimmed, "build", "-trimpath",
+		"-ldflags", "-s -w -X "+providerModule+"/version.ProviderVersion="+version, "-o", binary, "."); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.log, "built the provider hashicorp/aws in %d s\n", int(time.Since(started).Seconds()))
+	return lay(binary, filepath.Join(work, "mirror"))
+}
+
+// lay puts the provider where OpenTofu and Terraform look for it in a mirror;
+// each asks for it by the name of its own registry.
+func lay(binary, mirror string) error {
+	for _, registry := range []string{"registry.opentofu.org", "registry.terraform.io"} {
+		dir := filepath.Join(mirror, registry, "hashicorp", "aws", version, runtime.GOOS+"_"+runtime.GOARCH)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := os.Link(binary, filepath.Join(dir, "terraform-provider-aws_v"+version)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetch returns the folder of the pinned source in Go's module cache. The go
+// command checks it against go.sum.
+func (p provider) fetch(ctx context.Context) (string, error) {
+	out, err := p.golang(ctx, p.source, "mod", "download", "-json", providerModule)
+	var module struct{ Dir, Error string }
+	if jsonErr := json.Unmarshal(out, &module); jsonErr == nil && module.Error != "" {
+		err = errors.New(module.Error)
+	} else if err == nil {
+		err = jsonErr
+	}
+	if err != nil {
+		return "", &fetchError{fmt.Errorf("download its source: %w", err)}
+	}
+	return module.Dir, nil
+}
+
+// golang runs the go command in the folder and returns what it prints. Neither
+// settings of this machine nor a C compiler have a part in it.
+func (p provider) golang(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Stderr = dir, &stderr
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("go %s: %w\n%s", args[0], err, stderr.Bytes())
+	}
+	return out, err
+}

@@ -48,9 +48,12 @@ bin/staticcheck: FORCE
 # The CDK's runtime has a race of its own, so what uses it is not watched; nor is
 # the simulator, which is one thread by its nature.
 # The tests take the pinned OpenTofu, whatever is on PATH. The runner of the
-# tests lists what was skipped, and why; go test keeps that to itself.
+# tests lists what was skipped, and why; go test keeps that to itself. The
+# provider of examples/aws-service is built once; where it cannot be had, its
+# variable is empty, and its test is among those skipped.
 test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
+		FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) && export FAIRLEAD_AWS_PROVIDER && \
 		bin/gotestsum --format pkgname -- -race -timeout 20m $$($(GO) list ./... | grep -v '/infra')
 	@$(GO) test ./infra/...
 	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done

@@ -99,8 +99,9 @@ resource "aws_ecs_service" "this" {
   launch_type     = "FARGATE"
   propagate_tags  = "SERVICE"
 
-  # The apply waits for the tasks, and a release that does not start is taken back.
-  wait_for_steady_state = true
+  # With it, the apply waits for the tasks, and fails when a release does not
+  # start and is taken back.
+  wait_for_steady_state = var.wait
 
   deployment_circuit_breaker {
     enable   = true

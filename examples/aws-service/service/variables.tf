@@ -45,6 +45,12 @@ variable "desired_count" {
   description = "How many tasks run."
 }
 
+variable "wait" {
+  type        = bool
+  default     = true
+  description = "Whether the apply waits until the tasks run."
+}
+
 variable "cpu" {
   type        = number
   default     = 256

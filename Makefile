@@ -71,10 +71,11 @@ kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes
 bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench
 
-bench-aws: ## Measure how long the functions take to start, and what they weigh
+bench-aws: build bin/tofu-tool ## Measure how long the functions take to start, what they weigh, and what installs cost
 	@FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
 		$(GO) test ./functions/internal/plane -run '^$$' -bench ColdStart -benchtime 30x
 	@$(GO) run ./tools/functions -out bin/functions
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench -force -only aws
 
 # What happens in a run follows from its seed; a run that fails says which it had.
 SEED ?= 0

@@ -214,7 +214,8 @@ func (k *kubelet) start(p *corev1.Pod) error {
 	k.runs[string(p.UID)] = r
 	k.mu.Unlock()
 	limit := spec.Resources.Limits.Memory().Value()
-	k.done.Go(func() { k.watch(p.DeepCopy(), r, limit) })
+	own := p.DeepCopy() // p is changed below, while the container is watched
+	k.done.Go(func() { k.watch(own, r, limit) })
 	return k.report(p, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
 }
 

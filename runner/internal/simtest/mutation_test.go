@@ -162,3 +162,19 @@ func (m mutant) build(t *testing.T, root string) (string, error) {
 	}
 	return binary, nil
 }
+
+// TestMistakesCanBePlanted: each row's text is in the product's code, once. The
+// rows that CI has no time to run would otherwise rot.
+func TestMistakesCanBePlanted(t *testing.T) {
+	for _, m := range mutants() {
+		for _, e := range append([]edit{m.edit}, m.also...) {
+			text, err := os.ReadFile(filepath.Join("../../..", e.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := bytes.Count(text, []byte(e.old)); n != 1 {
+				t.Errorf("%s: %s has this text %d times, not once:\n%s", m.name, e.file, n, e.old)
+			}
+		}
+	}
+}

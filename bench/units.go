@@ -124,10 +124,11 @@ func (m *metered) stop() error {
 // startMetered serves both APIs and a registry on the metered table; the other
 // parts are in memory; t counts what is asked of them.
 func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, t *tally) (*metered, error) {
-	m := &metered{plane: plane{b: b, dir: filepath.Join(b.work, "units")}}
-	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+	dir, err := os.MkdirTemp(b.work, "units-") // two sections start one each
+	if err != nil {
 		return nil, err
 	}
+	m := &metered{plane: plane{b: b, dir: dir}}
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err

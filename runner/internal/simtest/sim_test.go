@@ -122,7 +122,7 @@ func worker(t *testing.T, binary string, o order, got func(Result)) error {
 	defer r.Close()
 	var output bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), binary, "-test.timeout=0")
-	cmd.Env = append(os.Environ(), workerVariable+"="+string(raw), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=1GiB")
+	cmd.Env = append(os.Environ(), workerVariable+"="+string(raw), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=250MiB")
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &output, &output, []*os.File{w}
 	if err := cmd.Start(); err != nil {
 		w.Close()

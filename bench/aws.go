@@ -185,10 +185,9 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// The rhythm of a runner in a customer's stack: what functions/internal/plane
-// tells it, what SQS allows for one receive, and the life of a session.
+// The rhythm of a runner in a customer's stack: what the control plane tells it,
+// what SQS allows for one receive, and the life of a session.
 const (
-	beatsAnHour    = 3600. / 27
 	receivesAnHour = 3600. / 20
 	sessionsAnHour = 3600. / (0.72 * 15 * 60) // renewed between 60 and 85 % of 15 minutes
 )
@@ -208,6 +207,7 @@ func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEn
 		return usage{}, err
 	}
 	beat := meter.Total()
+	beatsAnHour := time.Hour.Seconds() / c.HeartbeatEvery().Seconds()
 	requests := beatsAnHour + 2*sessionsAnHour // a challenge and a session
 	return usage{Requests: requests, GBSeconds: requests * lambdaMS / 1000 * functionMB / 1024, Queue: receivesAnHour,
 		Writes: beatsAnHour*beat.Write() + sessionsAnHour*opening.Write(), Reads: beatsAnHour*beat.Read + sessionsAnHour*opening.Read}, nil

@@ -143,7 +143,7 @@ func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, 
 	m.control = control.New(control.Parts{
 		Store: store.New(meter), Queue: countedQueue{queuetest.Memory(time.Now, 5), t}, Log: joblogtest.Memory(), Blobs: countedBlobs{blobtest.Memory(), t},
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewRemoteSigner(key.Public().(ed25519.PublicKey), sign), Minter: identity.NewMinter(mint),
-		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger,
+		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Rhythm: control.Metered(),
 	})
 	token := identity.NewToken(identity.PrefixAPI)
 	err = errors.Join(

@@ -19,7 +19,7 @@ func TestADeadAgentIsShownWithinAMinute(t *testing.T) {
 		lost   time.Duration
 	}{
 		{"by default, after three missed heartbeats", control.Rhythm{}, 15 * time.Second, 45 * time.Second},
-		{"where each is paid for, after two", control.Rhythm{Heartbeat: 27 * time.Second}, 27 * time.Second, 55 * time.Second},
+		{"where each is paid for, after one and what the agent makes of it", control.Metered(), 36 * time.Second, 55 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

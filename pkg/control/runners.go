@@ -53,6 +53,11 @@ type Rhythm struct {
 	Prompt bool
 }
 
+// Metered is the rhythm where each request is paid for. Heartbeats are most of
+// what an idle runner costs, and a request that waits is a function that waits.
+// 36 s leave an agent time for two more tries before it would be shown as lost.
+func Metered() Rhythm { return Rhythm{Heartbeat: 36 * time.Second, Prompt: true} }
+
 // HeartbeatEvery is how often an agent is to say how it is.
 func (c *Control) HeartbeatEvery() time.Duration {
 	if c.Rhythm.Heartbeat > 0 {
@@ -62,7 +67,7 @@ func (c *Control) HeartbeatEvery() time.Duration {
 }
 
 // lostAfter is how long after its last word a session counts as lost: three
-// missed heartbeats, or fewer where they are rare.
+// missed heartbeats, or fewer where they are rare; agents repeat one that failed.
 func (c *Control) lostAfter() time.Duration { return min(3*c.HeartbeatEvery(), lostAtLatest) }
 
 // Runner returns a runner, of the org or shared, with its sessions.

@@ -73,7 +73,12 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	if status != http.StatusOK {
 		l.refused++
 	}
-	b, err := json.Marshal(out)
+	return answer(r, status, out)
+}
+
+// answer is a response of a control plane that is not there.
+func answer(r *http.Request, status int, body any) (*http.Response, error) {
+	b, err := json.Marshal(body)
 	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
 }
 

@@ -321,7 +321,7 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 	}
 	told := &change{log: a.log}
 	_, err := backoff.Retry(life, func() (struct{}, error) {
-		request, cancel := context.WithTimeout(life, beatTimeout)
+		request, cancel := context.WithTimeout(life, reportTimeout)
 		defer cancel()
 		err := a.session.do(request, func(c *client.Client) error { return c.Died(request, job, d) })
 		if err != nil && refused(err) {

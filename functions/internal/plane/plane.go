@@ -78,7 +78,7 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	}
 	parts := control.Parts{
 		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Log: log, Blobs: blobs, Sealer: kms.New(cfg, time.Now, r.SealKey),
-		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Rhythm: rhythm(),
+		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Rhythm: control.Metered(),
 	}
 	if r.LogGroups.Prefix != "" {
 		if parts.Records, err = cloudwatch.NewGroups(cfg, r.LogGroups); err != nil {
@@ -123,11 +123,6 @@ func Log(cfg aws.Config, table, bucket string) (joblog.Log, error) {
 	}
 	return archive.New(live, blobs), nil
 }
-
-// rhythm keeps the bill small: heartbeats are most of what an idle runner costs,
-// and a request that waits is a function that waits. A dead runner is still
-// shown within a minute.
-func rhythm() control.Rhythm { return control.Rhythm{Heartbeat: 27 * time.Second, Prompt: true} }
 
 // stsTransport reaches STS, which is in the region of the runner's account and
 // so may be far away. An answer of STS is small.

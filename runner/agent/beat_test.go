@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+)
+
+// deaf is a control plane that lets some heartbeats pass without an answer, or
+// refuses them at once, after one that it heard.
+type deaf struct {
+	lost   int
+	status int // of those that are lost; 0: no answer at all
+	heard  []time.Time
+	seen   int
+}
+
+func (d *deaf) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/heartbeat") {
+		return answer(r, http.StatusOK, wire.Session{Token: "t", ExpiresAt: time.Now().Add(15 * time.Minute)})
+	}
+	if d.seen++; d.seen > 1 && d.seen <= 1+d.lost {
+		if d.status != 0 {
+			return answer(r, d.status, struct{}{})
+		}
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	d.heard = append(d.heard, time.Now())
+	return answer(r, http.StatusOK, wire.SessionStatus{HeartbeatSeconds: 36})
+}
+
+// Where heartbeats are rarest (control.Metered), the control plane takes 55 s of silence for death.
+// An agent whose words get lost on the way has been heard again by then.
+func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
+	const death = 55 * time.Second
+	for _, tt := range []struct {
+		name string
+		d    deaf
+	}{
+		{"one got no answer", deaf{lost: 1}},
+		{"two got no answer", deaf{lost: 2}},
+		{"a gateway answered seven of them", deaf{lost: 7, status: http.StatusBadGateway}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, key, err := ed25519.GenerateKey(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d := &tt.d
+				o := Options{Version: "test", Random: func() float64 { return 0.99 }, Transport: d}
+				base, err := newClient("http://control.example", o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := &Agent{cfg: config.Runner{Concurrency: 1}, options: o, log: slog.New(slog.NewTextHandler(io.Discard, nil)), beatNow: make(chan struct{}),
+					session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, 1, time.Now)}
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				defer cancel()
+				a.beatLoop(ctx, ctx)
+				if d.seen <= 1+d.lost || len(d.heard) < 2 {
+					t.Fatalf("of %d heartbeats %d were heard", d.seen, len(d.heard))
+				}
+				for i := range d.heard[1:] {
+					if silence := d.heard[i+1].Sub(d.heard[i]); silence >= death {
+						t.Errorf("nothing was heard of the agent for %s", silence)
+					}
+				}
+			})
+		})
+	}
+}

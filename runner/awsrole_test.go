@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/local"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // stsOver serves an STS over TLS and returns a transport that finds it under
@@ -119,7 +120,7 @@ func TestAnAgentProvesItsTaskRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the check's end", func() bool {
+	testserver.Until(t, "the check's end", func() bool {
 		j, err = c.GetJob(t.Context(), j.ID)
 		return err == nil && j.State == "succeeded"
 	})
@@ -133,19 +134,8 @@ func TestAnAgentProvesItsTaskRole(t *testing.T) {
 		t.Error("the agent's log has its credentials")
 	}
 	b := start("AROAANEWANEWANEWANEW1")
-	eventually(t, "the refusal of a role made anew", func() bool { return strings.Contains(b.out.String(), "made anew") })
+	testserver.Until(t, "the refusal of a role made anew", func() bool { return strings.Contains(b.out.String(), "made anew") })
 	if r, err = c.GetRunner(t.Context(), "acme"); err != nil || len(r.Sessions) != 1 {
 		t.Errorf("the runner has %d sessions, %v", len(r.Sessions), err)
-	}
-}
-
-// eventually waits for a condition; it is not there after half a minute.
-func eventually(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !met(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // account is the control plane's side of AWS: a runner's queue and an install's
@@ -109,7 +110,7 @@ func TestARunnerPollsItsQueueAndWritesItsLogItself(t *testing.T) {
 	if j.Finish.Outcome != "succeeded" || !j.ByName || j.Appends != 0 || !strings.Contains(string(j.Log), "runs job "+job) {
 		t.Errorf("finished as %+v, claimed by name: %t, %d appends, with the log %q", *j.Finish, j.ByName, j.Appends, j.Log)
 	}
-	eventually(t, "the refusal of the stranger's message", func() bool { return strings.Contains(agent.out.String(), "no wake-up was refused") })
+	testserver.Until(t, "the refusal of the stranger's message", func() bool { return strings.Contains(agent.out.String(), "no wake-up was refused") })
 
 	// A tool with much to say, and its own credentials among it.
 	long := s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": exampleModule})))
@@ -141,7 +142,7 @@ func TestARunnerThatDoesNotReachItsQueue(t *testing.T) {
 	if j.Finish.Outcome != "succeeded" || j.ByName || j.Appends == 0 || j.Finish.Log.Truncated {
 		t.Errorf("finished as %+v, claimed by name: %t, %d appends", *j.Finish, j.ByName, j.Appends)
 	}
-	eventually(t, "a word about it", func() bool { return strings.Contains(agent.out.String(), "the runner's queue cannot be polled") })
+	testserver.Until(t, "a word about it", func() bool { return strings.Contains(agent.out.String(), "the runner's queue cannot be polled") })
 }
 
 // Access to a log ends in the middle of a job, and the next is bought with the

@@ -1,4 +1,4 @@
-// Program controlapi is the function that serves the Control API, for people
+// Command controlapi is the function that serves the Control API, for people
 // and their tools.
 package main
 

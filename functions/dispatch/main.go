@@ -1,4 +1,4 @@
-// Program dispatch is the function behind the table's stream: it wakes the
+// Command dispatch is the function behind the table's stream: it wakes the
 // runners of queued jobs once more, and publishes what happened.
 package main
 

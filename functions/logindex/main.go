@@ -1,4 +1,4 @@
-// Program logindex is the function behind the installs' log groups: it brings
+// Command logindex is the function behind the installs' log groups: it brings
 // what runners wrote there into the log that everybody reads, and archives the
 // logs of jobs that are over.
 package main

@@ -1,4 +1,4 @@
-// Program runnerapi is the function that serves the Runner API, for agents and
+// Command runnerapi is the function that serves the Runner API, for agents and
 // steps.
 package main
 

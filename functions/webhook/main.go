@@ -1,4 +1,4 @@
-// Program webhook is the function that delivers domain events to the vendor's
+// Command webhook is the function that delivers domain events to the vendor's
 // endpoints.
 package main
 

@@ -7,10 +7,8 @@
 package dockerd
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // The environment of the tests.
@@ -38,12 +38,11 @@ const (
 // Server is at most one running engine. Keep one per test binary and stop it at
 // the end of TestMain. The zero value is ready. Safe for concurrent use.
 type Server struct {
-	once   sync.Once
-	host   string
-	err    error
-	dir    string
-	cmd    *exec.Cmd
-	exited chan struct{}
+	once    sync.Once
+	host    string
+	err     error
+	dir     string
+	process *testserver.Process
 }
 
 // Host returns the address of the engine, which is started if need be. Without
@@ -55,10 +54,7 @@ func (s *Server) Host(t testing.TB) string {
 	if s.err == nil {
 		return s.host
 	}
-	if os.Getenv(RequireEnv) == "1" {
-		t.Fatalf("no Docker Engine: %v", s.err)
-	}
-	t.Skipf("WHAT USES A DOCKER ENGINE IS NOT TESTED: %v.\nInstall dockerd and run as root, name an engine in %s, or set %s=1 to fail here.", s.err, HostEnv, RequireEnv)
+	testserver.Missing(t, "WHAT USES A DOCKER ENGINE IS NOT TESTED", RequireEnv, "Install dockerd and run as root, name an engine in "+HostEnv, s.err)
 	return ""
 }
 
@@ -76,7 +72,6 @@ func (s *Server) start() (string, error) {
 	if s.dir, err = os.MkdirTemp("", "fairlead-dockerd-"); err != nil {
 		return "", err
 	}
-	var output bytes.Buffer
 	socket := filepath.Join(s.dir, "docker.sock")
 	// Nothing of the machine's network is changed, and the engine's own
 	// configuration, if there is one, is left aside.
@@ -87,57 +82,29 @@ func (s *Server) start() (string, error) {
 	cmd := exec.Command(path, "--config-file", config, "--host", "unix://"+socket, "--data-root", filepath.Join(s.dir, "data"),
 		"--exec-root", filepath.Join(s.dir, "exec"), "--pidfile", filepath.Join(s.dir, "pid"),
 		"--iptables=false", "--ip6tables=false", "--bridge=none")
-	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the keyboard is the tests' to handle
-	if err := cmd.Start(); err != nil {
-		return "", fmt.Errorf("start dockerd: %w", err)
-	}
-	s.cmd, s.exited = cmd, make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how it ended shows in the output
-		close(s.exited)
-	}()
-	if err := s.await(socket); err != nil {
-		s.Stop() // after which nobody writes to output
-		return "", fmt.Errorf("start dockerd: %w\n%s", err, output.Bytes())
-	}
-	return "unix://" + socket, nil
-}
-
-func (s *Server) await(socket string) error {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}}}
-	deadline := time.NewTimer(startLimit)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	s.process, err = testserver.Start(cmd, startLimit, func() error {
 		resp, err := c.Get("http://docker/_ping")
-		if err == nil {
-			return resp.Body.Close()
+		if err != nil {
+			return err
 		}
-		select {
-		case <-s.exited:
-			return errors.New("it ended at once")
-		case <-deadline.C:
-			return fmt.Errorf("no answer within %s: %w", startLimit, err)
-		case <-tick.C:
-		}
+		return resp.Body.Close()
+	})
+	if err != nil {
+		s.Stop()
+		return "", err
 	}
+	return "unix://" + socket, nil
 }
 
 // Stop ends the engine with its containers, if it is ours, and removes its data.
 func (s *Server) Stop() {
-	if s.cmd != nil {
-		_ = s.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-s.exited:
-		case <-time.After(stopLimit):
-			_ = s.cmd.Process.Kill()
-			<-s.exited
-		}
+	if s.process != nil {
+		s.process.Stop(stopLimit)
 	}
 	if s.dir != "" {
 		// The engine leaves the network namespace of --network=host mounted.

@@ -1,4 +1,4 @@
-// Program functions builds the mains below ./functions as Lambda runs them:
+// Command functions builds the mains below ./functions as Lambda runs them:
 // static, for arm64 on provided.al2023, as bootstrap in a folder of their own,
 // which infra takes, and beside it as a zip of the same bytes each time. It
 // prints the sizes, and fails if a zip is larger than MaxZip.

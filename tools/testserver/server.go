@@ -8,11 +8,8 @@
 package testserver
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -50,8 +47,7 @@ type Server struct {
 	endpoint string
 	err      error
 	dir      string
-	cmd      *exec.Cmd
-	exited   chan struct{}
+	process  *Process
 }
 
 // Endpoint returns the URL of the server, which is started if need be; p is
@@ -63,21 +59,16 @@ func (s *Server) Endpoint(t testing.TB, p Program) string {
 	if s.err == nil {
 		return s.endpoint
 	}
-	if os.Getenv(p.RequireEnv) == "1" {
-		t.Fatalf("%s=1, and there is no %s: %v", p.RequireEnv, p.Name, s.err)
-	}
-	t.Skipf("SKIPPED: %s IS NOT TESTED: %v\nInstall %s, or set %s to the URL of a %s.",
-		p.Tested, s.err, p.Needs, p.EndpointEnv, p.Name)
+	Missing(t, p.Tested+" IS NOT TESTED", p.RequireEnv, fmt.Sprintf("Install %s, set %s to the URL of a %s", p.Needs, p.EndpointEnv, p.Name), s.err)
 	return ""
 }
 
 // Stop kills the server, if there is one, and waits for its end.
 func (s *Server) Stop() {
-	if s.cmd == nil {
+	if s.process == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // it may have ended by itself
-	<-s.exited
+	s.process.Stop(0)
 	_ = os.RemoveAll(s.dir) // a leftover in the temporary folder harms nobody
 }
 
@@ -89,61 +80,28 @@ func (s *Server) start(p Program) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+		return "", err
 	}
 	// Some write files beside themselves.
 	if s.dir, err = os.MkdirTemp("", p.Folder+"-"); err != nil {
 		return "", err
 	}
-	var output bytes.Buffer
 	cmd := p.Command(lib, port)
 	cmd.Dir = s.dir
-	cmd.Stdout, cmd.Stderr = &output, &output
 	dieWithParent(cmd)
-	if err := cmd.Start(); err != nil {
-		return "", fmt.Errorf("start %s: %w", p.Name, err)
-	}
-	s.cmd, s.exited = cmd, make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how it ended shows in the output
-		close(s.exited)
-	}()
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)
-	if err := s.awaitReady(url); err != nil {
-		s.Stop() // after which nobody writes to output
-		return "", fmt.Errorf("start %s: %w\n%s", p.Name, err, output.Bytes())
+	s.process, err = Start(cmd, startLimit, func() error { // anything at all is an answer
+		resp, err := http.Get(url)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	})
+	if err != nil {
+		_ = os.RemoveAll(s.dir)
+		return "", fmt.Errorf("%s: %w", p.Name, err)
 	}
 	return url, nil
-}
-
-// awaitReady returns once the server answers anything at all.
-func (s *Server) awaitReady(url string) error {
-	deadline := time.NewTimer(startLimit)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		resp, err := http.Get(url)
-		if err == nil {
-			return resp.Body.Close()
-		}
-		select {
-		case <-s.exited:
-			return errors.New("it ended at once")
-		case <-deadline.C:
-			return fmt.Errorf("no answer within %s: %w", startLimit, err)
-		case <-tick.C:
-		}
-	}
-}
-
-// freePort returns a port that was free a moment ago.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }

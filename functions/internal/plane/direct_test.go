@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/functions/internal/runtimetest"
@@ -23,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // recorded notes what claims are made.
@@ -98,20 +98,12 @@ func TestARunnerOfAStackWorksFromItsOwnQueue(t *testing.T) {
 			t.Logf("the agent said:\n%s", said.String())
 		}
 	})
-	until := func(what string, met func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !met(); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("waited in vain for %s", what)
-			}
-		}
-	}
-	until("the stack to phone home", func() bool {
+	testserver.Until(t, "the stack to phone home", func() bool {
 		s, err := person.GetStack(ctx, "acme")
 		return err == nil && s.State == "online" && s.Report != nil && s.Report.Roles["deploy"] == roles+"deploy"
 	})
 	job := must(person.CheckRunner(ctx, "acme"))(t)
-	until("the check's end", func() bool {
+	testserver.Until(t, "the check's end", func() bool {
 		j, err := person.GetJob(ctx, job.ID)
 		return err == nil && j.State == "succeeded"
 	})

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead/fairlead/runner/internal/survivor"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // limit is how long anything here may take. It is for failing, not for passing.
@@ -49,16 +50,11 @@ func killedStep(t *testing.T, tool string) (folder string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Kill(-pid(folder), syscall.SIGKILL) })
-	for over := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
+	testserver.Until(t, "the tool to begin", func() bool {
 		_, ready := os.Stat(filepath.Join(folder, "ready"))
 		_, noted := os.Stat(filepath.Join(folder, "survivor.json"))
-		if ready == nil && noted == nil {
-			break
-		}
-		if time.Now().After(over) {
-			t.Fatal("the tool does not begin")
-		}
-	}
+		return ready == nil && noted == nil
+	})
 	if err := step.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -146,17 +142,8 @@ func TestAToolIsInterruptedOnceWhenItsStepIsToldToStop(t *testing.T) {
 	defer cancel()
 	var out bytes.Buffer
 	folder := t.TempDir()
-	err := survivor.Run(ctx, folder, exec.Command("/bin/sh", "-c", `trap 'echo heard; exit 4' INT; touch `+folder+`/ready; while :; do sleep 0.01; done`),
-		&out, io.Discard, func(int) {
-			go func() {
-				defer cancel()
-				for over := time.Now().Add(limit); time.Now().Before(over); time.Sleep(time.Millisecond) {
-					if _, err := os.Stat(folder + "/ready"); err == nil {
-						return
-					}
-				}
-			}()
-		})
+	err := survivor.Run(ctx, folder, exec.Command("/bin/sh", "-c", `trap 'echo heard; exit 4' INT; echo ready >&2; while :; do sleep 0.01; done`),
+		&out, onWrite(cancel), func(int) {})
 	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != 4 || out.String() != "heard\n" {
 		t.Errorf("%v, %q", err, out.String())
 	}
@@ -165,4 +152,12 @@ func TestAToolIsInterruptedOnceWhenItsStepIsToldToStop(t *testing.T) {
 	if err := survivor.Run(over, folder, exec.Command("/bin/sh", "-c", "touch "+folder+"/begun"), &out, &out, func(int) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of its context: %v", err)
 	}
+}
+
+// onWrite is called when something is written.
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
 }

@@ -8,7 +8,6 @@
 package kube
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -17,7 +16,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -27,6 +25,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // The environment of the tests.
@@ -50,7 +50,7 @@ type Server struct {
 	kubeconfig string
 	err        error
 	dir        string
-	running    []*program // in the order of their start
+	running    []*testserver.Process // in the order of their start
 }
 
 // Kubeconfig returns the path of the administrator's kubeconfig of the cluster,
@@ -66,10 +66,7 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 	if s.err == nil {
 		return s.kubeconfig
 	}
-	if os.Getenv(RequireEnv) == "1" {
-		t.Fatalf("no Kubernetes API server: %v", s.err)
-	}
-	t.Skipf("WHAT USES A KUBERNETES CLUSTER IS NOT TESTED: %v.\nRun `make kubernetes` once, name a kubeconfig in %s, or set %s=1 to fail here.", s.err, KubeconfigEnv, RequireEnv)
+	testserver.Missing(t, "WHAT USES A KUBERNETES CLUSTER IS NOT TESTED", RequireEnv, "Run `make kubernetes` once, name a kubeconfig in "+KubeconfigEnv, s.err)
 	return ""
 }
 
@@ -86,7 +83,7 @@ func (s *Server) start() (string, error) {
 	}
 	var ports [3]int
 	for i := range ports {
-		if ports[i], err = freePort(); err != nil {
+		if ports[i], err = testserver.FreePort(); err != nil {
 			return "", err
 		}
 	}
@@ -126,80 +123,44 @@ current-context: test
 		"--service-account-private-key-file", file("sa.key"), "--v=0")
 }
 
-type program struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
-	output *bytes.Buffer
-}
-
 // run starts a program and waits until url answers well, if it is not "".
 func (s *Server) run(path, url string, args ...string) error {
-	p := &program{cmd: exec.Command(path, args...), exited: make(chan struct{}), output: &bytes.Buffer{}}
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, p.output, p.output
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the keyboard is the tests' to handle
-	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", filepath.Base(path), err)
-	}
-	s.running = append(s.running, p)
-	go func() {
-		_ = p.cmd.Wait() // how it ended shows in the output
-		close(p.exited)
-	}()
-	if url == "" {
-		return nil
-	}
-	if err := p.await(url); err != nil {
-		p.stop() // after which nobody writes to output
-		return fmt.Errorf("start %s: %w\n%s", filepath.Base(path), err, p.output.Bytes())
-	}
-	return nil
-}
-
-func (p *program) await(url string) error {
-	c := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	deadline := time.NewTimer(startLimit)
-	defer deadline.Stop()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	cmd := exec.Command(path, args...)
+	cmd.Dir = s.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the keyboard is the tests' to handle
+	var ready func() error
+	if url != "" {
 		req, err := http.NewRequest(http.MethodGet, url, nil)
 		if err != nil {
 			return err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
-		resp, err := c.Do(req)
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
+		c := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		ready = func() error {
+			resp, err := c.Do(req)
+			if err != nil {
+				return err
 			}
-			err = errors.New(resp.Status)
-		}
-		select {
-		case <-p.exited:
-			return errors.New("it ended at once")
-		case <-deadline.C:
-			return fmt.Errorf("not ready within %s: %w", startLimit, err)
-		case <-tick.C:
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return errors.New(resp.Status)
+			}
+			return nil
 		}
 	}
-}
-
-func (p *program) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.exited:
-	case <-time.After(stopLimit):
-		_ = p.cmd.Process.Kill()
-		<-p.exited
+	p, err := testserver.Start(cmd, startLimit, ready)
+	if err != nil {
+		return err
 	}
+	s.running = append(s.running, p)
+	return nil
 }
 
 // Stop ends the cluster, if it is ours: etcd last, as the API server would wait
 // for it.
 func (s *Server) Stop() {
 	for i := len(s.running) - 1; i >= 0; i-- {
-		s.running[i].stop()
+		s.running[i].Stop(stopLimit)
 	}
 	s.running = nil
 	if s.dir != "" {
@@ -217,13 +178,4 @@ func signingKey() (string, error) {
 		return "", err
 	}
 	return string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})), nil
-}
-
-// freePort returns a port that was free a moment ago.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }

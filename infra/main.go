@@ -1,4 +1,4 @@
-// Program infra synthesizes Fairlead's two CloudFormation stacks: the
+// Command infra synthesizes Fairlead's two CloudFormation stacks: the
 // vendor's control plane, and the runner stack that customers install.
 //
 // `cdk deploy` runs it; so does `make synth`, which needs Node and nothing of

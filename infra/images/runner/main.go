@@ -1,4 +1,4 @@
-// Program runner builds the runner's image, as customers' stacks start it: the
+// Command runner builds the runner's image, as customers' stacks start it: the
 // runner, the pinned OpenTofu, certificates and a user who is not root, for arm64
 // unless it is told otherwise. It needs no daemon. It writes an OCI layout, pushes
 // the image if it is told where to, and prints its name with the digest, which is

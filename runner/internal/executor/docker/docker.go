@@ -298,7 +298,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	})
 	switch {
 	case errdefs.IsNotFound(err):
-		h.end(executor.Exit{Reason: executor.Vanished, Message: "the engine has no container of the step: it was never started, or was removed by somebody else"})
+		h.Set(executor.Exit{Reason: executor.Vanished, Message: "the engine has no container of the step: it was never started, or was removed by somebody else"})
 		return h, executor.ErrGone
 	case err != nil && passing(err):
 		// An engine that is away may be back, and its containers with it. Wait
@@ -309,7 +309,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	}
 	if c.Container.State != nil && c.Container.State.Status == container.StateCreated {
 		// The agent died before it could start it, and its launch token with it.
-		h.end(executor.Never(executor.LaunchFailed, "the agent was restarted before it could start the container"))
+		h.Set(executor.Never(executor.LaunchFailed, "the agent was restarted before it could start the container"))
 		return h, errors.Join(executor.ErrGone, e.Remove(ctx, id))
 	}
 	return h, nil

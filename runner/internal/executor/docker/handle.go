@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -23,30 +22,10 @@ const outOfMemory = "the kernel killed a process of the container because it had
 type handle struct {
 	e  *Executor
 	id string
-
-	mu   sync.Mutex
-	exit *executor.Exit // once it is known
+	executor.Ending
 }
 
 func (h *handle) ID() string { return h.id }
-
-func (h *handle) end(x executor.Exit) executor.Exit {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.exit == nil {
-		h.exit = &x
-	}
-	return *h.exit
-}
-
-func (h *handle) ended() (executor.Exit, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.exit == nil {
-		return executor.Exit{}, false
-	}
-	return *h.exit, true
-}
 
 // Wait waits on the engine. An engine that is restarted, or away, is asked
 // again until it answers: its containers may have gone on.
@@ -55,7 +34,7 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 		if err := ctx.Err(); err != nil {
 			return executor.Exit{}, err
 		}
-		if x, ok := h.ended(); ok {
+		if x, ok := h.Get(); ok {
 			return x, nil
 		}
 		err := h.running(ctx)
@@ -68,12 +47,12 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 							continue // it must not begin later
 						}
 					}
-					return h.end(x), nil
+					return h.Set(x), nil
 				}
 			}
 		}
 		if errdefs.IsNotFound(err) {
-			return h.end(executor.Exit{Reason: executor.Vanished, Message: "somebody else has removed the container of the step"}), nil
+			return h.Set(executor.Exit{Reason: executor.Vanished, Message: "somebody else has removed the container of the step"}), nil
 		}
 		select {
 		case <-ctx.Done():
@@ -110,7 +89,7 @@ func exitOf(s *container.State) (x executor.Exit, over bool) {
 
 // Interrupt sends SIGTERM to the step, the container's first process.
 func (h *handle) Interrupt() error {
-	if _, ok := h.ended(); ok {
+	if _, ok := h.Get(); ok {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ask)

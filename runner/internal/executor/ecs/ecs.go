@@ -257,7 +257,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 		}
 	}
 	if h.arn == "" {
-		h.end(executor.Exit{Reason: executor.Vanished, Message: "ECS runs no task of the step: it was never started, or has ended while no agent knew of it"})
+		h.Set(executor.Exit{Reason: executor.Vanished, Message: "ECS runs no task of the step: it was never started, or has ended while no agent knew of it"})
 		return h, executor.ErrGone
 	}
 	return h, nil

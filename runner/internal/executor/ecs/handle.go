@@ -29,26 +29,18 @@ type handle struct {
 	since   time.Time         // when it was asked for, as far as is known
 	request *ecs.RunTaskInput // of a start whose outcome is not known; else nil or of no use
 
-	mu   sync.Mutex
-	arn  string
-	exit *executor.Exit // once it is known
+	executor.Ending
+
+	mu  sync.Mutex
+	arn string // "" while it is not known
 }
 
 func (h *handle) ID() string { return h.id }
 
-func (h *handle) end(x executor.Exit) executor.Exit {
+func (h *handle) task() (arn string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.exit == nil {
-		h.exit = &x
-	}
-	return *h.exit
-}
-
-func (h *handle) seen() (arn string, x *executor.Exit) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.arn, h.exit
+	return h.arn
 }
 
 // find asks for the task again whose start was never confirmed.
@@ -56,15 +48,15 @@ func (h *handle) find(ctx context.Context) error {
 	out, err := h.e.api.RunTask(ctx, h.request)
 	switch {
 	case err != nil && passing(err) && time.Since(h.since) > h.e.o.StartTimeout:
-		h.end(executor.Never(executor.LaunchFailed, "ECS has not said within %s whether it runs the task: %v", h.e.o.StartTimeout, err))
+		h.Set(executor.Never(executor.LaunchFailed, "ECS has not said within %s whether it runs the task: %v", h.e.o.StartTimeout, err))
 		return nil
 	case err != nil && passing(err):
 		return err
 	case err != nil:
-		h.end(executor.Never(executor.LaunchFailed, "run a task: %v", err))
+		h.Set(executor.Never(executor.LaunchFailed, "run a task: %v", err))
 		return nil
 	case len(out.Tasks) == 0:
-		h.end(executor.Never(executor.LaunchFailed, "run a task: %v", refusal(out.Failures)))
+		h.Set(executor.Never(executor.LaunchFailed, "run a task: %v", refusal(out.Failures)))
 		return nil
 	}
 	h.mu.Lock()
@@ -80,10 +72,10 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 		if err := ctx.Err(); err != nil {
 			return executor.Exit{}, err
 		}
-		arn, x := h.seen()
-		if x != nil {
-			return *x, nil
+		if x, ok := h.Get(); ok {
+			return x, nil
 		}
+		arn := h.task()
 		if arn == "" {
 			if err := h.find(ctx); err != nil {
 				select {
@@ -106,11 +98,11 @@ func (h *handle) look(ctx context.Context, arn string) error {
 		return err
 	}
 	if task == nil {
-		h.end(executor.Exit{Reason: executor.Vanished, Message: "ECS has forgotten the task of the step, which it does an hour after its end"})
+		h.Set(executor.Exit{Reason: executor.Vanished, Message: "ECS has forgotten the task of the step, which it does an hour after its end"})
 		return nil
 	}
 	if x, over := exitOf(task); over {
-		h.end(x)
+		h.Set(x)
 		return nil
 	}
 	begun := h.since
@@ -122,7 +114,7 @@ func (h *handle) look(ctx context.Context, arn string) error {
 		if err := h.stop(ctx, arn, "it did not start in time"); err != nil {
 			return err
 		}
-		h.end(executor.Never(executor.LaunchFailed, "the task did not start within %s: it is %s", h.e.o.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
+		h.Set(executor.Never(executor.LaunchFailed, "the task did not start within %s: it is %s", h.e.o.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
 	}
 	return nil
 }
@@ -168,8 +160,8 @@ func (h *handle) stop(ctx context.Context, arn, reason string) error {
 // Interrupt stops the task: ECS sends SIGTERM, and SIGKILL when the stop timeout
 // of the container is over.
 func (h *handle) Interrupt() error {
-	arn, x := h.seen()
-	if x != nil || arn == "" {
+	arn := h.task()
+	if _, ended := h.Get(); ended || arn == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ask)
@@ -183,8 +175,8 @@ func (h *handle) Interrupt() error {
 // Kill stops the task and waits for its end. ECS has no harder way than its
 // stop timeout.
 func (h *handle) Kill(ctx context.Context) error {
-	arn, x := h.seen()
-	if x != nil || arn == "" {
+	arn := h.task()
+	if _, ended := h.Get(); ended || arn == "" {
 		return nil // a container ends with its first process
 	}
 	if err := h.stop(ctx, arn, "the runner ends the step"); err != nil {
@@ -198,7 +190,7 @@ func (h *handle) Kill(ctx context.Context) error {
 
 // Output reads the end of the container's log stream.
 func (h *handle) Output(ctx context.Context, limit int) (string, error) {
-	arn, _ := h.seen()
+	arn := h.task()
 	if h.e.o.LogGroup == "" || arn == "" {
 		return "", nil
 	}

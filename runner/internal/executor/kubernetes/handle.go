@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -34,30 +34,11 @@ type handle struct {
 	id    string
 	since time.Time // when the Job was made
 
-	mu   sync.Mutex
-	exit *executor.Exit // once it is known
-	dead bool           // we have ended it
+	executor.Ending
+	dead atomic.Bool // we have ended it
 }
 
 func (h *handle) ID() string { return h.id }
-
-func (h *handle) end(x executor.Exit) executor.Exit {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.exit == nil {
-		h.exit = &x
-	}
-	return *h.exit
-}
-
-func (h *handle) ended() (executor.Exit, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.exit == nil {
-		return executor.Exit{}, false
-	}
-	return *h.exit, true
-}
 
 // Wait watches the pod. A cluster that is away is asked again until it answers.
 func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
@@ -65,11 +46,11 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 		if err := ctx.Err(); err != nil {
 			return executor.Exit{}, err
 		}
-		if x, ok := h.ended(); ok {
+		if x, ok := h.Get(); ok {
 			return x, nil
 		}
 		version, err := h.see(ctx)
-		if _, ok := h.ended(); ok {
+		if _, ok := h.Get(); ok {
 			continue
 		}
 		if err == nil {
@@ -128,30 +109,28 @@ func (h *handle) see(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	h.end(x)
+	h.Set(x)
 	return "", nil
 }
 
 // seeJob is see where there is no pod.
 func (h *handle) seeJob(ctx context.Context) error {
-	h.mu.Lock()
-	dead := h.dead
-	h.mu.Unlock()
+	dead := h.dead.Load()
 	var job batchv1.Job
 	err := h.e.c.get(ctx, jobs, name(h.id), &job)
 	switch {
 	case dead && (apierrors.IsNotFound(err) || err == nil):
-		h.end(executor.Exit{Reason: executor.Killed, Signal: "killed"})
+		h.Set(executor.Exit{Reason: executor.Killed, Signal: "killed"})
 		return nil
 	case apierrors.IsNotFound(err):
-		h.end(executor.Exit{Reason: executor.Vanished, Message: "somebody else has removed the Job of the step, or it was never made"})
+		h.Set(executor.Exit{Reason: executor.Vanished, Message: "somebody else has removed the Job of the step, or it was never made"})
 		return nil
 	case err != nil:
 		return err
 	}
 	for _, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobFailed || c.Type == batchv1.JobComplete) && c.Status == corev1.ConditionTrue {
-			h.end(executor.Exit{Reason: executor.Vanished, Message: "the pod of the step is gone, so nobody could see how it ended: " + c.Message})
+			h.Set(executor.Exit{Reason: executor.Vanished, Message: "the pod of the step is gone, so nobody could see how it ended: " + c.Message})
 			return nil
 		}
 	}
@@ -162,7 +141,7 @@ func (h *handle) seeJob(ctx context.Context) error {
 	if err := h.e.Remove(ctx, h.id); err != nil {
 		return err
 	}
-	h.end(executor.Never(executor.LaunchFailed, "the cluster made no pod within %s: %s", h.e.o.StartTimeout, why))
+	h.Set(executor.Never(executor.LaunchFailed, "the cluster made no pod within %s: %s", h.e.o.StartTimeout, why))
 	return nil
 }
 
@@ -246,7 +225,7 @@ func waitsFor(p *corev1.Pod) string {
 // Interrupt has the pod ended: the step gets a SIGTERM, and then as long as
 // FAIRLEAD_KUBERNETES_STOP_GRACE says.
 func (h *handle) Interrupt() error {
-	if _, ok := h.ended(); ok {
+	if _, ok := h.Get(); ok {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ask)
@@ -282,14 +261,13 @@ func finished(p *corev1.Pod) bool {
 // returns when the node has said that the pod has ended: a node that is away
 // may still run it.
 func (h *handle) Kill(ctx context.Context) error {
-	if _, ok := h.ended(); !ok {
+	if _, ok := h.Get(); !ok {
 		if _, err := executor.Retry(ctx, passing, h.see); err != nil { // the end, if there was one, is lost with the Job
 			return fmt.Errorf("kill step %s: %w", h.id, err)
 		}
 	}
-	h.mu.Lock()
-	h.dead = h.exit == nil
-	h.mu.Unlock()
+	_, ended := h.Get()
+	h.dead.Store(!ended)
 	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
 		err := h.e.c.remove(ctx, jobs, name(h.id), -1)
 		if err == nil || apierrors.IsNotFound(err) {
@@ -303,7 +281,7 @@ func (h *handle) Kill(ctx context.Context) error {
 		var found corev1.PodList
 		err := h.e.c.list(ctx, pods, listOptions(h.id), &found)
 		if err == nil && !slices.ContainsFunc(found.Items, func(p corev1.Pod) bool { return !finished(&p) }) {
-			if _, ok := h.ended(); !ok {
+			if _, ok := h.Get(); !ok {
 				_, err = h.see(ctx)
 			}
 			return err

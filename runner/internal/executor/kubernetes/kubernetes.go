@@ -185,7 +185,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		h.end(executor.Exit{Reason: executor.Vanished, Message: "the cluster has no Job of the step: it was never started, or was removed by somebody else"})
+		h.Set(executor.Exit{Reason: executor.Vanished, Message: "the cluster has no Job of the step: it was never started, or was removed by somebody else"})
 		return h, executor.ErrGone
 	case err != nil && passing(err):
 		h.since = time.Now()

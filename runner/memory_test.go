@@ -26,13 +26,17 @@ func TestIdleAgentIsSmall(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	a := startProgram(t, s, program, "", "FAIRLEAD_CONCURRENCY=4")
+	a := startProgram(t, s, program, "", "FAIRLEAD_CONCURRENCY=4", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0")
+	url := statusURL(s, a)
 	var jobs []string
 	for range 50 {
 		jobs = append(jobs, s.Queue(checkSpec()))
 	}
 	for _, job := range jobs {
 		s.UntilFinished(job)
+	}
+	for range 50 {
+		scrape(t, url) // as is done to it, too
 	}
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
 	if err != nil {

@@ -9,39 +9,44 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// What docs/EXECUTORS.md lists is what is declared. UPDATE_GOLDEN=1 writes it.
-func TestExecutorsPageListsEveryVariable(t *testing.T) {
-	const path = "../../docs/EXECUTORS.md"
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+// What the pages list is what is declared. UPDATE_GOLDEN=1 writes it.
+func TestPagesListEveryVariable(t *testing.T) {
+	pages := map[string]map[string]any{
+		"EXECUTORS.md": {"docker": &config.Docker{}, "kubernetes": &config.Kubernetes{}, "ecs": &config.ECS{}},
+		"RUNNERS.md":   {"agent": &config.Runner{}},
 	}
-	page := string(b)
-	for name, cfg := range map[string]any{"docker": &config.Docker{}, "kubernetes": &config.Kubernetes{}, "ecs": &config.ECS{}} {
-		var table strings.Builder
-		table.WriteString("\n| variable | default | |\n|---|---|---|\n")
-		for _, v := range config.Variables(cfg) {
-			value := ""
-			if v.Default != "" {
-				value = "`" + v.Default + "`"
+	for file, tables := range pages {
+		path := "../../docs/" + file
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := string(b)
+		for name, cfg := range tables {
+			var table strings.Builder
+			table.WriteString("\n| variable | default | |\n|---|---|---|\n")
+			for _, v := range config.Variables(cfg) {
+				value := ""
+				if v.Default != "" {
+					value = "`" + v.Default + "`"
+				}
+				fmt.Fprintf(&table, "| `%s` | %s | %s |\n", v.Name, value, v.Doc)
 			}
-			fmt.Fprintf(&table, "| `%s` | %s | %s |\n", v.Name, value, v.Doc)
+			begin := "<!-- " + name + ": written by UPDATE_GOLDEN=1 go test ./pkg/config -->\n"
+			before, rest, ok := strings.Cut(page, begin)
+			_, after, end := strings.Cut(rest, "<!-- end -->")
+			if !ok || !end {
+				t.Fatalf("%s has no place for the variables of %s", file, name)
+			}
+			page = before + begin + table.String() + "<!-- end -->" + after
 		}
-		begin := "<!-- " + name + ": written by UPDATE_GOLDEN=1 go test ./pkg/config -->\n"
-		before, rest, ok := strings.Cut(page, begin)
-		_, after, end := strings.Cut(rest, "<!-- end -->")
-		if !ok || !end {
-			t.Fatalf("the page has no place for the variables of %s", name)
+		if page == string(b) {
+			continue
 		}
-		page = before + begin + table.String() + "<!-- end -->" + after
-	}
-	if page == string(b) {
-		return
-	}
-	if os.Getenv("UPDATE_GOLDEN") == "" {
-		t.Fatal("docs/EXECUTORS.md does not list what is declared: UPDATE_GOLDEN=1 writes it")
-	}
-	if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
-		t.Fatal(err)
+		if os.Getenv("UPDATE_GOLDEN") == "" {
+			t.Errorf("docs/%s does not list what is declared: UPDATE_GOLDEN=1 writes it", file)
+		} else if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -19,6 +19,8 @@ type Runner struct {
 	Executor string `env:"FAIRLEAD_EXECUTOR" envDefault:"process" flag:"executor" doc:"what starts the steps: process, beside the agent, or docker, kubernetes or ecs, which have variables of their own"`
 	StepURL  string `env:"FAIRLEAD_STEP_URL" flag:"step-url" doc:"URL at which steps reach the control plane, where it is another than the agent's"`
 
+	StatusAddress string `env:"FAIRLEAD_STATUS_ADDRESS" flag:"status-address" doc:"host:port at which the agent answers /healthz, /readyz and, for Prometheus, /metrics to whoever asks, such as 127.0.0.1:9480; default: none, and in the runner's image that one"`
+
 	Concurrency int           `env:"FAIRLEAD_CONCURRENCY" flag:"concurrency" doc:"most steps that run at once; default: the number of CPUs, at least 4"`
 	LogLevel    string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
 	DrainFor    time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM, after which they are interrupted; 0s: until they end"`

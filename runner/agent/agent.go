@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/status"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
@@ -61,6 +62,7 @@ type Agent struct {
 	work     *work
 	id       identity
 	lock     *os.File
+	status   *status.Status // nil: nobody asks
 
 	mu       sync.Mutex
 	steps    map[string]*step // by attempt
@@ -75,6 +77,7 @@ type Agent struct {
 type step struct {
 	handle executor.Handle
 	grace  time.Duration
+	kind   status.Kind
 }
 
 // open takes the data folder and enrols if need be.
@@ -114,12 +117,16 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		return nil, err
 	}
 	s := newSession(base, id, instance(), o, cfg.Concurrency, time.Now)
-	return &Agent{
+	a := &Agent{
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
 		executor: steps, place: steps.Place(),
 		session: s, work: newWork(s, log, time.Now),
 		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
-	}, nil
+	}
+	if cfg.StatusAddress != "" {
+		a.status = status.New(status.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: executorName(cfg), Look: a.look, Clock: a.now})
+	}
+	return a, nil
 }
 
 // takeLock makes sure that one agent alone uses the data folder. The lock goes
@@ -144,6 +151,13 @@ func takeLock(data string) (*os.File, error) {
 // or the end of ctx, interrupts the steps. A third kills them.
 func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	defer a.lock.Close()
+	if a.status != nil {
+		silence, err := a.status.Serve(a.cfg.StatusAddress, a.log)
+		if err != nil {
+			return err
+		}
+		defer silence()
+	}
 	// What is under way does not end with ctx: it is wound up in order.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -227,6 +241,21 @@ func (a *Agent) windUp(ctx context.Context, stop <-chan os.Signal, idle <-chan s
 	}
 }
 
+// look is the agent as its status tells it.
+func (a *Agent) look() status.Now {
+	n := a.session.look()
+	n.Capacity, n.Running = a.cfg.Concurrency, map[status.Kind]int{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n.Draining = a.draining
+	for _, s := range a.steps {
+		n.Running[s.kind]++
+	}
+	return n
+}
+
+func kindOf(c wire.Claim) status.Kind { return status.Kind{Plugin: c.Plugin, Operation: c.Operation} }
+
 // eachStep calls f for every step and returns the longest grace of them.
 func (a *Agent) eachStep(what string, f func(*step) error) time.Duration {
 	a.mu.Lock()
@@ -256,10 +285,14 @@ func (a *Agent) claimLoop(ctx, life context.Context) {
 	for a.waitForRoom(ctx) {
 		asked := a.now()
 		claim, err := a.work.next(ctx)
+		if ctx.Err() == nil {
+			a.status.Polled(err)
+		}
 		switch {
 		case err == nil:
 			told.error("", nil)
 			pause.Reset()
+			a.status.Claimed(kindOf(claim))
 			a.running.Add(1)
 			a.reserve(claim)
 			go func() {
@@ -293,8 +326,10 @@ func (a *Agent) waitForRoom(ctx context.Context) bool {
 		if room {
 			return true
 		}
+		a.status.NoRoom()
 		select {
 		case <-a.freed:
+			a.status.NoRoom()
 		case <-ctx.Done():
 			return false
 		}
@@ -313,6 +348,7 @@ func (a *Agent) beatLoop(ctx, sending context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		a.status.Beat(err)
 		told.error("the control plane does not take heartbeats", err)
 		wait := period
 		if err != nil {

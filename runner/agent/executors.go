@@ -48,11 +48,13 @@ func executors(more map[string]OpenExecutor) map[string]OpenExecutor {
 // defaultExecutor needs nothing but the agent's own machine.
 const defaultExecutor = "process"
 
+func executorName(cfg config.Runner) string { return cmp.Or(cfg.Executor, defaultExecutor) }
+
 func newExecutor(ctx context.Context, cfg config.Runner, runner string, o Options) (executor.Executor, error) {
 	if o.Executor != nil {
 		return o.Executor, nil
 	}
-	name := cmp.Or(cfg.Executor, defaultExecutor)
+	name := executorName(cfg)
 	kinds := executors(o.Executors)
 	open, ok := kinds[name]
 	if !ok {

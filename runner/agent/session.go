@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/status"
 )
 
 // session is the agent's short-lived right to claim jobs. It is renewed before
@@ -30,6 +31,9 @@ type session struct {
 	mu       sync.Mutex
 	client   *client.Client // nil: none
 	renewAt  time.Time
+	since    time.Time // when the session was made
+	until    time.Time // when it ends
+	made     int       // sessions
 	registry string
 	queue    *wire.QueueAccess // nil: jobs are claimed through the API alone
 }
@@ -72,6 +76,8 @@ func (s *session) get(ctx context.Context) (*client.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.client = c
+	s.made++
+	s.since, s.until = s.now(), s.now().Add(life)
 	s.renewAt = s.now().Add(time.Duration(float64(life) * (0.6 + 0.25*s.random())))
 	s.queue = made.Queue
 	if made.Registry != "" {
@@ -96,6 +102,17 @@ func (s *session) forget(c *client.Client) {
 	if s.client == c {
 		s.client = nil
 	}
+}
+
+// look is what the agent's status tells of the session.
+func (s *session) look() status.Now {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := status.Now{Sessions: s.made}
+	if s.client != nil && s.now().Before(s.until) {
+		n.SessionSince = s.since
+	}
+	return n
 }
 
 func (s *session) registryHost() string {

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/redact"
+	"github.com/fairlead/fairlead/runner/internal/status"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 	"github.com/fairlead/fairlead/runner/internal/survivor"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
@@ -58,15 +59,15 @@ func (a *Agent) dir(attempt string) stepdir.Dir {
 func (a *Agent) reserve(c wire.Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.steps[stepdir.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{}
+	a.steps[stepdir.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c)}
 }
 
-func (a *Agent) add(h executor.Handle, grace time.Duration) {
+func (a *Agent) add(h executor.Handle, grace time.Duration, k status.Kind) {
 	if grace <= 0 {
 		grace = defaultGrace
 	}
 	a.mu.Lock()
-	a.steps[h.ID()] = &step{handle: h, grace: grace}
+	a.steps[h.ID()] = &step{handle: h, grace: grace, kind: k}
 	stopping := a.stopping
 	a.mu.Unlock()
 	if stopping {
@@ -95,6 +96,7 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 	if a.isDraining() {
 		// Claimed at the last moment: another agent can have it at once.
 		a.gone(attempt)
+		a.status.Ended(kindOf(c), "released", stepdir.Tally{})
 		if err := a.session.do(life, func(cl *client.Client) error { return cl.Release(life, c.Job, c.Epoch) }); err != nil {
 			log.Warn("the claim was not given back; it runs out by itself", "err", err)
 		}
@@ -105,6 +107,7 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 		// Not given back: that costs no attempt, so a runner that can launch
 		// nothing would claim and release for ever.
 		a.gone(attempt)
+		a.status.Ended(kindOf(c), launchReason(err), stepdir.Tally{})
 		log.Error("step not launched", "err", err)
 		a.settle(life, attempt, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: executor.LaunchFailed, Message: err.Error()})
 		return
@@ -166,7 +169,7 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	if err != nil {
 		return nil, err
 	}
-	a.add(h, grace)
+	a.add(h, grace, kindOf(c))
 	return h, nil
 }
 
@@ -193,6 +196,7 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		cancel()
 	}
 	a.gone(h.ID())
+	a.count(dir, clean, exit)
 	if clean || dir.Finished() {
 		a.remove(life, h.ID())
 		return
@@ -211,6 +215,33 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		d.Message += "\nThe tool had left a state that it could not save; the runner keeps it in " + kept + "."
 	}
 	a.settle(life, h.ID(), epoch, d)
+}
+
+// count counts a step that has ended.
+func (a *Agent) count(dir stepdir.Dir, clean bool, exit executor.Exit) {
+	if a.status == nil {
+		return
+	}
+	in, err := dir.Input()
+	if err != nil {
+		a.log.Debug("a step is counted without its kind", "err", err)
+	}
+	t, result := dir.Tally(), exit.Reason
+	switch {
+	case t.Outcome != "":
+		result = t.Outcome
+	case clean || dir.Finished():
+		result = "reported"
+	}
+	a.status.Ended(status.Kind{Plugin: in.Plugin, Operation: in.Operation}, result, t)
+}
+
+// launchReason says why a step was not launched.
+func launchReason(err error) string {
+	if e, ok := errors.AsType[*executor.LaunchError](err); ok {
+		return e.Reason
+	}
+	return executor.LaunchFailed
 }
 
 // letSave waits for the tool of a step that died, if it is one that has a state
@@ -326,6 +357,9 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 		err := a.session.do(request, func(c *client.Client) error { return c.Died(request, job, d) })
 		if err != nil && refused(err) {
 			return struct{}{}, backoff.Permanent(err)
+		}
+		if err != nil {
+			a.status.Failed("report", err)
 		}
 		told.error("the death of a step cannot be reported yet", err)
 		return struct{}{}, err
@@ -443,7 +477,7 @@ func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) f
 	switch {
 	case err == nil:
 		a.log.Info("watching a step of an earlier agent", "attempt", attempt)
-		a.add(h, in.Grace)
+		a.add(h, in.Grace, status.Kind{Plugin: in.Plugin, Operation: in.Operation})
 		return func() { a.watch(life, h, epoch) }
 	case errors.Is(err, executor.ErrGone):
 		if inErr != nil {

@@ -74,6 +74,10 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		a.Log.Error("the report could not be delivered", "job", a.in.Job, "outcome", report.Outcome, "err", err)
 		return stepdir.ExitUndelivered
 	}
+	t := stepdir.Tally{Outcome: report.Outcome, LogBytes: report.Log.Size, Renewals: a.renewals.Load(), Late: a.late.Load()}
+	if err := a.dir.SaveTally(t); err != nil {
+		a.Log.Warn("the agent's metrics will lack this job", "err", err)
+	}
 	if err := a.dir.MarkFinished(); err != nil {
 		// The agent will report a death; the control plane knows better.
 		a.Log.Error("the step folder cannot be written", "err", err)

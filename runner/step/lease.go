@@ -23,8 +23,8 @@ const (
 	leasePeriods = 3
 )
 
-// lease renews the lease of a job and tells what it hears. Each function is
-// called at most once, from keep's goroutine or a timer's.
+// lease renews the lease of a job and tells what it hears. Each function
+// but renewed is called at most once, from keep's goroutine or a timer's.
 type lease struct {
 	client *client.Client
 	job    string
@@ -34,6 +34,7 @@ type lease struct {
 	canceled func(reason string) // somebody wants the job to stop
 	lost     func()              // somebody else has the job: stop at once, write nothing
 	expired  func()              // nobody answered until the lease ran out
+	renewed  func(late bool)     // it was renewed, late if two thirds of it were over; nil: nobody counts
 }
 
 // keep renews the lease until ctx ends or the lease is lost. A renewal is a
@@ -50,6 +51,7 @@ func (l *lease) keep(ctx context.Context) {
 	expiry := time.AfterFunc(leasePeriods*l.renew, l.expired)
 	defer expiry.Stop()
 	canceled, down := false, false
+	last := time.Now() // by the clock that nobody sets, as below
 	pause := firstBeat
 	for {
 		select {
@@ -89,6 +91,10 @@ func (l *lease) keep(ctx context.Context) {
 			continue
 		}
 		down = false
+		if l.renewed != nil {
+			l.renewed(asked.Sub(last) > (leasePeriods-1)*l.renew)
+		}
+		last = asked
 		if answer.RenewSeconds > 0 {
 			l.renew = time.Duration(answer.RenewSeconds) * time.Second
 		}

@@ -105,9 +105,19 @@ func TestShortOutageInterruptsAnApplyThatStillHasItsLease(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
 				var expired atomic.Bool // from a timer
+				renewed, late := 0, 0
 				l := &lease{client: c, job: "job_1", renew: ttl / 3, log: slog.New(slog.DiscardHandler),
-					canceled: func(string) { t.Error("canceled") }, lost: func() { t.Error("lost") }, expired: func() { expired.Store(true) }}
+					canceled: func(string) { t.Error("canceled") }, lost: func() { t.Error("lost") }, expired: func() { expired.Store(true) },
+					renewed: func(tooLate bool) {
+						renewed++
+						if tooLate {
+							late++
+						}
+					}}
 				l.keep(ctx)
+				if short := tt.outage <= time.Second; renewed < 5 || (late == 0) != short {
+					t.Errorf("%d renewals, %d of them counted as late", renewed, late)
+				}
 				if expired.Load() != tt.expired || s.gaveUp != tt.expired {
 					t.Errorf("the tool was interrupted: %v; the lease had run out at the control plane: %v; want %v", expired.Load(), s.gaveUp, tt.expired)
 				}

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -48,6 +49,8 @@ type attempt struct {
 	Surroundings
 	in  stepdir.Input
 	dir stepdir.Dir
+	// of the lease, and those of them that were late
+	renewals, late atomic.Int64
 }
 
 // stop says why a job was stopped from outside; it is the cause of the
@@ -203,6 +206,12 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	lost := make(chan struct{}) // closed when the lease is somebody else's
 	l := &lease{client: beats, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
 		log: a.Log,
+		renewed: func(late bool) {
+			a.renewals.Add(1)
+			if late {
+				a.late.Add(1)
+			}
+		},
 		canceled: func(reason string) {
 			stopJob(&stop{"canceled", "canceled", orElse(reason, "the job was canceled")})
 		},

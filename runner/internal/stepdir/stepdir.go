@@ -106,6 +106,7 @@ const (
 	diedFile     = "died.json"
 	renewFile    = "renew"
 	logEndFile   = "log-end.json"
+	tallyFile    = "tally.json"
 	// StdoutFile and StderrFile are what the step's process wrote.
 	StdoutFile = "stdout"
 	StderrFile = "stderr"
@@ -247,6 +248,26 @@ func (d Dir) LogEnd() (LogEnd, bool) {
 	}
 	_, err := os.Stat(d.Path(LogFile))
 	return LogEnd{}, errors.Is(err, fs.ErrNotExist)
+}
+
+// Tally is what a step has counted, for the metrics of its agent.
+type Tally struct {
+	Outcome  string `json:"outcome"`   // of its report, that the control plane has taken
+	LogBytes int64  `json:"log_bytes"` // that have arrived
+	Renewals int64  `json:"renewals"`  // of the lease
+	Late     int64  `json:"late"`      // of them, when two thirds of the lease were over
+}
+
+// SaveTally keeps what the step has counted.
+func (d Dir) SaveTally(t Tally) error { return writeJSON(d.Path(tallyFile), t) }
+
+// Tally returns what SaveTally has kept; the zero value if nothing.
+func (d Dir) Tally() Tally {
+	var t Tally
+	if err := readJSON(d.Path(tallyFile), &t); err != nil {
+		return Tally{} // counts are not worth an error
+	}
+	return t
 }
 
 // Remove deletes the folder.

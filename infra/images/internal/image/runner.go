@@ -13,6 +13,9 @@ const (
 	TofuPath   = "/usr/local/bin/tofu"
 	DataFolder = "/var/lib/fairlead-runner"
 	TempFolder = "/tmp"
+	// StatusAddress is where the agent of the image says how it is: inside of
+	// its container only, unless whoever runs it says otherwise.
+	StatusAddress = "127.0.0.1:9480"
 )
 
 // Runner returns the runner's image of two programs for arch. It has no shell:
@@ -22,7 +25,7 @@ func Runner(arch, runner, tofu, version string) Spec {
 	return Spec{
 		Arch: arch, Entrypoint: []string{RunnerPath}, WorkingDir: DataFolder,
 		Env: []string{"PATH=/usr/local/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "HOME=" + DataFolder, "TMPDIR=" + TempFolder,
-			"FAIRLEAD_TOFU=" + TofuPath, "FAIRLEAD_RUNNER_DATA=" + DataFolder},
+			"FAIRLEAD_TOFU=" + TofuPath, "FAIRLEAD_RUNNER_DATA=" + DataFolder, "FAIRLEAD_STATUS_ADDRESS=" + StatusAddress},
 		Volumes: []string{DataFolder, TempFolder},
 		Labels:  map[string]string{"org.opencontainers.image.title": "Fairlead runner", "org.opencontainers.image.version": version},
 		Layers:  []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, tofu), Program("the runner", RunnerPath, runner)},

@@ -1,0 +1,83 @@
+package oidc
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// algorithm is one that a token is signed with.
+type algorithm = jose.SignatureAlgorithm
+
+// The bounds of the keys of an issuer.
+const (
+	maxKeyCount = 100
+	// minRSA is what NIST SP 800-131A allows; maxRSA keeps a verification from
+	// taking long.
+	minRSA, maxRSA = 2048, 8192 // bits
+)
+
+// parseKeys returns the keys of a JSON Web Key Set that a token can be verified
+// with. Others, which may be in it for other uses, are passed over.
+func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(data, &set); err != nil {
+		return nil, errors.New("it is no JSON Web Key Set")
+	}
+	if len(set.Keys) > maxKeyCount {
+		return nil, errors.New("it has too many keys")
+	}
+	var out []jose.JSONWebKey
+	for _, raw := range set.Keys {
+		var k jose.JSONWebKey
+		if k.UnmarshalJSON(raw) != nil || !k.Valid() || !k.IsPublic() || k.KeyID == "" || k.Use != "" && k.Use != "sig" || len(suits(k)) == 0 {
+			continue
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// suits returns the algorithms that the key is good for. A key of one kind is
+// never tried with an algorithm of another.
+func suits(k jose.JSONWebKey) (out []algorithm) {
+	switch key := k.Key.(type) {
+	case *rsa.PublicKey:
+		if n := key.N.BitLen(); n >= minRSA && n <= maxRSA {
+			out = []algorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512}
+		}
+	case *ecdsa.PublicKey:
+		switch key.Curve {
+		case elliptic.P256():
+			out = []algorithm{jose.ES256}
+		case elliptic.P384():
+			out = []algorithm{jose.ES384}
+		case elliptic.P521():
+			out = []algorithm{jose.ES512}
+		}
+	case ed25519.PublicKey:
+		out = []algorithm{jose.EdDSA}
+	}
+	if k.Algorithm != "" {
+		out = slices.DeleteFunc(out, func(a algorithm) bool { return string(a) != k.Algorithm })
+	}
+	return out
+}
+
+// named returns the keys of that name.
+func named(keys []jose.JSONWebKey, kid string) (out []jose.JSONWebKey) {
+	for _, k := range keys {
+		if k.KeyID == kid {
+			out = append(out, k)
+		}
+	}
+	return out
+}

@@ -48,7 +48,9 @@ var rules = []rule{
 	{"pkg/identity", "pkg/fairlead", "who is calling is decided before, and apart from, what they may do"},
 	{"pkg/identity/awsiam", "pkg/fairlead", "a proof is verified, and a role matched, without an SDK and without a runner"},
 	{"pkg/identity/awsiam/sign", "pkg/identity/awsiam pkg/fairlead", "the runner's half of a proof: it signs and sends nothing"},
+	{"pkg/identity/oidc", "pkg/fairlead", "a token is verified, and a trust matched, without a store and without a runner"},
 	{"pkg/identity/awssession", "pkg/identity pkg/fairlead pkg/awsapi", "what a runner's session may is rendered from its scope alone"},
+	{"pkg/identity/oidctest", "", "an issuer for tests knows the standard, not us"},
 	{"pkg/identity/ststest", "", "a server for tests knows AWS, not us"},
 	{"pkg/seal", "pkg/fairlead", "encryption knows bytes, not nouns"},
 	{"pkg/seal/sealtest", "pkg/seal pkg/fairlead", "the suite tests the contract, on any sealer"},
@@ -60,7 +62,7 @@ var rules = []rule{
 	{"pkg/store/engine", "pkg/fairlead", "an engine knows items and preconditions, not nouns"},
 	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the suite tests the contract, on any engine"},
 	{"pkg/store/sqlite pkg/store/dynamo", "pkg/store/engine pkg/fairlead pkg/sqlitedb", "an adapter knows its driver interface only"},
-	{"pkg/store", "pkg/store/engine pkg/fairlead pkg/job pkg/deployment pkg/placement pkg/identity/awsiam events", "the typed store works on any engine"},
+	{"pkg/store", "pkg/store/engine pkg/fairlead pkg/job pkg/deployment pkg/placement pkg/identity/awsiam pkg/identity/oidc events", "the typed store works on any engine"},
 
 	{"pkg/queue", "pkg/fairlead pkg/job events", "the queue is an interface"},
 	{"pkg/queue/queuetest", "pkg/queue pkg/queue/internal/... pkg/fairlead", "the suite tests the contract, on any queue"},
@@ -81,10 +83,10 @@ var rules = []rule{
 	{"pkg/sqlitedb", "pkg/fairlead", "the SQLite adapters share how a file is opened, nothing else"},
 	{"pkg/awsapi", "pkg/fairlead", "the AWS adapters share how long a request takes and what an error means, nothing else"},
 
-	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/wayout pkg/appspec pkg/identity pkg/identity/awsiam pkg/seal pkg/artifact " +
+	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/wayout pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
 		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus pkg/webhook events",
 		"use cases run on any adapter, so they know none"},
-	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/api/wire pkg/job pkg/deployment pkg/wayout pkg/appspec pkg/placement pkg/runnerspec events",
+	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/wayout pkg/appspec pkg/placement pkg/runnerspec events",
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},
 	{"pkg/api/client", "pkg/api/wire", "a client is built without a server"},
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},

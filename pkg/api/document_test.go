@@ -92,7 +92,7 @@ func TestTheDocumentsAreValidOpenAPI31(t *testing.T) {
 func routes(t *testing.T) map[string]wire.Route {
 	t.Helper()
 	out := map[string]wire.Route{}
-	for _, file := range []string{"wire/control.go", "wire/placement.go", "wire/runner.go", "wire/stack.go", "wire/webhooks.go"} {
+	for _, file := range []string{"wire/control.go", "wire/placement.go", "wire/runner.go", "wire/stack.go", "wire/trusts.go", "wire/webhooks.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -279,6 +279,8 @@ var offline = map[string]string{
 	"enrolment-not-found":    "answered as enrolment-refused",
 	"agent-not-found":        "answered as session-refused",
 	"aws-identity-refused":   "answered as session-refused",
+	"oidc-token-refused":     "answered as session-refused",
+	"token-use-not-found":    "a token that was not used is new",
 	"invalid-url":            "at the start of a server, or of an agent",
 	"state-not-found":        "a state that is not there is empty",
 	"slots-not-found":        "a runner without slots has all of them free",

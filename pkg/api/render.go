@@ -188,8 +188,9 @@ func renderRunner(r control.Runner, by control.User) wire.Runner {
 			out.AWS.WaitsUntil = &until
 		}
 	}
+	out.Trusts = r.Trusts
 	for _, s := range r.Sessions {
-		out.Sessions = append(out.Sessions, wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, Version: s.Version,
+		out.Sessions = append(out.Sessions, wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, Trust: s.Trust, Subject: s.Subject, Version: s.Version,
 			Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, State: s.State, LastSeen: s.LastSeen.UTC()})
 	}
 	return out

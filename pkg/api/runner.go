@@ -40,7 +40,7 @@ func (s *server) identityRoutes(c *control.Control) {
 		})
 	type create struct{ Body wire.SessionRequest }
 	register(s, op{Route: wire.CreateSession, auth: nobody, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated,
-		problems: "aws-identity-unavailable session-refused stack-refused"},
+		problems: "aws-identity-unavailable oidc-issuer-unavailable session-refused stack-refused"},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
 			b := in.Body
 			p := control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
@@ -49,6 +49,13 @@ func (s *server) identityRoutes(c *control.Control) {
 			if a := b.AWSIAM; a != nil {
 				p.AWS = &control.AWSProof{Audience: s.Audience, Proof: awsiam.Proof{Host: a.Host, AccessKeyID: a.AccessKeyID,
 					SessionToken: a.SessionToken, Date: a.Date, Signature: a.Signature}}
+			}
+			if o := b.OIDC; o != nil {
+				statement := wire.OIDCStatement(b.Nonce, b.RunnerID, s.Audience, b.PublicKey, b.Instance)
+				p.OIDC, p.Statement = &control.OIDCProof{Token: o.Token}, wire.OIDCSigned(statement, o.Token)
+				if s.Audience != "" {
+					p.OIDC.Binding = wire.OIDCBinding(statement)
+				}
 			}
 			v, token, err := c.OpenSession(ctx, p)
 			out := wire.Session{ID: string(v.ID), Token: token, ExpiresAt: v.Expires.UTC(), Registry: s.Registry}

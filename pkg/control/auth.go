@@ -39,6 +39,9 @@ func (c *Control) AuthenticateSession(ctx context.Context, token string) (store.
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
 		return store.Session{}, identity.Unauthenticated()
 	}
+	if err == nil {
+		err = c.stands(ctx, r.V)
+	}
 	return r.V, err
 }
 

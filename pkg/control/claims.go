@@ -66,6 +66,9 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 		// And after: it may have been told to stop while the claim waited.
 		limit, taking, err := c.takes(ctx, s)
 		if err != nil {
+			if fairlead.KindOf(err) == fairlead.KindUnauthenticated {
+				c.putBack(ctx, s, msg, w) // for the runner's other agents, at once
+			}
 			return Claim{}, err
 		}
 		var claimed Claim
@@ -74,9 +77,7 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 			taking = !errors.Is(err, errFull)
 		}
 		if !taking {
-			if err := c.Queue.Extend(ctx, queueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
-				c.Logger.Warn("a wake-up was not put back; it is there again when it is hidden no more", "job", w.Job, "error", err)
-			}
+			c.putBack(ctx, s, msg, w)
 			continue
 		}
 		if err != nil && !errors.Is(err, ErrNoWork) {
@@ -90,6 +91,13 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 		if err == nil {
 			return claimed, nil
 		}
+	}
+}
+
+// putBack lets others receive a wake-up that is not to be followed here.
+func (c *Control) putBack(ctx context.Context, s store.Session, msg queue.Message, w events.Wake) {
+	if err := c.Queue.Extend(ctx, queueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
+		c.Logger.Warn("a wake-up was not put back; it is there again when it is hidden no more", "job", w.Job, "error", err)
 	}
 }
 
@@ -109,6 +117,9 @@ func (c *Control) awaitTaking(ctx context.Context, s store.Session, wait time.Du
 // takes reports whether the session's runner takes work: by the vendor's word,
 // and by its limit, which is returned as well.
 func (c *Control) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
+	if err := c.standsStill(ctx, s); err != nil {
+		return 0, false, err
+	}
 	n, err := c.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return 0, false, identity.Unauthenticated() // it was deleted

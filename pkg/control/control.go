@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/identity/oidc"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/queue"
@@ -28,8 +29,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Parts is all that a Control stands on. Every field but AWS, Access, Records, Random,
-// Terms and Rhythm is required.
+// Parts is all that a Control stands on. Every field but AWS, OIDC, Access, Records,
+// Random, Terms and Rhythm is required.
 type Parts struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -39,6 +40,7 @@ type Parts struct {
 	Signer *events.Signer
 	Minter *identity.Minter
 	AWS    *awsiam.Verifier // nil: agents cannot prove an AWS role
+	OIDC   *oidc.Verifier   // nil: agents cannot prove who they are by OIDC tokens
 	// Access is a way of runners' own to queues and logs; nil: they use the API.
 	Access identity.Granter
 	// Records is where runners write logs beside the API; nil: nowhere.

@@ -220,7 +220,7 @@ func (c *Control) NewChallenge() string {
 }
 
 // SessionProof is an agent's proof of who it is: with the key that it enrolled,
-// or with its AWS role.
+// with its AWS role, or with a token of an OIDC issuer, which comes with a key.
 type SessionProof struct {
 	Runner    fairlead.RunnerID
 	Nonce     string
@@ -228,6 +228,7 @@ type SessionProof struct {
 	PublicKey ed25519.PublicKey
 	Signature []byte
 	AWS       *AWSProof  // instead of a key and its signature
+	OIDC      *OIDCProof // with a key that need not be enrolled
 	Stack     *StackWord // of a runner in a customer's stack
 	Instance  string
 	Version   string
@@ -249,10 +250,14 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 	}
 	var agent string
 	var role awsiam.Identity
+	var proved tokenProof
 	switch byKey := len(p.PublicKey)+len(p.Signature) > 0; {
+	case p.OIDC != nil && p.AWS == nil:
+		proved, err = c.proveToken(ctx, runner, p)
+		agent = proved.key
 	case p.AWS == nil:
 		agent, err = c.proveKey(ctx, runner, p)
-	case byKey: // two proofs: nobody says which one counts
+	case byKey || p.OIDC != nil: // two proofs: nobody says which one counts
 		err = sessionRefused()
 	default:
 		role, err = c.proveRole(ctx, runner, p)
@@ -276,13 +281,19 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 				return err
 			}
 		}
+		if p.OIDC != nil {
+			if err := u.admitToken(proved); err != nil {
+				return err
+			}
+		}
 		if p.Stack != nil {
 			if err := u.hearStack(runner, *p.Stack); err != nil {
 				return err
 			}
 		}
 		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Instance: clip(p.Instance, 200),
-			Version: clip(p.Version, 100), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now}
+			Version: clip(p.Version, 100), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now,
+			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
 		u.PutSession(store.Stored[store.Session]{V: s})
 		return nil
 	})
@@ -298,6 +309,14 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 	}
 	token := c.Minter.Mint(identity.Claims{Purpose: identity.Session, Subject: string(runner.ID) + "/" + string(id), Expires: s.Expires})
 	return s, token, nil
+}
+
+// heldKey returns the id of the key that the agent has proved to hold.
+func heldKey(p SessionProof) (string, error) {
+	if len(p.PublicKey) != ed25519.PublicKeySize || !ed25519.Verify(p.PublicKey, p.Statement, p.Signature) {
+		return "", sessionRefused()
+	}
+	return events.KeyID(p.PublicKey), nil
 }
 
 // proveKey returns the id of the key that the agent has proved to hold, if it

@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/identity/oidc"
 	"github.com/fairlead/fairlead/pkg/job"
 	logsqlite "github.com/fairlead/fairlead/pkg/joblog/sqlite"
 	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
@@ -53,6 +54,12 @@ type Options struct {
 	// STS is how AWS STS is reached; nil: by the network, through the proxy of
 	// the environment.
 	STS http.RoundTripper
+	// LoopbackIssuers lets runners trust OIDC issuers on this machine, also by
+	// http: for tests, and for one machine that is all one person's.
+	LoopbackIssuers bool
+	// Issuers is how OIDC issuers are reached; nil: at public addresses only, and
+	// on this machine with LoopbackIssuers.
+	Issuers http.RoundTripper
 	// Endpoints is how webhooks are sent; nil: to public addresses only.
 	Endpoints http.RoundTripper
 }
@@ -230,10 +237,18 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		s.closers = append(s.closers, func() error { t.CloseIdleConnections(); return nil })
 		sts = t
 	}
+	rules := oidc.Rules{Loopback: s.opts.LoopbackIssuers}
+	reach := s.opts.Issuers
+	if reach == nil {
+		t := oidc.Transport(rules)
+		s.closers = append(s.closers, func() error { t.CloseIdleConnections(); return nil })
+		reach = t
+	}
 	s.control = control.New(control.Parts{
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
-		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms,
+		OIDC: oidc.NewVerifier(reach, time.Now, oidc.Options{Rules: rules}),
+		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms,
 	})
 	return engine, nil
 }

@@ -86,6 +86,10 @@ func sessionKey(runner fairlead.RunnerID, id fairlead.SessionID) engine.Key {
 func agentKey(runner fairlead.RunnerID, keyID string) engine.Key {
 	return key(runnerPartition(runner), "AGENT#"+keyID)
 }
+func trustKey(runner fairlead.RunnerID, name string) engine.Key {
+	return key(runnerPartition(runner), trustPrefix+name)
+}
+func tokenUseKey(use string) engine.Key            { return key(join("TOKENUSE", use), "TOKENUSE") }
 func stackKey(runner fairlead.RunnerID) engine.Key { return key(runnerPartition(runner), "STACK") }
 func stackRefKey(id fairlead.InstallID) engine.Key { return key(installPartition(id), "STACK") }
 func runnerUseKey(runner fairlead.RunnerID, install fairlead.InstallID) engine.Key {
@@ -149,6 +153,7 @@ const (
 	statePrefix         = "STATE#"
 	sessionPrefix       = "SESSION#"
 	usePrefix           = "INSTALL#"
+	trustPrefix         = "TRUST#"
 	deliveryPrefix      = "DELIVERY#"
 )
 

@@ -243,7 +243,10 @@ type Runner struct {
 	// Leaving is set while a runner is being deleted: nothing may be given to it.
 	Leaving bool          `json:"leaving,omitempty"`
 	Trust   *awsiam.Trust `json:"trust,omitempty"` // the AWS role of its agents; nil: none
-	Created time.Time     `json:"created"`
+	// Trusts are the names of its trusts in OIDC issuers, in order. Each is an item
+	// of its own; whoever makes or removes one writes the runner as well.
+	Trusts  []string  `json:"trusts,omitempty"`
+	Created time.Time `json:"created"`
 }
 
 // Shared reports whether the runner is the operator's, for every org.
@@ -359,6 +362,11 @@ type Session struct {
 	Ended    bool               `json:"ended,omitempty"`
 	Expires  time.Time          `json:"expires"`
 	LastSeen time.Time          `json:"last_seen"`
+	// Of a session that an OIDC token has opened: by which trust, as it was, and
+	// whose token.
+	Trust    string `json:"trust,omitempty"`
+	TrustRev string `json:"trust_rev,omitempty"`
+	Subject  string `json:"subject,omitempty"`
 }
 
 // Enrolment is a single-use enrolment token, by the hash of the token.

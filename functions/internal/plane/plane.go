@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/identity/awssession"
+	"github.com/fairlead/fairlead/pkg/identity/oidc"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/archive"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
@@ -52,7 +53,7 @@ type Resources struct {
 	LogArchive                          string
 	LogGroups                           cloudwatch.GroupOptions
 	Makes                               bool                // queues are made by their first use: where runners are made
-	Attests                             bool                // agents prove their AWS role: where sessions are opened
+	Attests                             bool                // agents prove their AWS role, or show a token: where sessions are opened
 	Sessions                            *awssession.Options // runners' own access to queues and logs; nil: none
 }
 
@@ -87,6 +88,7 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	}
 	if r.Attests {
 		parts.AWS = awsiam.NewVerifier(stsTransport(), time.Now, awsiam.Options{})
+		parts.OIDC = oidc.NewVerifier(oidc.Transport(oidc.Rules{}), time.Now, oidc.Options{})
 	}
 	if r.Sessions != nil {
 		if parts.Access, err = awssession.New(cfg, *r.Sessions); err != nil {

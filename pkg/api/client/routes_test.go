@@ -90,6 +90,19 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		"POST /v1/runners/local/enrolments":                      func(c *client.Client) error { _, err := c.CreateEnrolment(ctx, "local"); return err },
 		"POST /v1/runners/local/checks key":                      func(c *client.Client) error { _, err := c.CheckRunner(ctx, "local"); return err },
 
+		"POST /v1/runners/local/trusts key": func(c *client.Client) error {
+			_, err := c.CreateTrust(ctx, "local", wire.CreateTrustRequest{})
+			return err
+		},
+		"GET /v1/runners/local/trusts":    func(c *client.Client) error { _, err := c.ListTrusts(ctx, "local"); return err },
+		"GET /v1/runners/local/trusts/ci": func(c *client.Client) error { _, err := c.GetTrust(ctx, "local", "ci"); return err },
+		"PUT /v1/runners/local/trusts/ci": func(c *client.Client) error {
+			_, err := c.UpdateTrust(ctx, "local", "ci", wire.TrustRule{})
+			return err
+		},
+		"DELETE /v1/runners/local/trusts/ci":    func(c *client.Client) error { return c.DeleteTrust(ctx, "local", "ci") },
+		"DELETE /v1/runners/local/sessions/ses": func(c *client.Client) error { return c.EndSession(ctx, "local", "ses") },
+
 		"POST /v1/webhooks key":                            func(c *client.Client) error { _, err := c.CreateWebhook(ctx, wire.CreateWebhookRequest{}); return err },
 		"GET /v1/webhooks?cursor=c&limit=7":                func(c *client.Client) error { _, err := c.ListWebhooks(ctx, one); return err },
 		"DELETE /v1/webhooks/ops":                          func(c *client.Client) error { return c.DeleteWebhook(ctx, "ops") },

@@ -338,6 +338,7 @@ type Runner struct {
 	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
 	Situations  []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single runners only"`
 	AWS         *RunnerAWSRole  `json:"aws,omitempty" doc:"The AWS role of its agents, if it has one"`
+	Trusts      []string        `json:"trusts,omitempty" doc:"Names of its trusts in OIDC issuers"`
 	Config      json.RawMessage `json:"config,omitempty" doc:"Its configuration, secrets read as \"(masked)\"; on single runners only"`
 	Warnings    []string        `json:"warnings,omitempty" doc:"What the configuration that was given had better not say"`
 	CreatedAt   time.Time       `json:"created_at"`
@@ -354,6 +355,8 @@ type RunnerAWSRole struct {
 type RunnerSession struct {
 	ID       string    `json:"id"`
 	Instance string    `json:"instance" doc:"The agent's own name for itself"`
+	Trust    string    `json:"trust,omitempty" doc:"The trust by which it was opened, if an OIDC token has opened it"`
+	Subject  string    `json:"subject,omitempty" doc:"Whose token that was"`
 	Version  string    `json:"version"`
 	Capacity int       `json:"capacity" doc:"Jobs it runs at once"`
 	Running  []string  `json:"running" nullable:"false"`

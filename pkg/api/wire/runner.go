@@ -1,7 +1,11 @@
 package wire
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -59,7 +63,8 @@ type Challenge struct {
 
 // SessionRequest proves the agent's identity: either PublicKey and Signature,
 // over SessionStatement(Nonce, RunnerID, Instance), or AWSIAM, whose signature
-// covers the digest of the same statement.
+// covers the digest of the same statement, or OIDC with PublicKey and Signature
+// over OIDCSigned.
 type SessionRequest struct {
 	RunnerID  string `json:"runner_id" minLength:"1" maxLength:"64"`
 	Nonce     string `json:"nonce" maxLength:"200"`
@@ -70,6 +75,7 @@ type SessionRequest struct {
 	Signature []byte `json:"signature,omitempty" doc:"Ed25519, over the statement; base64"`
 
 	AWSIAM *AWSIAMProof `json:"aws_iam,omitempty" doc:"Proof of an AWS role, instead of a key"`
+	OIDC   *OIDCProof   `json:"oidc,omitempty" doc:"Token of an issuer that the runner trusts, beside a key that need not be enrolled"`
 	Stack  *StackWord   `json:"stack,omitempty" doc:"Of a runner in a customer's stack: what the stack has made"`
 }
 
@@ -88,6 +94,35 @@ type AWSIAMProof struct {
 // SessionStatement is the text that an agent signs for a session.
 func SessionStatement(nonce, runnerID, instance string) []byte {
 	return []byte("fairlead-session-v1\n" + nonce + "\n" + runnerID + "\n" + instance + "\n")
+}
+
+// OIDCProof is a token that the agent's platform has given it.
+type OIDCProof struct {
+	Token string `json:"token" maxLength:"12288" doc:"A signed JWT in compact form"`
+}
+
+// OIDCStatement is what an agent with an OIDC token asks for. host is that of
+// the control plane as the agent knows it (with the port, unless it is the
+// scheme's own), so that nobody who poses as us can pass it on.
+func OIDCStatement(nonce, runnerID, host string, publicKey []byte, instance string) []byte {
+	return []byte("fairlead-oidc-session-v1\n" + nonce + "\n" + runnerID + "\n" + host + "\n" +
+		base64.StdEncoding.EncodeToString(publicKey) + "\n" + instance + "\n")
+}
+
+// OIDCBinding is the digest of a statement, in base64url.
+func OIDCBinding(statement []byte) string {
+	sum := sha256.Sum256(statement)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// OIDCAudience is the audience of a token that is good for one request alone:
+// the issuer itself has signed who asks, whom, and for what.
+func OIDCAudience(audience, binding string) string { return audience + "#" + binding }
+
+// OIDCSigned is what the agent signs with its key: the statement and the token.
+func OIDCSigned(statement []byte, token string) []byte {
+	sum := sha256.Sum256([]byte(token))
+	return append(slices.Clone(statement), hex.EncodeToString(sum[:])+"\n"...)
 }
 
 // Session is a short-lived right to claim the jobs of one runner.

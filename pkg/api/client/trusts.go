@@ -1,0 +1,39 @@
+package client
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// CreateTrust lets tokens of an OIDC issuer open sessions of a runner.
+func (c *Client) CreateTrust(ctx context.Context, runner string, in wire.CreateTrustRequest) (wire.Trust, error) {
+	return get[wire.Trust](ctx, c, call{route: wire.CreateTrust, path: vars{"runner": runner}, in: in, key: NewIdempotencyKey()})
+}
+
+// ListTrusts lists a runner's trusts, all of them on one page.
+func (c *Client) ListTrusts(ctx context.Context, runner string) (wire.Page[wire.Trust], error) {
+	return get[wire.Page[wire.Trust]](ctx, c, call{route: wire.ListTrusts, path: vars{"runner": runner}})
+}
+
+// GetTrust returns a trust.
+func (c *Client) GetTrust(ctx context.Context, runner, trust string) (wire.Trust, error) {
+	return get[wire.Trust](ctx, c, call{route: wire.GetTrust, path: vars{"runner": runner, "trust": trust}})
+}
+
+// UpdateTrust replaces what a trust says.
+func (c *Client) UpdateTrust(ctx context.Context, runner, trust string, in wire.TrustRule) (wire.Trust, error) {
+	return get[wire.Trust](ctx, c, call{route: wire.UpdateTrust, path: vars{"runner": runner, "trust": trust}, in: in})
+}
+
+// DeleteTrust deletes a trust, and ends the sessions that it has opened.
+func (c *Client) DeleteTrust(ctx context.Context, runner, trust string) error {
+	_, err := c.do(ctx, call{route: wire.DeleteTrust, path: vars{"runner": runner, "trust": trust}}, nil)
+	return err
+}
+
+// EndSession ends a session of an agent of the runner.
+func (c *Client) EndSession(ctx context.Context, runner, session string) error {
+	_, err := c.do(ctx, call{route: wire.EndSession, path: vars{"runner": runner, "session": session}}, nil)
+	return err
+}

@@ -1,0 +1,81 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// TrustPath names a trust of a runner.
+type TrustPath struct {
+	RunnerPath
+	Trust string `path:"trust" maxLength:"63" doc:"Name of the trust"`
+}
+
+func (s *server) trustRoutes(c *control.Control) {
+	const found = "runner-not-found operator-only "
+	type create struct {
+		RunnerPath
+		OnceInput
+		Body wire.CreateTrustRequest
+	}
+	register(s, op{Route: wire.CreateTrust, auth: apiToken, tag: "Trusts", summary: "Let tokens of an OIDC issuer open sessions of a runner", status: http.StatusCreated,
+		doc:      "Of Kubernetes, of Azure and Google Cloud, of CI: whatever publishes its keys. docs/IDENTITY.md has an example for each.",
+		problems: creator + " " + found + "invalid-name invalid-oidc-trust trust-exists trust-not-found too-many-trusts runner-in-use"},
+		func(ctx context.Context, in *create) (*body[wire.Trust], error) {
+			t, err := c.CreateTrust(ctx, callerOf(ctx).user, in.Runner, control.NewTrust{Name: in.Body.Name, Rule: control.TrustRule(in.Body.TrustRule)}, in.IdempotencyKey)
+			return answer(renderTrust(in.Runner)(t), err)
+		})
+	type list struct{ RunnerPath }
+	register(s, op{Route: wire.ListTrusts, auth: apiToken, tag: "Trusts", summary: "List a runner's trusts by name, all of them",
+		problems: found},
+		func(ctx context.Context, in *list) (*body[wire.Page[wire.Trust]], error) {
+			trusts, err := c.Trusts(ctx, callerOf(ctx).user, in.Runner)
+			page := wire.Page[wire.Trust]{Items: []wire.Trust{}}
+			for _, t := range trusts {
+				page.Items = append(page.Items, renderTrust(in.Runner)(t))
+			}
+			return answer(page, err)
+		})
+	register(s, op{Route: wire.GetTrust, auth: apiToken, tag: "Trusts", summary: "Get a trust",
+		problems: found + "trust-not-found"},
+		func(ctx context.Context, in *TrustPath) (*body[wire.Trust], error) {
+			t, err := c.Trust(ctx, callerOf(ctx).user, in.Runner, in.Trust)
+			return answer(renderTrust(in.Runner)(t), err)
+		})
+	type update struct {
+		TrustPath
+		Body wire.TrustRule
+	}
+	register(s, op{Route: wire.UpdateTrust, auth: apiToken, tag: "Trusts", summary: "Replace what a trust says",
+		doc:      "Sessions that it has opened are over, unless nothing changes: their agents prove again who they are.",
+		problems: found + "invalid-name invalid-oidc-trust trust-not-found"},
+		func(ctx context.Context, in *update) (*body[wire.Trust], error) {
+			t, err := c.UpdateTrust(ctx, callerOf(ctx).user, in.Runner, control.NewTrust{Name: in.Trust, Rule: control.TrustRule(in.Body)})
+			return answer(renderTrust(in.Runner)(t), err)
+		})
+	register(s, op{Route: wire.DeleteTrust, auth: apiToken, tag: "Trusts", summary: "Delete a trust, and end the sessions that it has opened", status: http.StatusNoContent,
+		problems: found + "trust-not-found"},
+		func(ctx context.Context, in *TrustPath) (*struct{}, error) {
+			return nil, c.DeleteTrust(ctx, callerOf(ctx).user, in.Runner, in.Trust)
+		})
+	type session struct {
+		RunnerPath
+		Session string `path:"session" maxLength:"64" doc:"Identifier of the session"`
+	}
+	register(s, op{Route: wire.EndSession, auth: apiToken, tag: "Runners", summary: "End a session of an agent", status: http.StatusNoContent,
+		doc:      "An agent that can still prove who it is opens another.",
+		problems: found + "session-not-found"},
+		func(ctx context.Context, in *session) (*struct{}, error) {
+			return nil, c.EndSession(ctx, callerOf(ctx).user, in.Runner, fairlead.SessionID(in.Session))
+		})
+}
+
+func renderTrust(runner string) func(control.Trust) wire.Trust {
+	return func(t control.Trust) wire.Trust {
+		return wire.Trust{Name: t.Name, Runner: runner, TrustRule: wire.TrustRule(t.Rule), CreatedAt: t.Created.UTC(), ChangedAt: t.Changed.UTC()}
+	}
+}

@@ -1,0 +1,308 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/oidc"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Trust says which OIDC tokens open sessions of a runner.
+type Trust = store.Trust
+
+// TrustRule is what a trust says.
+type TrustRule = oidc.Trust
+
+// NewTrust says what trust to make.
+type NewTrust struct {
+	Name string    `json:"name"`
+	Rule TrustRule `json:"rule"`
+}
+
+// prefixTrust begins the revisions of trusts.
+const prefixTrust = "tru"
+
+// checkTrust returns why in is no trust of this control plane, or nil.
+func (c *Control) checkTrust(in NewTrust) error {
+	if err := fairlead.CheckName("trust", in.Name); err != nil {
+		return err
+	}
+	var rules oidc.Rules
+	if c.OIDC != nil {
+		rules = c.OIDC.Rules()
+	}
+	return in.Rule.Check(rules)
+}
+
+// CreateTrust has a runner trust an OIDC issuer's tokens that say certain
+// things. Whoever has one may open sessions of the runner from then on.
+func (c *Control) CreateTrust(ctx context.Context, by User, runner string, in NewTrust, key string) (Trust, error) {
+	if err := c.checkTrust(in); err != nil {
+		return Trust{}, err
+	}
+	rev := c.IDs(prefixTrust)
+	var out Trust
+	err := c.transact(ctx, "create trust "+in.Name+" of runner "+runner, func(u *unit) error {
+		r, err := c.ownRunner(ctx, by, runner)
+		if err != nil {
+			return err
+		}
+		old, found := c.Store.Trust(ctx, r.V.ID, in.Name)
+		again, err := u.seen(Once{Org: by.Org, Route: "create-trust " + string(r.V.ID), Key: key, Body: in}, in.Name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case found == nil && (again != "" || old.V.Rev == rev):
+			out = old.V
+			return nil // the same request, or our own commit, whose answer was unclear
+		case found == nil:
+			return fairlead.Conflict("trust-exists", "runner %s has a trust %q already", runner, in.Name)
+		case fairlead.KindOf(found) != fairlead.KindNotFound:
+			return found
+		case again != "": // made by the same request, and deleted since
+			return found
+		case r.V.Leaving:
+			return leaving(r.V)
+		case len(r.V.Trusts) >= oidc.MaxTrusts:
+			return fairlead.Conflict("too-many-trusts", "runner %s has %d trusts, as many as there can be", runner, len(r.V.Trusts))
+		}
+		out = Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: u.now, Changed: u.now}
+		u.PutTrust(store.Stored[Trust]{V: out})
+		r.V.Trusts = append(slices.Clone(r.V.Trusts), in.Name)
+		slices.Sort(r.V.Trusts)
+		u.PutRunner(r)
+		return nil
+	})
+	return out, err
+}
+
+// Trusts lists a runner's trusts by name.
+func (c *Control) Trusts(ctx context.Context, by User, runner string) ([]Trust, error) {
+	r, err := c.ownRunner(ctx, by, runner)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := c.Store.Trusts(ctx, r.V.ID)
+	out := make([]Trust, 0, len(stored))
+	for _, t := range stored {
+		out = append(out, t.V)
+	}
+	return out, err
+}
+
+// Trust returns a trust of a runner.
+func (c *Control) Trust(ctx context.Context, by User, runner, name string) (Trust, error) {
+	r, err := c.ownRunner(ctx, by, runner)
+	if err != nil {
+		return Trust{}, err
+	}
+	t, err := c.Store.Trust(ctx, r.V.ID, name)
+	return t.V, err
+}
+
+// UpdateTrust replaces what a trust says. Sessions that it has opened are over:
+// their agents prove again who they are, to what it says now.
+func (c *Control) UpdateTrust(ctx context.Context, by User, runner string, in NewTrust) (Trust, error) {
+	if err := c.checkTrust(in); err != nil {
+		return Trust{}, err
+	}
+	rev := c.IDs(prefixTrust)
+	var out Trust
+	err := c.transact(ctx, "update trust "+in.Name+" of runner "+runner, func(u *unit) error {
+		r, err := c.ownRunner(ctx, by, runner)
+		if err != nil {
+			return err
+		}
+		t, err := c.Store.Trust(ctx, r.V.ID, in.Name)
+		if err != nil {
+			return err
+		}
+		if out = t.V; sameRule(t.V.Rule, in.Rule) {
+			return nil // nothing changes, and nobody is turned away for it
+		}
+		t.V.Rule, t.V.Rev, t.V.Changed = in.Rule, rev, u.now
+		u.PutTrust(t)
+		out = t.V
+		return nil
+	})
+	return out, err
+}
+
+func sameRule(a, b TrustRule) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
+
+// DeleteTrust removes a trust. The sessions that it has opened are over with it.
+func (c *Control) DeleteTrust(ctx context.Context, by User, runner, name string) error {
+	return c.transact(ctx, "delete trust "+name+" of runner "+runner, func(u *unit) error {
+		r, err := c.ownRunner(ctx, by, runner)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Store.Trust(ctx, r.V.ID, name); err != nil {
+			if u.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+				return nil // our own commit, whose answer was unclear
+			}
+			return err
+		}
+		u.DropTrust(r.V.ID, name)
+		r.V.Trusts = slices.DeleteFunc(slices.Clone(r.V.Trusts), func(n string) bool { return n == name })
+		u.PutRunner(r)
+		return nil
+	})
+}
+
+// EndSession ends an agent's session, and its token with it. An agent that can
+// still prove who it is opens another: this is for a session token that got
+// into other hands.
+func (c *Control) EndSession(ctx context.Context, by User, runner string, id fairlead.SessionID) error {
+	return c.transact(ctx, "end session "+string(id), func(u *unit) error {
+		r, err := c.ownRunner(ctx, by, runner)
+		if err != nil {
+			return err
+		}
+		s, err := c.Store.Session(ctx, r.V.ID, id)
+		if err != nil || s.V.Ended {
+			return err
+		}
+		s.V.Ended = true
+		u.PutSession(s)
+		return nil
+	})
+}
+
+// OIDCProof is an agent's proof of who it is by a token of its platform. The
+// agent signs, with a key of its own, what it asks for and the token.
+type OIDCProof struct {
+	Token string
+	// Binding is what the token's audience may hold to be good for this request
+	// alone; "": this control plane does not know by which host it is reached.
+	Binding string
+}
+
+// tokenProof is a token that was verified.
+type tokenProof struct {
+	oidc.Identity
+	trust Trust
+	key   string // key id of who has the token
+}
+
+// proveToken returns whose token the agent has, if the runner trusts it.
+func (c *Control) proveToken(ctx context.Context, r store.Runner, p SessionProof) (tokenProof, error) {
+	var out tokenProof
+	if c.OIDC == nil || p.OIDC.Binding == "" {
+		e := sessionRefused()
+		e.Message = "this control plane verifies no OIDC tokens"
+		return out, e
+	}
+	var err error
+	if out.key, err = heldKey(p); err != nil {
+		return out, err
+	}
+	trusts, err := c.Store.Trusts(ctx, r.ID)
+	if err != nil {
+		return out, err
+	}
+	if len(trusts) == 0 {
+		return out, sessionRefused()
+	}
+	rules := make([]oidc.Trust, len(trusts))
+	for i, t := range trusts {
+		rules[i] = t.V.Rule
+	}
+	if out.Identity, err = c.OIDC.Verify(ctx, p.OIDC.Token, p.OIDC.Binding, rules); err != nil {
+		return out, tokenRefused(err)
+	}
+	out.trust = trusts[out.Identity.Trust].V
+	return out, nil
+}
+
+// admitToken decides in a commit: the trust must still be what it was when the
+// token was judged by it, and the token nobody else's.
+//
+// A token is good for its first holder's key until it ends. Once and no more, as
+// jti is meant, would lock out every agent that starts again before its platform
+// writes the next token, which takes Kubernetes most of an hour; as often as
+// one likes would let whoever reads the file be the runner. A token whose
+// audience holds the request's binding was never good for anything else, and is
+// not kept.
+func (u *unit) admitToken(p tokenProof) error {
+	t, err := u.c.Store.Trust(u.ctx, p.trust.Runner, p.trust.Name)
+	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && t.V.Rev != p.trust.Rev {
+		return sessionRefused()
+	}
+	if err != nil {
+		return err
+	}
+	u.CheckTrust(t)
+	if p.Bound {
+		return nil
+	}
+	use, err := u.c.Store.TokenUse(u.ctx, p.Use)
+	switch {
+	case fairlead.KindOf(err) == fairlead.KindNotFound:
+		u.PutTokenUse(p.Use, store.TokenUse{Key: p.key, Expires: p.Expires})
+		return nil
+	case err != nil:
+		return err
+	case use.V.Key != p.key:
+		return tokenRefused(&fairlead.Error{Kind: fairlead.KindUnauthenticated, Message: "the OIDC token is not accepted: another agent has used it",
+			Details: map[string]string{"reason": "replayed"}})
+	}
+	return nil // its holder's again
+}
+
+// tokenRefused says of a token what can be said to whoever has it, in the words
+// of a session that is refused.
+func tokenRefused(err error) error {
+	e, ok := errors.AsType[*fairlead.Error](err)
+	if !ok || e.Kind != fairlead.KindUnauthenticated {
+		return err
+	}
+	out := sessionRefused()
+	out.Message, out.Details, out.Err = e.Message, e.Details, e.Err
+	out.Hint = "`fairlead runner trust list NAME` shows whose tokens the runner trusts."
+	return out
+}
+
+// stands returns nil if the trust that has opened the session is what it was.
+// Sessions that were opened otherwise have none. It is read each time, so that
+// removing a trust takes effect at once, whatever sessions there are.
+func (c *Control) stands(ctx context.Context, s store.Session) error {
+	if s.Trust == "" {
+		return nil
+	}
+	t, err := c.Store.Trust(ctx, s.Runner, s.Trust)
+	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && t.V.Rev != s.TrustRev {
+		return identity.Unauthenticated()
+	}
+	if err != nil {
+		return fmt.Errorf("look at trust %s: %w", s.Trust, err)
+	}
+	return nil
+}
+
+// standsStill is stands for a request that has waited since its session was
+// read: that may have been ended meanwhile.
+func (c *Control) standsStill(ctx context.Context, s store.Session) error {
+	if s.Trust == "" {
+		return nil
+	}
+	r, err := c.Store.Session(ctx, s.Runner, s.ID)
+	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
+		return identity.Unauthenticated()
+	}
+	if err != nil {
+		return err
+	}
+	return c.stands(ctx, s)
+}

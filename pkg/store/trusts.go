@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/oidc"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Trust says which OIDC tokens open sessions of a runner.
+type Trust struct {
+	Runner fairlead.RunnerID `json:"runner"`
+	Name   string            `json:"name"`
+	// Rev is another with each change, and with each trust of the name: a session
+	// that was opened by what the trust was before is over.
+	Rev     string     `json:"rev"`
+	Rule    oidc.Trust `json:"rule"`
+	Created time.Time  `json:"created"`
+	Changed time.Time  `json:"changed"`
+}
+
+// TokenUse is the first use of an OIDC token: it is good for whoever holds that
+// key, and for nobody else.
+type TokenUse struct {
+	Key     string    `json:"key"` // key id of the agent
+	Expires time.Time `json:"expires"`
+}
+
+// Trust returns a runner's trust by name.
+func (s *Store) Trust(ctx context.Context, runner fairlead.RunnerID, name string) (Stored[Trust], error) {
+	return get[Trust](ctx, s, trustKey(runner, name), missing("trust", name))
+}
+
+// Trusts lists a runner's trusts by name; there are at most a few.
+func (s *Store) Trusts(ctx context.Context, runner fairlead.RunnerID) ([]Stored[Trust], error) {
+	return all[Trust](ctx, s, engine.Query{Partition: runnerPartition(runner), Prefix: trustPrefix})
+}
+
+// PutTrust writes a trust.
+func (t *Tx) PutTrust(r Stored[Trust]) { t.put(trustKey(r.V.Runner, r.V.Name), r.Version, r.V) }
+
+// CheckTrust holds the commit to the trust as it was read.
+func (t *Tx) CheckTrust(r Stored[Trust]) { t.check(trustKey(r.V.Runner, r.V.Name), r.Version) }
+
+// DropTrust removes a trust, if it is there; the runner's record has the
+// precondition.
+func (t *Tx) DropTrust(runner fairlead.RunnerID, name string) { t.drop(trustKey(runner, name)) }
+
+// TokenUse returns the first use of a token.
+func (s *Store) TokenUse(ctx context.Context, use string) (Stored[TokenUse], error) {
+	return get[TokenUse](ctx, s, tokenUseKey(use), missing("token-use", "given"))
+}
+
+// PutTokenUse notes the first use of a token, on the condition that there is
+// none; it is forgotten an hour after the token has ended.
+func (t *Tx) PutTokenUse(use string, v TokenUse) {
+	t.put(tokenUseKey(use), 0, v, expires(v.Expires.Add(time.Hour)))
+}

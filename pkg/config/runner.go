@@ -9,9 +9,9 @@ type Runner struct {
 	URL  string `env:"FAIRLEAD_URL" flag:"url" doc:"URL of the control plane; needed until the runner has enrolled"`
 	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"folder for the runner's key, its steps, and state kept in local storage; one agent uses it at a time"`
 
-	Identity    string   `env:"FAIRLEAD_IDENTITY" envDefault:"key" flag:"identity" doc:"how the runner proves who it is: key, a key pair that an enrolment token makes known, or aws-iam, the AWS role that the process has"`
-	RunnerID    string   `env:"FAIRLEAD_RUNNER_ID" flag:"runner-id" doc:"id of the runner, for aws-iam; a key learns it by enrolling"`
-	TrustedKeys []string `env:"FAIRLEAD_TRUSTED_KEYS" flag:"trusted-keys" doc:"public keys, in base64, separated by commas, that job specs are verified with, for aws-iam; a key learns them by enrolling"`
+	Identity    string   `env:"FAIRLEAD_IDENTITY" envDefault:"key" flag:"identity" doc:"how the runner proves who it is: key, a key pair that an enrolment token makes known; aws-iam, the AWS role that the process has, or oidc, a token of its platform, which has variables of its own"`
+	RunnerID    string   `env:"FAIRLEAD_RUNNER_ID" flag:"runner-id" doc:"id of the runner, for aws-iam and oidc; a key learns it by enrolling"`
+	TrustedKeys []string `env:"FAIRLEAD_TRUSTED_KEYS" flag:"trusted-keys" doc:"public keys, in base64, separated by commas, that job specs are verified with, for aws-iam and oidc; a key learns them by enrolling"`
 
 	EnrolmentToken     string `env:"FAIRLEAD_ENROLMENT_TOKEN,unset" doc:"single-use token that enrols this runner; ignored once it has enrolled"`
 	EnrolmentTokenFile string `env:"FAIRLEAD_ENROLMENT_TOKEN_FILE" flag:"enrolment-token-file" doc:"file that holds the enrolment token"`

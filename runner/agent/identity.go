@@ -33,7 +33,7 @@ const (
 )
 
 // identity is who this runner is. It is made once, by enrolling, or it is the
-// process's AWS role, and what it pins is never replaced by an answer of the
+// process's AWS role or its platform's word, and what it pins is never replaced by an answer of the
 // control plane.
 type identity struct {
 	V        int                    `json:"v"` // 1
@@ -43,12 +43,13 @@ type identity struct {
 	Keys     []wire.VerificationKey `json:"keys"` // that job specs are verified with
 	Registry string                 `json:"registry"`
 
-	key  ed25519.PrivateKey
-	role *role // instead of key
+	key       ed25519.PrivateKey
+	role      *role      // instead of key
+	federated *federated // beside key
 }
 
-// loadIdentity returns the identity of the process's AWS role if it is to have
-// that one; else the identity in the data folder, or enrols. Enrolling
+// loadIdentity returns the identity of the process's AWS role, or the one that
+// its platform gives it, if it is to have such a one; else the identity in the data folder, or enrols. Enrolling
 // may be repeated after a crash at any point: the key is on disk before the
 // token is sent, and the control plane takes the same token with the same key
 // again.
@@ -57,8 +58,10 @@ func loadIdentity(ctx context.Context, cfg config.Runner, o Options, log *slog.L
 	case "", "key":
 	case "aws-iam":
 		return roleIdentity(ctx, cfg, o)
+	case "oidc":
+		return federatedIdentity(cfg, o)
 	default:
-		return identity{}, fmt.Errorf("FAIRLEAD_IDENTITY: %q is no kind of identity: key and aws-iam are", cfg.Identity)
+		return identity{}, fmt.Errorf("FAIRLEAD_IDENTITY: %q is no kind of identity: key, aws-iam and oidc are", cfg.Identity)
 	}
 	var id identity
 	b, err := os.ReadFile(filepath.Join(cfg.Data, identityFile))

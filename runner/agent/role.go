@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -29,22 +28,29 @@ type role struct {
 	now      func() time.Time
 }
 
-// roleIdentity returns the identity of a runner that proves its AWS role. What
-// another runner pins when it enrols, this one was given: the control plane's
-// keys come with its configuration, from the customer's template.
-func roleIdentity(ctx context.Context, cfg config.Runner, o Options) (identity, error) {
+// givenIdentity returns the identity of a runner that does not enrol, and the
+// host of its control plane. What another runner pins when it enrols, this one
+// was given: the control plane's keys come with its configuration, from the
+// customer's template or manifest.
+func givenIdentity(cfg config.Runner, with string) (identity, string, error) {
 	if cfg.URL == "" || cfg.RunnerID == "" || len(cfg.TrustedKeys) == 0 {
-		return identity{}, errors.New("a runner with an AWS role needs FAIRLEAD_URL, FAIRLEAD_RUNNER_ID and FAIRLEAD_TRUSTED_KEYS")
+		return identity{}, "", fmt.Errorf("a runner with %s needs FAIRLEAD_URL, FAIRLEAD_RUNNER_ID and FAIRLEAD_TRUSTED_KEYS", with)
 	}
 	id := identity{V: 1, URL: strings.TrimSuffix(cfg.URL, "/"), Name: cfg.RunnerID, RunnerID: fairlead.RunnerID(cfg.RunnerID)}
 	for _, k := range cfg.TrustedKeys {
 		pub, err := base64.StdEncoding.DecodeString(strings.TrimSpace(k))
 		if err != nil || len(pub) != ed25519.PublicKeySize {
-			return identity{}, fmt.Errorf("FAIRLEAD_TRUSTED_KEYS: %q is no Ed25519 key of %d bytes in base64", k, ed25519.PublicKeySize)
+			return identity{}, "", fmt.Errorf("FAIRLEAD_TRUSTED_KEYS: %q is no Ed25519 key of %d bytes in base64", k, ed25519.PublicKeySize)
 		}
 		id.Keys = append(id.Keys, wire.VerificationKey{ID: events.KeyID(pub), PublicKey: pub})
 	}
-	audience, err := awsiam.Audience(id.URL)
+	host, err := awsiam.Audience(id.URL)
+	return id, host, err
+}
+
+// roleIdentity returns the identity of a runner that proves its AWS role.
+func roleIdentity(ctx context.Context, cfg config.Runner, o Options) (identity, error) {
+	id, audience, err := givenIdentity(cfg, "an AWS role")
 	if err != nil {
 		return identity{}, err
 	}
@@ -73,6 +79,9 @@ func environment(environ []string, name string) string {
 // prove puts the proof of the identity into the request, which has its nonce
 // already.
 func (id identity) prove(ctx context.Context, in *wire.SessionRequest) error {
+	if id.federated != nil {
+		return id.federated.prove(ctx, id.key, in)
+	}
 	statement := wire.SessionStatement(in.Nonce, in.RunnerID, in.Instance)
 	if id.role == nil {
 		in.PublicKey = id.key.Public().(ed25519.PublicKey)

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/idtoken"
+)
+
+// federated is an identity that the agent's platform gives it, as a token. The
+// key beside it need not be known to anybody: it keeps a token that is good for
+// more than one request from being used by others.
+type federated struct {
+	source   idtoken.Source
+	audience string // of the runner's trust; "": the source does not ask
+	host     string // of the control plane, as we know it
+}
+
+// federatedIdentity returns the identity of a runner that proves who it is by
+// its platform's token. The key is kept in the data folder: an agent that starts
+// again before its platform writes the next token is the same holder.
+func federatedIdentity(cfg config.Runner, o Options) (identity, error) {
+	id, host, err := givenIdentity(cfg, "an OIDC token")
+	if err != nil {
+		return identity{}, err
+	}
+	fset := flag.NewFlagSet("oidc", flag.ContinueOnError)
+	fset.SetOutput(io.Discard)
+	var oc config.OIDC
+	if err := config.Load(&oc, fset, nil, o.Environ); err != nil {
+		return identity{}, err
+	}
+	source, err := idtoken.Open(oc)
+	if err != nil {
+		return identity{}, err
+	}
+	if id.key, err = readKey(cfg.Data); errors.Is(err, fs.ErrNotExist) {
+		id.key, err = makeKey(cfg.Data)
+	}
+	if err != nil {
+		return identity{}, err
+	}
+	id.federated = &federated{source: source, audience: oc.Audience, host: host}
+	return id, nil
+}
+
+// prove puts the token into the request, and the signature of its holder.
+func (f *federated) prove(ctx context.Context, key ed25519.PrivateKey, in *wire.SessionRequest) error {
+	in.PublicKey = key.Public().(ed25519.PublicKey)
+	statement := wire.OIDCStatement(in.Nonce, in.RunnerID, f.host, in.PublicKey, in.Instance)
+	audience := f.audience
+	if f.source.Chooses() {
+		audience = wire.OIDCAudience(audience, wire.OIDCBinding(statement))
+	}
+	token, err := f.source.Token(ctx, audience)
+	if err != nil {
+		return fmt.Errorf("prove who this runner is: %w", err)
+	}
+	in.OIDC = &wire.OIDCProof{Token: token}
+	in.Signature = ed25519.Sign(key, wire.OIDCSigned(statement, token))
+	return nil
+}

@@ -127,6 +127,17 @@ func Parse(filename string, src []byte, settings ...string) Result {
 	return c.result(c.spec(root))
 }
 
+// Read is Parse of a document that was read already, or was made of another
+// one. Problems are told at the places of its nodes, which are those in
+// filename.
+func Read(filename string, root yamldoc.Node, settings ...string) Result {
+	c := newChecker(filename)
+	if root = c.settings(root, settings); len(c.problems) > 0 {
+		return c.result(nil)
+	}
+	return c.result(c.spec(root))
+}
+
 // Update reads a patch of the configuration and returns the whole that it
 // makes: fields that are maps are merged, at every depth; others, lists as
 // well, are replaced; null removes a field. A secret that is given as Masked

@@ -18,13 +18,18 @@ func (c Configuration) JSON() any { return json.RawMessage(c) }
 
 // Human writes YAML, which can be edited and sent.
 func (c Configuration) Human(p *Page) {
-	text, err := yaml.JSONToYAML(c)
-	if err != nil {
-		text = []byte(c) // JSON is YAML as well
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(string(YAML(json.RawMessage(c)))) {
 		p.Line("%s", strings.TrimRight(line, "\n"))
 	}
+}
+
+// YAML writes JSON as YAML, fields in their order.
+func YAML(data json.RawMessage) []byte {
+	text, err := yaml.JSONToYAML(data)
+	if err != nil {
+		return data // JSON is YAML as well
+	}
+	return text
 }
 
 // RunnerChange says that a runner was changed.

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/foreign"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+)
+
+func (c *cli) runnerImport() *cobra.Command {
+	var from, out string
+	var settings []string
+	sources := foreign.Sources()
+	names := slices.Sorted(maps.Keys(sources))
+	cmd := &cobra.Command{
+		Use: "import FILE --from PRODUCT", Short: "Make a runner's configuration of another product's",
+		Long: `Reads how another product describes a runner and prints a configuration that
+"create" takes. What became of each line is told on the standard error: whether
+it is mapped to a field that says the same, changed, or dropped, and what is then
+to be done. What is not known is an error. Nothing is sent anywhere.
+
+  humanitec   the file of a runner of the Platform Orchestrator, YAML or JSON
+  tharsis     the environment file of a runner, as docker run --env-file reads it
+
+FILE may be -, the standard input. The configuration holds the secrets that the
+file holds; --out writes it to a file that only you can read.`,
+		Example: `  fairlead runner import --from humanitec gke.yaml --out acme-gke.yaml
+  fairlead runner import --from tharsis runner.env | fairlead runner create acme-eu -f -`,
+		Args: exactly,
+		RunE: func(_ *cobra.Command, args []string) error {
+			read, ok := sources[from]
+			if !ok {
+				return usage("It is one of: "+strings.Join(names, ", ")+".", "--from %q is no product whose runners can be read", from)
+			}
+			src, err := c.readForeign(args[0])
+			if err != nil {
+				return err
+			}
+			r := read(args[0], src, settings)
+			if r.Spec == nil {
+				return invalidImport(r.Problems)
+			}
+			return c.printImport(args[0], out, r)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "the `PRODUCT`: "+strings.Join(names, " or ")+" (required)")
+	cmd.Flags().StringVarP(&out, "out", "o", "", "write the configuration to this `FILE` instead")
+	cmd.Flags().StringArrayVar(&settings, "set", nil, "set one field on top, as `path=value`, the value being YAML; repeatable")
+	c.must(cmd.MarkFlagRequired("from"))
+	c.must(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
+	c.must(cmd.RegisterFlagCompletionFunc("set", cobra.NoFileCompletions))
+	return cmd
+}
+
+func (c *cli) readForeign(name string) ([]byte, error) {
+	var r io.Reader = c.env.Stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, usage("", "the file cannot be read: %v", err)
+		}
+		defer f.Close()
+		r = f
+	}
+	src, err := io.ReadAll(io.LimitReader(r, runnerspec.MaxFileSize+1))
+	if err != nil {
+		return nil, usage("", "the file cannot be read: %v", err)
+	}
+	if len(src) > runnerspec.MaxFileSize {
+		return nil, usage("", "the file %s is larger than %d bytes", name, runnerspec.MaxFileSize)
+	}
+	return src, nil
+}
+
+func (c *cli) printImport(file, out string, r foreign.Result) error {
+	config, err := json.Marshal(r.Spec)
+	if err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	for _, w := range r.Warnings {
+		c.say("Warning: %s", w)
+	}
+	for _, n := range r.Notes {
+		c.say("%s:%d: %s", file, n.Line, n)
+	}
+	if out == "" {
+		return c.print(view.Configuration(config))
+	}
+	if err := profile.WriteFile(out, view.YAML(config)); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	c.say("The configuration is in %s. `fairlead runner create NAME -f %s` makes the runner.", out, out)
+	return nil
+}
+
+// invalidImport is the failure of a file that cannot be read whole.
+func invalidImport(problems runnerspec.Problems) error {
+	p := local("invalid-import", "Invalid", "the file cannot be imported", "Nothing was written. What the file says must be known, or nobody would notice that it is missing.")
+	for _, pr := range problems {
+		p.Errors = append(p.Errors, wire.FieldError{Location: fmt.Sprintf("%s:%d:%d", pr.File, pr.Line, pr.Column), Message: strings.TrimSpace(pr.Message + ". " + pr.Hint)})
+	}
+	return &failure{code: exitOfKind(fairlead.KindInvalid), problem: p}
+}

@@ -68,12 +68,34 @@ type SpecVar struct {
 	Sensitive bool            `json:"sensitive,omitempty"`
 }
 
-// StateRef says where the state is. Storage is "local" (the runner's own disk,
-// under Key) or "http" (the control plane, at Path below the runner API).
+// StateRef says where the state is. Storage is "local" (the runner's own disk),
+// "http" (the control plane, at Path below the runner API), or one of the
+// customer's: "s3", "gcs", "azurerm", "kubernetes". Key tells the states of a
+// storage apart, and is never given to another component again.
 type StateRef struct {
-	Storage string `json:"storage"`
-	Key     string `json:"key"` // <install id>/<component>
-	Path    string `json:"path,omitempty"`
+	Storage string      `json:"storage"`
+	Key     string      `json:"key"` // <install id>/<component>
+	Path    string      `json:"path,omitempty"`
+	In      *StateStore `json:"in,omitempty"` // nil: the storage needs no more to be found
+}
+
+// StateStore says where a storage is, and no more: how to be let in is the
+// business of whoever runs the job, and no credential is in here. Each kind has
+// those fields that are named for it.
+type StateStore struct {
+	Bucket   string `json:"bucket,omitempty"`   // s3, gcs
+	Prefix   string `json:"prefix,omitempty"`   // s3, gcs, azurerm; before all keys, without slashes at its ends
+	KMSKey   string `json:"kms_key,omitempty"`  // s3, gcs; that encrypts, else the bucket's own
+	Region   string `json:"region,omitempty"`   // s3
+	Endpoint string `json:"endpoint,omitempty"` // s3; URL of a server that is not AWS
+
+	Account       string `json:"account,omitempty"`        // azurerm; storage account
+	Container     string `json:"container,omitempty"`      // azurerm
+	ResourceGroup string `json:"resource_group,omitempty"` // azurerm
+	Subscription  string `json:"subscription,omitempty"`   // azurerm
+
+	Namespace string `json:"namespace,omitempty"` // kubernetes; of the cluster in which the job runs
+	Folder    string `json:"folder,omitempty"`    // local; absolute, else below the runner's data folder
 }
 
 // PlanRef names the saved plan that was approved: what the plan job stored,

@@ -148,7 +148,6 @@ func nounProblems() []ProblemDoc {
 		{"runner-unavailable", http.StatusConflict, "The runner that is to serve the install is disabled or draining, and no other takes its place by itself.", "Enable it with `fairlead runner enable NAME`, or name another in a rule."},
 		{"state-storage-changed", http.StatusConflict, "The runner keeps states elsewhere than the install's state is.", "Give it its state storage back, or refresh the install's runner."},
 		{"state-storage-changes", http.StatusConflict, "With the other runner, the install's state would be in another place.", "Tear the install down first, or give its state up with `--accept-state-loss`."},
-		{"state-storage-unsupported", http.StatusConflict, "The runner keeps states in a way that runners of this version do not know.", "Let it keep them in `http` or `local`, or choose another runner."},
 		{"delivery-not-found", http.StatusNotFound, "There is no such delivery, or it is older than 30 days.", "`fairlead webhook deliveries NAME` lists those there are."},
 		{"invalid-webhook-event", http.StatusUnprocessableEntity, "The pattern selects no events.", "Use a type such as `fairlead.job.failed`, `fairlead.job.*` or `*`."},
 		{"invalid-webhook-url", http.StatusUnprocessableEntity, "Nothing can be sent to the URL.", "Use https, a host that is reached from the internet, and neither a user nor a fragment."},

@@ -10,7 +10,7 @@ import (
 )
 
 // placing are the problems of requests that choose a runner for an install.
-const placing = "runner-not-found no-runner runner-unavailable broken-rule named-runner-gone bound-runner-gone state-storage-changed state-storage-unsupported"
+const placing = "runner-not-found no-runner runner-unavailable broken-rule named-runner-gone bound-runner-gone state-storage-changed"
 
 func (s *server) placementRoutes(c *control.Control) {
 	register(s, op{Route: wire.ExplainPlacement, auth: apiToken, tag: "Installs", summary: "Explain which runner serves an install",

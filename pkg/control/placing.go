@@ -188,16 +188,6 @@ func (u *unit) rebind(inst *store.Stored[store.Install]) error {
 	return err
 }
 
-// reachable refuses a state storage that runners of this version do not know.
-func reachable(s placement.Storage, runner string) error {
-	if s.Kind == string(runnerspec.HTTPState) || s.Kind == string(runnerspec.LocalState) {
-		return nil
-	}
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-storage-unsupported",
-		Message: fmt.Sprintf("runner %s keeps states in %s, which runners of this version cannot do yet", runner, s.Kind),
-		Hint:    "Let it keep them in http or local, or choose another runner."}
-}
-
 // give binds the install to the runner, unless that is gone by now.
 //
 // The use is noted before the runner is looked at for the last time, and a
@@ -205,9 +195,6 @@ func reachable(s placement.Storage, runner string) error {
 // at least one of the two sees the other. All in one commit, with a check of the
 // runner, would cost each first deployment three write units more.
 func (u *unit) give(inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
-	if err := reachable(b.Storage, r.V.Name); err != nil {
-		return false, err
-	}
 	if r.Version == 0 {
 		return false, fmt.Errorf("bind install %s: runner %s was chosen and not read", inst.V.Name, b.Runner)
 	}
@@ -299,9 +286,6 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 		out = Refreshed{Runner: from.records[res.Runner].V.Name, Changed: res.Changed, StorageChanged: res.StorageChanged, Bound: in.Bound != nil}
 		if b := inst.V.Bound; b != nil && b.Runner == res.Runner {
 			out.Runner = b.Name // also one that is gone
-		}
-		if r := from.records[res.Runner]; err == nil && (res.Changed || res.StorageChanged) {
-			err = reachable(storageOf(r.V), r.V.Name)
 		}
 		if err != nil {
 			return withAnswer(err, out)

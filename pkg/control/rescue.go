@@ -160,6 +160,11 @@ func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.St
 	if err != nil {
 		return none, err
 	}
+	if storage != "http" && storage != "local" {
+		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-on-runner",
+			Message: fmt.Sprintf("the state of install %s is in the own storage of runner %s (%s), which the control plane does not reach", install, runner.V.Name, storage),
+			Hint:    "Put it there with `tofu state push`, in a folder whose backend is the place of the component's state."}
+	}
 	if storage != "http" {
 		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-on-runner",
 			Message: fmt.Sprintf("the state of install %s is on the disk of runner %s, which the control plane does not reach", install, runner.V.Name),

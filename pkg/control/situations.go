@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/wayout"
 )
@@ -135,8 +136,12 @@ func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID
 func (c *Control) part(ctx context.Context, k store.Component, head store.StateHead, storage string) (wayout.Component, error) {
 	out := wayout.Component{Name: k.Name, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment,
 		State: &wayout.State{Saved: head.Updated, Serial: head.Serial}}
-	if storage != "http" {
+	switch runnerspec.StorageKind(storage) {
+	case runnerspec.HTTPState:
+	case runnerspec.LocalState:
 		out.State.OnRunner = "state/" + string(k.Install) + "/" + k.Name + "/terraform.tfstate"
+	default:
+		out.State.Outside = storage
 	}
 	if head.Lock != nil {
 		held, err := c.holds(ctx, *head.Lock)

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -50,10 +51,7 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 		return nil, err
 	}
 	s.Artifact = &events.ArtifactRef{Repository: Repository(v.App, j.Component), Digest: v.Artifacts[j.Component]}
-	s.State = &events.StateRef{Storage: storage, Key: string(j.Install) + "/" + j.Component}
-	if storage == "http" {
-		s.State.Path = StatePath(string(j.Install), j.Component)
-	}
+	s.State = stateRef(storage, j.Install, j.Component)
 	if runner.V.Timeout > 0 {
 		s.Timeout = min(s.Timeout, events.Seconds(max(1, runner.V.Timeout.Seconds())))
 	}
@@ -85,16 +83,57 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 	return c.Signer.Sign(ctx, s)
 }
 
-// heldState returns the kind of storage in which the install's state is. A
-// runner that has been told since to keep states elsewhere would make
-// everything anew.
-func heldState(in store.Install, r store.Runner) (string, error) {
+// heldState returns the storage in which the install's state is. A runner that
+// has been told since to keep states elsewhere would make everything anew.
+func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 	if in.Bound == nil || in.Bound.Storage == storageOf(r) {
-		return r.Storage, nil
+		return storageConfig(r)
 	}
-	return "", &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-storage-changed",
+	return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-storage-changed",
 		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s since", in.Name, in.Bound.Storage, r.Name, storageOf(r)),
 		Hint:    fmt.Sprintf("Give the runner its state storage back, or see `fairlead install refresh-runner %s --dry-run`.", in.Name)}
+}
+
+// storageConfig returns where and how a runner keeps states. It opens
+// nothing that is sealed: a state storage has no secrets.
+func storageConfig(r store.Runner) (runnerspec.Storage, error) {
+	switch kind := runnerspec.StorageKind(r.Storage); {
+	case kind == runnerspec.HTTPState:
+		return &runnerspec.HTTPStorage{StorageCommon: runnerspec.StorageCommon{Type: kind}}, nil
+	case kind == runnerspec.LocalState && len(r.Config) == 0: // made before runners had a configuration
+		return &runnerspec.LocalStorage{StorageCommon: runnerspec.StorageCommon{Type: kind}}, nil
+	}
+	var config struct {
+		Storage json.RawMessage `json:"state_storage_configuration"`
+	}
+	if err := json.Unmarshal(r.Config, &config); err != nil {
+		return nil, fmt.Errorf("decode the configuration of runner %s: %w", r.Name, err)
+	}
+	return runnerspec.DecodeStorage(config.Storage)
+}
+
+// stateRef tells a step where the state of a component is. The key is of the
+// install's identifier and not of its name: an install that is made anew under
+// that name never meets the state of the one before.
+func stateRef(s runnerspec.Storage, install fairlead.InstallID, component string) *events.StateRef {
+	ref := &events.StateRef{Storage: string(s.Kind()), Key: string(install) + "/" + component}
+	switch s := s.(type) {
+	case *runnerspec.S3Storage:
+		ref.In = &events.StateStore{Bucket: s.Bucket, Region: s.Region, Prefix: s.PathPrefix, KMSKey: s.KMSKeyID, Endpoint: s.Endpoint}
+	case *runnerspec.GCSStorage:
+		ref.In = &events.StateStore{Bucket: s.Bucket, Prefix: s.PathPrefix, KMSKey: s.KMSKey}
+	case *runnerspec.AzureStorage:
+		ref.In = &events.StateStore{Account: s.StorageAccountName, Container: s.ContainerName, ResourceGroup: s.ResourceGroupName, Subscription: s.SubscriptionID, Prefix: s.PathPrefix}
+	case *runnerspec.KubernetesStorage:
+		ref.In = &events.StateStore{Namespace: s.Namespace}
+	case *runnerspec.LocalStorage:
+		if s.Path != "" {
+			ref.In = &events.StateStore{Folder: s.Path}
+		}
+	case *runnerspec.HTTPStorage:
+		ref.Path = StatePath(string(install), component)
+	}
+	return ref
 }
 
 // PullRepository returns the one repository that the holder's job may pull from.

@@ -1,6 +1,7 @@
 package runnerspec
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,6 +53,23 @@ func newStorage(k StorageKind) Storage {
 		return &LocalStorage{}
 	}
 	return nil
+}
+
+// DecodeStorage reads a state storage from JSON as json.Marshal wrote it. It
+// checks nothing but the kind: what was written had been checked.
+func DecodeStorage(data []byte) (Storage, error) {
+	var kind StorageCommon
+	if err := json.Unmarshal(data, &kind); err != nil {
+		return nil, fmt.Errorf("decode a state storage: %w", err)
+	}
+	s := newStorage(kind.Type)
+	if s == nil {
+		return nil, fmt.Errorf("decode a state storage: there is no kind %q", kind.Type)
+	}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, fmt.Errorf("decode a state storage: %w", err)
+	}
+	return s, nil
 }
 
 // StorageCommon is what the configurations of all state storages have.

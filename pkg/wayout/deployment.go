@@ -200,8 +200,11 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 	storage := ""
 	c, known := d.Parts[n.Component]
 	if known && c.State != nil {
-		if storage = "http"; c.State.OnRunner != "" {
+		switch storage = "http"; {
+		case c.State.OnRunner != "":
 			storage = "local"
+		case c.State.Outside != "":
+			storage = c.State.Outside
 		}
 	}
 	s := failure(j, d.Install, storage, nil)
@@ -258,6 +261,8 @@ func stateOf(c Component, j *job.Job) []string {
 		switch during := j != nil && !j.Started.IsZero() && !st.Saved.Before(j.Started); {
 		case st.OnRunner != "":
 			out = append(out, fmt.Sprintf("Its state is on the runner's host, in %s of the runner's data folder; only the runner knows how old it is.", st.OnRunner))
+		case st.Outside != "":
+			out = append(out, fmt.Sprintf("Its state is in the runner's own storage (%s); the control plane does not see how old it is.", st.Outside))
 		case st.Saved.IsZero():
 			out = append(out, "No state of it was ever saved: what was made is in the log alone.")
 		case during:

@@ -46,7 +46,8 @@ type Component struct {
 
 // State is what is known of a component's Terraform state.
 type State struct {
-	OnRunner string    // path below the runner's data folder, where only the runner can look; "": at the control plane
+	OnRunner string    // path below the runner's data folder, where only the runner can look
+	Outside  string    // the kind of storage, in the customer's account, where only the runner can look; with neither it is at the control plane
 	Saved    time.Time // last time; zero: never
 	Serial   int64     // 0: not known
 }

@@ -151,11 +151,15 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		s.Next = append(s.Next, read)
 	case reasonStateLocked:
 		s.Known = append(s.Known, nothing+": the tool takes the lock first.")
-		if install != "" {
+		if install != "" && (storage == "" || storage == "http" || storage == "local") {
 			s.Next = append(s.Next, showInstall(install, "shows who holds the lock, if it is the control plane's to give"))
 		}
-		if storage == "local" {
+		switch storage {
+		case "", "http":
+		case "local":
 			s.Next = append(s.Next, byHand("The lock is on the runner's disk, and ends with the process that holds it: wait for that, or end it."))
+		default:
+			s.Next = append(s.Next, byHand("The lock is beside the state, in the runner's own storage, and the control plane cannot break it. A tool that was killed leaves it there: once nobody is at work on the state any more, the command in the job's message takes it off."))
 		}
 	case job.ReasonQueueTimeout:
 		s.Known = append(s.Known, nothing+": no agent ever took it.")
@@ -266,6 +270,8 @@ func salvage(j job.Job, install, storage string) []Step {
 		return append(out, byHand("No copy of the state was kept: what was made is in the log alone. "+importByHand))
 	case storage == "local":
 		return append(out, byHand(fmt.Sprintf("On the runner's host, in its data folder, copy %s over state/%s/%s/terraform.tfstate before anything else is applied.", kept, j.Install, j.Component)))
+	case storage != "" && storage != "http":
+		return append(out, byHand(fmt.Sprintf("The state is kept on the runner's host, in %s of its data folder. Put it where the component's state is, in the runner's own storage, before anything else is applied: with `tofu state push`, in a folder whose backend is that place.", kept)))
 	case install != "":
 		return append(out, byHand("The state is kept on the runner's host, in its data folder. Push it before anything else is applied:"), pushState(install, j.Component, kept))
 	}

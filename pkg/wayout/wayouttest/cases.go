@@ -57,6 +57,8 @@ func failedCases() []Case {
 		{"tool killed during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("tool-killed", "something ended the tool with a signal (killed)"))})},
 		{"state locked, at the control plane", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@laptop"))})},
 		{"state locked, on the runner", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@host-1"))}, with(onRunner))},
+		{"state locked, in the customer's bucket", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@host-1 since 2026-11-21 08:42:51 for Apply, lock 0d0a7508. If nobody is at work on s3://states/state/ins_1/web.tfstate any more, `aws s3 rm s3://states/state/ins_1/web.tfstate.tflock` takes the lock off."))}, with(outside))},
+		{"state unsaved, kept, in the customer's bucket", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(outside))},
 		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("internal", "lay out the workspace: no space left on device"))})},
 		{"nobody took it for a day", dep(plan, []job.Job{expiredInQueue()}, func(d *wayout.Deployment) { d.Runner = runner(silent) })},
 		{"no job could be made", dep(deployment.Node{State: deployment.NodeFailed, Reason: "invalid-inputs", Message: "input size is not a number"}, nil)},

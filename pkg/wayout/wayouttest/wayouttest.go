@@ -125,6 +125,7 @@ func neverSaved(c *wayout.Component)  { c.State = &wayout.State{} }
 func onRunner(c *wayout.Component) {
 	c.State = &wayout.State{OnRunner: "state/ins_1/web/terraform.tfstate"}
 }
+func outside(c *wayout.Component) { c.State = &wayout.State{Outside: "s3"} }
 
 func lock(held bool) func(*wayout.Component) {
 	return func(c *wayout.Component) {

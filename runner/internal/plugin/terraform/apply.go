@@ -103,7 +103,7 @@ func (j *job) outputs(ctx context.Context) (map[string]outputValue, error) {
 			return values, nil
 		}
 	}
-	if !errors.Is(err, errEncrypted) {
+	if !errors.Is(err, errThroughTool) {
 		return nil, err
 	}
 	values := map[string]outputValue{}

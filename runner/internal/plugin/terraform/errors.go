@@ -58,10 +58,7 @@ func (j *job) failed(err error, otherwise string) error {
 		if strings.Contains(te.stderr, m.text) {
 			reason, next = m.reason, m.next
 			if reason == ReasonStateLocked {
-				said = "the state is locked"
-				if who := holder(te.stderr); who != "" {
-					said += " by " + who
-				}
+				said, next = j.lockedBy(te.stderr), next+j.lockWayOut()
 			}
 			break
 		}
@@ -133,16 +130,43 @@ func diagnostic(stderr string) string {
 var (
 	location = lazily(`^(on .+ line \d+|with .+[,:])`)
 	source   = lazily(`^\d+:`)
-	who      = lazily(`(?m)Who:\s+(\S.*?)\s*$`)
+	info     = lazily(`(?m)^[\s│]*(ID|Who|Operation|Created):[ \t]+(\S.*?)\s*$`)
 )
 
 func lazily(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
-func holder(stderr string) string {
-	if m := who().FindStringSubmatch(stderr); m != nil {
-		return m[1]
+// lockedBy says who holds the lock of the state, as far as the tool does.
+func (j *job) lockedBy(stderr string) string {
+	lock := map[string]string{}
+	for _, m := range info().FindAllStringSubmatch(stderr, -1) {
+		if lock[m[1]] == "" { // the first lock that is told
+			lock[m[1]] = m[2]
+		}
 	}
-	return ""
+	said := "the state is locked"
+	if lock["Who"] != "" {
+		said += " by " + lock["Who"]
+	}
+	if j.state.backend().unlock() == "" {
+		return said // the control plane says the rest, or the process is on this machine
+	}
+	at, _, _ := strings.Cut(lock["Created"], ".")
+	for _, part := range []struct{ before, what string }{{" since ", at}, {" for ", strings.TrimPrefix(lock["Operation"], "OperationType")}, {", lock ", lock["ID"]}} {
+		if part.what != "" {
+			said += part.before + part.what
+		}
+	}
+	return said
+}
+
+// lockWayOut says what a person does about a lock that stays.
+func (j *job) lockWayOut() string {
+	b := j.state.backend()
+	command := b.unlock()
+	if command == "" {
+		return ""
+	}
+	return fmt.Sprintf(" If nobody is at work on %s any more, `%s` takes the lock off.", b.where(), command)
 }

@@ -4,7 +4,8 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2/hclparse"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -32,7 +34,7 @@ func (j *job) writeBackend(src *os.Root) error {
 	if err := refuseOverrides(src); err != nil {
 		return err
 	}
-	b, err := json.Marshal(map[string]any{"terraform": map[string]any{"backend": map[string]any{j.state.kind(): j.state.backend()}}})
+	b, err := j.state.backend().file()
 	if err != nil {
 		return fmt.Errorf("set the backend: %w", err)
 	}
@@ -122,9 +124,51 @@ func builtIn(b *hclsyntax.Block) bool {
 }
 
 // snapshot is what `init` leaves for a module that needs nothing installed: it
-// says which backend is set, and is the same for every such module.
-func (j *job) snapshot() string {
-	return filepath.Join(j.tool.known, "backend-"+j.state.kind()+".json")
+// says which backend is set, and is the same for every such module with that
+// backend.
+func (j *job) snapshot(b backend) string {
+	if b.kind == storageLocal || b.kind == storageHTTP { // the same for all components
+		return filepath.Join(j.tool.known, "backend-"+b.kind+".json")
+	}
+	file, _ := b.file() // maps of texts and truths always are JSON
+	sum := sha256.Sum256(file)
+	return filepath.Join(j.tool.known, "backends", b.kind+"-"+hex.EncodeToString(sum[:8])+".json")
+}
+
+// readySnapshot lays down in dir what `init` would, if that is known.
+func (j *job) readySnapshot(dir string, b backend) (bool, error) {
+	known, err := os.ReadFile(j.snapshot(b))
+	if err != nil {
+		return false, nil
+	}
+	data := filepath.Join(dir, dataDir)
+	if err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, initState), known, 0o600)); err != nil {
+		return false, fmt.Errorf("make the module ready: %w", err)
+	}
+	return true, nil
+}
+
+// keepSnapshot keeps what `init` has laid down in dir. What cannot be kept is
+// made again by the next job. Those that no job has made for long are removed,
+// so that there are no more than there are components at work.
+func (j *job) keepSnapshot(dir string, b backend) {
+	made, err := os.ReadFile(filepath.Join(dir, dataDir, initState))
+	if err != nil {
+		return
+	}
+	path := j.snapshot(b)
+	folder := filepath.Dir(path)
+	os.MkdirAll(folder, 0o700)
+	writeFile(path, made, 0o600)
+	if folder == j.tool.known {
+		return
+	}
+	entries, _ := os.ReadDir(folder)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > planTTL {
+			os.Remove(filepath.Join(folder, e.Name()))
+		}
+	}
 }
 
 // initState is the file in dataDir that says which backend is set.
@@ -134,20 +178,13 @@ const initState = "terraform.tfstate"
 // It reports whether `init` was run.
 func (j *job) ensure(ctx context.Context) (ran bool, err error) {
 	if j.bare {
-		if b, err := os.ReadFile(j.snapshot()); err == nil {
-			dir := filepath.Join(j.src, dataDir)
-			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, initState), b, 0o600)); err != nil {
-				return false, fmt.Errorf("make the module ready: %w", err)
-			}
-			return false, nil
+		if ready, err := j.readySnapshot(j.src, j.state.backend()); ready || err != nil {
+			return false, err
 		}
 		if err := j.init(ctx); err != nil {
 			return true, err
 		}
-		// Not kept: the next job runs init as well.
-		if b, err := os.ReadFile(filepath.Join(j.src, dataDir, initState)); err == nil {
-			writeFile(j.snapshot(), b, 0o600)
-		}
+		j.keepSnapshot(j.src, j.state.backend())
 		return true, nil
 	}
 	unlock, err := j.lockCache(ctx)

@@ -58,7 +58,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		if ctx.Err() != nil {
 			return plugin.Result{}, fmt.Errorf("save the plan: %w", ctx.Err())
 		}
-		return plugin.Result{}, &plugin.Error{Reason: "plan-unsaved", Err: err,
+		return plugin.Result{}, &plugin.Error{Reason: ReasonPlanUnsaved, Err: err,
 			Message: fmt.Sprintf("the plan could not be saved, so it cannot be applied: %v", err)}
 	}
 	res := plugin.Result{Plan: p, ExitCode: new(int)}

@@ -48,7 +48,9 @@ type runner struct {
 	own       atomic.Int64 // process number of a tool that terraform-exec does not know of; 0: there is none
 }
 
-func (j *job) newRunner() (*runner, error) {
+// newRunner returns what runs the tool in dir, on the given storage. What the
+// tool says goes to log.
+func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, error) {
 	if bad := tfexec.ProhibitedEnv(j.spec.Env); len(bad) > 0 {
 		return nil, plugin.Errorf(ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", strings.Join(bad, ", "))
 	}
@@ -77,7 +79,7 @@ func (j *job) newRunner() (*runner, error) {
 	// nobody takes one from here.
 	env["TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE"] = "1"
 	env[pidVariable] = j.path("tool.pid")
-	maps.Copy(env, j.state.env())
+	maps.Copy(env, state.env())
 	for name, value := range j.env.Environ {
 		if value == "" {
 			delete(env, name)
@@ -88,17 +90,17 @@ func (j *job) newRunner() (*runner, error) {
 
 	r := &runner{tool: j.tool, pid: env[pidVariable], grace: j.spec.Grace.Duration(), errs: &head{}}
 	for _, tf := range []**tfexec.Terraform{&r.tf, &r.mute} {
-		if *tf, err = tfexec.NewTerraform(j.src, j.tool.launch); err != nil {
+		if *tf, err = tfexec.NewTerraform(dir, j.tool.launch); err != nil {
 			return nil, fmt.Errorf("set up the tool: %w", err)
 		}
 		if err := errors.Join((*tf).SetEnv(env), (*tf).SetWaitDelay(r.grace+time.Second)); err != nil {
 			return nil, fmt.Errorf("set up the tool: %w", err)
 		}
 	}
-	r.stdout, r.stderr = j.env.Log, &both{j.env.Log, r.errs}
+	r.stdout, r.stderr = log, &both{log, r.errs}
 	r.tf.SetStdout(r.stdout)
 	r.tf.SetStderr(r.stderr)
-	r.env, r.src, r.workspace = env, j.src, j.env.Workspace
+	r.env, r.src, r.workspace = env, dir, j.env.Workspace
 	return r, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
@@ -22,14 +23,12 @@ import (
 
 // storage is where the state is, and the saved plans beside it.
 type storage interface {
-	// kind is that of the tool's backend.
-	kind() string
-	// backend is the backend's configuration. It is the same for every job of
-	// the kind, so that what `init` makes of it is, too.
-	backend() map[string]any
-	// env is what the backend needs to know of this job.
+	// backend is what the tool's backend is configured with.
+	backend() backend
+	// env is what the backend needs to know of this job, besides.
 	env() map[string]string
-	// readState returns the state, or nil if there is none.
+	// readState returns the state, or nil if there is none. The error is
+	// errThroughTool where only the tool gets at it.
 	readState(ctx context.Context) ([]byte, error)
 	// synced is called when the tool has written the state.
 	synced() error
@@ -43,18 +42,26 @@ func isKey(s string) bool {
 	return ok && stepdir.CheckID(install) == nil && stepdir.CheckID(component) == nil
 }
 
-func (p *Plugin) openStorage(j *job) (storage, error) {
-	ref := j.spec.State
-	if !isKey(ref.Key) {
-		return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec's state key %q is not <install>/<component>", ref.Key)
+// openStorage returns the storage of a state; link is the name, in the
+// workspace, under which the backend finds a local one.
+func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage, error) {
+	b, err := backendOf(ref, ofState)
+	if err != nil {
+		return nil, err
 	}
 	switch ref.Storage {
 	case storageLocal:
-		s := &local{dir: filepath.Join(p.cfg.Data, "state", ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
+		folder := filepath.Join(p.cfg.Data, "state")
+		if ref.In != nil && ref.In.Folder != "" {
+			if folder = ref.In.Folder; !filepath.IsAbs(folder) {
+				return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in the folder %q, which is not absolute", folder)
+			}
+		}
+		s := &local{conf: b, dir: filepath.Join(folder, ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the folder of the state: %w", err)
 		}
-		if err := os.Symlink(s.dir, j.path("state")); err != nil {
+		if err := os.Symlink(s.dir, j.path(link)); err != nil {
 			return nil, fmt.Errorf("lay out the workspace: %w", err)
 		}
 		return s, nil
@@ -62,19 +69,19 @@ func (p *Plugin) openStorage(j *job) (storage, error) {
 		if !strings.HasPrefix(ref.Path, "/") || strings.Contains(ref.Path, "..") || strings.ContainsAny(ref.Path, "?#@\\ ") {
 			return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
 		}
-		return &remote{client: j.env.Control, url: j.env.Control.URL() + ref.Path, job: string(j.spec.Job)}, nil
+		return &remote{conf: b, client: j.env.Control, url: j.env.Control.URL() + ref.Path, job: string(j.spec.Job)}, nil
 	}
-	return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in %q; this runner knows local and http", ref.Storage)
+	plans, err := backendOf(ref, ofPlan)
+	return &external{job: j, conf: b, plans: plans}, err
 }
 
 // local is storage on the runner's own disk.
-type local struct{ dir, plans string }
-
-func (*local) kind() string { return storageLocal }
-
-func (*local) backend() map[string]any {
-	return map[string]any{"path": "../state/terraform.tfstate"} // through the workspace's link
+type local struct {
+	conf       backend
+	dir, plans string
 }
+
+func (s *local) backend() backend { return s.conf }
 
 func (*local) env() map[string]string { return nil }
 
@@ -149,14 +156,13 @@ func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {
 
 // remote is storage at the control plane.
 type remote struct {
+	conf   backend
 	client *client.Client
 	url    string
 	job    string
 }
 
-func (*remote) kind() string { return storageHTTP }
-
-func (*remote) backend() map[string]any { return map[string]any{} }
+func (s *remote) backend() backend { return s.conf }
 
 // env names the state and holds the right to it: the lease of this job, which
 // is stale as soon as somebody else has the job.
@@ -225,8 +231,9 @@ type outputValue struct {
 	Sensitive bool            `json:"sensitive"`
 }
 
-// errEncrypted says that only the tool can read the state.
-var errEncrypted = errors.New("the state is encrypted or of an unknown version")
+// errThroughTool says that only the tool can read the state: it is encrypted, of
+// an unknown version, or where the tool alone is let in.
+var errThroughTool = errors.New("only the tool can read the state")
 
 // outputsOf reads the outputs in a state of version 4, the one that every
 // OpenTofu and every Terraform since 0.12 writes.
@@ -239,7 +246,7 @@ func outputsOf(state []byte) (map[string]outputValue, error) {
 		Outputs map[string]outputValue `json:"outputs"`
 	}
 	if err := json.Unmarshal(state, &st); err != nil || st.Version != 4 {
-		return nil, errEncrypted
+		return nil, errThroughTool
 	}
 	if st.Outputs == nil {
 		st.Outputs = map[string]outputValue{}

@@ -14,6 +14,7 @@
 //	state/     link to the folder of the state, in local storage
 //	tmp/       the tool's temporary files
 //	vars.json  the input variables
+//	slot-…/    where the tool runs to read or write something else than the state
 //	plan       the saved plan
 //	reserve    space for the state, in local storage
 //	tool.pid   process number of the tool at work
@@ -50,6 +51,7 @@ const (
 	ReasonPlanStale    = "plan-stale"    // the state has changed since the plan was made
 	ReasonPlanDigest   = "plan-digest"   // the saved plan is not the one that was approved
 	ReasonPlanMissing  = "plan-missing"  // the saved plan is not where it was put
+	ReasonPlanUnsaved  = "plan-unsaved"  // the plan could not be put where an apply finds it
 	ReasonStateLocked  = "state-locked"  // somebody else works on this state
 	ReasonStateUnsaved = "state-unsaved" // the tool could not save its state; it is kept on the runner
 	ReasonDiskFull     = "disk-full"     // there is no space for the state; nothing was changed
@@ -155,14 +157,14 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	if err := env.Fetch(ctx, *spec.Artifact, root); err != nil {
 		return nil, err
 	}
-	if j.state, err = p.openStorage(j); err != nil {
+	if j.state, err = p.openStorage(j, *spec.State, "state"); err != nil {
 		return nil, err
 	}
 	j.bare = !needsInit(j.src)
 	if err := j.writeBackend(root); err != nil {
 		return nil, err
 	}
-	if j.run, err = j.newRunner(); err != nil {
+	if j.run, err = j.newRunner(j.src, j.state, env.Log); err != nil {
 		return nil, err
 	}
 	return j, nil
@@ -196,9 +198,3 @@ func outputs(values map[string]outputValue) map[string]wire.FullOutput {
 	}
 	return out
 }
-
-// The kinds of state storage, as events.StateRef documents them.
-const (
-	storageLocal = "local"
-	storageHTTP  = "http"
-)

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+// bucket is a bucket of a server that speaks like S3 and honours conditional
+// writes, by which states are locked.
+type bucket struct {
+	t        *testing.T
+	client   *s3.Client
+	name     string
+	endpoint string
+}
+
+func newBucket(t *testing.T, name string, versioned bool) bucket {
+	t.Helper()
+	b := bucket{t: t, name: name, endpoint: others.Endpoint(t)}
+	b.client = s3.NewFromConfig(aws.Config{Region: "eu-central-1", BaseEndpoint: &b.endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIATEST", "test", "")},
+		func(o *s3.Options) { o.UsePathStyle = true })
+	_, err := b.client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &name,
+		CreateBucketConfiguration: &types.CreateBucketConfiguration{LocationConstraint: "eu-central-1"}})
+	if err == nil && versioned {
+		_, err = b.client.PutBucketVersioning(t.Context(), &s3.PutBucketVersioningInput{Bucket: &name, VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// in is where a job spec says the bucket is.
+func (b bucket) in() *events.StateStore {
+	return &events.StateStore{Bucket: b.name, Region: "eu-central-1", Prefix: "of/acme", Endpoint: b.endpoint}
+}
+
+// of changes a job spec to keep its state in the bucket.
+func (b bucket) of(sp events.JobSpec) events.JobSpec {
+	sp.State = &events.StateRef{Storage: "s3", Key: "ins_1/web", In: b.in()}
+	return sp
+}
+
+func (b bucket) keys() []string {
+	b.t.Helper()
+	out, err := b.client.ListObjectsV2(context.WithoutCancel(b.t.Context()), &s3.ListObjectsV2Input{Bucket: &b.name})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	keys := []string{}
+	for _, o := range out.Contents {
+		keys = append(keys, *o.Key)
+	}
+	return keys
+}
+
+func (b bucket) read(key string) string {
+	b.t.Helper()
+	out, err := b.client.GetObject(b.t.Context(), &s3.GetObjectInput{Bucket: &b.name, Key: &key})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer out.Body.Close()
+	body, err := io.ReadAll(out.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(body)
+}
+
+func (b bucket) write(key, content string) {
+	b.t.Helper()
+	if _, err := b.client.PutObject(b.t.Context(), &s3.PutObjectInput{Bucket: &b.name, Key: &key, Body: strings.NewReader(content)}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+const (
+	stateObject = "of/acme/state/ins_1/web.tfstate"
+	planObject  = "of/acme/plans/ins_1/web.tfstate"
+)
+
+// A component whose state is in the customer's bucket is planned, applied, found
+// unchanged and destroyed, with the role of each operation; neither its state
+// nor its plan nor a credential is anywhere else.
+func TestAStateInABucket(t *testing.T) {
+	for tool, path := range controltest.Tools(t) {
+		t.Run(tool, func(t *testing.T) {
+			b := newBucket(t, "states-"+strings.ToLower(strings.ReplaceAll(tool, "_", "-")), true)
+			s := controltest.New(t, controltest.Options{})
+			a := startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+path)...)
+			ref := s.Push(map[string]string{"main.tf": exampleModule})
+
+			plan := succeeded(t, s.UntilFinished(s.Queue(b.of(planSpec("", ref)))))
+			if p := plan.Finish.Plan; p.NoOp || p.Changes.Add != 1 {
+				t.Errorf("plan: %+v", p)
+			}
+			if got := b.keys(); !slices.Equal(got, []string{planObject}) {
+				t.Errorf("after the plan the bucket holds %s", got)
+			}
+			apply := succeeded(t, s.UntilFinished(s.Queue(b.of(applySpec("apply", "", ref, plan)))))
+			if !apply.Finish.Mutated || string(apply.Finish.Outputs["name"].Value) != `"one"` || string(apply.Finish.Outputs["password"].Value) != `"`+password+`"` ||
+				!apply.Finish.Outputs["password"].Sensitive || len(apply.Finish.Outputs) != 2 {
+				t.Errorf("apply: %+v", apply.Finish)
+			}
+			if got := b.keys(); !slices.Equal(got, []string{planObject, stateObject}) {
+				t.Errorf("after the apply the bucket holds %s", got)
+			}
+			var state struct{ Resources []json.RawMessage }
+			if err := json.Unmarshal([]byte(b.read(stateObject)), &state); err != nil || len(state.Resources) != 1 {
+				t.Errorf("the state has %d resources, %v", len(state.Resources), err)
+			}
+			if again := succeeded(t, s.UntilFinished(s.Queue(b.of(planSpec("", ref))))); !again.Finish.Plan.NoOp || string(again.Finish.Outputs["name"].Value) != `"one"` {
+				t.Errorf("plan without changes: %+v", again.Finish)
+			}
+
+			sp := b.of(planSpec("", ref))
+			sp.Operation = "plan-destroy"
+			down := succeeded(t, s.UntilFinished(s.Queue(sp)))
+			// Meanwhile another plan has taken the place of that one.
+			succeeded(t, s.UntilFinished(s.Queue(sp)))
+			f := s.UntilFinished(s.Queue(b.of(applySpec("destroy", "", ref, down)))).Finish
+			if f.Outcome != "failed" || f.Reason != "plan-missing" || f.Mutated {
+				t.Errorf("a plan that was replaced: %+v", f)
+			}
+			down = succeeded(t, s.UntilFinished(s.Queue(sp)))
+			gone := succeeded(t, s.UntilFinished(s.Queue(b.of(applySpec("destroy", "", ref, down)))))
+			if len(gone.Finish.Outputs) != 0 || !gone.Finish.Mutated {
+				t.Errorf("destroy: %+v", gone.Finish)
+			}
+
+			if s.State("ins_1/web") != nil {
+				t.Error("the control plane has a state")
+			}
+			s.Until("nothing left on disk", a.empty)
+			nowhere(t, a.Data, password, "AKIATHERUNNERSOWN", "the-runners-own-secret")
+		})
+	}
+}
+
+// nowhere asserts that no file below data holds any of the texts.
+func nowhere(t *testing.T, data string, texts ...string) {
+	t.Helper()
+	err := filepath.WalkDir(data, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		for _, text := range texts {
+			if strings.Contains(string(b), text) {
+				t.Errorf("%s holds %s", path, text)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Who works on a state keeps others out, who are told by whom, and what to do
+// should nobody be there any more; and doing that helps.
+func TestALockInABucket(t *testing.T) {
+	b := newBucket(t, "locked", true)
+	s := controltest.New(t, controltest.Options{})
+	startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)
+	wait := filepath.Join(t.TempDir(), "go on")
+	ref := s.Push(module("echo working; while [ ! -e '" + wait + "' ]; do sleep 0.05; done"))
+	plan := succeeded(t, s.UntilFinished(s.Queue(b.of(spec("plan", "", ref)))))
+	working := s.Queue(b.of(applySpec("apply", "", ref, plan)))
+	s.UntilLog(working, "working")
+	if got := b.keys(); !slices.Contains(got, stateObject+".tflock") {
+		t.Fatalf("the bucket holds %s, and no lock", got)
+	}
+	f := s.UntilFinished(s.Queue(b.of(spec("plan", "", ref)))).Finish
+	wayOut := "`aws s3 rm s3://locked/" + stateObject + ".tflock --endpoint-url " + b.endpoint + "` takes the lock off"
+	if f.Outcome != "failed" || f.Reason != "state-locked" || f.Mutated || !strings.Contains(f.Message, "the state is locked by ") ||
+		!strings.Contains(f.Message, " since 20") || !strings.Contains(f.Message, " for Apply, lock ") || !strings.Contains(f.Message, wayOut) {
+		t.Errorf("finished as %+v", *f)
+	}
+	left := b.read(stateObject + ".tflock")
+	if err := os.WriteFile(wait, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	succeeded(t, s.UntilFinished(working))
+	if got := b.keys(); slices.Contains(got, stateObject+".tflock") {
+		t.Errorf("the lock stays: %s", got)
+	}
+
+	// A tool that was killed leaves its lock. The advice is followed.
+	b.write(stateObject+".tflock", left)
+	if f := s.UntilFinished(s.Queue(b.of(spec("plan", "", ref)))).Finish; f.Reason != "state-locked" || !strings.Contains(f.Message, wayOut) {
+		t.Errorf("finished as %+v", *f)
+	}
+	if _, err := b.client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &b.name, Key: aws.String(stateObject + ".tflock")}); err != nil {
+		t.Fatal(err)
+	}
+	succeeded(t, s.UntilFinished(s.Queue(b.of(spec("plan", "", ref)))))
+}

@@ -1,0 +1,573 @@
+package oidc_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"hash"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/oidc"
+	"github.com/fairlead/fairlead/pkg/identity/oidctest"
+)
+
+var b64 = base64.RawURLEncoding.EncodeToString
+
+// pemOf is the public key as it is found in files, which a verifier that trusts
+// the header's algorithm would take for the secret of an HMAC.
+func pemOf(t *testing.T, k oidctest.Key) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(k.Signer.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
+func hmacToken(alg string, h func() hash.Hash, secret []byte, kid string, payload []byte) string {
+	text := b64(fmt.Appendf(nil, `{"alg":%q,"kid":%q,"typ":"JWT"}`, alg, kid)) + "." + b64(payload)
+	m := hmac.New(h, secret)
+	m.Write([]byte(text))
+	return text + "." + b64(m.Sum(nil))
+}
+
+// Each row is a token that some verifier has taken, or would take if it were
+// careless, and what it is refused for here.
+func TestATokenIsRefused(t *testing.T) {
+	for name, row := range map[string]struct {
+		forge  func(w *world) string
+		reason string
+	}{
+		// Whom it is for.
+		"a token for another service is passed on to us": {func(w *world) string { return w.issuer.Token("https://other.example", claims{"sub": main}) }, "audience"},
+		"a token for us and for another service, which can pass it on": {func(w *world) string {
+			return w.issuer.Token("", claims{"sub": main, "aud": []string{audience, "https://other.example"}})
+		}, "audience"},
+		"an audience that begins like ours":        {func(w *world) string { return w.issuer.Token(audience+".evil.example", claims{"sub": main}) }, "audience"},
+		"an audience that is ours but for a slash": {func(w *world) string { return w.issuer.Token(audience+"/", claims{"sub": main}) }, "audience"},
+		"an audience in another case":              {func(w *world) string { return w.issuer.Token("https://FAIRLEAD.example", claims{"sub": main}) }, "audience"},
+		"a token bound to another request is replayed": {func(w *world) string {
+			return w.issuer.Token(audience+"#"+strings.Repeat("A", 43), claims{"sub": main})
+		}, "audience"},
+		"the binding alone is the audience": {func(w *world) string { return w.issuer.Token("#"+binding, claims{"sub": main}) }, "audience"},
+		"no audience":                       {func(w *world) string { return w.token(claims{"aud": nil}) }, "audience"},
+		"an empty list of audiences":        {func(w *world) string { return w.token(claims{"aud": []string{}}) }, "audience"},
+		"an audience that is an object":     {func(w *world) string { return w.token(claims{"aud": claims{audience: true}}) }, "audience"},
+		"an audience within two lists":      {func(w *world) string { return w.token(claims{"aud": []any{[]string{audience}}}) }, "audience"},
+
+		// How it is signed.
+		"alg none: nobody has signed it": {func(w *world) string {
+			return b64([]byte(`{"alg":"none","kid":"key-1"}`)) + "." + b64(w.payload(nil)) + "."
+		}, "malformed"},
+		"alg none with a signature of nothing": {func(w *world) string {
+			return b64([]byte(`{"alg":"none","kid":"key-1"}`)) + "." + b64(w.payload(nil)) + ".AA"
+		}, "algorithm"},
+		"alg nOnE, which a list of bad ones lacks": {func(w *world) string {
+			return b64([]byte(`{"alg":"nOnE","kid":"key-1"}`)) + "." + b64(w.payload(nil)) + ".AA"
+		}, "algorithm"},
+		"no alg":            {func(w *world) string { return w.issuer.Key().Sign(claims{"alg": nil}, w.payload(nil)) }, "algorithm"},
+		"alg in lower case": {func(w *world) string { return w.issuer.Key().Sign(claims{"alg": "es256"}, w.payload(nil)) }, "algorithm"},
+		"key confusion: HS256 with the public key in PEM": {func(w *world) string {
+			return hmacToken("HS256", sha256.New, pemOf(w.t, w.issuer.Key()), w.issuer.Key().ID, w.payload(nil))
+		}, "algorithm"},
+		"key confusion: HS512 with the published key": {func(w *world) string {
+			return hmacToken("HS512", sha512.New, marshal(w.issuer.Key().Public()), w.issuer.Key().ID, w.payload(nil))
+		}, "algorithm"},
+		"an algorithm of another kind of key": {func(w *world) string { return w.issuer.Key().Sign(claims{"alg": "RS256"}, w.payload(nil)) }, "signature"},
+		"an algorithm of another curve":       {func(w *world) string { return w.issuer.Key().Sign(claims{"alg": "ES384"}, w.payload(nil)) }, "signature"},
+		"a stranger's key under the issuer's name of one": {func(w *world) string {
+			k := oidctest.Unserved("", w.now).AddKey("ES256")
+			k.ID = w.issuer.Key().ID
+			return k.Sign(nil, w.payload(nil))
+		}, "signature"},
+		"a signature of zeros (CVE-2022-21449)": {func(w *world) string {
+			t := w.token(nil)
+			return t[:strings.LastIndexByte(t, '.')+1] + b64(make([]byte, 64))
+		}, "signature"},
+		"a signature in ASN.1, of another length": {func(w *world) string {
+			t := w.token(nil)
+			text := t[:strings.LastIndexByte(t, '.')]
+			sum := sha256.Sum256([]byte(text))
+			sig, err := ecdsa.SignASN1(nil, w.issuer.Key().Signer.(*ecdsa.PrivateKey), sum[:])
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return text + "." + b64(sig)
+		}, "signature"},
+		"the signature of another token": {func(w *world) string {
+			a, b := w.token(nil), w.issuer.Token(audience, nil)
+			return a[:strings.LastIndexByte(a, '.')] + b[strings.LastIndexByte(b, '.'):]
+		}, "signature"},
+
+		// Which key.
+		"an embedded key: jwk": {func(w *world) string {
+			k := oidctest.Unserved("", w.now).AddKey("ES256")
+			return k.Sign(claims{"jwk": k.Public()}, w.payload(nil))
+		}, "header"},
+		"the address of a key: jku": {func(w *world) string {
+			return w.issuer.Key().Sign(claims{"jku": "https://evil.example/keys"}, w.payload(nil))
+		}, "header"},
+		"the address of a certificate: x5u": {func(w *world) string {
+			return w.issuer.Key().Sign(claims{"x5u": "https://evil.example/cert"}, w.payload(nil))
+		}, "header"},
+		"an embedded certificate: x5c": {func(w *world) string { return w.issuer.Key().Sign(claims{"x5c": []string{"MIIB"}}, w.payload(nil)) }, "header"},
+		"a kid that is a path": {func(w *world) string {
+			return w.issuer.Key().Sign(claims{"kid": "../../../../dev/null"}, w.payload(nil))
+		}, "key"},
+		"a kid that is a URL": {func(w *world) string {
+			return w.issuer.Key().Sign(claims{"kid": "https://evil.example/keys"}, w.payload(nil))
+		}, "key"},
+		"a kid that is SQL": {func(w *world) string {
+			return w.issuer.Key().Sign(claims{"kid": "x' UNION SELECT 'secret"}, w.payload(nil))
+		}, "key"},
+		"a kid with a NUL behind the real one": {func(w *world) string { return w.issuer.Key().Sign(claims{"kid": "key-1\x00"}, w.payload(nil)) }, "key"},
+		"a kid in another case":                {func(w *world) string { return w.issuer.Key().Sign(claims{"kid": "KEY-1"}, w.payload(nil)) }, "key"},
+		"a kid that is a list":                 {func(w *world) string { return w.issuer.Key().Sign(claims{"kid": []string{"key-1"}}, w.payload(nil)) }, "header"},
+		"no kid, so that any key will do":      {func(w *world) string { return w.issuer.Key().Sign(claims{"kid": nil}, w.payload(nil)) }, "header"},
+		"a critical extension nobody knows": {func(w *world) string {
+			return w.issuer.Key().Sign(claims{"crit": []string{"b64"}, "b64": false}, w.payload(nil))
+		}, "header"},
+		"a compressed payload":                  {func(w *world) string { return w.issuer.Key().Sign(claims{"zip": "DEF"}, w.payload(nil)) }, "header"},
+		"a nested token":                        {func(w *world) string { return w.issuer.Key().Sign(claims{"cty": "JWT"}, w.payload(nil)) }, "header"},
+		"an access token, which is no identity": {func(w *world) string { return w.issuer.Key().Sign(claims{"typ": "at+jwt"}, w.payload(nil)) }, "header"},
+		"a logout token":                        {func(w *world) string { return w.issuer.Key().Sign(claims{"typ": "logout+jwt"}, w.payload(nil)) }, "header"},
+
+		// Two readers, two tokens.
+		"a header that is there twice": {func(w *world) string {
+			return w.issuer.Key().SignRaw([]byte(`{"alg":"none","alg":"ES256","kid":"key-1"}`), w.payload(nil))
+		}, "malformed"},
+		"a claim that is there twice, the right one last": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, append([]byte(`{"sub":"other",`), w.payload(nil)[1:]...))
+		}, "malformed"},
+		"a claim that is there twice, once escaped": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, append([]byte(`{"su\u0062":"other",`), w.payload(nil)[1:]...))
+		}, "malformed"},
+		"a claim that is there twice within another": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, append([]byte(`{"k":{"a":"x","a":"y"},`), w.payload(nil)[1:]...))
+		}, "malformed"},
+		"an audience that is there twice": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, append([]byte(`{"aud":"`+audience+`",`), w.payload(claims{"aud": "x"})[1:]...))
+		}, "malformed"},
+		"a second object behind the first": {func(w *world) string { return w.issuer.Key().Sign(nil, append(w.payload(nil), `{"sub":"x"}`...)) }, "malformed"},
+		"claims that are a list":           {func(w *world) string { return w.issuer.Key().Sign(nil, []byte(`[]`)) }, "malformed"},
+		"claims in Latin-1": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, bytes.Replace(w.payload(nil), []byte("org"), []byte("\xf6rg"), 1))
+		}, "malformed"},
+		"claims with half a character": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, bytes.Replace(w.payload(nil), []byte("org"), []byte(`\ud800`), 1))
+		}, "malformed"},
+		"claims nested until a reader gives up": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, append([]byte(`{"k":`+strings.Repeat("[", 50)+strings.Repeat("]", 50)+`,`), w.payload(nil)[1:]...))
+		}, "malformed"},
+		"Sub beside sub is another claim": {func(w *world) string {
+			return w.token(claims{"Sub": main, "sub": "repo:org/other:ref:refs/heads/main"})
+		}, "claims"},
+		"another encoding of the same bytes": {func(w *world) string {
+			t := []byte(w.token(nil))
+			t[len(t)-1]++ // 64 bytes leave bits of the last letter unused
+			return string(t)
+		}, "malformed"},
+		"an encoding with padding":      {func(w *world) string { return w.token(nil) + "==" }, "malformed"},
+		"the usual alphabet of base64":  {func(w *world) string { return w.token(claims{"x": ""})[:40] + "+/" + w.token(nil)[42:] }, "malformed"},
+		"a line break within":           {func(w *world) string { t := w.token(nil); return t[:9] + "\n" + t[9:] }, "malformed"},
+		"four parts":                    {func(w *world) string { return w.token(nil) + ".AA" }, "malformed"},
+		"five parts: it is encrypted":   {func(w *world) string { return w.token(nil) + ".AA.AA" }, "malformed"},
+		"the JSON serialisation":        {func(w *world) string { return `{"payload":"` + b64(w.payload(nil)) + `","signatures":[]}` }, "malformed"},
+		"more than anybody's token has": {func(w *world) string { return w.token(claims{"x": strings.Repeat("x", oidc.MaxToken)}) }, "malformed"},
+		"nothing":                       {func(*world) string { return "" }, "malformed"},
+		"dots":                          {func(*world) string { return ".." }, "malformed"},
+
+		// When.
+		"it has expired": {func(w *world) string {
+			return w.token(claims{"iat": noon.Add(-time.Hour).Unix(), "exp": noon.Add(-time.Minute).Unix()})
+		}, "expired"},
+		"it is not good yet":                              {func(w *world) string { return w.token(claims{"nbf": noon.Add(61 * time.Second).Unix()}) }, "early"},
+		"it was made in the future":                       {func(w *world) string { return w.token(claims{"iat": noon.Add(61 * time.Second).Unix()}) }, "early"},
+		"it never ends":                                   {func(w *world) string { return w.token(claims{"exp": nil}) }, "time"},
+		"nobody knows when it was made":                   {func(w *world) string { return w.token(claims{"iat": nil}) }, "time"},
+		"it ends before it was made":                      {func(w *world) string { return w.token(claims{"exp": noon.Add(-30 * time.Second).Unix()}) }, "time"},
+		"it is good for a year, as a Kubernetes secret's": {func(w *world) string { return w.token(claims{"exp": noon.Add(365 * 24 * time.Hour).Unix()}) }, "lifetime"},
+		"its end is text":                                 {func(w *world) string { return w.token(claims{"exp": fmt.Sprint(noon.Add(time.Minute).Unix())}) }, "time"},
+		"its end is null": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, append([]byte(`{"exp":null,`), w.payload(claims{"exp": nil})[1:]...))
+		}, "time"},
+		"its end is beyond numbers": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, append([]byte(`{"exp":1e400,`), w.payload(claims{"exp": nil})[1:]...))
+		}, "time"},
+		"its end wraps to now": {func(w *world) string {
+			return w.issuer.Key().Sign(nil, append([]byte(`{"exp":18446744075504464216,`), w.payload(claims{"exp": nil})[1:]...))
+		}, "time"},
+		"it was made before time": {func(w *world) string { return w.token(claims{"iat": -1}) }, "time"},
+		"its nbf is no time":      {func(w *world) string { return w.token(claims{"nbf": "now"}) }, "time"},
+
+		// Whose.
+		"a foreign issuer's token with the same sub": {func(w *world) string {
+			i := oidctest.New(w.now)
+			w.t.Cleanup(i.Close)
+			return i.Token(audience, claims{"sub": main})
+		}, "issuer"},
+		"an issuer with a slash more":   {func(w *world) string { return w.token(claims{"iss": w.issuer.URL + "/"}) }, "issuer"},
+		"an issuer in another case":     {func(w *world) string { return w.token(claims{"iss": strings.ToUpper(w.issuer.URL)}) }, "issuer"},
+		"an issuer with a path":         {func(w *world) string { return w.token(claims{"iss": w.issuer.URL + "/../"}) }, "issuer"},
+		"an issuer with a user":         {func(w *world) string { return w.token(claims{"iss": strings.Replace(w.issuer.URL, "//", "//x@", 1)}) }, "issuer"},
+		"an issuer that is a list":      {func(w *world) string { return w.token(claims{"iss": []string{w.issuer.URL}}) }, "issuer"},
+		"no issuer":                     {func(w *world) string { return w.token(claims{"iss": nil}) }, "issuer"},
+		"another sub":                   {func(w *world) string { return w.token(claims{"sub": "repo:org/y:ref:refs/heads/main"}) }, "claims"},
+		"a sub that begins like ours":   {func(w *world) string { return w.token(claims{"sub": main + "-x"}) }, "claims"},
+		"a sub that ends like ours":     {func(w *world) string { return w.token(claims{"sub": "x" + main}) }, "claims"},
+		"a sub in another case":         {func(w *world) string { return w.token(claims{"sub": strings.ToUpper(main)}) }, "claims"},
+		"a sub with a space behind it":  {func(w *world) string { return w.token(claims{"sub": main + " "}) }, "claims"},
+		"a sub with a NUL behind it":    {func(w *world) string { return w.token(claims{"sub": main + "\x00"}) }, "claims"},
+		"a sub with a Cyrillic о in it": {func(w *world) string { return w.token(claims{"sub": strings.Replace(main, "org", "оrg", 1)}) }, "claims"},
+		"a sub of full-width letters":   {func(w *world) string { return w.token(claims{"sub": strings.Replace(main, "org", "ｏｒｇ", 1)}) }, "claims"},
+		"a sub with what nobody sees":   {func(w *world) string { return w.token(claims{"sub": strings.Replace(main, "org", "o\u200brg", 1)}) }, "claims"},
+		"a sub that is a list":          {func(w *world) string { return w.token(claims{"sub": []string{main}}) }, "claims"},
+		"a sub that is a number":        {func(w *world) string { return w.token(claims{"sub": 7}) }, "claims"},
+		"no sub":                        {func(w *world) string { return w.token(claims{"sub": nil}) }, "claims"},
+		"a sub too long to be kept":     {func(w *world) string { return w.token(claims{"sub": strings.Repeat("x", 2000)}) }, "claims"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			token := row.forge(w)
+			id, err := w.verify(token)
+			if got := reasonOf(err); got != row.reason || id != (oidc.Identity{}) {
+				t.Errorf("refused for %q, want %q (%v)", got, row.reason, err)
+			}
+			if err != nil && token != "" && len(token) > 10 && strings.Contains(err.Error(), token) {
+				t.Error("the error repeats the token")
+			}
+			w.want(w.token(nil), "") // and the honest one is taken
+		})
+	}
+}
+
+// Who can change a signature, and not what is signed, has no second token.
+func TestAnotherSignatureOfTheSameTokenIsTheSameToken(t *testing.T) {
+	w := newWorld(t)
+	token := w.token(nil)
+	cut := strings.LastIndexByte(token, '.') + 1
+	sig, err := base64.RawURLEncoding.DecodeString(token[cut:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of an ECDSA signature (r, s), (r, n-s) is one as well.
+	n := w.issuer.Key().Signer.(*ecdsa.PrivateKey).Curve.Params().N
+	other := new(big.Int).Sub(n, new(big.Int).SetBytes(sig[32:])).FillBytes(make([]byte, 32))
+	again := token[:cut] + b64(append(sig[:32:32], other...))
+	a, err1 := w.verify(token)
+	b, err2 := w.verify(again)
+	if err1 != nil || err2 != nil || a.Use != b.Use || token == again {
+		t.Errorf("%v, %v: it is taken for another", err1, err2)
+	}
+	if c, err := w.verify(w.token(nil)); err != nil || c.Use == a.Use {
+		t.Errorf("another token is taken for the same: %v", err)
+	}
+}
+
+// A pattern matches no more than who wrote it meant.
+func TestAGlobDoesNotOverMatch(t *testing.T) {
+	for _, row := range []struct {
+		pattern, sub, consequence string
+		match                     bool
+	}{
+		{"repo:org/*:ref:refs/heads/main", "repo:org/x:ref:refs/heads/main", "any repository's main", true},
+		{"repo:org/*", "repo:org/x:pull_request", "a pull request, which anybody can open, is the runner", false},
+		{"repo:org/*", "repo:org/x:ref:refs/heads/main", "any branch is the runner", false},
+		{"repo:org/*", "repo:org/x", "what it says", true},
+		{"repo:org/x:ref:refs/heads/*", "repo:org/x:ref:refs/heads/release", "any branch of one word", true},
+		{"repo:org/x:ref:refs/heads/*", "repo:org/x:ref:refs/heads/a/b", "a branch below a folder", false},
+		{"repo:org*:ref:refs/heads/main", "repo:org/x:ref:refs/heads/main", "a slash is crossed", false},
+		{"repo:org*/x:ref:refs/heads/main", "repo:org-of-somebody-else/x:ref:refs/heads/main", "what it says, unwise as it is", true},
+		{"repo:org/x:*", "repo:org/x:environment:prod", "a colon is crossed", false},
+		{"repo:org/*-infra:ref:refs/heads/main", "repo:org/shop-infra:ref:refs/heads/main", "an end", true},
+		{"repo:org/*-infra:ref:refs/heads/main", "repo:org/-infra:ref:refs/heads/main", "a star is nothing", false},
+		{"system:serviceaccount:*:runner", "system:serviceaccount:a:b:runner", "a namespace with a colon in it", false},
+		{"system:serviceaccount:prod-*:runner", "system:serviceaccount:prod-eu:runner", "a namespace", true},
+		{"*@acme.example", "evil@other.example@acme.example", "an @ is crossed", false},
+		{"auth0|*", "auth0|abc|google|me", "a bar is crossed", false},
+		{"runner-*", "runner-ü", "a letter beyond ASCII", false},
+		{"runner-*", "runner-1\nadmin", "a line break is crossed", false},
+		{"runner-*", "runner- ", "a space", false},
+		{"runner-*", "runner-%2f", "an escape", false},
+		{"a*b*c", "aXbYbZc", "two stars", true},
+		{"a*b*c", "abc", "two stars that are nothing", false},
+		{"[a-z]?x", "bx", "other wildcards are none", false},
+		{"a.c", "abc", "a dot is a dot", false},
+	} {
+		w := newWorld(t)
+		w.trust.Claims = map[string]string{"sub": row.pattern}
+		if err := w.trust.Check(oidc.Rules{}); err != nil {
+			t.Errorf("%s: %v", row.pattern, err)
+			continue
+		}
+		_, err := w.verify(w.token(claims{"sub": row.sub}))
+		if (err == nil) != row.match {
+			t.Errorf("%s against %q: %v; want %t: %s", row.pattern, row.sub, err, row.match, row.consequence)
+		}
+	}
+}
+
+func TestClaimsOfAnotherTypeAreNotWhatTheySeem(t *testing.T) {
+	for consequence, v := range map[string]any{
+		"a list of one":              []string{"prod"},
+		"a list with the right one":  []string{"dev", "prod"},
+		"a number that reads alike":  7,
+		"true that reads alike":      true,
+		"an object":                  claims{"prod": "prod"},
+		"null":                       nil,
+		"absent, in another's place": claims{},
+	} {
+		w := newWorld(t)
+		w.trust.Claims = map[string]string{"environment": "prod"}
+		w.want(w.token(claims{"environment": v}), "claims")
+		w.trust.Claims = map[string]string{"/a/environment": "prod"}
+		w.want(w.token(claims{"a": v, "environment": "prod"}), "claims")
+		if t.Failed() {
+			t.Fatal(consequence)
+		}
+	}
+}
+
+func TestATrustMayWantBoundTokensOnly(t *testing.T) {
+	w := newWorld(t)
+	w.trust.Bound = true
+	w.want(w.issuer.Token(audience+"#"+binding, claims{"sub": main}), "")
+	w.want(w.token(nil), "unbound")
+	// A control plane that does not know its own host has no binding, and the
+	// text that would be one is none.
+	if _, err := w.verifier.Verify(t.Context(), w.issuer.Token(audience+"#", claims{"sub": main}), "", []oidc.Trust{w.trust}); reasonOf(err) != "audience" {
+		t.Errorf("an empty binding: %v", err)
+	}
+}
+
+// Whoever can put pages on an issuer's host, or stand in its way, leads us
+// nowhere else.
+func TestAnIssuersPagesAreNotBelieved(t *testing.T) {
+	elsewhere := oidctest.New(time.Now)
+	t.Cleanup(elsewhere.Close)
+	says := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
+	}
+	for name, row := range map[string]struct {
+		path string
+		page func(w *world) http.Handler
+	}{
+		"the configuration names another issuer": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return says(`{"issuer":"https://other.example","jwks_uri":"` + w.issuer.URL + `/keys"}`)
+		}},
+		"the configuration names the issuer with a slash more": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return says(`{"issuer":"` + w.issuer.URL + `/","jwks_uri":"` + w.issuer.URL + `/keys"}`)
+		}},
+		"the configuration names no issuer": {oidctest.ConfigPath, func(w *world) http.Handler { return says(`{"jwks_uri":"` + w.issuer.URL + `/keys"}`) }},
+		"the configuration names two issuers": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return says(`{"issuer":"https://other.example","issuer":"` + w.issuer.URL + `","jwks_uri":"` + w.issuer.URL + `/keys"}`)
+		}},
+		"the keys are on another host": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"` + elsewhere.URL + `/keys"}`)
+		}},
+		"the keys are on another port": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"https://127.0.0.1:1/keys"}`)
+		}},
+		"the keys come without TLS": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"` + strings.Replace(w.issuer.URL, "https", "http", 1) + `/keys"}`)
+		}},
+		"the keys are at a user's": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"` + strings.Replace(w.issuer.URL, "//", "//evil.example@", 1) + `/keys"}`)
+		}},
+		"the keys are in a file": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"file:///etc/passwd"}`)
+		}},
+		"the keys are nowhere": {oidctest.ConfigPath, func(w *world) http.Handler { return says(`{"issuer":"` + w.issuer.URL + `"}`) }},
+		"the configuration redirects to another host": {oidctest.ConfigPath, func(*world) http.Handler {
+			return http.RedirectHandler(elsewhere.URL+oidctest.ConfigPath, http.StatusFound)
+		}},
+		"the keys redirect to another host": {oidctest.KeysPath, func(*world) http.Handler {
+			return http.RedirectHandler(elsewhere.URL+oidctest.KeysPath, http.StatusTemporaryRedirect)
+		}},
+		"the keys redirect to the same host": {oidctest.KeysPath, func(w *world) http.Handler { return http.RedirectHandler(w.issuer.URL+"/more", http.StatusFound) }},
+		"the keys have no end": {oidctest.KeysPath, func(*world) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = w.Write([]byte(`{"keys":[`))
+				for err := error(nil); err == nil; {
+					_, err = w.Write(bytes.Repeat([]byte(`{"kty":"oct","k":"AAAA"},`), 1000))
+				}
+			})
+		}},
+		"the keys are a bomb": {oidctest.KeysPath, func(*world) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Encoding", "gzip")
+				z := gzip.NewWriter(w)
+				_, _ = z.Write(make([]byte, 1<<20))
+				_ = z.Close()
+			})
+		}},
+		"the keys are more than anybody has": {oidctest.KeysPath, func(w *world) http.Handler {
+			k := string(marshal(w.issuer.Key().Public()))
+			return says(`{"keys":[` + strings.Repeat(k+",", 200) + k + `]}`)
+		}},
+		"the keys are none":                     {oidctest.KeysPath, func(*world) http.Handler { return says(`{"keys":[]}`) }},
+		"the keys are a page":                   {oidctest.KeysPath, func(*world) http.Handler { return says(`<html>`) }},
+		"the key is for encryption":             {oidctest.KeysPath, func(w *world) http.Handler { return says(keySet(w, "use", "enc")) }},
+		"the key is for another algorithm only": {oidctest.KeysPath, func(w *world) http.Handler { return says(keySet(w, "alg", "ECDH-ES")) }},
+		"the key is a secret": {oidctest.KeysPath, func(w *world) http.Handler {
+			return says(`{"keys":[{"kty":"oct","kid":"key-1","alg":"HS256","k":"c2VjcmV0"}]}`)
+		}},
+		"the key is not on its curve": {oidctest.KeysPath, func(w *world) http.Handler { return says(keySet(w, "x", b64(make([]byte, 32)))) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.issuer.Replace(row.path, row.page(w))
+			w.want(w.token(nil), "unavailable")
+			w.issuer.Replace(row.path, nil)
+			w.after(10 * time.Second)
+			w.want(w.token(nil), "")
+		})
+	}
+	if elsewhere.Asked(oidctest.ConfigPath)+elsewhere.Asked(oidctest.KeysPath) > 0 {
+		t.Error("another host was asked")
+	}
+}
+
+// keySet is the issuer's with a field changed.
+func keySet(w *world, name, v string) string {
+	k := w.issuer.Key().Public()
+	k[name] = v
+	return `{"keys":[` + string(marshal(k)) + `]}`
+}
+
+// Two clouds keep their keys at another host than their issuer's, and no other
+// host is theirs.
+func TestKeysElsewhere(t *testing.T) {
+	for _, row := range []struct {
+		issuer, keys string
+		taken        bool
+	}{
+		{"https://accounts.google.com", "https://www.googleapis.com/oauth2/v3/certs", true},
+		{"https://sts.windows.net/6f3a/", "https://login.microsoftonline.com/common/discovery/keys", true},
+		{"https://login.microsoftonline.com/6f3a/v2.0", "https://login.microsoftonline.com/6f3a/discovery/v2.0/keys", true},
+		{"https://accounts.google.com", "https://login.microsoftonline.com/common/discovery/keys", false},
+		{"https://gitlab.com", "https://www.googleapis.com/oauth2/v3/certs", false},
+	} {
+		issuer := oidctest.Unserved(row.issuer, func() time.Time { return noon })
+		v := oidc.NewVerifier(answers(func(r *http.Request) (*http.Response, error) {
+			rec := httptest.NewRecorder()
+			switch r.URL.String() {
+			case strings.TrimSuffix(row.issuer, "/") + oidctest.ConfigPath:
+				_, _ = rec.WriteString(`{"issuer":"` + row.issuer + `","jwks_uri":"` + row.keys + `"}`)
+			case row.keys:
+				_, _ = rec.Write(issuer.KeySet())
+			default:
+				rec.WriteHeader(http.StatusNotFound)
+			}
+			return rec.Result(), nil
+		}), func() time.Time { return noon }, oidc.Options{})
+		trust := oidc.Trust{Issuer: row.issuer, Audience: "a", Claims: map[string]string{"sub": "somebody", "project_id": "7"}}
+		_, err := v.Verify(t.Context(), issuer.Token("a", claims{"project_id": "7"}), "", []oidc.Trust{trust})
+		if (err == nil) != row.taken {
+			t.Errorf("%s with keys at %s: %v", row.issuer, row.keys, err)
+		}
+	}
+}
+
+// Whoever may make a trust chooses a host; the control plane reaches none that
+// others could not.
+func TestOnlyPublicAddressesAreAsked(t *testing.T) {
+	var reached atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(server.Close)
+	port := server.URL[strings.LastIndexByte(server.URL, ':'):]
+	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1",
+		"169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "[fe80::1]", "192.0.2.1", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"} {
+		for _, rules := range []oidc.Rules{{}, {Loopback: true}} {
+			local := host == "127.0.0.1" || host == "localhost" || host == "[::1]"
+			if rules.Loopback && (local || host == "[::ffff:127.0.0.1]") {
+				continue // this machine is what it allows
+			}
+			tr := oidc.Transport(rules)
+			issuer := oidctest.Unserved("https://"+host+port, time.Now)
+			v := oidc.NewVerifier(tr, time.Now, oidc.Options{Rules: rules})
+			trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "somebody"}}
+			_, err := v.Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust})
+			if reasonOf(err) != "unavailable" || !strings.Contains(err.Error(), "not public") {
+				t.Errorf("%s (%+v): %v; want it refused for its address", host, rules, err)
+			}
+			tr.CloseIdleConnections()
+		}
+	}
+	if reached.Load() > 0 {
+		t.Error("a request arrived")
+	}
+	// With the rule, an issuer on this machine is asked, also without TLS.
+	rules := oidc.Rules{Loopback: true}
+	issuer := oidctest.NewPlain(time.Now)
+	t.Cleanup(issuer.Close)
+	tr := oidc.Transport(rules)
+	t.Cleanup(tr.CloseIdleConnections)
+	trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "somebody"}}
+	if _, err := oidc.NewVerifier(tr, time.Now, oidc.Options{Rules: rules}).Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust}); err != nil {
+		t.Error(err)
+	}
+	// And a trust that was made under it is none without it.
+	if _, err := oidc.NewVerifier(tr, time.Now, oidc.Options{}).Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust}); reasonOf(err) != "issuer" {
+		t.Errorf("without the rule: %v", err)
+	}
+}
+
+// Nobody learns what a trust wants by making tokens up, and nobody is asked for
+// keys on account of a token that no trust could want.
+func TestMadeUpTokensTellNothing(t *testing.T) {
+	w := newWorld(t)
+	stranger := oidctest.Unserved(w.issuer.URL, w.now)
+	right, wrong := stranger.Token(audience, claims{"sub": main}), stranger.Token("x", claims{"sub": "y", "exp": 1})
+	_, err1 := w.verify(right)
+	_, err2 := w.verify(wrong)
+	if err1 == nil || err2 == nil || err1.Error() != err2.Error() {
+		t.Errorf("%v, and %v", err1, err2)
+	}
+	other := newWorld(t)
+	other.want(w.token(nil), "issuer")
+	other.want("x.y.z", "malformed")
+	if other.issuer.Asked(oidctest.ConfigPath) > 0 {
+		t.Error("the issuer of the trust was asked")
+	}
+	_, err := w.verify(w.token(claims{"sub": "repo:org/other:ref:refs/heads/main"}))
+	if strings.Contains(err.Error(), "org/x") || fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+		t.Errorf("the refusal tells what is trusted: %v", err)
+	}
+}
+
+// Whatever is signed: no panic, and an identity only of a text that is trusted.
+func FuzzClaims(f *testing.F) {
+	issuer := oidctest.Unserved("https://issuer.example", func() time.Time { return noon })
+	f.Add([]byte(`{"alg":"ES256","kid":"key-1"}`), marshal(issuer.Claims("a", nil)))
+	f.Add([]byte(`{"alg":"ES256","kid":"key-1","typ":"JWT"}`), []byte(`{"iss":"https://issuer.example","aud":["a"],"sub":"somebody","iat":1795262400,"exp":1795262500.5}`))
+	f.Add([]byte(`{"alg":"none"}`), []byte(`{}`))
+	v := oidc.NewVerifier(answers(func(*http.Request) (*http.Response, error) { panic("nobody is to be asked") }), func() time.Time { return noon }, oidc.Options{})
+	trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "some*"}, Keys: issuer.KeySet()}
+	f.Fuzz(func(t *testing.T, header, payload []byte) {
+		id, err := v.Verify(t.Context(), issuer.Key().SignRaw(header, payload), binding, []oidc.Trust{trust})
+		if err != nil {
+			if fairlead.KindOf(err) != fairlead.KindUnauthenticated || id != (oidc.Identity{}) {
+				t.Errorf("%v and %+v", err, id)
+			}
+			return
+		}
+		if !strings.HasPrefix(id.Subject, "some") || id.Issuer != issuer.URL || !id.Expires.After(noon.Add(-oidc.MaxSkew)) {
+			t.Errorf("%s %s gave %+v", header, payload, id)
+		}
+	})
+}

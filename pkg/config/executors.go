@@ -38,6 +38,7 @@ type Kubernetes struct {
 	Disk            Bytes         `env:"FAIRLEAD_KUBERNETES_DISK" doc:"disk that a job may fill; default: no limit"`
 	NodeSelector    []string      `env:"FAIRLEAD_KUBERNETES_NODE_SELECTOR" doc:"labels of the nodes on which jobs run, separated by commas: name=value"`
 	Labels          []string      `env:"FAIRLEAD_KUBERNETES_LABELS" doc:"labels of jobs and pods, separated by commas: name=value"`
+	PassEnv         []string      `env:"FAIRLEAD_KUBERNETES_PASS_ENV" envDefault:"KUBERNETES_SERVICE_HOST,KUBERNETES_SERVICE_PORT,AWS_REGION,AWS_DEFAULT_REGION,AWS_STS_REGIONAL_ENDPOINTS,AWS_ROLE_ARN,AWS_WEB_IDENTITY_TOKEN_FILE,AWS_CONTAINER_CREDENTIALS_FULL_URI,AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE,AZURE_CLIENT_ID,AZURE_TENANT_ID,AZURE_FEDERATED_TOKEN_FILE,AZURE_AUTHORITY_HOST" doc:"names of variables, separated by commas, that the cluster or its cloud set in a job's pod and that tools get: who the job's service account is; nothing of the agent's is passed on by them"`
 	PodTemplateFile string        `env:"FAIRLEAD_KUBERNETES_POD_TEMPLATE_FILE" doc:"file with an overlay on the pod of a job, YAML or JSON, by Kubernetes' strategic merge"`
 	Data            string        `env:"FAIRLEAD_KUBERNETES_DATA" envDefault:"/var/lib/fairlead-runner" doc:"folder of a pod's disk in which steps work"`
 	StartTimeout    time.Duration `env:"FAIRLEAD_KUBERNETES_START_TIMEOUT" envDefault:"5m" doc:"longest time until the container of a job runs"`

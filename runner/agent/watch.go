@@ -139,7 +139,7 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
 		Install: c.Install, Component: c.Component, Grace: grace, StartBefore: c.StartBefore,
-		Data: a.place.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
+		Data: a.place.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: slices.Concat(a.cfg.PassEnv, a.place.PassEnv),
 		Role: role,
 	}
 	if a.cfg.StepURL != "" {

@@ -38,6 +38,9 @@ type Place struct {
 	// Machine is whether steps are processes of the agent's own machine: they
 	// find the same programs and files, and a tool may outlive its step there.
 	Machine bool
+	// PassEnv are variables that the place itself sets for a step, and that its
+	// tools get: who it is to the cloud. The agent's own are not passed on by it.
+	PassEnv []string
 	// KillFor is how long Kill may take.
 	KillFor time.Duration
 }

@@ -115,7 +115,7 @@ func (e *Executor) Close() { e.c.close() }
 
 // Place is a pod, whose disk nobody else sees.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.o.Data, KillFor: killFor}
+	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor}
 }
 
 // Start makes a Secret with the step's secrets and a Job that refers to it. The

@@ -35,10 +35,10 @@ func Runner(arch, runner, tofu, version string) Spec {
 // runnerPackage is the runner's program.
 const runnerPackage = "github.com/fairlead/fairlead/runner"
 
-// BuildRunner builds the runner's program for arch to the file, so that the same
-// source is the same program wherever it is built.
+// BuildRunner builds the runner's program for arch to the file, with all
+// executors, so that the same source is the same program wherever it is built.
 func BuildRunner(ctx context.Context, arch, version, file string) error {
-	return compile(ctx, "", arch, file, "-s -w -buildid= -X main.version="+version, runnerPackage)
+	return compile(ctx, "", arch, file, "-s -w -buildid= -X main.version="+version, "-tags=clusters", runnerPackage)
 }
 
 const tofuPackage = "github.com/opentofu/opentofu/cmd/tofu"
@@ -47,11 +47,11 @@ const tofuPackage = "github.com/opentofu/opentofu/cmd/tofu"
 // the file. It takes minutes, once: the go command keeps what it has compiled.
 func BuildTofu(ctx context.Context, folder, arch, file string) error {
 	// Without the second flag a release would say that it is none.
-	return compile(ctx, folder, arch, file, "-s -w -buildid= -X github.com/opentofu/opentofu/version.dev=no", tofuPackage)
+	return compile(ctx, folder, arch, file, "-s -w -buildid= -X github.com/opentofu/opentofu/version.dev=no", "-tags=", tofuPackage)
 }
 
-func compile(ctx context.Context, folder, arch, file, ldflags, pkg string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", file, pkg)
+func compile(ctx context.Context, folder, arch, file, ldflags, tags, pkg string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", tags, "-ldflags", ldflags, "-o", file, pkg)
 	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -1,0 +1,265 @@
+// Package charts_test renders the chart by Helm's own engine. That it can be
+// installed, upgraded and removed, and that what it installs works, is tested
+// in runner/internal/charttest, on a real API server.
+package charts_test
+
+import (
+	"flag"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead/fairlead/pkg/config"
+)
+
+const folder = "fairlead-runner"
+
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loader.Load(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func valuesOf(t *testing.T, name string) map[string]any {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name+".values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v map[string]any
+	if err := yaml.UnmarshalStrict(b, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func render(c *chart.Chart, values map[string]any) (map[string]string, error) {
+	all, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: "acme", Namespace: "fairlead", Revision: 1, IsInstall: true}, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, all)
+}
+
+// variants are the files of values in testdata.
+func variants() []string { return []string{"default", "eks", "aks", "gke", "key"} }
+
+func rendered(t *testing.T, name string) map[string]string {
+	t.Helper()
+	files, err := render(load(t), valuesOf(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// UPDATE_GOLDEN=1 writes what the chart renders to.
+func TestTheChartRendersTo(t *testing.T) {
+	for _, name := range variants() {
+		t.Run(name, func(t *testing.T) {
+			var all strings.Builder
+			files := rendered(t, name)
+			for _, path := range slices.Sorted(maps.Keys(files)) {
+				if text := strings.TrimSpace(files[path]); text != "" {
+					all.WriteString("# " + filepath.Base(path) + "\n" + text + "\n---\n")
+				}
+			}
+			golden := filepath.Join("testdata", name+".golden.yaml")
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				if err := os.WriteFile(golden, []byte(all.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil || all.String() != string(want) {
+				t.Errorf("%s is not what the chart renders to (%v): UPDATE_GOLDEN=1 writes it\n%s", golden, err, all.String())
+			}
+		})
+	}
+}
+
+func TestLint(t *testing.T) {
+	for _, name := range variants() {
+		l := lint.RunAll(folder, valuesOf(t, name), "fairlead")
+		for _, m := range l.Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %v", name, m)
+			}
+		}
+	}
+}
+
+// set puts a value at a path into a copy of the values.
+func set(values map[string]any, path string, value any) map[string]any {
+	out := maps.Clone(values)
+	if out == nil {
+		out = map[string]any{}
+	}
+	name, rest, deeper := strings.Cut(path, ".")
+	if deeper {
+		inner, _ := out[name].(map[string]any)
+		value = set(inner, rest, value)
+	}
+	out[name] = value
+	return out
+}
+
+func TestValuesThatAreRefused(t *testing.T) {
+	tests := []struct {
+		consequence, path string
+		value             any
+		want              string // part of what is said
+	}{
+		{"a value that nothing reads", "controlplane", map[string]any{"url": "https://x"}, "controlplane"},
+		{"one that is misspelt further down", "jobs.clusteradmin", true, "clusteradmin"},
+		{"no control plane", "controlPlane.url", "", "/controlPlane/url"},
+		{"a control plane with a password in its URL", "controlPlane.url", "https://me:secret@x.example", "/controlPlane/url"},
+		{"an image by tag: it may become another one", "image.tag", "v1", "tag"},
+		{"an image without a digest", "image.digest", "", "/image/digest"},
+		{"a tag in place of the digest", "image.digest", "v1.2.3", "/image/digest"},
+		{"a tag in the repository", "image.repository", "ghcr.io/fairlead/runner:v1@sha256", "/image/repository"},
+		{"no runner: the agent would not know who it is", "runner.id", "", "/runner/id"},
+		{"no keys: it would run what anybody signs", "runner.trustedKeys", []any{}, "/runner/trustedKeys"},
+		{"a key that is none", "runner.trustedKeys", []any{"abc"}, "/runner/trustedKeys/0"},
+		{"an identity that there is not", "identity.type", "password", "/identity/type"},
+		{"an AWS role without a region", "identity.type", "aws-iam", "/identity/aws/region"},
+		{"a key pair without a volume: it is lost with the pod, and its token is good once", "identity", map[string]any{"type": "key", "key": map[string]any{"existingSecret": "x"}}, "persistence"},
+		{"a key pair without its token", "identity.type", "key", "/identity/key/existingSecret"},
+		{"a token in the values, which the release keeps", "identity.key.token", "fle_secret", "token"},
+		{"a token that lasts too briefly for a kubelet", "identity.oidc.expirationSeconds", 60, "/identity/oidc/expirationSeconds"},
+		{"a label that is ours", "jobs.labels", map[string]any{"fairlead.dev/attempt": "x"}, "fairlead.dev/attempt"},
+		{"a label with a comma, which would be two", "jobs.labels", map[string]any{"a": "b,c=d"}, "/jobs/labels/a"},
+		{"an amount that is none", "jobs.resources.memoryLimit", "2 Gi", "/jobs/resources/memoryLimit"},
+		{"an amount of CPUs that is none", "jobs.resources.cpuLimit", "two", "/jobs/resources/cpuLimit"},
+		{"a time that is none", "jobs.startTimeout", "5", "/jobs/startTimeout"},
+		{"an overlay on something else than a pod", "jobs.podTemplate", map[string]any{"containers": []any{}}, "/jobs/podTemplate"},
+		{"another image of jobs without a digest", "jobs.image.repository", "registry.example/runner", "/jobs/image/digest"},
+		{"a role that is no ARN", "workloadIdentity.aws.jobRoleARN", "jobs", "/workloadIdentity/aws/jobRoleARN"},
+		{"a client that is no UUID", "workloadIdentity.azure.jobClientID", "jobs", "/workloadIdentity/azure/jobClientID"},
+		{"an account that is none of Google's", "workloadIdentity.gcp.jobServiceAccount", "jobs@acme.com", "/workloadIdentity/gcp/jobServiceAccount"},
+		{"a port that only root has", "status.port", 80, "/status/port"},
+		{"agents that would share a volume", "persistence", map[string]any{"enabled": true}, "/replicas"},
+		{"text where a switch is: \"false\" would be true", "jobs.clusterAdmin", "false", "/jobs/clusterAdmin"},
+	}
+	c, base := load(t), valuesOf(t, "default")
+	for _, tt := range tests {
+		t.Run(tt.consequence, func(t *testing.T) {
+			values := set(base, tt.path, tt.value)
+			if tt.path == "persistence" {
+				values = set(values, "replicas", 2)
+			}
+			if _, err := render(c, values); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want something about %s", err, tt.want)
+			}
+		})
+	}
+	// A chart in another one is given what is global.
+	if _, err := render(c, set(base, "global", map[string]any{"any": "thing"})); err != nil {
+		t.Error(err)
+	}
+}
+
+func deployment(t *testing.T, files map[string]string) *appsv1.Deployment {
+	t.Helper()
+	var d appsv1.Deployment
+	if err := yaml.UnmarshalStrict([]byte(files[folder+"/templates/deployment.yaml"]), &d); err != nil {
+		t.Fatal(err)
+	}
+	return &d
+}
+
+// The chart sets no variable that nobody reads, none that cannot be read, and
+// none of those that it does not set was forgotten.
+func TestTheEnvironmentIsThatOfTheConfiguration(t *testing.T) {
+	const ( // why a variable is none of the chart's
+		elsewhere  = "what it is about is not in a pod"
+		enough     = "its default is right in a pod"
+		inThisFile = "a file says it, and no environment"
+		platform   = "the platform sets it"
+	)
+	left := map[string]string{
+		"FAIRLEAD_ENROLMENT_TOKEN": inThisFile, "FAIRLEAD_KUBECONFIG": elsewhere, "FAIRLEAD_KUBERNETES_DATA": enough, "FAIRLEAD_KUBERNETES_PASS_ENV": enough, "FAIRLEAD_DRAIN_FOR": enough,
+		"FAIRLEAD_TOFU": "the image sets it", "FAIRLEAD_PLUGIN_CACHE": elsewhere, "FAIRLEAD_TF_CLI_CONFIG_FILE": elsewhere, "FAIRLEAD_PASS_ENV": elsewhere,
+		"FAIRLEAD_OIDC_SOURCE": enough, "FAIRLEAD_OIDC_AUDIENCE": "the projected token has it", "ACTIONS_ID_TOKEN_REQUEST_URL": elsewhere,
+		"ACTIONS_ID_TOKEN_REQUEST_TOKEN": elsewhere, "GCE_METADATA_HOST": platform, "AZURE_POD_IDENTITY_AUTHORITY_HOST": platform, "AZURE_CLIENT_ID": platform,
+	}
+	declared := map[string]bool{"AWS_REGION": true, "HTTP_PROXY": true, "HTTPS_PROXY": true, "NO_PROXY": true}
+	for _, cfg := range []any{&config.Runner{}, &config.Kubernetes{}, &config.OIDC{}} {
+		for _, v := range config.Variables(cfg) {
+			declared[v.Name] = true
+		}
+	}
+	full := set(set(set(valuesOf(t, "aks"), "jobs.resources", map[string]any{"cpuRequest": "500m", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "2Gi", "disk": "10Gi"}), "concurrency", 3), "controlPlane.jobURL", "https://jobs.example")
+	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "proxy.http": "http://p:1"} {
+		full = set(full, path, value)
+	}
+	given := map[string]bool{}
+	for name, values := range map[string]map[string]any{"default": valuesOf(t, "default"), "eks": valuesOf(t, "eks"), "gke": valuesOf(t, "gke"), "key": valuesOf(t, "key"), "full": full} {
+		files, err := render(load(t), values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var environ []string
+		for _, v := range deployment(t, files).Spec.Template.Spec.Containers[0].Env {
+			if !declared[v.Name] {
+				t.Errorf("%s: nothing declares %s", name, v.Name)
+			}
+			given[v.Name] = true
+			environ = append(environ, v.Name+"="+v.Value)
+		}
+		for _, cfg := range []any{&config.Runner{}, &config.Kubernetes{}, &config.OIDC{}} {
+			fs := flag.NewFlagSet("test", flag.ContinueOnError)
+			fs.SetOutput(io.Discard)
+			if err := config.Load(cfg, fs, nil, environ); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	for name := range declared {
+		if !given[name] && left[name] == "" {
+			t.Errorf("the chart does not set %s, and nothing says why", name)
+		}
+		if given[name] && left[name] != "" {
+			t.Errorf("the chart sets %s, and its row says that it does not", name)
+		}
+	}
+}
+
+// docs/EXECUTORS.md shows the role, for those who bind their own.
+func TestTheRoleIsTheDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/EXECUTORS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```yaml\nrules:")
+	text, _, _ = strings.Cut(text, "```")
+	var documented, granted rbacv1.Role
+	if err := yaml.UnmarshalStrict([]byte("rules:"+text), &documented); err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(rendered(t, "default")[folder+"/templates/rbac.yaml"], "\n---")
+	if err := yaml.UnmarshalStrict([]byte(first), &granted); err != nil {
+		t.Fatal(err)
+	}
+	if len(granted.Rules) == 0 || !slices.EqualFunc(documented.Rules, granted.Rules, func(a, b rbacv1.PolicyRule) bool { return a.String() == b.String() }) {
+		t.Errorf("documented are %v, granted %v", documented.Rules, granted.Rules)
+	}
+}

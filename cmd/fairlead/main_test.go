@@ -39,6 +39,8 @@ func TestStories(t *testing.T) {
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id
 	p.Cmds["until"] = until
+	p.Cmds["issuer"], p.Cmds["token"] = issuer(t)
+	p.Cmds["export"] = export
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
 		env.Setenv("FAIRLEAD_TOFU", tool)

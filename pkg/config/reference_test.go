@@ -14,6 +14,7 @@ func TestPagesListEveryVariable(t *testing.T) {
 	pages := map[string]map[string]any{
 		"EXECUTORS.md": {"docker": &config.Docker{}, "kubernetes": &config.Kubernetes{}, "ecs": &config.ECS{}},
 		"RUNNERS.md":   {"agent": &config.Runner{}},
+		"IDENTITY.md":  {"oidc": &config.OIDC{}},
 	}
 	for file, tables := range pages {
 		path := "../../docs/" + file

@@ -74,9 +74,9 @@ func (c *Common) Kind() Kind { return c.Type }
 // Identity says how the agent proves who it is.
 type Identity struct {
 	Type           string `json:"type" must:"true" check:"identity" doc:"aws-iam, kubernetes, azure, gcp, oidc or token."`
-	ServiceAccount string `json:"service_account,omitempty" check:"path" alias:"service_account_path" doc:"Path of the service account whose trust policy the agent must meet."`
-	Issuer         string `json:"issuer,omitempty" check:"url" alias:"endpoint issuer_url" doc:"Issuer of the agent's tokens, as the service account's trust policy names it."`
-	Audience       string `json:"audience,omitempty" alias:"aud" doc:"Audience that the agent's tokens are made for."`
+	ServiceAccount string `json:"service_account,omitempty" check:"path" alias:"service_account_path" doc:"Who the agent is to its platform: a trust of the runner says whether that is let in."`
+	Issuer         string `json:"issuer,omitempty" check:"url" alias:"endpoint issuer_url" doc:"Issuer of the agent's tokens, as a trust of the runner names it."`
+	Audience       string `json:"audience,omitempty" alias:"aud" doc:"Audience that the agent's tokens are made for, as the trust names it."`
 	Region         string `json:"region,omitempty" check:"region" doc:"AWS region of the identity's endpoint; of aws-iam."`
 	TokenFile      string `json:"token_file,omitempty" check:"abspath" doc:"File that holds the agent's token, read again for each session; of kubernetes and oidc."`
 }

@@ -49,6 +49,7 @@ type ServerOptions struct {
 
 	StackTemplateURL string // of the published template of customers' stacks; "": none
 	RunnerImage      string // by digest, that customers' stacks start; "": none
+	LoopbackIssuers  bool   // runners may trust OIDC issuers on this machine
 }
 
 // Server is a control plane in this process.

@@ -23,7 +23,7 @@ func (c *cli) runner() *cobra.Command {
 		c.runnerMode("enable", "enabled", "Let a runner take work"),
 		c.runnerMode("disable", "disabled", "Let a runner begin nothing; what waits for it waits on"),
 		c.runnerMode("drain", "draining", "Let a runner end what it has begun, and begin nothing"),
-		c.runnerExplain(), c.runnerRule(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerCheck())
+		c.runnerExplain(), c.runnerRule(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck())
 }
 
 func (c *cli) runnerList() *cobra.Command {

@@ -27,7 +27,7 @@ type serverFlags struct {
 	data, listen, url, readyFile, storage string
 	template, image                       string
 	lease, grace                          time.Duration
-	quiet, verbose                        bool
+	quiet, verbose, loopbackIssuers       bool
 }
 
 // minLease leaves a step, which renews its lease every second at most, a few
@@ -44,6 +44,7 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().StringVar(&f.storage, "storage", "local", "`WHERE` the runner \"local\", when it is made, keeps state: \"local\" or \"http\"")
 	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "how long a runner may be silent before its jobs are taken from it")
 	cmd.Flags().DurationVar(&f.grace, "grace", 2*time.Minute, "how long a tool that is interrupted may take to save its state")
+	cmd.Flags().BoolVar(&f.loopbackIssuers, "loopback-issuers", false, "let runners trust OIDC issuers on this machine, also by http; for trying it out")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but what goes wrong")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log everything that is done")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
@@ -136,7 +137,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
-		Data: data, Listen: f.listen, URL: f.url, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace,
+		Data: data, Listen: f.listen, URL: f.url, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace, LoopbackIssuers: f.loopbackIssuers,
 		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")),
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"encoding/base64"
 	"fmt"
 	"strings"
 	"time"
@@ -65,7 +64,7 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 // Human writes the runner and its sessions.
 func (r Runner) Human(p *Page) {
 	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"Kind", r.Kind}, [2]string{"Serves", serves(wire.Runner(r))}, [2]string{"State", state(wire.Runner(r))},
-		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
+		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Trusts", strings.Join(r.Trusts, ", ")}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
 	if len(r.Sessions) > 0 {
 		p.Gap()
 		r.sessions(p)
@@ -146,12 +145,8 @@ func (r NewRunner) Human(p *Page) {
 		p.Line("  Enrol an agent with the token of `fairlead runner enrol %s`.", r.Runner.Name)
 		return
 	}
-	keys := make([]string, len(r.Keys))
-	for i, k := range r.Keys {
-		keys[i] = base64.StdEncoding.EncodeToString(k.PublicKey)
-	}
 	p.Line("  Start its agent with that AWS role and, besides FAIRLEAD_URL:")
 	p.Line("  FAIRLEAD_IDENTITY=aws-iam")
 	p.Line("  FAIRLEAD_RUNNER_ID=%s", r.Runner.ID)
-	p.Line("  FAIRLEAD_TRUSTED_KEYS=%s", strings.Join(keys, ","))
+	p.Line("  FAIRLEAD_TRUSTED_KEYS=%s", keyList(r.Keys))
 }

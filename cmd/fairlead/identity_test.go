@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/fairlead/fairlead/pkg/identity/oidctest"
+)
+
+// issuer returns two commands: "issuer" serves an OIDC issuer on this machine
+// and sets ISSUER to its URL; "token FILE AUDIENCE SUBJECT" has it sign a token.
+func issuer(t *testing.T) (serve, sign func(*testscript.TestScript, bool, []string)) {
+	var mu sync.Mutex
+	var made *oidctest.Issuer
+	serve = func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) > 0 {
+			ts.Fatalf("usage: issuer")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		made = oidctest.NewPlain(time.Now)
+		t.Cleanup(made.Close)
+		ts.Setenv("ISSUER", made.URL)
+	}
+	sign = func(ts *testscript.TestScript, neg bool, args []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if neg || len(args) != 3 || made == nil {
+			ts.Fatalf("usage: token FILE AUDIENCE SUBJECT, after issuer")
+		}
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(made.Token(args[1], map[string]any{"sub": args[2]})+"\n"), 0o600))
+	}
+	return serve, sign
+}
+
+// export sets the variables that were printed last as NAME=value, each on a line
+// of its own: "export stdout".
+func export(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: export stdout|stderr")
+	}
+	for _, m := range regexp.MustCompile(`(?m)^ *([A-Z_]+)=(\S+)$`).FindAllStringSubmatch(ts.ReadFile(args[0]), -1) {
+		ts.Setenv(m[1], m[2])
+	}
+}

@@ -1,0 +1,115 @@
+package view
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// Trusts is a listing of trusts.
+type Trusts []wire.Trust
+
+// JSON returns an array of wire.Trust.
+func (ts Trusts) JSON() any { return array(ts) }
+
+// Human writes a table.
+func (ts Trusts) Human(p *Page) {
+	rows := make([][]string, len(ts))
+	for i, t := range ts {
+		var says []string
+		for _, name := range slices.Sorted(maps.Keys(t.Claims)) {
+			says = append(says, name+"="+t.Claims[name])
+		}
+		if t.Bound {
+			says = append(says, "(bound)")
+		}
+		rows[i] = []string{t.Name, t.Issuer, t.Audience, strings.Join(says, ", "), p.Ago(t.ChangedAt)}
+	}
+	p.Table([]string{"NAME", "ISSUER", "AUDIENCE", "CLAIMS", "CHANGED"}, rows)
+}
+
+// Trust is one trust.
+type Trust wire.Trust
+
+// JSON returns the wire.Trust.
+func (t Trust) JSON() any { return wire.Trust(t) }
+
+// Human writes what it says as YAML, which can be edited and sent.
+func (t Trust) Human(p *Page) {
+	rule, err := json.Marshal(t.TrustRule)
+	if err != nil {
+		return // it came as JSON
+	}
+	Configuration(rule).Human(p)
+}
+
+// TrustChange says that a trust was changed.
+type TrustChange wire.Trust
+
+// JSON returns the wire.Trust.
+func (t TrustChange) JSON() any { return wire.Trust(t) }
+
+// Human writes one line.
+func (t TrustChange) Human(p *Page) {
+	p.Line("%s Updated trust %s of runner %s", Styled(p.Style.Good("✓")), t.Name, t.Runner)
+}
+
+// NewTrust is a trust that was just made. Keys are the control plane's.
+type NewTrust struct {
+	Trust    wire.Trust
+	RunnerID string
+	Keys     []wire.VerificationKey
+}
+
+// JSON returns the wire.Trust.
+func (t NewTrust) JSON() any { return t.Trust }
+
+// Human writes one line, and what the agents are started with.
+func (t NewTrust) Human(p *Page) {
+	p.Line("%s Runner %s trusts %s", Styled(p.Style.Good("✓")), t.Trust.Runner, t.Trust.Issuer)
+	p.Line("  Start its agent where it has such a token and, besides FAIRLEAD_URL:")
+	p.Line("  FAIRLEAD_IDENTITY=oidc")
+	p.Line("  FAIRLEAD_RUNNER_ID=%s", t.RunnerID)
+	p.Line("  FAIRLEAD_TRUSTED_KEYS=%s", keyList(t.Keys))
+	p.Line("  and FAIRLEAD_OIDC_TOKEN_FILE, or FAIRLEAD_OIDC_SOURCE and FAIRLEAD_OIDC_AUDIENCE=%s", t.Trust.Audience)
+}
+
+func keyList(keys []wire.VerificationKey) string {
+	out := make([]string, len(keys))
+	for i, k := range keys {
+		out[i] = base64.StdEncoding.EncodeToString(k.PublicKey)
+	}
+	return strings.Join(out, ",")
+}
+
+// Sessions is a listing of a runner's sessions.
+type Sessions []wire.RunnerSession
+
+// JSON returns an array of wire.RunnerSession.
+func (ss Sessions) JSON() any { return array(ss) }
+
+// Human writes a table.
+func (ss Sessions) Human(p *Page) {
+	rows := make([][]string, len(ss))
+	for i, s := range ss {
+		rows[i] = []string{s.ID, s.Instance, s.State, s.Trust, s.Subject, p.Ago(s.LastSeen)}
+	}
+	p.Table([]string{"SESSION", "AGENT", "STATE", "TRUST", "SUBJECT", "LAST SEEN"}, rows)
+}
+
+// Ended says that a session is over.
+type Ended struct {
+	Session string `json:"ended"`
+}
+
+// JSON returns {"ended"}.
+func (e Ended) JSON() any { return e }
+
+// Human writes one line.
+func (e Ended) Human(p *Page) {
+	p.Line("%s Ended session %s", Styled(p.Style.Good("✓")), e.Session)
+}

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	others.Stop()
+	cluster.Stop()
 	os.Exit(code)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/identity/oidctest"
 	"github.com/fairlead/fairlead/pkg/local"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // federation is a control plane with a runner, and an issuer.
@@ -31,7 +32,15 @@ type federation struct {
 
 func newFederation(t *testing.T, issuer *oidctest.Issuer) *federation {
 	t.Helper()
-	s, err := local.Start(t.Context(), local.Options{Data: t.TempDir(), Listen: "127.0.0.1:0", Issuers: issuer.Transport()})
+	f := newFederationBy(t, issuer.Transport())
+	f.issuer = issuer
+	return f
+}
+
+// newFederationBy is newFederation of issuers that are reached by transport.
+func newFederationBy(t *testing.T, transport http.RoundTripper) *federation {
+	t.Helper()
+	s, err := local.Start(t.Context(), local.Options{Data: t.TempDir(), Listen: "127.0.0.1:0", Issuers: transport})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +59,7 @@ func newFederation(t *testing.T, issuer *oidctest.Issuer) *federation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &federation{t: t, issuer: issuer, plane: s, c: c}
+	f := &federation{t: t, plane: s, c: c}
 	if f.runner, err = c.CreateRunner(t.Context(), wire.CreateRunnerRequest{Name: "acme"}); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +113,7 @@ func (f *federation) check() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	eventually(f.t, "the check's end", func() bool {
+	testserver.Until(f.t, "the check's end", func() bool {
 		j, err = f.c.GetJob(f.t.Context(), j.ID)
 		return err == nil && j.State == "succeeded"
 	})
@@ -143,12 +152,12 @@ func TestAnAgentWorksByItsPlatformsToken(t *testing.T) {
 	}
 	a.kill()
 	f.start(data, "FAIRLEAD_OIDC_TOKEN_FILE="+file)
-	eventually(t, "a second session by the same token", func() bool { return len(f.sessions()) == 2 })
+	testserver.Until(t, "a second session by the same token", func() bool { return len(f.sessions()) == 2 })
 	f.check()
 
 	// Whoever reads the file gets nothing for it.
 	thief := f.start(t.TempDir(), "FAIRLEAD_OIDC_TOKEN_FILE="+file)
-	eventually(t, "the thief's refusal", func() bool { return strings.Contains(thief.out.String(), "another agent has used it") })
+	testserver.Until(t, "the thief's refusal", func() bool { return strings.Contains(thief.out.String(), "another agent has used it") })
 	thief.kill()
 	if n := len(f.sessions()); n != 2 {
 		t.Errorf("there are %d sessions", n)
@@ -176,7 +185,7 @@ func TestAnAgentWorksByItsPlatformsToken(t *testing.T) {
 	f.trust("other", wire.TrustRule{Claims: map[string]string{"sub": "system:serviceaccount:fairlead:new"}})
 	write("system:serviceaccount:fairlead:new")
 	// The file is read again, and the agent is who its platform now says it is.
-	eventually(t, "the check by the new token", func() bool {
+	testserver.Until(t, "the check by the new token", func() bool {
 		j, err = f.c.GetJob(t.Context(), j.ID)
 		return err == nil && j.State == "succeeded"
 	})

@@ -114,7 +114,7 @@ current-context: test
 	}
 	if err := s.run(filepath.Join(bin, "kube-apiserver"), api+"/readyz", "--etcd-servers", etcd, "--secure-port", strconv.Itoa(ports[2]), "--bind-address=127.0.0.1",
 		"--cert-dir", file("certificates"), "--token-auth-file", file("tokens.csv"), "--authorization-mode=RBAC",
-		"--service-account-issuer", api, "--service-account-key-file", file("sa.key"), "--service-account-signing-key-file", file("sa.key"),
+		"--service-account-issuer", api, "--service-account-jwks-uri", api+"/openid/v1/jwks", "--service-account-key-file", file("sa.key"), "--service-account-signing-key-file", file("sa.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--kubelet-preferred-address-types=InternalIP", "--v=0"); err != nil {
 		return "", err
 	}

@@ -119,7 +119,7 @@ current-context: test
 		return "", err
 	}
 	return file("kubeconfig"), s.run(filepath.Join(bin, "kube-controller-manager"), "", "--kubeconfig", file("kubeconfig"), "--secure-port=0", "--leader-elect=false",
-		"--controllers=job-controller,garbage-collector-controller,ttl-after-finished-controller,serviceaccount-controller,namespace-controller",
+		"--controllers=job-controller,deployment-controller,replicaset-controller,garbage-collector-controller,ttl-after-finished-controller,serviceaccount-controller,namespace-controller",
 		"--service-account-private-key-file", file("sa.key"), "--v=0")
 }
 

@@ -19,10 +19,12 @@ import (
 	client "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/executortest"
+	"github.com/fairlead/fairlead/runner/internal/executor/kubelettest"
 	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 )
@@ -47,7 +49,9 @@ type site struct {
 
 // newSite makes a namespace in which a runner may do what the chart grants it,
 // and nothing more.
-func newSite(t *testing.T) site {
+func newSite(t *testing.T) site { return newSiteWith(t, rules(t)) }
+
+func newSiteWith(t *testing.T, rules []rbacv1.PolicyRule) site {
 	t.Helper()
 	path := cluster.Kubeconfig(t)
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
@@ -70,7 +74,7 @@ func newSite(t *testing.T) site {
 			t.Fatal(err)
 		}
 	}
-	if _, err := admin.RbacV1().Roles(s.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Rules: rules()}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().Roles(s.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Rules: rules}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := admin.RbacV1().RoleBindings(s.namespace).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "agent"},
@@ -96,15 +100,21 @@ func newSite(t *testing.T) site {
 	return s
 }
 
-// rules are the least that an agent may do; the chart grants the same.
-func rules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
-		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"create", "get", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
-		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "patch", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}},
+// rules are what the chart grants an agent.
+func rules(t *testing.T) []rbacv1.PolicyRule {
+	t.Helper()
+	b, err := os.ReadFile("../../../../infra/charts/testdata/default.golden.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
+	for doc := range strings.SplitSeq(string(b), "\n---\n") {
+		var role rbacv1.Role
+		if yaml.Unmarshal([]byte(doc), &role) == nil && role.Kind == "Role" {
+			return role.Rules
+		}
+	}
+	t.Fatal("the chart has no Role")
+	return nil
 }
 
 func (s site) options() kubernetes.Options {
@@ -126,7 +136,7 @@ func open(t *testing.T, o kubernetes.Options) executor.Executor {
 func TestExecutor(t *testing.T) {
 	program := executortest.Program(t)
 	s := newSite(t)
-	startKubelet(t, s.admin, s.namespace, image, program)
+	kubelettest.Start(t, s.admin, s.namespace, kubelettest.Options{Image: image, Program: program})
 	executortest.Run(t, executortest.Subject{
 		New: func(t *testing.T, _ string, via func(http.RoundTripper) http.RoundTripper) executor.Executor {
 			o := s.options()

@@ -1,4 +1,6 @@
-package kubernetes_test
+// Package kubelettest stands in for the nodes of a Kubernetes cluster that has
+// none: it runs what pods describe as processes of the test's machine.
+package kubelettest
 
 import (
 	"context"
@@ -22,23 +24,23 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/runner/internal/proc"
 )
 
-// kubelet stands in for a node and the scheduler: it takes each pod of its
+// Kubelet stands in for a node and the scheduler: it takes each pod of its
 // namespace, runs the command of its container as a process, and keeps to the
 // protocol of a kubelet: what it reports and when, SIGTERM and grace on deletion,
-// the limit of memory, the log over the API server's own connection. It does not
-// isolate, so securityContext and volumes are what the API server has accepted,
+// the limit of memory, readiness, the log over the API server's own connection.
+// It does not isolate, so securityContext is what the API server has accepted,
 // and no more.
-type kubelet struct {
-	t         *testing.T
+type Kubelet struct {
+	t         testing.TB
 	c         kubernetes.Interface
 	namespace string
 	node      string
-	image     string // the one that can be pulled
-	program   string // what is in it
+	o         Options
 	logs      string // folder
 
 	ctx    context.Context
@@ -50,6 +52,16 @@ type kubelet struct {
 	runs map[string]*container // by the pod's UID
 }
 
+// Options of Start.
+type Options struct {
+	Image   string // the one that can be pulled
+	Program string // what is in it
+	// Cluster is how the API server is reached. With it pods have their volumes,
+	// and the way to the API server that their service account gives them; nil:
+	// they have neither.
+	Cluster *rest.Config
+}
+
 type container struct {
 	cmd   *exec.Cmd
 	mark  string
@@ -59,8 +71,9 @@ type container struct {
 	term  sync.Once
 }
 
-func startKubelet(t *testing.T, c kubernetes.Interface, namespace, image, program string) *kubelet {
-	k := &kubelet{t: t, c: c, namespace: namespace, node: "node-" + namespace, image: image, program: program, logs: t.TempDir(), runs: map[string]*container{}}
+// Start starts a node for the pods of one namespace. It ends with the test.
+func Start(t testing.TB, c kubernetes.Interface, namespace string, o Options) *Kubelet {
+	k := &Kubelet{t: t, c: c, namespace: namespace, node: "node-" + namespace, o: o, logs: t.TempDir(), runs: map[string]*container{}}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.server = httptest.NewTLSServer(http.HandlerFunc(k.serveLog))
 	_, port, err := net.SplitHostPort(k.server.Listener.Addr().String())
@@ -93,7 +106,7 @@ func startKubelet(t *testing.T, c kubernetes.Interface, namespace, image, progra
 }
 
 // loop looks at all pods, again and again: there are few.
-func (k *kubelet) loop() {
+func (k *Kubelet) loop() {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -113,13 +126,13 @@ func (k *kubelet) loop() {
 	}
 }
 
-func (k *kubelet) run(p *corev1.Pod) *container {
+func (k *Kubelet) run(p *corev1.Pod) *container {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.runs[string(p.UID)]
 }
 
-func (k *kubelet) sync(p *corev1.Pod) error {
+func (k *Kubelet) sync(p *corev1.Pod) error {
 	r := k.run(p)
 	switch {
 	case p.DeletionTimestamp != nil && r == nil:
@@ -136,14 +149,14 @@ func (k *kubelet) sync(p *corev1.Pod) error {
 }
 
 // forget is the last word about a pod: nothing of it runs.
-func (k *kubelet) forget(p *corev1.Pod) error {
+func (k *Kubelet) forget(p *corev1.Pod) error {
 	now := int64(0)
 	return k.c.CoreV1().Pods(k.namespace).Delete(k.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &p.UID}})
 }
 
 // end sends SIGTERM, once, and SIGKILL when the grace is over; a second deletion
 // may have shortened it.
-func (k *kubelet) end(p *corev1.Pod, r *container) error {
+func (k *Kubelet) end(p *corev1.Pod, r *container) error {
 	select {
 	case <-r.ended:
 		if p.Status.Phase == corev1.PodRunning {
@@ -159,11 +172,11 @@ func (k *kubelet) end(p *corev1.Pod, r *container) error {
 	return nil
 }
 
-func (k *kubelet) waiting(p *corev1.Pod, reason, message string) error {
+func (k *Kubelet) waiting(p *corev1.Pod, reason, message string) error {
 	return k.report(p, corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
 }
 
-func (k *kubelet) report(p *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
+func (k *Kubelet) report(p *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
 	for {
 		p.Status.Phase = phase
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, Image: p.Spec.Containers[0].Image, State: state}}
@@ -177,9 +190,9 @@ func (k *kubelet) report(p *corev1.Pod, phase corev1.PodPhase, state corev1.Cont
 	}
 }
 
-func (k *kubelet) start(p *corev1.Pod) error {
+func (k *Kubelet) start(p *corev1.Pod) error {
 	spec := p.Spec.Containers[0]
-	if spec.Image != k.image {
+	if spec.Image != k.o.Image {
 		if len(p.Status.ContainerStatuses) == 0 {
 			return k.waiting(p, "ErrImagePull", "no such host")
 		}
@@ -187,8 +200,15 @@ func (k *kubelet) start(p *corev1.Pod) error {
 	}
 	mark := "TEST_POD=" + string(p.UID)
 	r := &container{mark: mark, log: filepath.Join(k.logs, p.Name), ended: make(chan struct{})}
-	r.cmd = exec.Command(k.program, spec.Args...)
-	r.cmd.Env = []string{mark}
+	moved, extra, err := k.volumes(p)
+	if err != nil {
+		return k.waiting(p, "CreateContainerConfigError", err.Error())
+	}
+	r.cmd = exec.Command(k.o.Program)
+	for _, arg := range spec.Args {
+		r.cmd.Args = append(r.cmd.Args, moved.Replace(arg))
+	}
+	r.cmd.Env = append([]string{mark}, extra...)
 	for _, v := range spec.Env {
 		value := strings.ReplaceAll(v.Value, "$$(", "$(")
 		if v.ValueFrom != nil {
@@ -198,7 +218,7 @@ func (k *kubelet) start(p *corev1.Pod) error {
 			}
 			value = string(s.Data[v.ValueFrom.SecretKeyRef.Key])
 		}
-		r.cmd.Env = append(r.cmd.Env, v.Name+"="+value)
+		r.cmd.Env = append(r.cmd.Env, v.Name+"="+moved.Replace(value))
 	}
 	out, err := os.Create(r.log)
 	if err != nil {
@@ -216,11 +236,14 @@ func (k *kubelet) start(p *corev1.Pod) error {
 	limit := spec.Resources.Limits.Memory().Value()
 	own := p.DeepCopy() // p is changed below, while the container is watched
 	k.done.Go(func() { k.watch(own, r, limit) })
+	if probe := spec.ReadinessProbe; probe != nil && probe.HTTPGet != nil {
+		k.done.Go(func() { k.probe(own.Name, own.UID, r, probeURL(spec, probe.HTTPGet)) })
+	}
 	return k.report(p, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
 }
 
 // watch waits for the end of a container, ends what is left in it, and reports.
-func (k *kubelet) watch(p *corev1.Pod, r *container, limit int64) {
+func (k *Kubelet) watch(p *corev1.Pod, r *container, limit int64) {
 	over := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -283,7 +306,7 @@ func resident(pid int) int64 {
 
 // serveLog is what the API server asks for a container's log:
 // /containerLogs/<namespace>/<pod>/<container>.
-func (k *kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
+func (k *Kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if len(parts) != 4 || parts[0] != "containerLogs" {
 		http.NotFound(w, r)

@@ -1,0 +1,107 @@
+// Package systemd_test holds the unit of a runner to what systemd says of it.
+package systemd_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/config"
+)
+
+const unit = "fairlead-runner.service"
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// analyzer skips where there is no systemd, and says so.
+func analyzer(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("SKIPPED: THE UNIT IS NOT VERIFIED. There is no systemd-analyze here.")
+	}
+	return path
+}
+
+// systemd itself reads the unit, beside the program and the user that it names.
+func TestTheUnitIsValid(t *testing.T) {
+	analyze := analyzer(t)
+	program := filepath.Join(t.TempDir(), "fairlead-runner")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	installed := filepath.Join(t.TempDir(), unit)
+	text := strings.ReplaceAll(read(t, unit), "/usr/local/bin/fairlead-runner", program)
+	if err := os.WriteFile(installed, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", "--recursive-errors=one", installed).CombinedOutput()
+	if err != nil || strings.Contains(string(out), unit) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// maxExposure is on systemd's scale, on which 10 is anything goes; a unit that
+// says nothing has 9.6, and one that serves the network and starts programs of
+// others has little to gain below 2.
+const maxExposure = 2.5
+
+func TestTheUnitIsConfined(t *testing.T) {
+	analyze := analyzer(t)
+	abs, err := filepath.Abs(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--no-pager", abs).CombinedOutput()
+	m := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
+	if m == nil {
+		t.Skipf("SKIPPED: this systemd does not judge a unit that is not loaded (%v): %s", err, out)
+	}
+	if level, err := strconv.ParseFloat(string(m[1]), 64); err != nil || level > maxExposure {
+		t.Errorf("its exposure is %s, more than %v:\n%s", m[1], maxExposure, out)
+	}
+}
+
+// What would make a stop of the agent a stop of its jobs.
+func TestJobsOutliveTheAgent(t *testing.T) {
+	text := read(t, unit)
+	for _, line := range []string{"KillMode=process", "OOMPolicy=continue", "Restart=always"} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("the unit lacks %s", line)
+		}
+	}
+	for _, no := range []string{"\nPrivateTmp=", "\nDynamicUser=", "\nRuntimeMaxSec="} {
+		if strings.Contains(text, no) {
+			t.Errorf("the unit has %s, which ends with the agent what its jobs use", strings.TrimSpace(no))
+		}
+	}
+}
+
+func TestVariablesAreDeclared(t *testing.T) {
+	declared := map[string]bool{}
+	for _, cfg := range []any{&config.Runner{}, &config.Docker{}} {
+		for _, v := range config.Variables(cfg) {
+			declared[v.Name] = true
+		}
+	}
+	found := regexp.MustCompile(`\bFAIRLEAD_[A-Z_]+\b`).FindAllString(read(t, unit)+read(t, "environment"), -1)
+	if len(found) < 4 {
+		t.Errorf("there are %v only", found)
+	}
+	for _, name := range found {
+		if !declared[name] {
+			t.Errorf("nothing declares %s", name)
+		}
+	}
+}

@@ -1,0 +1,281 @@
+// Package charttest_test installs the runner's chart for real: by Helm's own
+// packages, on a real API server with its controllers and admission, with the real
+// runner in the pods. What stands in is the node, which runs pods as processes.
+package charttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	helmkube "helm.sh/helm/v4/pkg/kube"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/executor/kubelettest"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/tools/kubeserver/kube"
+)
+
+var cluster kube.Server
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	cluster.Stop()
+	os.Exit(code)
+}
+
+const (
+	chartFolder = "../../../infra/charts/fairlead-runner"
+	digest      = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	repository  = "registry.example/fairlead/runner"
+	release     = "acme"
+	deployed    = "acme-fairlead-runner" // the name of what the chart makes
+	patience    = 2 * time.Minute
+)
+
+// program builds the runner as its image has it.
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fairlead-runner")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-tags=clusters", "-o", path, "github.com/fairlead/fairlead/runner")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the runner: %v\n%s", err, out)
+	}
+	return path
+}
+
+// helm is Helm in one namespace.
+type helm struct {
+	t      *testing.T
+	cfg    *action.Configuration
+	ns     string
+	values map[string]any
+}
+
+func newHelm(t *testing.T, kubeconfig, ns string, values map[string]any) *helm {
+	t.Helper()
+	flags := genericclioptions.NewConfigFlags(false)
+	flags.KubeConfig, flags.Namespace = &kubeconfig, &ns
+	h := &helm{t: t, cfg: action.NewConfiguration(), ns: ns, values: values}
+	if err := h.cfg.Init(flags, ns, "secret"); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// install is helm install --wait.
+func (h *helm) install() {
+	h.t.Helper()
+	c, err := loader.Load(chartFolder)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	i := action.NewInstall(h.cfg)
+	i.ReleaseName, i.Namespace, i.WaitStrategy, i.Timeout = release, h.ns, helmkube.StatusWatcherStrategy, patience
+	if _, err := i.Run(c, h.values); err != nil {
+		h.t.Fatalf("install: %v", err)
+	}
+}
+
+// upgrade is helm upgrade --wait.
+func (h *helm) upgrade() {
+	h.t.Helper()
+	c, err := loader.Load(chartFolder)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	u := action.NewUpgrade(h.cfg)
+	u.Namespace, u.WaitStrategy, u.Timeout = h.ns, helmkube.StatusWatcherStrategy, patience
+	if _, err := u.Run(release, c, h.values); err != nil {
+		h.t.Fatalf("upgrade: %v", err)
+	}
+}
+
+func (h *helm) uninstall() {
+	h.t.Helper()
+	u := action.NewUninstall(h.cfg)
+	u.WaitStrategy, u.Timeout = helmkube.StatusWatcherStrategy, patience
+	if _, err := u.Run(release); err != nil {
+		h.t.Fatalf("uninstall: %v", err)
+	}
+}
+
+func checkSpec() events.JobSpec {
+	return events.JobSpec{Plugin: "check", Operation: "check", Timeout: 60, Grace: 5}
+}
+
+// The story of a chart: it is installed and waited for, jobs run, it is upgraded
+// while the runner stays who it is, and removed without a trace. The namespace
+// admits only what the restricted pod security standard does.
+func TestInstalledUpgradedAndRemoved(t *testing.T) {
+	kubeconfig := cluster.Kubeconfig(t)
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS, cfg.Burst = 200, 400
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	ns, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chart-",
+		Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
+		c.RbacV1().ClusterRoleBindings().Delete(context.Background(), ns.Name+"-"+deployed+"-jobs", metav1.DeleteOptions{})
+	})
+	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	if _, err := c.CoreV1().Secrets(ns.Name).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "enrolment"},
+		StringData: map[string]string{"token": s.EnrolmentToken()}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before := inventory(t, c, ns.Name)
+	kubelettest.Start(t, c, ns.Name, kubelettest.Options{Image: repository + "@" + digest, Program: program(t), Cluster: cfg})
+
+	h := newHelm(t, kubeconfig, ns.Name, map[string]any{
+		"controlPlane": map[string]any{"url": s.URL()},
+		"identity":     map[string]any{"type": "key", "key": map[string]any{"existingSecret": "enrolment"}},
+		"image":        map[string]any{"repository": repository, "digest": digest},
+		"persistence":  map[string]any{"existingClaim": "data"},
+		"status":       map[string]any{"port": controltest.FreePort(t)},
+		"concurrency":  2,
+		"jobs":         map[string]any{"labels": map[string]any{"team": "blue"}, "podTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "x"}}}},
+	})
+	h.install()
+	if b := s.LastBeat(); b.Capacity != 2 {
+		t.Errorf("the agent is ready, and its last heartbeat was %+v", b)
+	}
+
+	pods, err := c.CoreV1().Pods(ns.Name).Watch(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=fairlead-runner"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pods.Stop()
+	job := s.Queue(checkSpec())
+	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" {
+		t.Errorf("the job ended as %+v", *j.Finish)
+	}
+	p := (<-pods.ResultChan()).Object.(*corev1.Pod)
+	if p.Spec.ServiceAccountName != deployed+"-jobs" || p.Labels["team"] != "blue" || p.Annotations["note"] != "x" || p.Spec.Containers[0].Image != repository+"@"+digest {
+		t.Errorf("the pod of the job is %+v", p)
+	}
+	if names := input(t, p).PassEnv; !slices.Contains(names, "AWS_WEB_IDENTITY_TOKEN_FILE") || !slices.Contains(names, "AZURE_FEDERATED_TOKEN_FILE") {
+		t.Errorf("tools are told %v of who the pod is", names)
+	}
+	s.Until("nothing left of the job", func() bool {
+		jobs, err := c.BatchV1().Jobs(ns.Name).List(ctx, metav1.ListOptions{})
+		return err == nil && len(jobs.Items) == 0
+	})
+
+	// An upgrade replaces the agent. Its key is on the volume, so the token, which
+	// was good once, is not asked for again.
+	if err := c.CoreV1().Secrets(ns.Name).Delete(ctx, "enrolment", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CoreV1().Secrets(ns.Name).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "enrolment"},
+		StringData: map[string]string{"token": "fle_spent"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.values["concurrency"] = 3
+	h.values["jobs"] = map[string]any{"clusterAdmin": true}
+	h.upgrade()
+	if b := s.LastBeat(); b.Capacity != 3 {
+		t.Errorf("after the upgrade the last heartbeat is %+v", b)
+	}
+	binding, err := c.RbacV1().ClusterRoleBindings().Get(ctx, ns.Name+"-"+deployed+"-jobs", metav1.GetOptions{})
+	if err != nil || binding.RoleRef.Name != "cluster-admin" || len(binding.Subjects) != 1 || binding.Subjects[0].Name != deployed+"-jobs" {
+		t.Errorf("cluster-admin is bound as %+v (%v)", binding, err)
+	}
+	if _, err := c.CoreV1().ConfigMaps(ns.Name).Get(ctx, deployed+"-pod-template", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod template is still there (%v)", err)
+	}
+	if j := s.UntilFinished(s.Queue(checkSpec())); j.Finish.Outcome != "succeeded" {
+		t.Errorf("after the upgrade the job ended as %+v", *j.Finish)
+	}
+
+	h.uninstall()
+	s.Until("nothing left of the release", func() bool { return slices.Equal(inventory(t, c, ns.Name), before) })
+	if _, err := c.RbacV1().ClusterRoleBindings().Get(ctx, ns.Name+"-"+deployed+"-jobs", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("cluster-admin is still bound (%v)", err)
+	}
+	if b := s.LastBeat(); !b.Ending {
+		t.Errorf("the agent did not say that it ends: %+v", b)
+	}
+}
+
+// input is what the step of a job's pod is told.
+func input(t *testing.T, p *corev1.Pod) (in stepdir.Input) {
+	t.Helper()
+	for _, v := range p.Spec.Containers[0].Env {
+		if v.Name == executor.InputVariable {
+			if err := json.Unmarshal([]byte(strings.ReplaceAll(v.Value, "$$(", "$(")), &in); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	return in
+}
+
+// inventory lists what is in a namespace, of all kinds that a release, its agent
+// and its jobs make.
+func inventory(t *testing.T, c kubernetes.Interface, ns string) []string {
+	t.Helper()
+	var all []string
+	add := func(kind string, err error, n int, name func(int) string) {
+		if err != nil {
+			t.Error(err)
+		}
+		for i := range n {
+			all = append(all, kind+"/"+name(i))
+		}
+	}
+	ctx, o := t.Context(), metav1.ListOptions{}
+	deployments, err := c.AppsV1().Deployments(ns).List(ctx, o)
+	add("deployment", err, len(deployments.Items), func(i int) string { return deployments.Items[i].Name })
+	replicas, err := c.AppsV1().ReplicaSets(ns).List(ctx, o)
+	add("replicaset", err, len(replicas.Items), func(i int) string { return replicas.Items[i].Name })
+	pods, err := c.CoreV1().Pods(ns).List(ctx, o)
+	add("pod", err, len(pods.Items), func(i int) string { return pods.Items[i].Name })
+	jobs, err := c.BatchV1().Jobs(ns).List(ctx, o)
+	add("job", err, len(jobs.Items), func(i int) string { return jobs.Items[i].Name })
+	secrets, err := c.CoreV1().Secrets(ns).List(ctx, o)
+	add("secret", err, len(secrets.Items), func(i int) string { return secrets.Items[i].Name })
+	maps, err := c.CoreV1().ConfigMaps(ns).List(ctx, o)
+	add("configmap", err, len(maps.Items), func(i int) string { return maps.Items[i].Name })
+	roles, err := c.RbacV1().Roles(ns).List(ctx, o)
+	add("role", err, len(roles.Items), func(i int) string { return roles.Items[i].Name })
+	bindings, err := c.RbacV1().RoleBindings(ns).List(ctx, o)
+	add("rolebinding", err, len(bindings.Items), func(i int) string { return bindings.Items[i].Name })
+	accounts, err := c.CoreV1().ServiceAccounts(ns).List(ctx, o)
+	add("serviceaccount", err, len(accounts.Items), func(i int) string {
+		if accounts.Items[i].Name == "default" {
+			return "" // its controller makes it when it comes to it
+		}
+		return accounts.Items[i].Name
+	})
+	all = slices.DeleteFunc(all, func(s string) bool { return s == "serviceaccount/" })
+	policies, err := c.NetworkingV1().NetworkPolicies(ns).List(ctx, o)
+	add("networkpolicy", err, len(policies.Items), func(i int) string { return policies.Items[i].Name })
+	return all
+}

@@ -1,0 +1,186 @@
+package kubelettest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// serviceAccountMount is where the API server lets each pod find its token.
+const serviceAccountMount = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// volumes makes folders of the pod's volumes. A process is not given another
+// root, so the paths of the mounts are replaced wherever the pod says them; /tmp
+// stays, as it is anybody's. The variables say where the API server is, which in
+// a pod files at a fixed path do.
+func (k *Kubelet) volumes(p *corev1.Pod) (moved *strings.Replacer, environ []string, err error) {
+	var pairs []string
+	if k.o.Cluster == nil {
+		return strings.NewReplacer(), nil, nil
+	}
+	root := filepath.Join(k.logs, "pods", string(p.UID))
+	for _, m := range p.Spec.Containers[0].VolumeMounts {
+		if m.MountPath == "/tmp" {
+			continue
+		}
+		if m.MountPath == serviceAccountMount {
+			file := filepath.Join(root, "kubeconfig")
+			if err := k.kubeconfig(p, file); err != nil {
+				return nil, nil, err
+			}
+			environ = append(environ, "FAIRLEAD_KUBECONFIG="+file)
+			continue
+		}
+		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if i < 0 {
+			return nil, nil, fmt.Errorf("there is no volume %s", m.Name)
+		}
+		folder, err := k.volume(p, root, p.Spec.Volumes[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		pairs = append(pairs, m.MountPath, folder)
+	}
+	return strings.NewReplacer(pairs...), environ, nil
+}
+
+func (k *Kubelet) volume(p *corev1.Pod, root string, v corev1.Volume) (string, error) {
+	folder := filepath.Join(root, v.Name)
+	files := map[string][]byte{}
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		folder = filepath.Join(k.logs, "claims", v.PersistentVolumeClaim.ClaimName)
+	case v.Secret != nil:
+		s, err := k.c.CoreV1().Secrets(k.namespace).Get(k.ctx, v.Secret.SecretName, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		for _, item := range v.Secret.Items {
+			if files[item.Path] = s.Data[item.Key]; files[item.Path] == nil {
+				return "", fmt.Errorf("the Secret %s has no key %s", s.Name, item.Key)
+			}
+		}
+	case v.ConfigMap != nil:
+		c, err := k.c.CoreV1().ConfigMaps(k.namespace).Get(k.ctx, v.ConfigMap.Name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		for name, text := range c.Data {
+			files[name] = []byte(text)
+		}
+	case v.Projected != nil:
+		for _, source := range v.Projected.Sources {
+			if t := source.ServiceAccountToken; t != nil {
+				token, err := k.token(p, []string{t.Audience}, t.ExpirationSeconds)
+				if err != nil {
+					return "", err
+				}
+				files[t.Path] = []byte(token)
+			}
+		}
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", err
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
+			return "", err
+		}
+	}
+	return folder, nil
+}
+
+func (k *Kubelet) token(p *corev1.Pod, audiences []string, seconds *int64) (string, error) {
+	t, err := k.c.CoreV1().ServiceAccounts(k.namespace).CreateToken(k.ctx, p.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: seconds,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID}}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return t.Status.Token, nil
+}
+
+// kubeconfig writes what the service account of the pod can do.
+func (k *Kubelet) kubeconfig(p *corev1.Pod, file string) error {
+	token, err := k.token(p, nil, nil)
+	if err != nil {
+		return err
+	}
+	api := clientcmdapi.NewConfig()
+	api.Clusters["c"] = &clientcmdapi.Cluster{Server: k.o.Cluster.Host, InsecureSkipTLSVerify: true}
+	api.AuthInfos["pod"] = &clientcmdapi.AuthInfo{Token: token}
+	api.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "pod"}
+	api.CurrentContext = "x"
+	return clientcmd.WriteToFile(*api, file)
+}
+
+func probeURL(c corev1.Container, get *corev1.HTTPGetAction) string {
+	port := get.Port.IntValue()
+	for _, p := range c.Ports {
+		if p.Name == get.Port.String() {
+			port = int(p.ContainerPort)
+		}
+	}
+	return fmt.Sprintf("http://127.0.0.1:%d%s", port, get.Path)
+}
+
+// probe asks whether the container is ready, and reports when that changes.
+func (k *Kubelet) probe(pod string, uid types.UID, r *container, url string) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	client := &http.Client{Timeout: time.Second}
+	was := false
+	for {
+		select {
+		case <-r.ended:
+			return
+		case <-k.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		resp, err := client.Get(url)
+		is := err == nil && resp.StatusCode < 400
+		if err == nil {
+			resp.Body.Close()
+		}
+		if is != was {
+			if err := k.ready(pod, uid, is); err == nil {
+				was = is
+			} else if !apierrors.IsConflict(err) && k.ctx.Err() == nil {
+				k.t.Logf("kubelet: report the readiness of %s: %v", pod, err)
+			}
+		}
+	}
+}
+
+func (k *Kubelet) ready(pod string, uid types.UID, is bool) error {
+	ctx := context.WithoutCancel(k.ctx)
+	p, err := k.c.CoreV1().Pods(k.namespace).Get(ctx, pod, metav1.GetOptions{})
+	if err != nil || p.UID != uid || len(p.Status.ContainerStatuses) == 0 {
+		return err
+	}
+	status := corev1.ConditionFalse
+	if is {
+		status = corev1.ConditionTrue
+	}
+	p.Status.ContainerStatuses[0].Ready, p.Status.ContainerStatuses[0].Started = is, &is
+	p.Status.Conditions = nil
+	for _, c := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: c, Status: status, LastTransitionTime: metav1.Now()})
+	}
+	_, err = k.c.CoreV1().Pods(k.namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
+	return err
+}

@@ -112,7 +112,7 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	if err := p.EnsureRunner(t.Context(), fairlead.DefaultOrg, control.NewRunner{Name: "local", Storage: "http"}); err != nil {
 		t.Fatal(err)
 	}
-	o := api.Options{Control: p.Control, Registry: "registry.test", Version: "0.0.0-test", IDs: ids, Logger: logger,
+	o := api.Options{Control: p.Control, Registry: "registry.test", Audience: "fairlead.test", Version: "0.0.0-test", IDs: ids, Logger: logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}}
 	controlAPI, runnerAPI := api.ControlHandler(o), api.RunnerHandler(o)
 	registry := api.RegistryGuard(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "registry "+r.URL.Path) }))

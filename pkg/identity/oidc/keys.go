@@ -46,6 +46,18 @@ func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	return out, nil
 }
 
+// secretIn reports whether there is a private or a symmetric key in the set:
+// somebody gave away more than was asked for.
+func secretIn(data []byte) bool {
+	var set struct {
+		Keys []map[string]json.RawMessage `json:"keys"`
+	}
+	if json.Unmarshal(data, &set) != nil {
+		return false
+	}
+	return slices.ContainsFunc(set.Keys, func(k map[string]json.RawMessage) bool { return k["d"] != nil || k["k"] != nil })
+}
+
 // suits returns the algorithms that the key is good for. A key of one kind is
 // never tried with an algorithm of another.
 func suits(k jose.JSONWebKey) (out []algorithm) {

@@ -86,6 +86,9 @@ func (t Trust) Check(r Rules) error {
 	if len(t.Keys) > maxKeys {
 		return invalid("the keys of the issuer have more than %d bytes", maxKeys)
 	}
+	if secretIn(t.Keys) {
+		return invalid("the keys of the issuer hold a private key or a secret: give the public halves, and make new ones")
+	}
 	if ks, err := parseKeys(t.Keys); err != nil || len(ks) == 0 {
 		return invalid("the keys of the issuer are no JSON Web Key Set with a public key that tokens are signed with")
 	}

@@ -1,0 +1,219 @@
+package api_test
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/identity/oidc"
+	"github.com/fairlead/fairlead/pkg/identity/oidctest"
+)
+
+// handled reaches a handler without a network.
+type handled struct{ http.Handler }
+
+func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return rec.Result(), nil
+}
+
+// host is the control plane's, as its agents know it.
+const host = "fairlead.test"
+
+// federated is a plane whose runner "local" trusts an issuer, and an agent.
+type federated struct {
+	*plane
+	issuer *oidctest.Issuer
+	runner string
+	key    ed25519.PrivateKey
+}
+
+func newFederated(t *testing.T, bound bool) *federated {
+	t.Helper()
+	p := newPlane(t)
+	issuer := oidctest.Unserved("https://issuer.example", time.Now)
+	p.OIDC = oidc.NewVerifier(handled{issuer}, time.Now, oidc.Options{})
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call[wire.Trust](p, "POST", "/v1/runners/local/trusts", p.api, wire.CreateTrustRequest{Name: "ci", TrustRule: wire.TrustRule{
+		Issuer: issuer.URL, Audience: "fairlead", Bound: bound, Claims: map[string]string{"sub": "somebody"}}})
+	return &federated{plane: p, issuer: issuer, key: key, runner: call[wire.Runner](p, "GET", "/v1/runners/local", p.api, nil).ID}
+}
+
+// request is what an honest agent sends, and what it has signed.
+func (f *federated) request(bound bool) (in wire.SessionRequest, statement []byte) {
+	pub := f.key.Public().(ed25519.PublicKey)
+	in = wire.SessionRequest{RunnerID: f.runner, Nonce: f.NewChallenge(), Instance: "pod-0", PublicKey: pub}
+	statement = wire.OIDCStatement(in.Nonce, in.RunnerID, host, pub, in.Instance)
+	audience := "fairlead"
+	if bound {
+		audience = wire.OIDCAudience(audience, wire.OIDCBinding(statement))
+	}
+	in.OIDC = &wire.OIDCProof{Token: f.issuer.Token(audience, nil)}
+	in.Signature = ed25519.Sign(f.key, wire.OIDCSigned(statement, in.OIDC.Token))
+	return in, statement
+}
+
+func (f *federated) ask(in wire.SessionRequest) result {
+	return f.send("POST", "/runner/v1/sessions", "", in)
+}
+
+// Each row is a request that somebody makes of an honest agent's one, or of
+// parts of it. What the agent has signed with its key, or had its issuer sign,
+// is for this control plane, this runner, this instance and this once.
+func TestARequestWithATokenIsForOneThing(t *testing.T) {
+	sign := func(f *federated, in *wire.SessionRequest, host string) {
+		s := wire.OIDCStatement(in.Nonce, in.RunnerID, host, in.PublicKey, in.Instance)
+		in.Signature = ed25519.Sign(f.key, wire.OIDCSigned(s, in.OIDC.Token))
+	}
+	for consequence, change := range map[string]func(f *federated, in *wire.SessionRequest){
+		"who poses as us passes it on":           func(f *federated, in *wire.SessionRequest) { sign(f, in, "evil.example") },
+		"another port of our host passes it on":  func(f *federated, in *wire.SessionRequest) { sign(f, in, host+":8443") },
+		"it opens a session of another instance": func(_ *federated, in *wire.SessionRequest) { in.Instance = "pod-1" },
+		"it opens a session with another nonce":  func(f *federated, in *wire.SessionRequest) { in.Nonce = f.NewChallenge() },
+		"it opens a session for another token":   func(f *federated, in *wire.SessionRequest) { in.OIDC.Token = f.issuer.Token("fairlead", nil) },
+		"another key takes its token":            func(f *federated, in *wire.SessionRequest) { in.PublicKey = make([]byte, 32) },
+		"the statement of an enrolled key is one": func(f *federated, in *wire.SessionRequest) {
+			in.Signature = ed25519.Sign(f.key, wire.SessionStatement(in.Nonce, in.RunnerID, in.Instance))
+		},
+		"a statement without the token is one": func(f *federated, in *wire.SessionRequest) {
+			in.Signature = ed25519.Sign(f.key, wire.OIDCStatement(in.Nonce, in.RunnerID, host, in.PublicKey, in.Instance))
+		},
+		"it is not signed":            func(_ *federated, in *wire.SessionRequest) { in.Signature = nil },
+		"a role is proved beside it":  func(_ *federated, in *wire.SessionRequest) { in.AWSIAM = &wire.AWSIAMProof{} },
+		"a line break moves the host": func(_ *federated, in *wire.SessionRequest) { in.Instance = "evil.example\n" + in.Instance },
+	} {
+		t.Run(consequence, func(t *testing.T) {
+			f := newFederated(t, false)
+			in, _ := f.request(false)
+			change(f, &in)
+			if got := f.ask(in).code(t); got != "session-refused" {
+				t.Errorf("it is refused with %s", got)
+			}
+			in, _ = f.request(false)
+			if res := f.ask(in); res.StatusCode != http.StatusCreated {
+				t.Errorf("the honest one is refused: %s", res.body)
+			}
+			if got := f.ask(in).code(t); got != "session-refused" {
+				t.Errorf("once more, it is refused with %s", got)
+			}
+		})
+	}
+}
+
+// A token that is bound is worth nothing to whoever gets hold of it, even
+// before its agent has used it.
+func TestABoundTokenIsNobodyElses(t *testing.T) {
+	f := newFederated(t, true)
+	honest, _ := f.request(true)
+	_, thief, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen := honest
+	stolen.PublicKey = thief.Public().(ed25519.PublicKey)
+	s := wire.OIDCStatement(stolen.Nonce, stolen.RunnerID, host, stolen.PublicKey, stolen.Instance)
+	stolen.Signature = ed25519.Sign(thief, wire.OIDCSigned(s, stolen.OIDC.Token))
+	res := f.ask(stolen)
+	if got := res.code(t); got != "session-refused" || !strings.Contains(string(res.body), `"reason":"audience"`) {
+		t.Errorf("a thief: %s", res.body)
+	}
+	loose, _ := f.request(false)
+	if res := f.ask(loose); !strings.Contains(string(res.body), `"reason":"unbound"`) {
+		t.Errorf("a token that is not bound: %s", res.body)
+	}
+	if res := f.ask(honest); res.StatusCode != http.StatusCreated {
+		t.Errorf("the agent: %s", res.body)
+	}
+}
+
+// What agents in the field sign does not change.
+func TestWhatIsSignedStays(t *testing.T) {
+	s := wire.OIDCStatement("fln_n.0.1.m", "run_1", host, []byte{1, 2, 3}, "pod-0")
+	if want := "fairlead-oidc-session-v1\nfln_n.0.1.m\nrun_1\nfairlead.test\nAQID\npod-0\n"; string(s) != want {
+		t.Errorf("the statement is %q", s)
+	}
+	if got := wire.OIDCBinding(s); got != "AUS-2MP1uHAN7WSLW04jfemo_Q1McMTCS6w_Pn4qbz0" {
+		t.Errorf("the binding is %s", got)
+	}
+	if got := wire.OIDCAudience("fairlead", "b"); got != "fairlead#b" {
+		t.Errorf("the audience is %s", got)
+	}
+	if got, want := string(wire.OIDCSigned(s, "t")), string(s)+"e3b98a4da31a127d4bde6e43033f66ba274cab0eb7eb1c70ec41402bf6273dd8\n"; got != want {
+		t.Errorf("what is signed is %q", got)
+	}
+}
+
+func TestTrustsOverTheAPI(t *testing.T) {
+	f := newFederated(t, false)
+	const base = "/v1/runners/local/trusts"
+	if page := call[wire.Page[wire.Trust]](f.plane, "GET", base, f.api, nil); len(page.Items) != 1 || page.Items[0].Name != "ci" || page.Items[0].Runner != "local" {
+		t.Errorf("the listing is %+v", page)
+	}
+	rule := call[wire.Trust](f.plane, "GET", base+"/ci", f.api, nil).TrustRule
+	in, _ := f.request(false)
+	s := call[wire.Session](f.plane, "POST", "/runner/v1/sessions", "", in)
+	beat := func() int {
+		return f.send("POST", "/runner/v1/session/heartbeat", s.Token, wire.SessionHeartbeat{Running: []string{}}).StatusCode
+	}
+	if got := beat(); got != http.StatusOK {
+		t.Errorf("a heartbeat is answered with %d", got)
+	}
+	if r := call[wire.Runner](f.plane, "GET", "/v1/runners/local", f.api, nil); len(r.Sessions) != 1 || r.Sessions[0].Trust != "ci" || r.Sessions[0].Subject != "somebody" || len(r.Trusts) != 1 {
+		t.Errorf("the runner is %+v", r)
+	}
+	rule.Keys = f.issuer.KeySet()
+	if got := call[wire.Trust](f.plane, "PUT", base+"/ci", f.api, rule); !json.Valid(got.Keys) || !strings.Contains(string(got.Keys), `"key-1"`) {
+		t.Errorf("the keys read %s", got.Keys)
+	}
+	if got := beat(); got != http.StatusUnauthorized {
+		t.Errorf("after the change a heartbeat is answered with %d", got)
+	}
+	in, _ = f.request(false)
+	s = call[wire.Session](f.plane, "POST", "/runner/v1/sessions", "", in)
+	if got := f.send("DELETE", "/v1/runners/local/sessions/"+s.ID, f.api, nil).StatusCode; got != http.StatusNoContent {
+		t.Errorf("the end of a session is answered with %d", got)
+	}
+	if got := beat(); got != http.StatusUnauthorized {
+		t.Errorf("after its end a heartbeat is answered with %d", got)
+	}
+	if got := f.send("DELETE", base+"/ci", f.api, nil).StatusCode; got != http.StatusNoContent {
+		t.Errorf("the deletion is answered with %d", got)
+	}
+	for _, row := range []struct {
+		method, path string
+		body         any
+		code         string
+	}{
+		{"GET", base + "/ci", nil, "trust-not-found"},
+		{"DELETE", base + "/ci", nil, "trust-not-found"},
+		{"PUT", base + "/ci", rule, "trust-not-found"},
+		{"GET", "/v1/runners/none/trusts", nil, "runner-not-found"},
+		{"POST", base, wire.CreateTrustRequest{Name: "Ci", TrustRule: rule}, "invalid-name"},
+		{"POST", base, wire.CreateTrustRequest{Name: "ci", TrustRule: wire.TrustRule{Issuer: rule.Issuer, Audience: "a"}}, "invalid-request"},
+		{"POST", base, wire.CreateTrustRequest{Name: "ci", TrustRule: wire.TrustRule{Issuer: rule.Issuer, Audience: "a", Claims: map[string]string{"sub": "*"}}}, "invalid-oidc-trust"},
+		{"POST", base, map[string]any{"name": "ci", "issuer": rule.Issuer, "audience": "a", "claims": map[string]any{"sub": []string{"a", "b"}}}, "invalid-request"},
+		{"DELETE", "/v1/runners/local/sessions/ses_none", nil, "session-not-found"},
+	} {
+		if got := f.send(row.method, row.path, f.api, row.body).code(t); got != row.code {
+			t.Errorf("%s %s is refused with %s, want %s", row.method, row.path, got, row.code)
+		}
+	}
+	// An issuer that does not answer is the issuer's fault, and said so.
+	f.issuer.Replace(oidctest.ConfigPath, http.NotFoundHandler())
+	f.issuer.URL = "https://gone.example" // the keys of the other are known
+	rule.Keys, rule.Issuer = nil, f.issuer.URL
+	call[wire.Trust](f.plane, "POST", base, f.api, wire.CreateTrustRequest{Name: "again", TrustRule: rule})
+	in, _ = f.request(false)
+	if res := f.ask(in); res.StatusCode != http.StatusServiceUnavailable || res.code(t) != "oidc-issuer-unavailable" {
+		t.Errorf("without its issuer's keys: %s", res.body)
+	}
+}

@@ -44,6 +44,7 @@ type JobSpec struct {
 	Vars        map[string]SpecVar    `json:"vars,omitempty"`     // absent for apply and destroy: they are in the saved plan
 	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
 	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
+	Move        []MovedState          `json:"move,omitempty"`     // states to be copied to another storage
 	Env         map[string]string     `json:"env,omitempty"`      // of the tool; never secret
 	// SecretEnv is more of it, kept out of argv, logs and summaries.
 	SecretEnv map[string]string `json:"secret_env,omitempty"`
@@ -96,6 +97,14 @@ type StateStore struct {
 
 	Namespace string `json:"namespace,omitempty"` // kubernetes; of the cluster in which the job runs
 	Folder    string `json:"folder,omitempty"`    // local; absolute, else below the runner's data folder
+}
+
+// MovedState is the state of a component that is to be copied from one storage
+// to another, where it may be already, in part or whole.
+type MovedState struct {
+	Component string   `json:"component"`
+	From      StateRef `json:"from"`
+	To        StateRef `json:"to"`
 }
 
 // PlanRef names the saved plan that was approved: what the plan job stored,

@@ -89,6 +89,13 @@ func (b bucket) write(key, content string) {
 	}
 }
 
+func (b bucket) remove(key string) {
+	b.t.Helper()
+	if _, err := b.client.DeleteObject(b.t.Context(), &s3.DeleteObjectInput{Bucket: &b.name, Key: &key}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 const (
 	stateObject = "of/acme/state/ins_1/web.tfstate"
 	planObject  = "of/acme/plans/ins_1/web.tfstate"
@@ -206,8 +213,23 @@ func TestALockInABucket(t *testing.T) {
 	if f := s.UntilFinished(s.Queue(b.of(spec("plan", "", ref)))).Finish; f.Reason != "state-locked" || !strings.Contains(f.Message, wayOut) {
 		t.Errorf("finished as %+v", *f)
 	}
-	if _, err := b.client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &b.name, Key: aws.String(stateObject + ".tflock")}); err != nil {
-		t.Fatal(err)
-	}
+	b.remove(stateObject + ".tflock")
 	succeeded(t, s.UntilFinished(s.Queue(b.of(spec("plan", "", ref)))))
+}
+
+// A state does not begin where a mistake could not be undone; one that is there
+// goes on, with a warning.
+func TestABucketThatKeepsNoVersions(t *testing.T) {
+	b := newBucket(t, "unversioned", false)
+	s := controltest.New(t, controltest.Options{})
+	startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)
+	ref := s.Push(map[string]string{"main.tf": exampleModule})
+	f := s.UntilFinished(s.Queue(b.of(planSpec("", ref)))).Finish
+	if f.Outcome != "failed" || f.Reason != "state-unversioned" || f.Mutated || !strings.Contains(f.Message, "aws s3api put-bucket-versioning --bucket unversioned") {
+		t.Errorf("finished as %+v", *f)
+	}
+	b.write(stateObject, `{"version":4,"terraform_version":"1.9.0","serial":1,"lineage":"x","outputs":{},"resources":[]}`)
+	if j := succeeded(t, s.UntilFinished(s.Queue(b.of(planSpec("", ref))))); !hasLine(j.Log, "[fairlead: warning: bucket unversioned does not keep versions") {
+		t.Errorf("there is no warning:\n%s", j.Log)
+	}
 }

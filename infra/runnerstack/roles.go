@@ -104,7 +104,7 @@ func (b *builder) statements(operation string) []policy.Statement {
 	bucket, key := *b.state.AttrArn(), *b.stateKey.AttrArn()
 	states, plans := bucket+"/"+statePrefix+"*", bucket+"/"+planPrefix+"*"
 	list := []policy.Statement{
-		{Sid: "FindStates", Actions: []string{"s3:ListBucket"}, Resources: []string{bucket}},
+		{Sid: "FindStates", Actions: []string{"s3:ListBucket", "s3:GetBucketVersioning"}, Resources: []string{bucket}},
 		{Sid: "ReadStates", Actions: []string{"s3:GetObject"}, Resources: []string{states, plans}},
 		{Sid: "LockStates", Actions: []string{"s3:PutObject", "s3:DeleteObject"}, Resources: []string{states + lockSuffix}},
 		{Sid: "OpenStates", Actions: []string{"kms:GenerateDataKey", "kms:Decrypt"}, Resources: []string{key}},

@@ -156,7 +156,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Abandon bool `query:"abandon" doc:"Forget it even though components may still exist"`
 	}
 	register(s, op{Route: wire.ForgetInstall, auth: apiToken, tag: "Installs", summary: "Drop an install's records", status: http.StatusNoContent,
-		problems: "install-not-found deployment-runs install-not-empty commit-too-large"},
+		problems: "install-not-found deployment-runs state-moving install-not-empty commit-too-large"},
 		func(ctx context.Context, in *forget) (*struct{}, error) {
 			return nil, c.ForgetInstall(ctx, callerOf(ctx).org, in.Install, in.Abandon)
 		})
@@ -180,7 +180,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.CreateDeploymentRequest
 	}
 	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
-		problems: creator + " install-not-found version-not-found version-of-other-app invalid-inputs queue-full " + placing + " " + storesMuch},
+		problems: creator + " install-not-found version-not-found version-of-other-app invalid-inputs queue-full state-moving " + placing + " " + storesMuch},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
@@ -238,7 +238,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated,
-		problems: creator + " deployment-not-found install-not-found deployment-state deployed-since invalid-inputs queue-full " + placing + " " + storesMuch},
+		problems: creator + " deployment-not-found install-not-found deployment-state deployed-since invalid-inputs queue-full state-moving " + placing + " " + storesMuch},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)

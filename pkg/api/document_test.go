@@ -285,7 +285,6 @@ var offline = map[string]string{
 	"state-not-found":        "a state that is not there is empty",
 	"slots-not-found":        "a runner without slots has all of them free",
 	"variables-not-found":    "variables that are not there are none",
-	"migrate-or-lose":        "no route moves a state yet",
 
 	"idempotency-key-not-found": "a key that is not there is new",
 }

@@ -25,10 +25,22 @@ func (s *server) placementRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.RefreshRunner, auth: apiToken, tag: "Installs", summary: "Decide anew which runner serves an install",
 		doc:      "An install is bound to a runner by its first deployment, and stays with it when rules and runners change, until this. A refusal says in its details which runner it would be.",
-		problems: "install-not-found deployment-runs state-storage-changes " + placing},
+		problems: "install-not-found deployment-runs state-storage-changes migrate-or-lose nothing-to-move state-moving state-unknown state-out-of-reach " + placing},
 		func(ctx context.Context, in *refresh) (*body[wire.RefreshedRunner], error) {
-			out, err := c.RefreshRunner(ctx, callerOf(ctx).org, in.Install, control.Refresh{DryRun: in.Body.DryRun, AcceptLoss: in.Body.AcceptStateLoss})
-			return answer(wire.RefreshedRunner(out), err)
+			out, err := c.RefreshRunner(ctx, callerOf(ctx).org, in.Install, control.Refresh{DryRun: in.Body.DryRun, Migrate: in.Body.MigrateState, AcceptLoss: in.Body.AcceptStateLoss})
+			return answer(wire.RefreshedRunner{Runner: out.Runner, Changed: out.Changed, StorageChanged: out.StorageChanged, Bound: out.Bound, Job: string(out.Job)}, err)
+		})
+	type migrate struct {
+		InstallPath
+		OnceInput
+	}
+	register(s, op{Route: wire.MigrateState, auth: apiToken, tag: "Installs", summary: "Move the state of an install to where its runner keeps states", status: http.StatusCreated,
+		doc: "The answer is the job that copies the state of each component and reads it back. Until it has succeeded the install stays with the old state, which is as it was; " +
+			"nothing else runs on the install meanwhile. After a failure it can be asked for again.",
+		problems: creator + " install-not-found runner-not-found no-runner bound-runner-gone deployment-runs nothing-to-move state-moving state-unknown state-out-of-reach"},
+		func(ctx context.Context, in *migrate) (*body[wire.Job], error) {
+			j, err := c.MigrateState(ctx, callerOf(ctx).org, in.Install, in.IdempotencyKey)
+			return answer(renderJob(j), err)
 		})
 	type create struct {
 		OnceInput

@@ -97,6 +97,7 @@ type unit struct {
 	components map[string]store.Stored[store.Component]
 	slots      map[fairlead.RunnerID]store.Stored[store.RunnerSlots]
 	runner     *store.Stored[store.Runner] // that the install of this commit has just been given
+	spent      []string                    // blobs that nothing names after this commit
 }
 
 // endedLog is a log whose attempt is over without a report of its step.
@@ -182,6 +183,7 @@ func (c *Control) after(u *unit) {
 	for _, d := range u.over {
 		c.dropPlans(ctx, d)
 	}
+	c.dropBlobs(ctx, u.spent)
 	for _, s := range u.Subjects() {
 		c.hub.publish(s)
 	}

@@ -59,6 +59,9 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 // send gives the deployment the runner of its install, which is bound by its
 // first deployment that has anything to do.
 func (u *unit) send(inst *store.Stored[store.Install], d *store.Deployment) error {
+	if err := notMoving(inst.V); err != nil {
+		return err
+	}
 	if len(d.Nodes) > 0 || inst.V.Active != "" {
 		if err := u.bind(inst); err != nil {
 			return err

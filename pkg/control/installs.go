@@ -384,6 +384,9 @@ func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name st
 		if r.V.Active != "" {
 			return busy(r.V)
 		}
+		if err := notMoving(r.V); err != nil {
+			return err
+		}
 		comps, err := c.Store.Components(ctx, r.V.ID)
 		if err != nil {
 			return err

@@ -216,7 +216,11 @@ func (u *unit) give(inst *store.Stored[store.Install], r store.Stored[store.Runn
 		u.DropRunnerUse(old.Runner, inst.V.ID)
 	}
 	u.runner = &r
-	inst.V.Bound = &store.Binding{Binding: b, Org: r.V.Org, Name: r.V.Name, At: u.now}
+	config, err := configOf(r.V)
+	if err != nil {
+		return false, err
+	}
+	inst.V.Bound = &store.Binding{Binding: b, Org: r.V.Org, Name: r.V.Name, At: u.now, State: config}
 	return false, nil
 }
 
@@ -248,6 +252,7 @@ func (c *Control) ExplainInstall(ctx context.Context, org fairlead.OrgID, name s
 // Refresh says how to refresh the runner of an install.
 type Refresh struct {
 	DryRun     bool
+	Migrate    bool // where the state would be in another place: move it there first
 	AcceptLoss bool // leave the state where it is, and begin with none
 }
 
@@ -257,6 +262,9 @@ type Refreshed struct {
 	Changed        bool
 	StorageChanged bool
 	Bound          bool // the install had a runner before
+	// Job copies the states; the install has the runner once it has succeeded. ""
+	// if there is nothing to copy.
+	Job fairlead.JobID
 }
 
 // RefreshRunner decides anew which runner serves the install, and gives it that
@@ -265,6 +273,7 @@ type Refreshed struct {
 func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name string, o Refresh) (Refreshed, error) {
 	var out Refreshed
 	var wrote *store.Binding
+	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	err := c.transact(ctx, "refresh runner of install "+name, func(u *unit) error {
 		inst, err := c.Store.Install(ctx, org, name)
 		if err != nil {
@@ -272,6 +281,9 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 		}
 		if b := inst.V.Bound; wrote != nil && b != nil && b.At.Equal(wrote.At) && b.Binding == wrote.Binding {
 			return nil // our own commit, whose answer was unclear
+		}
+		if m := inst.V.Moving; m != nil && m.Job == id {
+			return nil // the same
 		}
 		wrote = nil
 		in, err := u.placed(inst.V)
@@ -282,10 +294,13 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 		if err != nil {
 			return err
 		}
-		res, err := placement.Refresh(in, from.rules, from.runners, placement.RefreshOptions{DryRun: o.DryRun, Deployment: inst.V.Active, AcceptLoss: o.AcceptLoss})
+		res, err := placement.Refresh(in, from.rules, from.runners, placement.RefreshOptions{DryRun: o.DryRun, Deployment: inst.V.Active, Migrate: o.Migrate, AcceptLoss: o.AcceptLoss})
 		out = Refreshed{Runner: from.records[res.Runner].V.Name, Changed: res.Changed, StorageChanged: res.StorageChanged, Bound: in.Bound != nil}
 		if b := inst.V.Bound; b != nil && b.Runner == res.Runner {
 			out.Runner = b.Name // also one that is gone
+		}
+		if err == nil {
+			err = notMoving(inst.V)
 		}
 		if err != nil {
 			return withAnswer(err, out)
@@ -294,6 +309,14 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 			return nil
 		}
 		r := from.records[res.Runner]
+		if res.Move {
+			if _, err := u.move(&inst, id, r, *res.Write); err != nil {
+				return withAnswer(err, out)
+			}
+			out.Job = id
+			u.PutInstall(inst)
+			return nil
+		}
 		gone, err := u.give(&inst, r, *res.Write)
 		if gone && err == nil {
 			err = leaving(r.V)

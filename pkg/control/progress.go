@@ -229,6 +229,9 @@ func (u *unit) ended(j store.Job) deployment.Event {
 
 // settle moves the deployment of a job that has just ended, if it has one.
 func (u *unit) settle(j store.Job) error {
+	if j.State.Final() && j.Operation == job.OpMigrateState {
+		return u.moved(j)
+	}
 	if !j.State.Final() || j.Deployment == "" {
 		return nil
 	}

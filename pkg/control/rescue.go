@@ -145,6 +145,9 @@ func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.St
 	if err != nil {
 		return none, err
 	}
+	if err := notMoving(inst.V); err != nil {
+		return none, err
+	}
 	k, err := u.c.Store.Component(u.ctx, inst.V.ID, component)
 	if err != nil {
 		return none, err

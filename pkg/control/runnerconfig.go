@@ -337,7 +337,7 @@ func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(sto
 			if err != nil {
 				return err
 			}
-			if inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || c.Now().Sub(use.V.At) < bindWithin {
+			if inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id || c.Now().Sub(use.V.At) < bindWithin {
 				fn(use.V, inst.V)
 			}
 		}

@@ -297,6 +297,11 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 		u.PutSession(store.Stored[store.Session]{V: s})
 		return nil
 	})
+	if err == nil && p.Stack != nil {
+		if err := c.adoptBucket(ctx, runner); err != nil {
+			c.Logger.Warn("a runner does not keep states in its stack's bucket yet; its next session tries again", "runner", runner.Name, "error", err)
+		}
+	}
 	if err != nil {
 		return store.Session{}, "", err
 	}

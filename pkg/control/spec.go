@@ -34,6 +34,9 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 	if j.Plugin == pluginCheck {
 		return c.Signer.Sign(ctx, s)
 	}
+	if j.Operation == job.OpMigrateState {
+		return c.migration(ctx, s, j)
+	}
 	inst, err := c.Store.Install(ctx, j.Org, j.InstallName)
 	if err != nil {
 		return nil, err
@@ -91,7 +94,7 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 	}
 	return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-storage-changed",
 		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s since", in.Name, in.Bound.Storage, r.Name, storageOf(r)),
-		Hint:    fmt.Sprintf("Give the runner its state storage back, or see `fairlead install refresh-runner %s --dry-run`.", in.Name)}
+		Hint:    fmt.Sprintf("`fairlead install migrate-state %s` moves it there. Or give the runner its state storage back.", in.Name)}
 }
 
 // storageConfig returns where and how a runner keeps states. It opens

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -137,7 +139,7 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 			u.PutStackRef(inst.V.ID, ref)
 		}
 		if r.V.Account != in.Account || in.Replace {
-			r.V.Report, r.V.Reported = nil, time.Time{}
+			r.V.Report, r.V.Reported, r.V.Adopted = nil, time.Time{}, false
 		}
 		r.V.Account, r.V.Region = in.Account, in.Region
 		u.PutStack(r)
@@ -291,6 +293,54 @@ func (u *unit) hearStack(r store.Runner, w StackWord) error {
 	s.V.Report, s.V.Reported = &w.Report, u.now
 	u.PutStack(s)
 	return nil
+}
+
+// adoptBucket has the runner in a customer's stack keep states in the bucket that
+// the stack has made for them, once: when the stack is first heard of, before
+// anything was deployed. A state belongs to the customer unless the vendor says
+// otherwise, which is to update the runner then.
+func (c *Control) adoptBucket(ctx context.Context, r store.Runner) error {
+	return c.transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(u *unit) error {
+		s, err := c.Store.Stack(ctx, r.ID)
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			return nil
+		}
+		if err != nil || s.V.Report == nil || s.V.Adopted {
+			return err
+		}
+		runner, err := c.Store.Runner(ctx, r.Org, r.Name)
+		if err != nil || runner.V.ID != r.ID {
+			return err
+		}
+		inst, err := c.Store.Install(ctx, s.V.Org, s.V.InstallName)
+		if err != nil {
+			return err
+		}
+		s.V.Adopted = true
+		u.PutStack(s)
+		if runner.V.Storage != string(runnerspec.HTTPState) || runner.V.Install != inst.V.ID || inst.V.ID != s.V.Install || inst.V.Bound != nil {
+			return nil
+		}
+		spec, err := c.specOf(ctx, runner.V)
+		if err != nil {
+			return err
+		}
+		storage, err := json.Marshal(&runnerspec.S3Storage{StorageCommon: runnerspec.StorageCommon{Type: runnerspec.S3State},
+			Bucket: s.V.Report.StateBucket, Region: s.V.Report.Region, KMSKeyID: s.V.Report.StateKey})
+		if err != nil {
+			return err
+		}
+		next := runnerspec.Update(spec, "stack", nil, "state_storage_configuration="+string(storage))
+		if next.Spec == nil { // a stack of somebody's own making
+			c.Logger.Warn("what a stack says of its bucket is no state storage", "runner", r.Name, "problems", next.Problems.Err())
+			return nil
+		}
+		if err := u.configure(&runner.V, next.Spec); err != nil {
+			return err
+		}
+		u.PutRunner(runner)
+		return nil
+	})
 }
 
 // dropStack forgets the stack of an install, and that its role was trusted.

@@ -43,13 +43,14 @@ func locked(component string, l store.StateLock) error {
 }
 
 // stateOf returns the head of the state that the holder's job is about. A job
-// may touch the state of its own component only.
+// may touch the state of its own component only, and one that copies states those
+// of its install.
 func (c *Control) stateOf(ctx context.Context, h Holder, install, component string) (store.Stored[store.StateHead], store.Job, error) {
 	r, err := c.Store.Job(ctx, h.Job)
 	if err != nil {
 		return store.Stored[store.StateHead]{}, r.V, err
 	}
-	if string(r.V.Install) != install && r.V.InstallName != install || r.V.Component != component {
+	if string(r.V.Install) != install && r.V.InstallName != install || r.V.Component != component && r.V.Operation != job.OpMigrateState {
 		return store.Stored[store.StateHead]{}, r.V, &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-state",
 			Message: fmt.Sprintf("job %s has no business with the state of %s/%s", h.Job, install, component)}
 	}

@@ -66,10 +66,17 @@ const (
 	OpPlanDestroy Operation = "plan-destroy" // compute and save what a destroy would remove
 	OpDestroy     Operation = "destroy"      // carry out exactly a saved plan of removal
 	OpCheck       Operation = "check"        // do nothing, and prove the way through a runner
+
+	// OpMigrateState copies the states of an install to another storage, and
+	// changes neither them nor the customer's account. What is there already is
+	// not copied again, so it is repeated as a plan is.
+	OpMigrateState Operation = "migrate-state"
 )
 
 // Operations lists every operation.
-func Operations() []Operation { return []Operation{OpPlan, OpApply, OpPlanDestroy, OpDestroy, OpCheck} }
+func Operations() []Operation {
+	return []Operation{OpPlan, OpApply, OpPlanDestroy, OpDestroy, OpCheck, OpMigrateState}
+}
 
 // Mutates reports whether the operation changes the customer's account. A
 // mutating job that is interrupted is never repeated blindly.

@@ -135,11 +135,15 @@ func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refr
 }
 
 func storageError(code string, in Install, runner string, from, to Storage) error {
+	move := "refresh-runner " + in.Name + " --migrate-state"
+	if code == "state-storage-changed" { // it is the runner that it is bound to
+		move = "migrate-state " + in.Name
+	}
 	return &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: code,
 		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s", in.Name, from, runner, to),
-		Hint: fmt.Sprintf("Tear the install down first. With `fairlead install refresh-runner %s --accept-state-loss` its state stays where it is, "+
-			"and what was deployed is neither changed nor removed any more.", in.Name),
+		Hint: fmt.Sprintf("`fairlead install %s` moves it there. With `fairlead install refresh-runner %s --accept-state-loss` it stays where it is, "+
+			"and what was deployed is neither changed nor removed any more.", move, in.Name),
 	}
 }
 

@@ -49,6 +49,7 @@ type Install struct {
 	HasVars  bool              `json:"has_vars,omitempty"` // whether variables are set on it
 	// Bound is the runner that the install has since its first deployment.
 	Bound   *Binding                `json:"bound,omitempty"`
+	Moving  *Moving                 `json:"moving,omitempty"` // nil unless its states are being copied
 	Inputs  map[string]Input        `json:"inputs,omitempty"`
 	Active  fairlead.DeploymentID   `json:"active,omitempty"`
 	Queue   []fairlead.DeploymentID `json:"queue,omitempty"`
@@ -61,6 +62,17 @@ type Binding struct {
 	Org  fairlead.OrgID `json:"org,omitempty"` // of the runner; empty of a shared one
 	Name string         `json:"name"`          // of the runner
 	At   time.Time      `json:"at"`
+	// State is the configuration of the state storage as the runner had it, of
+	// package runnerspec. Bindings that were made before it was kept have none.
+	State json.RawMessage `json:"state,omitempty"`
+}
+
+// Moving says that a job copies the states of an install, which is bound
+// elsewhere once it has succeeded.
+type Moving struct {
+	Job        fairlead.JobID `json:"job"`
+	To         Binding        `json:"to"` // At is not set yet
+	Components []string       `json:"components"`
 }
 
 // Input is a value given to an install: plain, or sealed when it is sensitive.

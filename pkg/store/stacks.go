@@ -23,7 +23,10 @@ type Stack struct {
 	Created     time.Time          `json:"created"`
 	Report      *StackReport       `json:"report,omitempty"` // the runner's last; nil: none has phoned home
 	Reported    time.Time          `json:"reported,omitzero"`
-	Changes     []StackChange      `json:"changes,omitempty"` // of what was reported, newest first
+	// Adopted is set once the runner was told to keep states in the bucket of the
+	// stack, or it was found that it should not.
+	Adopted bool          `json:"adopted,omitempty"`
+	Changes []StackChange `json:"changes,omitempty"` // of what was reported, newest first
 }
 
 // StackReport is what the customer's stack has made, as its runner tells it.

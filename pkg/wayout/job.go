@@ -215,7 +215,9 @@ func reasons() map[string]struct{ known, mend string } {
 		"env-invalid":      {nothing + ".", ""},
 		"disk-full":        {nothing + ".", "Make room on the runner's disk, as its message says."},
 		"spec-invalid":     {nothing + ".", ""},
-		job.ReasonTimeout:  {"", "Find out what it waited for."},
+
+		"state-unversioned": {nothing + ".", "Have the bucket keep versions, as its message says."},
+		job.ReasonTimeout:   {"", "Find out what it waited for."},
 	}
 }
 

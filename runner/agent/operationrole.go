@@ -38,6 +38,8 @@ func operationRole(s *config.RunnerStack, region string, c wire.Claim) (*stepdir
 	switch c.Operation {
 	case "plan", "plan-destroy":
 		r.ARN = s.RoleReadOnly
+	case "migrate-state": // it writes states, and nothing else of the app
+		r.ARN = s.RoleDeploy
 	case "apply":
 		if r.ARN = s.RoleDeploy; c.Plugin == pluginTerraform {
 			r.ARN = s.RoleProvision

@@ -31,6 +31,7 @@ func TestAnAppIsDeployedThroughTheStacks(t *testing.T) {
 	d := w.deploys("acme")
 	w.isArchived("acme")
 	w.wasDirect(c, d)
+	w.keepsStates(c, "acme")
 	stop()
 
 	for i, tt := range []struct {
@@ -101,6 +102,42 @@ func (w *world) wasDirect(c *customer, deployment string) {
 		if sessions := w.roles.of(c.attribute(role, "Arn")); !slices.Contains(sessions, j.ID) {
 			w.t.Errorf("job %s (%s) has not taken the %s: %s", j.ID, j.Operation, role, sessions)
 		}
+	}
+}
+
+// keepsStates: the states of the install are in the bucket of the customer's
+// stack, each was locked there by a file beside it, and the control plane has
+// none, nor a saved plan.
+func (w *world) keepsStates(c *customer, install string) {
+	w.t.Helper()
+	id := ask[wire.Install](w, "install", "show", install).ID
+	client := s3.NewFromConfig(w.account.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })
+	bucket, blobs := c.ref("StateBucket"), w.ref("Blobs")
+	out, err := client.ListObjectVersions(w.t.Context(), &s3.ListObjectVersionsInput{Bucket: &bucket})
+	w.ok("list the state bucket", err)
+	latest, removed := map[string]bool{}, map[string]bool{}
+	for _, v := range out.Versions {
+		latest[*v.Key] = latest[*v.Key] || *v.IsLatest
+	}
+	for _, m := range out.DeleteMarkers {
+		removed[*m.Key] = true
+	}
+	var found int
+	for key, there := range latest {
+		if component, ok := strings.CutSuffix(strings.TrimPrefix(key, "state/"+id+"/"), ".tfstate"); ok && there && strings.HasPrefix(key, "state/") {
+			found++
+			if lock := key + ".tflock"; !removed[lock] || latest[lock] {
+				w.t.Errorf("the state of %s was not locked, or still is", component)
+			}
+		}
+	}
+	if found != 4 {
+		w.t.Errorf("the bucket holds %d states of the install, want those of four components: %v", found, latest)
+	}
+	kept, err := client.ListObjectsV2(w.t.Context(), &s3.ListObjectsV2Input{Bucket: &blobs})
+	w.ok("list the control plane's blobs", err)
+	for _, o := range kept.Contents {
+		w.t.Errorf("the control plane keeps %s", *o.Key)
 	}
 }
 

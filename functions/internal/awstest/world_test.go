@@ -84,7 +84,8 @@ func open(t *testing.T) *world {
 	mux.Handle("/", w.front())
 	mux.Handle("/v2/", w.registry())
 	authority, proxy := onTheNet(t, map[string]http.Handler{planeHost: mux, stsHost: w.sts,
-		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler})
+		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
+		"*.s3." + region + ".amazonaws.com": w.gates["S3"].handler})
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	// Both accounts are this one; who may take which role is IAM's to say, and
 	// infra's own tests evaluate it.
@@ -110,7 +111,7 @@ func (w *world) registry() http.Handler {
 	return api.RegistryGuard(api.Options{Control: w.control, Registry: planeHost, Version: "test", IDs: w.control.IDs, Logger: logger}, h)
 }
 
-// onTheNet serves handlers over TLS under their names, to those who trust the
+// onTheNet serves handlers over TLS under their names, * being any first part, to those who trust the
 // authority in the file and go through the proxy.
 func onTheNet(t *testing.T, hosts map[string]http.Handler) (authority, proxy string) {
 	t.Helper()
@@ -140,6 +141,9 @@ func onTheNet(t *testing.T, hosts map[string]http.Handler) (authority, proxy str
 	}
 	tunnel := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		address, ok := at[r.Host]
+		if _, domain, _ := strings.Cut(r.Host, "."); !ok { // each bucket has a name of its own
+			address, ok = at["*."+domain]
+		}
 		if r.Method != http.MethodConnect || !ok {
 			t.Errorf("somebody asks for %s %s", r.Method, r.Host)
 			w.WriteHeader(http.StatusForbidden)

@@ -36,6 +36,12 @@ func (c *Client) RefreshRunner(ctx context.Context, install string, in wire.Refr
 	return get[wire.RefreshedRunner](ctx, c, call{route: wire.RefreshRunner, path: vars{"install": install}, in: in, once: true})
 }
 
+// MigrateState queues the job that moves the state of an install to where its
+// runner keeps states.
+func (c *Client) MigrateState(ctx context.Context, install string) (wire.Job, error) {
+	return get[wire.Job](ctx, c, call{route: wire.MigrateState, path: vars{"install": install}, key: NewIdempotencyKey()})
+}
+
 // CreateRunnerRule makes a rule.
 func (c *Client) CreateRunnerRule(ctx context.Context, in wire.CreateRunnerRuleRequest) (wire.RunnerRule, error) {
 	return get[wire.RunnerRule](ctx, c, call{route: wire.CreateRunnerRule, in: in, key: NewIdempotencyKey()})

@@ -88,6 +88,7 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		"GET /v1/runners":                                        func(c *client.Client) error { _, err := c.ListRunners(ctx, client.ListOptions{}); return err },
 		"GET /v1/runners/local":                                  func(c *client.Client) error { _, err := c.GetRunner(ctx, "local"); return err },
 		"POST /v1/runners/local/enrolments":                      func(c *client.Client) error { _, err := c.CreateEnrolment(ctx, "local"); return err },
+		"POST /v1/installs/acme/migrate-state key":               func(c *client.Client) error { _, err := c.MigrateState(ctx, "acme"); return err },
 		"POST /v1/runners/local/checks key":                      func(c *client.Client) error { _, err := c.CheckRunner(ctx, "local"); return err },
 
 		"POST /v1/runners/local/trusts key": func(c *client.Client) error {

@@ -10,6 +10,7 @@ import (
 var (
 	ExplainPlacement = Route{"explain-placement", "GET", "/v1/installs/{install}/placement"}
 	RefreshRunner    = Route{"refresh-runner", "POST", "/v1/installs/{install}/refresh-runner"}
+	MigrateState     = Route{"migrate-state", "POST", "/v1/installs/{install}/migrate-state"}
 	CreateRunnerRule = Route{"create-runner-rule", "POST", "/v1/runner-rules"}
 	ListRunnerRules  = Route{"list-runner-rules", "GET", "/v1/runner-rules"}
 	DeleteRunnerRule = Route{"delete-runner-rule", "DELETE", "/v1/runner-rules/{rule}"}
@@ -73,6 +74,7 @@ type Candidate struct {
 // RefreshRunnerRequest decides anew which runner serves an install.
 type RefreshRunnerRequest struct {
 	DryRun          bool `json:"dry_run,omitempty" doc:"Answer or refuse as without, and change nothing"`
+	MigrateState    bool `json:"migrate_state,omitempty" doc:"Where the state would be in another place: move it there first"`
 	AcceptStateLoss bool `json:"accept_state_loss,omitempty" doc:"Where the state would be in another place: leave it where it is, and begin with none"`
 }
 
@@ -82,6 +84,7 @@ type RefreshedRunner struct {
 	Changed        bool   `json:"changed" doc:"Whether it is another than the install was bound to"`
 	StorageChanged bool   `json:"storage_changed" doc:"Whether it keeps states elsewhere"`
 	Bound          bool   `json:"bound" doc:"Whether the install was bound to a runner; if not, its first deployment binds it"`
+	Job            string `json:"job,omitempty" doc:"The job that moves the state there; the install has the runner once it has succeeded"`
 }
 
 // CreateRunnerRuleRequest makes a rule: installs that match on all that is given

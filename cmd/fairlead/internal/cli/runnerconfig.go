@@ -326,7 +326,8 @@ rules and runners change. This decides anew, and says which runner it is and
 whether it is another one.
 
 It is refused while a deployment is not over, and where the other runner keeps
-states elsewhere. --accept-state-loss leaves the state where it is: what was
+states elsewhere. --migrate-state moves the state there first (see "fairlead
+install migrate-state"). --accept-state-loss leaves it where it is: what was
 deployed is then neither changed nor removed any more, and the next deployment
 makes everything anew. --dry-run answers or refuses alike, and changes nothing.`,
 		Example: `  fairlead install refresh-runner acme --dry-run
@@ -337,10 +338,16 @@ makes everything anew. --dry-run answers or refuses alike, and changes nothing.`
 			if err != nil {
 				return err
 			}
+			if r.Job != "" {
+				if _, err := c.migrated(ctx, cl, args[0], r.Job); err != nil {
+					return err
+				}
+			}
 			return c.print(view.Refreshed{Install: args[0], DryRun: in.DryRun, Answer: r})
 		}),
 	}
 	cmd.Flags().BoolVar(&in.DryRun, "dry-run", false, "say what would happen, and change nothing")
+	cmd.Flags().BoolVar(&in.MigrateState, "migrate-state", false, "move the state first where it would be in another place")
 	cmd.Flags().BoolVar(&in.AcceptStateLoss, "accept-state-loss", false, "begin with no state where it would be in another place")
 	return cmd
 }

@@ -24,6 +24,10 @@ const (
 	storageKubernetes = "kubernetes"
 )
 
+// localPath is where the tool finds a state in local storage: through a link of
+// the workspace, so that it is the same for all components.
+const localPath = "../state/terraform.tfstate"
+
 // What a key is of. A saved plan lies beside the state, in a place of its own:
 // there is one for each component, as one plan of it can be applied.
 const (
@@ -59,12 +63,12 @@ func backendOf(ref events.StateRef, what string) (backend, error) {
 	need := map[string]string{}
 	switch ref.Storage {
 	case storageLocal:
-		b.config["path"] = "../state/terraform.tfstate" // through the workspace's link
+		b.config["path"] = localPath
 	case storageHTTP: // all of it is of this job, and in the environment
 	case storageS3:
 		need["bucket"], need["region"] = in.Bucket, in.Region
 		b.config = map[string]any{
-			"bucket": in.Bucket, "key": object + ".tfstate", "region": in.Region, "encrypt": true,
+			"bucket": in.Bucket, "key": object + ".tfstate", "region": in.Region,
 			// The first request says what these ask for beforehand, and the pattern
 			// of regions that the tools know is older than some regions.
 			"skip_credentials_validation": true, "skip_requesting_account_id": true, "skip_region_validation": true,
@@ -73,7 +77,9 @@ func backendOf(ref events.StateRef, what string) (backend, error) {
 			b.config["use_lockfile"] = true // a conditional write beside the state, so nothing else is needed to lock
 		}
 		if in.KMSKey != "" {
-			b.config["kms_key_id"] = in.KMSKey
+			// Without it the bucket's own encryption is what counts: to ask for any
+			// would be to ask for another key than the bucket's.
+			b.config["encrypt"], b.config["kms_key_id"] = true, in.KMSKey
 		}
 		if in.Endpoint != "" {
 			b.config["endpoints"] = map[string]any{"s3": in.Endpoint}

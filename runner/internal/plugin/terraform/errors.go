@@ -130,6 +130,7 @@ func diagnostic(stderr string) string {
 var (
 	location = lazily(`^(on .+ line \d+|with .+[,:])`)
 	source   = lazily(`^\d+:`)
+	colours  = lazily(`\x1b\[[0-9;]*m`) // of the few commands that cannot be told to do without
 	info     = lazily(`(?m)^[\s│]*(ID|Who|Operation|Created):[ \t]+(\S.*?)\s*$`)
 )
 
@@ -149,7 +150,7 @@ func (j *job) lockedBy(stderr string) string {
 	if lock["Who"] != "" {
 		said += " by " + lock["Who"]
 	}
-	if j.state.backend().unlock() == "" {
+	if j.place().unlock() == "" {
 		return said // the control plane says the rest, or the process is on this machine
 	}
 	at, _, _ := strings.Cut(lock["Created"], ".")
@@ -163,10 +164,18 @@ func (j *job) lockedBy(stderr string) string {
 
 // lockWayOut says what a person does about a lock that stays.
 func (j *job) lockWayOut() string {
-	b := j.state.backend()
+	b := j.place()
 	command := b.unlock()
 	if command == "" {
 		return ""
 	}
 	return fmt.Sprintf(" If nobody is at work on %s any more, `%s` takes the lock off.", b.where(), command)
+}
+
+// place is the backend with which the tool was at work.
+func (j *job) place() backend {
+	if j.elsewhere != nil {
+		return j.elsewhere.backend()
+	}
+	return j.state.backend()
 }

@@ -127,7 +127,7 @@ func builtIn(b *hclsyntax.Block) bool {
 // says which backend is set, and is the same for every such module with that
 // backend.
 func (j *job) snapshot(b backend) string {
-	if b.kind == storageLocal || b.kind == storageHTTP { // the same for all components
+	if b.kind == storageHTTP || b.config["path"] == localPath { // the same for all components
 		return filepath.Join(j.tool.known, "backend-"+b.kind+".json")
 	}
 	file, _ := b.file() // maps of texts and truths always are JSON

@@ -19,6 +19,9 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	if err := j.expectVersions(ctx); err != nil {
+		return plugin.Result{}, err
+	}
 	ran, err := j.ensure(ctx)
 	if err != nil {
 		return j.result(err), err

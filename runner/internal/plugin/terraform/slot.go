@@ -107,8 +107,9 @@ func (b onlyBackend) env() map[string]string { return b.vars }
 // slot is a folder in which the tool has a backend and no module: with it the
 // tool reads and writes what is in a storage.
 type slot struct {
-	dir string
-	run *runner
+	dir  string
+	conf backend
+	run  *runner
 }
 
 // reached is what of a storage the tool needs to reach it.
@@ -120,7 +121,7 @@ type reached interface {
 // openSlot makes the folder slot-<name> of the workspace ready for the tool.
 // What the tool prints there is not for the log: it may be a state.
 func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, error) {
-	s := &slot{dir: j.path("slot-" + name)}
+	s := &slot{dir: j.path("slot-" + name), conf: state.backend()}
 	if err := os.RemoveAll(s.dir); err != nil {
 		return nil, fmt.Errorf("lay out the workspace: %w", err)
 	}
@@ -134,6 +135,7 @@ func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, 
 	if s.run, err = j.newRunner(s.dir, state, io.Discard); err != nil {
 		return nil, err
 	}
+	s.run.mute.SetStderr(s.run.stderr) // for the message of a failure
 	if ready, err := j.readySnapshot(s.dir, state.backend()); ready || err != nil {
 		return s, err
 	}
@@ -164,6 +166,5 @@ func (s *slot) push(ctx context.Context, state []byte, options ...tfexec.StatePu
 		return fmt.Errorf("lay down a state: %w", err)
 	}
 	defer os.Remove(path)
-	s.run.mute.SetStderr(s.run.stderr)
 	return s.run.do(ctx, "state push", func() error { return s.run.mute.StatePush(ctx, path, options...) })
 }

@@ -57,6 +57,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 				return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in the folder %q, which is not absolute", folder)
 			}
 		}
+		b.config["path"] = "../" + link + "/terraform.tfstate"
 		s := &local{conf: b, dir: filepath.Join(folder, ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the folder of the state: %w", err)

@@ -43,6 +43,7 @@ const (
 	opApply       = "apply"
 	opPlanDestroy = "plan-destroy"
 	opDestroy     = "destroy"
+	opMigrate     = "migrate-state"
 )
 
 // Reasons of this plugin besides the common ones.
@@ -57,6 +58,13 @@ const (
 	ReasonDiskFull     = "disk-full"     // there is no space for the state; nothing was changed
 	ReasonEnvInvalid   = "env-invalid"   // the spec sets a variable that is not its to set
 	ReasonSpecInvalid  = "spec-invalid"  // the spec lacks what the operation needs
+
+	ReasonStateUnversioned = "state-unversioned" // the bucket in which a state was to begin keeps no versions
+
+	ReasonStateConflict   = "state-conflict"   // where a state was to go is another, or a newer one
+	ReasonStateMoving     = "state-moving"     // the state was changed while it was copied
+	ReasonStateUnverified = "state-unverified" // the copy of a state does not read as it was written
+	ReasonStateUnreadable = "state-unreadable" // a state cannot be read without its module, which encrypts it
 )
 
 // Config is what the operator has set.
@@ -92,11 +100,16 @@ func New(cfg Config) *Plugin {
 	return p
 }
 
-// Operations lists plan, apply, plan-destroy and destroy.
-func (*Plugin) Operations() []string { return []string{opPlan, opApply, opPlanDestroy, opDestroy} }
+// Operations lists plan, apply, plan-destroy, destroy and migrate-state.
+func (*Plugin) Operations() []string {
+	return []string{opPlan, opApply, opPlanDestroy, opDestroy, opMigrate}
+}
 
 // Run carries out the spec.
 func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	if spec.Operation == opMigrate {
+		return p.migrate(ctx, spec, env)
+	}
 	var err error
 	switch {
 	case spec.Artifact == nil:
@@ -133,6 +146,8 @@ type job struct {
 	state storage
 	run   *runner
 	bare  bool // the module needs nothing installed
+
+	elsewhere reached // where the tool was at work last, if that is not state
 }
 
 func (j *job) path(name string) string { return filepath.Join(j.env.Workspace, name) }

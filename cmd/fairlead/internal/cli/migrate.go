@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+func (c *cli) installMigrateState() *cobra.Command {
+	var detach bool
+	cmd := &cobra.Command{
+		Use:   "migrate-state NAME",
+		Short: "Move the state of an install to where its runner keeps states",
+		Long: `After its runner was told to keep states elsewhere, an install's deployments are
+refused until its state is there. This copies the state of each component, reads
+the copy back, compares it (lineage, serial, checksum), and has the install go on
+with it then. Until then the old state is the one that counts, and it is not
+touched; what fails or is interrupted can be done again.
+
+A state that the control plane kept is removed from there afterwards. In other
+storages the old copy stays, and is yours to remove.`,
+		Example: `  fairlead runner update acme --set 'state_storage_configuration={type: s3, bucket: acme-states, region: eu-central-1}'
+  fairlead install migrate-state acme`,
+		Args: exactly, ValidArgsFunction: c.names(installNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			j, err := cl.MigrateState(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if detach {
+				return c.print(view.Migration{Install: args[0], Job: j})
+			}
+			return c.awaitMigration(ctx, cl, args[0], j.ID)
+		}),
+	}
+	cmd.Flags().BoolVar(&detach, "detach", false, "do not wait for the end")
+	return cmd
+}
+
+// migrated waits for the job that moves states, and shows its log meanwhile.
+func (c *cli) migrated(ctx context.Context, cl *client.Client, install, job string) (wire.Job, error) {
+	log := view.NewCleaner(c.env.Stderr)
+	err := follow.Log(ctx, job, follow.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }},
+		func(chunk wire.LogChunk) error {
+			_, err := log.Write(chunk.Data)
+			return err
+		})
+	if err = errors.Join(err, log.Flush()); err != nil {
+		return wire.Job{}, err
+	}
+	j, err := cl.GetJob(ctx, job)
+	if err != nil || j.State == "succeeded" {
+		return j, err
+	}
+	detail := fmt.Sprintf("the migration of the state of install %s %s", install, j.State)
+	if j.Message != "" {
+		detail += ": " + j.Message
+	}
+	return j, &failure{code: exitFailed, problem: local("migration-"+j.State, "State not moved", detail, fmt.Sprintf("`fairlead job logs %s` shows what its tool said.", job))}
+}
+
+func (c *cli) awaitMigration(ctx context.Context, cl *client.Client, install, job string) error {
+	j, err := c.migrated(ctx, cl, install, job)
+	if err != nil {
+		return err
+	}
+	return c.print(view.Migration{Install: install, Job: j})
+}

@@ -1,0 +1,280 @@
+package control_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+func bucketOf(name string) string {
+	return "state_storage_configuration={type: s3, bucket: " + name + ", region: eu-central-1}"
+}
+
+func (p *plane) keepsStatesIn(runner, setting string) {
+	p.t.Helper()
+	p.must("update runner", func() error {
+		return errOf(p.UpdateRunner(p.ctx, control.User{Org: org}, runner, control.RunnerFile{Set: []string{setting}}))
+	})
+}
+
+// savesStates has each apply lock its state at the control plane, save one and
+// unlock it; the specs of migrations are kept.
+func (p *plane) savesStates(moves *[]events.JobSpec, then func(events.JobSpec) misfortune) {
+	p.misfortune = func(spec events.JobSpec) misfortune {
+		switch spec.Operation {
+		case "apply":
+			if spec.State.Storage == "http" {
+				h := control.Holder{Job: spec.Job, Epoch: spec.Epoch}
+				p.must("save a state", func() error {
+					return errors.Join(p.LockState(p.ctx, h, string(spec.Install), spec.Component, "lock", nil),
+						p.PutState(p.ctx, h, string(spec.Install), spec.Component, "lock", []byte(`{"version":4,"serial":1,"lineage":"x"}`)),
+						p.UnlockState(p.ctx, h, string(spec.Install), spec.Component, "lock"))
+				})
+			}
+		case "migrate-state":
+			*moves = append(*moves, spec)
+			if then != nil {
+				return then(spec)
+			}
+		}
+		return none
+	}
+}
+
+func (p *plane) migrate(install, key string) store.Job {
+	p.t.Helper()
+	var j store.Job
+	p.must("migrate the state", func() (err error) { j, err = p.MigrateState(p.ctx, org, install, key); return })
+	return j
+}
+
+// migrationStory tells of an install whose runner is told to keep states in a
+// bucket. It is told under every fault.
+func migrationStory(p *plane) {
+	t := p.t
+	var moves []events.JobSpec
+	tries := 0
+	p.savesStates(&moves, func(events.JobSpec) misfortune {
+		if tries++; tries == 1 {
+			return diesBefore // interrupted: it is repeated by itself
+		}
+		return none
+	})
+	p.publish(shop)
+	p.install("acme")
+	p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
+	p.work()
+	if len(p.blobs("state/")) == 0 {
+		t.Fatal("no state is at the control plane")
+	}
+	p.keepsStatesIn("local", bucketOf("acme-states"))
+	expectCode(t, "a deployment without its state", p.try(func() error {
+		return errOf(p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: "deploy"}, ""))
+	}), "state-storage-changed")
+
+	j := p.migrate("acme", "move")
+	for what, fn := range map[string]func() error{
+		"a deployment": func() error {
+			return errOf(p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: "deploy"}, "meanwhile"))
+		},
+		"a refresh":         func() error { return errOf(p.RefreshRunner(p.ctx, org, "acme", control.Refresh{AcceptLoss: true})) },
+		"another migration": func() error { return errOf(p.MigrateState(p.ctx, org, "acme", "another")) },
+		"to be forgotten":   func() error { return p.ForgetInstall(p.ctx, org, "acme", true) },
+		"a state by hand": func() error {
+			return errOf(p.PushState(p.ctx, org, "acme", "web", []byte(`{"version":4,"serial":9,"lineage":"x"}`)))
+		},
+	} {
+		expectCode(t, what+" while the state is moved", p.try(fn), "state-moving")
+	}
+	p.work()
+	if got := p.job(j.ID); got.State != job.Succeeded || got.Attempts != 2 {
+		t.Errorf("the migration is %s after %d attempts: %s", got.State, got.Attempts, got.Message)
+	}
+	spec := moves[len(moves)-1]
+	if len(spec.Move) != 4 || spec.State != nil || spec.Artifact != nil {
+		t.Errorf("the step is told %+v", spec)
+	}
+	for _, m := range spec.Move {
+		key := string(spec.Install) + "/" + m.Component
+		if m.From.Storage != "http" || m.From.Path != "/runner/v1/state/"+key || m.From.Key != key ||
+			m.To.Storage != "s3" || m.To.In.Bucket != "acme-states" || m.To.Key != key {
+			t.Errorf("it moves %+v", m)
+		}
+	}
+	in := p.bound("acme")
+	if in.Moving != nil || in.Bound.Storage.Kind != "s3" {
+		t.Errorf("the install is at %+v, moving %+v", in.Bound, in.Moving)
+	}
+	p.deploy("acme", control.NewDeployment{AutoApprove: true}, "after")
+	p.work()
+	expectCode(t, "to move it where it is", p.try(func() error { return errOf(p.MigrateState(p.ctx, org, "acme", "again")) }), "nothing-to-move")
+	if len(p.applied) != 4 {
+		t.Errorf("after the move something was applied again: %s", p.applied)
+	}
+}
+
+func (p *plane) job(id fairlead.JobID) store.Job {
+	p.t.Helper()
+	var j store.Job
+	p.must("read job", func() (err error) { j, err = p.Job(p.ctx, org, id); return })
+	return j
+}
+
+func (p *plane) bound(install string) store.Install {
+	p.t.Helper()
+	var in control.Install
+	p.must("read install", func() (err error) { in, err = p.Install(p.ctx, org, install); return })
+	return in.Install
+}
+
+func TestAStateIsMovedToWhereTheRunnerKeepsStatesNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		migrationStory(p)
+		if head, _ := p.head("acme", "web"); head.Blob != "" || len(head.History) > 0 {
+			t.Errorf("the control plane has kept the state: %+v", head)
+		}
+		if left := p.blobs("state/"); len(left) > 0 {
+			t.Errorf("blobs of the old state are left: %s", left)
+		}
+	})
+}
+
+func TestMigrationUnderEveryFault(t *testing.T) {
+	for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict} {
+		t.Run(fault.String(), func(t *testing.T) {
+			t.Parallel()
+			for n, fired := 1, true; fired && !t.Failed(); n += 3 {
+				fired = false
+				synctest.Test(t, func(t *testing.T) {
+					armed, plan := false, enginetest.Nth(fault, n)
+					e := enginetest.Faulty(enginetest.Memory(), func(c enginetest.Call) enginetest.Fault {
+						if !armed {
+							return enginetest.NoFault
+						}
+						f := plan(c)
+						fired = fired || f != enginetest.NoFault
+						return f
+					})
+					p := newPlane(t, e)
+					armed = true
+					migrationStory(p)
+					if t.Failed() {
+						t.Logf("under %s at %d", fault, n)
+					}
+				})
+			}
+		})
+	}
+}
+
+// A migration that fails, is canceled or is given up leaves the install where it
+// was, and is asked for again.
+func TestAMigrationThatFailsLosesNothing(t *testing.T) {
+	for name, what := range map[string]misfortune{"the tool fails": fails, "its step dies every time": diesBefore} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				var moves []events.JobSpec
+				p.savesStates(&moves, func(events.JobSpec) misfortune { return what })
+				p.publish(shop)
+				p.install("acme")
+				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
+				p.work()
+				p.keepsStatesIn("local", bucketOf("acme-states"))
+				j := p.migrate("acme", "")
+				p.work()
+				if got := p.job(j.ID); got.State != job.Failed {
+					t.Errorf("the migration is %s", got.State)
+				}
+				if in := p.bound("acme"); in.Moving != nil || in.Bound.Storage.Kind != "http" {
+					t.Errorf("the install is at %+v, moving %+v", in.Bound, in.Moving)
+				}
+				if head, _ := p.head("acme", "web"); head.Blob == "" {
+					t.Error("its state is gone")
+				}
+				// With the storage it had, the install goes on.
+				p.keepsStatesIn("local", "state_storage_configuration={type: http}")
+				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "as before")
+				p.work()
+				p.keepsStatesIn("local", bucketOf("acme-states"))
+				canceled := p.migrate("acme", "")
+				p.must("cancel", func() error { return errOf(p.CancelJob(p.ctx, org, canceled.ID)) })
+				what = none
+				j = p.migrate("acme", "")
+				p.work()
+				if got := p.job(j.ID); got.State != job.Succeeded || p.bound("acme").Bound.Storage.Kind != "s3" {
+					t.Errorf("asked for again it is %s: %s", got.State, got.Message)
+				}
+			})
+		})
+	}
+}
+
+// A refresh moves the state by the runner that reaches it, and gives the install
+// its new runner once it is there.
+func TestARefreshMovesTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		var moves []events.JobSpec
+		p.savesStates(&moves, nil)
+		p.publish(shop)
+		p.keepsStatesIn("local", "state_storage_configuration={type: local}")
+		p.runner("acme", control.RunnerFile{Text: "runner_configuration: {type: local}\nstate_storage_configuration: {type: s3, bucket: acme-states, region: eu-central-1}\n"})
+		p.runner("disk", fileOf("", "local"))
+		rule := func(runner string) (id string) {
+			p.must("make a rule", func() error {
+				r, err := p.CreateRunnerRule(p.ctx, org, control.NewRunnerRule{App: "shop", Runner: runner}, "rule "+runner)
+				id = string(r.ID)
+				return err
+			})
+			return id
+		}
+		first := rule("local")
+		p.placedIn("one", "", nil)
+		p.deploy("one", control.NewDeployment{AutoApprove: true}, "first")
+		p.work()
+		p.must("delete the rule", func() error { return p.DeleteRunnerRule(p.ctx, org, first) })
+		second := rule("disk")
+		_, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{Migrate: true})
+		expectCode(t, "a move from one disk to another", err, "state-out-of-reach")
+		p.must("delete the rule", func() error { return p.DeleteRunnerRule(p.ctx, org, second) })
+		rule("acme")
+		_, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{})
+		expectCode(t, "a refresh that loses the state", err, "state-storage-changes")
+		if e, ok := errors.AsType[*fairlead.Error](err); !ok || !strings.Contains(e.Hint, "refresh-runner one --migrate-state") {
+			t.Errorf("the refusal says %+v", e)
+		}
+		dry, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{DryRun: true, Migrate: true})
+		if err != nil || !dry.Changed || dry.Runner != "acme" || dry.Job != "" {
+			t.Errorf("dry it comes to %+v, %v", dry, err)
+		}
+		out, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{Migrate: true})
+		if err != nil || !out.Changed || out.Runner != "acme" || out.Job == "" || p.boundTo("one") != "local" {
+			t.Fatalf("it comes to %+v, %v, bound to %s", out, err, p.boundTo("one"))
+		}
+		expectCode(t, "the deletion of the runner to be", p.DeleteRunner(p.ctx, control.User{Org: org}, "acme"), "runner-in-use")
+		p.work() // as the old runner, which alone reaches its disk
+		if got := p.job(out.Job); got.State != job.Succeeded || got.RunnerName != "local" {
+			t.Errorf("the migration is %s by %s", got.State, got.RunnerName)
+		}
+		if got := moves[0].Move[0]; got.From.Storage != "local" || got.To.Storage != "s3" || got.To.In.Bucket != "acme-states" {
+			t.Errorf("it moves %+v", got)
+		}
+		if p.boundTo("one") != "acme" {
+			t.Errorf("it is bound to %s", p.boundTo("one"))
+		}
+		if in := p.bound("one"); !slices.Contains([]string{"acme"}, in.Bound.Name) || in.Moving != nil {
+			t.Errorf("the install is %+v", in)
+		}
+	})
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/tools/kubeserver/kube"
+)
+
+var cluster kube.Server
+
+// namespace is a namespace of a real cluster, with a service account that may do
+// what docs/RUNNERS.md says the jobs of a runner need there, and no more.
+type namespace struct {
+	t          *testing.T
+	admin      client.Interface
+	name       string
+	kubeconfig string // of the service account
+}
+
+func newNamespace(t *testing.T) namespace {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	ns, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "states-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := namespace{t: t, admin: admin, name: ns.Name, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	t.Cleanup(func() { admin.CoreV1().Namespaces().Delete(context.Background(), n.name, metav1.DeleteOptions{}) })
+	if _, err := admin.CoreV1().ServiceAccounts(n.name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "jobs"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.RbacV1().Roles(n.name).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "states"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "create", "update", "delete"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.RbacV1().RoleBindings(n.name).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "states"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "states"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "jobs", Namespace: n.name}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	issued, err := admin.CoreV1().ServiceAccounts(n.name).CreateToken(ctx, "jobs", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := clientcmdapi.NewConfig()
+	api.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, InsecureSkipTLSVerify: true}
+	api.AuthInfos["jobs"] = &clientcmdapi.AuthInfo{Token: issued.Status.Token}
+	api.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "jobs"}
+	api.CurrentContext = "x"
+	if err := clientcmd.WriteToFile(*api, n.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n namespace) of(sp events.JobSpec) events.JobSpec {
+	sp.State = &events.StateRef{Storage: "kubernetes", Key: "ins_1/web", In: &events.StateStore{Namespace: n.name}}
+	return sp
+}
+
+// names lists the Secrets and the held Leases of the namespace.
+func (n namespace) names() (secrets, held []string) {
+	n.t.Helper()
+	all, err := n.admin.CoreV1().Secrets(n.name).List(n.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, s := range all.Items {
+		secrets = append(secrets, s.Name)
+	}
+	leases, err := n.admin.CoordinationV1().Leases(n.name).List(n.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, l := range leases.Items {
+		if l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {
+			held = append(held, l.Name)
+		}
+	}
+	return secrets, held
+}
+
+const (
+	stateSecret = "tfstate-default-ins-1-web-ca7b1fad-state"
+	planSecret  = "tfstate-default-ins-1-web-ca7b1fad-plan"
+	stateLease  = "lock-" + stateSecret
+)
+
+// A component whose state is in a Secret of a real cluster is planned, applied
+// and destroyed by a service account with the least that it needs; a lock that
+// is held is told with its holder, and following the advice takes it off.
+func TestAStateInACluster(t *testing.T) {
+	for tool, path := range controltest.Tools(t) {
+		t.Run(tool, func(t *testing.T) {
+			n := newNamespace(t)
+			s := controltest.New(t, controltest.Options{})
+			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "KUBE_CONFIG_PATH="+n.kubeconfig, "KUBE_INSECURE=true", "FAIRLEAD_PASS_ENV=GORACE,KUBE_CONFIG_PATH,KUBE_INSECURE")
+			ref := s.Push(map[string]string{"main.tf": exampleModule})
+			plan := succeeded(t, s.UntilFinished(s.Queue(n.of(planSpec("", ref)))))
+			apply := succeeded(t, s.UntilFinished(s.Queue(n.of(applySpec("apply", "", ref, plan)))))
+			if !apply.Finish.Mutated || string(apply.Finish.Outputs["name"].Value) != `"one"` || len(apply.Finish.Outputs) != 2 {
+				t.Errorf("apply: %+v", apply.Finish)
+			}
+			secrets, held := n.names()
+			if !slices.Equal(secrets, []string{planSecret, stateSecret}) || len(held) > 0 {
+				t.Errorf("the namespace has the Secrets %s, and held are %s", secrets, held)
+			}
+			if again := succeeded(t, s.UntilFinished(s.Queue(n.of(planSpec("", ref))))); !again.Finish.Plan.NoOp {
+				t.Errorf("plan without changes: %+v", again.Finish)
+			}
+
+			// A lock that a tool has left.
+			lease, err := n.admin.CoordinationV1().Leases(n.name).Get(t.Context(), stateLease, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := "0d0a7508-5424-9d9c-2d65-3e4765577c0b"
+			lease.Spec.HolderIdentity = &id
+			lease.Annotations = map[string]string{"app.terraform.io/lock-info": `{"ID":"` + id + `","Operation":"OperationTypeApply","Info":"","Who":"ann@laptop","Version":"1.12.6","Created":"2026-11-21T08:42:51.436272354Z","Path":""}`}
+			if _, err := n.admin.CoordinationV1().Leases(n.name).Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			f := s.UntilFinished(s.Queue(n.of(planSpec("", ref)))).Finish
+			if f.Reason != "state-locked" || f.Mutated || !strings.Contains(f.Message, "the state is locked by ann@laptop since 2026-11-21 08:42:51 for Apply, lock "+id) ||
+				!strings.Contains(f.Message, "`kubectl delete lease "+stateLease+" --namespace "+n.name+"` takes the lock off") {
+				t.Errorf("finished as %+v", *f)
+			}
+			if err := n.admin.CoordinationV1().Leases(n.name).Delete(t.Context(), stateLease, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			sp := n.of(planSpec("", ref))
+			sp.Operation = "plan-destroy"
+			down := succeeded(t, s.UntilFinished(s.Queue(sp)))
+			if gone := succeeded(t, s.UntilFinished(s.Queue(n.of(applySpec("destroy", "", ref, down))))); len(gone.Finish.Outputs) != 0 {
+				t.Errorf("destroy: %+v", gone.Finish)
+			}
+			s.Until("nothing left on disk", a.empty)
+			nowhere(t, a.Data, password)
+		})
+	}
+}

@@ -1,0 +1,112 @@
+// Package statebucket looks at a bucket of S3, or of a server that speaks like
+// it, in which a tool keeps states: whether it keeps earlier versions, and
+// whether there is a state yet. It reads no state.
+package statebucket
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+)
+
+// Bucket says where a bucket is.
+type Bucket struct {
+	Name, Region string
+	Endpoint     string // "": AWS
+}
+
+// Look is a look at one bucket. Safe for concurrent use.
+type Look struct {
+	client *s3.Client
+	bucket string
+}
+
+// ErrNoCredentials says that the environment leads to no credentials that are
+// known here. A tool may know more ways.
+var ErrNoCredentials = errors.New("nothing in the job's environment leads to AWS credentials")
+
+// New returns a look with the credentials that env, the environment of a tool,
+// gives to the tool. It sends nothing.
+func New(b Bucket, env map[string]string) (*Look, error) {
+	cfg := aws.Config{Region: b.Region, RetryMaxAttempts: 3}
+	for _, endpoint := range []string{b.Endpoint, env["AWS_ENDPOINT_URL_S3"], env["AWS_ENDPOINT_URL"]} {
+		if endpoint != "" {
+			cfg.BaseEndpoint = &endpoint
+			break
+		}
+	}
+	provider := provide(cfg, env)
+	if provider == nil {
+		return nil, ErrNoCredentials
+	}
+	cfg.Credentials = aws.NewCredentialsCache(provider)
+	return &Look{bucket: b.Name, client: s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = b.Endpoint != "" })}, nil
+}
+
+// provide finds credentials where env says they are, in the order of the SDKs.
+func provide(cfg aws.Config, env map[string]string) aws.CredentialsProvider {
+	switch {
+	case env["AWS_ACCESS_KEY_ID"] != "" && env["AWS_SECRET_ACCESS_KEY"] != "":
+		return credentials.NewStaticCredentialsProvider(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env["AWS_SESSION_TOKEN"])
+	case env["AWS_WEB_IDENTITY_TOKEN_FILE"] != "" && env["AWS_ROLE_ARN"] != "":
+		cfg.BaseEndpoint = nil
+		if endpoint := cmp.Or(env["AWS_ENDPOINT_URL_STS"], env["AWS_ENDPOINT_URL"]); endpoint != "" {
+			cfg.BaseEndpoint = &endpoint
+		}
+		return stscreds.NewWebIdentityRoleProvider(sts.NewFromConfig(cfg), env["AWS_ROLE_ARN"], stscreds.IdentityTokenFile(env["AWS_WEB_IDENTITY_TOKEN_FILE"]))
+	}
+	at := env["AWS_CONTAINER_CREDENTIALS_FULL_URI"]
+	if path := env["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"]; path != "" {
+		at = "http://169.254.170.2" + path // the address of ECS' agent
+	}
+	if at == "" {
+		return nil
+	}
+	return endpointcreds.New(at, func(o *endpointcreds.Options) {
+		o.AuthorizationToken = env["AWS_CONTAINER_AUTHORIZATION_TOKEN"]
+		if file := env["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"]; file != "" {
+			o.AuthorizationTokenProvider = endpointcreds.TokenProviderFunc(func() (string, error) {
+				b, err := os.ReadFile(file)
+				return string(b), err
+			})
+		}
+	})
+}
+
+// limit bounds one question. S3 answers within tens of milliseconds.
+const limit = 15 * time.Second
+
+// Versioned reports whether the bucket keeps earlier versions of what is
+// written over.
+func (l *Look) Versioned(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out, err := l.client.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &l.bucket})
+	if err != nil {
+		return false, err
+	}
+	return out.Status == types.BucketVersioningStatusEnabled, nil
+}
+
+// Holds reports whether there is an object of this key.
+func (l *Look) Holds(ctx context.Context, key string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_, err := l.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &l.bucket, Key: &key})
+	if e, ok := errors.AsType[*awshttp.ResponseError](err); ok && e.HTTPStatusCode() == http.StatusNotFound {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -79,7 +79,7 @@ func TestAStateThatCannotBeMoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const ours = `{"version":4,"terraform_version":"1.9.0","serial":7,"lineage":"ours","outputs":{"x":{"value":"one","type":"string"}},"resources":[]}`
+	const ours = `{"version":4,"terraform_version":"1.9.0","serial":7,"lineage":"ours","outputs":{"x":{"value":"one","type":"string"}},"resources":[{"mode":"managed","type":"terraform_data","name":"x","provider":"provider[\"terraform.io/builtin/terraform\"]","instances":[{"schema_version":0,"attributes":{"id":"1","input":null,"output":null,"triggers_replace":null},"sensitive_attributes":[]}]}],"check_results":null}`
 	move := func() controltest.Job { return s.UntilFinished(s.Queue(moveSpec(in["local"], in["s3"]))) }
 	for _, tt := range []struct {
 		name, here, there, lock, reason string
@@ -118,6 +118,14 @@ func TestAStateThatCannotBeMoved(t *testing.T) {
 		}
 		put(ours)
 		b.write(stateObject, strings.Replace(strings.Replace(ours, `"lineage":"ours"`, `"lineage":"of the first write"`, 1), `"serial":7`, `"serial":1`, 1))
+		succeeded(t, move())
+		if got := b.read(stateObject); !strings.Contains(got, `"ours"`) {
+			t.Errorf("the copy is %s", got)
+		}
+	})
+	t.Run("what is left of something destroyed is in nobody's way", func(t *testing.T) {
+		put(ours)
+		b.write(stateObject, `{"version":4,"terraform_version":"1.9.0","serial":12,"lineage":"of one destroyed","outputs":{},"resources":[]}`)
 		succeeded(t, move())
 		if got := b.read(stateObject); !strings.Contains(got, `"ours"`) {
 			t.Errorf("the copy is %s", got)

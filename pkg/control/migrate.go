@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/events"
@@ -89,7 +87,7 @@ func (u *unit) move(inst *store.Stored[store.Install], id fairlead.JobID, r stor
 	if to.Storage == in.Bound.Storage {
 		return store.Job{}, nothingToMove("the state of install %s is in %s already, where runner %s keeps states", in.Name, to.Storage, r.V.Name)
 	}
-	names, err := u.withState(in)
+	names, err := u.movable(in)
 	if err != nil {
 		return store.Job{}, err
 	}
@@ -114,9 +112,9 @@ func (u *unit) move(inst *store.Stored[store.Install], id fairlead.JobID, r stor
 	return u.newJob(j), nil
 }
 
-// withState names the components that have a state to be moved.
-func (u *unit) withState(in store.Install) ([]string, error) {
-	names := map[string]bool{}
+// movable names the components whose states are to be moved, unless somebody may
+// still be writing one.
+func (u *unit) movable(in store.Install) ([]string, error) {
 	comps, err := u.componentsOf(in.ID)
 	if err != nil {
 		return nil, err
@@ -127,20 +125,8 @@ func (u *unit) withState(in store.Install) ([]string, error) {
 				Message: fmt.Sprintf("the job %s of component %s was lost, and its tool may still save what it did", k.V.Lost, k.V.Name),
 				Hint:    fmt.Sprintf("Deploy install %s first, so that a plan shows what there is; its runner must keep states where they are for that.", in.Name)}
 		}
-		if k.V.State != store.Absent {
-			names[k.V.Name] = true
-		}
 	}
-	heads, err := u.c.Store.States(u.ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range heads {
-		if h.V.Blob != "" {
-			names[h.V.Component] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names)), nil
+	return u.stateful(in.ID)
 }
 
 // atRunner reports whether a storage can be reached from where a runner's jobs

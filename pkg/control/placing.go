@@ -50,18 +50,36 @@ func (u *unit) placed(in store.Install) (placement.Install, error) {
 	}
 	bound := in.Bound.Binding
 	p.Bound = &bound
-	comps, err := u.componentsOf(in.ID)
+	names, err := u.stateful(in.ID)
+	p.HasState = len(names) > 0
+	return p, err
+}
+
+// stateful names the components of an install that have a state which matters:
+// those that are not known to be absent. What a tool leaves of a component that
+// it has destroyed is an empty state, but a person may have pushed another.
+func (u *unit) stateful(id fairlead.InstallID) ([]string, error) {
+	names, absent := map[string]bool{}, map[string]bool{}
+	comps, err := u.componentsOf(id)
 	if err != nil {
-		return p, err
+		return nil, err
 	}
 	for _, k := range comps {
-		p.HasState = p.HasState || k.V.State != store.Absent
+		if absent[k.V.Name] = k.V.State == store.Absent; !absent[k.V.Name] {
+			names[k.V.Name] = true
+		}
 	}
-	heads, err := u.c.Store.States(u.ctx, in.ID)
+	heads, err := u.c.Store.States(u.ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	for _, h := range heads {
-		p.HasState = p.HasState || h.V.Blob != ""
+		pushed := h.V.Pushed != nil && h.V.Pushed.Blob == h.V.Blob
+		if h.V.Blob != "" && (!absent[h.V.Component] || pushed) {
+			names[h.V.Component] = true
+		}
 	}
-	return p, err
+	return slices.Sorted(maps.Keys(names)), nil
 }
 
 // choice is what a runner is chosen from.

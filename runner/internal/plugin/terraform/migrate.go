@@ -93,13 +93,14 @@ func (j *job) move(ctx context.Context, m events.MovedState) error {
 // over says how the tool writes a state over the one that is there, if it may:
 // over none; over an older one of the same lineage, which the tool checks again
 // under its lock; over what the first half of a copy has left, which is the same
-// but for its lineage.
+// but for its lineage; and over what a tool leaves of a component that it has
+// destroyed there once, which records nothing.
 func over(there, old *copied) (options []tfexec.StatePushCmdOption, ok bool) {
 	options = append(options, tfexec.Lock(true)) // which terraform-exec leaves out otherwise
 	switch {
 	case there == nil, there.lineage == old.lineage && there.serial < old.serial:
 		return options, true
-	case there.sum == old.sum && there.serial <= 1:
+	case there.sum == old.sum && there.serial <= 1, there.empty && there.lineage != old.lineage:
 		return append(options, tfexec.Force(true)), true
 	}
 	return nil, false
@@ -145,6 +146,7 @@ type copied struct {
 	serial  int64
 	lineage string
 	sum     string // of all the rest of it
+	empty   bool   // no resource is in it
 }
 
 // holds reports whether c, which may be nil, is o: of the same content and
@@ -177,6 +179,8 @@ func parse(raw []byte) (*copied, error) {
 		Version int
 		Serial  int64
 		Lineage string
+
+		Resources []json.RawMessage
 	}
 	rest := map[string]any{}
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -184,7 +188,7 @@ func parse(raw []byte) (*copied, error) {
 	if err := errors.Join(json.Unmarshal(raw, &head), dec.Decode(&rest)); err != nil || head.Version != 4 {
 		return nil, plugin.Errorf(ReasonStateUnreadable, "the state is encrypted or of an unknown version.")
 	}
-	c.serial, c.lineage = head.Serial, head.Lineage
+	c.serial, c.lineage, c.empty = head.Serial, head.Lineage, len(head.Resources) == 0
 	for _, name := range []string{"serial", "lineage", "terraform_version"} {
 		delete(rest, name)
 	}

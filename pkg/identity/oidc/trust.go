@@ -141,6 +141,10 @@ func (t Trust) checkOwner() error {
 		by = []owner{{"repository_owner_id", "", ""}, {"repository_id", "", ""}, {"repository_owner", "", ""}, {"repository", "", "/"}, {"sub", "repo:", "/"}}
 	case "https://gitlab.com":
 		by = []owner{{"project_id", "", ""}, {"namespace_id", "", ""}, {"namespace_path", "", ""}, {"project_path", "", "/"}, {"sub", "project_path:", "/"}}
+	case "https://agent.buildkite.com":
+		by = []owner{{"organization_id", "", ""}, {"organization_slug", "", ""}, {"sub", "organization:", ":"}}
+	case "https://app.terraform.io":
+		by = []owner{{"terraform_organization_id", "", ""}, {"terraform_organization_name", "", ""}, {"sub", "organization:", ":"}}
 	case "https://accounts.google.com":
 		by = []owner{{"sub", "", ""}, {"email", "", ""}}
 	default:

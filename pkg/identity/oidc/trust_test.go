@@ -91,6 +91,8 @@ func TestATrustIsNone(t *testing.T) {
 		"GitHub: an owner that is a pattern":       claimed("https://token.actions.githubusercontent.com", "repository_owner", "org*"),
 		"GitLab: anybody's project":                claimed("https://gitlab.com", "sub", "project_path:*/shop:ref_type:branch:ref:main"),
 		"Google: any service account of a project": claimed("https://accounts.google.com", "email", "*@acme.iam.gserviceaccount.com"),
+		"Buildkite: anybody's pipeline":            claimed("https://agent.buildkite.com", "sub", "organization:*:pipeline:shop:ref:refs/heads/main:commit:*:step:*"),
+		"HCP Terraform: anybody's workspace":       claimed("https://app.terraform.io", "terraform_workspace_name", "shop"),
 		"Google: anybody":                          claimed("https://accounts.google.com", "azp", "x"),
 	}
 	for consequence, issuer := range issuers {
@@ -120,6 +122,9 @@ func TestTrustsOfPlatforms(t *testing.T) {
 		"GitHub by number":      claimed("https://token.actions.githubusercontent.com", "repository_owner_id", "65", "ref", "refs/heads/main"),
 		"GitHub by repository":  claimed("https://token.actions.githubusercontent.com", "repository", "org/*"),
 		"GitLab":                claimed("https://gitlab.com", "project_path", "group/project", "ref", "main"),
+		"Buildkite":             claimed("https://agent.buildkite.com", "organization_id", "0184990a", "pipeline_slug", "shop"),
+		"Buildkite by sub":      claimed("https://agent.buildkite.com", "sub", "organization:acme:pipeline:shop:ref:refs/heads/main:commit:*:step:*"),
+		"HCP Terraform":         claimed("https://app.terraform.io", "sub", "organization:acme:project:Default Project:workspace:shop:run_phase:*"),
 		"GitLab by number":      claimed("https://gitlab.com", "project_id", "7"),
 		"a GitLab of one's own": claimed("https://gitlab.acme.example:8443", "namespace_path", "ops"),
 		"Google":                claimed("https://accounts.google.com", "sub", "1234567890"),

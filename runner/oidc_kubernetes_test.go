@@ -14,12 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
-
-// cluster is one Kubernetes API server for the tests of this package.
-var cluster kube.Server
 
 // apiServer is a real API server, by plain HTTP: the runner of these tests is
 // built without a client for it.

@@ -502,6 +502,18 @@ func TestTrustsAreBounded(t *testing.T) {
 		expectCode(t, "an update of nothing", err, "trust-not-found")
 		expectCode(t, "a deletion of nothing", p.DeleteTrust(p.ctx, me, "local", "none"), "trust-not-found")
 		expectCode(t, "the end of no session", p.EndSession(p.ctx, me, "local", "ses_none"), "session-not-found")
+		operator := control.User{Org: org, Operator: true}
+		if _, err := p.CreateSharedRunner(p.ctx, operator, control.NewRunner{Name: "shared", File: fileOf("", "http")}, ""); err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.CreateTrust(p.ctx, me, "shared", control.NewTrust{Name: "mine", Rule: p.rule(theRunner)}, "")
+		expectCode(t, "a tenant's trust of a shared runner, which would serve every tenant", err, "operator-only")
+		_, err = p.Trusts(p.ctx, me, "shared")
+		expectCode(t, "a tenant's look at whom a shared runner trusts", err, "operator-only")
+		expectCode(t, "a tenant's end of a shared runner's session", p.EndSession(p.ctx, me, "shared", "ses_x"), "operator-only")
+		if _, err := p.CreateTrust(p.ctx, operator, "shared", control.NewTrust{Name: "ours", Rule: p.rule(theRunner)}, ""); err != nil {
+			t.Errorf("the operator's: %v", err)
+		}
 		_, err = p.Trust(p.ctx, control.User{Org: "other"}, "local", list[0].Name)
 		expectCode(t, "another tenant's look", err, "runner-not-found")
 		expectCode(t, "another tenant's deletion", p.DeleteTrust(p.ctx, control.User{Org: "other"}, "local", list[0].Name), "runner-not-found")

@@ -19,7 +19,7 @@ var (
 // TrustRule says which OIDC tokens open sessions of a runner.
 type TrustRule struct {
 	Issuer   string            `json:"issuer" minLength:"1" maxLength:"500" doc:"iss of the tokens, to the byte; an https URL"`
-	Audience string            `json:"audience" minLength:"1" maxLength:"500" doc:"aud of the tokens, to the byte, and the only one"`
+	Audience string            `json:"audience" minLength:"1" maxLength:"500" doc:"aud of the tokens, to the byte, and the only one; best the URL of this control plane, so that nobody can pass a token on to another"`
 	Claims   map[string]string `json:"claims" minProperties:"1" maxProperties:"20" doc:"What the tokens say, by the name of a claim or a JSON pointer to it; in a value, * stands for one or more letters, digits, dots, underscores and hyphens"`
 	Bound    bool              `json:"bound,omitempty" doc:"Take only tokens whose audience holds the binding of the request, which the agent asks its platform for"`
 	Keys     json.RawMessage   `json:"keys,omitempty" doc:"JSON Web Key Set of an issuer that cannot be reached from here"`

@@ -130,8 +130,8 @@ func (c *cli) trustCreate() *cobra.Command {
 opens a session if the issuer has signed it, for this audience, and it says all
 that the claims say. A claim within another is named by a JSON pointer. A runner
 has up to ten trusts; a token need meet one.`,
-		Example: `  fairlead runner trust create acme-eks cluster --issuer https://oidc.eks.eu-central-1.amazonaws.com/id/EXAMPLE --audience fairlead --claim sub=system:serviceaccount:fairlead:runner
-  fairlead runner trust create acme-ci github --issuer https://token.actions.githubusercontent.com --audience fairlead --bound --claim 'sub=repo:acme/*:ref:refs/heads/main'
+		Example: `  fairlead runner trust create acme-eks cluster --issuer https://oidc.eks.eu-central-1.amazonaws.com/id/EXAMPLE --audience https://fairlead.example.com --claim sub=system:serviceaccount:fairlead:runner
+  fairlead runner trust create acme-ci github --issuer https://token.actions.githubusercontent.com --audience https://fairlead.example.com --bound --claim 'sub=repo:acme/*:ref:refs/heads/main'
   fairlead runner trust create acme-eks cluster -f trust.yaml`,
 		Args: exactly, ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {

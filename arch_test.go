@@ -58,6 +58,7 @@ var rules = []rule{
 	{"pkg/seal/kms/kmstest", "", "a server for tests knows the wire only"},
 	{"pkg/artifact", "pkg/artifact/fetch pkg/fairlead", "the runner and the control plane exchange artifacts by digest and nothing else"},
 	{"pkg/artifact/fetch", "pkg/artifact/internal/... pkg/fairlead", "every job's process pays for what this imports"},
+	{"pkg/artifact/ecr", "pkg/identity pkg/fairlead pkg/awsapi", "an adapter knows its driver interface only"},
 
 	{"pkg/store/engine", "pkg/fairlead", "an engine knows items and preconditions, not nouns"},
 	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the suite tests the contract, on any engine"},
@@ -125,7 +126,7 @@ var bans = []ban{
 	{packages: "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/wayout pkg/yamldoc pkg/runnerspec",
 		never: "os os/exec net net/http database/sql io/ioutil github.com/aws/...",
 		why:   "pure packages decide; they do no input or output, and are tested without any"},
-	{packages: "...", except: "pkg/*/dynamo pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/identity/... runner/internal/awsrole runner/internal/statebucket runner/internal/executor/... tools/...",
+	{packages: "...", except: "pkg/*/dynamo pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/identity/... runner/internal/awsrole runner/internal/statebucket runner/internal/executor/... tools/...",
 		never: "github.com/aws/aws-sdk-go-v2/service/...",
 		why:   "a cloud service's client is used in an adapter or an executor, which is made from an aws.Config, and nowhere else"},
 	{packages: "...", except: "pkg/sqlitedb pkg/*/sqlite bench", never: "database/sql modernc.org/sqlite/...",

@@ -48,7 +48,6 @@ func onAppRepositories(b *builder) []string {
 	return []string{b.arn("ecr", "repository/"+b.artifactPrefix()+"*")}
 }
 func onWebhooks(b *builder) []string { return []string{*b.webhooks.AttrArn()} }
-func onAnything(*builder) []string   { return []string{"*"} }
 
 // Grants that several functions share.
 var (
@@ -93,11 +92,9 @@ var access = map[string][]Grant{
 		{Sid: "SubscribeInstallLogs", Actions: []string{"logs:PutSubscriptionFilter"}, On: onInstallLogs,
 			By: "pkg/joblog/cloudwatch", Why: "what is written goes to the index; another account would be a destination, which is not among the resources"},
 		{Sid: "MakeAppRepositories", Actions: []string{"ecr:CreateRepository", "ecr:TagResource"}, On: onAppRepositories,
-			By: "pkg/artifact/ecr", Why: "an app's repository is made with its first version"},
-		{Sid: "PublishArtifacts", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
-			"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}, On: onAppRepositories,
-			By: "pkg/artifact/ecr", Why: "a published version's artifacts, by digest"},
-		{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, On: onAnything, By: "pkg/artifact/ecr", Why: "the action knows no resource; it opens what the other statements allow"},
+			By: "pkg/artifact/ecr", Why: "a component's repository is made before it is pushed to"},
+		{Sid: "LetPublish", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: func(b *builder) []string { return []string{b.publisherRoleARN()} },
+			By: "pkg/identity/awssession", Why: "credentials of who publishes an app, for its own repositories"},
 	},
 	"runnerapi": {
 		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
@@ -189,9 +186,43 @@ func (b *builder) sessionAccess() []policy.Statement {
 		{Sid: "OwnLog", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents"},
 			Resources: []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+tagged(TagInstall)+":log-stream:*")}},
 		{Sid: "OwnArtifacts", Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"},
-			Resources: []string{b.arn("ecr", "repository/"+b.artifactPrefix()+tagged(TagApp))}},
-		{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}}, // it knows no resource
+			Resources: []string{b.ownRepositories()}},
+		registryLogin(),
 	}
+}
+
+// ownRepositories are those of a session's app.
+func (b *builder) ownRepositories() string {
+	return b.arn("ecr", "repository/"+b.artifactPrefix()+tagged(TagApp)+"/*")
+}
+
+// registryLogin knows no resource; it opens what the other statements allow.
+func registryLogin() policy.Statement {
+	return policy.Statement{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}}
+}
+
+// publisherAccess is what who publishes an app may do at most.
+func (b *builder) publisherAccess() []policy.Statement {
+	return []policy.Statement{
+		{Sid: "OwnArtifacts", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
+			"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}, Resources: []string{b.ownRepositories()}},
+		registryLogin(),
+	}
+}
+
+// publisherTrust lets controlapi alone publish, and only for one app.
+func (b *builder) publisherTrust(controlapi string) map[string]any {
+	app := map[string]any{"aws:RequestTag/" + TagApp: "app_*"} // and so not absent
+	named := map[string]any{"sts:RoleSessionName": "app_*", "aws:RequestTag/" + TagApp: "app_*"}
+	return policy.Document(
+		policy.Statement{Sid: "ControlAPILetsPublish", Principal: policy.AWS(controlapi), Actions: []string{"sts:AssumeRole"},
+			Conditions: map[string]map[string]any{"StringLike": named}},
+		policy.Statement{Sid: "WithItsTag", Principal: policy.AWS(controlapi), Actions: []string{"sts:TagSession"},
+			Conditions: map[string]map[string]any{
+				"StringLike":                app,
+				"ForAllValues:StringEquals": {"aws:TagKeys": []string{TagApp}},
+			}},
+	)
 }
 
 // sessionTrust lets runnerapi alone open sessions, and only with all three

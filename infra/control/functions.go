@@ -41,7 +41,7 @@ func (b *builder) environments() map[string]any {
 		"controlapi": &config.ControlAPI{
 			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
-			LogSubscriber: b.functionARN("logindex"), ArtifactPrefix: b.artifactPrefix(),
+			LogSubscriber: b.functionARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			RunnerImage: b.props.RunnerImage, StackTemplateURL: b.props.TemplateURL, LogLevel: level,
 		},
@@ -79,6 +79,12 @@ func (b *builder) sessionRoleARN() string {
 }
 
 func (b *builder) sessionRoleName() string { return b.name + "-runner-session-" + b.region }
+
+func (b *builder) publisherRoleARN() string {
+	return "arn:" + b.partition + ":iam::" + b.account + ":role/" + b.publisherRoleName()
+}
+
+func (b *builder) publisherRoleName() string { return b.name + "-publisher-" + b.region }
 
 // functions makes the functions, each with a role and a log group of its own.
 func (b *builder) makeFunctions() error {
@@ -132,8 +138,16 @@ func (b *builder) function(name string, environment any) error {
 	return nil
 }
 
-// session makes the one role of all runners' sessions.
+// session makes the one role of all runners' sessions, and that of those who
+// publish.
 func (b *builder) session() {
+	b.publisherRole = awsiam.NewCfnRole(b.stack, jsii.String("PublisherRole"), &awsiam.CfnRoleProps{
+		RoleName:                 jsii.String(b.publisherRoleName()),
+		Description:              jsii.String(b.name + ": who publishes an app; what it may push to follows from its tag"),
+		AssumeRolePolicyDocument: b.publisherTrust(*b.roles["controlapi"].AttrArn()),
+		MaxSessionDuration:       jsii.Number(3600),
+		Policies:                 []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("own"), PolicyDocument: policy.Document(b.publisherAccess()...)}},
+	})
 	b.sessionRole = awsiam.NewCfnRole(b.stack, jsii.String("SessionRole"), &awsiam.CfnRoleProps{
 		RoleName:                 jsii.String(b.sessionRoleName()),
 		Description:              jsii.String(b.name + ": a runner's session; what it may touch follows from its tags"),

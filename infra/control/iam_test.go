@@ -13,6 +13,7 @@ const (
 	logs    = "arn:aws:logs:eu-central-1:111122223333:log-group:/fairlead-test/install/"
 	ecr     = "arn:aws:ecr:eu-central-1:111122223333:repository/fairlead-test/"
 	session = "arn:aws:iam::111122223333:role/fairlead-test-runner-session-eu-central-1"
+	publish = "arn:aws:iam::111122223333:role/fairlead-test-publisher-eu-central-1"
 )
 
 // Who may do what: each row is a permission that the product needs, or an
@@ -23,6 +24,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	ed25519 := map[string]any{"kms:SigningAlgorithm": "ED25519_SHA_512"}
 	type tags = map[string]any
 	runnerA := tags{"aws:PrincipalTag/fairlead-runner": "run_a", "aws:PrincipalTag/fairlead-install": "ins_a", "aws:PrincipalTag/fairlead-app": "app_a"}
+	publisherA := tags{"aws:PrincipalTag/fairlead-app": "app_a"}
 	rows := []struct {
 		role, action, resource string
 		context                map[string]any
@@ -45,9 +47,20 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"SessionRole", "logs:PutLogEvents", logs + "ins_b:log-stream:job_1/1", runnerA, false, "a runner writes into another install's log"},
 		{"SessionRole", "logs:GetLogEvents", logs + "ins_b:log-stream:job_1/1", runnerA, false, "a runner reads another install's log"},
 		{"SessionRole", "logs:DeleteLogStream", logs + "ins_a:log-stream:job_1/1", runnerA, false, "a runner removes what it logged"},
-		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_a", runnerA, true, "a step fetches its app's artifact"},
-		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_b", runnerA, false, "a runner fetches another vendor app"},
-		{"SessionRole", "ecr:PutImage", ecr + "app/app_a", runnerA, false, "a runner replaces the app that all customers get"},
+		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_a/web", runnerA, true, "a step fetches its app's artifact"},
+		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_b/web", runnerA, false, "a runner fetches another vendor app"},
+		{"SessionRole", "ecr:PutImage", ecr + "app/app_a/web", runnerA, false, "a runner replaces the app that all customers get"},
+		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_ab/web", runnerA, false, "a runner fetches an app whose identifier begins alike"},
+		{"PublisherRole", "ecr:PutImage", ecr + "app/app_a/web", publisherA, true, "who publishes pushes"},
+		{"PublisherRole", "ecr:InitiateLayerUpload", ecr + "app/app_a/web", publisherA, true, "who publishes pushes"},
+		{"PublisherRole", "ecr:PutImage", ecr + "app/app_b/web", publisherA, false, "who publishes replaces another tenant's app"},
+		{"PublisherRole", "ecr:BatchGetImage", ecr + "app/app_b/web", publisherA, false, "who publishes reads another tenant's source"},
+		{"PublisherRole", "ecr:PutImage", ecr + "runner", publisherA, false, "who publishes replaces the runner that all customers start"},
+		{"PublisherRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "a session without a tag pushes"},
+		{"PublisherRole", "ecr:BatchDeleteImage", ecr + "app/app_a/web", publisherA, false, "who publishes takes away what customers run"},
+		{"PublisherRole", "ecr:CreateRepository", ecr + "app/app_a/web", publisherA, false, "who publishes makes repositories"},
+		{"PublisherRole", "sqs:SendMessage", sqs + "run_a-q", publisherA, false, "who publishes sends work"},
+		{"ControlAPIRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "the Control API pushes by itself"},
 		{"SessionRole", "ecr:PutImage", ecr + "runner", runnerA, false, "a runner replaces the runner that all customers start"},
 		{"SessionRole", "dynamodb:GetItem", table, runnerA, false, "a runner reads the vendor's table"},
 		{"SessionRole", "s3:GetObject", blobs + "/state/x", runnerA, false, "a runner reads sealed states of others"},
@@ -108,7 +121,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ControlAPIRole", "logs:PutSubscriptionFilter", logs + "ins_a", nil, true, "an install's log is indexed"},
 		{"ControlAPIRole", "logs:PutSubscriptionFilter", "arn:aws:logs:eu-central-1:999999999999:destination:spy", nil, false, "an install's log is sent to another account"},
 		{"ControlAPIRole", "sts:AssumeRole", session, nil, false, "the Control API opens a runner's session"},
-		{"RunnerAPIRole", "ecr:PutImage", ecr + "app/app_a", nil, false, "the Runner API publishes"},
+		{"RunnerAPIRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "the Runner API publishes"},
 		{"RunnerAPIRole", "s3:DeleteBucket", blobs, nil, false, "the blobs are removed"},
 	}
 	for _, role := range []string{"ControlAPIRole", "RunnerAPIRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole"} {
@@ -187,6 +200,38 @@ func TestWhoMayOpenASession(t *testing.T) {
 	for _, r := range rows {
 		questions = append(questions, infratest.Question{Principal: r.principal, Action: "sts:AssumeRole", Resource: session, Account: infratest.Account,
 			Context: r.context, Identity: r.identity, ResourceP: s.Resources["SessionRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)})
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if r := rows[i]; allowed != r.allowed {
+			t.Errorf("%s: %t, want %t", r.what, allowed, r.allowed)
+		}
+	}
+}
+
+// Who may publish, and how.
+func TestWhoMayPublish(t *testing.T) {
+	s := stack(t)
+	good := map[string]any{"sts:RoleSessionName": "app_a", "aws:RequestTag/fairlead-app": "app_a", "aws:TagKeys": []any{"fairlead-app"}}
+	untagged := merge(good)
+	delete(untagged, "aws:RequestTag/fairlead-app")
+	rows := []struct {
+		what, principal string
+		identity        []map[string]any
+		context         map[string]any
+		allowed         bool
+	}{
+		{"the Control API, for an app", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), good, true},
+		{"the Runner API", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), good, false},
+		{"a runner's session", session, s.Policies("SessionRole"), good, false},
+		{"who publishes, another app", publish, s.Policies("PublisherRole"), good, false},
+		{"an administrator of the vendor's own, past the Control API", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
+		{"without the app's tag", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), untagged, false},
+		{"under a name that is no app's", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
+	}
+	var questions []infratest.Question
+	for _, r := range rows {
+		questions = append(questions, infratest.Question{Principal: r.principal, Action: "sts:AssumeRole", Resource: publish, Account: infratest.Account,
+			Context: r.context, Identity: r.identity, ResourceP: s.Resources["PublisherRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)})
 	}
 	for i, allowed := range infratest.Ask(t, questions) {
 		if r := rows[i]; allowed != r.allowed {

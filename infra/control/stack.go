@@ -45,7 +45,7 @@ type builder struct {
 	api                                     awsapigatewayv2.CfnApi
 	functions                               map[string]awslambda.CfnFunction
 	roles                                   map[string]awsiam.CfnRole
-	sessionRole                             awsiam.CfnRole
+	sessionRole, publisherRole              awsiam.CfnRole
 	routes                                  []awsapigatewayv2.CfnRoute
 	alarms                                  *string // ARN of the topic
 }

@@ -19,8 +19,16 @@ func (b *builder) suppress() error {
 			return err
 		}
 	}
-	err := nag.Wildcards(b.stack, b.sessionRole, b.sessionAccess(), map[string]string{
+	err := nag.Wildcards(b.stack, b.publisherRole, b.publisherAccess(), map[string]string{
+		"OwnArtifacts":  "the repositories of one app, one for each component",
+		"RegistryLogin": "the action knows no resource; it opens what the other statements allow",
+	})
+	if err != nil {
+		return err
+	}
+	err = nag.Wildcards(b.stack, b.sessionRole, b.sessionAccess(), map[string]string{
 		"OwnLog":        "the streams of one install's group, one for each job and attempt",
+		"OwnArtifacts":  "the repositories of one app, one for each component",
 		"RegistryLogin": "the action knows no resource; it opens what the other statements allow",
 	})
 	if err != nil {

@@ -113,6 +113,8 @@ func nounProblems() []ProblemDoc {
 		{"queue-full", http.StatusConflict, "Too many deployments of the install wait already.", "Cancel some of them: each would deploy the same install."},
 		{"invalid-account", http.StatusUnprocessableEntity, "It is no AWS account.", "Give the 12 digits of the customer's account."},
 		{"invalid-region", http.StatusUnprocessableEntity, "It is no region of AWS from which a runner can prove its role.", "Give a region such as `eu-central-1`, or none."},
+		{"no-pull-login", http.StatusNotFound, "The registry of artifacts is the control plane's own.", "Use the lease token as the login."},
+		{"registry-unavailable", http.StatusServiceUnavailable, "The registry of artifacts gives no login now.", "Try again."},
 		{"log-access-unavailable", http.StatusServiceUnavailable, "Access to the log could not be had now.", "Write it through the API, or ask again."},
 		{"no-log-access", http.StatusNotFound, "The job has no way to its log but the API.", "Append to it with `append-job-log`."},
 		{"runner-not-taking", http.StatusConflict, "The runner takes no work now: it is disabled, draining, or runs as many jobs as its configuration allows.", "Claim through the API without naming a job: that waits until it does."},

@@ -74,6 +74,22 @@ func (s *server) appRoutes(c *control.Control) {
 			}
 			return answer(renderVersion(v), nil)
 		})
+	type open struct {
+		AppPath
+		Body wire.RegistryAccessRequest
+	}
+	register(s, op{Route: wire.OpenRegistry, auth: apiToken, tag: "Apps", summary: "Get a way to push an app's artifacts", status: http.StatusCreated,
+		problems: "invalid-name registry-unavailable"},
+		func(ctx context.Context, in *open) (*body[wire.RegistryAccess], error) {
+			a, err := c.OpenForPush(ctx, callerOf(ctx).org, in.App, in.Body.Components)
+			out := wire.RegistryAccess{Registry: a.Host, Repositories: a.Repositories}
+			if a.Host == "" {
+				out.Registry = s.Registry
+			} else {
+				out.Login = renderLogin(a.Login)
+			}
+			return answer(out, err)
+		})
 	register(s, op{Route: wire.ListApps, auth: apiToken, tag: "Apps", summary: "List apps by name",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.App]], error) {

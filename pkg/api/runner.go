@@ -170,6 +170,18 @@ func (s *server) stepRoutes(c *control.Control) {
 			}
 			return answer(*renderLogAccess(access), nil)
 		})
+	register(s, op{Route: wire.GetPullLogin, auth: leaseToken, tag: "Steps", summary: "Get a login to the registry of the job's artifacts", status: http.StatusCreated,
+		problems: ofAStep + " no-pull-login registry-unavailable"},
+		func(ctx context.Context, _ *JobPath) (*body[wire.RegistryLogin], error) {
+			l, ok, err := c.PullLogin(ctx, callerOf(ctx).holder)
+			if err == nil && !ok {
+				err = &fairlead.Error{Kind: fairlead.KindNotFound, Code: "no-pull-login", Message: "the registry is the control plane's own", Hint: "The lease token is the login."}
+			}
+			if err != nil {
+				return nil, err
+			}
+			return answer(*renderLogin(l), nil)
+		})
 	type heartbeat struct {
 		JobPath
 		Body wire.JobHeartbeat
@@ -252,4 +264,8 @@ func renderQueueAccess(a *identity.Access) *wire.QueueAccess {
 
 func renderLogAccess(a identity.Access) *wire.LogAccess {
 	return &wire.LogAccess{CloudAccess: renderCloudAccess(a), Group: a.LogGroup}
+}
+
+func renderLogin(l identity.Login) *wire.RegistryLogin {
+	return &wire.RegistryLogin{Username: l.Username, Password: l.Password, ExpiresAt: l.Expires.UTC()}
 }

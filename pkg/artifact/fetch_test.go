@@ -1,6 +1,7 @@
 package artifact_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -352,11 +353,11 @@ func TestPullSendsTheTokenToTheRegistryAlone(t *testing.T) {
 	}
 	ref := host + "/app@" + a.Digest()
 	for token, code := range map[string]string{"": "registry-unauthenticated", "bad": "registry-unauthenticated"} {
-		err := fetch.Puller{Token: token}.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{})
+		err := fetch.Puller{Login: bearer(token)}.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{})
 		wantCode(t, err, fairlead.KindUnauthenticated, code)
 	}
 	dir := t.TempDir()
-	if err := (fetch.Puller{Token: "good"}).Pull(t.Context(), ref, openRoot(t, dir), fetch.Limits{}); err != nil {
+	if err := (fetch.Puller{Login: bearer("good")}).Pull(t.Context(), ref, openRoot(t, dir), fetch.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := readTree(t, dir); len(got) != len(source()) || told.Load() != 0 {
@@ -396,7 +397,7 @@ func TestPullWithoutTLSFromAnotherMachine(t *testing.T) {
 	for _, host := range []string{"registry.local:5000", "10.1.2.3:5000", "192.168.1.1"} {
 		synctest.Test(t, func(t *testing.T) {
 			plain, secure := 0, 0
-			p := fetch.Puller{Token: "secret", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			p := fetch.Puller{Login: bearer("secret"), Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				if r.URL.Scheme == "https" {
 					secure++
 					return nil, errors.New("tls: first record does not look like a TLS handshake")
@@ -415,5 +416,34 @@ func TestPullWithoutTLSFromAnotherMachine(t *testing.T) {
 				t.Errorf("%s, allowed: %d requests without TLS, %d with, error %v", host, plain, secure, err)
 			}
 		})
+	}
+}
+
+func bearer(token string) func(context.Context) (fetch.Login, error) {
+	return func(context.Context) (fetch.Login, error) { return fetch.Login{Token: token}, nil }
+}
+
+func TestALoginIsAskedForOnlyWhenItIsNeeded(t *testing.T) {
+	inner, err := artifact.RegistryHandler(t.TempDir(), artifact.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(inner)
+	defer server.Close()
+	a := publish(t, strings.TrimPrefix(server.URL, "http://"), source())
+	asked := 0
+	p := fetch.Puller{Cache: &fetch.Cache{Dir: t.TempDir()}, Login: func(context.Context) (fetch.Login, error) { asked++; return fetch.Login{}, nil }}
+	for range 3 {
+		if err := p.Pull(t.Context(), a.ref, openRoot(t, t.TempDir()), fetch.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times for a login, want once: the rest was cached", asked)
+	}
+	broken := errors.New("no login today")
+	p = fetch.Puller{Login: func(context.Context) (fetch.Login, error) { return fetch.Login{}, broken }}
+	if err := p.Pull(t.Context(), a.ref, openRoot(t, t.TempDir()), fetch.Limits{}); !errors.Is(err, broken) {
+		t.Errorf("without a login: %v", err)
 	}
 }

@@ -70,8 +70,10 @@ func Push(ctx context.Context, repository string, access Access, a *Artifact) (s
 // limits. Unlike Push it sends what access holds with every request to the
 // registry's own host. Safe for concurrent use.
 func Pull(ctx context.Context, ref string, access Access, dst *os.Root, limits Limits) error {
-	return fetch.Puller{Token: access.Token, Username: access.Username, Password: access.Password,
-		PlainHTTP: access.PlainHTTP, Transport: access.Transport}.Pull(ctx, ref, dst, limits)
+	login := func(context.Context) (fetch.Login, error) {
+		return fetch.Login{Token: access.Token, Username: access.Username, Password: access.Password}, nil
+	}
+	return fetch.Puller{Login: login, PlainHTTP: access.PlainHTTP, Transport: access.Transport}.Pull(ctx, ref, dst, limits)
 }
 
 func (a Access) nameOptions() []name.Option {

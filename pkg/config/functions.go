@@ -28,7 +28,8 @@ type ControlAPI struct {
 	LogGroupPrefix   string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
 	LogRetention     int    `env:"FAIRLEAD_LOG_RETENTION_DAYS" envDefault:"30" doc:"days that CloudWatch Logs keeps what a job wrote; the archive keeps it longer"`
 	LogSubscriber    string `env:"FAIRLEAD_LOG_SUBSCRIBER,notEmpty" doc:"ARN of the function that each install's log group is subscribed to"`
-	ArtifactPrefix   string `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"beginning of the names of the apps' ECR repositories; an app's identifier follows"`
+	ArtifactPrefix   string `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"beginning of the names of the apps' ECR repositories; an app's identifier and a component's name follow"`
+	PublisherRole    string `env:"FAIRLEAD_PUBLISHER_ROLE,notEmpty" doc:"ARN of the role that is assumed for each publication of an app, tagged with the app"`
 	SealKey          string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
 	SigningKey       string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs; its public half goes into the customer's stack"`
 	TokensKey        string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
@@ -45,7 +46,7 @@ type RunnerAPI struct {
 	Blobs          string   `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
 	QueuePrefix    string   `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
 	LogGroupPrefix string   `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
-	ArtifactPrefix string   `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"beginning of the names of the apps' ECR repositories; an app's identifier follows"`
+	ArtifactPrefix string   `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"beginning of the names of the apps' ECR repositories; an app's identifier and a component's name follow"`
 	SealKey        string   `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
 	SigningKey     string   `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs"`
 	TokensKey      string   `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`

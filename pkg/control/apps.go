@@ -60,7 +60,6 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 	if err != nil {
 		return Version{}, err
 	}
-	appID := fairlead.AppID(c.IDs(fairlead.PrefixApp))
 	var out Version
 	err = c.transact(ctx, "publish app "+name, func(u *unit) error {
 		out = Version{Spec: spec}
@@ -77,7 +76,7 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 		}
 		app, err := c.Store.App(ctx, org, name)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			app, err = store.Stored[store.App]{V: store.App{ID: appID, Org: org, Name: name, Created: u.now}}, nil
+			app, err = store.Stored[store.App]{V: store.App{ID: newAppID(org, name), Org: org, Name: name, Created: u.now}}, nil
 		}
 		if err != nil {
 			return err

@@ -29,8 +29,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Parts is all that a Control stands on. Every field but AWS, OIDC, Access, Records,
-// Random, Terms and Rhythm is required.
+// Parts is all that a Control stands on. Every field but AWS, OIDC, Access,
+// Artifacts, Records, Random, Terms and Rhythm is required.
 type Parts struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -43,6 +43,8 @@ type Parts struct {
 	OIDC   *oidc.Verifier   // nil: agents cannot prove who they are by OIDC tokens
 	// Access is a way of runners' own to queues and logs; nil: they use the API.
 	Access identity.Granter
+	// Artifacts is where artifacts are; nil: in the control plane's own registry.
+	Artifacts Artifacts
 	// Records is where runners write logs beside the API; nil: nowhere.
 	Records LogRecords
 	IDs     fairlead.IDSource

@@ -18,9 +18,6 @@ func StatePath(install, component string) string {
 	return "/runner/v1/state/" + install + "/" + component
 }
 
-// Repository is where the artifacts of an app's components are kept.
-func Repository(app, component string) string { return "apps/" + app + "/" + component }
-
 // spec builds and signs what the job's step may do. Values are resolved now
 // and not earlier, so that no secret waits anywhere.
 func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
@@ -53,7 +50,11 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Artifact = &events.ArtifactRef{Repository: Repository(v.App, j.Component), Digest: v.Artifacts[j.Component]}
+	repository, err := c.repository(ctx, v, j.Component)
+	if err != nil {
+		return nil, err
+	}
+	s.Artifact = &events.ArtifactRef{Repository: repository, Digest: v.Artifacts[j.Component]}
 	s.State = stateRef(storage, j.Install, j.Component)
 	if runner.V.Timeout > 0 {
 		s.Timeout = min(s.Timeout, events.Seconds(max(1, runner.V.Timeout.Seconds())))
@@ -137,17 +138,4 @@ func stateRef(s runnerspec.Storage, install fairlead.InstallID, component string
 		ref.Path = StatePath(string(install), component)
 	}
 	return ref
-}
-
-// PullRepository returns the one repository that the holder's job may pull from.
-func (c *Control) PullRepository(ctx context.Context, h Holder) (string, error) {
-	r, err := c.held(ctx, h)
-	if err != nil {
-		return "", err
-	}
-	v, err := c.Version(ctx, r.V.Version)
-	if err != nil {
-		return "", err
-	}
-	return Repository(v.App, r.V.Component), nil
 }

@@ -28,7 +28,7 @@ type Access struct {
 
 	QueuePrefix, Queue string // with a Queue in the scope
 	LogGroup           string // with a Job in the scope
-	Repository         string // with a Job in the scope
+	Repository         string // with a Job in the scope: that its app's repositories are below
 }
 
 // Granter gives access. Safe for concurrent use.
@@ -36,4 +36,10 @@ type Granter interface {
 	// Grant returns access to all that the scope names and to nothing else. It
 	// may be repeated; each time the credentials are new.
 	Grant(ctx context.Context, s Scope) (Access, error)
+}
+
+// Login is a name and a password for a registry of artifacts.
+type Login struct {
+	Username, Password string
+	Expires            time.Time // zero: when the token that is the password does
 }

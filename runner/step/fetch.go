@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/artifact/fetch"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
@@ -22,10 +24,10 @@ const fetchTimeout = 5 * time.Minute
 // that were fetched: an apply needs what its plan has fetched a moment before.
 const artifactsFolder = "artifacts"
 
-// fetcher pulls artifacts with the lease token, from the control plane's own
-// registry and no other: the token must reach nobody else. It goes over the
-// connection on which the job was started, if the registry is the same server.
-func (a *attempt) fetcher(token string) func(context.Context, events.ArtifactRef, *os.Root) error {
+// fetcher pulls artifacts from the registry that the control plane has named.
+// Where that is the control plane's own, the lease token is the login, and it
+// goes over the connection on which the job was started.
+func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) func(context.Context, events.ArtifactRef, *os.Root) error {
 	return func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) error {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
@@ -36,7 +38,17 @@ func (a *attempt) fetcher(token string) func(context.Context, events.ArtifactRef
 		host = strings.TrimSuffix(host, "/")
 		name := host + "/" + strings.TrimPrefix(ref.Repository, host+"/") + "@" + ref.Digest
 		err := fetch.Puller{
-			Token: token,
+			Login: func(ctx context.Context) (fetch.Login, error) {
+				if u, err := url.Parse(a.in.URL); err == nil && u.Host == host {
+					return fetch.Login{Token: token}, nil
+				}
+				l, err := c.PullLogin(ctx, string(a.in.Job))
+				if client.HasCode(err, "no-pull-login") { // the same server by another name
+					return fetch.Login{Token: token}, nil
+				}
+				hide(l.Password)
+				return fetch.Login{Username: l.Username, Password: l.Password}, err
+			},
 			// The operator has given the control plane's URL: without TLS there,
 			// the token has crossed the same wire already.
 			PlainHTTP: strings.HasPrefix(a.in.URL, "http://"),

@@ -380,7 +380,7 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 			}
 		}()
 	}
-	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: work, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(leaseToken)}
+	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: work, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add)}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc

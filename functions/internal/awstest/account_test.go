@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +93,7 @@ type account struct {
 	endpoints map[string]string // of servers, by the SDK's name of the service
 	gates     map[string]*gate  // before them, for the functions alone
 	functions map[string]*function
+	registry  *registry
 	buckets   []string
 }
 
@@ -128,6 +131,10 @@ func deploy(t *testing.T) *account {
 	signing := "arn:aws:kms:" + region + ":" + accountID + ":key/" + a.id
 	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other,
 		"KMS": kmstest.Start(t, other, map[string]ed25519.PrivateKey{signing: key})}
+	a.registry = newRegistry(t, other)
+	ecr := httptest.NewServer(http.HandlerFunc(a.registry.api))
+	t.Cleanup(ecr.Close)
+	a.endpoints["ECR"] = ecr.URL
 	a.gates = a.makeGates()
 	a.ok("make a stream for logs", a.kinesis(t.Context(), "CreateStream", map[string]any{"StreamName": a.logStream(), "ShardCount": 1}, nil))
 

@@ -6,6 +6,6 @@
 // What has no server here is stood in for, each by what its comment says:
 // API Gateway by a front, the stream's and the queues' event sources by a pump
 // that batches, filters, repeats and gives up as Lambda documents it, STS by
-// ststest, Ed25519 keys of KMS by kmstest, ECR by the registry of the embedded
-// server.
+// ststest, Ed25519 keys of KMS by kmstest, what is in ECR's repositories by the
+// registry of the embedded server.
 package awstest

@@ -88,14 +88,17 @@ func (w *world) install(name string) (c *customer, stop func()) {
 }
 
 // wasDirect: the runner asked its queue, and not the API, for work; each step
-// took the role of its operation, under its job's name, and wrote its log to its
-// install's log group.
+// took the role of its operation, under its job's name, wrote its log to its
+// install's log group, and fetched its component from the app's repositories.
 func (w *world) wasDirect(c *customer, deployment string) {
 	w.t.Helper()
 	for service, operation := range map[string]string{"SQS": "ReceiveMessage", "CLOUDWATCH_LOGS": "PutLogEvents"} {
 		if w.gates[service].count(operation) == 0 {
 			w.t.Errorf("nobody asked %s for %s", service, operation)
 		}
+	}
+	if w.registry.pulls() == 0 {
+		w.t.Error("nobody fetched an artifact from ECR")
 	}
 	for _, j := range w.jobs(deployment) {
 		role := map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole"}[j.Operation]

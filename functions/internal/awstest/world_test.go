@@ -26,13 +26,10 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
-	"github.com/fairlead/fairlead/pkg/api"
-	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
-	"github.com/fairlead/fairlead/pkg/seal/kms"
 )
 
 // The names under which the world knows what is served here.
@@ -80,10 +77,8 @@ func open(t *testing.T) *world {
 	w.ok("open the control plane", err)
 	w.ok("make a token", w.control.RegisterToken(t.Context(), fairlead.DefaultOrg, "vendor", w.token))
 
-	mux := http.NewServeMux()
-	mux.Handle("/", w.front())
-	mux.Handle("/v2/", w.registry())
-	authority, proxy := onTheNet(t, map[string]http.Handler{planeHost: mux, stsHost: w.sts,
+	w.registry.who = w.sts.Principal
+	authority, proxy := onTheNet(t, map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
 		"*.s3." + region + ".amazonaws.com": w.gates["S3"].handler})
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
@@ -91,24 +86,14 @@ func open(t *testing.T) *world {
 	// infra's own tests evaluate it.
 	w.roles = &roles{}
 	w.sts.LetAssume(w.roles.take)
-	f := w.functions["runnerapi"]
-	own := w.sts.AssumeRole("aws", accountID, w.ref("RunnerAPIRole"), "AROA"+strings.Repeat("F", 17), "runnerapi")
-	f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy,
-		"AWS_ACCESS_KEY_ID="+own.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+own.SecretAccessKey, "AWS_SESSION_TOKEN="+own.SessionToken)
+	for name, role := range map[string]string{"controlapi": "ControlAPIRole", "runnerapi": "RunnerAPIRole"} {
+		f := w.functions[name]
+		own := w.sts.AssumeRole("aws", accountID, w.ref(role), "AROA"+strings.Repeat("F", 17), name)
+		f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy,
+			"AWS_ACCESS_KEY_ID="+own.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+own.SecretAccessKey, "AWS_SESSION_TOKEN="+own.SessionToken)
+	}
 	w.close = w.pumps()
 	return w
-}
-
-// registry stands for ECR: the embedded server's, guarded as it is there.
-func (w *world) registry() http.Handler {
-	w.t.Helper()
-	logger := slog.New(slog.DiscardHandler)
-	h, err := artifact.RegistryHandler(w.t.TempDir(), artifact.RegistryOptions{Log: logger})
-	w.ok("open a registry", err)
-	key, err := kms.Derive(w.t.Context(), w.account.config("KMS"), w.attribute("TokensKey", "Arn"), plane.TokensLabel)
-	w.ok("derive the key of tokens", err)
-	w.control.Minter = identity.NewMinter(key)
-	return api.RegistryGuard(api.Options{Control: w.control, Registry: planeHost, Version: "test", IDs: w.control.IDs, Logger: logger}, h)
 }
 
 // onTheNet serves handlers over TLS under their names, * being any first part, to those who trust the

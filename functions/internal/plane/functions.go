@@ -19,7 +19,8 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 	c := p.Config
 	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Makes: true,
 		LogArchive: c.LogArchive, LogGroups: cloudwatch.GroupOptions{Prefix: c.LogGroupPrefix, Days: c.LogRetention, Subscriber: c.LogSubscriber},
-		SealKey: c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
+		Publishing: &awssession.Options{Role: c.PublisherRole, ArtifactPrefix: c.ArtifactPrefix},
+		SealKey:    c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
 	if err != nil {
 		return nil, err
 	}

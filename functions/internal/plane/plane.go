@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/artifact/ecr"
 	"github.com/fairlead/fairlead/pkg/blob/s3"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -54,7 +55,8 @@ type Resources struct {
 	LogGroups                           cloudwatch.GroupOptions
 	Makes                               bool                // queues are made by their first use: where runners are made
 	Attests                             bool                // agents prove their AWS role, or show a token: where sessions are opened
-	Sessions                            *awssession.Options // runners' own access to queues and logs; nil: none
+	Sessions                            *awssession.Options // runners' own access to queues, logs and artifacts; nil: none
+	Publishing                          *awssession.Options // access of those who publish; nil: nobody does
 }
 
 // Queue returns the queues of all runners.
@@ -91,9 +93,19 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		parts.OIDC = oidc.NewVerifier(oidc.Transport(oidc.Rules{}), time.Now, oidc.Options{})
 	}
 	if r.Sessions != nil {
-		if parts.Access, err = awssession.New(cfg, *r.Sessions); err != nil {
+		sessions, err := awssession.New(cfg, *r.Sessions)
+		if err != nil {
 			return nil, err
 		}
+		parts.Access = sessions
+		parts.Artifacts = ecr.New(cfg, ecr.Options{Account: sessions.Account(), Prefix: r.Sessions.ArtifactPrefix})
+	}
+	if r.Publishing != nil {
+		publisher, err := awssession.New(cfg, *r.Publishing)
+		if err != nil {
+			return nil, err
+		}
+		parts.Artifacts = ecr.New(cfg, ecr.Options{Account: publisher.Account(), Prefix: r.Publishing.ArtifactPrefix, Publish: publisher.Publish})
 	}
 	if r.SigningKey != "" {
 		signing, err := kms.NewSigning(ctx, cfg, r.SigningKey)
@@ -156,6 +168,10 @@ func API(c *control.Control, address string) (api.Options, error) {
 		return api.Options{}, err
 	}
 	public := c.Signer.Public()
-	return api.Options{Control: c, Registry: u.Host, Audience: audience, Version: version(), IDs: c.IDs, Logger: c.Logger,
+	registry := u.Host
+	if c.Artifacts != nil {
+		registry = c.Artifacts.Host()
+	}
+	return api.Options{Control: c, Registry: registry, Audience: audience, Version: version(), IDs: c.IDs, Logger: c.Logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(public), PublicKey: public}}}, nil
 }

@@ -180,7 +180,8 @@ func (c *cloud) start(name string, cfg any) *runtimetest.Function {
 
 func (c *cloud) controlAPI() *config.ControlAPI {
 	return &config.ControlAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, Blobs: c.bucket, LogArchive: c.archive, QueuePrefix: c.prefix,
-		LogGroupPrefix: c.logGroups, LogRetention: 30, LogSubscriber: "arn:aws:lambda:eu-central-1:123456789012:function:logindex", ArtifactPrefix: "x", SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, LogLevel: "info"}
+		LogGroupPrefix: c.logGroups, LogRetention: 30, LogSubscriber: "arn:aws:lambda:eu-central-1:123456789012:function:logindex", ArtifactPrefix: "x/",
+		PublisherRole: "arn:aws:iam::123456789012:role/publisher", SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, LogLevel: "info"}
 }
 
 func (c *cloud) runnerAPI() *config.RunnerAPI {
@@ -239,7 +240,7 @@ func TestFunctionsTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	enrolled := must(agent.Enrol(ctx, wire.EnrolRequest{Token: enrolment.Token, PublicKey: pub}))(t)
-	if len(enrolled.Keys) != 1 || !c.pub.Equal(ed25519.PublicKey(enrolled.Keys[0].PublicKey)) || enrolled.Registry != "fairlead.example" {
+	if len(enrolled.Keys) != 1 || !c.pub.Equal(ed25519.PublicKey(enrolled.Keys[0].PublicKey)) || enrolled.Registry != "123456789012.dkr.ecr.eu-central-1.amazonaws.com" {
 		t.Errorf("enrolled as %+v, want the public half of the KMS key", enrolled)
 	}
 	ch := must(agent.Challenge(ctx))(t)

@@ -21,6 +21,12 @@ func (c *Client) PublishVersion(ctx context.Context, app string, in wire.Publish
 	return get[wire.AppVersion](ctx, c, call{route: wire.PublishVersion, path: vars{"app": app}, in: in})
 }
 
+// OpenRegistry returns where the artifacts of an app's components are pushed to,
+// and by which login. The app need not be there yet.
+func (c *Client) OpenRegistry(ctx context.Context, app string, components []string) (wire.RegistryAccess, error) {
+	return get[wire.RegistryAccess](ctx, c, call{route: wire.OpenRegistry, path: vars{"app": app}, in: wire.RegistryAccessRequest{Components: components}})
+}
+
 // ListApps lists one page of apps.
 func (c *Client) ListApps(ctx context.Context, o ListOptions) (wire.Page[wire.App], error) {
 	return get[wire.Page[wire.App]](ctx, c, call{route: wire.ListApps, query: o.query()})

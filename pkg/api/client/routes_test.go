@@ -119,6 +119,7 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		"POST /runner/v1/jobs/job_1/died":        func(c *client.Client) error { return c.Died(ctx, "job_1", wire.DiedRequest{}) },
 		"POST /runner/v1/jobs/job_1/start":       func(c *client.Client) error { _, err := c.Start(ctx, "job_1", wire.StartRequest{}); return err },
 		"POST /runner/v1/jobs/job_1/heartbeat":   func(c *client.Client) error { _, err := c.HeartbeatJob(ctx, "job_1", time.Second); return err },
+		"POST /runner/v1/jobs/job_1/pull-login":  func(c *client.Client) error { _, err := c.PullLogin(ctx, "job_1"); return err },
 		"POST /runner/v1/jobs/job_1/log-access":  func(c *client.Client) error { _, err := c.RenewLogAccess(ctx, "job_1"); return err },
 		"PUT /runner/v1/jobs/job_1/log?offset=5": func(c *client.Client) error { _, err := c.AppendLog(ctx, "job_1", 5, []byte("line\n")); return err },
 		"POST /runner/v1/jobs/job_1/finish":      func(c *client.Client) error { return c.Finish(ctx, "job_1", wire.FinishRequest{}) },

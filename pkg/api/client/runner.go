@@ -55,6 +55,12 @@ func (c *Client) ClaimJob(ctx context.Context, job string) (wire.Claim, error) {
 	return out, err
 }
 
+// PullLogin returns a login to the registry of the job's artifacts. Its code is
+// "no-pull-login" where the client's lease token is the login.
+func (c *Client) PullLogin(ctx context.Context, job string) (wire.RegistryLogin, error) {
+	return get[wire.RegistryLogin](ctx, c, call{route: wire.GetPullLogin, path: vars{"job": job}})
+}
+
 // RenewLogAccess returns new credentials for the log of the attempt whose lease
 // the client carries.
 func (c *Client) RenewLogAccess(ctx context.Context, job string) (wire.LogAccess, error) {

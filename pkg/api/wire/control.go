@@ -9,6 +9,7 @@ import (
 var (
 	GetMeta           = Route{"get-meta", "GET", "/v1/meta"}
 	PublishVersion    = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
+	OpenRegistry      = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
 	ListApps          = Route{"list-apps", "GET", "/v1/apps"}
 	GetApp            = Route{"get-app", "GET", "/v1/apps/{app}"}
 	CreateInstall     = Route{"create-install", "POST", "/v1/installs"}
@@ -52,6 +53,25 @@ type Meta struct {
 type PublishVersionRequest struct {
 	Config    json.RawMessage   `json:"config" doc:"The app's configuration in canonical JSON"`
 	Artifacts map[string]string `json:"artifacts" doc:"Digest of each component's source artifact, by component"`
+}
+
+// RegistryAccessRequest asks for a way to push the artifacts of components.
+type RegistryAccessRequest struct {
+	Components []string `json:"components" minItems:"1" maxItems:"200" nullable:"false" doc:"Names of the app's components"`
+}
+
+// RegistryAccess is where an app's artifacts are pushed to, and by which login.
+type RegistryAccess struct {
+	Registry     string            `json:"registry" doc:"Host and port of the OCI registry"`
+	Repositories map[string]string `json:"repositories" doc:"Repository by component"`
+	Login        *RegistryLogin    `json:"login,omitempty" doc:"Absent where the caller's API token is the login"`
+}
+
+// RegistryLogin is a login to an OCI registry that ends soon.
+type RegistryLogin struct {
+	Username  string    `json:"username"`
+	Password  string    `json:"password"`
+	ExpiresAt time.Time `json:"expires_at"`
 }
 
 // App is an app and its newest version.

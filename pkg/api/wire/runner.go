@@ -24,6 +24,7 @@ var (
 	HeartbeatJob     = Route{"heartbeat-job", "POST", "/runner/v1/jobs/{job}/heartbeat"}
 	AppendJobLog     = Route{"append-job-log", "PUT", "/runner/v1/jobs/{job}/log"}
 	RenewLogAccess   = Route{"renew-log-access", "POST", "/runner/v1/jobs/{job}/log-access"}
+	GetPullLogin     = Route{"create-pull-login", "POST", "/runner/v1/jobs/{job}/pull-login"}
 	FinishJob        = Route{"finish-job", "POST", "/runner/v1/jobs/{job}/finish"}
 	PutPlan          = Route{"put-plan", "PUT", "/runner/v1/jobs/{job}/plan"}
 	GetPlan          = Route{"get-plan", "GET", "/runner/v1/jobs/{job}/plan"}

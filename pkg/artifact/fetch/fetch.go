@@ -28,14 +28,27 @@ import (
 // Limits bound what is unpacked. A zero field stands for the default.
 type Limits = tree.Limits
 
+// Login says who is calling: with a bearer token, which takes precedence, or a
+// name and a password. The zero value is nobody.
+type Login struct{ Token, Username, Password string }
+
+func (l Login) authorization() string {
+	switch {
+	case l.Token != "":
+		return "Bearer " + l.Token
+	case l.Username != "":
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte(l.Username+":"+l.Password))
+	}
+	return ""
+}
+
 // Puller fetches artifacts. The zero value is anonymous, over TLS or to this
 // machine, without a cache. Safe for concurrent use.
 type Puller struct {
-	// Token is a bearer token. It takes precedence over Username and Password.
-	// What there is of them is sent to the registry's own host only, also when
-	// that sends us elsewhere.
-	Token              string
-	Username, Password string
+	// Login is asked for a login once, before the first request; nil: nobody's.
+	// What it returns is sent to the registry's own host only, also when that
+	// sends us elsewhere.
+	Login func(context.Context) (Login, error)
 	// PlainHTTP allows a registry on another machine without TLS. Without it,
 	// only a registry on a loopback address is spoken to without.
 	PlainHTTP bool
@@ -73,7 +86,10 @@ func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limit
 	if archive, ok := p.Cache.get(r.digest, most); ok {
 		return tree.Unpack(bytes.NewReader(archive), dst, limits)
 	}
-	d := p.download(r)
+	d, err := p.download(ctx, r)
+	if err != nil {
+		return err
+	}
 	manifest, archive, err := d.artifact(ctx, ref, most)
 	if err != nil {
 		return err
@@ -92,13 +108,13 @@ type download struct {
 	schemes []string // to try; one, once an answer has come
 }
 
-func (p Puller) download(r reference) *download {
-	authorization := ""
-	switch {
-	case p.Token != "":
-		authorization = "Bearer " + p.Token
-	case p.Username != "":
-		authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(p.Username+":"+p.Password))
+func (p Puller) download(ctx context.Context, r reference) (*download, error) {
+	var login Login
+	if p.Login != nil {
+		var err error
+		if login, err = p.Login(ctx); err != nil {
+			return nil, fmt.Errorf("log in to %s: %w", r.host, err)
+		}
 	}
 	inner := p.Transport
 	if inner == nil {
@@ -112,8 +128,8 @@ func (p Puller) download(r reference) *download {
 		schemes = []string{"https", "http"}
 	}
 	return &download{ref: r, schemes: schemes, client: &http.Client{Transport: credentials{
-		inner: tree.PlainGuard{Inner: inner, Allowed: p.PlainHTTP}, host: r.host, authorization: authorization,
-	}}}
+		inner: tree.PlainGuard{Inner: inner, Allowed: p.PlainHTTP}, host: r.host, authorization: login.authorization(),
+	}}}, nil
 }
 
 // credentials says who is calling, to one host and no other. (The standard

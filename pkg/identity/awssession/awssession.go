@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 
 	"github.com/fairlead/fairlead/pkg/awsapi"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
@@ -26,7 +27,8 @@ type Options struct {
 	QueuePrefix, LogGroupPrefix, ArtifactPrefix string
 }
 
-// Granter is an identity.Granter.
+// Granter is an identity.Granter of runners' sessions; by another role it lets
+// those in who publish. Safe for concurrent use.
 type Granter struct {
 	client *sts.Client
 	role   string
@@ -39,7 +41,7 @@ var _ identity.Granter = (*Granter)(nil)
 func New(cfg aws.Config, o Options) (*Granter, error) {
 	partition, account, err := parseRole(o.Role)
 	if err != nil {
-		return nil, fmt.Errorf("role of runners' sessions: %w", err)
+		return nil, fmt.Errorf("role of sessions: %w", err)
 	}
 	return &Granter{
 		client: sts.NewFromConfig(cfg, func(s *sts.Options) { s.HTTPClient = awsapi.Bounded(s.HTTPClient, attemptTimeout) }),
@@ -49,26 +51,19 @@ func New(cfg aws.Config, o Options) (*Granter, error) {
 	}, nil
 }
 
+// Account returns the account in which the role is, and all that it reaches.
+func (g *Granter) Account() string { return g.places.Account }
+
 // Grant implements identity.Granter.
 func (g *Granter) Grant(ctx context.Context, s identity.Scope) (identity.Access, error) {
 	document, err := Policy(g.places, s)
 	if err != nil {
 		return identity.Access{}, err
 	}
-	var tags []types.Tag
-	for _, t := range [...][2]string{{TagRunner, string(s.Runner)}, {TagInstall, string(s.Install)}, {TagApp, string(s.App)}} {
-		tags = append(tags, types.Tag{Key: aws.String(t[0]), Value: aws.String(t[1])})
-	}
-	out, err := g.client.AssumeRole(ctx, &sts.AssumeRoleInput{RoleArn: &g.role, RoleSessionName: aws.String(SessionName(s)),
-		Policy: &document, Tags: tags, DurationSeconds: aws.Int32(int32(lifetime / time.Second))})
+	a, err := g.assume(ctx, SessionName(s), document, [][2]string{{TagRunner, string(s.Runner)}, {TagInstall, string(s.Install)}, {TagApp, string(s.App)}})
 	if err != nil {
-		return identity.Access{}, awsapi.Classify(ctx, "STS", "open session of runner "+string(s.Runner), err)
+		return identity.Access{}, err
 	}
-	if out.Credentials == nil {
-		return identity.Access{}, fmt.Errorf("open session of runner %s: STS answered without credentials", s.Runner)
-	}
-	a := identity.Access{Region: g.places.Region, AccessKeyID: aws.ToString(out.Credentials.AccessKeyId), SecretAccessKey: aws.ToString(out.Credentials.SecretAccessKey),
-		SessionToken: aws.ToString(out.Credentials.SessionToken), Expires: aws.ToTime(out.Credentials.Expiration)}
 	if s.Queue != "" {
 		a.QueuePrefix, a.Queue = g.places.QueuePrefix, s.Queue
 	}
@@ -76,4 +71,32 @@ func (g *Granter) Grant(ctx context.Context, s identity.Scope) (identity.Access,
 		a.LogGroup, a.Repository = g.places.LogGroup(s.Install), g.places.Repository(s.App)
 	}
 	return a, nil
+}
+
+// Publish returns credentials with which the app's artifacts are pushed.
+func (g *Granter) Publish(ctx context.Context, app fairlead.AppID) (identity.Access, error) {
+	document, err := PublishPolicy(g.places, app)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	a, err := g.assume(ctx, string(app), document, [][2]string{{TagApp, string(app)}})
+	a.Repository = g.places.Repository(app)
+	return a, err
+}
+
+func (g *Granter) assume(ctx context.Context, name, document string, tagged [][2]string) (identity.Access, error) {
+	var tags []types.Tag
+	for _, t := range tagged {
+		tags = append(tags, types.Tag{Key: aws.String(t[0]), Value: aws.String(t[1])})
+	}
+	out, err := g.client.AssumeRole(ctx, &sts.AssumeRoleInput{RoleArn: &g.role, RoleSessionName: &name,
+		Policy: &document, Tags: tags, DurationSeconds: aws.Int32(int32(lifetime / time.Second))})
+	if err != nil {
+		return identity.Access{}, awsapi.Classify(ctx, "STS", "open the session "+name, err)
+	}
+	if out.Credentials == nil {
+		return identity.Access{}, fmt.Errorf("open the session %s: STS answered without credentials", name)
+	}
+	return identity.Access{Region: g.places.Region, AccessKeyID: aws.ToString(out.Credentials.AccessKeyId), SecretAccessKey: aws.ToString(out.Credentials.SecretAccessKey),
+		SessionToken: aws.ToString(out.Credentials.SessionToken), Expires: aws.ToTime(out.Credentials.Expiration)}, nil
 }

@@ -52,7 +52,7 @@ func TestPolicy(t *testing.T) {
 			`{"Effect":"Allow","Action":["sqs:GetQueueUrl","sqs:ReceiveMessage","sqs:DeleteMessage","sqs:ChangeMessageVisibility"],"Resource":"arn:aws:sqs:eu-central-1:123456789012:fairlead-prod-runner-run_a-q"}]}`},
 		"an attempt writes its log and fetches its app": {attempt, `{"Version":"2012-10-17","Statement":[` +
 			`{"Effect":"Allow","Action":["logs:CreateLogStream","logs:PutLogEvents"],"Resource":"arn:aws:logs:eu-central-1:123456789012:log-group:/fairlead-prod/install/ins_a:log-stream:job_a/3"},` +
-			`{"Effect":"Allow","Action":["ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:BatchCheckLayerAvailability"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a"},` +
+			`{"Effect":"Allow","Action":["ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:BatchCheckLayerAvailability"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/*"},` +
 			`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,6 +61,17 @@ func TestPolicy(t *testing.T) {
 				t.Errorf("got %s, %v", got, err)
 			}
 		})
+	}
+	if got, err := awssession.PublishPolicy(places, "app_a"); err != nil || got != `{"Version":"2012-10-17","Statement":[`+
+		`{"Effect":"Allow","Action":["ecr:BatchCheckLayerAvailability","ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:InitiateLayerUpload",`+
+		`"ecr:UploadLayerPart","ecr:CompleteLayerUpload","ecr:PutImage"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/*"},`+
+		`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"}]}` {
+		t.Errorf("who publishes gets %s, %v", got, err)
+	}
+	for _, app := range []fairlead.AppID{"", "*", "app_*", "app_a/../app_b", "${aws:PrincipalTag/x}"} {
+		if got, err := awssession.PublishPolicy(places, app); err == nil {
+			t.Errorf("a policy for %q is rendered: %s", app, got)
+		}
 	}
 	stream := cloudwatch.StreamName(joblog.Stream{Job: "job_a", Epoch: 3})
 	if got, _ := awssession.Policy(places, attempt); !strings.Contains(got, ":log-stream:"+stream+`"`) {

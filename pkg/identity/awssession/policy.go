@@ -50,14 +50,23 @@ func (p Places) arn(service, resource string) string {
 // LogGroup is the name of an install's log group.
 func (p Places) LogGroup(id fairlead.InstallID) string { return p.LogGroupPrefix + string(id) }
 
-// Repository is the name of an app's repository.
+// Repository is what the names of an app's repositories are below: one for each
+// of its components.
 func (p Places) Repository(id fairlead.AppID) string { return p.ArtifactPrefix + string(id) }
+
+func (p Places) repositories(id fairlead.AppID) string {
+	return p.arn("ecr", "repository/"+p.Repository(id)+"/*")
+}
 
 // What sessions do, and so what the session role may do at most.
 var (
 	queueActions    = [...]string{"sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}
 	logActions      = [...]string{"logs:CreateLogStream", "logs:PutLogEvents"}
 	artifactActions = [...]string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}
+	publishActions  = [...]string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
+		"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}
+	// The action knows no resource; it opens what the other statements allow.
+	registryLogin = statement{"Allow", []string{"ecr:GetAuthorizationToken"}, "*"}
 )
 
 type statement struct {
@@ -96,12 +105,24 @@ func Policy(p Places, s identity.Scope) (string, error) {
 		stream := string(s.Job) + "/" + strconv.FormatInt(s.Epoch, 10)
 		list = append(list,
 			statement{"Allow", logActions[:], p.arn("logs", "log-group:"+p.LogGroup(s.Install)+":log-stream:"+stream)},
-			statement{"Allow", artifactActions[:], p.arn("ecr", "repository/"+p.Repository(s.App))},
-			statement{"Allow", []string{"ecr:GetAuthorizationToken"}, "*"}) // the action knows no resource; it opens what the other statements allow
+			statement{"Allow", artifactActions[:], p.repositories(s.App)}, registryLogin)
 	}
 	if len(list) == 0 {
 		return "", fmt.Errorf("session policy: the scope of runner %s reaches nothing", s.Runner)
 	}
+	return render(list)
+}
+
+// PublishPolicy returns the session policy of who publishes an app: it pushes to
+// the app's repositories, as JSON.
+func PublishPolicy(p Places, app fairlead.AppID) (string, error) {
+	if !identifier.MatchString(string(app)) {
+		return "", fmt.Errorf("session policy: %.80q names no app", app)
+	}
+	return render([]statement{{"Allow", publishActions[:], p.repositories(app)}, registryLogin})
+}
+
+func render(list []statement) (string, error) {
 	b, err := json.Marshal(struct {
 		Version   string
 		Statement []statement

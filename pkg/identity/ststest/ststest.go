@@ -73,6 +73,14 @@ func (s *Server) Give(who Principal) aws.Credentials {
 	return c
 }
 
+// Principal returns whose credentials those are, by their access key.
+func (s *Server) Principal(accessKeyID string) (Principal, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.known[accessKeyID]
+	return e.who, ok
+}
+
 // LetAssume lets AssumeRole give credentials: decide sees what is asked for, and
 // returns how long they last, or a code of STS.
 func (s *Server) LetAssume(decide func(url.Values) (life time.Duration, code string)) {

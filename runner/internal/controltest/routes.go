@@ -32,6 +32,9 @@ func (s *Server) routes(mux *http.ServeMux) {
 	on(wire.StartJob, s.start)
 	on(wire.HeartbeatJob, s.leased(s.renew))
 	on(wire.AppendJobLog, s.leased(s.appendLog))
+	on(wire.GetPullLogin, s.leased(func(w http.ResponseWriter, _ *http.Request, _ *Job, _ []byte) {
+		refuse(w, 404, "no-pull-login", "the lease token is the login", nil)
+	}))
 	on(wire.RenewLogAccess, s.leased(s.renewLogAccess))
 	on(wire.FinishJob, s.finish)
 	on(wire.PutPlan, s.leased(s.putPlan))

@@ -112,10 +112,6 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 	if err != nil {
 		return view.Published{}, err
 	}
-	meta, err := cl.Meta(ctx)
-	if err != nil {
-		return view.Published{}, err
-	}
 	var before *wire.AppVersion
 	switch old, err := cl.GetApp(ctx, app.Name); {
 	case err == nil:
@@ -124,7 +120,7 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 		return view.Published{}, err
 	}
 
-	digests, err := pushSources(ctx, cl, meta, root, app)
+	digests, err := pushSources(ctx, cl, root, app)
 	if err != nil {
 		return view.Published{}, err
 	}
@@ -137,8 +133,16 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 
 // pushSources packs and pushes the source of each component and returns the
 // digests by component.
-func pushSources(ctx context.Context, cl *client.Client, meta wire.Meta, root *os.Root, app *appspec.App) (map[string]string, error) {
-	registry, access, err := registryAccess(cl, meta)
+func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *appspec.App) (map[string]string, error) {
+	var names []string
+	for _, component := range app.Components {
+		names = append(names, component.Name)
+	}
+	open, err := cl.OpenRegistry(ctx, app.Name, names)
+	if err != nil {
+		return nil, err
+	}
+	access, err := registryAccess(cl, open)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +160,7 @@ func pushSources(ctx context.Context, cl *client.Client, meta wire.Meta, root *o
 			if err != nil {
 				return fmt.Errorf("pack component %q: %w", component.Name, err)
 			}
-			digests[i], err = artifact.Push(ctx, registry+"/"+repository(app.Name, component.Name), access, packed)
+			digests[i], err = artifact.Push(ctx, open.Registry+"/"+open.Repositories[component.Name], access, packed)
 			return err
 		})
 	}
@@ -170,25 +174,21 @@ func pushSources(ctx context.Context, cl *client.Client, meta wire.Meta, root *o
 	return out, nil
 }
 
-// repository is the name under which the control plane looks for a component's
-// source in its registry.
-func repository(app, component string) string { return "apps/" + app + "/" + component }
-
-// registryAccess returns the registry's host and port, and how to push there.
-func registryAccess(cl *client.Client, meta wire.Meta) (string, artifact.Access, error) {
+// registryAccess returns how to push to the registry: with its own login, or
+// with the caller's token where it takes that.
+func registryAccess(cl *client.Client, open wire.RegistryAccess) (artifact.Access, error) {
+	if open.Login != nil {
+		return artifact.Access{Username: open.Login.Username, Password: open.Login.Password}, nil
+	}
 	u, err := url.Parse(cl.URL())
 	if err != nil {
-		return "", artifact.Access{}, fmt.Errorf("parse the control plane's URL: %w", err)
+		return artifact.Access{}, fmt.Errorf("parse the control plane's URL: %w", err)
 	}
-	registry := meta.Registry
-	if registry == "" {
-		registry = u.Host
-	}
-	host, _, err := net.SplitHostPort(registry)
+	host, _, err := net.SplitHostPort(open.Registry)
 	if err != nil {
-		host = registry
+		host = open.Registry
 	}
-	return registry, artifact.Access{
+	return artifact.Access{
 		Token: cl.Token(),
 		// Whoever wrote http:// for the control plane already sends the token
 		// to this host in the clear.

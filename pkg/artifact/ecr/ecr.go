@@ -1,0 +1,111 @@
+// Package ecr keeps apps' artifacts in Amazon ECR: a repository for each
+// component of an app, made when it is first published. Nobody holds a standing
+// login: one is bought for each publication and for each job that fetches, with
+// credentials that reach the repositories of that one app.
+package ecr
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/ecr"
+	"github.com/aws/aws-sdk-go-v2/service/ecr/types"
+
+	"github.com/fairlead/fairlead/pkg/awsapi"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+)
+
+// attemptTimeout bounds one request to ECR, which is repeated.
+const attemptTimeout = 5 * time.Second
+
+// Options of a Registry.
+type Options struct {
+	Account string // whose registry it is; the region is the aws.Config's
+	Prefix  string // begins the repositories' names; an app's identifier and a component's name follow
+	// Publish returns credentials with which an app's artifacts, and no other's,
+	// are pushed; nil where nothing is published.
+	Publish func(context.Context, fairlead.AppID) (identity.Access, error)
+}
+
+// Registry is the ECR registry of one account in one region. Safe for
+// concurrent use.
+type Registry struct {
+	cfg     aws.Config
+	options Options
+}
+
+// New returns the registry that o names. It calls nobody.
+func New(cfg aws.Config, o Options) *Registry { return &Registry{cfg, o} }
+
+// Host returns the host under which clients reach the registry.
+func (r *Registry) Host() string {
+	suffix := "amazonaws.com"
+	if strings.HasPrefix(r.cfg.Region, "cn-") {
+		suffix += ".cn"
+	}
+	return r.options.Account + ".dkr.ecr." + r.cfg.Region + "." + suffix
+}
+
+// Repository returns the name of the repository of an app's component.
+func (r *Registry) Repository(app fairlead.AppID, component string) string {
+	return r.options.Prefix + string(app) + "/" + component
+}
+
+// OpenForPush makes the repositories of an app's components, unless they are
+// there, and returns a login that pushes to those of the app and to no other.
+func (r *Registry) OpenForPush(ctx context.Context, app fairlead.AppID, components []string) (identity.Login, error) {
+	if r.options.Publish == nil {
+		return identity.Login{}, errors.New("this process publishes no artifacts")
+	}
+	client := r.client(r.cfg)
+	for _, c := range components {
+		name := r.Repository(app, c)
+		// Mutable tags are of no use: artifacts are pushed and fetched by digest.
+		_, err := client.CreateRepository(ctx, &ecr.CreateRepositoryInput{RepositoryName: &name, ImageTagMutability: types.ImageTagMutabilityImmutable,
+			Tags: []types.Tag{{Key: aws.String("fairlead-app"), Value: aws.String(string(app))}}})
+		if _, there := errors.AsType[*types.RepositoryAlreadyExistsException](err); err != nil && !there {
+			return identity.Login{}, awsapi.Classify(ctx, "ECR", "make repository "+name, err)
+		}
+	}
+	a, err := r.options.Publish(ctx, app)
+	if err != nil {
+		return identity.Login{}, err
+	}
+	return r.Login(ctx, a)
+}
+
+// Login buys a login that may do in the registry what the credentials may.
+func (r *Registry) Login(ctx context.Context, a identity.Access) (identity.Login, error) {
+	cfg := r.cfg.Copy()
+	cfg.Credentials = credentials.NewStaticCredentialsProvider(a.AccessKeyID, a.SecretAccessKey, a.SessionToken)
+	out, err := r.client(cfg).GetAuthorizationToken(ctx, &ecr.GetAuthorizationTokenInput{})
+	if err != nil {
+		return identity.Login{}, awsapi.Classify(ctx, "ECR", "log in to the registry", err)
+	}
+	if len(out.AuthorizationData) != 1 {
+		return identity.Login{}, fmt.Errorf("log in to the registry: ECR answered with %d logins, not 1", len(out.AuthorizationData))
+	}
+	d := out.AuthorizationData[0]
+	pair, err := base64.StdEncoding.DecodeString(aws.ToString(d.AuthorizationToken))
+	user, password, ok := strings.Cut(string(pair), ":")
+	if err != nil || !ok {
+		return identity.Login{}, errors.New("log in to the registry: ECR's token is no user and password")
+	}
+	// A login is of no use after the credentials that bought it.
+	expires := aws.ToTime(d.ExpiresAt)
+	if expires.IsZero() || !a.Expires.IsZero() && a.Expires.Before(expires) {
+		expires = a.Expires
+	}
+	return identity.Login{Username: user, Password: password, Expires: expires}, nil
+}
+
+func (r *Registry) client(cfg aws.Config) *ecr.Client {
+	return ecr.NewFromConfig(cfg, func(o *ecr.Options) { o.HTTPClient = awsapi.Bounded(o.HTTPClient, attemptTimeout) })
+}

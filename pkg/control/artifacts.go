@@ -1,0 +1,139 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Artifacts is a registry of artifacts beside the control plane's own, with
+// logins that it gives out. Safe for concurrent use.
+type Artifacts interface {
+	// Host is the registry's, with its port if it is not that of HTTPS.
+	Host() string
+	// Repository names the repository of an app's component.
+	Repository(app fairlead.AppID, component string) string
+	// OpenForPush makes the repositories of the components, unless they are
+	// there, and returns a login that pushes to the app's and to no other. It
+	// may be repeated.
+	OpenForPush(ctx context.Context, app fairlead.AppID, components []string) (identity.Login, error)
+	// Login returns a login that may do in the registry what a may.
+	Login(ctx context.Context, a identity.Access) (identity.Login, error)
+}
+
+// Repository is where the control plane's own registry keeps the artifacts of an
+// app's component.
+func Repository(app, component string) string { return "apps/" + app + "/" + component }
+
+// newAppID identifies an app that is not there yet. It follows from the name, so
+// that what is pushed before the first version is found with it.
+func newAppID(org fairlead.OrgID, name string) fairlead.AppID {
+	sum := sha256.Sum256([]byte(string(org) + "\n" + name))
+	return fairlead.AppID(fairlead.PrefixApp + "_" + hex.EncodeToString(sum[:])[:26])
+}
+
+// PushAccess is a way to publish an app's artifacts.
+type PushAccess struct {
+	Host         string            // "": the control plane's own registry, to which a person's token is the login
+	Repositories map[string]string // by component
+	identity.Login
+}
+
+// OpenForPush returns where the artifacts of an app's components are pushed to,
+// and by which login. The app need not be there yet.
+func (c *Control) OpenForPush(ctx context.Context, org fairlead.OrgID, app string, components []string) (PushAccess, error) {
+	if err := fairlead.CheckName("app", app); err != nil {
+		return PushAccess{}, err
+	}
+	out := PushAccess{Repositories: map[string]string{}}
+	for _, comp := range components {
+		if err := fairlead.CheckName("component", comp); err != nil {
+			return PushAccess{}, err
+		}
+		out.Repositories[comp] = Repository(app, comp)
+	}
+	if c.Artifacts == nil {
+		return out, nil
+	}
+	id := newAppID(org, app)
+	switch r, err := c.Store.App(ctx, org, app); {
+	case err == nil:
+		id = r.V.ID
+	case fairlead.KindOf(err) != fairlead.KindNotFound:
+		return PushAccess{}, err
+	}
+	out.Host = c.Artifacts.Host()
+	for comp := range out.Repositories {
+		out.Repositories[comp] = c.Artifacts.Repository(id, comp)
+	}
+	var err error
+	if out.Login, err = c.Artifacts.OpenForPush(ctx, id, components); err != nil {
+		return PushAccess{}, registryUnavailable(err)
+	}
+	return out, nil
+}
+
+func registryUnavailable(err error) error {
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "registry-unavailable", Message: "the registry of artifacts gives no login now", Hint: "Try again in a moment.", Err: err}
+}
+
+// repository is where the artifact of a component is that the version names.
+func (c *Control) repository(ctx context.Context, v Version, component string) (string, error) {
+	if c.Artifacts == nil {
+		return Repository(v.App, component), nil
+	}
+	app, err := c.Store.App(ctx, v.Org, v.App)
+	if err != nil {
+		return "", err
+	}
+	return c.Artifacts.Repository(app.V.ID, component), nil
+}
+
+// PullRepository returns the one repository of the control plane's own registry
+// that the holder's job may pull from.
+func (c *Control) PullRepository(ctx context.Context, h Holder) (string, error) {
+	j, v, err := c.versionOf(ctx, h)
+	if err != nil {
+		return "", err
+	}
+	return Repository(v.App, j.Component), nil
+}
+
+func (c *Control) versionOf(ctx context.Context, h Holder) (store.Job, Version, error) {
+	r, err := c.held(ctx, h)
+	if err != nil {
+		return store.Job{}, Version{}, err
+	}
+	v, err := c.Version(ctx, r.V.Version)
+	return r.V, v, err
+}
+
+// PullLogin returns the login with which the holder's job fetches its artifacts;
+// ok is false where its own token is the login.
+func (c *Control) PullLogin(ctx context.Context, h Holder) (l identity.Login, ok bool, err error) {
+	if c.Artifacts == nil || c.Access == nil {
+		_, err := c.held(ctx, h)
+		return identity.Login{}, false, err
+	}
+	j, v, err := c.versionOf(ctx, h)
+	if err != nil {
+		return identity.Login{}, false, err
+	}
+	app, err := c.Store.App(ctx, v.Org, v.App)
+	if err != nil {
+		return identity.Login{}, false, err
+	}
+	a, err := c.Access.Grant(ctx, identity.Scope{Runner: j.Runner, Install: j.Install, App: app.V.ID, Job: h.Job, Epoch: h.Epoch})
+	if err == nil {
+		l, err = c.Artifacts.Login(ctx, a)
+	}
+	if err != nil {
+		return identity.Login{}, false, registryUnavailable(fmt.Errorf("job %s: %w", h.Job, err))
+	}
+	return l, true, nil
+}

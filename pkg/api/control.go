@@ -374,4 +374,10 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 			j, err := c.CheckRunnerBy(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
 			return answer(renderJob(j), err)
 		})
+	register(s, op{Route: wire.AskRunnerLog, auth: apiToken, tag: "Runners", summary: "Queue a job whose log is what the runner's agent itself has said of late", status: http.StatusCreated,
+		problems: creator + " runner-not-found operator-only"},
+		func(ctx context.Context, in *check) (*body[wire.Job], error) {
+			j, err := c.RunnerLogBy(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
+			return answer(renderJob(j), err)
+		})
 }

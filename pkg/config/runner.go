@@ -23,6 +23,7 @@ type Runner struct {
 
 	Concurrency int           `env:"FAIRLEAD_CONCURRENCY" flag:"concurrency" doc:"most steps that run at once; default: the number of CPUs, at least 4"`
 	LogLevel    string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
+	ShareLog    bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the last 64 KiB of the agent's own log are sent when they are asked for with fairlead runner logs"`
 	DrainFor    time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM, after which they are interrupted; 0s: until they end"`
 
 	Tofu        string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"OpenTofu or Terraform; default: tofu, else terraform, on PATH"`

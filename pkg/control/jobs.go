@@ -213,11 +213,21 @@ func (c *Control) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, k
 // CheckRunnerBy is CheckRunner for whoever may be the operator, who checks the
 // shared runners.
 func (c *Control) CheckRunnerBy(ctx context.Context, by User, runner, key string) (store.Job, error) {
+	return c.checkRunner(ctx, by, runner, pluginCheck, Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
+}
+
+// RunnerLogBy queues a job on the runner whose log is what its agent itself has
+// said of late.
+func (c *Control) RunnerLogBy(ctx context.Context, by User, runner, key string) (store.Job, error) {
+	return c.checkRunner(ctx, by, runner, pluginAgentLog, Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
+}
+
+func (c *Control) checkRunner(ctx context.Context, by User, runner, plugin string, once Once) (store.Job, error) {
 	org := by.Org
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	var out store.Job
 	err := c.transact(ctx, "check runner "+runner, func(u *unit) error {
-		made, err := u.seen(Once{Org: org, Route: "check-runner " + runner, Key: key}, string(id))
+		made, err := u.seen(once, string(id))
 		if err != nil || made != "" {
 			if err == nil {
 				out, err = c.Job(ctx, org, fairlead.JobID(made))
@@ -235,7 +245,7 @@ func (c *Control) CheckRunnerBy(ctx context.Context, by User, runner, key string
 			}
 		}
 		j := store.Job{Job: job.New(id, job.OpCheck, u.now), RunnerName: r.V.Name, Shared: r.V.Shared()}
-		j.Org, j.Runner, j.Plugin = org, r.V.ID, pluginCheck
+		j.Org, j.Runner, j.Plugin = org, r.V.ID, plugin
 		out = u.newJob(j)
 		return nil
 	})

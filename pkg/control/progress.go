@@ -127,6 +127,7 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 const (
 	pluginTerraform = "terraform"
 	pluginCheck     = "check"
+	pluginAgentLog  = "agent-log" // a check whose log is the agent's own
 )
 
 // newJob puts a job that is queued at once.

@@ -28,7 +28,7 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 		IssuedAt: now, ExpiresAt: now.Add(terms.StartTTL + terms.LeaseTTL),
 		Timeout: events.Seconds(j.Operation.Timeout().Seconds()), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
 	}
-	if j.Plugin == pluginCheck {
+	if j.Operation == job.OpCheck {
 		return c.Signer.Sign(ctx, s)
 	}
 	if j.Operation == job.OpMigrateState {

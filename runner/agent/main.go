@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/internal/proc"
 	"github.com/fairlead/fairlead/runner/internal/survivor"
 )
@@ -62,6 +63,8 @@ type Options struct {
 	// AwaitTool waits for the tool that a dead step has left in its workspace;
 	// nil: survivor.Await.
 	AwaitTool func(ctx context.Context, workspace string) (survivor.Outcome, error)
+
+	recent *agentlog.Recent // of the log, for who asks for it; nil: none is kept
 }
 
 func (o Options) random() func() float64 {
@@ -110,8 +113,8 @@ func Main(ctx context.Context, args []string, o Options) int {
 	}
 	debug.SetMemoryLimit(idleHeap)
 	debug.SetGCPercent(50)
-	o.HandleSignals = true
-	if err := Run(ctx, cfg, slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level})), o); err != nil {
+	o.HandleSignals, o.recent = true, &agentlog.Recent{}
+	if err := Run(ctx, cfg, slog.New(slog.NewTextHandler(io.MultiWriter(o.Stderr, o.recent), &slog.HandlerOptions{Level: level})), o); err != nil {
 		fmt.Fprintln(o.Stderr, err)
 		return exitError
 	}

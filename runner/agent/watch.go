@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/logship"
+	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/internal/status"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
@@ -102,6 +103,10 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 		}
 		return
 	}
+	if c.Plugin == agentlog.Name {
+		a.sendLog(life, attempt, c)
+		return
+	}
 	h, err := a.start(life, attempt, c)
 	if err != nil {
 		// Not given back: that costs no attempt, so a runner that can launch
@@ -129,22 +134,27 @@ func (a *Agent) isDraining() bool {
 	return a.draining
 }
 
-func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (executor.Handle, error) {
-	grace := time.Duration(c.GraceSeconds) * time.Second
-	role, err := operationRole(a.options.Stack, environment(a.environ, "AWS_REGION"), c)
-	if err != nil {
-		return nil, err
-	}
+// input is what a step of the claim is told, but for its role.
+func (a *Agent) input(c wire.Claim) stepdir.Input {
 	in := stepdir.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
-		Install: c.Install, Component: c.Component, Grace: grace, StartBefore: c.StartBefore,
+		Install: c.Install, Component: c.Component, Grace: time.Duration(c.GraceSeconds) * time.Second, StartBefore: c.StartBefore,
 		Data: a.place.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: slices.Concat(a.cfg.PassEnv, a.place.PassEnv),
-		Role: role,
 	}
 	if a.cfg.StepURL != "" {
 		in.URL = a.cfg.StepURL
 	}
+	return in
+}
+
+func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (executor.Handle, error) {
+	role, err := operationRole(a.options.Stack, environment(a.environ, "AWS_REGION"), c)
+	if err != nil {
+		return nil, err
+	}
+	in := a.input(c)
+	in.Role = role
 	// Made for a step that does not see it, too: it is by this folder that the
 	// next agent knows of the attempt.
 	if _, err := stepdir.Create(string(a.dir(attempt)), in); err != nil {
@@ -169,7 +179,7 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	if err != nil {
 		return nil, err
 	}
-	a.add(h, grace, kindOf(c))
+	a.add(h, in.Grace, kindOf(c))
 	return h, nil
 }
 

@@ -198,6 +198,12 @@ func (c *Client) CheckRunner(ctx context.Context, runner string) (wire.Job, erro
 	return get[wire.Job](ctx, c, call{route: wire.CheckRunner, path: vars{"runner": runner}, key: NewIdempotencyKey()})
 }
 
+// AskRunnerLog queues a job whose log is what the runner's agent itself has said
+// of late.
+func (c *Client) AskRunnerLog(ctx context.Context, runner string) (wire.Job, error) {
+	return get[wire.Job](ctx, c, call{route: wire.AskRunnerLog, path: vars{"runner": runner}, key: NewIdempotencyKey()})
+}
+
 // seconds renders d in whole seconds, for a query.
 func seconds(d time.Duration) string { return strconv.Itoa(whole(d)) }
 

@@ -90,6 +90,7 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		"POST /v1/runners/local/enrolments":                      func(c *client.Client) error { _, err := c.CreateEnrolment(ctx, "local"); return err },
 		"POST /v1/installs/acme/migrate-state key":               func(c *client.Client) error { _, err := c.MigrateState(ctx, "acme"); return err },
 		"POST /v1/runners/local/checks key":                      func(c *client.Client) error { _, err := c.CheckRunner(ctx, "local"); return err },
+		"POST /v1/runners/local/logs key":                        func(c *client.Client) error { _, err := c.AskRunnerLog(ctx, "local"); return err },
 
 		"POST /v1/runners/local/trusts key": func(c *client.Client) error {
 			_, err := c.CreateTrust(ctx, "local", wire.CreateTrustRequest{})

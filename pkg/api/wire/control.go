@@ -38,6 +38,7 @@ var (
 	SetRunnerMode     = Route{"set-runner-mode", "PUT", "/v1/runners/{runner}/mode"}
 	CreateEnrolment   = Route{"create-enrolment", "POST", "/v1/runners/{runner}/enrolments"}
 	CheckRunner       = Route{"check-runner", "POST", "/v1/runners/{runner}/checks"}
+	AskRunnerLog      = Route{"ask-runner-log", "POST", "/v1/runners/{runner}/logs"}
 )
 
 // Meta describes the control plane.

@@ -188,6 +188,11 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 		return err == nil && len(jobs.Items) == 0
 	})
 
+	// What the agent has said is told by itself: its jobs share nothing with it.
+	if j := s.UntilFinished(s.Queue(events.JobSpec{Plugin: "agent-log", Operation: "check", Timeout: 60, Grace: 5})); !strings.Contains(string(j.Log), "msg=ready") {
+		t.Errorf("asked for its log, the agent sent %q as %+v", j.Log, *j.Finish)
+	}
+
 	// An upgrade replaces the agent. Its key is on the volume, so the token, which
 	// was good once, is not asked for again.
 	if err := c.CoreV1().Secrets(ns.Name).Delete(ctx, "enrolment", metav1.DeleteOptions{}); err != nil {

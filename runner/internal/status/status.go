@@ -29,7 +29,7 @@ type Kind struct{ Plugin, Operation string }
 
 // labels bounds what a control plane can make the metrics grow by.
 func (k Kind) labels() []string {
-	return []string{"plugin", oneOf(k.Plugin, "check", "terraform", "helm", "manifest", "image", "dockerbuild", "script"),
+	return []string{"plugin", oneOf(k.Plugin, "check", "agent-log", "terraform", "helm", "manifest", "image", "dockerbuild", "script"),
 		"operation", oneOf(k.Operation, "check", "plan", "plan-destroy", "apply", "destroy", "build", "copy", "action")}
 }
 

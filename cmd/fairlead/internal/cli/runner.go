@@ -23,7 +23,7 @@ func (c *cli) runner() *cobra.Command {
 		c.runnerMode("enable", "enabled", "Let a runner take work"),
 		c.runnerMode("disable", "disabled", "Let a runner begin nothing; what waits for it waits on"),
 		c.runnerMode("drain", "draining", "Let a runner end what it has begun, and begin nothing"),
-		c.runnerExplain(), c.runnerRule(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck())
+		c.runnerExplain(), c.runnerRule(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck(), c.runnerLogs())
 }
 
 func (c *cli) runnerList() *cobra.Command {
@@ -97,7 +97,11 @@ func (c *cli) runnerCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.awaitCheck(ctx, cl, args[0], j, timeout)
+			j, err = c.awaitCheck(ctx, cl, args[0], j, timeout, func(wire.LogChunk) error { return nil })
+			if err != nil {
+				return err
+			}
+			return c.print(view.Checked(j))
 		}),
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the runner")
@@ -105,33 +109,34 @@ func (c *cli) runnerCheck() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) awaitCheck(ctx context.Context, cl *client.Client, runner string, j wire.Job, timeout time.Duration) error {
+// awaitCheck reads the job's log as it grows, and returns the job when it has
+// succeeded.
+func (c *cli) awaitCheck(ctx context.Context, cl *client.Client, runner string, j wire.Job, timeout time.Duration, chunk func(wire.LogChunk) error) (wire.Job, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := follow.Log(limited, j.ID, follow.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }},
-		func(wire.LogChunk) error { return nil })
+	err := follow.Log(limited, j.ID, follow.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }}, chunk)
 	if errors.Is(err, context.DeadlineExceeded) {
 		detail := fmt.Sprintf("runner %s has not run the check within %s", runner, timeout)
 		hint := fmt.Sprintf("`fairlead runner show %s` says when it was last seen.", runner)
 		if _, err := cl.CancelJob(ctx, j.ID); err != nil {
 			hint += fmt.Sprintf(" The check, job %s, is still queued.", j.ID)
 		}
-		return &failure{code: exitFailed, problem: local("check-timeout", "Runner does not answer", detail, hint)}
+		return j, &failure{code: exitFailed, problem: local("check-timeout", "Runner does not answer", detail, hint)}
 	}
 	if err != nil {
-		return err
+		return j, err
 	}
 	if j, err = cl.GetJob(ctx, j.ID); err != nil {
-		return err
+		return j, err
 	}
 	if j.State != "succeeded" {
 		detail := fmt.Sprintf("the check of runner %s %s", runner, j.State)
 		if j.Message != "" {
 			detail += ": " + j.Message
 		}
-		return &failure{code: exitFailed, problem: local("check-"+j.State, "Check "+j.State, detail, j.Hint)}
+		return j, &failure{code: exitFailed, problem: local("check-"+j.State, "Check "+j.State, detail, j.Hint)}
 	}
-	return c.print(view.Checked(j))
+	return j, nil
 }
 
 // exists reports whether the file is there.

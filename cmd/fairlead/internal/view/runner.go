@@ -107,6 +107,19 @@ func (c Checked) Human(p *Page) {
 	p.Line("%s Runner %s works: %s", Styled(p.Style.Good("✓")), c.Runner, legs(wire.Job(c)))
 }
 
+// RunnerLog is what a runner's agent has said of late.
+type RunnerLog struct {
+	Runner string `json:"runner"`
+	Job    string `json:"job"` // that brought it
+	Text   string `json:"text"`
+}
+
+// JSON returns the runner, the job and the text.
+func (l RunnerLog) JSON() any { return l }
+
+// Human writes the text.
+func (l RunnerLog) Human(p *Page) { p.Line("%s", strings.TrimSuffix(l.Text, "\n")) }
+
 func legs(j wire.Job) string {
 	if j.ClaimedAt == nil || j.StartedAt == nil || j.FinishedAt == nil {
 		return "the check succeeded"

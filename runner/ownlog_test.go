@@ -1,0 +1,43 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+func logSpec() events.JobSpec {
+	return events.JobSpec{Plugin: "agent-log", Operation: "check", Timeout: 60, Grace: 5}
+}
+
+// The vendor, who has no access to where an agent runs, asks what it has said.
+func TestAnAgentTellsWhatItHasSaid(t *testing.T) {
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "")
+	earlier := s.Queue(checkSpec())
+	s.UntilFinished(earlier)
+	j := s.UntilFinished(s.Queue(logSpec()))
+	if j.Finish.Outcome != "succeeded" || !hasLine(j.Log, "msg=enrolled") || !hasLine(j.Log, `msg="step launched" job=`+earlier) {
+		t.Errorf("it ended as %+v with the log\n%s", *j.Finish, j.Log)
+	}
+	s.Until("nothing left on disk", a.empty)
+
+	// A control plane that takes the launch token back changes nothing for others.
+	other := s.Queue(logSpec())
+	s.Fence(other)
+	s.UntilFinished(s.Queue(checkSpec()))
+}
+
+// Whoever runs the agent has the last word about its log.
+func TestAnAgentMayKeepItsLogToItself(t *testing.T) {
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_SHARE_LOG=false")
+	j := s.UntilFinished(s.Queue(logSpec()))
+	if j.Finish.Outcome != "failed" || j.Finish.Reason != "log-not-shared" || !strings.Contains(j.Finish.Message, "FAIRLEAD_SHARE_LOG") || hasLine(j.Log, "msg=") {
+		t.Errorf("it ended as %+v with the log\n%s", *j.Finish, j.Log)
+	}
+	s.Until("nothing left on disk", a.empty)
+	s.UntilFinished(s.Queue(checkSpec()))
+}

@@ -56,6 +56,9 @@ func renderInstall(in control.Install) wire.Install {
 		Group: in.Group.String(), Labels: in.Labels, State: in.State,
 		Inputs: map[string]json.RawMessage{}, Components: []wire.InstallComponent{}, Queued: []string{},
 		Deployment: string(in.Active), CreatedAt: in.Created.UTC()}
+	if in.Moving != nil {
+		out.Moving = string(in.Moving.Job)
+	}
 	for name, v := range in.Inputs {
 		out.Inputs[name] = v.Value
 		if v.Sealed != nil {

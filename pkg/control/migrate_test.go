@@ -143,6 +143,11 @@ func TestAStateIsMovedToWhereTheRunnerKeepsStatesNow(t *testing.T) {
 		if head, _ := p.head("acme", "web"); head.Blob != "" || len(head.History) > 0 {
 			t.Errorf("the control plane has kept the state: %+v", head)
 		}
+		err := p.BreakStateLock(p.ctx, org, "acme", "web", "")
+		expectCode(t, "the breaking of a lock that is the customer's", err, "state-not-locked")
+		if e, ok := errors.AsType[*fairlead.Error](err); !ok || !strings.Contains(e.Hint, "`aws s3 rm s3://acme-states/state/"+string(p.bound("acme").ID)+"/web.tfstate.tflock`") {
+			t.Errorf("the refusal says %+v", e)
+		}
 		if left := p.blobs("state/"); len(left) > 0 {
 			t.Errorf("blobs of the old state are left: %s", left)
 		}

@@ -33,7 +33,7 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 			if b := head.V.Broken; b != nil && lockID != "" && b.ID == lockID {
 				return nil // asked twice, or our own commit
 			}
-			return fairlead.Conflict("state-not-locked", "the state of component %s is not locked by the control plane", component)
+			return notOurs(inst.V, component)
 		}
 		if lockID != "" && l.ID != lockID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "lock-changed",
@@ -51,6 +51,25 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 		u.breakLock(&head)
 		return nil
 	})
+}
+
+// notOurs refuses to break a lock that the control plane does not have. In the
+// customer's storage it may be there all the same, and then a person there takes
+// it off.
+func notOurs(in store.Install, component string) error {
+	out := &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-not-locked",
+		Message: fmt.Sprintf("the state of component %s is not locked by the control plane", component)}
+	if in.Bound == nil {
+		return out
+	}
+	storage, err := boundConfig(*in.Bound)
+	if err != nil {
+		return err
+	}
+	if ref := stateRef(storage, in.ID, component); ref.Unlock() != "" {
+		out.Hint = fmt.Sprintf("Its lock, if there is one, is beside it: %s. Once nobody is at work on it any more, `%s` takes it off.", ref.Where(false), ref.Unlock())
+	}
+	return out
 }
 
 // breakLock takes the lock off a state, and notes that a person did so.

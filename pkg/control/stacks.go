@@ -316,6 +316,7 @@ func (c *Control) adoptBucket(ctx context.Context, r store.Runner) error {
 		if err != nil {
 			return err
 		}
+		u.CheckInstall(inst) // nothing is deployed meanwhile
 		s.V.Adopted = true
 		u.PutStack(s)
 		if runner.V.Storage != string(runnerspec.HTTPState) || runner.V.Install != inst.V.ID || inst.V.ID != s.V.Install || inst.V.Bound != nil {

@@ -143,6 +143,7 @@ type Install struct {
 	Inputs     map[string]json.RawMessage `json:"inputs" doc:"Given inputs; sensitive ones read as \"(sensitive)\""`
 	Components []InstallComponent         `json:"components" nullable:"false"`
 	Deployment string                     `json:"deployment,omitempty" doc:"The deployment that runs now"`
+	Moving     string                     `json:"moving,omitempty" doc:"The job that moves its state now"`
 	Queued     []string                   `json:"queued" nullable:"false" doc:"Deployments that wait for it, in order"`
 	Situations []Situation                `json:"situations,omitempty" doc:"What there is to know or to decide; on single installs only"`
 	Stack      string                     `json:"stack,omitempty" doc:"State of its runner stack, if it has one; on single installs only"`

@@ -2,12 +2,7 @@ package terraform
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"path"
-	"strings"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
@@ -28,11 +23,11 @@ const (
 // the workspace, so that it is the same for all components.
 const localPath = "../state/terraform.tfstate"
 
-// What a key is of. A saved plan lies beside the state, in a place of its own:
-// there is one for each component, as one plan of it can be applied.
+// What a backend is of. A saved plan lies beside the state, in a place of its
+// own: there is one for each component, as one plan of it can be applied.
 const (
-	ofState = "state"
-	ofPlan  = "plan"
+	ofState = false
+	ofPlan  = true
 )
 
 // backend is what a backend is told in its configuration. Credentials are not
@@ -40,6 +35,8 @@ const (
 type backend struct {
 	kind   string
 	config map[string]any
+	where  string // what to look for, in the words of the storage; "": nothing that a person would know
+	unlock string // the command that takes a lock off; "": there is no need of one
 }
 
 // file is the content of the file that sets the backend.
@@ -50,7 +47,7 @@ func (b backend) file() ([]byte, error) {
 // backendOf says how the tools reach the state, or the saved plan, of a key. It
 // is pure: the same reference gives the same file, with either tool, on any
 // runner.
-func backendOf(ref events.StateRef, what string) (backend, error) {
+func backendOf(ref events.StateRef, plan bool) (backend, error) {
 	if !isKey(ref.Key) {
 		return backend{}, plugin.Errorf(ReasonSpecInvalid, "the job spec's state key %q is not <install>/<component>", ref.Key)
 	}
@@ -58,8 +55,8 @@ func backendOf(ref events.StateRef, what string) (backend, error) {
 	if ref.In != nil {
 		in = *ref.In
 	}
-	b := backend{kind: ref.Storage, config: map[string]any{}}
-	object := path.Join(in.Prefix, map[string]string{ofState: "state", ofPlan: "plans"}[what], ref.Key)
+	object := ref.Object(plan)
+	b := backend{kind: ref.Storage, config: map[string]any{}, where: ref.Where(plan), unlock: ref.Unlock()}
 	need := map[string]string{}
 	switch ref.Storage {
 	case storageLocal:
@@ -68,12 +65,12 @@ func backendOf(ref events.StateRef, what string) (backend, error) {
 	case storageS3:
 		need["bucket"], need["region"] = in.Bucket, in.Region
 		b.config = map[string]any{
-			"bucket": in.Bucket, "key": object + ".tfstate", "region": in.Region,
+			"bucket": in.Bucket, "key": object, "region": in.Region,
 			// The first request says what these ask for beforehand, and the pattern
 			// of regions that the tools know is older than some regions.
 			"skip_credentials_validation": true, "skip_requesting_account_id": true, "skip_region_validation": true,
 		}
-		if what == ofState {
+		if plan == ofState {
 			b.config["use_lockfile"] = true // a conditional write beside the state, so nothing else is needed to lock
 		}
 		if in.KMSKey != "" {
@@ -95,7 +92,7 @@ func backendOf(ref events.StateRef, what string) (backend, error) {
 		}
 	case storageAzure:
 		need["storage account"], need["container"] = in.Account, in.Container
-		b.config["storage_account_name"], b.config["container_name"], b.config["key"] = in.Account, in.Container, object+".tfstate"
+		b.config["storage_account_name"], b.config["container_name"], b.config["key"] = in.Account, in.Container, object
 		if in.ResourceGroup != "" {
 			b.config["resource_group_name"] = in.ResourceGroup
 		}
@@ -107,7 +104,7 @@ func backendOf(ref events.StateRef, what string) (backend, error) {
 		}
 	case storageKubernetes:
 		need["namespace"] = in.Namespace
-		b.config["namespace"], b.config["secret_suffix"] = in.Namespace, secretSuffix(ref.Key, what)
+		b.config["namespace"], b.config["secret_suffix"] = in.Namespace, object
 	default:
 		return backend{}, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in %q; this runner knows local, http, s3, gcs, azurerm and kubernetes", ref.Storage)
 	}
@@ -117,57 +114,6 @@ func backendOf(ref events.StateRef, what string) (backend, error) {
 		}
 	}
 	return b, nil
-}
-
-// maxSuffix is the longest end of a Secret's name: the tools make a label of
-// it, which has 63 characters at most.
-const maxSuffix = 63
-
-// secretSuffix makes the end of a Secret's name from a key, for which it is
-// unique. It does not end with a number, which Terraform refuses: it counts the
-// parts of large states there.
-func secretSuffix(key, what string) string {
-	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(key))
-	sum := sha256.Sum256([]byte(key))
-	tail := "-" + hex.EncodeToString(sum[:4]) + "-" + what
-	return strings.TrimRight(name[:min(len(name), maxSuffix-len(tail))], "-") + tail
-}
-
-// where names the state for a person: what to look for, in whose words.
-func (b backend) where() string {
-	text := func(name string) string { s, _ := b.config[name].(string); return s }
-	switch b.kind {
-	case storageS3:
-		return fmt.Sprintf("s3://%s/%s", text("bucket"), text("key"))
-	case storageGCS:
-		return fmt.Sprintf("gs://%s/%s/default.tfstate", text("bucket"), text("prefix"))
-	case storageAzure:
-		return fmt.Sprintf("the blob %s in container %s of account %s", text("key"), text("container_name"), text("storage_account_name"))
-	case storageKubernetes:
-		return fmt.Sprintf("the Secret tfstate-default-%s in namespace %s", text("secret_suffix"), text("namespace"))
-	}
-	return ""
-}
-
-// unlock is the command with which a person takes a lock off that a dead tool
-// has left; "" where there is no need of one.
-func (b backend) unlock() string {
-	text := func(name string) string { s, _ := b.config[name].(string); return s }
-	switch b.kind {
-	case storageS3:
-		command := fmt.Sprintf("aws s3 rm s3://%s/%s.tflock", text("bucket"), text("key"))
-		if e, ok := b.config["endpoints"].(map[string]any); ok {
-			command += fmt.Sprintf(" --endpoint-url %s", e["s3"])
-		}
-		return command
-	case storageGCS:
-		return fmt.Sprintf("gcloud storage rm gs://%s/%s/default.tflock", text("bucket"), text("prefix"))
-	case storageAzure:
-		return fmt.Sprintf("az storage blob lease break --account-name %s --container-name %s --blob-name %s --auth-mode login", text("storage_account_name"), text("container_name"), text("key"))
-	case storageKubernetes:
-		return fmt.Sprintf("kubectl delete lease lock-tfstate-default-%s --namespace %s", text("secret_suffix"), text("namespace"))
-	}
-	return ""
 }
 
 // leads are the variables by which a tool finds the identity of where it runs:
@@ -190,22 +136,26 @@ func leads(kind string) []string {
 }
 
 // identity completes what leads to an identity with what has the backend use it.
-// given is the environment of the step.
-func identity(kind string, given map[string]string) map[string]string {
+// given is the environment of the step, chosen that of the job, which wins.
+func identity(kind string, given, chosen map[string]string) map[string]string {
 	env := map[string]string{}
 	for _, name := range leads(kind) {
 		if v := given[name]; v != "" {
 			env[name] = v
 		}
 	}
+	set := func(name string) bool { return given[name] != "" || chosen[name] != "" }
 	switch {
-	case kind == storageKubernetes && env["KUBERNETES_SERVICE_HOST"] != "":
+	case kind == storageKubernetes && env["KUBERNETES_SERVICE_HOST"] != "" && !set("KUBE_CONFIG_PATH") && !set("KUBE_HOST"):
 		env["KUBE_IN_CLUSTER_CONFIG"] = "true"
 	case kind == storageAzure && env["AZURE_FEDERATED_TOKEN_FILE"] != "":
 		// The backend reads its own names; the webhook of AKS sets Azure's.
 		env["ARM_USE_AKS_WORKLOAD_IDENTITY"] = "true"
 		env["ARM_CLIENT_ID"] = cmp.Or(given["ARM_CLIENT_ID"], env["AZURE_CLIENT_ID"])
 		env["ARM_TENANT_ID"] = cmp.Or(given["ARM_TENANT_ID"], env["AZURE_TENANT_ID"])
+	}
+	for name := range chosen {
+		delete(env, name)
 	}
 	return env
 }

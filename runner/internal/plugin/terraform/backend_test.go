@@ -24,7 +24,7 @@ import (
 var configurations = []struct {
 	name  string
 	ref   events.StateRef
-	what  string
+	what  bool
 	want  string   // the file that sets the backend
 	env   []string // for init
 	fails string   // what init says in the end, as a pattern; "": it goes well
@@ -125,25 +125,6 @@ func TestAReferenceThatNamesNoStorage(t *testing.T) {
 	}
 }
 
-// The end of a Secret's name is a label, is told apart by all of the key, and
-// does not end with a number.
-func TestTheNameOfASecret(t *testing.T) {
-	long := "ins_01kahqzzzzzzzzzzzzzzzzzzzz/" + strings.Repeat("x", 62)
-	seen := map[string]string{}
-	for _, key := range []string{"ins_1/web", "ins-1/web", "ins_1/WEB", "ins_1/web-1", long + "a", long + "b", "ins_1/" + strings.Repeat("-", 40)} {
-		for _, what := range []string{ofState, ofPlan} {
-			s := secretSuffix(key, what)
-			if !regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?-(state|plan)$`).MatchString(s) || len(s) > 63 {
-				t.Errorf("%s of %s: %s", what, key, s)
-			}
-			if other, ok := seen[s]; ok {
-				t.Errorf("%s and %s have the same name", other, key)
-			}
-			seen[s] = key
-		}
-	}
-}
-
 // Nothing but what leads to an identity is passed on by itself: a credential is
 // the operator's to give.
 func TestWhatLeadsToAnIdentityHoldsNone(t *testing.T) {
@@ -157,8 +138,13 @@ func TestWhatLeadsToAnIdentityHoldsNone(t *testing.T) {
 		"azurerm":    `{"ARM_CLIENT_ID":"c","ARM_TENANT_ID":"t","ARM_USE_AKS_WORKLOAD_IDENTITY":"true","AZURE_CLIENT_ID":"c","AZURE_FEDERATED_TOKEN_FILE":"/var/run/token","AZURE_TENANT_ID":"t"}`,
 		"kubernetes": `{"KUBERNETES_SERVICE_HOST":"10.0.0.1","KUBERNETES_SERVICE_PORT":"443","KUBE_IN_CLUSTER_CONFIG":"true"}`,
 	} {
-		if b, err := json.Marshal(identity(kind, given)); err != nil || string(b) != want {
+		if b, err := json.Marshal(identity(kind, given, nil)); err != nil || string(b) != want {
 			t.Errorf("%s: %s, want %s", kind, b, want)
+		}
+	}
+	for kind, chosen := range map[string]map[string]string{"s3": {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/mine"}, "kubernetes": {"KUBE_CONFIG_PATH": "/mine", "KUBERNETES_SERVICE_HOST": "x", "KUBERNETES_SERVICE_PORT": "1"}} {
+		if got := identity(kind, given, chosen); len(got) != 0 {
+			t.Errorf("%s: what the job sets is overruled by %v", kind, got)
 		}
 	}
 }

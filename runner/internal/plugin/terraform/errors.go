@@ -150,7 +150,7 @@ func (j *job) lockedBy(stderr string) string {
 	if lock["Who"] != "" {
 		said += " by " + lock["Who"]
 	}
-	if j.place().unlock() == "" {
+	if j.place().unlock == "" {
 		return said // the control plane says the rest, or the process is on this machine
 	}
 	at, _, _ := strings.Cut(lock["Created"], ".")
@@ -165,11 +165,10 @@ func (j *job) lockedBy(stderr string) string {
 // lockWayOut says what a person does about a lock that stays.
 func (j *job) lockWayOut() string {
 	b := j.place()
-	command := b.unlock()
-	if command == "" {
+	if b.unlock == "" {
 		return ""
 	}
-	return fmt.Sprintf(" If nobody is at work on %s any more, `%s` takes the lock off.", b.where(), command)
+	return fmt.Sprintf(" If nobody is at work on %s any more, `%s` takes the lock off.", b.where, b.unlock)
 }
 
 // place is the backend with which the tool was at work.

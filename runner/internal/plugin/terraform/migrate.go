@@ -134,8 +134,8 @@ func (j *job) at(s *slot, err error) error {
 }
 
 func orKind(b backend) string {
-	if where := b.where(); where != "" {
-		return where
+	if b.where != "" {
+		return b.where
 	}
 	return b.kind
 }

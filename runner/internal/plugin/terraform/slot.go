@@ -26,7 +26,9 @@ type external struct {
 
 func (s *external) backend() backend { return s.conf }
 
-func (s *external) env() map[string]string { return identity(s.conf.kind, s.job.p.env) }
+func (s *external) env() map[string]string {
+	return identity(s.conf.kind, s.job.p.env, s.job.spec.Env)
+}
 
 func (*external) readState(context.Context) ([]byte, error) { return nil, errThroughTool }
 
@@ -80,17 +82,17 @@ func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
 	}
 	var kept planState
 	if err := json.Unmarshal(b, &kept); len(b) > 0 && err != nil {
-		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: fmt.Sprintf("what is kept in the place of the saved plan, %s, is no plan; plan again", s.plans.where())}
+		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: fmt.Sprintf("what is kept in the place of the saved plan, %s, is no plan; plan again", s.plans.where)}
 	}
 	switch of := kept.Outputs["job"].Value; {
 	case of == "":
-		return nil, plugin.Errorf(ReasonPlanMissing, "there is no saved plan in its place, %s; plan again", s.plans.where())
+		return nil, plugin.Errorf(ReasonPlanMissing, "there is no saved plan in its place, %s; plan again", s.plans.where)
 	case of != job:
 		return nil, plugin.Errorf(ReasonPlanMissing, "the saved plan of %s is gone: that of %s has taken its place; plan again", job, of)
 	}
 	plan, err := base64.StdEncoding.DecodeString(kept.Outputs["plan"].Value)
 	if err != nil {
-		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: fmt.Sprintf("the saved plan in %s is damaged; plan again", s.plans.where())}
+		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: fmt.Sprintf("the saved plan in %s is damaged; plan again", s.plans.where)}
 	}
 	return plan, nil
 }

@@ -1,0 +1,28 @@
+package events_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/events"
+)
+
+// The end of a Secret's name is a label, is told apart by all of the key, and
+// does not end with a number.
+func TestTheNameOfASecret(t *testing.T) {
+	long := "ins_01kahqzzzzzzzzzzzzzzzzzzzz/" + strings.Repeat("x", 62)
+	seen := map[string]string{}
+	for _, key := range []string{"ins_1/web", "ins-1/web", "ins_1/WEB", "ins_1/web-1", long + "a", long + "b", "ins_1/" + strings.Repeat("-", 40)} {
+		for _, what := range []bool{false, true} {
+			s := events.StateRef{Storage: "kubernetes", Key: key}.Object(what)
+			if !regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?-(state|plan)$`).MatchString(s) || len(s) > 63 {
+				t.Errorf("of %s (a plan: %t): %s", key, what, s)
+			}
+			if other, ok := seen[s]; ok {
+				t.Errorf("%s and %s have the same name", other, key)
+			}
+			seen[s] = key
+		}
+	}
+}

@@ -70,7 +70,7 @@ func backendOf(ref events.StateRef, plan bool) (backend, error) {
 			// of regions that the tools know is older than some regions.
 			"skip_credentials_validation": true, "skip_requesting_account_id": true, "skip_region_validation": true,
 		}
-		if plan == ofState {
+		if !plan {
 			b.config["use_lockfile"] = true // a conditional write beside the state, so nothing else is needed to lock
 		}
 		if in.KMSKey != "" {

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
-	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -26,9 +25,6 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
-	"github.com/fairlead/fairlead/pkg/control"
-	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 )
 
@@ -42,7 +38,6 @@ const (
 // over TLS, by whoever has environ.
 type world struct {
 	*account
-	control *control.Control // the same control plane, in this process
 	sts     *ststest.Server
 	environ []string // that finds the names
 	token   string
@@ -59,24 +54,7 @@ func open(t *testing.T) *world {
 	if tofu == "" {
 		t.Skip("FAIRLEAD_TOFU names no OpenTofu; make test-aws sets it")
 	}
-	w := &world{account: deploy(t), sts: ststest.New(time.Now), token: identity.NewToken(identity.PrefixAPI), config: t.TempDir()}
-	env := w.functions["controlapi"].program.Env
-	variable := func(name string) string {
-		for _, v := range env {
-			if value, ok := strings.CutPrefix(v, name+"="); ok {
-				return value
-			}
-		}
-		t.Fatalf("the function's environment has no %s", name)
-		return ""
-	}
-	// The first token of a control plane is the vendor's, who has the account.
-	var err error
-	w.control, err = plane.Control(t.Context(), w.account.config("DYNAMODB"), plane.Resources{Table: variable("FAIRLEAD_TABLE"), LogTable: variable("FAIRLEAD_LOG_TABLE"),
-		Blobs: variable("FAIRLEAD_BLOBS"), QueuePrefix: variable("FAIRLEAD_QUEUE_PREFIX"), SealKey: variable("FAIRLEAD_SEAL_KEY")}, slog.New(slog.DiscardHandler))
-	w.ok("open the control plane", err)
-	w.ok("make a token", w.control.RegisterToken(t.Context(), fairlead.DefaultOrg, "vendor", w.token))
-
+	w := &world{account: deploy(t), sts: ststest.New(time.Now), config: t.TempDir()}
 	w.registry.who = w.sts.Principal
 	authority, proxy := onTheNet(t, map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
@@ -93,6 +71,14 @@ func open(t *testing.T) *world {
 			"AWS_ACCESS_KEY_ID="+own.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+own.SecretAccessKey, "AWS_SESSION_TOKEN="+own.SessionToken)
 	}
 	w.close = w.pumps()
+	// The first token of a control plane is for whoever may invoke the function.
+	answer, err := w.invoke(t.Context(), "controlapi", map[string]string{"operator": "vendor"})
+	w.ok("ask for a token", err)
+	var operator plane.Operator
+	w.ok("read the answer", json.Unmarshal(answer, &operator))
+	if w.token = operator.Token; operator.URL != "https://"+planeHost {
+		t.Errorf("the control plane says that it is at %s", operator.URL)
+	}
 	return w
 }
 

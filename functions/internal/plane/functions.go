@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 )
 
-// ControlAPI wires the function that serves the Control API.
+// ControlAPI wires the function that serves the Control API, and makes the
+// vendor's own tokens.
 func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) {
 	c := p.Config
 	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Makes: true,
@@ -29,7 +30,7 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 		return nil, err
 	}
 	o.Stack = api.StackSource{URL: c.URL, TemplateURL: c.StackTemplateURL, Image: c.RunnerImage}
-	return HTTP(api.ControlHandler(o), p.Logger), nil
+	return withOperator(plane, c.URL, HTTP(api.ControlHandler(o), p.Logger)), nil
 }
 
 // RunnerAPI wires the function that serves the Runner API.

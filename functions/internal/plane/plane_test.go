@@ -1,6 +1,7 @@
 package plane_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -39,7 +41,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
@@ -194,6 +195,19 @@ func (c *cloud) dispatch() *config.Dispatch {
 }
 
 // front serves a function over HTTP and returns its URL.
+// firstToken asks the function, as IAM lets the vendor, for an operator's token.
+func firstToken(t *testing.T, f *runtimetest.Function) string {
+	t.Helper()
+	if answer, err := f.Invoke(t.Context(), map[string]string{"operator": "Not A Name"}); err == nil {
+		t.Errorf("a token of no name: %s", answer)
+	}
+	var o plane.Operator
+	if err := json.Unmarshal(must(f.Invoke(t.Context(), map[string]string{"operator": "admin"}))(t), &o); err != nil || o.URL != "https://fairlead.example" {
+		t.Fatalf("the control plane is at %q, %v", o.URL, err)
+	}
+	return o.Token
+}
+
 func front(t *testing.T, f *runtimetest.Function) string {
 	s := httptest.NewServer(runtimetest.Front(t, f))
 	t.Cleanup(s.Close)
@@ -221,13 +235,21 @@ func (c *cloud) events() (list []events.Domain) {
 func TestFunctionsTogether(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
-	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
-	first := must(plane.Control(ctx, c.config("DYNAMODB"), r, slog.New(slog.DiscardHandler)))(t)
-	token := identity.NewToken(identity.PrefixAPI)
-	if err := first.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
-		t.Fatal(err)
+	function := c.start("controlapi", c.controlAPI())
+	token := firstToken(t, function)
+	url := front(t, function)
+	person := must(client.New(url, token, client.Options{}))(t)
+	if _, err := person.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "for-all", Shared: true}); err != nil {
+		t.Errorf("the first token is not an operator's: %v", err)
 	}
-	person := must(client.New(front(t, c.start("controlapi", c.controlAPI())), token, client.Options{}))(t)
+	// Who comes by HTTP asks in vain, wherever it says so.
+	for _, target := range []string{"/v1/meta?operator=mallory", "/v1/apps?operator=mallory"} {
+		res := must(http.Post(url+target, "application/json", strings.NewReader(`{"operator":"mallory"}`)))(t)
+		if body := must(io.ReadAll(res.Body))(t); bytes.Contains(body, []byte("fla_")) || res.StatusCode < 400 {
+			t.Errorf("a stranger asks %s for a token: %d %s", target, res.StatusCode, body)
+		}
+		res.Body.Close()
+	}
 	if _, err := person.WithToken("fla_no").ListRunners(ctx, client.ListOptions{}); !client.HasStatus(err, http.StatusUnauthorized) {
 		t.Errorf("a stranger's token: %v", err)
 	}

@@ -74,7 +74,9 @@ func (x *Subscriber) Take(ctx context.Context, d Delivery) (Taken, error) {
 	}
 	err = x.ingest(ctx, d.Group, s, pieces)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, joblog.ErrMoved):
+		// A log that is archived was made whole from the record before: what
+		// comes late, or again, is in it.
 		t.Pieces = len(pieces)
 		return t, nil
 	case errors.Is(err, joblog.ErrFenced), errors.Is(err, joblog.ErrDiverged), errors.Is(err, joblog.ErrFull), errors.Is(err, joblog.ErrNotFound):

@@ -156,6 +156,7 @@ type shop struct {
 	t         *testing.T
 	transport *cloudwatch.Transport
 	log       *archive.Log
+	live      joblog.Log // of log: without the archive
 	sub       *cloudwatch.Subscriber
 	group     string
 	owned     error
@@ -166,7 +167,8 @@ const groups = "/fairlead/test-"
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	cfg := config(logs.Endpoint(t))
-	p := &shop{t: t, group: group(t), log: archive.New(joblogtest.Memory(), blobtest.Memory())}
+	live := joblogtest.Memory()
+	p := &shop{t: t, group: group(t), live: live, log: archive.New(live, blobtest.Memory())}
 	p.transport = cloudwatch.NewTransport(cfg, p.group, time.Now)
 	p.sub = &cloudwatch.Subscriber{Log: p.log, Groups: groups, Logger: slog.New(slog.DiscardHandler),
 		Owns:   func(context.Context, string, joblog.Stream) error { return p.owned },
@@ -259,6 +261,45 @@ func TestSubscriptionLagsRepeatsAndLoses(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("epoch %d: %d bytes are read, %d were written", epoch, len(got), len(want))
 		}
+	}
+}
+
+// A delivery that comes, or comes again, when the log is in the archive is no
+// failure: repeated in vain, it would end among the dead letters.
+func TestADeliveryAfterTheArchiveIsOldNews(t *testing.T) {
+	p := newShop(t)
+	p.sub.Log = p.live // as the function has it
+	s := joblog.Stream{Job: "job_1", Epoch: 1}
+	if err := p.log.Open(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	for at, piece := range map[int64]string{0: "abc", 3: "def"} {
+		if err := p.transport.Put(t.Context(), s, at, []byte(piece)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := cloudwatch.Delivery{Group: p.group, Stream: cloudwatch.StreamName(s), Messages: []string{"0 t abc"}}
+	if _, err := p.sub.Take(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.log.End(t.Context(), s, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.log.Keep(t.Context(), s.Job, p.transport); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := p.live.Read(t.Context(), s, 0, 10); !errors.Is(err, joblog.ErrMoved) {
+		t.Fatalf("the log was not moved: %+v, %v", c, err)
+	}
+	for what, d := range map[string]cloudwatch.Delivery{
+		"again": first, "late": {Group: p.group, Stream: first.Stream, Messages: []string{"3 t def"}},
+	} {
+		if taken, err := p.sub.Take(t.Context(), d); err != nil || taken.Pieces != 1 {
+			t.Errorf("a delivery comes %s: %+v, %v", what, taken, err)
+		}
+	}
+	if c, err := p.log.Read(t.Context(), s, 0, 10); err != nil || string(c.Data) != "abcdef" {
+		t.Errorf("the log is %q, %v", c.Data, err)
 	}
 }
 

@@ -152,6 +152,8 @@ func format(v any) (string, error) {
 		return v, nil
 	case int:
 		return strconv.Itoa(v), nil
+	case bool:
+		return strconv.FormatBool(v), nil
 	case time.Duration:
 		return v.String(), nil
 	case []string:

@@ -3,18 +3,20 @@ package joblog
 import (
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // jobPattern is what CloudWatch Logs takes in a stream's name, less the
-// characters that would need quoting in a path.
-var jobPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
+// characters that would need quoting in a path. It is compiled when it is first
+// needed: each job's process would pay for it.
+var jobPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`) })
 
 // CheckJob reports why job cannot have logs: it is 1 to 128 letters, digits,
 // dots, hyphens and underscores. The error is of KindInvalid.
 func CheckJob(job string) error {
-	if jobPattern.MatchString(job) {
+	if jobPattern().MatchString(job) {
 		return nil
 	}
 	return fairlead.Invalid("invalid-job", "%.150q does not identify a job", job)

@@ -3,17 +3,20 @@ package queue
 import (
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
+// namePattern is compiled when it is first needed: each job's process would pay
+// for it.
+var namePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`) })
 
 // CheckName reports why name cannot name a queue: 1 to 80 letters, digits,
 // hyphens and underscores, SQS's rule. The error is of KindInvalid.
 func CheckName(name string) error {
-	if namePattern.MatchString(name) {
+	if namePattern().MatchString(name) {
 		return nil
 	}
 	return fairlead.Invalid("invalid-queue-name", "%.100q does not name a queue: 1 to 80 letters, digits, hyphens and underscores do", name)

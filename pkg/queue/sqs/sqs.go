@@ -55,7 +55,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-var prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_-]*$`)
+// prefixPattern is compiled when it is first needed, by those that use a queue.
+var prefixPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]*$`) })
 
 // Queue is a queue.Queue. Safe for concurrent use. It remembers the URL of
 // every queue that it has used, some 200 bytes each.
@@ -86,7 +87,7 @@ const (
 // New returns the queues that o describes. It sends nothing.
 func New(cfg aws.Config, o Options) (*Queue, error) {
 	switch {
-	case len(o.Prefix) > maxPrefix || !prefixPattern.MatchString(o.Prefix):
+	case len(o.Prefix) > maxPrefix || !prefixPattern().MatchString(o.Prefix):
 		return nil, fairlead.Invalid("invalid-queue-prefix", "%.100q cannot begin the names of queues: up to %d letters, digits, hyphens and underscores do", o.Prefix, maxPrefix)
 	case o.MaxReceives < 1 || o.MaxReceives > 1000: // SetQueueAttributes, RedrivePolicy
 		return nil, fairlead.Invalid("invalid-max-receives", "a message cannot become a dead letter after %d deliveries: 1 to 1,000 are possible", o.MaxReceives)

@@ -38,17 +38,18 @@ type host struct {
 	dir    string
 	token  string // of enrolment
 
-	mu     sync.Mutex
-	agent  *process
-	stop   chan os.Signal
-	steps  map[string]*stepProcess // by attempt, also those that have ended
-	drains bool                    // the agent was told to take no more
-	down   bool                    // no power
-	gone   bool                    // for good
-	cut    cutting
-	skew   time.Duration
-	states map[string]*localState // on its disk, by install and component
-	plans  map[string][]byte      // on its disk, by job
+	mu      sync.Mutex
+	agent   *process
+	stop    chan os.Signal
+	steps   map[string]*stepProcess // by attempt, also those that have ended
+	drains  bool                    // the agent was told to take no more
+	signals int                     // that the agent was sent
+	down    bool                    // no power
+	gone    bool                    // for good
+	cut     cutting
+	skew    time.Duration
+	states  map[string]*localState // on its disk, by install and component
+	plans   map[string][]byte      // on its disk, by job
 }
 
 func (w *world) newHost(name string, r runnerPlan, token string) *host {
@@ -104,7 +105,7 @@ func (h *host) startAgent() *process {
 	p.onKill = func() { os.Remove(filepath.Join(h.dir, "lock")) } // a lock goes with its holder
 	stop := make(chan os.Signal, 8)
 	h.mu.Lock()
-	h.agent, h.stop, h.drains = p, stop, false
+	h.agent, h.stop, h.drains, h.signals = p, stop, false, 0
 	h.mu.Unlock()
 	h.w.note("%s starts", p.name)
 	go func() {
@@ -171,6 +172,7 @@ func (h *host) signalAgent() {
 	if h.stop != nil {
 		select {
 		case h.stop <- os.Interrupt:
+			h.signals++
 		default:
 		}
 	}
@@ -387,10 +389,11 @@ func (h *simHandle) Kill(context.Context) error {
 	return nil
 }
 
-// hasWaited is told that what is left of a step is about to be killed.
+// hasWaited is told that what is left of a step is about to be killed. Whoever
+// has signalled the agent three times wants nothing waited for.
 func (h *host) hasWaited(st *stepProcess) {
 	h.mu.Lock()
-	hasty := isClosed(st.p.dead) && st.run != nil && st.run.began && st.run.p.alive() && !st.awaited
+	hasty := isClosed(st.p.dead) && st.run != nil && st.run.began && st.run.p.alive() && !st.awaited && h.signals < 3
 	h.mu.Unlock()
 	if hasty {
 		h.w.violate("tools-may-save", "%s is killed before it could save what it has made", st.run.p.name)

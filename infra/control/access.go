@@ -69,9 +69,9 @@ var (
 	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn()} },
 		By: "pkg/seal/kms", Why: "runners pin the public half"}
 	readLog = Grant{Sid: "ReadLog", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onLogTable,
-		By: "pkg/joblog/cloudwatch", Why: "logs are read from their table, not from CloudWatch"}
+		By: "pkg/joblog/dynamo", Why: "logs are read from their table, not from CloudWatch"}
 	endLog = Grant{Sid: "EndLog", Actions: []string{"dynamodb:UpdateItem"}, On: onLogTable,
-		By: "pkg/joblog/cloudwatch", Why: "the log of an attempt that was given up is ended"}
+		By: "pkg/joblog/dynamo", Why: "the log of an attempt that was given up is ended"}
 	readArchive = Grant{Sid: "ReadArchive", Actions: []string{"s3:GetObject"}, On: inArchive,
 		By: "pkg/blob/s3", Why: "the log of a job that is over"}
 	listArchive = Grant{Sid: "ListArchive", Actions: []string{"s3:ListBucket"}, On: onArchive,
@@ -100,7 +100,7 @@ var access = map[string][]Grant{
 		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
 		readLog,
 		{Sid: "WriteLog", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, On: onLogTable,
-			By: "pkg/joblog/cloudwatch", Why: "a claim opens a log, and a step that cannot write to its log group appends through the API"},
+			By: "pkg/joblog/dynamo", Why: "a claim opens a log, and a step that cannot write to its log group appends through the API"},
 		{Sid: "SignJobs", Actions: []string{"kms:Sign"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn()} },
 			Conditions: func(*builder) map[string]map[string]any {
 				return map[string]map[string]any{"StringEquals": {"kms:SigningAlgorithm": "ED25519_SHA_512"}}
@@ -140,7 +140,7 @@ var access = map[string][]Grant{
 		{Sid: "ReadJob", Actions: []string{"dynamodb:GetItem"}, On: onTable, By: "pkg/store/dynamo", Why: "whose job it is decides which log group may write its log"},
 		readLog,
 		{Sid: "WriteLog", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:BatchWriteItem"}, On: onLogTable,
-			By: "pkg/joblog/cloudwatch", Why: "what subscriptions bring is appended; what is archived is dropped"},
+			By: "pkg/joblog/dynamo", Why: "what subscriptions bring is appended; what is archived is dropped"},
 		{Sid: "ReadInstallLogs", Actions: []string{"logs:GetLogEvents"}, On: onInstallLogStreams,
 			By: "pkg/joblog/cloudwatch", Why: "a gap, and the end of a log that was given up, are repaired from the record"},
 		{Sid: "WriteArchive", Actions: []string{"s3:PutObject"}, On: inArchive, By: "pkg/blob/s3", Why: "a log that is over is kept as one object"},

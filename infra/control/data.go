@@ -96,7 +96,7 @@ func (b *builder) makeTable() {
 	b.table.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
 }
 
-// makeLogTable makes the table of pkg/joblog/cloudwatch's schema. It is apart
+// makeLogTable makes the table of pkg/joblog/dynamo's schema. It is apart
 // from the other: its writes are many, tell nobody anything, and must not hold
 // up those that do.
 func (b *builder) makeLogTable() {

@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/archive"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
@@ -32,7 +33,7 @@ import (
 // hears of jobs which are over.
 func LogIndex(_ context.Context, p Process[config.LogIndex]) (any, error) {
 	c := p.Config
-	live, err := cloudwatch.New(p.AWS, cloudwatch.Options{Table: c.LogTable, Poll: logPoll})
+	live, err := logtable.New(p.AWS, logtable.Options{Table: c.LogTable, Poll: logPoll})
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/archive"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 	"github.com/fairlead/fairlead/pkg/seal/kms"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -127,7 +128,7 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 // Log returns the log in the table, which reads from the bucket what is over;
 // with bucket "" it cannot.
 func Log(cfg aws.Config, table, bucket string) (joblog.Log, error) {
-	live, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Poll: logPoll})
+	live, err := logtable.New(cfg, logtable.Options{Table: table, Poll: logPoll})
 	if err != nil || bucket == "" {
 		return live, err
 	}

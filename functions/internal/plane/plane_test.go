@@ -41,7 +41,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
@@ -107,7 +107,7 @@ func newCloud(t testing.TB) *cloud {
 	if err := dynamo.CreateTable(t.Context(), c.config("DYNAMODB"), c.table); err != nil {
 		t.Fatal(err)
 	}
-	if err := cloudwatch.CreateTable(t.Context(), c.config("DYNAMODB"), c.logTable); err != nil {
+	if err := logtable.CreateTable(t.Context(), c.config("DYNAMODB"), c.logTable); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{c.bucket, c.archive} {

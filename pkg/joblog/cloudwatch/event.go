@@ -1,3 +1,11 @@
+// Package cloudwatch brings job logs through CloudWatch Logs, which is their
+// record on AWS, into the log that readers use (package dynamo).
+//
+// Transport puts what a tool wrote into a log group, within the service's
+// limits, and Ingest takes what a subscription brings of it into the log. An
+// event says at which byte it begins, so it may come twice, late or in any
+// order: the log takes it or asks for what is missing, which Transport.Repair
+// fetches.
 package cloudwatch
 
 import (

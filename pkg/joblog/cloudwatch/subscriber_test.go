@@ -3,152 +3,23 @@ package cloudwatch_test
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
-	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/blob/blobtest"
-	blobs3 "github.com/fairlead/fairlead/pkg/blob/s3"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/archive"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 )
-
-// archivedAtOnce archives a stream as soon as it has ended.
-type archivedAtOnce struct{ *archive.Log }
-
-func (l archivedAtOnce) End(ctx context.Context, s joblog.Stream, truncated bool) error {
-	if err := l.Log.End(ctx, s, truncated); err != nil {
-		return err
-	}
-	if _, err := l.Keep(ctx, s.Job, nil); err != nil && !errors.Is(err, archive.ErrOpen) {
-		return err
-	}
-	return nil
-}
-
-// bucket is a blob store in a new bucket.
-func bucket(t *testing.T) blob.Store {
-	t.Helper()
-	cfg, name := config(logs.Endpoint(t)), strings.ToLower("logs-"+rand.Text())
-	client := s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
-	if _, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &name,
-		CreateBucketConfiguration: &types.CreateBucketConfiguration{LocationConstraint: "eu-central-1"}}); err != nil {
-		t.Fatal(err)
-	}
-	b, err := blobs3.New(cfg, blobs3.Options{Bucket: name, PathStyle: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func TestArchivedIndexConforms(t *testing.T) {
-	cfg := config(tables.Endpoint(t))
-	table := "logs-" + rand.Text()
-	if err := cloudwatch.CreateTable(t.Context(), cfg, table); err != nil {
-		t.Fatal(err)
-	}
-	blobs := bucket(t)
-	joblogtest.Run(t, joblogtest.Harness{
-		Open: func(t joblogtest.TB, dir string) (joblog.Log, func()) {
-			l, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return archivedAtOnce{archive.New(l, inFolder{blobs, fmt.Sprintf("%08x/", crc32.ChecksumIEEE([]byte(dir)))})}, func() {}
-		},
-		Remote: true,
-	})
-}
-
-// inFolder keeps the blobs of one test apart from those of the others.
-type inFolder struct {
-	blob.Store
-	prefix string
-}
-
-func (s inFolder) Put(ctx context.Context, key string, data []byte) error {
-	return s.Store.Put(ctx, s.prefix+key, data)
-}
-func (s inFolder) Get(ctx context.Context, key string) ([]byte, error) {
-	return s.Store.Get(ctx, s.prefix+key)
-}
-func (s inFolder) Delete(ctx context.Context, key string) error {
-	return s.Store.Delete(ctx, s.prefix+key)
-}
-func (s inFolder) List(ctx context.Context, prefix string) ([]string, error) {
-	keys, err := s.Store.List(ctx, s.prefix+prefix)
-	for i := range keys {
-		keys[i] = strings.TrimPrefix(keys[i], s.prefix)
-	}
-	return keys, err
-}
-
-// A Move that was interrupted after it took the stream over leaves bytes; the
-// next removes them. A reader in another process that was between the two reads
-// them from the archive.
-func TestInterruptedMoveIsFinished(t *testing.T) {
-	cfg := config(tables.Endpoint(t))
-	table := "logs-" + rand.Text()
-	if err := cloudwatch.CreateTable(t.Context(), cfg, table); err != nil {
-		t.Fatal(err)
-	}
-	l, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Poll: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := joblog.Stream{Job: "job_1", Epoch: 1}
-	info := joblog.Info{Stream: s, Size: 3, CRC32: crc32.ChecksumIEEE([]byte("abc")), Ended: true}
-	if err := l.Move(t.Context(), info); !errors.Is(err, joblog.ErrNotFound) {
-		t.Errorf("a stream that was never opened: %v", err)
-	}
-	if err := l.Open(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Append(t.Context(), s, 0, []byte("abc")); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Move(t.Context(), info); fairlead.KindOf(err) != fairlead.KindConflict {
-		t.Errorf("a stream that is written: %v", err)
-	}
-	if err := l.End(t.Context(), s, false); err != nil {
-		t.Fatal(err)
-	}
-	short := info
-	short.Size = 2
-	if err := l.Move(t.Context(), short); fairlead.KindOf(err) != fairlead.KindConflict {
-		t.Errorf("kept without its last byte: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := l.Move(ctx, info); !errors.Is(err, context.Canceled) {
-		t.Errorf("in a context that has ended: %v", err)
-	}
-	for range 2 {
-		if err := l.Move(t.Context(), info); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if c, err := l.Read(t.Context(), s, 1, 1); !errors.Is(err, joblog.ErrMoved) || c.Info != info {
-		t.Errorf("read %+v, %v", c, err)
-	}
-}
 
 // shop is an install's log on AWS: its record in CloudWatch, the index, and
 // what is between the two.

@@ -44,6 +44,9 @@ func batches(messages []string) (all [][]string) {
 	return all
 }
 
+// attemptTimeout bounds one attempt of one request; see the store's engine.
+const attemptTimeout = 10 * time.Second
+
 // Transport carries logs through one log group. Safe for concurrent use, but
 // the pieces of one stream are put one after the other.
 type Transport struct {

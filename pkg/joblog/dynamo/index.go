@@ -1,13 +1,8 @@
-// Package cloudwatch keeps job logs on AWS: a job log in a DynamoDB table of
-// its own, which every reader uses, and a transport to it through CloudWatch
-// Logs. docs/ARCHITECTURE.md, "Logs on AWS", argues why it takes both.
-//
-// Index is the log: it meets the whole contract of joblog. Transport puts what a
-// tool wrote into a log group, within the service's limits, and Ingest takes
-// what a subscription brings of it into the log. An event says at which byte it
-// begins, so it may come twice, late or in any order: the log takes it or asks
-// for what is missing, which Transport.Repair fetches.
-package cloudwatch
+// Package dynamo keeps job logs in a DynamoDB table of their own, which every
+// reader of a control plane on AWS uses. docs/ARCHITECTURE.md, "Logs on AWS",
+// argues why: it is the index of what package cloudwatch brings, whose read
+// quotas are tiny.
+package dynamo
 
 import (
 	"cmp"

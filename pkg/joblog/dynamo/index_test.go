@@ -1,4 +1,4 @@
-package cloudwatch_test
+package dynamo_test
 
 import (
 	"crypto/rand"
@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/fairlead/fairlead/pkg/joblog"
-	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	"github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/moto"
@@ -39,12 +39,12 @@ func config(endpoint string) aws.Config {
 func TestIndexConforms(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
-	if err := cloudwatch.CreateTable(t.Context(), cfg, table); err != nil {
+	if err := dynamo.CreateTable(t.Context(), cfg, table); err != nil {
 		t.Fatal(err)
 	}
 	joblogtest.Run(t, joblogtest.Harness{
 		Open: func(t joblogtest.TB, dir string) (joblog.Log, func()) {
-			l, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second})
+			l, err := dynamo.New(cfg, dynamo.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,12 +58,12 @@ func TestIndexConforms(t *testing.T) {
 func TestFollowerInAnotherProcessSeesTheAppend(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
-	if err := cloudwatch.CreateTable(t.Context(), cfg, table); err != nil {
+	if err := dynamo.CreateTable(t.Context(), cfg, table); err != nil {
 		t.Fatal(err)
 	}
-	var both [2]*cloudwatch.Index
+	var both [2]*dynamo.Index
 	for i := range both {
-		l, err := cloudwatch.New(cfg, cloudwatch.Options{Table: table, Poll: 20 * time.Millisecond})
+		l, err := dynamo.New(cfg, dynamo.Options{Table: table, Poll: 20 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package cloudwatch
+package dynamo
 
 import (
 	"bytes"

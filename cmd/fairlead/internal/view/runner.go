@@ -156,7 +156,7 @@ func (r NewRunner) Human(p *Page) {
 	p.Line("%s Created runner %s", Styled(p.Style.Good("✓")), r.Runner.Name)
 	if r.Runner.AWS == nil {
 		p.Line("  Enrol an agent with the token of `fairlead runner enrol %s`,", r.Runner.Name)
-		p.Line("  or let in one that has a token of its platform: `fairlead runner trust create %s`.", r.Runner.Name)
+		p.Line("  or let in one that has a token of its platform: `fairlead runner trust create %s NAME`.", r.Runner.Name)
 		return
 	}
 	p.Line("  Start its agent with that AWS role and, besides FAIRLEAD_URL:")

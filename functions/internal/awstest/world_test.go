@@ -3,28 +3,18 @@ package awstest
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
-	"io"
-	"math/big"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
+	"github.com/fairlead/fairlead/functions/internal/runtimetest"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 )
 
@@ -56,7 +46,7 @@ func open(t *testing.T) *world {
 	}
 	w := &world{account: deploy(t), sts: ststest.New(time.Now), config: t.TempDir()}
 	w.registry.who = w.sts.Principal
-	authority, proxy := onTheNet(t, map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
+	authority, proxy := runtimetest.OnTheNet(t, map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
 		"*.s3." + region + ".amazonaws.com": w.gates["S3"].handler})
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
@@ -80,66 +70,6 @@ func open(t *testing.T) *world {
 		t.Errorf("the control plane says that it is at %s", operator.URL)
 	}
 	return w
-}
-
-// onTheNet serves handlers over TLS under their names, * being any first part, to those who trust the
-// authority in the file and go through the proxy.
-func onTheNet(t *testing.T, hosts map[string]http.Handler) (authority, proxy string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	for host := range hosts {
-		cert.DNSNames = append(cert.DNSNames, host)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority = filepath.Join(t.TempDir(), "authority.pem")
-	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	at := map[string]string{}
-	for host, h := range hosts {
-		s := httptest.NewUnstartedServer(h)
-		s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-		s.StartTLS()
-		t.Cleanup(s.Close)
-		at[host+":443"] = s.Listener.Addr().String()
-	}
-	tunnel := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		address, ok := at[r.Host]
-		if _, domain, _ := strings.Cut(r.Host, "."); !ok { // each bucket has a name of its own
-			address, ok = at["*."+domain]
-		}
-		if r.Method != http.MethodConnect || !ok {
-			t.Errorf("somebody asks for %s %s", r.Method, r.Host)
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
-		if err != nil {
-			w.WriteHeader(http.StatusBadGateway) // the test is over
-			return
-		}
-		defer func() { _ = there.Close() }()
-		w.WriteHeader(http.StatusOK)
-		here, buffered, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer func() { _ = here.Close() }()
-		go func() {
-			_, _ = io.Copy(there, io.MultiReader(io.LimitReader(buffered, int64(buffered.Reader.Buffered())), here))
-		}() // ends with the connections
-		_, _ = io.Copy(here, there)
-	}))
-	t.Cleanup(tunnel.Close)
-	return authority, tunnel.URL
 }
 
 // cli runs the CLI as the vendor and returns what it printed. Any other exit

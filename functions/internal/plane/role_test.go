@@ -1,20 +1,8 @@
 package plane_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"io"
 	"log/slog"
-	"math/big"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -51,7 +39,7 @@ func TestARoleBuysASessionOfTheFunction(t *testing.T) {
 	runner := string(must(first.Store.Runner(ctx, fairlead.DefaultOrg, "acme"))(t).V.ID)
 
 	sts := ststest.New(time.Now)
-	authority, proxy := stsByItsName(t, sts)
+	authority, proxy := runtimetest.OnTheNet(t, map[string]http.Handler{stsHost: sts})
 	cmd := program(t, "runnerapi")
 	cmd.Env = append(c.environ(c.runnerAPI()), "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
 	agent := must(client.New(front(t, runtimetest.Start(t, cmd)), "", client.Options{Retries: -1}))(t)
@@ -74,46 +62,4 @@ func TestARoleBuysASessionOfTheFunction(t *testing.T) {
 	if n := sts.Asked(); n != 2 {
 		t.Errorf("STS was asked %d times, want 2", n)
 	}
-}
-
-// stsByItsName serves sts under a regional host's name, to those who trust the
-// authority in the file and reach it by the proxy.
-func stsByItsName(t *testing.T, sts http.Handler) (authority, proxy string) {
-	t.Helper()
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{stsHost}, IsCA: true, BasicConstraintsValid: true}
-	der := must(x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key))(t)
-	authority = filepath.Join(t.TempDir(), "authority.pem")
-	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(sts)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	tunnel := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodConnect || r.Host != stsHost+":443" {
-			t.Errorf("the function asks for %s %s", r.Method, r.Host)
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Error(err)
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		defer func() { _ = there.Close() }() // the function may have closed it
-		w.WriteHeader(http.StatusOK)
-		here, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer func() { _ = here.Close() }()
-		go func() { _, _ = io.Copy(there, here) }() // ends with the connections
-		_, _ = io.Copy(here, there)
-	}))
-	t.Cleanup(tunnel.Close)
-	return authority, tunnel.URL
 }

@@ -1,0 +1,80 @@
+package runtimetest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// OnTheNet serves handlers over TLS under their names, * being any first part,
+// to those who trust the authority in the file and go through the proxy.
+func OnTheNet(t *testing.T, hosts map[string]http.Handler) (authority, proxy string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	for host := range hosts {
+		cert.DNSNames = append(cert.DNSNames, host)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority = filepath.Join(t.TempDir(), "authority.pem")
+	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]string{}
+	for host, h := range hosts {
+		s := httptest.NewUnstartedServer(h)
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		at[host+":443"] = s.Listener.Addr().String()
+	}
+	tunnel := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		address, ok := at[r.Host]
+		if _, domain, _ := strings.Cut(r.Host, "."); !ok { // each bucket has a name of its own
+			address, ok = at["*."+domain]
+		}
+		if r.Method != http.MethodConnect || !ok {
+			t.Errorf("somebody asks for %s %s", r.Method, r.Host)
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway) // the test is over
+			return
+		}
+		defer func() { _ = there.Close() }()
+		w.WriteHeader(http.StatusOK)
+		here, buffered, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = here.Close() }()
+		go func() {
+			_, _ = io.Copy(there, io.MultiReader(io.LimitReader(buffered, int64(buffered.Reader.Buffered())), here))
+		}() // ends with the connections
+		_, _ = io.Copy(here, there)
+	}))
+	t.Cleanup(tunnel.Close)
+	return authority, tunnel.URL
+}

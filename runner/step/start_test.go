@@ -51,6 +51,7 @@ func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
 		{"the answer comes at once, nothing more is asked", 10 * time.Millisecond, http.StatusConflict, true, stepdir.ExitFinished, ""},
 		{"it is late, and the lease is still there", 20 * time.Second, http.StatusOK, true, stepdir.ExitFinished, ""},
 		{"it is late, and the lease is somebody else's", 54 * time.Second, http.StatusConflict, false, stepdir.ExitStale, ""},
+		{"it is some seconds late, and the control plane's clock was set forward", 10 * time.Second, http.StatusConflict, false, stepdir.ExitStale, ""},
 		{"it is late, and then nobody answers", 54 * time.Second, 0, false, stepdir.ExitFinished, "lease-expired"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

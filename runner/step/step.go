@@ -65,7 +65,7 @@ func (a *attempt) run(ctx context.Context, token string) int {
 		a.Log.Error("cannot call the control plane", "err", err)
 		return stepdir.ExitInternal
 	}
-	prompt, cancel := context.WithTimeout(ctx, defaultRenew) // by a timer's clock, which nobody sets
+	prompt, cancel := context.WithTimeout(ctx, promptAnswer) // by a timer's clock, which nobody sets
 	started, err := a.start(ctx, c)
 	late := prompt.Err() != nil
 	cancel()
@@ -106,6 +106,12 @@ func (a *attempt) keys() []ed25519.PublicKey {
 	}
 	return keys
 }
+
+// promptAnswer is how long the start's answer may take to be taken for fresh. A
+// lease that the control plane's clock, set forward, has ended may be somebody
+// else's long before it is over by ours; within two seconds nobody else has
+// planned and begun.
+const promptAnswer = 2 * time.Second
 
 // start trades the launch token. A lost answer is asked for again under the
 // same step id, which gets the same answer.

@@ -39,25 +39,15 @@ func (c *clock) sleep(d time.Duration) {
 // same on the engines that are shipped.
 func TestMainStoryOnSQLite(t *testing.T) {
 	t.Parallel()
-	e, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "table.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
 	c := newClock()
-	mainStory(t, newPlaneAt(t, e, c.now, c.sleep))
+	mainStory(t, newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
 }
 
 // TestPlacementOnSQLite and TestPlacementOnDynamoDB: the same of placement.
 func TestPlacementOnSQLite(t *testing.T) {
 	t.Parallel()
-	e, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "table.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
 	c := newClock()
-	placementStory(newPlaneAt(t, e, c.now, c.sleep))
+	placementStory(newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
 }
 
 // server is one DynamoDB Local for the tests of this package.
@@ -79,6 +69,20 @@ func TestPlacementOnDynamoDB(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	placementStory(newPlaneAt(t, dynamoTable(t, "placement"), c.now, c.sleep))
+}
+
+func sqliteTable(t *testing.T) *sqlite.Engine {
+	t.Helper()
+	e, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "table.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Errorf("close the table: %v", err)
+		}
+	})
+	return e
 }
 
 func dynamoTable(t *testing.T, name string) *dynamo.Engine {

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -155,31 +156,11 @@ func TestAStateIsMovedToWhereTheRunnerKeepsStatesNow(t *testing.T) {
 }
 
 func TestMigrationUnderEveryFault(t *testing.T) {
-	for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict} {
-		t.Run(fault.String(), func(t *testing.T) {
-			t.Parallel()
-			for n, fired := 1, true; fired && !t.Failed(); n += 3 {
-				fired = false
-				synctest.Test(t, func(t *testing.T) {
-					armed, plan := false, enginetest.Nth(fault, n)
-					e := enginetest.Faulty(enginetest.Memory(), func(c enginetest.Call) enginetest.Fault {
-						if !armed {
-							return enginetest.NoFault
-						}
-						f := plan(c)
-						fired = fired || f != enginetest.NoFault
-						return f
-					})
-					p := newPlane(t, e)
-					armed = true
-					migrationStory(p)
-					if t.Failed() {
-						t.Logf("under %s at %d", fault, n)
-					}
-				})
-			}
-		})
-	}
+	everyFault{next: func(int) int { return 3 }, least: 5}.run(t, func(t *testing.T, e engine.Engine, armed *bool) {
+		p := newPlane(t, e)
+		*armed = true
+		migrationStory(p)
+	})
 }
 
 // A migration that fails, is canceled or is given up leaves the install where it

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -164,31 +165,11 @@ func TestAnInstallIsPlacedBoundAndRefreshed(t *testing.T) {
 }
 
 func TestPlacementUnderEveryFault(t *testing.T) {
-	for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict} {
-		t.Run(fault.String(), func(t *testing.T) {
-			t.Parallel()
-			for n, fired := 1, true; fired && !t.Failed(); n++ {
-				fired = false
-				synctest.Test(t, func(t *testing.T) {
-					armed, plan := false, enginetest.Nth(fault, n)
-					e := enginetest.Faulty(enginetest.Memory(), func(c enginetest.Call) enginetest.Fault {
-						if !armed {
-							return enginetest.NoFault
-						}
-						f := plan(c)
-						fired = fired || f != enginetest.NoFault
-						return f
-					})
-					p := newPlane(t, e)
-					armed = true
-					placementStory(p)
-					if t.Failed() {
-						t.Logf("with %s at place %d", fault, n)
-					}
-				})
-			}
-		})
-	}
+	everyFault{least: 15}.run(t, func(t *testing.T, e engine.Engine, armed *bool) {
+		p := newPlane(t, e)
+		*armed = true
+		placementStory(p)
+	})
 }
 
 // TestOfRulesOfOneMatchThatAreMadeAtOnceOneIsMade: what a rule matches on is its

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -196,41 +197,30 @@ func TestAStateOnARunnersDiskIsNotPushed(t *testing.T) {
 // place that it can befall.
 func TestRescuesUnderEveryFault(t *testing.T) {
 	for _, way := range []string{"unlock", "push"} {
-		for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict} {
-			for n, fired := 1, true; fired && !t.Failed(); n++ {
-				fired = false
-				synctest.Test(t, func(t *testing.T) {
-					armed, plan := false, enginetest.Nth(fault, n)
-					p := newPlane(t, enginetest.Faulty(enginetest.Memory(), func(c enginetest.Call) enginetest.Fault {
-						if !armed {
-							return enginetest.NoFault
-						}
-						f := plan(c)
-						fired = fired || f != enginetest.NoFault
-						return f
-					}))
-					p.publish(shop)
-					p.install("acme")
-					id, j, h := p.applying("acme")
-					p.lockAndSave(h, j, "lock-1", stateOne)
-					p.died(h)
-					p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
-					before, _ := p.head("acme", "network")
-					armed = true
-					err := p.try(func() error {
-						if way == "unlock" {
-							return p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1")
-						}
-						_, err := p.PushState(p.ctx, org, "acme", "network", []byte(strings.Replace(stateOne, `"serial":7`, `"serial":8`, 1)))
-						return err
-					})
-					armed = false
-					head, event := p.head("acme", "network")
-					if err != nil || head.Lock != nil || event == "" || way == "push" && (head.Writes != before.Writes+1 || head.Serial != 8) {
-						t.Errorf("%s, %s at place %d: %v, event %q, %+v", way, fault, n, err, event, head)
+		t.Run(way, func(t *testing.T) {
+			everyFault{least: 1}.run(t, func(t *testing.T, e engine.Engine, armed *bool) {
+				p := newPlane(t, e)
+				p.publish(shop)
+				p.install("acme")
+				id, j, h := p.applying("acme")
+				p.lockAndSave(h, j, "lock-1", stateOne)
+				p.died(h)
+				p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
+				before, _ := p.head("acme", "network")
+				*armed = true
+				err := p.try(func() error {
+					if way == "unlock" {
+						return p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1")
 					}
+					_, err := p.PushState(p.ctx, org, "acme", "network", []byte(strings.Replace(stateOne, `"serial":7`, `"serial":8`, 1)))
+					return err
 				})
-			}
-		}
+				*armed = false
+				head, event := p.head("acme", "network")
+				if err != nil || head.Lock != nil || event == "" || way == "push" && (head.Writes != before.Writes+1 || head.Serial != 8) {
+					t.Errorf("%v, event %q, %+v", err, event, head)
+				}
+			})
+		})
 	}
 }

@@ -111,37 +111,12 @@ func (p *plane) expect(id fairlead.DeploymentID, state deployment.State, want st
 // each commit, get and query that it can befall. What a person sees at the end
 // is the same each time.
 func TestMainStoryUnderEveryFault(t *testing.T) {
-	for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict, enginetest.Stale} {
-		t.Run(fault.String(), func(t *testing.T) {
-			t.Parallel()
-			runs := 0
-			for n := 1; ; n += stride(n) {
-				fired := false
-				synctest.Test(t, func(t *testing.T) {
-					defer func() {
-						if t.Failed() {
-							t.Logf("with %s at place %d", fault, n)
-						}
-					}()
-					plan := enginetest.Nth(fault, n)
-					e := enginetest.Faulty(enginetest.Memory(), func(c enginetest.Call) enginetest.Fault {
-						f := plan(c)
-						fired = fired || f != enginetest.NoFault
-						return f
-					})
-					mainStory(t, newPlane(t, e))
-				})
-				if t.Failed() || !fired {
-					break
-				}
-				runs++
-			}
-			if runs < 5 {
-				t.Errorf("the fault fired in %d runs only", runs)
-			}
-			t.Logf("the fault fired in %d runs", runs)
-		})
-	}
+	every := everyFault{next: stride, least: 5,
+		faults: []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict, enginetest.Stale}}
+	every.run(t, func(t *testing.T, e engine.Engine, armed *bool) {
+		*armed = true
+		mainStory(t, newPlane(t, e))
+	})
 }
 
 // stride visits every one of the first places, which are all the commits, and

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/oidctest"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
-	"github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
 // handled reaches a handler without a network, which a bubble's time would wait
@@ -215,33 +214,11 @@ func TestATrustFromItsMakingToItsEnd(t *testing.T) {
 }
 
 func TestTrustsUnderEveryFaultAtEveryPlace(t *testing.T) {
-	for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict} {
-		t.Run(fault.String(), func(t *testing.T) {
-			t.Parallel()
-			for n, fired := 1, true; fired && !t.Failed(); n++ {
-				fired = false
-				synctest.Test(t, func(t *testing.T) {
-					armed, plan := false, enginetest.Nth(fault, n)
-					p := newPlatform(newPlane(t, enginetest.Faulty(enginetest.Memory(), func(c enginetest.Call) enginetest.Fault {
-						if !armed {
-							return enginetest.NoFault
-						}
-						f := plan(c)
-						fired = fired || f != enginetest.NoFault
-						return f
-					})))
-					armed = true
-					trustStory(p)
-					if t.Failed() {
-						t.Logf("with %s at place %d", fault, n)
-					}
-				})
-				if !fired && n < 16 {
-					t.Errorf("there were %d places only", n-1)
-				}
-			}
-		})
-	}
+	everyFault{least: 15}.run(t, func(t *testing.T, e engine.Engine, armed *bool) {
+		p := newPlatform(newPlane(t, e))
+		*armed = true
+		trustStory(p)
+	})
 }
 
 // Whatever takes an agent's standing away, it has no effect after one heartbeat
@@ -523,11 +500,7 @@ func TestTrustsAreBounded(t *testing.T) {
 // The same story ends the same on the engines that are shipped.
 func TestATrustOnSQLite(t *testing.T) {
 	t.Parallel()
-	e, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "table.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e := sqliteTable(t)
 	c := newClock()
 	trustStory(newPlatform(newPlaneAt(t, e, c.now, c.sleep)))
 }

@@ -1,8 +1,6 @@
 package simtest
 
 import (
-	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,29 +8,15 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
-
-// tofu is the terraform plugin with a model of the tool. The model keeps to
-// what OpenTofu does: it locks, it compares what is there with what is wanted,
-// it applies a saved plan only to the state that the plan was made from, it
-// saves its state now and then, when it is interrupted and at the end, and
-// when it is killed it saves nothing.
-type tofu struct {
-	step *stepProcess
-	in   stepdir.Input
-}
 
 // state is what the tool keeps. It has the version of a real state, because the
 // control plane may look at that.
@@ -76,109 +60,6 @@ type run struct {
 	saved     state // as it was read or saved last
 }
 
-// ending is how a run ended.
-type ending struct {
-	res   plugin.Result
-	err   error
-	plan  []byte
-	other bool // it was killed: nothing is known
-}
-
-// Operations implements plugin.Plugin.
-func (*tofu) Operations() []string { return []string{"plan", "apply", "plan-destroy", "destroy"} }
-
-// Run implements plugin.Plugin.
-func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
-	w := t.step.h.w
-	r := &run{tofu: t, spec: spec, key: spec.InstallName + "/" + spec.Component, interrupt: make(chan struct{}),
-		p: w.spawn(w.place("tool", spec.Operation, spec.InstallName, spec.Component))}
-	plans := t.plans(spec, env.Control)
-	var saved []byte
-	if spec.Plan != nil {
-		b, err := plans.get(ctx, spec)
-		if err != nil {
-			return plugin.Result{}, err
-		}
-		if sum := digest(b); sum != spec.Plan.Digest {
-			return plugin.Result{}, plugin.Errorf("plan-changed", "the saved plan is not the one that was approved; plan again")
-		}
-		saved = b
-	}
-	if spec.State.Storage == "http" {
-		r.store = &remoteState{r: r, token: env.Control.Token()}
-	} else {
-		r.store = &localStore{r: r, at: t.step.h.localState(r.key)}
-	}
-	r.out = &pipe{r: r, log: env.Log, attempt: env.Attempt}
-	h := t.step.h
-	h.mu.Lock()
-	t.step.tools = append(t.step.tools, r.p)
-	if r.saves() {
-		t.step.run = r
-	}
-	h.mu.Unlock()
-	w.ledger.toolStarts(r)
-	if r.saves() {
-		go r.outlive()
-	}
-
-	done := make(chan ending, 1)
-	go func() {
-		e := ending{other: true}
-		defer func() {
-			w.ledger.toolEnds(r)
-			r.p.exit()
-			done <- e
-		}()
-		e = r.main(saved)
-	}()
-	e := t.await(ctx, r, done)
-	t.step.p.check(r.p.name)
-	res := e.res
-	res.Mutated = r.began
-	if e.other {
-		e.err = plugin.Errorf(plugin.ReasonToolKilled, "the tool was killed; plan again")
-	}
-	if e.err != nil {
-		if ctx.Err() != nil {
-			return res, errors.Join(context.Cause(ctx), e.err)
-		}
-		return res, e.err
-	}
-	if e.plan != nil {
-		if err := plans.put(ctx, spec, e.plan); err != nil {
-			return res, err
-		}
-	}
-	return res, nil
-}
-
-// await does what the real plugin does when its context ends: interrupt, wait,
-// kill.
-func (t *tofu) await(ctx context.Context, r *run, done <-chan ending) ending {
-	select {
-	case e := <-done:
-		t.step.p.check(r.p.name)
-		return e
-	case <-ctx.Done():
-	case <-t.step.p.dead:
-	}
-	t.step.p.check(r.p.name)
-	r.stop()
-	grace := time.NewTimer(r.spec.Grace.Duration())
-	defer grace.Stop()
-	select {
-	case e := <-done:
-		t.step.p.check(r.p.name)
-		return e
-	case <-grace.C:
-	case <-t.step.p.dead:
-	}
-	t.step.p.check(r.p.name)
-	r.p.kill()
-	return <-done
-}
-
 // saves reports whether the tool changes something, and is therefore given time
 // to save its state when its step dies.
 func (r *run) saves() bool { return r.spec.Plan != nil }
@@ -194,45 +75,6 @@ func (r *run) outlive() {
 		r.stop()
 	case <-r.p.ended():
 	}
-}
-
-// recorded is a plugin of the real runner whose output is kept.
-type recorded struct {
-	plugin.Plugin
-	w *world
-}
-
-// Run implements plugin.Plugin.
-func (p recorded) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
-	log := env.Log
-	env.Log = writerFunc(func(b []byte) (int, error) {
-		p.w.ledger.wrote(env.Attempt, b)
-		return log.Write(b)
-	})
-	return p.Plugin.Run(ctx, spec, env)
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
-
-// pipe is the tool's output: through its step, into the job's log.
-type pipe struct {
-	r       *run
-	log     io.Writer
-	attempt string
-}
-
-func (p *pipe) Write(b []byte) (int, error) {
-	if !p.r.step.p.alive() {
-		if p.r.saves() {
-			return len(b), nil // into a pipe that somebody empties
-		}
-		p.r.p.kill() // SIGPIPE
-		p.r.p.check("pipe")
-	}
-	p.r.step.h.w.ledger.wrote(p.attempt, b)
-	return p.log.Write(b)
 }
 
 func (r *run) say(format string, args ...any) {
@@ -499,192 +341,3 @@ func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
-
-// storage is where the state is.
-type storage interface {
-	lock() error
-	read() (state, error)
-	write(state) error
-	unlock() error
-}
-
-// localState is a state on a machine's disk. Its lock goes with its holder.
-type localState struct {
-	doc    []byte
-	holder *process
-}
-
-func (h *host) localState(key string) *localState {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.states[key] == nil {
-		h.states[key] = &localState{}
-	}
-	return h.states[key]
-}
-
-type localStore struct {
-	r  *run
-	at *localState
-}
-
-func (s *localStore) lock() error {
-	s.r.p.cross(s.r.p.w.place(s.r.p.name, "lock"), 10*time.Microsecond, time.Millisecond)
-	if s.at.holder != nil && s.at.holder.alive() {
-		return plugin.Errorf("state-locked", "the state is locked by %s; wait for it", s.at.holder.name)
-	}
-	s.at.holder = s.r.p
-	return nil
-}
-
-func (s *localStore) read() (st state, err error) {
-	if s.at.doc != nil {
-		err = json.Unmarshal(s.at.doc, &st)
-	}
-	return st, err
-}
-
-func (s *localStore) write(st state) (err error) {
-	s.r.p.cross(s.r.p.w.place(s.r.p.name, "save"), 100*time.Microsecond, 100*time.Millisecond)
-	s.at.doc, err = json.Marshal(st)
-	return err
-}
-
-func (s *localStore) unlock() error {
-	s.at.holder = nil
-	return nil
-}
-
-// remoteState is a state at the control plane, over the tool's own connections.
-type remoteState struct {
-	r     *run
-	token string
-}
-
-// tries are those of OpenTofu's http backend, as the runner sets them.
-const tries = 7
-
-func (s *remoteState) call(method, path string, query url.Values, body any) (int, []byte, error) {
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return 0, nil, err
-	}
-	l := &link{p: s.r.p, host: s.r.step.h, fast: 200 * time.Microsecond, slow: 20 * time.Millisecond}
-	var last error
-	for try := range tries {
-		if try > 0 {
-			s.r.p.sleep(time.Duration(1<<(try-1)) * time.Second)
-		}
-		u := "http://control.example" + s.r.spec.State.Path + path
-		if len(query) > 0 {
-			u += "?" + query.Encode()
-		}
-		req, err := http.NewRequest(method, u, bytes.NewReader(raw))
-		if err != nil {
-			return 0, nil, err
-		}
-		req.SetBasicAuth(string(s.r.spec.Job), s.token)
-		res, err := l.RoundTrip(req)
-		if err != nil {
-			last = err
-			continue
-		}
-		b, err := io.ReadAll(res.Body)
-		switch {
-		case err != nil:
-			last = err
-		case res.StatusCode >= 500:
-			last = fmt.Errorf("the control plane answered %s", res.Status)
-		default:
-			return res.StatusCode, b, nil
-		}
-	}
-	return 0, nil, last
-}
-
-func (s *remoteState) lockID() string { return "lock-" + s.r.p.name }
-
-func (s *remoteState) lock() error {
-	code, b, err := s.call(http.MethodPut, "/lock", nil, map[string]string{"ID": s.lockID()})
-	switch {
-	case err != nil:
-		return plugin.Errorf("state-unreachable", "the state cannot be locked: %v", err)
-	case code == http.StatusOK:
-		return nil
-	}
-	return plugin.Errorf("state-locked", "the state cannot be locked (%d): %.200s", code, b)
-}
-
-func (s *remoteState) read() (st state, err error) {
-	code, b, err := s.call(http.MethodGet, "", nil, nil)
-	switch {
-	case err != nil:
-		return st, plugin.Errorf("state-unreachable", "the state cannot be read: %v", err)
-	case code == http.StatusNoContent:
-		return st, nil
-	case code == http.StatusOK:
-		return st, json.Unmarshal(b, &st)
-	}
-	return st, plugin.Errorf("state-unreachable", "the state cannot be read (%d): %.200s", code, b)
-}
-
-func (s *remoteState) write(st state) error {
-	code, b, err := s.call(http.MethodPost, "", url.Values{"ID": {s.lockID()}}, st)
-	if err == nil && code != http.StatusOK {
-		err = fmt.Errorf("the control plane answered %d: %.200s", code, b)
-	}
-	return err
-}
-
-func (s *remoteState) unlock() error {
-	code, b, err := s.call(http.MethodDelete, "/lock", nil, map[string]string{"ID": s.lockID()})
-	if err == nil && code != http.StatusOK {
-		err = fmt.Errorf("the control plane answered %d: %.200s", code, b)
-	}
-	return err
-}
-
-// planStore is where saved plans are: beside the state.
-type planStore struct {
-	t       *tofu
-	control *client.Client
-	local   bool
-}
-
-func (t *tofu) plans(spec plugin.Spec, c *client.Client) planStore {
-	return planStore{t, c, spec.State.Storage == "local"}
-}
-
-func (p planStore) put(ctx context.Context, spec plugin.Spec, b []byte) error {
-	if p.local {
-		p.t.step.h.mu.Lock()
-		defer p.t.step.h.mu.Unlock()
-		p.t.step.h.plans[string(spec.Job)] = b
-		return nil
-	}
-	return p.again(ctx, func() error { return p.control.PutPlan(ctx, string(spec.Job), b) })
-}
-
-func (p planStore) get(ctx context.Context, spec plugin.Spec) (b []byte, err error) {
-	if p.local {
-		p.t.step.h.mu.Lock()
-		defer p.t.step.h.mu.Unlock()
-		b, ok := p.t.step.h.plans[string(spec.Plan.Job)]
-		if !ok {
-			return nil, plugin.Errorf("plan-missing", "the plan is not on this runner's disk; plan again")
-		}
-		return b, nil
-	}
-	err = p.again(ctx, func() (err error) { b, err = p.control.GetPlan(ctx, string(spec.Job)); return err })
-	if client.HasStatus(err, http.StatusNotFound) {
-		p.t.step.h.w.planMissing(holder{spec.Job, spec.Epoch})
-	}
-	if err != nil {
-		return nil, plugin.Errorf("plan-missing", "the saved plan cannot be had: %v; plan again", err)
-	}
-	return b, nil
-}
-
-// again is what the plugin leaves to the client, which repeats a request a few
-// times.
-func (p planStore) again(_ context.Context, do func() error) error { return do() }

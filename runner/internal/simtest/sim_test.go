@@ -24,7 +24,7 @@ var (
 	seedCount     = flag.Uint64("seeds", 30, "how many seeds")
 	only          = flag.String("only", "", "leave out every fault and action but these, separated by semicolons; and print the trace")
 	wholeFile     = flag.String("report", "", "`file` for a report of the runs in JSON")
-	mutantsWithin = flag.Int("within", 1000, "plant only mistakes that are found within so many `seeds`")
+	mutantsWithin = flag.Int("within", 0, "plant only mistakes that are found within so many `seeds`; 0: all")
 	keepGoing     = flag.Bool("all", false, "go on after a seed that fails, without shrinking")
 )
 

@@ -63,6 +63,7 @@ type ECS struct {
 	Tags           []string      `env:"FAIRLEAD_ECS_TAGS" doc:"tags of the tasks, separated by commas: name=value"`
 	LogGroup       string        `env:"FAIRLEAD_ECS_LOG_GROUP" doc:"CloudWatch log group to which the task definition sends what steps say; default: what a step has said is not read"`
 	LogPrefix      string        `env:"FAIRLEAD_ECS_LOG_PREFIX" envDefault:"step" doc:"prefix of the log's streams, as the task definition has it"`
+	PassEnv        []string      `env:"FAIRLEAD_ECS_PASS_ENV" envDefault:"AWS_REGION,AWS_DEFAULT_REGION,AWS_CONTAINER_CREDENTIALS_RELATIVE_URI,ECS_CONTAINER_METADATA_URI_V4" doc:"names of variables, separated by commas, that ECS sets in a task's container, or its task definition does, and that tools get: who the task's role is; nothing of the agent's is passed on by them"`
 	StartTimeout   time.Duration `env:"FAIRLEAD_ECS_START_TIMEOUT" envDefault:"5m" doc:"longest time until the container of a task runs"`
 	Data           string        `env:"FAIRLEAD_ECS_DATA" envDefault:"/var/lib/fairlead-runner" doc:"folder of a task's disk in which steps work"`
 }

@@ -161,7 +161,8 @@ func (c *cloud) run(in map[string]any, answer []byte) {
 		args = append(args, a.(string))
 	}
 	k.cmd = exec.Command(c.program, args...)
-	k.cmd.Env = []string{k.mark}
+	// What ECS itself puts into a container of a task that has a role.
+	k.cmd.Env = []string{k.mark, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn, "AWS_REGION=eu-west-1"}
 	for _, v := range step["environment"].([]any) {
 		v := v.(map[string]any)
 		k.cmd.Env = append(k.cmd.Env, v["name"].(string)+"="+v["value"].(string))

@@ -112,7 +112,7 @@ func New(o Options) (*Executor, error) {
 
 // Place is the disk of a task, which nobody else sees.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.o.Data, KillFor: killFor}
+	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor}
 }
 
 // token makes RunTask start one task for an attempt, however often it is asked.
@@ -156,6 +156,18 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	return nil, fmt.Errorf("run a task for step %s: %w", s.ID, err)
 }
 
+// secretive reports whether a variable is called as those are that hold secrets.
+// One that names a file or an address holds none.
+func secretive(variable string) bool {
+	name, _, _ := strings.Cut(strings.ToUpper(variable), "=")
+	for _, end := range []string{"_FILE", "_PATH", "_DIR", "_URI", "_URL"} {
+		if strings.HasSuffix(name, end) {
+			return false
+		}
+	}
+	return slices.ContainsFunc([]string{"SECRET", "PASSWORD", "PASSWD", "TOKEN", "PRIVATE_KEY", "API_KEY", "CREDENTIAL"}, func(word string) bool { return strings.Contains(name, word) })
+}
+
 // noCapacity is a refusal that may pass.
 type noCapacity struct{ reason string }
 
@@ -172,6 +184,11 @@ func refusal(fs []types.Failure) error {
 // request describes the task of a step.
 func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
 	command := types.ContainerOverride{Name: aws.String(Container), Command: s.Args}
+	if told := slices.IndexFunc(s.Env, secretive); told >= 0 {
+		name, _, _ := strings.Cut(s.Env[told], "=")
+		return nil, &executor.LaunchError{Reason: executor.LaunchFailed, Err: fmt.Errorf(
+			"the variable %s looks like a secret, and whoever may describe the task would read it: take it out of FAIRLEAD_PASS_ENV, and let the task definition refer to it", name)}
+	}
 	for _, v := range slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets) {
 		name, value, _ := strings.Cut(v, "=")
 		command.Environment = append(command.Environment, types.KeyValuePair{Name: &name, Value: &value})

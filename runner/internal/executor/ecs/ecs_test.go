@@ -2,12 +2,14 @@ package ecs_test
 
 import (
 	"errors"
+	"flag"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -140,19 +142,59 @@ func TestRefusedTaskIsReported(t *testing.T) {
 		env    []string
 		says   string
 	}{
-		"there is no such cluster":         {change: func(o *ecs.Options) { o.Cluster = "elsewhere" }, says: "luster"},
-		"there is no such task definition": {change: func(o *ecs.Options) { o.TaskDefinition = "unheard-of" }, says: "task definition"},
-		"more is passed than ECS takes":    {change: func(*ecs.Options) {}, env: []string{"BIG=" + strings.Repeat("x", 9000)}, says: "FAIRLEAD_PASS_ENV"},
+		"there is no such cluster":          {change: func(o *ecs.Options) { o.Cluster = "elsewhere" }, says: "luster"},
+		"there is no such task definition":  {change: func(o *ecs.Options) { o.TaskDefinition = "unheard-of" }, says: "task definition"},
+		"more is passed than ECS takes":     {change: func(*ecs.Options) {}, env: []string{"BIG=" + strings.Repeat("x", 9000)}, says: "FAIRLEAD_PASS_ENV"},
+		"what is passed looks like a key":   {change: func(*ecs.Options) {}, env: []string{"AWS_SECRET_ACCESS_KEY=hush"}, says: "AWS_SECRET_ACCESS_KEY looks like a secret"},
+		"what is passed looks like a login": {change: func(*ecs.Options) {}, env: []string{"REGISTRY_PASSWORD=hush"}, says: "REGISTRY_PASSWORD looks like a secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := s.options(filepath.Join(t.TempDir(), "steps"))
 			tc.change(&o)
 			_, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Env: tc.env})
-			if err == nil || !strings.Contains(err.Error(), tc.says) {
+			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "hush") {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// What ECS sets in a container says who the task is, and the step is told to pass
+// it on to its tool; what only looks like a secret by a part of its name goes
+// with the task as anything else does.
+func TestWhatATaskIsTold(t *testing.T) {
+	s := newSite(t)
+	o := s.options(filepath.Join(t.TempDir(), "steps"))
+	if err := config.Load(&o.ECS, flag.NewFlagSet("ecs", flag.ContinueOnError), nil, []string{"FAIRLEAD_ECS_CLUSTER=runners", "FAIRLEAD_ECS_SUBNETS=" + s.subnet, "FAIRLEAD_ECS_TASK_DEFINITION=" + pullable}); err != nil {
+		t.Fatal(err)
+	}
+	id := "job_told-1"
+	dir := filepath.Join(o.Steps, id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, o)
+	h, err := e.Start(t.Context(), executor.Step{ID: id, Args: []string{"step", "--dir", dir, "environ"}, Env: []string{"ONLY=this", "AWS_WEB_IDENTITY_TOKEN_FILE=/token"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, err := h.Wait(t.Context()); err != nil || x.Code == nil || *x.Code != 0 {
+		t.Fatalf("ended as %+v, %v", x, err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "environ"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_REGION"} {
+		if !slices.Contains(e.Place().PassEnv, name) || !strings.Contains(string(b), name+"=") {
+			t.Errorf("a step does not pass %s on, which its container has: %s", name, e.Place().PassEnv)
+		}
+	}
+	for _, v := range []string{"ONLY=this", "AWS_WEB_IDENTITY_TOKEN_FILE=/token"} {
+		if !strings.Contains("\n"+string(b)+"\n", "\n"+v+"\n") {
+			t.Errorf("the step does not have %s", v)
+		}
 	}
 }
 

@@ -93,7 +93,7 @@ var rules = []rule{
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
 	{"functions/...", "functions/... pkg/... events", "a function is wiring"},
 
-	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/config pkg/identity/awsiam/...",
+	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/config pkg/runnerspec pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it has the API and nothing of the control plane"},
 	{"runner/internal/simtest", "runner/... pkg/... events", "the simulator is all of it, in one process"},
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent runner/step",

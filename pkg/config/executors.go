@@ -3,13 +3,14 @@ package config
 import "time"
 
 // The structs below are what the executors of a runner need to know, beside
-// Runner; each is read only when FAIRLEAD_EXECUTOR names it. None holds a
-// secret: a registry's password is in a file.
+// Runner; each is read only when that executor is used. What the runner's
+// configuration says comes before it. None holds a secret: a registry's password
+// is in a file.
 
 // Docker is what the docker executor needs to know.
 type Docker struct {
 	Host         string   `env:"FAIRLEAD_DOCKER_HOST" envDefault:"unix:///var/run/docker.sock" doc:"address of the Docker Engine, which must be on the agent's machine, because steps see folders of it"`
-	Image        string   `env:"FAIRLEAD_DOCKER_IMAGE,notEmpty" doc:"image of the runner, with the tools that steps use, by digest"`
+	Image        string   `env:"FAIRLEAD_DOCKER_IMAGE" doc:"image of the runner, with the tools that steps use, by digest"`
 	Pull         string   `env:"FAIRLEAD_DOCKER_PULL" envDefault:"IfNotPresent" doc:"when the image is pulled: Always, IfNotPresent or Never"`
 	Username     string   `env:"FAIRLEAD_DOCKER_REGISTRY_USERNAME" doc:"user at the image's registry"`
 	PasswordFile string   `env:"FAIRLEAD_DOCKER_REGISTRY_PASSWORD_FILE" doc:"file that holds the password at the image's registry"`
@@ -27,8 +28,8 @@ type Docker struct {
 type Kubernetes struct {
 	Kubeconfig      string        `env:"FAIRLEAD_KUBECONFIG" doc:"file by which the cluster is reached; default: the service account of the agent's pod"`
 	Namespace       string        `env:"FAIRLEAD_KUBERNETES_NAMESPACE" doc:"namespace of the jobs; default: that of the agent's pod"`
-	ServiceAccount  string        `env:"FAIRLEAD_KUBERNETES_SERVICE_ACCOUNT,notEmpty" doc:"service account of the jobs' pods"`
-	Image           string        `env:"FAIRLEAD_KUBERNETES_IMAGE,notEmpty" doc:"image of the runner, with the tools that steps use, by digest"`
+	ServiceAccount  string        `env:"FAIRLEAD_KUBERNETES_SERVICE_ACCOUNT" doc:"service account of the jobs' pods"`
+	Image           string        `env:"FAIRLEAD_KUBERNETES_IMAGE" doc:"image of the runner, with the tools that steps use, by digest"`
 	Pull            string        `env:"FAIRLEAD_KUBERNETES_PULL" envDefault:"IfNotPresent" doc:"when the image is pulled: Always, IfNotPresent or Never"`
 	PullSecrets     []string      `env:"FAIRLEAD_KUBERNETES_PULL_SECRETS" doc:"names, separated by commas, of Secrets with registries' credentials"`
 	CPURequest      MilliCPU      `env:"FAIRLEAD_KUBERNETES_CPU_REQUEST" doc:"CPUs that are kept free for a job, such as 500m"`
@@ -49,12 +50,13 @@ type Kubernetes struct {
 // ECS is what the ecs executor needs to know.
 type ECS struct {
 	Region         string        `env:"FAIRLEAD_ECS_REGION" doc:"AWS region of the cluster; default: AWS_REGION"`
-	Cluster        string        `env:"FAIRLEAD_ECS_CLUSTER,notEmpty" doc:"name or ARN of the cluster"`
-	Subnets        []string      `env:"FAIRLEAD_ECS_SUBNETS,notEmpty" doc:"subnets of the tasks, separated by commas"`
+	Cluster        string        `env:"FAIRLEAD_ECS_CLUSTER" doc:"name or ARN of the cluster"`
+	Subnets        []string      `env:"FAIRLEAD_ECS_SUBNETS" doc:"subnets of the tasks, separated by commas"`
 	SecurityGroups []string      `env:"FAIRLEAD_ECS_SECURITY_GROUPS" doc:"security groups of the tasks, separated by commas; default: the VPC's"`
 	PublicIP       bool          `env:"FAIRLEAD_ECS_PUBLIC_IP" envDefault:"false" doc:"whether tasks get a public address"`
 	LaunchType     string        `env:"FAIRLEAD_ECS_LAUNCH_TYPE" envDefault:"fargate" doc:"fargate, fargate-spot or ec2"`
-	TaskDefinition string        `env:"FAIRLEAD_ECS_TASK_DEFINITION,notEmpty" doc:"ARN or family of the task definition, whose container of the job is called step"`
+	TaskDefinition string        `env:"FAIRLEAD_ECS_TASK_DEFINITION" doc:"ARN or family of the task definition, whose container of the job is called step"`
+	Image          string        `env:"FAIRLEAD_ECS_IMAGE" doc:"image of the runner, by digest, for task definitions that are made of a runner's configuration"`
 	TaskRole       string        `env:"FAIRLEAD_ECS_TASK_ROLE" doc:"ARN of the role of the task; default: that of the task definition"`
 	ExecutionRole  string        `env:"FAIRLEAD_ECS_EXECUTION_ROLE" doc:"ARN of the role that pulls the image; default: that of the task definition"`
 	CPU            MilliCPU      `env:"FAIRLEAD_ECS_CPU" doc:"CPUs of a task; default: those of the task definition"`

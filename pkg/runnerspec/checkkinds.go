@@ -23,7 +23,7 @@ func (r *ECSRunner) check(c *checker) {
 			given bool
 		}{
 			{"image", j.Image != ""}, {"execution_role_arn", j.ExecutionRoleARN != ""}, {"pull_secret", j.PullSecret != ""},
-			{"secrets", len(j.Secrets) > 0}, {"log_group", j.LogGroup != ""},
+			{"secrets", len(j.Secrets) > 0}, {"log_group", j.LogGroup != ""}, {"stop_grace", j.StopGrace != 0},
 		} {
 			if f.given {
 				c.report(where+"."+f.name, "conflicting-fields", fmt.Sprintf("%s.%s is given, and task_definition says it already", where, f.name), "Remove one of the two.")
@@ -133,7 +133,11 @@ func (r *DockerRunner) check(c *checker) {
 	}
 }
 
-func (r *LocalRunner) check(*checker) {}
+func (r *LocalRunner) check(c *checker) {
+	if len(r.Job.Labels) > 0 {
+		c.report("runner_configuration.job.labels", "invalid-value", "runner_configuration.job.labels have no meaning for a runner of kind local", "A process has no labels. Remove them.")
+	}
+}
 
 // podTemplate checks an overlay on the pod of a job. Whether each field fits is
 // the API server's to say; names that are misspelt, and what would change who

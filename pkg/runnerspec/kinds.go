@@ -61,7 +61,7 @@ func kindAliases() map[string]Kind {
 // Common is what the configurations of all kinds have.
 type Common struct {
 	Type        Kind      `json:"type" must:"true" doc:"The kind of the runner. It cannot be changed later."`
-	Endpoint    string    `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which the agent reaches the control plane. If absent: the one that made the runner."`
+	Endpoint    string    `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which the agent reaches the control plane; jobs as well, if nothing else is said. The agent itself is told by its environment."`
 	Concurrency int       `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Most jobs at a time, 1 to 1000, over all agents of the runner. If absent: what each agent's machine can hold."`
 	Identity    *Identity `json:"identity,omitempty" doc:"How the agent proves who it is. If absent: by a key pair that a single-use token enrolled."`
 }
@@ -96,9 +96,9 @@ type JobCommon struct {
 	Environment  map[string]string `json:"environment,omitempty" check:"environment" alias:"env environment_variables variables" doc:"Environment variables of jobs. Names that begin with FAIRLEAD_ are reserved. Not for secrets: they are shown."`
 	Secrets      map[string]string `json:"secrets,omitempty" check:"environment" doc:"Environment variables whose values are kept elsewhere, by reference: the ARN of a Secrets Manager secret or SSM parameter (aws-ecs), name/key of a Kubernetes Secret, or the absolute path of a file (docker, local)."`
 	Proxy        *Proxy            `json:"proxy,omitempty" doc:"Proxy of jobs; also set in lower case, as tools differ."`
-	Labels       map[string]string `json:"labels,omitempty" check:"labels" alias:"tags" doc:"Labels of pods and containers, tags of tasks."`
+	Labels       map[string]string `json:"labels,omitempty" check:"labels" alias:"tags" doc:"Labels of pods and containers, tags of tasks; not of local, as a process has none."`
 	Timeout      Duration          `json:"timeout,omitzero" alias:"max_duration" doc:"Longest time of one job, after which it is interrupted. If absent: the job's own."`
-	StartTimeout Duration          `json:"start_timeout,omitzero" doc:"Longest time from the launch of a job until it reports. If absent: 5m."`
+	StartTimeout Duration          `json:"start_timeout,omitzero" doc:"Longest time from the launch of a job until it reports. If absent: 5m; of local what the control plane grants, 20s."`
 	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that a tool has to save its state when it is interrupted. If absent: 2m; of aws-ecs at most 2m on Fargate."`
 }
 
@@ -127,10 +127,10 @@ type ECSJob struct {
 	SecurityGroups   []string `json:"security_groups,omitempty" check:"securitygroups" alias:"security_group_ids" doc:"Up to 5 security groups. If absent: the VPC's default."`
 	PublicIP         bool     `json:"public_ip,omitempty" alias:"is_public_ip_enabled assign_public_ip" doc:"Whether tasks get a public address; needed in a subnet without NAT."`
 	LaunchType       string   `json:"launch_type,omitempty" check:"launchtype" doc:"fargate (if absent), fargate-spot or ec2."`
-	TaskDefinition   string   `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of a task definition of yours. If absent: one is made of the fields here. The container of the job must be called step."`
+	TaskDefinition   string   `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of a task definition of yours. If absent: one is made of the fields here, if there is an image, or else the agent's environment names one. The container of the job must be called step."`
 	TaskRoleARN      string   `json:"task_role_arn,omitempty" check:"rolearn" alias:"task_role" doc:"Role of the job. If absent: that of the job's operation, from the runner's stack."`
 	ExecutionRoleARN string   `json:"execution_role_arn,omitempty" check:"rolearn" alias:"execution_role" doc:"Role that pulls the image and reads the secrets. Needed without task_definition."`
-	Image            string   `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's version."`
+	Image            string   `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the one that the agent's environment names."`
 	PullSecret       string   `json:"pull_secret,omitempty" check:"secretarn" alias:"repository_credentials" doc:"ARN of the Secrets Manager secret with the registry's credentials."`
 	CPU              CPU      `json:"cpu,omitzero" doc:"CPUs. If absent: 1."`
 	Memory           Size     `json:"memory,omitzero" doc:"Memory. If absent: 2Gi. On Fargate, only certain amounts go with each number of CPUs."`
@@ -143,7 +143,7 @@ type KubernetesJob struct {
 	JobCommon
 	Namespace       string            `json:"namespace,omitempty" check:"dns" doc:"Namespace of jobs. If absent: the agent's own; needed with a cluster."`
 	ServiceAccount  string            `json:"service_account,omitempty" check:"dns" alias:"service_account_name" doc:"Service account of jobs. If absent: the one that came with the agent; needed with a cluster."`
-	Image           string            `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's version."`
+	Image           string            `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the one that the agent's environment names."`
 	ImagePullPolicy string            `json:"image_pull_policy,omitempty" check:"pullpolicy" doc:"Always, IfNotPresent or Never."`
 	PullSecrets     []string          `json:"pull_secrets,omitempty" check:"dns" alias:"image_pull_secrets" doc:"Names of Secrets in the namespace that hold registries' credentials."`
 	CPURequest      CPU               `json:"cpu_request,omitzero" doc:"CPUs that are kept free for a job."`
@@ -257,7 +257,7 @@ func (r *DockerRunner) job() *JobCommon { return &r.Job.JobCommon }
 // DockerJob is how a job runs as a container.
 type DockerJob struct {
 	JobCommon
-	Image           string    `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's version."`
+	Image           string    `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the one that the agent's environment names."`
 	ImagePullPolicy string    `json:"image_pull_policy,omitempty" check:"pullpolicy" alias:"local_image" doc:"Always, IfNotPresent or Never; Never for an image that is only on the machine."`
 	Registry        *Registry `json:"registry,omitempty" doc:"Credentials of the image's registry."`
 	CPULimit        CPU       `json:"cpu_limit,omitzero" alias:"cpu" doc:"CPUs that a job cannot exceed."`
@@ -270,7 +270,7 @@ type DockerJob struct {
 // Registry is what a registry asks for.
 type Registry struct {
 	Username string `json:"username" must:"true" check:"nonempty" alias:"registry_username" doc:"User."`
-	Password Secret `json:"password" must:"true" alias:"registry_password" doc:"Password. Secret."`
+	Password Secret `json:"password" must:"true" alias:"registry_password" doc:"Password. Secret. It does not travel: the agent reads it from the file that FAIRLEAD_DOCKER_REGISTRY_PASSWORD_FILE names."`
 }
 
 // LocalRunner is a runner of kind local.
@@ -284,5 +284,5 @@ func (r *LocalRunner) job() *JobCommon { return &r.Job.JobCommon }
 // LocalJob is how a job runs as a process beside the agent.
 type LocalJob struct {
 	JobCommon
-	Folder string `json:"folder,omitempty" check:"abspath" alias:"work_dir directory" doc:"Folder in which jobs work. If absent: work in the agent's data folder."`
+	Folder string `json:"folder,omitempty" check:"abspath" alias:"work_dir directory" doc:"Folder of the agent's machine in whose folder work jobs work. If absent: the agent's data folder."`
 }

@@ -86,13 +86,7 @@ func (s *Spec) Environment() map[string]string {
 	if env == nil {
 		env = map[string]string{}
 	}
-	if p := j.Proxy; p != nil {
-		for name, value := range map[string]string{"http_proxy": p.HTTP, "https_proxy": p.HTTPS, "no_proxy": p.No} {
-			if value != "" {
-				env[name], env[strings.ToUpper(name)] = value, value
-			}
-		}
-	}
+	maps.Copy(env, j.Proxy.Environ())
 	return env
 }
 

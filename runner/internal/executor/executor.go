@@ -6,6 +6,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -80,6 +81,20 @@ type LaunchError struct {
 func (e *LaunchError) Error() string { return e.Err.Error() }
 
 func (e *LaunchError) Unwrap() error { return e.Err }
+
+// ErrIncomplete says that something an executor cannot do without has not been
+// said, where the runner's configuration may yet say it.
+var ErrIncomplete = errors.New("has no value, and the runner's configuration gives none")
+
+// Incomplete returns ErrIncomplete of a variable of the agent's environment.
+func Incomplete(variable string) error { return fmt.Errorf("%s %w", variable, ErrIncomplete) }
+
+// Checker is an executor that can tell before there is a step whether what
+// starts steps is there.
+type Checker interface {
+	// Check returns nil if it is.
+	Check(ctx context.Context) error
+}
 
 // Handle is one step. Safe for concurrent use.
 type Handle interface {

@@ -13,6 +13,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,9 +46,8 @@ const (
 	// killFor is how long Kill may take: the engine sends a signal, and sees the
 	// end at once unless the kernel holds it up.
 	killFor = 30 * time.Second
-	// stopTimeout is what an engine that shuts down, or an operator's `docker
-	// stop`, grants a step: the default time to save a state.
-	stopTimeout = 120 // seconds
+	// stopGrace is Options.StopGrace if nothing is said.
+	stopGrace = 2 * time.Minute
 	// maxLog bounds what the engine keeps of a step's own output. It is for
 	// faults: a job's log goes another way.
 	maxLog = "10m"
@@ -61,6 +61,9 @@ type Options struct {
 	Steps   string   // folder of the steps' folders, made by the caller; absolute
 	Runner  string   // id of the runner, for a label
 	Folders []string // of the data folder, by name, that steps use beside their own
+	// StopGrace is what an engine that shuts down, or an operator's `docker stop`,
+	// grants a step; 0: the default time to save a state.
+	StopGrace time.Duration
 	// Via, if not nil, wraps the transport to the engine.
 	Via func(http.RoundTripper) http.RoundTripper
 }
@@ -114,7 +117,18 @@ func New(o Options) (*Executor, error) {
 	if e.engine, e.idle, err = dial(o); err != nil {
 		return nil, fmt.Errorf("FAIRLEAD_DOCKER_HOST: %w", err)
 	}
+	if o.Image == "" {
+		return nil, executor.Incomplete("FAIRLEAD_DOCKER_IMAGE")
+	}
 	return e, nil
+}
+
+// Check asks the engine whether it is there.
+func (e *Executor) Check(ctx context.Context) error {
+	if _, err := e.engine.Ping(ctx, client.PingOptions{}); err != nil {
+		return fmt.Errorf("the Docker Engine at %s does not answer: %w", e.engine.DaemonHost(), err)
+	}
+	return nil
 }
 
 // Close closes idle connections to the engine. Steps go on.
@@ -251,7 +265,7 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 	for _, f := range e.o.Folders {
 		share(f)
 	}
-	stop := stopTimeout
+	stop := int(cmp.Or(e.o.StopGrace, stopGrace) / time.Second)
 	_, err := e.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: name(s.ID),
 		Config: &container.Config{

@@ -43,11 +43,17 @@ type cloud struct {
 	group    string
 	server   *httptest.Server
 
+	secrets map[string]string // what is behind the ARNs that definitions refer to
 	mu      sync.Mutex
-	answers map[string][]byte // of RunTask, by client token
-	tasks   map[string]*task  // by ARN
+	defined map[string][]reference // secrets of task definitions, by ARN
+	said    []string               // to ECS
+	answers map[string][]byte      // of RunTask, by client token
+	tasks   map[string]*task       // by ARN
 	running sync.WaitGroup
 }
+
+// reference is a secret of a container in a task definition.
+type reference struct{ Name, ValueFrom string }
 
 type task struct {
 	cmd     *exec.Cmd
@@ -63,7 +69,8 @@ type task struct {
 }
 
 func newCloud(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlogs.Client) *cloud {
-	c := &cloud{t: t, moto: moto, program: program, pullable: pullable, group: group, logs: logs, answers: map[string][]byte{}, tasks: map[string]*task{}}
+	c := &cloud{t: t, moto: moto, program: program, pullable: pullable, group: group, logs: logs, answers: map[string][]byte{}, tasks: map[string]*task{},
+		defined: map[string][]reference{}, secrets: map[string]string{}}
 	c.server = httptest.NewServer(c)
 	t.Cleanup(func() {
 		c.server.Close()
@@ -88,6 +95,9 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	var in map[string]any
 	json.Unmarshal(body, &in)
+	c.mu.Lock()
+	c.said = append(c.said, string(body))
+	c.mu.Unlock()
 	token, _ := in["clientToken"].(string)
 	if operation == "RunTask" {
 		// One at a time: the same token may be on its way twice.
@@ -109,6 +119,8 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case "RunTask":
 			c.run(in, answer)
 			c.answers[token] = answer
+		case "RegisterTaskDefinition":
+			c.define(answer)
 		case "StopTask":
 			c.stop(in["task"].(string))
 		case "DescribeTasks":
@@ -138,6 +150,23 @@ func (c *cloud) forward(r *http.Request, body []byte) (int, http.Header, []byte,
 	return resp.StatusCode, resp.Header, b, err
 }
 
+// define remembers which secrets a task's container is to have.
+func (c *cloud) define(answer []byte) {
+	var out struct {
+		TaskDefinition struct {
+			TaskDefinitionArn    string
+			ContainerDefinitions []struct{ Secrets []reference }
+		}
+	}
+	if err := json.Unmarshal(answer, &out); err != nil || len(out.TaskDefinition.ContainerDefinitions) != 1 {
+		c.t.Errorf("%v: %s", err, answer)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.defined[out.TaskDefinition.TaskDefinitionArn] = out.TaskDefinition.ContainerDefinitions[0].Secrets
+}
+
 // run runs the container of a task. The caller holds mu.
 func (c *cloud) run(in map[string]any, answer []byte) {
 	var out struct {
@@ -149,7 +178,8 @@ func (c *cloud) run(in map[string]any, answer []byte) {
 	arn := out.Tasks[0].TaskArn
 	k := &task{mark: "TEST_TASK=" + arn, created: time.Now()}
 	c.tasks[arn] = k
-	if in["taskDefinition"] != c.pullable {
+	references, made := c.defined[in["taskDefinition"].(string)]
+	if in["taskDefinition"] != c.pullable && !made {
 		k.over, k.stopCode = true, "TaskFailedToStart"
 		k.stopped = "CannotPullContainerError: pull image manifest has been retried 1 time(s): failed to resolve ref registry.example/nobody/nothing:1: not found"
 		return
@@ -163,6 +193,9 @@ func (c *cloud) run(in map[string]any, answer []byte) {
 	k.cmd = exec.Command(c.program, args...)
 	// What ECS itself puts into a container of a task that has a role.
 	k.cmd.Env = []string{k.mark, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn, "AWS_REGION=eu-west-1"}
+	for _, r := range references {
+		k.cmd.Env = append(k.cmd.Env, r.Name+"="+c.secrets[r.ValueFrom])
+	}
 	for _, v := range step["environment"].([]any) {
 		v := v.(map[string]any)
 		k.cmd.Env = append(k.cmd.Env, v["name"].(string)+"="+v["value"].(string))

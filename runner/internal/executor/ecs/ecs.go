@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -60,10 +61,12 @@ const (
 // Options of New.
 type Options struct {
 	config.ECS
-	Steps  string // folder of the steps' folders, made by the caller; absolute
-	Runner string // id of the runner, for a tag
-	AWS    aws.Config
-	Every  time.Duration // how often tasks are looked at; 0: every 2 s
+	// Definition is the task definition to make; nil: TaskDefinition names one.
+	Definition *Definition
+	Steps      string // folder of the steps' folders, made by the caller; absolute
+	Runner     string // id of the runner, for a tag
+	AWS        aws.Config
+	Every      time.Duration // how often tasks are looked at; 0: every 2 s
 }
 
 // Executor starts steps as tasks. Safe for concurrent use.
@@ -73,6 +76,9 @@ type Executor struct {
 	logs    *cloudwatchlogs.Client
 	tags    []types.Tag
 	watcher *watcher
+
+	making sync.Mutex
+	made   string // ARN of the task definition that was made, or found
 }
 
 // New returns an Executor. Whether the cluster is there shows at the first step.
@@ -81,6 +87,18 @@ func New(o Options) (*Executor, error) {
 		panic("ecs.New: needs an absolute path")
 	}
 	e := &Executor{o: o, tags: []types.Tag{{Key: aws.String("fairlead:runner"), Value: aws.String(o.Runner)}}}
+	for _, must := range []struct {
+		variable string
+		there    bool
+	}{
+		{"FAIRLEAD_ECS_CLUSTER", o.Cluster != ""}, {"FAIRLEAD_ECS_SUBNETS", len(o.Subnets) > 0},
+		{"FAIRLEAD_ECS_TASK_DEFINITION", o.TaskDefinition != "" || o.Definition != nil},
+		{"FAIRLEAD_ECS_EXECUTION_ROLE", o.ExecutionRole != "" || o.Definition == nil},
+	} {
+		if !must.there {
+			return nil, executor.Incomplete(must.variable)
+		}
+	}
 	if o.Region != "" {
 		o.AWS.Region = o.Region
 	}
@@ -107,6 +125,7 @@ func New(o Options) (*Executor, error) {
 		o.Every = defaultEvery
 	}
 	e.watcher = &watcher{api: e.api, cluster: o.Cluster, every: o.Every}
+	e.o = o
 	return e, nil
 }
 
@@ -127,6 +146,11 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	if err != nil {
 		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
 	}
+	definition, err := executor.Retry(ctx, passing, e.definition)
+	if err != nil {
+		return nil, fmt.Errorf("make the task definition of step %s: %w", s.ID, err)
+	}
+	in.TaskDefinition = &definition
 	unclear := false
 	arn, err := executor.Retry(ctx, passing, func(ctx context.Context) (string, error) {
 		out, err := e.api.RunTask(ctx, in)
@@ -204,11 +228,11 @@ func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
 	}
 	set(&overrides.TaskRoleArn, e.o.TaskRole)
 	set(&overrides.ExecutionRoleArn, e.o.ExecutionRole)
-	if e.o.CPU > 0 { // in 1,024ths of a CPU
-		set(&overrides.Cpu, strconv.FormatInt(int64(math.Round(float64(e.o.CPU)*1.024)), 10))
+	if e.o.CPU > 0 {
+		set(&overrides.Cpu, units(e.o.CPU))
 	}
-	if e.o.Memory > 0 { // in MiB
-		set(&overrides.Memory, strconv.FormatInt(int64(e.o.Memory>>20), 10))
+	if e.o.Memory > 0 {
+		set(&overrides.Memory, mebibytes(e.o.Memory))
 	}
 	if e.o.Disk > 0 {
 		overrides.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: int32(e.o.Disk >> 30)}
@@ -225,7 +249,7 @@ func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
 	}
 	one := int32(1)
 	in := &ecs.RunTaskInput{
-		Cluster: &e.o.Cluster, TaskDefinition: &e.o.TaskDefinition, ClientToken: aws.String(token(s.ID)), StartedBy: aws.String(s.ID), Count: &one,
+		Cluster: &e.o.Cluster, ClientToken: aws.String(token(s.ID)), StartedBy: aws.String(s.ID), Count: &one,
 		Overrides: overrides, Tags: append(slices.Clone(e.tags), types.Tag{Key: aws.String("fairlead:attempt"), Value: aws.String(s.ID)}),
 		NetworkConfiguration: &types.NetworkConfiguration{AwsvpcConfiguration: &types.AwsVpcConfiguration{
 			Subnets: e.o.Subnets, SecurityGroups: e.o.SecurityGroups, AssignPublicIp: public}},
@@ -240,6 +264,13 @@ func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
 	}
 	return in, nil
 }
+
+// units are ECS' own: 1,024ths of a CPU.
+func units(cpu config.MilliCPU) string {
+	return strconv.FormatInt(int64(math.Round(float64(cpu)*1.024)), 10)
+}
+
+func mebibytes(size config.Bytes) string { return strconv.FormatInt(int64(size>>20), 10) }
 
 func (e *Executor) record(id string) string { return filepath.Join(e.o.Steps, id, recordFile) }
 

@@ -48,7 +48,10 @@ func awsConfig(endpoint string, transport http.RoundTripper) aws.Config {
 }
 
 // site is a cluster with task definitions, a network and a log group.
-type site struct{ cloud, subnet, group string }
+type site struct {
+	cloud, subnet, group string
+	of                   *cloud
+}
 
 func newSite(t *testing.T) site {
 
@@ -74,7 +77,7 @@ func newSite(t *testing.T) site {
 		t.Fatal(err)
 	}
 	c := newCloud(t, endpoint, executortest.Program(t), pullable, group, logs)
-	return site{cloud: c.server.URL, subnet: ec2(t, endpoint, "DescribeSubnets", "subnetId"), group: ec2(t, endpoint, "DescribeSecurityGroups", "groupId")}
+	return site{cloud: c.server.URL, of: c, subnet: ec2(t, endpoint, "DescribeSubnets", "subnetId"), group: ec2(t, endpoint, "DescribeSecurityGroups", "groupId")}
 }
 
 // ec2 returns the first identifier of that name in an answer of EC2.
@@ -194,6 +197,75 @@ func TestWhatATaskIsTold(t *testing.T) {
 	for _, v := range []string{"ONLY=this", "AWS_WEB_IDENTITY_TOKEN_FILE=/token"} {
 		if !strings.Contains("\n"+string(b)+"\n", "\n"+v+"\n") {
 			t.Errorf("the step does not have %s", v)
+		}
+	}
+}
+
+// A task definition that is made of a runner's configuration is made once for
+// all agents; it refers to secrets and holds none, nor does what is said of a
+// task. Another configuration makes another.
+func TestATaskDefinitionIsMade(t *testing.T) {
+	s := newSite(t)
+	const arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:licence"
+	s.of.secrets[arn] = "hush"
+	o := s.options(filepath.Join(t.TempDir(), "steps"))
+	o.TaskDefinition, o.ExecutionRole, o.TaskRole = "", "arn:aws:iam::123456789012:role/execution", "arn:aws:iam::123456789012:role/job"
+	o.Definition = &ecs.Definition{Image: "registry.example/runner@sha256:0123", Secrets: map[string]string{"LICENCE": arn}, StopGrace: 40 * time.Second}
+	for _, id := range []string{"job_made-1", "job_made-2"} {
+		dir := filepath.Join(o.Steps, id)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		h, err := open(t, o).Start(t.Context(), executor.Step{ID: id, Args: []string{"step", "--dir", dir, "environ"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x, err := h.Wait(t.Context()); err != nil || x.Code == nil || *x.Code != 0 {
+			t.Fatalf("ended as %+v, %v", x, err)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "environ")); err != nil || !strings.Contains(string(b), "LICENCE=hush") {
+			t.Errorf("the step does not have its secret: %s, %v", b, err)
+		}
+	}
+	o.Definition = &ecs.Definition{Image: "registry.example/runner@sha256:4567", StopGrace: time.Hour}
+	if _, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_made-3", Args: []string{"step"}}); err != nil {
+		t.Fatal(err)
+	}
+	api := awsecs.NewFromConfig(awsConfig(s.of.moto, http.DefaultTransport))
+	all, err := api.ListTaskDefinitions(t.Context(), &awsecs.ListTaskDefinitionsInput{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := slices.DeleteFunc(all.TaskDefinitionArns, func(arn string) bool { return !strings.Contains(arn, "/fairlead-run_1-") })
+	if len(made) != 2 {
+		t.Fatalf("made are %s", made)
+	}
+	for _, arn := range made {
+		d, err := api.DescribeTaskDefinition(t.Context(), &awsecs.DescribeTaskDefinitionInput{TaskDefinition: &arn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := d.TaskDefinition.ContainerDefinitions[0]
+		if *c.Name != ecs.Container || !*c.ReadonlyRootFilesystem || len(c.MountPoints) != 2 || c.LogConfiguration.Options["awslogs-group"] != group ||
+			*d.TaskDefinition.ExecutionRoleArn != o.ExecutionRole || *d.TaskDefinition.TaskRoleArn != o.TaskRole || *d.TaskDefinition.Cpu != "256" {
+			t.Errorf("it is %+v with %+v", d.TaskDefinition, c)
+		}
+		switch *c.Image {
+		case "registry.example/runner@sha256:0123":
+			if len(c.Secrets) != 1 || *c.Secrets[0].Name != "LICENCE" || *c.StopTimeout != 40 {
+				t.Errorf("the first is %+v", c)
+			}
+		default:
+			if len(c.Secrets) != 0 || *c.StopTimeout != 120 { // the most that Fargate grants
+				t.Errorf("the second is %+v", c)
+			}
+		}
+	}
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	for _, said := range s.of.said {
+		if strings.Contains(said, "hush") {
+			t.Errorf("a secret was told: %s", said)
 		}
 	}
 }

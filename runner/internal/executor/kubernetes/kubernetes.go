@@ -40,6 +40,15 @@ const (
 type Options struct {
 	config.Kubernetes
 	Runner string // id of the runner, for a label
+	// PodTemplate is an overlay on the pod of a job, JSON; nil: that of
+	// PodTemplateFile.
+	PodTemplate []byte
+	// SecretEnv are variables of a job whose values are in Secrets of the
+	// namespace, as name/key.
+	SecretEnv map[string]string
+	// Cluster is how the API server is reached; nil: by the kubeconfig, or as the
+	// agent's pod.
+	Cluster *rest.Config
 	// Via, if not nil, wraps the transport to the API server.
 	Via func(http.RoundTripper) http.RoundTripper
 }
@@ -69,20 +78,32 @@ func New(o Options) (*Executor, error) {
 	if e.nodes, err = pairs("FAIRLEAD_KUBERNETES_NODE_SELECTOR", o.NodeSelector); err != nil {
 		return nil, err
 	}
-	if o.PodTemplateFile != "" {
+	if o.Image == "" {
+		return nil, executor.Incomplete("FAIRLEAD_KUBERNETES_IMAGE")
+	}
+	if o.ServiceAccount == "" {
+		return nil, executor.Incomplete("FAIRLEAD_KUBERNETES_SERVICE_ACCOUNT")
+	}
+	if o.PodTemplate != nil {
+		if e.overlay, err = checkedOverlay(o.PodTemplate); err != nil {
+			return nil, fmt.Errorf("pod_template: %w", err)
+		}
+	} else if o.PodTemplateFile != "" {
 		if e.overlay, err = readOverlay(o.PodTemplateFile); err != nil {
 			return nil, fmt.Errorf("FAIRLEAD_KUBERNETES_POD_TEMPLATE_FILE: %w", err)
 		}
 	}
-	cfg, namespace, err := reach(o.Kubeconfig)
-	if err != nil {
-		return nil, err
+	cfg, namespace := o.Cluster, ""
+	if cfg == nil {
+		if cfg, namespace, err = reach(o.Kubeconfig); err != nil {
+			return nil, err
+		}
 	}
 	if o.Namespace != "" {
 		namespace = o.Namespace
 	}
 	if namespace == "" {
-		return nil, errors.New("FAIRLEAD_KUBERNETES_NAMESPACE has no value, and the agent runs in no pod whose namespace it could take")
+		return nil, fmt.Errorf("%w, and the agent runs in no pod whose namespace it could take", executor.Incomplete("FAIRLEAD_KUBERNETES_NAMESPACE"))
 	}
 	if o.Via != nil {
 		cfg.Wrap(o.Via)

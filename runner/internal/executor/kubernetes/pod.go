@@ -3,8 +3,10 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,7 +105,7 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id,
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
-				Name: Container, Image: e.o.Image, ImagePullPolicy: corev1.PullPolicy(e.o.Pull), Args: s.Args, Env: environment(s),
+				Name: Container, Image: e.o.Image, ImagePullPolicy: corev1.PullPolicy(e.o.Pull), Args: s.Args, Env: e.environment(s),
 				Resources: e.resources(), TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Privileged: &no,
 					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
@@ -120,7 +122,7 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 
 // environment is what the step gets: the plain part in the pod, the secret part
 // by reference.
-func environment(s executor.Step) []corev1.EnvVar {
+func (e *Executor) environment(s executor.Step) []corev1.EnvVar {
 	env := []corev1.EnvVar{{Name: "HOME", Value: "/tmp"}} // a tool wants one
 	for _, v := range s.Env {
 		name, value, _ := strings.Cut(v, "=")
@@ -130,10 +132,17 @@ func environment(s executor.Step) []corev1.EnvVar {
 	if s.Input != nil {
 		env = append(env, corev1.EnvVar{Name: executor.InputVariable, Value: strings.ReplaceAll(string(s.Input), "$(", "$$(")})
 	}
+	refer := func(variable, secret, key string) {
+		env = append(env, corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key}}})
+	}
 	for _, v := range s.Secrets {
 		key, _, _ := strings.Cut(v, "=")
-		env = append(env, corev1.EnvVar{Name: key, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-			LocalObjectReference: corev1.LocalObjectReference{Name: name(s.ID)}, Key: key}}})
+		refer(key, name(s.ID), key)
+	}
+	for _, variable := range slices.Sorted(maps.Keys(e.o.SecretEnv)) {
+		secret, key, _ := strings.Cut(e.o.SecretEnv[variable], "/")
+		refer(variable, secret, key)
 	}
 	return env
 }
@@ -164,14 +173,19 @@ func readOverlay(path string) ([]byte, error) {
 		return nil, err
 	}
 	b, err = yaml.YAMLToJSONStrict(b)
+	if err == nil {
+		b, err = checkedOverlay(b)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	var known corev1.PodTemplateSpec
-	if err := yaml.UnmarshalStrict(b, &known); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
 	return b, nil
+}
+
+// checkedOverlay returns an overlay whose fields are all of a pod's.
+func checkedOverlay(b []byte) ([]byte, error) {
+	var known corev1.PodTemplateSpec
+	return b, yaml.UnmarshalStrict(b, &known)
 }
 
 // overlaid merges an overlay into the pod, as the API server would, and refuses

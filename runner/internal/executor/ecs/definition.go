@@ -1,0 +1,114 @@
+package ecs
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+)
+
+// Definition is what a task definition says beside what is said of each task.
+type Definition struct {
+	Image      string
+	PullSecret string            // ARN of a registry's credentials; "": none
+	Secrets    map[string]string // variable to the ARN of a secret or a parameter
+	StopGrace  time.Duration     // 0: as long as Fargate grants
+}
+
+// What a task has if nothing is said: the smallest that a plan of some size
+// takes.
+const (
+	defaultCPU    = 1000    // thousandths
+	defaultMemory = 2 << 30 // bytes
+	maxStopGrace  = 2 * time.Minute
+)
+
+// user and group of the runner's image, who is not root.
+const user = "65532:65532"
+
+// definition returns the task definition of tasks, made if need be. Its family
+// is named by what is in it, so that it is made once for all agents and starts,
+// and a change makes another beside it, of which running tasks know nothing.
+func (e *Executor) definition(ctx context.Context) (string, error) {
+	if e.o.Definition == nil {
+		return e.o.TaskDefinition, nil
+	}
+	e.making.Lock()
+	defer e.making.Unlock()
+	if e.made != "" {
+		return e.made, nil
+	}
+	in := e.describe()
+	b, err := json.Marshal(in)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b)
+	in.Family = aws.String("fairlead-" + e.o.Runner + "-" + hex.EncodeToString(sum[:8]))
+	in.Tags = e.tags
+	found, err := e.api.DescribeTaskDefinition(ctx, &ecs.DescribeTaskDefinitionInput{TaskDefinition: in.Family})
+	if err == nil {
+		e.made = aws.ToString(found.TaskDefinition.TaskDefinitionArn)
+		return e.made, nil
+	}
+	if _, none := errors.AsType[*types.ClientException](err); !none { // that there is none; who may not look may yet make one
+		if passing(err) {
+			return "", err
+		}
+	}
+	made, err := e.api.RegisterTaskDefinition(ctx, in)
+	if err != nil {
+		return "", fmt.Errorf("register the task definition %s: %w", *in.Family, err)
+	}
+	e.made = aws.ToString(made.TaskDefinition.TaskDefinitionArn)
+	return e.made, nil
+}
+
+// describe is the task definition but for its name.
+func (e *Executor) describe() *ecs.RegisterTaskDefinitionInput {
+	d, yes := e.o.Definition, true
+	cpu, memory := cmp.Or(e.o.CPU, defaultCPU), cmp.Or(e.o.Memory, defaultMemory) // all of it is the one container's
+	step := types.ContainerDefinition{Name: aws.String(Container), Image: &d.Image, Essential: &yes, ReadonlyRootFilesystem: &yes, User: aws.String(user),
+		Cpu: int32(float64(cpu) * 1.024), Memory: aws.Int32(int32(memory >> 20)),
+		LinuxParameters: &types.LinuxParameters{InitProcessEnabled: &yes}}
+	if e.o.LaunchType == "ec2" {
+		step.StopTimeout = aws.Int32(int32(cmp.Or(d.StopGrace, maxStopGrace) / time.Second))
+	} else {
+		step.StopTimeout = aws.Int32(int32(min(cmp.Or(d.StopGrace, maxStopGrace), maxStopGrace) / time.Second))
+	}
+	if d.PullSecret != "" {
+		step.RepositoryCredentials = &types.RepositoryCredentials{CredentialsParameter: &d.PullSecret}
+	}
+	for _, variable := range slices.Sorted(maps.Keys(d.Secrets)) {
+		step.Secrets = append(step.Secrets, types.Secret{Name: aws.String(variable), ValueFrom: aws.String(d.Secrets[variable])})
+	}
+	if e.o.LogGroup != "" {
+		step.LogConfiguration = &types.LogConfiguration{LogDriver: types.LogDriverAwslogs, Options: map[string]string{
+			"awslogs-group": e.o.LogGroup, "awslogs-region": e.o.AWS.Region, "awslogs-stream-prefix": e.o.LogPrefix}}
+	}
+	in := &ecs.RegisterTaskDefinitionInput{NetworkMode: types.NetworkModeAwsvpc, RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate},
+		Cpu: aws.String(units(cpu)), Memory: aws.String(mebibytes(memory)),
+		ExecutionRoleArn: &e.o.ExecutionRole}
+	if e.o.LaunchType == "ec2" {
+		in.RequiresCompatibilities = []types.Compatibility{types.CompatibilityEc2}
+	}
+	if e.o.TaskRole != "" {
+		in.TaskRoleArn = &e.o.TaskRole
+	}
+	for _, v := range []struct{ name, path string }{{"data", e.o.Data}, {"tmp", "/tmp"}} {
+		in.Volumes = append(in.Volumes, types.Volume{Name: aws.String(v.name)})
+		step.MountPoints = append(step.MountPoints, types.MountPoint{SourceVolume: aws.String(v.name), ContainerPath: aws.String(v.path)})
+	}
+	in.ContainerDefinitions = []types.ContainerDefinition{step}
+	return in
+}

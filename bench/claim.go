@@ -24,7 +24,7 @@ func measureClaim(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
-	w, err := newWorker(ctx, p.Client, "local")
+	w, err := newWorker(ctx, p.Client, "local", "bench")
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 	}
-	w, err := newWorker(ctx, admin, "local")
+	w, err := newWorker(ctx, admin, "local", "bench")
 	if err != nil {
 		return err
 	}

@@ -63,6 +63,8 @@ func sections() []section {
 		{"deploy", append([]string{"deploy_ms", "deploy_bare_ms", "deploy_ratio", "deploy_tool_ms", "deploy_added_ms"}, deployParts()...), measureDeploy},
 		{"queue", []string{"queue20_s", "queue20_bare_s", "queue20_ratio"}, measureQueue},
 		{"log", []string{"log_ms_p50", "log_ms_p95"}, measureLog},
+		{"compete", []string{"compete_claim_ms_p50", "compete_claim_ms_p95", "compete_jobs_per_s", "compete_repeated_jobs"}, measureCompetition},
+		{"crowd", []string{"crowd_server_rss_mib", "crowd_server_cpu_percent", "crowd_agents_cpu_percent"}, measureCrowd},
 		{"placement", []string{"placement_ms_p50", "placement_ms_p95", "placement_read_ms_p50"}, measurePlacement},
 		{"units", []string{"write_units_per_job", "write_units_per_job_shop", "write_units_per_renewal", "write_units_per_heartbeat"}, measureUnits},
 		{"aws", []string{"aws_idle_install_dollars", "aws_job_dollars"}, measureAWS},

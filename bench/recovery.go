@@ -37,7 +37,7 @@ func measureRecovery(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
-	w, err := newWorker(ctx, p.Client, "local")
+	w, err := newWorker(ctx, p.Client, "local", "bench")
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func expireAll(ctx context.Context, b *bench, p *plane, w *worker) error {
 	if _, err := p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "other"}); err != nil {
 		return err
 	}
-	other, err := newWorker(ctx, p.Client, "other")
+	other, err := newWorker(ctx, p.Client, "other", "bench")
 	if err != nil {
 		return err
 	}

@@ -19,9 +19,9 @@ type worker struct {
 	session *client.Client
 }
 
-// newWorker enrols with the runner and opens a session.
-func newWorker(ctx context.Context, admin *client.Client, runner string) (*worker, error) {
-	const instance = "bench"
+// newWorker enrols with the runner and opens a session, which is another one
+// only if its instance is.
+func newWorker(ctx context.Context, admin *client.Client, runner, instance string) (*worker, error) {
 	enrolment, err := admin.CreateEnrolment(ctx, runner)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+const (
+	// competitors is how many agents of one runner wait for the same jobs.
+	competitors = 50
+	// competedJobs is how many jobs they are given to look for one that is handed
+	// out twice.
+	competedJobs = 10_000
+)
+
+// claimed is a job in the hands of an agent, since the given time.
+type claimed struct {
+	wire.Claim
+	at time.Time
+}
+
+// measureCompetition lets many agents of one runner wait for its jobs: first for
+// one at a time, which is timed as in measureClaim, then for thousands at once,
+// none of which may be handed out twice.
+func measureCompetition(ctx context.Context, b *bench) (err error) {
+	p, err := startPlane(ctx, b, "compete")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	working, done := context.WithCancel(ctx)
+	defer done()
+	g, working := errgroup.WithContext(working)
+	got := make(chan claimed, competitors)
+	for i := range competitors {
+		w, err := newWorker(ctx, p.Client, "local", fmt.Sprint("bench-", i))
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return w.compete(working, got) })
+	}
+	err = errors.Join(timeCompetedClaims(working, b, p, got), countRepeats(working, b, p, got))
+	done()
+	return errors.Join(err, g.Wait())
+}
+
+// compete claims jobs and finishes them, one after the other, until ctx ends.
+func (w *worker) compete(ctx context.Context, got chan<- claimed) error {
+	for ctx.Err() == nil {
+		c, err := w.claim(ctx)
+		at := time.Now()
+		switch {
+		case errors.Is(err, client.ErrNoWork) || ctx.Err() != nil:
+			continue
+		case err != nil:
+			return err
+		}
+		select {
+		case got <- claimed{c, at}:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := w.finish(ctx, c); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func timeCompetedClaims(ctx context.Context, b *bench, p *plane, got <-chan claimed) error {
+	var seen []float64
+	for i := range warmClaims + claims {
+		time.Sleep(15*time.Millisecond + rand.N(10*time.Millisecond)) // as in timeClaim
+		began := time.Now()
+		if _, err := p.CheckRunner(ctx, "local"); err != nil {
+			return err
+		}
+		select {
+		case c := <-got:
+			if i >= warmClaims {
+				seen = append(seen, ms(c.at.Sub(began)))
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	b.set("compete_claim_ms_p50", quantile(seen, 0.5))
+	b.set("compete_claim_ms_p95", quantile(seen, 0.95))
+	return nil
+}
+
+// countRepeats has all jobs run, and asks both sides how often: the agents, which
+// count what they were handed, and the control plane, which counts attempts.
+func countRepeats(ctx context.Context, b *bench, p *plane, got <-chan claimed) error {
+	handed := map[string]int{}
+	var counting sync.WaitGroup
+	stop := make(chan struct{})
+	counting.Go(func() {
+		for {
+			select {
+			case c := <-got:
+				handed[c.Job]++
+			case <-stop:
+				return
+			}
+		}
+	})
+	began := time.Now()
+	jobs, err := runChecks(ctx, p.Client, competedJobs)
+	close(stop)
+	counting.Wait()
+	if err != nil {
+		return err
+	}
+	var last time.Time
+	repeated := 0
+	for _, j := range jobs {
+		if j.FinishedAt.After(last) {
+			last = *j.FinishedAt
+		}
+		if handed[j.ID] != 1 || j.Epoch != 1 {
+			repeated++
+			b.note("job %s was handed out %d times; the control plane counts %d attempts", j.ID, handed[j.ID], j.Epoch)
+		}
+	}
+	b.set("compete_jobs_per_s", competedJobs/last.Sub(began).Seconds())
+	b.set("compete_repeated_jobs", float64(repeated))
+	return nil
+}
+
+// runChecks has n check jobs run and returns them as they ended.
+func runChecks(ctx context.Context, cl *client.Client, n int) ([]wire.Job, error) {
+	ids, err := sendChecks(ctx, cl, n)
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]wire.Job, n)
+	for i, id := range ids {
+		if jobs[i], err = awaitJob(ctx, cl, id); err != nil {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}

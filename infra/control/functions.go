@@ -49,7 +49,7 @@ func (b *builder) environments() map[string]any {
 			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
-			SessionRole: b.sessionRoleARN(), STSRegions: b.stsRegions(), LogLevel: level,
+			SessionRole: b.sessionRoleARN(), LogLevel: level,
 		},
 		"dispatch": &config.Dispatch{QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level},
 		"sweep": &config.Sweep{
@@ -59,13 +59,6 @@ func (b *builder) environments() map[string]any {
 		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level},
 		"webhook":  &config.Webhook{Table: *b.table.Ref(), Queue: *b.webhooks.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level},
 	}
-}
-
-func (b *builder) stsRegions() []string {
-	if len(b.props.STSRegions) > 0 {
-		return b.props.STSRegions
-	}
-	return []string{b.region}
 }
 
 // functionARN is the ARN of a function, by its name rather than by reference:

@@ -21,17 +21,16 @@ type Props struct {
 	// goes a certificate of the same region, and optionally the Route 53 zone in
 	// which the name is made.
 	Domain       string
-	Certificate  string // ARN
-	HostedZone   string // id
-	AlarmEmail   string // "": alarms go to the topic alone
-	RunnerImage  string // given to new customers' stacks, by digest
-	TemplateURL  string // of the published runner stack
-	MemoryMB     int    // of each function; default 256
-	LogDays      int    // that CloudWatch Logs keeps logs of jobs and of functions; default 30
-	ArchiveDays  int    // that S3 keeps logs of jobs; default 365
-	RateLimit    int    // requests a second of the whole API; default 500
-	BurstLimit   int    // requests at once of the whole API; default 1,000
-	STSRegions   []string
+	Certificate  string   // ARN
+	HostedZone   string   // id
+	AlarmEmail   string   // "": alarms go to the topic alone
+	RunnerImage  string   // given to new customers' stacks, by digest
+	TemplateURL  string   // of the published runner stack
+	MemoryMB     int      // of each function; default 256
+	LogDays      int      // that CloudWatch Logs keeps logs of jobs and of functions; default 30
+	ArchiveDays  int      // that S3 keeps logs of jobs; default 365
+	RateLimit    int      // requests a second of the whole API; default 500
+	BurstLimit   int      // requests at once of the whole API; default 1,000
 	RunnerReader []string // accounts that may pull the runner image from this registry
 }
 
@@ -51,7 +50,7 @@ func FromContext(get func(key string) string) (Props, error) {
 		Stage: get("stage"), Region: get("region"), Account: get("account"), Functions: get("functions"),
 		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"), AlarmEmail: get("alarmEmail"),
 		RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
-		STSRegions: words(get("stsRegions")), RunnerReader: words(get("runnerReaders")),
+		RunnerReader: words(get("runnerReaders")),
 	}
 	for key, field := range map[string]*int{
 		"functionMemoryMb": &p.MemoryMB, "logRetentionDays": &p.LogDays, "archiveRetentionDays": &p.ArchiveDays,

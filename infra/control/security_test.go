@@ -174,9 +174,9 @@ func TestPropsRefuse(t *testing.T) {
 }
 
 func TestContextIsRead(t *testing.T) {
-	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "stsRegions": "eu-central-1, us-east-1"}
+	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "runnerReaders": "111122223333, 444455556666"}
 	p, err := control.FromContext(func(key string) string { return context[key] })
-	if err != nil || p.Stage != "prod" || p.LogDays != 90 || len(p.STSRegions) != 2 {
+	if err != nil || p.Stage != "prod" || p.LogDays != 90 || len(p.RunnerReader) != 2 {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	context["rateLimit"] = "-1"

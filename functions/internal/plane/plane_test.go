@@ -187,7 +187,7 @@ func (c *cloud) controlAPI() *config.ControlAPI {
 
 func (c *cloud) runnerAPI() *config.RunnerAPI {
 	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: c.logGroups, ArtifactPrefix: "x/",
-		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "arn:aws:iam::123456789012:role/session", STSRegions: []string{"eu-central-1"}, LogLevel: "info"}
+		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "arn:aws:iam::123456789012:role/session", LogLevel: "info"}
 }
 
 func (c *cloud) dispatch() *config.Dispatch {

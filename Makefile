@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes help demo dev build functions test test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes help demo dev build functions deploy test test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -105,6 +105,17 @@ ARCH ?= arm64
 PUSH ?=
 runner-image: ## Build the runner's image, and push it if told where to (VERSION=dev ARCH=arm64 PUSH=repository)
 	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)"
+
+REGION ?=
+ACCOUNT ?=
+CUSTOMERS ?=
+WITHOUT ?=
+OPERATOR ?= operator
+DRY_RUN ?=
+YES ?=
+deploy: build ## Bring the control plane into an AWS account (STAGE=prod REGION= ACCOUNT= CUSTOMERS= WITHOUT= VERSION= DRY_RUN=1 YES=1)
+	@$(GO) run ./tools/deploy -stage "$(STAGE)" -region "$(REGION)" -account "$(ACCOUNT)" -customers "$(CUSTOMERS)" -without "$(WITHOUT)" \
+		-operator "$(OPERATOR)" -version "$(VERSION)" $(if $(DRY_RUN),-dry-run) $(if $(YES),-yes)
 
 # The builds of the functions, a folder for each; without them, stand-ins.
 STAGE ?= dev

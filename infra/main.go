@@ -6,6 +6,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,6 +29,10 @@ func main() {
 }
 
 func run() error {
+	template, err := publishable()
+	if err != nil {
+		return fmt.Errorf("runner stack: %w", err)
+	}
 	app := awscdk.NewApp(&awscdk.AppProps{AnalyticsReporting: jsii.Bool(false)})
 	props, err := control.FromContext(func(key string) string {
 		value, _ := app.Node().TryGetContext(jsii.String(key)).(string)
@@ -36,20 +41,32 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("context: %w", err)
 	}
+	if props.RunnerDigest != "" { // image and template are of one release
+		props.Template = fmt.Sprintf("%x", sha256.Sum256(template))
+	}
 	if _, err := control.New(app, props); err != nil {
 		return err
 	}
+	return os.WriteFile(filepath.Join(*app.Synth(nil).Directory(), runnerstack.ID+".json"), template, 0o644)
+}
+
+// publishable is the runner stack's template as customers get it. It is in an app
+// of its own: the control plane's stack names it by its digest, and nobody deploys
+// it from here.
+func publishable() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "fairlead-runner-stack-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // what is left is small
+	app := awscdk.NewApp(&awscdk.AppProps{AnalyticsReporting: jsii.Bool(false), Outdir: jsii.String(dir), AutoSynth: jsii.Bool(false)})
 	if _, err := runnerstack.New(app); err != nil {
-		return fmt.Errorf("runner stack: %w", err)
+		return nil, err
 	}
-	out := *app.Synth(nil).Directory()
-	synthesized, err := os.ReadFile(filepath.Join(out, runnerstack.ID+".template.json"))
+	app.Synth(nil)
+	synthesized, err := os.ReadFile(filepath.Join(dir, runnerstack.ID+".template.json"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	published, err := runnerstack.Publish(synthesized)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(out, runnerstack.ID+".json"), published, 0o644)
+	return runnerstack.Publish(synthesized)
 }

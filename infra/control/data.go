@@ -3,7 +3,6 @@ package control
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
@@ -154,8 +153,8 @@ func (b *builder) buckets() {
 }
 
 // bucket makes a private, versioned, encrypted bucket that is reached by TLS
-// alone. Without a key it is encrypted under S3's own, which the delivery of
-// access logs needs, and it is the one that keeps them.
+// alone. Without a key it is encrypted under S3's own. The first that is made
+// keeps the access logs of the others.
 func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_RuleProperty, more ...policy.Statement) awss3.CfnBucket {
 	props := &awss3.CfnBucketProps{
 		PublicAccessBlockConfiguration: &awss3.CfnBucket_PublicAccessBlockConfigurationProperty{
@@ -170,6 +169,8 @@ func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_Rule
 	encryption := &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("AES256")}
 	if key != nil {
 		encryption = &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("aws:kms"), KmsMasterKeyId: key.AttrArn()}
+	}
+	if b.accessLogs != nil {
 		props.LoggingConfiguration = &awss3.CfnBucket_LoggingConfigurationProperty{
 			DestinationBucketName: b.accessLogs.Ref(), LogFilePrefix: jsii.String(id + "/"),
 		}
@@ -244,28 +245,4 @@ func (b *builder) makeBus() {
 		Targets:      []*awsevents.CfnRule_TargetProperty{{Id: jsii.String("webhooks"), Arn: b.webhooks.AttrArn()}},
 	})
 	b.queuePolicy("Webhooks", b.webhooks, rule.AttrArn())
-}
-
-// registry makes the repository of runner images. Those of apps are made with
-// the app.
-func (b *builder) registry() {
-	props := &awsecr.CfnRepositoryProps{
-		RepositoryName:             jsii.String(b.name + "/runner"),
-		ImageTagMutability:         jsii.String("IMMUTABLE"),
-		ImageScanningConfiguration: &awsecr.CfnRepository_ImageScanningConfigurationProperty{ScanOnPush: jsii.Bool(true)},
-		EncryptionConfiguration:    &awsecr.CfnRepository_EncryptionConfigurationProperty{EncryptionType: jsii.String("AES256")},
-		LifecyclePolicy: &awsecr.CfnRepository_LifecyclePolicyProperty{LifecyclePolicyText: jsii.String(
-			`{"rules":[{"rulePriority":1,"description":"a push that was never tagged","selection":{"tagStatus":"untagged","countType":"sinceImagePushed","countUnit":"days","countNumber":14},"action":{"type":"expire"}}]}`)},
-	}
-	var readers []any
-	for _, account := range b.props.RunnerReader {
-		readers = append(readers, "arn:"+b.partition+":iam::"+account+":root")
-	}
-	if len(readers) > 0 {
-		// Customers pull the image by digest; it holds no secret. No Resource: the policy is the repository's.
-		props.RepositoryPolicyText = policy.Document(policy.Statement{Sid: "CustomersPull", Principal: map[string]any{"AWS": readers},
-			Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}})
-	}
-	b.runnerImages = awsecr.NewCfnRepository(b.stack, jsii.String("RunnerImages"), props)
-	b.runnerImages.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
 }

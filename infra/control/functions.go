@@ -43,7 +43,7 @@ func (b *builder) environments() map[string]any {
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
 			LogSubscriber: b.functionARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
-			RunnerImage: b.props.RunnerImage, StackTemplateURL: b.props.TemplateURL, LogLevel: level,
+			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), LogLevel: level,
 		},
 		"runnerapi": &config.RunnerAPI{
 			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(),

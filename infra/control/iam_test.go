@@ -247,7 +247,7 @@ func allowAll() map[string]any {
 // What the buckets themselves refuse, whatever their users may.
 func TestBucketsRefuse(t *testing.T) {
 	s := stack(t)
-	for _, id := range []string{"Blobs", "LogArchive", "AccessLogs"} {
+	for _, id := range []string{"Blobs", "LogArchive", "AccessLogs", "Templates"} {
 		policy := s.Resources[id+"Policy"].Properties["PolicyDocument"].(map[string]any)
 		question := func(principal, transport string) infratest.Question {
 			return infratest.Question{Principal: principal, Action: "s3:GetObject", Resource: s.ARN(id) + "/x", Account: infratest.Account,
@@ -261,21 +261,42 @@ func TestBucketsRefuse(t *testing.T) {
 			t.Errorf("%s: an administrator, one without TLS, a stranger: %v, want %s", id, got, want)
 		}
 	}
-	policy := s.Resources["RunnerImages"].Properties["RepositoryPolicyText"].(map[string]any)
+}
+
+// What customers install from is read by the accounts that were named, whatever
+// their own policies say, and by nobody else.
+func TestWhatIsPublishedIsForCustomers(t *testing.T) {
+	s := stack(t)
+	images := s.Resources["RunnerImages"].Properties["RepositoryPolicyText"].(map[string]any)
+	templates := s.Resources["TemplatesPolicy"].Properties["PolicyDocument"].(map[string]any)
+	const customer, stranger, tls, plain = "444455556666", "999999999999", "true", "false"
+	template := s.ARN("Templates") + "/runner/x.json"
+	rows := []struct {
+		what, account, action, resource, transport string
+		policy                                     map[string]any
+		allowed                                    bool
+	}{
+		{"a customer's task pulls the image", customer, "ecr:BatchGetImage", s.ARN("RunnerImages"), tls, images, true},
+		{"a customer replaces the image", customer, "ecr:PutImage", s.ARN("RunnerImages"), tls, images, false},
+		{"a stranger pulls the image", stranger, "ecr:BatchGetImage", s.ARN("RunnerImages"), tls, images, false},
+		{"a customer's console reads the template", customer, "s3:GetObject", template, tls, templates, true},
+		{"a customer reads the template without TLS", customer, "s3:GetObject", template, plain, templates, false},
+		{"a customer replaces the template of others", customer, "s3:PutObject", template, tls, templates, false},
+		{"a customer reads who else there is", customer, "s3:ListBucket", s.ARN("Templates"), tls, templates, false},
+		{"a customer reads the policy with all accounts", customer, "s3:GetBucketPolicy", s.ARN("Templates"), tls, templates, false},
+		{"a stranger reads the template", stranger, "s3:GetObject", template, tls, templates, false},
+	}
 	var questions []infratest.Question
-	var want []bool
-	for _, r := range []struct {
-		account, action string
-		allowed         bool
-	}{{"444455556666", "ecr:BatchGetImage", true}, {"444455556666", "ecr:PutImage", false}, {"999999999999", "ecr:BatchGetImage", false}} {
-		questions = append(questions, infratest.Question{Principal: "arn:aws:iam::" + r.account + ":role/admin", Action: r.action, Resource: s.ARN("RunnerImages"),
-			Account: infratest.Account, Identity: []map[string]any{allowAll()}, ResourceP: policy})
-		want = append(want, r.allowed)
+	for _, r := range rows {
+		questions = append(questions, infratest.Question{Principal: "arn:aws:iam::" + r.account + ":role/admin", Action: r.action, Resource: r.resource,
+			Account: infratest.Account, Context: map[string]any{"aws:SecureTransport": r.transport}, Identity: []map[string]any{allowAll()}, ResourceP: r.policy})
 	}
-	if got := infratest.Ask(t, questions); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("a customer pulls, a customer pushes, a stranger pulls: %v, want %v", got, want)
+	for i, allowed := range infratest.Ask(t, questions) {
+		if r := rows[i]; allowed != r.allowed {
+			t.Errorf("%s: %t, want %t", r.what, allowed, r.allowed)
+		}
 	}
-	if strings.Contains(fmt.Sprint(policy), "Principal:*") {
+	if strings.Contains(fmt.Sprint(images), "Principal:*") {
 		t.Error("everybody may pull")
 	}
 }

@@ -20,18 +20,24 @@ type Props struct {
 	// Domain is the host name of the API; "" leaves API Gateway's own. With it
 	// goes a certificate of the same region, and optionally the Route 53 zone in
 	// which the name is made.
-	Domain       string
-	Certificate  string   // ARN
-	HostedZone   string   // id
-	AlarmEmail   string   // "": alarms go to the topic alone
-	RunnerImage  string   // given to new customers' stacks, by digest
-	TemplateURL  string   // of the published runner stack
+	Domain      string
+	Certificate string // ARN
+	HostedZone  string // id
+	AlarmEmail  string // "": alarms go to the topic alone
+	RunnerImage string // given to new customers' stacks, by digest
+	TemplateURL string // of the published runner stack
+	// RunnerDigest and Template are given instead of the two by who publishes in
+	// the stack itself: the digest of an image in its registry, and the SHA-256,
+	// in hex, of a template in its bucket. Both are known before they are there,
+	// so a stack is deployed once and told all of it.
+	RunnerDigest string
+	Template     string
 	MemoryMB     int      // of each function; default 256
 	LogDays      int      // that CloudWatch Logs keeps logs of jobs and of functions; default 30
 	ArchiveDays  int      // that S3 keeps logs of jobs; default 365
 	RateLimit    int      // requests a second of the whole API; default 500
 	BurstLimit   int      // requests at once of the whole API; default 1,000
-	RunnerReader []string // accounts that may pull the runner image from this registry
+	RunnerReader []string // customers' accounts, which may pull the runner's image and read the template
 }
 
 // The days that CloudWatch Logs knows as a retention.
@@ -41,6 +47,7 @@ var (
 	stagePattern   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,15}$`)
 	accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
 	imagePattern   = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
+	digestPattern  = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 )
 
 // FromContext reads Props from the context of a CDK app, in which every value
@@ -49,7 +56,7 @@ func FromContext(get func(key string) string) (Props, error) {
 	p := Props{
 		Stage: get("stage"), Region: get("region"), Account: get("account"), Functions: get("functions"),
 		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"), AlarmEmail: get("alarmEmail"),
-		RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
+		RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"), RunnerDigest: get("runnerDigest"),
 		RunnerReader: words(get("runnerReaders")),
 	}
 	for key, field := range map[string]*int{
@@ -96,6 +103,12 @@ func (p Props) withDefaults() (Props, error) {
 		return p, fmt.Errorf("certificateArn and hostedZoneId need domain")
 	case p.RunnerImage != "" && !imagePattern.MatchString(p.RunnerImage):
 		return p, fmt.Errorf("runnerImage %q is not an image by digest", p.RunnerImage)
+	case p.RunnerDigest != "" && !digestPattern.MatchString(p.RunnerDigest):
+		return p, fmt.Errorf("runnerDigest %q is no sha256 digest", p.RunnerDigest)
+	case p.RunnerDigest != "" && (p.RunnerImage != "" || p.TemplateURL != ""):
+		return p, fmt.Errorf("runnerDigest says that image and template are in this stack; runnerImage and stackTemplateUrl say that they are elsewhere")
+	case (p.RunnerDigest == "") != (p.Template == ""):
+		return p, fmt.Errorf("runnerDigest and the template's digest go together")
 	case !slices.Contains(retentions, p.LogDays):
 		return p, fmt.Errorf("logRetentionDays is %d; CloudWatch Logs knows %v", p.LogDays, retentions)
 	case p.MemoryMB < 128 || p.MemoryMB > 10240:

@@ -9,6 +9,7 @@ package control
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -37,7 +38,7 @@ type builder struct {
 
 	dataKey, sealKey, signingKey, tokensKey awskms.CfnKey
 	table, logTable                         awsdynamodb.CfnTable
-	accessLogs, blobs, archive              awss3.CfnBucket
+	accessLogs, blobs, archive, templates   awss3.CfnBucket
 	deadLetters                             map[string]awssqs.CfnQueue
 	webhooks                                awssqs.CfnQueue
 	bus                                     awsevents.CfnEventBus
@@ -79,7 +80,7 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	b.buckets()
 	b.queues()
 	b.makeBus()
-	b.registry()
+	b.published()
 	b.makeAPI()
 	if err := b.makeFunctions(); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
@@ -112,6 +113,15 @@ func (b *builder) outputs() {
 	output("URL", "of the control plane", b.url())
 	output("TableName", "DynamoDB table", *b.table.Ref())
 	output("RunnerRepository", "push the runner's image here", *b.runnerImages.AttrRepositoryUri())
+	output("ControlAPIFunction", "invoke it to ask for an operator's token", *b.functions["controlapi"].Ref())
 	output("EventBus", "of domain events", *b.bus.Ref())
 	output("AlarmTopic", "subscribe to hear of alarms", *b.alarms)
+	if b.props.RunnerDigest != "" {
+		output("RunnerImage", "what customers' stacks start", b.runnerImage())
+		output("TemplateBucket", "of the templates that customers install", *b.templates.Ref())
+		output("TemplateKey", "of the current template", templateKey(b.props.Template))
+	}
+	if len(b.props.RunnerReader) > 0 { // CloudFormation takes no empty output
+		output("RunnerReaders", "accounts that may read image and template", strings.Join(b.props.RunnerReader, ","))
+	}
 }

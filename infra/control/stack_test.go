@@ -21,8 +21,7 @@ func props() control.Props {
 		Stage: "test", Functions: "testdata/functions", Domain: "fairlead.example.com",
 		Certificate: "arn:aws:acm:eu-central-1:111122223333:certificate/0aa0aa00-0000-4000-8000-000000000000", HostedZone: "Z0000000000000000000",
 		AlarmEmail: "oncall@example.com", RunnerReader: []string{"444455556666"},
-		RunnerImage: "111122223333.dkr.ecr.eu-central-1.amazonaws.com/fairlead-test/runner@sha256:" + strings.Repeat("0", 64),
-		TemplateURL: "https://example.com/fairlead-runner.template.json",
+		RunnerDigest: "sha256:" + strings.Repeat("0", 64), Template: strings.Repeat("1", 64),
 	}
 }
 

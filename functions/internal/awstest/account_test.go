@@ -114,12 +114,12 @@ const environments = 6
 var ignored = map[string]string{
 	"AWS::CloudWatch::Alarm": "", "AWS::CloudWatch::Dashboard": "", "AWS::IAM::Policy": "", "AWS::Lambda::Permission": "", "AWS::SQS::QueuePolicy": "",
 	"AWS::S3::BucketPolicy": "", "AWS::KMS::Alias": "", "AWS::Route53::RecordSet": "", "AWS::ApiGatewayV2::DomainName": "", "AWS::ApiGatewayV2::ApiMapping": "",
-	"AWS::ApiGatewayV2::Stage": "", "AWS::SNS::Topic": "", "AWS::SNS::Subscription": "", "AWS::SNS::TopicPolicy": "", "AWS::ECR::Repository": "",
+	"AWS::ApiGatewayV2::Stage": "", "AWS::SNS::Topic": "", "AWS::SNS::Subscription": "", "AWS::SNS::TopicPolicy": "",
 	"AWS::Lambda::EventInvokeConfig": "", "AWS::ApiGatewayV2::Api": "",
 }
 
 // deploy makes an account from the template.
-func deploy(t *testing.T) *account {
+func deploy(t *testing.T, tmpl template) *account {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -127,7 +127,7 @@ func deploy(t *testing.T) *account {
 	}
 	other := others.Endpoint(t)
 	a := &account{id: strings.ToLower(rand.Text())[:8], functions: map[string]*function{},
-		resolver: &resolver{t: t, tmpl: synthesised(t, controlTemplate), made: map[string]made{}}}
+		resolver: &resolver{t: t, tmpl: tmpl, made: map[string]made{}}}
 	signing := "arn:aws:kms:" + region + ":" + accountID + ":key/" + a.id
 	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other,
 		"KMS": kmstest.Start(t, other, map[string]ed25519.PrivateKey{signing: key})}
@@ -143,7 +143,7 @@ func deploy(t *testing.T) *account {
 		make func(id string, properties map[string]any) made
 	}{
 		{"AWS::Logs::LogGroup", a.logGroup}, {"AWS::IAM::Role", a.role}, {"AWS::KMS::Key", func(_ string, p map[string]any) made { return a.key(p, signing) }},
-		{"AWS::DynamoDB::Table", a.table}, {"AWS::S3::Bucket", a.bucket}, {"AWS::SQS::Queue", a.queue}, {"AWS::Events::EventBus", a.bus},
+		{"AWS::DynamoDB::Table", a.table}, {"AWS::S3::Bucket", a.bucket}, {"AWS::SQS::Queue", a.queue}, {"AWS::Events::EventBus", a.bus}, {"AWS::ECR::Repository", a.repository},
 		{"AWS::Lambda::Function", a.lambda}, {"AWS::Events::Rule", a.rule}, {"AWS::ApiGatewayV2::Integration", a.integration},
 		{"AWS::ApiGatewayV2::Route", a.nothing}, {"AWS::Lambda::EventSourceMapping", a.nothing},
 	}
@@ -244,6 +244,12 @@ func (a *account) bucket(id string, p map[string]any) made {
 	}
 	a.buckets = append(a.buckets, name)
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:s3:::" + name, "DomainName": name + ".s3.amazonaws.com", "RegionalDomainName": name + ".s3." + region + ".amazonaws.com"}}
+}
+
+func (a *account) repository(id string, p map[string]any) made {
+	name := a.text(p["RepositoryName"])
+	a.registry.make(name)
+	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:ecr:" + region + ":" + accountID + ":repository/" + name, "RepositoryUri": registryHost + "/" + name}}
 }
 
 // queue makes a queue of the stack. They are moto's, because its event bus sends

@@ -35,6 +35,7 @@ type registry struct {
 	made   map[string]bool              // repositories
 	logins map[string]ststest.Principal // by password
 	pulled map[string]int               // by session
+	pushed int
 }
 
 func newRegistry(t *testing.T, moto string) *registry {
@@ -83,9 +84,7 @@ func (g *registry) api(w http.ResponseWriter, r *http.Request) {
 			} `json:"repository"`
 		}
 		if answer.Code == http.StatusOK && json.Unmarshal(answer.Body.Bytes(), &out) == nil {
-			g.mu.Lock()
-			g.made[out.Repository.RepositoryName] = true
-			g.mu.Unlock()
+			g.make(out.Repository.RepositoryName)
 		}
 		for k, v := range answer.Header() {
 			w.Header()[k] = v
@@ -93,6 +92,13 @@ func (g *registry) api(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(answer.Body.Bytes())
 	}
+}
+
+// make lets there be a repository.
+func (g *registry) make(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.made[name] = true
 }
 
 var inRepository = regexp.MustCompile(`^/v2/(.+)/(?:manifests|blobs)/`)
@@ -114,9 +120,13 @@ func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if m := inRepository.FindStringSubmatch(r.URL.Path); m != nil {
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		publishes := strings.Contains(role, "-publisher-") && strings.Contains(m[1], "/app/"+session+"/")
+		publishes := strings.Contains(role, "-publisher-") && strings.Contains(m[1], "/app/"+session+"/") ||
+			role == vendorRole && strings.HasSuffix(m[1], "/runner")
 		g.mu.Lock()
 		made := g.made[m[1]]
+		if !reads {
+			g.pushed++
+		}
 		if reads && strings.Contains(role, "-runner-session-") {
 			g.pulled[session]++
 		}
@@ -143,4 +153,18 @@ func (g *registry) pulls() (n int) {
 		n += p
 	}
 	return n
+}
+
+// pushes returns how many manifests and layers have come.
+func (g *registry) pushes() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pushed
+}
+
+// has reports whether the repository has an image by a tag or digest.
+func (g *registry) has(repository, reference string) bool {
+	answer := httptest.NewRecorder()
+	g.files.ServeHTTP(answer, httptest.NewRequest(http.MethodHead, "/v2/"+repository+"/manifests/"+reference, nil))
+	return answer.Code == http.StatusOK
 }

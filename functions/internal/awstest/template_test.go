@@ -23,6 +23,7 @@ type template struct {
 	Mappings   map[string]map[string]map[string]string
 	Conditions map[string]any
 	Resources  map[string]resource
+	Outputs    map[string]struct{ Value any }
 }
 
 type resource struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -30,25 +31,46 @@ type world struct {
 	*account
 	sts     *ststest.Server
 	environ []string // that finds the names
-	token   string
-	config  string // folder of the CLI's
-	close   func() // to be called before the test ends, and the functions with it
-	roles   *roles
+	// authority is the file of who signs the names' certificates, proxy the way to
+	// them: what environ says, for this process.
+	authority, proxy string
+	token            string // "": that of the CLI's own login
+	config           string // folder of the CLI's
+	close            func() // to be called before the test ends, and the functions with it
+	roles            *roles
 }
 
-// open deploys the stack, starts what AWS does of itself, and puts the control
-// plane on the net.
+// open deploys the stack, puts the control plane on the net, and has a token.
 func open(t *testing.T) *world {
 	t.Helper()
 	tofu := os.Getenv("FAIRLEAD_TOFU")
 	if tofu == "" {
 		t.Skip("FAIRLEAD_TOFU names no OpenTofu; make test-aws sets it")
 	}
-	w := &world{account: deploy(t), sts: ststest.New(time.Now), config: t.TempDir()}
+	w := connect(t, deploy(t, synthesised(t, controlTemplate)), nil)
+	// The first token of a control plane is for whoever may invoke the function.
+	answer, err := w.invoke(t.Context(), "controlapi", map[string]string{"operator": "vendor"})
+	w.ok("ask for a token", err)
+	var operator plane.Operator
+	w.ok("read the answer", json.Unmarshal(answer, &operator))
+	if w.token = operator.Token; operator.URL != "https://"+planeHost {
+		t.Errorf("the control plane says that it is at %s", operator.URL)
+	}
+	return w
+}
+
+// connect puts an account on the net, with other services at their hosts, and
+// starts what AWS does of itself.
+func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
+	t.Helper()
+	w := &world{account: a, sts: ststest.New(time.Now), config: t.TempDir()}
 	w.registry.who = w.sts.Principal
-	authority, proxy := runtimetest.OnTheNet(t, map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
+	hosts := map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
-		"*.s3." + region + ".amazonaws.com": w.gates["S3"].handler})
+		"*.s3." + region + ".amazonaws.com": w.gates["S3"].handler}
+	maps.Copy(hosts, others)
+	authority, proxy := runtimetest.OnTheNet(t, hosts)
+	w.authority, w.proxy = authority, proxy
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	// Both accounts are this one; who may take which role is IAM's to say, and
 	// infra's own tests evaluate it.
@@ -61,14 +83,6 @@ func open(t *testing.T) *world {
 			"AWS_ACCESS_KEY_ID="+own.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+own.SecretAccessKey, "AWS_SESSION_TOKEN="+own.SessionToken)
 	}
 	w.close = w.pumps()
-	// The first token of a control plane is for whoever may invoke the function.
-	answer, err := w.invoke(t.Context(), "controlapi", map[string]string{"operator": "vendor"})
-	w.ok("ask for a token", err)
-	var operator plane.Operator
-	w.ok("read the answer", json.Unmarshal(answer, &operator))
-	if w.token = operator.Token; operator.URL != "https://"+planeHost {
-		t.Errorf("the control plane says that it is at %s", operator.URL)
-	}
 	return w
 }
 
@@ -79,7 +93,10 @@ func (w *world) cli(args ...string) []byte {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary(w.t, "fairlead"), args...)
-	cmd.Env = append([]string{"FAIRLEAD_URL=https://" + planeHost, "FAIRLEAD_TOKEN=" + w.token, "FAIRLEAD_CONFIG_DIR=" + w.config}, w.environ...)
+	cmd.Env = append([]string{"FAIRLEAD_CONFIG_DIR=" + w.config}, w.environ...)
+	if w.token != "" {
+		cmd.Env = append(cmd.Env, "FAIRLEAD_URL=https://"+planeHost, "FAIRLEAD_TOKEN="+w.token)
+	}
 	cmd.Dir = "../../.."
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -1,0 +1,377 @@
+package awstest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/tools/deployment"
+)
+
+// vendorRole is the role of the person who deploys.
+const vendorRole = "admin"
+
+// vendor is an empty account, and who deploys to it: everything is done for real
+// but for what the CDK does. In its place the account was made from the
+// synthesised template, and CloudFormation is told of it when the CDK would tell.
+type vendor struct {
+	*world
+	deployment.Deployment
+	out    bytes.Buffer
+	image  v1.Image // what the builder of the runner's image builds
+	stands bool     // the CDK has deployed
+	ran    []string
+	fails  string // the step that fails
+	cfn    *cloudformation.Client
+	before func() // what is looked at when the CDK is about to deploy
+}
+
+// runnerImage is an image of one small file.
+func runnerImage(t *testing.T, content string) (v1.Image, string) {
+	t.Helper()
+	img, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), static.NewLayer([]byte(content), types.OCILayer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img, digest.String()
+}
+
+// released is the template of the control plane's stack when it hands out an
+// image and a template for customers.
+func released(t *testing.T, digest string, customers []byte) template {
+	t.Helper()
+	text, err := os.ReadFile(controlTemplate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := strings.NewReplacer("sha256:"+strings.Repeat("0", 64), digest, strings.Repeat("1", 64), fmt.Sprintf("%x", sha256.Sum256(customers))).Replace(string(text))
+	var out template
+	if err := json.Unmarshal([]byte(told), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func arrives(t *testing.T) *vendor {
+	t.Helper()
+	v := &vendor{}
+	var digest string
+	v.image, digest = runnerImage(t, "the first release")
+	customers, err := os.ReadFile(runnerTemplate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := deploy(t, released(t, digest, customers))
+	moto, err := url.Parse(others.Endpoint(t))
+	a.ok("read the server's URL", err)
+	cfn := httputil.NewSingleHostReverseProxy(moto)
+	v.world = connect(t, a, map[string]http.Handler{
+		"cloudformation." + region + ".amazonaws.com": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Set("Authorization", keyID.ReplaceAllString(r.Header.Get("Authorization"), "Credential=test/"))
+			cfn.ServeHTTP(w, r)
+		}),
+		"lambda." + region + ".amazonaws.com":  http.HandlerFunc(v.lambda),
+		"api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler,
+	})
+	roots, err := os.ReadFile(v.authority)
+	a.ok("read the authority", err)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(roots)
+	proxy, err := url.Parse(v.proxy)
+	a.ok("read the proxy's URL", err)
+	transport := &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: pool}}
+	t.Cleanup(transport.CloseIdleConnections)
+	who := v.sts.AssumeRole("aws", accountID, vendorRole, "AROA"+strings.Repeat("V", 17), "alice")
+	v.Deployment = deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", Yes: true}, Root: t.TempDir(), Run: v.run, Out: &v.out,
+		Remote: v.through(transport), Config: aws.Config{Region: region, HTTPClient: &http.Client{Transport: transport}, RetryMaxAttempts: 1,
+			Credentials: credentials.NewStaticCredentialsProvider(who.AccessKeyID, who.SecretAccessKey, who.SessionToken)}}
+	v.cfn = cloudformation.NewFromConfig(v.Config)
+	return v
+}
+
+// errHere is why a step fails of which a test wants it.
+var errHere = errors.New("the connection is gone")
+
+// through is the way to the registry, which ends in the middle of a push when
+// that is to fail: layers are there, and no manifest.
+func (v *vendor) through(next http.RoundTripper) http.RoundTripper {
+	return tripper(func(r *http.Request) (*http.Response, error) {
+		if v.fails == "push" && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/") {
+			return nil, errHere
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// lambda is Lambda's API, of which there is one request.
+func (v *vendor) lambda(w http.ResponseWriter, r *http.Request) {
+	name, ok := strings.CutPrefix(r.URL.Path, "/2015-03-31/functions/fairlead-test-")
+	name, invokes := strings.CutSuffix(name, "/invocations")
+	event, err := io.ReadAll(r.Body)
+	if !ok || !invokes || err != nil || v.fails == "token" {
+		w.WriteHeader(http.StatusForbidden)
+		return
+	}
+	v.ran = append(v.ran, "token")
+	answer, err := v.invoke(r.Context(), name, json.RawMessage(event))
+	if err != nil {
+		v.account.t.Errorf("invoke %s: %v", name, err)
+	}
+	_, _ = w.Write(answer)
+}
+
+// step names what a program is run for.
+func step(c deployment.Command) string {
+	switch {
+	case filepath.Base(c.Args[0]) == "fairlead":
+		return "fairlead " + c.Args[1]
+	case c.Args[0] == "npx" && c.Args[2] == deployment.CDK:
+		return "cdk " + c.Args[3]
+	}
+	return strings.Join(c.Args[:3], " ")
+}
+
+func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) {
+	name := step(c)
+	if v.fails == name {
+		return nil, errHere
+	}
+	v.ran = append(v.ran, name)
+	switch name {
+	case "go run ./tools/functions": // they are those of the account
+		return nil, nil
+	case "go run ./infra/images/runner":
+		return v.builds()
+	case "cdk synth":
+		file := filepath.Join(v.Root, "bin", "infra", "fairlead-runner.json")
+		text, err := os.ReadFile(runnerTemplate)
+		return nil, errors.Join(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o644))
+	case "cdk bootstrap":
+		return nil, v.stack(ctx, "CDKToolkit", map[string]string{"BucketName": "cdk"})
+	case "cdk deploy":
+		if v.before != nil {
+			v.before()
+		}
+		return nil, v.deploys(ctx)
+	}
+	cmd := exec.CommandContext(ctx, binary(v.account.t, "fairlead"), c.Args[1:]...)
+	cmd.Env, cmd.Stdin = append([]string{"FAIRLEAD_CONFIG_DIR=" + v.config}, v.environ...), strings.NewReader(c.Stdin)
+	return cmd.Output()
+}
+
+func (v *vendor) builds() ([]byte, error) {
+	digest, err := v.image.Digest()
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(v.Root, "bin", "images", "runner", "layout")
+	l, err := layout.Write(folder, empty.Index)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(digest.String() + "\n"), l.AppendImage(v.image)
+}
+
+// deploys tells CloudFormation of the stack, with the outputs of the template.
+func (v *vendor) deploys(ctx context.Context) error {
+	digest, err := v.image.Digest()
+	if err != nil {
+		return err
+	}
+	customers, err := os.ReadFile(runnerTemplate)
+	if err != nil {
+		return err
+	}
+	outputs := map[string]string{}
+	for name, o := range released(v.account.t, digest.String(), customers).Outputs {
+		outputs[name] = v.text(o.Value)
+	}
+	return v.stack(ctx, "fairlead-test", outputs)
+}
+
+// stack makes or updates a stack that has outputs, and a queue, because a stack
+// has something.
+func (v *vendor) stack(ctx context.Context, name string, outputs map[string]string) error {
+	values := map[string]any{}
+	for k, value := range outputs {
+		values[k] = map[string]any{"Value": value}
+	}
+	text, err := json.Marshal(map[string]any{"Outputs": values, "Resources": map[string]any{"Queue": map[string]any{"Type": "AWS::SQS::Queue"}}})
+	if err != nil {
+		return err
+	}
+	body := string(text)
+	if _, err := v.cfn.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name}); err == nil {
+		_, err := v.cfn.UpdateStack(ctx, &cloudformation.UpdateStackInput{StackName: &name, TemplateBody: &body})
+		return err
+	}
+	_, err = v.cfn.CreateStack(ctx, &cloudformation.CreateStackInput{StackName: &name, TemplateBody: &body})
+	return err
+}
+
+// times counts how often a step was done.
+func (v *vendor) times(name string) (n int) {
+	for _, s := range v.ran {
+		if s == name {
+			n++
+		}
+	}
+	return n
+}
+
+// From an empty account to an install that waits for its customer there are three
+// commands. The first is interrupted at every step of its, and is done again; in
+// the end all is there once. Done once more, it changes nothing.
+func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
+	v := arrives(t)
+	defer v.close()
+	v.DryRun = true
+	v.ok("say what would be done", v.Do(t.Context()))
+	if len(v.ran) > 0 || !strings.Contains(v.out.String(), "make the stack fairlead-test") {
+		t.Errorf("a dry run has done %q, and says:\n%s", v.ran, v.out.String())
+	}
+	v.DryRun = false
+	for _, step := range []string{"go run ./tools/functions", "go run ./infra/images/runner", "cdk synth", "cdk bootstrap", "cdk deploy", "push", "upload", "token", "fairlead login"} {
+		v.fails = step
+		if step == "upload" {
+			v.gates["S3"].set(always(func(r *http.Request, _ []byte) bool { return r.Method == http.MethodPut }, throttled))
+		}
+		if err := v.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "run the command again") {
+			t.Errorf("when %s fails, the command says %v", step, err)
+		}
+		v.gates["S3"].set(nil)
+	}
+	v.fails = ""
+	v.ok("deploy", v.Do(t.Context()))
+	if v.times("cdk bootstrap") != 1 {
+		t.Error("the account was prepared again")
+	}
+
+	// The second and the third command.
+	v.cli("app", "apply", "examples/shop")
+	v.cli("install", "create", "acme", "--app", "shop", "--account", accountID, "--region", region, "--input-file", "examples/shop/demo.inputs.yaml")
+	stack := ask[wire.Stack](v.world, "install", "stack", "acme")
+	digest, err := v.image.Digest()
+	v.ok("read the digest", err)
+	given := map[string]string{}
+	for _, p := range stack.Parameters {
+		given[p.Name] = p.Value
+	}
+	if want := registryHost + "/fairlead-test/runner@" + digest.String(); given[wire.StackRunnerImage] != want {
+		t.Errorf("the customer's stack starts %s, want %s", given[wire.StackRunnerImage], want)
+	}
+	v.isPublished(stack.TemplateURL, digest)
+
+	pushed, uploaded, tokens := v.registry.pushes(), v.gates["S3"].count(http.MethodPut), v.times("token")
+	v.ok("deploy again", v.Do(t.Context()))
+	if v.registry.pushes() != pushed || v.gates["S3"].count(http.MethodPut) != uploaded || v.times("token") != tokens || v.times("cdk bootstrap") != 1 {
+		t.Errorf("the second time changes something: %d pushes, were %d; %d tokens, were %d", v.registry.pushes(), pushed, v.times("token"), tokens)
+	}
+	v.cli("app", "list")
+}
+
+// isPublished: what customers are told is there, byte for byte.
+func (v *vendor) isPublished(templateURL string, digest v1.Hash) {
+	t := v.account.t
+	t.Helper()
+	want, err := os.ReadFile(runnerTemplate)
+	v.ok("read the template", err)
+	u, err := url.Parse(templateURL)
+	v.ok("read the template's URL", err)
+	bucket, host, _ := strings.Cut(u.Host, ".")
+	if key := fmt.Sprintf("/runner/%x.json", sha256.Sum256(want)); bucket != v.ref("Templates") || host != "s3."+region+".amazonaws.com" || u.Path != key {
+		t.Errorf("the template is at %s", templateURL)
+	}
+	client := s3.NewFromConfig(v.account.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })
+	out, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: aws.String(strings.TrimPrefix(u.Path, "/"))})
+	v.ok("read what is published", err)
+	got, err := io.ReadAll(out.Body)
+	v.ok("read what is published", errors.Join(err, out.Body.Close()))
+	if !bytes.Equal(got, want) {
+		t.Error("what is published is another template")
+	}
+	if !v.registry.has("fairlead-test/runner", digest.String()) || !v.registry.has("fairlead-test/runner", digest.Hex) {
+		t.Error("the registry has no such image, or none with a tag, which ECR expires")
+	}
+}
+
+// Whoever may read is named once. A new release is there before anybody is told of
+// it; and credentials of another account do nothing.
+func TestADeploymentIsUpdated(t *testing.T) {
+	v := arrives(t)
+	defer v.close()
+	v.Customers = []string{"444455556666"}
+	v.ok("deploy", v.Do(t.Context()))
+
+	var digest string
+	v.image, digest = runnerImage(t, "the second release")
+	v.before = func() {
+		if !v.registry.has("fairlead-test/runner", digest) {
+			t.Error("the stack is about to hand out an image that is not there")
+		}
+	}
+	v.Customers, v.Without = []string{"777788889999"}, nil
+	v.out.Reset()
+	v.ok("deploy the second release", v.Do(t.Context()))
+	if !strings.Contains(v.out.String(), "update the stack fairlead-test") || !strings.Contains(v.out.String(), "444455556666, 777788889999") {
+		t.Errorf("it forgets a customer, or says nothing of them:\n%s", v.out.String())
+	}
+	v.Customers, v.Without, v.DryRun = nil, []string{"444455556666"}, true
+	v.out.Reset()
+	v.ok("take an account out", v.Do(t.Context()))
+	if !strings.Contains(v.out.String(), "let no other account read") {
+		t.Errorf("an account that was taken out:\n%s", v.out.String())
+	}
+
+	v.DryRun = false
+	for name, change := range map[string]func(*deployment.Options){
+		"nothing was done": func(o *deployment.Options) { o.Account = "999999999999" },
+		"twelve digits":    func(o *deployment.Options) { o.Customers = []string{"acme"} },
+		"stage":            func(o *deployment.Options) { o.Stage = "Prod/1" },
+	} {
+		before, options := len(v.ran), v.Options
+		change(&v.Options)
+		if err := v.Do(t.Context()); err == nil || !strings.Contains(err.Error(), name) || len(v.ran) != before {
+			t.Errorf("got %v after %q, want an error with %q and nothing done", err, v.ran[before:], name)
+		}
+		v.Options = options
+	}
+	if !slices.Contains(v.ran, "cdk deploy") {
+		t.Error("nothing was deployed")
+	}
+}

@@ -1,0 +1,66 @@
+package control
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/fairlead/fairlead/infra/internal/policy"
+)
+
+// templateKey is the key of a published template by its SHA-256. What has been
+// published under it never changes.
+func templateKey(digest string) string { return "runner/" + digest + ".json" }
+
+// published makes what customers install from: the repository of the runner's
+// images, and the bucket of its templates. Neither holds a secret, and both are
+// read by the accounts that are named and by nobody else: who is let in is a
+// decision, an bucket that is public by mistake is an incident, and the
+// buckets' blocks against it stay on. The repositories of apps are made with the
+// app.
+func (b *builder) published() {
+	props := &awsecr.CfnRepositoryProps{
+		RepositoryName:             jsii.String(b.name + "/runner"),
+		ImageTagMutability:         jsii.String("IMMUTABLE"),
+		ImageScanningConfiguration: &awsecr.CfnRepository_ImageScanningConfigurationProperty{ScanOnPush: jsii.Bool(true)},
+		EncryptionConfiguration:    &awsecr.CfnRepository_EncryptionConfigurationProperty{EncryptionType: jsii.String("AES256")},
+		LifecyclePolicy: &awsecr.CfnRepository_LifecyclePolicyProperty{LifecyclePolicyText: jsii.String(
+			`{"rules":[{"rulePriority":1,"description":"a push that was never tagged","selection":{"tagStatus":"untagged","countType":"sinceImagePushed","countUnit":"days","countNumber":14},"action":{"type":"expire"}}]}`)},
+	}
+	templates := awss3.CfnBucket_RuleProperty{Id: jsii.String("AbortUploads"), Status: jsii.String("Enabled"),
+		AbortIncompleteMultipartUpload: &awss3.CfnBucket_AbortIncompleteMultipartUploadProperty{DaysAfterInitiation: jsii.Number(2)}}
+	var readers []string
+	for _, account := range b.props.RunnerReader {
+		readers = append(readers, "arn:"+b.partition+":iam::"+account+":root")
+	}
+	if len(readers) == 0 {
+		b.templates = b.bucket("Templates", nil, templates)
+	} else {
+		customers := map[string]any{"AWS": readers}
+		// No Resource: the policy is the repository's.
+		props.RepositoryPolicyText = policy.Document(policy.Statement{Sid: "CustomersPull", Principal: customers,
+			Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}})
+		b.templates = b.bucket("Templates", nil, templates, policy.Statement{Sid: "CustomersRead", Principal: customers, Actions: []string{"s3:GetObject"}})
+	}
+	b.runnerImages = awsecr.NewCfnRepository(b.stack, jsii.String("RunnerImages"), props)
+	// A name of its own that a first deployment left behind, when it failed, would be in
+	// the way of the second.
+	b.runnerImages.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE, nil)
+}
+
+// runnerImage is what customers' stacks start; "": nothing is published.
+func (b *builder) runnerImage() string {
+	if b.props.RunnerDigest == "" {
+		return b.props.RunnerImage
+	}
+	return *b.runnerImages.AttrRepositoryUri() + "@" + b.props.RunnerDigest
+}
+
+// templateURL is what customers install; "": nothing is published.
+func (b *builder) templateURL() string {
+	if b.props.Template == "" {
+		return b.props.TemplateURL
+	}
+	return "https://" + *b.templates.AttrRegionalDomainName() + "/" + templateKey(b.props.Template)
+}

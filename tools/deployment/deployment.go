@@ -1,0 +1,241 @@
+// Package deployment brings the vendor's control plane into an AWS account, whole:
+// the stack, the runner's image and the template that customers install, in places
+// of the stack's own, and a login for the CLI.
+//
+// Everything that is published is named by its digest, which is known before it
+// is there. So the stack is told once, in one deployment, what it will hand out;
+// and whatever ended halfway is finished by doing it again.
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go"
+)
+
+// CDK is the CLI that deploys: a version that reads what the pinned library
+// writes.
+const CDK = "aws-cdk@2.1148.1"
+
+// toolkit is the stack by which an account is prepared for the CDK.
+const toolkit = "CDKToolkit"
+
+// Options say what is deployed, and for whom.
+type Options struct {
+	Stage     string   // part of every name
+	Account   string   // in which the stack must be; "": that of the credentials
+	Operator  string   // name of the token with which the CLI logs in
+	Version   string   // that the runner reports
+	Customers []string // accounts that may read image and template, beside those that may already
+	Without   []string // accounts that may no longer
+	DryRun    bool     // say what would be done, and do nothing
+	Yes       bool     // the CDK does not ask before permissions grow
+}
+
+// Deployment deploys. It is for one use, by one goroutine.
+type Deployment struct {
+	Options
+	Config aws.Config        // with region and credentials
+	Root   string            // folder of the source, below which everything is built
+	Run    Run               // runs programs
+	Remote http.RoundTripper // reaches the registry; nil: http.DefaultTransport
+	Out    io.Writer         // what is being done, for a person
+}
+
+// Run runs a program and returns what it wrote to its standard output. An
+// interactive one has the terminal instead, and returns nothing.
+type Run func(ctx context.Context, c Command) ([]byte, error)
+
+// Command is a program with its arguments.
+type Command struct {
+	Args        []string
+	Folder      string // in which it runs
+	Env         []string
+	Stdin       string
+	Interactive bool
+}
+
+var (
+	accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
+	stagePattern   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,15}$`)
+)
+
+func (o Options) check() error {
+	if !stagePattern.MatchString(o.Stage) {
+		return fmt.Errorf("stage %q: use up to 16 lower-case letters, digits and hyphens, beginning with a letter", o.Stage)
+	}
+	for _, a := range slices.Concat(o.Customers, o.Without) {
+		if !accountPattern.MatchString(a) {
+			return fmt.Errorf("customer %q is no account: name it by its twelve digits", a)
+		}
+	}
+	return nil
+}
+
+func (d *Deployment) stack() string { return "fairlead-" + d.Stage }
+
+// state is what there is before, and what is to be.
+type state struct {
+	account, caller string
+	prepared        bool              // the account, for the CDK
+	outputs         map[string]string // of the stack; nil: there is none
+	readers         []string          // accounts that are to read image and template
+}
+
+// Do deploys, and says what it does. What is there already is left as it is: done
+// twice, nothing changes the second time, and after an error it is done again.
+func (d *Deployment) Do(ctx context.Context) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	s, err := d.look(ctx)
+	if err != nil {
+		return err
+	}
+	d.announce(s)
+	if d.DryRun {
+		return nil
+	}
+	if err := d.deploy(ctx, s); err != nil {
+		return fmt.Errorf("%w\nNothing has to be undone: run the command again, and it goes on from here", err)
+	}
+	d.say("\nThe control plane is there. Next:\n  fairlead app apply examples/shop")
+	if len(s.readers) == 0 {
+		d.say("No customer may read image and template yet: name their accounts with CUSTOMERS=, and deploy again.")
+	}
+	return nil
+}
+
+func (d *Deployment) deploy(ctx context.Context, s state) error {
+	r, err := d.build(ctx, s)
+	if err != nil {
+		return err
+	}
+	// What the functions hand out must be there before they do. Of a first stack
+	// nobody asks anything yet.
+	if s.outputs["TemplateBucket"] != "" {
+		if err := d.publish(ctx, s.outputs, r); err != nil {
+			return err
+		}
+	}
+	if !s.prepared {
+		d.say("Preparing the account for the CDK")
+		if _, err := d.cdk(ctx, "bootstrap", "aws://"+s.account+"/"+d.Config.Region, "--app", d.assembly()); err != nil {
+			return err
+		}
+	}
+	d.say("Deploying the stack %s", d.stack())
+	approval := "broadening"
+	if d.Yes {
+		approval = "never"
+	}
+	if _, err := d.cdk(ctx, "deploy", d.stack(), "--app", d.assembly(), "--require-approval", approval); err != nil {
+		return err
+	}
+	outputs, err := d.outputs(ctx, d.stack())
+	if err != nil {
+		return err
+	}
+	if !strings.HasSuffix(outputs["RunnerImage"], "@"+r.image) || outputs["TemplateKey"] != r.templateKey() {
+		return fmt.Errorf("the stack %s hands out the image %s and the template %s, and not those that were built: has somebody else deployed it meanwhile?",
+			d.stack(), outputs["RunnerImage"], outputs["TemplateKey"])
+	}
+	if err := d.publish(ctx, outputs, r); err != nil {
+		return err
+	}
+	return d.login(ctx, outputs)
+}
+
+// look asks who is calling, and what there is.
+func (d *Deployment) look(ctx context.Context) (state, error) {
+	if d.Config.Region == "" {
+		return state{}, errors.New("no region is given: set REGION=, AWS_REGION or that of your profile")
+	}
+	who, err := sts.NewFromConfig(d.Config).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return state{}, fmt.Errorf("ask AWS whose credentials these are: %w\nSet AWS_PROFILE, or log in as you do for the AWS CLI", err)
+	}
+	s := state{account: aws.ToString(who.Account), caller: aws.ToString(who.Arn)}
+	if d.Account != "" && d.Account != s.account {
+		return state{}, fmt.Errorf("the credentials are of account %s, and the stack is to be in %s: nothing was done", s.account, d.Account)
+	}
+	kit, err := d.outputs(ctx, toolkit)
+	if err != nil {
+		return state{}, err
+	}
+	s.prepared = kit != nil
+	if s.outputs, err = d.outputs(ctx, d.stack()); err != nil {
+		return state{}, err
+	}
+	s.readers = slices.Concat(strings.FieldsFunc(s.outputs["RunnerReaders"], func(r rune) bool { return r == ',' }), d.Customers)
+	s.readers = slices.DeleteFunc(s.readers, func(a string) bool { return slices.Contains(d.Without, a) })
+	slices.Sort(s.readers)
+	s.readers = slices.Compact(s.readers)
+	return s, nil
+}
+
+// outputs returns the outputs of a stack; nil: there is no such stack.
+func (d *Deployment) outputs(ctx context.Context, stack string) (map[string]string, error) {
+	found, err := cloudformation.NewFromConfig(d.Config).DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &stack})
+	var refused smithy.APIError
+	if errors.As(err, &refused) && refused.ErrorCode() == "ValidationError" && strings.Contains(refused.ErrorMessage(), "does not exist") {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for the stack %s: %w", stack, err)
+	}
+	out := map[string]string{}
+	for _, s := range found.Stacks {
+		for _, o := range s.Outputs {
+			out[aws.ToString(o.OutputKey)] = aws.ToString(o.OutputValue)
+		}
+	}
+	return out, nil
+}
+
+// announce says what will be done.
+func (d *Deployment) announce(s state) {
+	d.say("Stage %s, in account %s and region %s, as %s:", d.Stage, s.account, d.Config.Region, s.caller)
+	step := func(format string, args ...any) { d.say("  - "+format, args...) }
+	step("build the functions, the runner's image and both templates, here")
+	if !s.prepared {
+		step("prepare the account for the CDK, which makes the stack %s: a bucket, a registry and five roles", toolkit)
+	}
+	verb := "make"
+	if s.outputs != nil {
+		verb = "update"
+	}
+	step("%s the stack %s", verb, d.stack())
+	step("publish the image in the stack's registry and the template in its bucket, unless they are there")
+	if len(s.readers) > 0 {
+		step("let these accounts read both: %s", strings.Join(s.readers, ", "))
+	} else {
+		step("let no other account read them")
+	}
+	step("log the CLI in with a token named %s, unless it is", d.Operator)
+}
+
+func (d *Deployment) say(format string, args ...any) {
+	fmt.Fprintf(d.Out, format+"\n", args...)
+}
+
+// assembly is the folder of the synthesized stacks.
+func (d *Deployment) assembly() string { return filepath.Join(d.Root, "bin", "infra") }
+
+// cdk runs the CDK's CLI where its cdk.json is.
+func (d *Deployment) cdk(ctx context.Context, args ...string) ([]byte, error) {
+	c := Command{Args: slices.Concat([]string{"npx", "--yes", CDK}, args, []string{"--no-notices", "--no-version-reporting"}),
+		Folder: filepath.Join(d.Root, "infra"), Env: []string{"AWS_REGION=" + d.Config.Region}, Interactive: true}
+	return d.Run(ctx, c)
+}

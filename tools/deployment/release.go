@@ -1,0 +1,155 @@
+package deployment
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ecr"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// release is what customers get, as it was built here.
+type release struct {
+	image    string // its digest, as "sha256:" and hex
+	template []byte
+}
+
+// templateKey is where the stack expects the template: infra/control has the
+// same.
+func (r release) templateKey() string {
+	return fmt.Sprintf("runner/%x.json", sha256.Sum256(r.template))
+}
+
+// Where the builds are, below the root.
+const (
+	functionsFolder = "bin/functions"
+	imageFolder     = "bin/images/runner"
+	templateFile    = "bin/infra/fairlead-runner.json"
+)
+
+// build builds everything and synthesizes the stacks, which are told what will
+// be published.
+func (d *Deployment) build(ctx context.Context, s state) (release, error) {
+	d.say("\nBuilding the functions")
+	if _, err := d.Run(ctx, Command{Args: []string{"go", "run", "./tools/functions", "-out", functionsFolder}, Folder: d.Root}); err != nil {
+		return release{}, err
+	}
+	d.say("Building the runner's image, for arm64; its OpenTofu takes some minutes the first time")
+	digest, err := d.Run(ctx, Command{Args: []string{"go", "run", "./infra/images/runner", "-arch", "arm64", "-version", d.Version, "-out", imageFolder}, Folder: d.Root})
+	if err != nil {
+		return release{}, err
+	}
+	r := release{image: strings.TrimSpace(string(digest))}
+	d.say("Synthesizing the stacks")
+	context := []string{"-c", "stage=" + d.Stage, "-c", "functions=" + filepath.Join(d.Root, functionsFolder), "-c", "runnerDigest=" + r.image,
+		"-c", "runnerReaders=" + strings.Join(s.readers, ",")}
+	if _, err := d.cdk(ctx, append([]string{"synth", d.stack(), "--quiet", "--output", d.assembly()}, context...)...); err != nil {
+		return release{}, err
+	}
+	r.template, err = os.ReadFile(filepath.Join(d.Root, templateFile))
+	return r, err
+}
+
+// publish puts image and template where the stack says, unless they are there.
+func (d *Deployment) publish(ctx context.Context, outputs map[string]string, r release) error {
+	if err := d.push(ctx, outputs["RunnerRepository"], r.image); err != nil {
+		return fmt.Errorf("push the runner's image: %w", err)
+	}
+	if err := d.upload(ctx, outputs["TemplateBucket"], r); err != nil {
+		return fmt.Errorf("publish the template: %w", err)
+	}
+	return nil
+}
+
+// push pushes the image. Its tag is its digest: ECR expires what has no tag, and
+// a tag that says a version could not be pushed twice.
+func (d *Deployment) push(ctx context.Context, repository, digest string) error {
+	repo, err := name.NewRepository(repository)
+	if err != nil {
+		return err
+	}
+	options, err := d.registry(ctx)
+	if err != nil {
+		return err
+	}
+	tag := repo.Tag(strings.TrimPrefix(digest, "sha256:"))
+	var refused *transport.Error
+	switch found, err := remote.Head(tag, options...); {
+	case err == nil && found.Digest.String() == digest:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s is %s", tag, found.Digest)
+	case !errors.As(err, &refused) || refused.StatusCode != http.StatusNotFound:
+		return err
+	}
+	d.say("Pushing the runner's image to %s", repo)
+	index, err := layout.ImageIndexFromPath(filepath.Join(d.Root, imageFolder, "layout"))
+	if err != nil {
+		return err
+	}
+	hash, err := v1.NewHash(digest)
+	if err != nil {
+		return err
+	}
+	image, err := index.Image(hash)
+	if err != nil {
+		return err
+	}
+	return remote.Write(tag, image, options...)
+}
+
+// registry logs in to the account's registry.
+func (d *Deployment) registry(ctx context.Context) ([]remote.Option, error) {
+	out, err := ecr.NewFromConfig(d.Config).GetAuthorizationToken(ctx, &ecr.GetAuthorizationTokenInput{})
+	if err != nil {
+		return nil, err
+	}
+	if len(out.AuthorizationData) == 0 {
+		return nil, errors.New("ECR gave no login")
+	}
+	login, err := base64.StdEncoding.DecodeString(aws.ToString(out.AuthorizationData[0].AuthorizationToken))
+	if err != nil {
+		return nil, errors.New("ECR's login cannot be read")
+	}
+	user, password, _ := strings.Cut(string(login), ":")
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuth(&authn.Basic{Username: user, Password: password})}
+	if d.Remote != nil {
+		options = append(options, remote.WithTransport(d.Remote))
+	}
+	return options, nil
+}
+
+// upload uploads the template. Nothing replaces what has its name, which is that
+// of its content.
+func (d *Deployment) upload(ctx context.Context, bucket string, r release) error {
+	client, key := s3.NewFromConfig(d.Config), r.templateKey()
+	_, err := client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &bucket, Key: &key})
+	var absent *s3types.NotFound
+	if err == nil || !errors.As(err, &absent) {
+		return err
+	}
+	d.say("Publishing the template as s3://%s/%s", bucket, key)
+	_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(r.template), ContentType: aws.String("application/json"), IfNoneMatch: aws.String("*")})
+	var raced smithy.APIError
+	if errors.As(err, &raced) && raced.ErrorCode() == "PreconditionFailed" {
+		return nil // somebody else has published the same
+	}
+	return err
+}

@@ -61,11 +61,7 @@ func (l *lockedBuffer) String() string {
 // environment variables. It is killed when the test ends, with its steps.
 func startAgent(t testing.TB, s *controltest.Server, data string, env ...string) *agentProcess {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startProgram(t, s, self, data, env...)
+	return startProgram(t, s, "", data, env...)
 }
 
 // startProgram is startAgent of another build of the runner.
@@ -76,9 +72,23 @@ func startProgram(t testing.TB, s *controltest.Server, program, data string, env
 		data = t.TempDir()
 		token = s.EnrolmentToken()
 	}
+	return startAt(t, s.URL(), program, data, append([]string{"FAIRLEAD_ENROLMENT_TOKEN=" + token}, env...)...)
+}
+
+// startAt starts a build of the runner ("": this one) for the control plane at
+// an URL.
+func startAt(t testing.TB, url, program, data string, env ...string) *agentProcess {
+	t.Helper()
+	if program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		program = self
+	}
 	a := &agentProcess{t: t, Data: data, out: &lockedBuffer{}, done: make(chan struct{})}
-	a.cmd = exec.Command(program, "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")
-	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN=" + token,
+	a.cmd = exec.Command(program, "agent", "--url", url, "--data", data, "--log-level", "debug")
+	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"),
 		"AMBIENT_SECRET=must-not-reach-a-tool", "GOCOVERDIR=" + t.TempDir(),
 		// The race detector otherwise keeps every step for a second after its end.
 		"GORACE=atexit_sleep_ms=0", "FAIRLEAD_PASS_ENV=GORACE"}, env...)

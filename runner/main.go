@@ -17,6 +17,8 @@ var version = "dev"
 const usage = `usage: runner <command>
 
   agent     claim jobs and run them until told to stop (see agent --help)
+  agent pause | drain | disable | enable | mode
+            say whether the agent works: the vendor cannot overrule it
   step      run one job; started by the agent
   version   print the version
 `
@@ -30,7 +32,7 @@ func run(args []string) int {
 	}
 	switch args[0] {
 	case "agent":
-		return agent.Main(context.Background(), args[1:], agent.Options{Version: version, Stderr: os.Stderr, Environ: os.Environ(), Executors: executors()})
+		return agent.Main(context.Background(), args[1:], agent.Options{Version: version, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Executors: executors()})
 	case "step":
 		return step.Main(context.Background(), args[1:], step.Options{Version: version, Stderr: os.Stderr, Environ: os.Environ()})
 	case "version":

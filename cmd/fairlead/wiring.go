@@ -33,7 +33,7 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 
 // runnerAgent is `runner agent`. Its steps are this program's `runner step`.
 func runnerAgent(args []string) int {
-	o := agent.Options{Version: buildVersion(), Stderr: os.Stderr, Environ: os.Environ(), HandleSignals: true}
+	o := agent.Options{Version: buildVersion(), Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), HandleSignals: true}
 	if self, err := os.Executable(); err == nil {
 		o.StepCommand = []string{self, "runner"}
 	}

@@ -198,7 +198,7 @@ func TestWhoMayTakeARole(t *testing.T) {
 		delete(m, key)
 		return m
 	}
-	on, off := stack(t), stack(t, "RunnerState", "Disabled")
+	on, off, rests := stack(t), stack(t, "RunnerState", "Disabled"), stack(t, "RunnerState", "Paused")
 	runner := on.ARN("RunnerRole")
 	for _, r := range []struct {
 		what, principal string
@@ -208,6 +208,7 @@ func TestWhoMayTakeARole(t *testing.T) {
 		allowed         bool
 	}{
 		{"the runner, for a job", runner, on, on.Policies("RunnerRole"), good, true},
+		{"the runner, for what it ends while it is paused", runner, rests, rests.Policies("RunnerRole"), good, true},
 		{"the runner, while it is disabled", runner, off, off.Policies("RunnerRole"), good, false},
 		{"the runner, without the external id", runner, on, on.Policies("RunnerRole"), without("sts:ExternalId"), false},
 		{"the runner, with another install's external id", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"sts:ExternalId": "fl-other-install-0000"}), false},

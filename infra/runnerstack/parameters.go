@@ -12,7 +12,7 @@ const (
 	existing = "ExistingVpc"
 )
 
-const enabled, disabled = "Enabled", "Disabled"
+const enabled, paused, disabled = "Enabled", "Paused", "Disabled"
 
 // parameters are what the customer is asked. None is a secret, so none is
 // hidden: the customer can read all of what is done in the account.
@@ -24,7 +24,7 @@ type parameters struct {
 	size, logDays                                                        awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
 
-	isEnabled, hasBreakGlass, newVPC, hasNAT, needsPublicIP awscdk.CfnCondition
+	isEnabled, isPaused, hasBreakGlass, newVPC, hasNAT, needsPublicIP awscdk.CfnCondition
 }
 
 // defaultAppActions is what an app may use unless the customer says otherwise.
@@ -64,7 +64,7 @@ func (b *builder) parameters() {
 		pattern(`^[A-Za-z0-9+/=_:-]{32,}(,[A-Za-z0-9+/=_:-]{32,})*$`, "public keys as the control plane gave them, separated by commas"))
 	p.image = ask("RunnerImage", "String", "Runner image for arm64, by digest.", pattern(`^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`, "an image with its sha256 digest; a tag can be moved"))
 
-	p.state = ask("RunnerState", "String", "Disabled stops the runner and takes all its roles from it; nothing of the app is touched.", choice(enabled, disabled))
+	p.state = ask("RunnerState", "String", "Paused lets the runner begin nothing. Disabled stops it and takes all its roles from it; nothing of the app is touched.", choice(enabled, paused, disabled))
 	p.breakGlass = ask("BreakGlass", "String", "Enabled makes a role for emergencies. Leave it off until you need it, and switch it off again.", choice(disabled, enabled))
 
 	p.network = ask("NetworkMode", "String", "NewVpcPublicIp has no NAT gateway, which costs more than the runner; nothing can connect to the runner in any mode.", choice(publicIP, nat, existing))
@@ -98,7 +98,8 @@ func (b *builder) parameters() {
 	is := func(q awscdk.CfnParameter, value string) awscdk.ICfnRuleConditionExpression {
 		return awscdk.Fn_ConditionEquals(q.ValueAsString(), value)
 	}
-	p.isEnabled = condition("IsEnabled", is(p.state, enabled))
+	p.isEnabled = condition("IsEnabled", awscdk.Fn_ConditionNot(is(p.state, disabled)))
+	p.isPaused = condition("IsPaused", is(p.state, paused))
 	p.hasBreakGlass = condition("HasBreakGlass", is(p.breakGlass, enabled))
 	p.newVPC = condition("HasNewVpc", awscdk.Fn_ConditionNot(is(p.network, existing)))
 	p.hasNAT = condition("HasNat", is(p.network, nat))

@@ -206,6 +206,14 @@ func TestParameters(t *testing.T) {
 		t.Errorf("disabling the runner removes %v", missing)
 	}
 
+	if got := environment(base)["FAIRLEAD_MODE"]; got != "enabled" {
+		t.Errorf("by default the runner is told to be %q", got)
+	}
+	rests := stack(t, "RunnerState", "Paused")
+	if got := environment(rests)["FAIRLEAD_MODE"]; got != "paused" || fmt.Sprint(service(rests)["DesiredCount"]) != "1" {
+		t.Errorf("paused, the runner is told to be %q, and the service wants %v tasks", got, service(rests)["DesiredCount"])
+	}
+
 	behind := stack(t, "NetworkMode", "NewVpcNat")
 	if !strings.Contains(subnets(behind), "AssignPublicIp:DISABLED") || !strings.Contains(subnets(behind), "privatesubnet1 privatesubnet2") || behind.Resources["NatGateway"].Type == "" {
 		t.Errorf("behind a NAT gateway: %v", subnets(behind))

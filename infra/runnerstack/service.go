@@ -34,6 +34,7 @@ const user = "65532:65532"
 func (b *builder) environment() (map[string]string, error) {
 	runner, err := config.Environ(&config.Runner{
 		URL: *b.p.controlPlaneURL.ValueAsString(), Identity: "aws-iam", RunnerID: *b.p.runnerID.ValueAsString(), Data: dataFolder, DrainFor: drainFor, LogLevel: "info",
+		Mode:     *awscdk.Token_AsString(onIf(b.p.isPaused, "paused", "enabled"), nil),
 		ShareLog: true, // said, so that the customer reads it in the template
 	})
 	if err != nil {

@@ -149,7 +149,11 @@ func (s *server) installRoutes(c *control.Control) {
 				return nil, err
 			}
 			out := renderInstall(v)
-			out.Situations = renderSituations(c.InstallSituations(v))
+			situations, err := c.InstallSituations(ctx, v)
+			if err != nil {
+				return nil, err
+			}
+			out.Situations = renderSituations(situations)
 			stack, err := c.Stack(ctx, callerOf(ctx).org, in.Install)
 			if err != nil && fairlead.CodeOf(err) != "stack-not-found" {
 				return nil, err

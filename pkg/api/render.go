@@ -191,10 +191,23 @@ func renderRunner(r control.Runner, by control.User) wire.Runner {
 			out.AWS.WaitsUntil = &until
 		}
 	}
+	out.Customer = renderCustomer(r.Customer)
 	out.Trusts = r.Trusts
 	for _, s := range r.Sessions {
 		out.Sessions = append(out.Sessions, wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, Trust: s.Trust, Subject: s.Subject, Version: s.Version,
-			Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, State: s.State, LastSeen: s.LastSeen.UTC()})
+			Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, Customer: renderCustomer(s.Customer), State: s.State, LastSeen: s.LastSeen.UTC()})
+	}
+	return out
+}
+
+func renderCustomer(w *control.CustomerWord) *wire.CustomerWord {
+	if w == nil {
+		return nil
+	}
+	out := &wire.CustomerWord{Mode: string(w.Mode), Reason: w.Reason}
+	if !w.Since.IsZero() {
+		since := w.Since.UTC()
+		out.Since = &since
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/placement"
 )
 
 // maxLogAppend is the largest log append: what a job log takes at once.
@@ -72,7 +73,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		problems: "session-not-found invalid-heartbeat " + storesMuch},
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			err := c.HeartbeatSession(ctx, callerOf(ctx).session, control.Heartbeat{Capacity: in.Body.Capacity,
-				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending})
+				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending, Customer: readCustomer(in.Body.Customer)})
 			return answer(wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}, err)
 		})
 	type claim struct{ Body wire.ClaimRequest }
@@ -213,6 +214,17 @@ func (s *server) stepRoutes(c *control.Control) {
 		func(ctx context.Context, in *finish) (*struct{}, error) {
 			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
 		})
+}
+
+func readCustomer(in *wire.CustomerWord) *control.CustomerWord {
+	if in == nil {
+		return nil
+	}
+	out := &control.CustomerWord{Mode: placement.State(in.Mode), Reason: in.Reason}
+	if in.Since != nil {
+		out.Since = *in.Since
+	}
+	return out
 }
 
 func readReport(in wire.FinishRequest) control.Report {

@@ -89,7 +89,8 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 		Body wire.RunnerMode
 	}
 	register(s, op{Route: wire.SetRunnerMode, auth: apiToken, tag: "Runners", summary: "Say whether a runner takes work",
-		doc:      "One that is draining ends what it has begun, and begins nothing; neither does one that is disabled. Their queues keep what is in them.",
+		doc: "The vendor's word. One that is paused, draining or disabled begins nothing, ends what it has begun, and its queue keeps what is in it. " +
+			"One that is paused is given installs all the same; the others are not. What the customer says where the agents run comes on top.",
 		problems: "runner-not-found invalid-mode operator-only"},
 		func(ctx context.Context, in *mode) (*body[wire.Runner], error) {
 			return s.oneRunner(ctx)(c.SetRunnerMode(ctx, callerOf(ctx).user, in.Runner, placement.State(in.Body.Mode)))

@@ -22,6 +22,7 @@ type Runner struct {
 	StatusAddress string `env:"FAIRLEAD_STATUS_ADDRESS" flag:"status-address" doc:"host:port at which the agent answers /healthz, /readyz and, for Prometheus, /metrics to whoever asks, such as 127.0.0.1:9480; default: none, and in the runner's image that one"`
 
 	Concurrency int           `env:"FAIRLEAD_CONCURRENCY" flag:"concurrency" doc:"most steps that run at once; default: the number of CPUs, at least 4"`
+	Mode        string        `env:"FAIRLEAD_MODE" envDefault:"enabled" flag:"mode" doc:"the customer's word on this agent: enabled; paused, it begins nothing; draining, the same because the machine is to go, or disabled, what runs is interrupted as well; see also fairlead-runner agent pause"`
 	LogLevel    string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
 	ShareLog    bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the last 64 KiB of the agent's own log are sent when they are asked for with fairlead runner logs"`
 	DrainFor    time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM, after which they are interrupted; 0s: until they end"`
@@ -30,4 +31,11 @@ type Runner struct {
 	PluginCache string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder in which providers are kept between jobs; default: plugin-cache in the data folder"`
 	CLIConfig   string   `env:"FAIRLEAD_TF_CLI_CONFIG_FILE" flag:"tf-cli-config-file" doc:"the tool's own configuration file, such as one that names a provider mirror"`
 	PassEnv     []string `env:"FAIRLEAD_PASS_ENV" flag:"pass-env" doc:"names of variables, separated by commas, that steps and their tools get from the agent's environment; nothing else is passed on"`
+}
+
+// RunnerMode is the environment of `runner agent pause` and the other commands
+// by which the customer says whether an agent works.
+type RunnerMode struct {
+	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"the agent's data folder"`
+	Mode string `env:"FAIRLEAD_MODE" doc:"what the agent is started with"`
 }

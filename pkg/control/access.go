@@ -75,7 +75,7 @@ func (c *Control) ClaimJob(ctx context.Context, s store.Session, id fairlead.Job
 	if s.Draining {
 		return Claim{}, ErrNoWork
 	}
-	notTaking := fairlead.Conflict("runner-not-taking", "runner %s takes no work now: it is disabled, draining, or at its limit", s.Runner)
+	notTaking := fairlead.Conflict("runner-not-taking", "runner %s takes no work now: it is disabled, draining, paused, or at its limit", s.Runner)
 	limit, taking, err := c.takes(ctx, s)
 	if err != nil {
 		return Claim{}, err

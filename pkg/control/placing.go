@@ -245,7 +245,8 @@ func (u *unit) give(inst *store.Stored[store.Install], r store.Stored[store.Runn
 // Explained is a decision with all that was considered for it.
 type Explained struct {
 	placement.Explanation
-	Bound *store.Binding // nil before the first deployment
+	Bound  *store.Binding // nil before the first deployment
+	Serves *Runner        // has the install's jobs: the bound one, or else the one that decides; nil: there is none
 }
 
 // ExplainInstall says which runner serves the install by the rules of now, and
@@ -264,7 +265,23 @@ func (c *Control) ExplainInstall(ctx context.Context, org fairlead.OrgID, name s
 	if err != nil {
 		return Explained{}, err
 	}
-	return Explained{Explanation: placement.Explain(in, from.rules, from.runners), Bound: inst.V.Bound}, nil
+	out := Explained{Explanation: placement.Explain(in, from.rules, from.runners), Bound: inst.V.Bound}
+	name = out.Name
+	if out.Bound != nil {
+		name = out.Bound.Name
+	}
+	if name == "" {
+		return out, nil
+	}
+	r, err := c.Runner(ctx, org, name)
+	if err != nil {
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			return out, nil // it was deleted
+		}
+		return Explained{}, err
+	}
+	out.Serves = &r
+	return out, nil
 }
 
 // Refresh says how to refresh the runner of an install.

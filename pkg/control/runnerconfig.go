@@ -371,10 +371,10 @@ func inUse(runner string, by []string, hint string) error {
 		Message: fmt.Sprintf("runner %s is in use by %s", runner, what), Hint: hint}
 }
 
-// SetRunnerMode says whether a runner takes work.
+// SetRunnerMode is the vendor's word on whether a runner takes work.
 func (c *Control) SetRunnerMode(ctx context.Context, by User, name string, mode placement.State) (Runner, error) {
-	if !slices.Contains([]placement.State{placement.Enabled, placement.Draining, placement.Disabled}, mode) {
-		return Runner{}, fairlead.Invalid("invalid-mode", "%q is no mode of a runner: enabled, draining and disabled are", mode)
+	if !slices.Contains([]placement.State{placement.Enabled, placement.Paused, placement.Draining, placement.Disabled}, mode) {
+		return Runner{}, fairlead.Invalid("invalid-mode", "%q is no mode of a runner: enabled, paused, draining and disabled are", mode)
 	}
 	err := c.transact(ctx, "set mode of runner "+name, func(u *unit) error {
 		r, err := c.ownRunner(ctx, by, name)

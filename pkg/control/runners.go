@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"crypto/ed25519"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -33,8 +35,9 @@ const (
 type Runner struct {
 	store.Runner
 	Sessions []Session
-	State    string   // never-seen, online, lost
-	Warnings []string // what the configuration that was just given had better not say
+	State    string              // never-seen, online, lost
+	Customer *store.CustomerWord // of those that are online, the one that leaves the most to do; nil: one may work, or none is online
+	Warnings []string            // what the configuration that was just given had better not say
 }
 
 // Session is a session with its state now.
@@ -100,7 +103,27 @@ func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
 		}
 		out.Sessions = append(out.Sessions, v)
 	}
+	out.Customer = customerOf(out.Sessions)
 	return out, nil
+}
+
+// customerOf is the customer's word on a runner: as long as one agent may work,
+// jobs are taken; where none may, it is the mildest of what was said to them.
+func customerOf(sessions []Session) *store.CustomerWord {
+	var mildest *store.CustomerWord
+	for _, s := range sessions {
+		if s.State != "online" {
+			continue
+		}
+		if s.Customer == nil {
+			return nil
+		}
+		if order := []placement.State{placement.Paused, placement.Draining, placement.Disabled}; mildest == nil ||
+			slices.Index(order, s.Customer.Mode) < slices.Index(order, mildest.Mode) {
+			mildest = s.Customer
+		}
+	}
+	return mildest
 }
 
 // sharedCursor begins the cursors of a listing that has come to the shared
@@ -353,10 +376,14 @@ type Heartbeat struct {
 	Running  []string
 	Draining bool
 	Ending   bool
+	Customer *store.CustomerWord // nil: the customer lets it work
 }
 
 // maxRunning bounds how many jobs a heartbeat may name.
 const maxRunning = 1000
+
+// maxReason bounds what a customer can have us keep of a reason, in bytes.
+const maxReason = 800
 
 // HeartbeatSession records how an agent is.
 func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heartbeat) error {
@@ -369,6 +396,9 @@ func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heart
 			return err
 		}
 		r.V.Capacity, r.V.Running, r.V.Draining, r.V.LastSeen = h.Capacity, h.Running, h.Draining, u.now
+		if r.V.Customer = h.Customer; h.Customer != nil {
+			r.V.Customer.Reason = clip(h.Customer.Reason, maxReason)
+		}
 		r.V.Ended = r.V.Ended || h.Ending
 		u.PutSession(r)
 		return nil

@@ -188,9 +188,20 @@ func (c *Control) RunnerSituations(ctx context.Context, r Runner) ([]wayout.Situ
 }
 
 // InstallSituations says what there is to know about what an install has in
-// the cloud, and about the locks of its states.
-func (c *Control) InstallSituations(in Install) []wayout.Situation {
-	return wayout.OfInstall(wayout.Install{Name: in.Name, Active: in.Active, Parts: in.Parts})
+// the cloud, about the locks of its states, and whether its runner was told to
+// begin nothing.
+func (c *Control) InstallSituations(ctx context.Context, in Install) ([]wayout.Situation, error) {
+	f := wayout.Install{Name: in.Name, Active: in.Active, Parts: in.Parts}
+	if b := in.Bound; b != nil {
+		r, err := c.findRunner(ctx, in.Org, b.Name)
+		if err == nil {
+			f.Runner, err = c.runnerFacts(ctx, r.V)
+		}
+		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+			return nil, err
+		}
+	}
+	return wayout.OfInstall(f), nil
 }
 
 func (c *Control) runnerFacts(ctx context.Context, r store.Runner) (*wayout.Runner, error) {
@@ -215,12 +226,15 @@ func (c *Control) factsOf(ctx context.Context, r Runner) (*wayout.Runner, error)
 	if mode := r.Takes(); mode != placement.Enabled {
 		out.Off = string(mode)
 	}
+	if w := r.Customer; w != nil {
+		out.Held = &wayout.Word{Mode: string(w.Mode), Since: w.Since, Reason: w.Reason}
+	}
 	free := false
 	for _, s := range r.Sessions {
 		online := s.State == "online"
-		out.Agents = append(out.Agents, wayout.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining,
+		out.Agents = append(out.Agents, wayout.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining, Held: s.Customer != nil,
 			Capacity: s.Capacity, Running: len(s.Running), Seen: s.LastSeen})
-		free = free || out.Off == "" && online && !s.Draining && len(s.Running) < s.Capacity
+		free = free || out.Off == "" && online && !s.Draining && s.Customer == nil && len(s.Running) < s.Capacity
 	}
 	if free {
 		return out, nil

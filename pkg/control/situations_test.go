@@ -116,7 +116,11 @@ func TestALostApplyIsToldFromItsLossToItsEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, text = told(p.InstallSituations(in))
+		said, err := p.InstallSituations(p.ctx, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text = told(said)
 		if !strings.Contains(text, "install unlock acme network --lock-id lock-1") || strings.Contains(text, "began at") {
 			t.Errorf("of the install it is said:\n%s", text)
 		}

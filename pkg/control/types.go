@@ -23,6 +23,8 @@ type (
 	InputRecord = store.Input
 	// StackReport is what a customer's stack has made.
 	StackReport = store.StackReport
+	// CustomerWord is what a customer has said where an agent runs.
+	CustomerWord = store.CustomerWord
 	// PlanRecord is what a plan job reports.
 	PlanRecord = store.Plan
 )

@@ -43,6 +43,7 @@ type State string
 // The states. An install that is bound to a runner stays with it in each.
 const (
 	Enabled  State = "enabled"
+	Paused   State = "paused"   // begins nothing for a while; what is given to it waits
 	Draining State = "draining" // finishes what it has begun, begins nothing
 	Disabled State = "disabled" // begins nothing; its queue keeps
 )
@@ -184,9 +185,13 @@ func (r *Runner) unnamed(in *Install) int {
 	return 1
 }
 
-// idle is 0 for a runner that takes work, 1 for others.
+// available reports whether the runner can be given installs. A pause is soon
+// over, and bindings last: it decides nothing.
+func (r *Runner) available() bool { return r.State == Enabled || r.State == Paused }
+
+// idle is 0 for a runner that can be given installs, 1 for others.
 func (r *Runner) idle() int {
-	if r.State == Enabled {
+	if r.available() {
 		return 0
 	}
 	return 1
@@ -285,7 +290,7 @@ func (r *Runner) decision(level Level, rule RuleID) Decision {
 }
 
 func (d Decision) orUnavailable(in Install, r *Runner) (Decision, error) {
-	if r.State == Enabled {
+	if r.available() {
 		return d, nil
 	}
 	return d, &fairlead.Error{

@@ -125,10 +125,11 @@ func TestDecide(t *testing.T) {
 		"a disabled own runner sends nothing elsewhere":         {nil, []placement.Runner{in(ownOf("mine", "ins_1"), placement.Disabled), shared("shared")}, "mine", "runner-unavailable"},
 		"a rule's draining runner sends nothing elsewhere":      {[]placement.Rule{rule("r", "eu", any)}, []placement.Runner{in(inGroup("eu", "eu"), placement.Draining), shared("shared")}, "eu", "runner-unavailable"},
 		"a group's disabled runner sends nothing up":            {nil, []placement.Runner{in(inGroup("eu-prod", "eu/prod"), placement.Disabled), inGroup("eu", "eu")}, "eu-prod", "runner-unavailable"},
+		"a pause decides nothing":                               {nil, []placement.Runner{in(inGroup("a", "eu"), placement.Paused), inGroup("b", "eu")}, "a", ""},
 		"of one group, a runner that takes work comes first":    {nil, []placement.Runner{in(inGroup("a", "eu"), placement.Disabled), inGroup("b", "eu")}, "b", ""},
 		"of one group, the older runner comes first":            {nil, []placement.Runner{inGroup("b", "eu"), inGroup("a", "eu")}, "a", ""},
 		"of shared runners, one that takes work comes first":    {nil, []placement.Runner{in(shared("a"), placement.Draining), shared("b")}, "b", ""},
-		"a runner in no state that we know takes no work":       {nil, []placement.Runner{in(shared("a"), "paused")}, "a", "runner-unavailable"},
+		"a runner in no state that we know takes no work":       {nil, []placement.Runner{in(shared("a"), "resting")}, "a", "runner-unavailable"},
 		"a rule may send an install of a group to a shared one": {[]placement.Rule{rule("r", "shared", any)}, []placement.Runner{shared("shared"), inGroup("eu", "eu")}, "shared", ""},
 	} {
 		t.Run(consequence, func(t *testing.T) {

@@ -68,7 +68,7 @@ func drawRunners(t *rapid.T) []placement.Runner {
 			ID: fairlead.RunnerID(fmt.Sprintf("run_%d", i)), Name: fmt.Sprintf("r%d", i),
 			Org:     rapid.SampledFrom([]fairlead.OrgID{"acme", "acme", "acme", "other", ""}).Draw(t, "org"),
 			Scope:   rapid.SampledFrom([]placement.Scope{placement.Group, placement.Group, placement.Shared, placement.Own}).Draw(t, "scope"),
-			State:   rapid.SampledFrom([]placement.State{placement.Enabled, placement.Enabled, placement.Draining, placement.Disabled}).Draw(t, "state"),
+			State:   rapid.SampledFrom([]placement.State{placement.Enabled, placement.Paused, placement.Enabled, placement.Draining, placement.Disabled}).Draw(t, "state"),
 			Storage: s3(rapid.SampledFrom([]string{"one", "two"}).Draw(t, "bucket")),
 		}
 		switch r.Scope {
@@ -192,7 +192,7 @@ func TestWhateverTheRulesNoRunnerOutsideTheTenantOrThePathIsChosen(t *testing.T)
 		default:
 			t.Fatalf("%v does not serve group %s", r, i.Group)
 		}
-		if (r.State == placement.Enabled) != (err == nil) {
+		if (r.State == placement.Enabled || r.State == placement.Paused) != (err == nil) {
 			t.Fatalf("%v was chosen, %v", r, err)
 		}
 	})
@@ -269,6 +269,22 @@ func TestNoRunnerThatIsSwitchedOffSendsAnInstallDown(t *testing.T) {
 		}
 		if now := runners[slices.IndexFunc(runners, func(r placement.Runner) bool { return r.ID == after.Runner })]; now.Group != runners[off].Group {
 			t.Fatalf("it went from group %s to %s", runners[off].Group, now.Group)
+		}
+	})
+}
+
+// A pause is soon over, and bindings last.
+func TestAPauseDecidesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
+		before, err := placement.Decide(i, rules, runners)
+		for n := range runners {
+			if runners[n].State == placement.Enabled {
+				runners[n].State = placement.Paused
+			}
+		}
+		if after, also := placement.Decide(i, rules, runners); after != before || (err == nil) != (also == nil) {
+			t.Fatalf("it went from %v, %v to %v, %v", before, err, after, also)
 		}
 	})
 }

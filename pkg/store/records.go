@@ -371,6 +371,7 @@ type Session struct {
 	Capacity int                `json:"capacity"`
 	Running  []string           `json:"running,omitempty"`
 	Draining bool               `json:"draining,omitempty"`
+	Customer *CustomerWord      `json:"customer,omitempty"` // nil: the agent may work
 	Ended    bool               `json:"ended,omitempty"`
 	Expires  time.Time          `json:"expires"`
 	LastSeen time.Time          `json:"last_seen"`
@@ -379,6 +380,13 @@ type Session struct {
 	Trust    string `json:"trust,omitempty"`
 	TrustRev string `json:"trust_rev,omitempty"`
 	Subject  string `json:"subject,omitempty"`
+}
+
+// CustomerWord is what a customer has said where an agent runs.
+type CustomerWord struct {
+	Mode   placement.State `json:"mode"`             // never enabled
+	Since  time.Time       `json:"since,omitzero"`   // by the clock of the agent's machine; zero: not known
+	Reason string          `json:"reason,omitempty"` // in the customer's words
 }
 
 // Enrolment is a single-use enrolment token, by the hash of the token.

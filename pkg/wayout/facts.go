@@ -68,16 +68,25 @@ type Install struct {
 	Name   string
 	Active fairlead.DeploymentID // "": none
 	Parts  []Component
+	Runner *Runner // that the install is bound to; nil: to none, or not looked at
 }
 
 // Runner is what is known of a runner.
 type Runner struct {
 	Name    string
-	Off     string    // "disabled" or "draining", by the vendor's word; "": it takes work
+	Off     string    // "paused", "draining" or "disabled", by the vendor's word; "": it takes work
+	Held    *Word     // by the customer's, of all agents that are online; nil: one of them may work, or none is online
 	Agents  []Agent   // the newest first
 	Waiting int       // jobs that are queued for it
 	More    bool      // there may be more than those
 	Oldest  time.Time // when the first of those was made
+}
+
+// Word is what a customer has said of an agent.
+type Word struct {
+	Mode   string    // "paused", "draining" or "disabled"
+	Since  time.Time // zero: not known
+	Reason string    // in the customer's words; may be empty
 }
 
 // Agent is an agent process of a runner.
@@ -86,6 +95,7 @@ type Agent struct {
 	Name     string // its own for itself
 	Online   bool
 	Draining bool
+	Held     bool // by its customer's word it begins nothing
 	Capacity int
 	Running  int
 	Seen     time.Time

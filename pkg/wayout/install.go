@@ -8,6 +8,9 @@ import (
 // OfInstall returns what is to be said of an install.
 func OfInstall(in Install) []Situation {
 	var out []Situation
+	if in.Runner != nil && (in.Runner.Off != "" || in.Runner.Held != nil) {
+		out = OfRunner(*in.Runner)
+	}
 	for _, c := range in.Parts {
 		if l := c.Lock; l != nil {
 			out = append(out, locked(in.Name, c.Name, *l))

@@ -2,6 +2,7 @@ package wayout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ func OfJob(f Job, now time.Time) []Situation {
 	}
 	for i := range out {
 		out[i].Component = j.Component
-		if out[i].Kind != RunnerSilent && out[i].Kind != RunnerDrains && out[i].Kind != RunnerFull && out[i].Kind != RunnerOff {
+		if !slices.Contains([]Kind{RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld}, out[i].Kind) {
 			out[i].Job = j.ID
 		}
 	}

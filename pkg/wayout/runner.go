@@ -20,7 +20,7 @@ func OfRunner(r Runner) []Situation {
 // waiting says why jobs of the runner are not taken; nothing, if they are.
 // until is when the first of them is given up, or zero.
 func waiting(r Runner, until time.Time) []Situation {
-	var online, draining, running, capacity int
+	var online, running, capacity int
 	var drains []string
 	var seen Agent
 	for _, a := range r.Agents {
@@ -31,18 +31,26 @@ func waiting(r Runner, until time.Time) []Situation {
 			continue
 		}
 		online++
-		if a.Draining {
-			draining++
+		switch {
+		case a.Draining:
 			drains = append(drains, a.Name)
-			continue
+		case a.Held:
+			drains = append(drains, a.Name+" by the customer's word")
+		default:
+			running, capacity = running+a.Running, capacity+a.Capacity
 		}
-		running, capacity = running+a.Running, capacity+a.Capacity
 	}
 	var s Situation
 	switch {
 	case r.Off != "":
 		s = Situation{Kind: RunnerOff, What: fmt.Sprintf("Runner %s is %s: it begins nothing%s.", r.Name, r.Off, waitingJobs(r))}
 		s.Next = []Step{enable(r.Name), showRunner(r.Name, "shows what it still runs")}
+		if r.Held != nil {
+			s.Known = append(s.Known, fmt.Sprintf("By the customer's word it is %s as well, and stays so when it is enabled.", said(*r.Held)))
+		}
+	case r.Held != nil:
+		s = Situation{Kind: RunnerHeld, What: fmt.Sprintf("By the customer's word runner %s is %s: it begins nothing%s.", r.Name, said(*r.Held), waitingJobs(r))}
+		s.Next = []Step{showRunner(r.Name, "shows what was said to each agent, and what still runs"), byHand(askCustomer)}
 	case online == 0 && len(r.Agents) == 0:
 		s = Situation{Kind: RunnerSilent, What: fmt.Sprintf("No agent of runner %s has ever been heard of%s.", r.Name, waitingJobs(r))}
 		s.Next = []Step{enrol(r.Name), byHand("Start an agent with it: `fairlead-runner agent`.")}
@@ -51,7 +59,7 @@ func waiting(r Runner, until time.Time) []Situation {
 		s.Known = append(s.Known, fmt.Sprintf("The last one was %s. What it was doing is given up when its leases end, and told by the jobs.", seen.Name))
 		s.Next = []Step{showRunner(r.Name, "shows its agents"),
 			byHand("Start the agent again on its host and its data folder: it goes on where it was, and needs no new token."), enrol(r.Name), checkRunner(r.Name)}
-	case draining == online:
+	case len(drains) == online:
 		s = Situation{Kind: RunnerDrains, What: fmt.Sprintf("Every agent of runner %s drains (%s): it ends what it runs and takes nothing new%s.", r.Name, strings.Join(drains, ", "), waitingJobs(r))}
 		s.Next = []Step{showRunner(r.Name, "shows what they still run"), byHand("Start the agent again once it has ended, or another one beside it."), enrol(r.Name)}
 	case running >= capacity && r.Waiting > 0:
@@ -64,6 +72,21 @@ func waiting(r Runner, until time.Time) []Situation {
 		s.Known = append(s.Known, fmt.Sprintf("They wait, and nothing is lost. One that nobody has taken by %s fails with %s.", at(until), job.ReasonQueueTimeout))
 	}
 	return []Situation{s}
+}
+
+// askCustomer is what a vendor can do about a customer's word.
+const askCustomer = "Ask the customer: only they can let it go on, with `fairlead-runner agent enable` where the agent runs, or by changing how it is started (`FAIRLEAD_MODE`)."
+
+// said renders a customer's word within a sentence.
+func said(w Word) string {
+	out := w.Mode
+	if !w.Since.IsZero() {
+		out += " since " + at(w.Since)
+	}
+	if w.Reason != "" {
+		out += fmt.Sprintf(" (%q)", w.Reason)
+	}
+	return out
 }
 
 func waitingJobs(r Runner) string {

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/status"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
@@ -63,9 +64,13 @@ type Agent struct {
 	id       identity
 	lock     *os.File
 	status   *status.Status // nil: nobody asks
+	started  mode.Word      // the customer's, of the environment
+	heard    change         // of the customer's word
 
 	mu       sync.Mutex
-	steps    map[string]*step // by attempt
+	word     mode.Word          // the customer's, which counts
+	endPoll  context.CancelFunc // ends the poll for work that is under way; nil: there was none
+	steps    map[string]*step   // by attempt
 	draining bool
 	stopping bool          // steps are to be interrupted
 	freed    chan struct{} // signalled when a step has gone or draining began
@@ -101,6 +106,11 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		// it has CPUs.
 		cfg.Concurrency = max(4, runtime.NumCPU())
 	}
+	said, err := mode.Parse(cfg.Mode)
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("FAIRLEAD_MODE: %w", err)
+	}
 	id, err := loadIdentity(ctx, cfg, o, log)
 	if err != nil {
 		lock.Close()
@@ -122,7 +132,9 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		executor: steps, place: steps.Place(),
 		session: s, work: newWork(s, log, time.Now),
 		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
+		started: mode.Word{Mode: said}, heard: change{log: log},
 	}
+	a.word = a.hear() // before anything is claimed
 	if cfg.StatusAddress != "" {
 		a.status = status.New(status.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: executorName(cfg), Look: a.look, Clock: a.now})
 	}
@@ -168,6 +180,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	defer drain()
 	var claims, beats sync.WaitGroup
 	claims.Go(func() { a.claimLoop(claiming, life) })
+	beats.Go(func() { a.listen(life) })
 	// A heartbeat that was sent must have its answer before the last one is
 	// sent, or the control plane hears of the end first.
 	beating, hush := context.WithCancel(context.WithoutCancel(ctx))
@@ -225,6 +238,9 @@ func (a *Agent) windUp(ctx context.Context, stop <-chan os.Signal, idle <-chan s
 	case <-ctx.Done():
 	case <-patience:
 	}
+	a.mu.Lock()
+	a.stopping = true
+	a.mu.Unlock()
 	grace := a.eachStep("interrupting", func(s *step) error { return s.handle.Interrupt() })
 	select {
 	case <-idle:
@@ -247,7 +263,7 @@ func (a *Agent) look() status.Now {
 	n.Capacity, n.Running = a.cfg.Concurrency, map[status.Kind]int{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n.Draining = a.draining
+	n.Draining, n.Customer = a.draining, string(a.word.Mode)
 	for _, s := range a.steps {
 		n.Running[s.kind]++
 	}
@@ -259,7 +275,6 @@ func kindOf(c wire.Claim) status.Kind { return status.Kind{Plugin: c.Plugin, Ope
 // eachStep calls f for every step and returns the longest grace of them.
 func (a *Agent) eachStep(what string, f func(*step) error) time.Duration {
 	a.mu.Lock()
-	a.stopping = true
 	var all []*step
 	for _, s := range a.steps {
 		if s.handle != nil { // else it is being launched, and interrupted then
@@ -282,10 +297,14 @@ func (a *Agent) eachStep(what string, f func(*step) error) time.Duration {
 func (a *Agent) claimLoop(ctx, life context.Context) {
 	told := &change{log: a.log}
 	pause := patient(a.options)
-	for a.waitForRoom(ctx) {
+	for {
+		polling, ok := a.waitForRoom(ctx)
+		if !ok {
+			return
+		}
 		asked := a.now()
-		claim, err := a.work.next(ctx)
-		if ctx.Err() == nil {
+		claim, err := a.work.next(polling)
+		if polling.Err() == nil {
 			a.status.Polled(err)
 		}
 		switch {
@@ -299,8 +318,9 @@ func (a *Agent) claimLoop(ctx, life context.Context) {
 				defer a.running.Done()
 				a.launch(life, claim)
 			}()
-		case ctx.Err() != nil:
-			return // a claim whose answer is lost runs out by itself
+		case polling.Err() != nil:
+			// Told to drain, or by the customer to begin nothing. A claim whose answer
+			// is lost runs out by itself.
 		case errors.Is(err, client.ErrNoWork):
 			told.error("", nil)
 			pause.Reset()
@@ -314,26 +334,29 @@ func (a *Agent) claimLoop(ctx, life context.Context) {
 	}
 }
 
-// waitForRoom returns true when another step may run, false when ctx has ended.
-func (a *Agent) waitForRoom(ctx context.Context) bool {
-	for {
+// waitForRoom waits until another step may run. A poll for it is to go on no
+// longer than the context that is returned. False when ctx has ended.
+func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
+	for ctx.Err() == nil {
 		a.mu.Lock()
-		room := len(a.steps) < a.cfg.Concurrency
-		a.mu.Unlock()
-		if ctx.Err() != nil {
-			return false
+		if a.endPoll != nil {
+			a.endPoll()
 		}
+		var polling context.Context
+		polling, a.endPoll = context.WithCancel(ctx)
+		room := a.word.Mode.Takes() && len(a.steps) < a.cfg.Concurrency
+		a.mu.Unlock()
 		if room {
-			return true
+			return polling, true
 		}
 		a.status.NoRoom()
 		select {
 		case <-a.freed:
 			a.status.NoRoom()
 		case <-ctx.Done():
-			return false
 		}
 	}
+	return nil, false
 }
 
 // beatLoop sends heartbeats until ctx ends; each is sent under sending. One
@@ -372,7 +395,7 @@ func (a *Agent) beat(ctx context.Context, ending bool) error {
 
 func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration) error {
 	a.mu.Lock()
-	in := wire.SessionHeartbeat{Capacity: a.cfg.Concurrency, Running: []string{}, Draining: a.draining, Ending: ending}
+	in := wire.SessionHeartbeat{Capacity: a.cfg.Concurrency, Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.customer()}
 	for _, s := range a.steps {
 		if s.handle != nil {
 			job, _ := jobOf(s.handle.ID())

@@ -38,6 +38,7 @@ const idleHeap = 16 << 20
 // Options of Main and Run.
 type Options struct {
 	Version string
+	Stdout  io.Writer // for what the customer's commands print; nil: nowhere
 	Stderr  io.Writer // for the log
 	Environ []string  // "name=value"
 	// StepCommand is the program that runs a step, and the arguments that come
@@ -82,8 +83,12 @@ func (o Options) awaitTool() func(context.Context, string) (survivor.Outcome, er
 }
 
 // Main runs `runner agent` until it is told to stop and returns its exit code:
-// 0 it has stopped in order, 1 it cannot work, 2 it was called wrongly.
+// 0 it has stopped in order, 1 it cannot work, 2 it was called wrongly. With
+// pause, drain, disable, enable or mode it says the customer's word instead.
 func Main(ctx context.Context, args []string, o Options) int {
+	if len(args) > 0 && isVerb(args[0]) {
+		return say(args[0], args[1:], o)
+	}
 	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
 	fs.SetOutput(o.Stderr)
 	var cfg config.Runner

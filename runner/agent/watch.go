@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/logship"
+	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/internal/status"
@@ -69,7 +70,7 @@ func (a *Agent) add(h executor.Handle, grace time.Duration, k status.Kind) {
 	}
 	a.mu.Lock()
 	a.steps[h.ID()] = &step{handle: h, grace: grace, kind: k}
-	stopping := a.stopping
+	stopping := a.stopping || a.word.Mode == mode.Disabled
 	a.mu.Unlock()
 	if stopping {
 		if err := h.Interrupt(); err != nil {
@@ -94,7 +95,7 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 		log.Error("claim refused", "err", err)
 		return
 	}
-	if a.isDraining() {
+	if !a.begins() {
 		// Claimed at the last moment: another agent can have it at once.
 		a.gone(attempt)
 		a.status.Ended(kindOf(c), "released", stepdir.Tally{})
@@ -128,10 +129,11 @@ func check(epoch int64) error {
 	return nil
 }
 
-func (a *Agent) isDraining() bool {
+// begins reports whether a step may be begun.
+func (a *Agent) begins() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.draining
+	return !a.draining && a.word.Mode.Takes()
 }
 
 // input is what a step of the claim is told, but for its role.

@@ -183,7 +183,7 @@ type PushedState struct {
 // Situation is one thing that a person has to know, or to decide, when
 // something does not go on by itself.
 type Situation struct {
-	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,locked,lock-left,state-unknown,deployed-since"`
+	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,runner-held,locked,lock-left,state-unknown,deployed-since"`
 	Component string     `json:"component,omitempty" doc:"That it is about"`
 	Job       string     `json:"job,omitempty" doc:"That it is about"`
 	What      string     `json:"what" doc:"What happened"`
@@ -356,7 +356,8 @@ type Runner struct {
 	Group       string          `json:"group,omitempty" doc:"Path of the group that it serves, with those below; / is the whole org. Absent of a shared runner, and of an install's own"`
 	Shared      bool            `json:"shared,omitempty" doc:"It serves the installs of every org"`
 	State       string          `json:"state" enum:"never-seen,online,lost"`
-	Mode        string          `json:"mode" enum:"enabled,draining,disabled" doc:"Whether it takes work, by the vendor's word"`
+	Mode        string          `json:"mode" enum:"enabled,paused,draining,disabled" doc:"Whether it takes work, by the vendor's word"`
+	Customer    *CustomerWord   `json:"customer,omitempty" doc:"By the customer's word, why none of its agents that are online takes work; absent if one may"`
 	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
 	Situations  []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single runners only"`
 	AWS         *RunnerAWSRole  `json:"aws,omitempty" doc:"The AWS role of its agents, if it has one"`
@@ -385,6 +386,8 @@ type RunnerSession struct {
 	Draining bool      `json:"draining"`
 	State    string    `json:"state" enum:"online,lost,ended"`
 	LastSeen time.Time `json:"last_seen"`
+
+	Customer *CustomerWord `json:"customer,omitempty" doc:"The customer's word on this agent; absent if it may work"`
 }
 
 // Enrolment is a single-use token that lets one agent enrol.

@@ -39,18 +39,22 @@ type UpdateRunnerRequest struct{ RunnerConfigurationInput }
 
 // RunnerMode says whether a runner takes work.
 type RunnerMode struct {
-	Mode string `json:"mode" enum:"enabled,draining,disabled"`
+	Mode string `json:"mode" enum:"enabled,paused,draining,disabled"`
 }
 
 // Placement says which runner serves an install by the rules of now, and how
 // each other candidate lost.
 type Placement struct {
-	Install    string      `json:"install"`
-	Runner     string      `json:"runner,omitempty" doc:"Name of the runner that decides; absent if there is none"`
-	Level      string      `json:"level" enum:"none,own,rule,group,ancestor,shared" doc:"By what it was decided"`
-	Rule       string      `json:"rule,omitempty" doc:"The rule that decided"`
-	Refused    *Refusal    `json:"refused,omitempty" doc:"Why a deployment would be refused all the same"`
-	Bound      string      `json:"bound,omitempty" doc:"Name of the runner that the install is bound to"`
+	Install string   `json:"install"`
+	Runner  string   `json:"runner,omitempty" doc:"Name of the runner that decides; absent if there is none"`
+	Level   string   `json:"level" enum:"none,own,rule,group,ancestor,shared" doc:"By what it was decided"`
+	Rule    string   `json:"rule,omitempty" doc:"The rule that decided"`
+	Refused *Refusal `json:"refused,omitempty" doc:"Why a deployment would be refused all the same"`
+	Bound   string   `json:"bound,omitempty" doc:"Name of the runner that the install is bound to"`
+	Mode    string   `json:"mode,omitempty" enum:"enabled,paused,draining,disabled" doc:"Whether the runner that has the install's jobs, the bound one or else the one that decides, takes work by the vendor's word"`
+
+	Customer *CustomerWord `json:"customer,omitempty" doc:"And by the customer's; absent if it may work"`
+
 	Candidates []Candidate `json:"candidates" nullable:"false" doc:"In the order of precedence"`
 }
 

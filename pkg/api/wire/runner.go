@@ -166,6 +166,16 @@ type SessionHeartbeat struct {
 	Running  []string `json:"running" maxItems:"1000" nullable:"false" doc:"Jobs whose steps are alive"`
 	Draining bool     `json:"draining"`
 	Ending   bool     `json:"ending" doc:"The agent stops now"`
+
+	Customer *CustomerWord `json:"customer,omitempty" doc:"What keeps the agent from working; absent if it may"`
+}
+
+// CustomerWord is what the customer has said where the agent runs, and the agent
+// obeys.
+type CustomerWord struct {
+	Mode   string     `json:"mode" enum:"paused,draining,disabled" doc:"paused and draining: it begins nothing; disabled: it has also interrupted what ran"`
+	Since  *time.Time `json:"since,omitempty" doc:"Absent where nobody knows, as of the agent's environment"`
+	Reason string     `json:"reason,omitempty" maxLength:"800" doc:"In the customer's words"`
 }
 
 // SessionStatus is the answer to a session heartbeat.

@@ -119,6 +119,13 @@ func runnerCases() []Case {
 	full := func(r *wayout.Runner) { r.Agents[0].Running = 2 }
 	more := func(r *wayout.Runner) { r.More = true }
 	off := func(r *wayout.Runner) { r.Off = "disabled" }
+	held := func(r *wayout.Runner) {
+		r.Agents[0].Held, r.Held = true, &wayout.Word{Mode: "paused", Since: sec(40), Reason: "books are closed"}
+	}
+	started := func(r *wayout.Runner) { r.Agents[0].Held, r.Held = true, &wayout.Word{Mode: "disabled"} }
+	beside := func(r *wayout.Runner) { // one that drains beside one that the customer holds
+		r.Agents = append(r.Agents, wayout.Agent{Name: "host-2", Online: true, Held: true, Capacity: 2, Seen: sec(3590)})
+	}
 	return []Case{
 		{"queued, and somebody will come", dep(planning, queued)},
 		{"queued, nobody was ever there", dep(planning, queued, on(never))},
@@ -126,6 +133,10 @@ func runnerCases() []Case {
 		{"queued, those who are there go", dep(planning, queued, on(runner(drains, waits(1))))},
 		{"queued, no place is left", dep(planning, queued, on(runner(full, waits(200), more)))},
 		{"queued, the runner is disabled", dep(planning, queued, on(runner(off, waits(1))))},
+		{"queued, the customer has paused the runner", dep(planning, queued, on(runner(held, waits(1))))},
+		{"queued, the runner is disabled, and by the customer, too", dep(planning, queued, on(runner(off, held, waits(2))))},
+		{"queued, one agent drains and the customer holds the other", dep(planning, queued, on(runner(drains, beside, waits(1))))},
+		{"a runner that its customer starts disabled, and nobody waits", wayout.OfRunner(*runner(started))},
 		{"a runner that drains, and nobody waits", wayout.OfRunner(*runner(func(r *wayout.Runner) { r.Off = "draining" }))},
 		{"a runner that works", wayout.OfRunner(*runner())},
 		{"a runner that is full, and nobody waits", wayout.OfRunner(*runner(full))},
@@ -166,6 +177,9 @@ func installCases() []Case {
 	known := func(c *wayout.Component) { c.Unknown = false }
 	return []Case{
 		{"an install that is well", of("", component(known))},
+		{"an install whose customer has paused its runner", wayout.OfInstall(wayout.Install{Name: "acme", Parts: []wayout.Component{component(known)},
+			Runner: runner(func(r *wayout.Runner) { r.Held = &wayout.Word{Mode: "paused", Since: sec(40)} })})},
+		{"an install whose runner is silent", wayout.OfInstall(wayout.Install{Name: "acme", Runner: runner(silent)})}, // that is the runner's to say
 		{"an install at work", of("dep_1", component(lock(true)))},
 		{"an install with a lock that was left", of("", component(known, lock(false)))},
 		{"an install whose component is unknown", of("", component())},

@@ -49,6 +49,7 @@ type Now struct {
 	Capacity     int       // most steps at once
 	Running      map[Kind]int
 	Draining     bool
+	Customer     string // the mode by the customer's word
 }
 
 func (n Now) full() bool {

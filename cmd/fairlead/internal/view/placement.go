@@ -103,6 +103,12 @@ func (e Placement) Human(p *Page) {
 	default:
 		p.Line("bound to runner %s until it is refreshed", e.Bound)
 	}
+	if serves := orElse(e.Bound, e.Runner); e.Mode != "" && e.Mode != "enabled" {
+		p.Line("by the vendor's word runner %s begins nothing; it is %s", serves, e.Mode)
+	}
+	if serves := orElse(e.Bound, e.Runner); e.Customer != nil {
+		p.Line("by the customer's word runner %s begins nothing; it is %s", serves, word(e.Customer))
+	}
 	rows := make([][]string, len(e.Candidates))
 	for i, c := range e.Candidates {
 		mark, what := "-", c.Runner

@@ -34,12 +34,32 @@ func (rs Runners) Human(p *Page) {
 	p.Table([]string{"NAME", "KIND", "SERVES", "STATE", "RUNNING", "STATE STORAGE", "LAST SEEN", "DESCRIPTION"}, rows)
 }
 
-// state says how a runner is, and what the vendor has said of it.
+// state says how a runner is, and what the vendor and the customer have said of
+// it.
 func state(r wire.Runner) string {
-	if r.Mode != "" && r.Mode != "enabled" {
-		return r.Mode + ", " + r.State
+	out := r.State
+	if r.Customer != nil {
+		out = r.Customer.Mode + " by the customer, " + out
 	}
-	return r.State
+	if r.Mode != "" && r.Mode != "enabled" {
+		out = r.Mode + ", " + out
+	}
+	return out
+}
+
+// word renders what a customer has said; "" if nothing.
+func word(w *wire.CustomerWord) string {
+	if w == nil {
+		return ""
+	}
+	out := w.Mode
+	if w.Since != nil {
+		out += " since " + w.Since.Local().Format(time.DateTime)
+	}
+	if w.Reason != "" {
+		out += ": " + w.Reason
+	}
+	return out
 }
 
 // serves says whom a runner serves.
@@ -64,6 +84,7 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 // Human writes the runner and its sessions.
 func (r Runner) Human(p *Page) {
 	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"Kind", r.Kind}, [2]string{"Serves", serves(wire.Runner(r))}, [2]string{"State", state(wire.Runner(r))},
+		[2]string{"Vendor's word", orElse(r.Mode, "enabled")}, [2]string{"Customer's word", word(r.Customer)},
 		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Trusts", strings.Join(r.Trusts, ", ")}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
 	if len(r.Sessions) > 0 {
 		p.Gap()
@@ -79,9 +100,13 @@ func (r Runner) sessions(p *Page) {
 		if s.Draining && s.State == "online" {
 			state = "draining"
 		}
-		rows[i] = []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), p.Ago(s.LastSeen)}
+		customer := "-"
+		if s.State == "online" {
+			customer = orElse(word(s.Customer), "enabled")
+		}
+		rows[i] = []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), customer, p.Ago(s.LastSeen)}
 	}
-	p.Table([]string{"AGENT", "STATE", "VERSION", "RUNNING", "LAST SEEN"}, rows)
+	p.Table([]string{"AGENT", "STATE", "VERSION", "RUNNING", "CUSTOMER'S WORD", "LAST SEEN"}, rows)
 }
 
 // Enrolment is a token that was just made.

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/mode"
+)
+
+// verbs are the customer's commands, and what each makes of an agent.
+func verbs() map[string]mode.Mode {
+	return map[string]mode.Mode{"enable": mode.Enabled, "pause": mode.Paused, "drain": mode.Draining, "disable": mode.Disabled}
+}
+
+// showVerb prints what was said.
+const showVerb = "mode"
+
+// isVerb reports whether the first argument of the agent is one of the
+// customer's commands.
+func isVerb(arg string) bool {
+	_, ok := verbs()[arg]
+	return ok || arg == showVerb
+}
+
+// drainLook is the time between two looks at what still runs.
+const drainLook = time.Second
+
+// say runs a command of the customer's, which is said to the data folder and
+// not to the agent: one that is not there, or does not answer, obeys it when it
+// starts.
+func say(verb string, args []string, o Options) int {
+	fs := flag.NewFlagSet("agent "+verb, flag.ContinueOnError)
+	fs.SetOutput(o.Stderr)
+	var cfg config.RunnerMode
+	reason := fs.String("reason", "", "why, in a line; the vendor reads it")
+	wait := fs.Bool("wait", false, "wait until nothing runs any more")
+	switch err := config.Load(&cfg, fs, args, o.Environ); {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintln(o.Stderr, err)
+		return exitUsage
+	}
+	out := o.Stdout
+	if out == nil {
+		out = io.Discard
+	}
+	if m, ok := verbs()[verb]; ok {
+		w := mode.Word{Mode: m, Since: time.Now().UTC().Truncate(time.Second), Reason: mode.Line(*reason)}
+		if err := mode.Write(cfg.Data, w); err != nil {
+			fmt.Fprintln(o.Stderr, err)
+			return exitError
+		}
+	}
+	if err := tell(out, cfg); err != nil {
+		fmt.Fprintln(o.Stderr, err)
+		return exitError
+	}
+	if *wait {
+		return awaitIdle(out, o.Stderr, cfg.Data)
+	}
+	return exitOK
+}
+
+// tell prints the word that counts.
+func tell(out io.Writer, cfg config.RunnerMode) error {
+	if _, err := os.Stat(cfg.Data); err != nil {
+		return fmt.Errorf("find the agent's data folder: %w", err)
+	}
+	w, err := mode.Read(cfg.Data)
+	if err != nil {
+		return err
+	}
+	line := string(w.Mode)
+	if !w.Since.IsZero() && !w.Mode.Takes() {
+		line += " since " + w.Since.Format(time.RFC3339)
+	}
+	if w.Reason != "" {
+		line += " (" + w.Reason + ")"
+	}
+	fmt.Fprintln(out, line)
+	if given, err := mode.Parse(cfg.Mode); err == nil && mode.Stricter(w, mode.Word{Mode: given}) != w {
+		fmt.Fprintf(out, "FAIRLEAD_MODE is %s here: an agent that was started with it keeps to that.\n", given)
+	}
+	return nil
+}
+
+// awaitIdle waits until the folder of steps is empty, which is when the control
+// plane has the last report.
+func awaitIdle(out, log io.Writer, data string) int {
+	for told := -1; ; {
+		entries, err := os.ReadDir(filepath.Join(data, stepsFolder))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			fmt.Fprintln(log, err)
+			return exitError
+		}
+		n := len(entries)
+		if n == 0 {
+			fmt.Fprintln(out, "Nothing runs.")
+			return exitOK
+		}
+		if n != told {
+			fmt.Fprintf(out, "Still at work: %d. Waiting.\n", n)
+			told = n
+		}
+		time.Sleep(drainLook)
+	}
+}

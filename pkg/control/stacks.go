@@ -14,7 +14,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
-	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -156,11 +155,8 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 	if err != nil {
 		return v, err
 	}
-	// The stack's runner polls its queue itself, and makes none.
-	if m, ok := c.Queue.(queue.Maker); ok {
-		if err := m.Make(ctx, queueName(v.Runner), map[string]string{"fairlead-runner": string(v.Runner), "fairlead-install": string(v.Install)}); err != nil {
-			return Stack{}, fmt.Errorf("make the queue of runner %s: %w", v.RunnerName, err)
-		}
+	if err := c.makeQueue(ctx, v.Runner, v.RunnerName, v.Install); err != nil {
+		return Stack{}, err
 	}
 	return v, nil
 }

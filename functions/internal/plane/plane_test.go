@@ -253,7 +253,17 @@ func TestFunctionsTogether(t *testing.T) {
 	if _, err := person.WithToken("fla_no").ListRunners(ctx, client.ListOptions{}); !client.HasStatus(err, http.StatusUnauthorized) {
 		t.Errorf("a stranger's token: %v", err)
 	}
-	must(person.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "east"}))(t)
+	runner := must(person.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "east"}))(t)
+	queues := awssqs.NewFromConfig(c.config("SQS"))
+	made := must(queues.ListQueues(ctx, &awssqs.ListQueuesInput{QueueNamePrefix: aws.String(c.prefix + "runner-" + runner.ID)}))(t)
+	if len(made.QueueUrls) != 2 {
+		t.Fatalf("a new runner has the queues %s, want its own and that of its dead letters", made.QueueUrls)
+	}
+	for _, url := range made.QueueUrls {
+		if tags := must(queues.ListQueueTags(ctx, &awssqs.ListQueueTagsInput{QueueUrl: &url}))(t).Tags; tags["fairlead-runner"] != runner.ID {
+			t.Errorf("the queue %s of runner %s is tagged %v", url, runner.ID, tags)
+		}
+	}
 	enrolment := must(person.CreateEnrolment(ctx, "east"))(t)
 
 	agent := must(client.New(front(t, c.start("runnerapi", c.runnerAPI())), "", client.Options{}))(t)

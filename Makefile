@@ -62,7 +62,7 @@ test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 
 # What cannot be had for it, a server or a tool, is said loudly and fails it.
 test-aws: bin/tofu-tool ## Deploy an app through the synthesised stack, on servers of AWS's kind
-	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_TEST_IMAGE=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
 		$(GO) test -count=1 -timeout 20m ./functions/... ./infra/... ./pkg/queue/sqs ./pkg/blob/s3 ./pkg/joblog/cloudwatch ./pkg/joblog/dynamo ./pkg/artifact/ecr ./pkg/store/dynamo ./pkg/seal/kms ./pkg/eventbus/... ./pkg/identity/awsiam/...
 
 kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes on two cores

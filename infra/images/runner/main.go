@@ -64,6 +64,11 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
+	for _, program := range []string{runner, o.tofu} {
+		if err := image.Check(program, o.arch); err != nil {
+			return err
+		}
+	}
 	img, err := image.Build(image.Runner(o.arch, runner, o.tofu, o.version))
 	if err != nil {
 		return err
@@ -87,13 +92,14 @@ func run(ctx context.Context, o options) error {
 		fmt.Println(digest)
 		return nil
 	}
-	ref, err := name.NewDigest(o.push + "@" + digest.String())
+	repo, err := name.NewRepository(o.push)
 	if err != nil {
 		return errors.Join(fmt.Errorf("-push %s", o.push), err)
 	}
-	if err := remote.Write(ref, img, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+	// Registries expire what has no tag.
+	if err := remote.Write(repo.Tag(digest.Hex), img, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 		return fmt.Errorf("push to %s: %w", o.push, err)
 	}
-	fmt.Println(ref)
+	fmt.Println(repo.Digest(digest.String()))
 	return nil
 }

@@ -2,6 +2,8 @@ package image
 
 import (
 	"context"
+	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,6 +50,33 @@ const tofuPackage = "github.com/opentofu/opentofu/cmd/tofu"
 func BuildTofu(ctx context.Context, folder, arch, file string) error {
 	// Without the second flag a release would say that it is none.
 	return compile(ctx, folder, arch, file, "-s -w -buildid= -X github.com/opentofu/opentofu/version.dev=no", "-tags=", tofuPackage)
+}
+
+// machines are the processors of the architectures that an image may be for.
+var machines = map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64}
+
+// Check reports why a program cannot be in an image for arch: it is for another
+// processor, or needs libraries that the image has not. Nobody would hear of it
+// before a customer's task does not start.
+func Check(program, arch string) error {
+	machine, ok := machines[arch]
+	if !ok {
+		return fmt.Errorf("there is no image for %s", arch)
+	}
+	f, err := elf.Open(program)
+	if err != nil {
+		return fmt.Errorf("%s is no program for Linux: %w", program, err)
+	}
+	defer func() { _ = f.Close() }() // opened for reading
+	if f.Machine != machine {
+		return fmt.Errorf("%s is for %s, and the image for %s", program, f.Machine, arch)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return errors.New(program + " is not static, and the image has no libraries")
+		}
+	}
+	return nil
 }
 
 func compile(ctx context.Context, folder, arch, file, ldflags, tags, pkg string) error {

@@ -29,6 +29,7 @@ import (
 type account struct {
 	t      *testing.T
 	cfg    aws.Config
+	server string // where the runner finds AWS
 	queue  *sqs.Queue
 	access *wire.QueueAccess
 	group  string
@@ -40,7 +41,7 @@ func newAccount(t *testing.T) *account {
 	t.Helper()
 	endpoint := others.Endpoint(t)
 	id := strings.ToLower(rand.Text())[:10]
-	a := &account{t: t, group: "/fairlead-" + id + "/install/ins_1", life: 15 * time.Minute,
+	a := &account{t: t, server: endpoint, group: "/fairlead-" + id + "/install/ins_1", life: 15 * time.Minute,
 		cfg:    aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIAVENDOR", "vendor", "")},
 		access: &wire.QueueAccess{CloudAccess: wire.CloudAccess{Region: "eu-central-1", AccessKeyID: "ASIASESSION", SecretAccessKey: "the-sessions-secret", SessionToken: "t", ExpiresAt: time.Now().Add(15 * time.Minute)}, Prefix: "q" + id + "-", Name: "runner-run_1"}}
 	var err error
@@ -58,7 +59,7 @@ func newAccount(t *testing.T) *account {
 
 // environ is what differs from AWS for the runner.
 func (a *account) environ() []string {
-	return []string{"AWS_ENDPOINT_URL_SQS=" + *a.cfg.BaseEndpoint, "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS=" + *a.cfg.BaseEndpoint, "AWS_EC2_METADATA_DISABLED=true",
+	return []string{"AWS_ENDPOINT_URL_SQS=" + a.server, "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS=" + a.server, "AWS_EC2_METADATA_DISABLED=true",
 		"FAIRLEAD_PASS_ENV=AWS_ENDPOINT_URL_CLOUDWATCH_LOGS"}
 }
 

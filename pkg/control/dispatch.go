@@ -97,6 +97,9 @@ func (b *batch) add(i int, r Record) {
 	if err == nil {
 		h, err = store.Happening(r.Change)
 	}
+	if err == nil && h.Event != nil {
+		_, err = eventbus.Check(*h.Event) // what no bus takes would come again until it is given up
+	}
 	if err != nil {
 		b.d.Logger.Error("a record of the table's stream cannot be read; an event tells of it", "record", r.ID, "key", r.Change.Key.String(), "error", err)
 		b.tell(i, events.Domain{V: 1, Type: UnreadableEvent, Subject: cmp.Or(r.ID, "unknown"), Version: 1, Time: cmp.Or(r.At, b.d.Now().UTC()),

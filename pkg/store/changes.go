@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/fairlead/fairlead/events"
@@ -70,6 +71,9 @@ func jobHappening(c engine.Change) (Happened, error) {
 	r, err := decode[Job](*c.New)
 	if err != nil {
 		return Happened{}, err
+	}
+	if jobKey(r.V.ID) != c.Key { // JSON of something else decodes to an empty job
+		return Happened{}, fmt.Errorf("the item at %s is of job %q", c.Key, r.V.ID)
 	}
 	h.Job = &r.V
 	h.Woken = h.Event != nil && r.V.State == job.Queued

@@ -3,6 +3,7 @@ package plane_test
 import (
 	"log/slog"
 	"net/http"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -20,6 +21,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 )
 
+// again is another process of the same program.
+func again(cmd *exec.Cmd) *exec.Cmd {
+	other := exec.Command(cmd.Path, cmd.Args[1:]...)
+	other.Env = cmd.Env
+	return other
+}
+
 const (
 	stsHost   = "sts.eu-central-1.amazonaws.com"
 	ownRole   = "arn:aws:iam::123456789012:role/acme-runner"
@@ -27,7 +35,8 @@ const (
 )
 
 // An agent proves its AWS role to the function, which asks STS by the host's
-// real name, over TLS. What was signed for another control plane is refused.
+// real name, over TLS. A proof buys one session: that it was used is in the
+// table, whichever process hears it again.
 func TestARoleBuysASessionOfTheFunction(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
@@ -44,22 +53,39 @@ func TestARoleBuysASessionOfTheFunction(t *testing.T) {
 	cmd.Env = append(c.environ(c.runnerAPI()), "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
 	agent := must(client.New(front(t, runtimetest.Start(t, cmd)), "", client.Options{Retries: -1}))(t)
 	creds := sts.AssumeRole("aws", "123456789012", "acme-runner", ownRoleID, "task-1")
-	ask := func(audience string) error {
+	another := must(client.New(front(t, runtimetest.Start(t, again(cmd))), "", client.Options{Retries: -1}))(t)
+	request := func(audience string, at time.Time) wire.SessionRequest {
 		ch := must(agent.Challenge(ctx))(t)
 		e, _ := awsiam.EndpointOf("eu-central-1", false)
 		p := must(sign.Proof(ctx, credentials.StaticCredentialsProvider{Value: aws.Credentials(creds)}, e,
-			awsiam.Challenge{Nonce: ch.Nonce, Audience: audience, Statement: wire.SessionStatement(ch.Nonce, runner, "task")}, time.Now()))(t)
-		_, err := agent.CreateSession(ctx, wire.SessionRequest{RunnerID: runner, Nonce: ch.Nonce, Instance: "task", Version: "1", Capacity: 1,
-			AWSIAM: &wire.AWSIAMProof{Host: p.Host, AccessKeyID: p.AccessKeyID, SessionToken: p.SessionToken, Date: p.Date, Signature: p.Signature}})
-		return err
+			awsiam.Challenge{Nonce: ch.Nonce, Audience: audience, Statement: wire.SessionStatement(ch.Nonce, runner, "task")}, at))(t)
+		return wire.SessionRequest{RunnerID: runner, Nonce: ch.Nonce, Instance: "task", Version: "1", Capacity: 1,
+			AWSIAM: &wire.AWSIAMProof{Host: p.Host, AccessKeyID: p.AccessKeyID, SessionToken: p.SessionToken, Date: p.Date, Signature: p.Signature}}
 	}
-	if err := ask("fairlead.example"); err != nil {
-		t.Errorf("the runner's own role: %v", err)
-	}
-	if err := ask("evil.example"); !client.HasStatus(err, http.StatusUnauthorized) {
-		t.Errorf("signed for another control plane: %v", err)
-	}
-	if n := sts.Asked(); n != 2 {
-		t.Errorf("STS was asked %d times, want 2", n)
+	const own = "fairlead.example"
+	good, unused := request(own, time.Now()), request(own, time.Now())
+	renamed, redirected := unused, unused
+	renamed.Instance = "another task"
+	redirected.RunnerID = "run_0123456789abcdefghijklmnop"
+	for _, tt := range []struct {
+		what    string
+		to      *client.Client
+		request wire.SessionRequest
+		refused bool
+	}{
+		{"the runner's own role", agent, good, false},
+		{"the same request again, by who has overheard it", agent, good, true},
+		{"again, to another process of the function", another, good, true},
+		{"signed for another control plane", agent, request("evil.example", time.Now()), true},
+		{"a proof of one task in the name of another", agent, renamed, true},
+		{"a proof of one runner in the name of another", agent, redirected, true},
+		{"by a clock that is six minutes behind", agent, request(own, time.Now().Add(-6*time.Minute)), true},
+		{"by a clock that is six minutes ahead", agent, request(own, time.Now().Add(6*time.Minute)), true},
+		{"by a clock that is four minutes behind", agent, request(own, time.Now().Add(-4*time.Minute)), false},
+	} {
+		_, err := tt.to.CreateSession(ctx, tt.request)
+		if tt.refused && !client.HasStatus(err, http.StatusUnauthorized) || !tt.refused && err != nil {
+			t.Errorf("%s: %v", tt.what, err)
+		}
 	}
 }

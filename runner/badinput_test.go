@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+// front is what the runner finds in AWS's place: the real server, but for what
+// do makes of a request. do gets the operation and how often it was asked for,
+// and answers a code of AWS's, or "".
+type front struct {
+	mu   sync.Mutex
+	seen map[string]int
+	do   func(r *http.Request, operation string, n int) (code string, at time.Time)
+}
+
+// behind puts a front before the account.
+func (a *account) behind(do func(r *http.Request, operation string, n int) (code string, at time.Time)) *front {
+	a.t.Helper()
+	server, err := url.Parse(a.server)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	f, proxy := &front{seen: map[string]int{}, do: do}, httputil.NewSingleHostReverseProxy(server)
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // the runner has left
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		target := r.Header.Get("X-Amz-Target")
+		operation := target[strings.LastIndexByte(target, '.')+1:]
+		f.mu.Lock()
+		f.seen[operation]++
+		code, at := f.do(r, operation, f.seen[operation])
+		f.mu.Unlock()
+		if code == "" {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		w.Header().Set("X-Amzn-ErrorType", code)
+		w.Header().Set("Date", cmp.Or(at, time.Now()).UTC().Format(http.TimeFormat))
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(w, `{"__type":%q,"message":"refused"}`, code)
+	}))
+	a.t.Cleanup(srv.Close)
+	a.server = srv.URL
+	return f
+}
+
+func (f *front) set(do func(*http.Request, string, int) (string, time.Time)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.do = do
+}
+
+// What is on a runner's queue and is no wake-up of its jobs is never acted on,
+// and holds up nothing: what cannot be read is refused as often as it comes and
+// is kept among the dead letters, where a person finds it; a wake-up of what is
+// not the runner's is spent.
+func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
+	a := newAccount(t)
+	// A message that was refused is visible again at once, instead of after half a
+	// minute.
+	f := a.behind(func(r *http.Request, operation string, _ int) (string, time.Time) {
+		if operation == "ReceiveMessage" {
+			var in map[string]any
+			if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+				t.Errorf("read a request: %v", err)
+			}
+			in["VisibilityTimeout"] = 0
+			body, _ := json.Marshal(in) // it was JSON
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		}
+		return "", time.Time{}
+	})
+	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+	agent := startAgent(t, s, "", a.environ()...)
+
+	want := map[string]string{}
+	for what, body := range map[string]string{
+		"a word":                                 "run",
+		"nothing but a space":                    " ",
+		"null":                                   "null",
+		"a list of wake-ups":                     `[{"v":1,"job":"job_1"}]`,
+		"a wake-up of a later version":           `{"v":2,"job":"job_1"}`,
+		"a wake-up without a version":            `{"job":"job_1"}`,
+		"a wake-up for no job":                   `{"v":1,"job":""}`,
+		"a wake-up whose job is an object":       `{"v":1,"job":{"id":"job_1"}}`,
+		"a wake-up that was cut off":             `{"v":1,"job":"job_`,
+		"two wake-ups in one":                    `{"v":1,"job":"job_1"}{"v":1,"job":"job_2"}`,
+		"a job's spec, which the table holds":    `{"payload":"eyJvcGVyYXRpb24iOiJhcHBseSJ9","signatures":[]}`,
+		"a domain event, meant for another":      `{"v":1,"type":"fairlead.job.queued","subject":"job_1"}`,
+		"what S3 sends to queues that ask":       `{"Records":[{"eventSource":"aws:s3"}]}`,
+		"as much as SQS carries, and none of it": strings.Repeat("x", 200<<10),
+	} {
+		a.send([]byte(body))
+		want[body] = what
+	}
+	s.Until("all of it among the dead letters", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		dead, err := a.queue.DeadLetters(ctx, a.access.Name, 10)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, m := range dead {
+			if want[string(m.Body)] == "" {
+				t.Errorf("among the dead letters is %.100q", m.Body)
+			}
+			delete(want, string(m.Body))
+		}
+		return len(want) == 0
+	})
+	if claims, _ := s.Counts(); claims > 0 {
+		t.Errorf("%d claims were made for what nobody may act on", claims)
+	}
+
+	f.set(func(*http.Request, string, int) (string, time.Time) { return "", time.Time{} })
+	a.wake("job_of_another_runner")
+	a.wake("../../etc/passwd")
+	job := s.Queue(checkSpec())
+	a.wake(job)
+	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" || !j.ByName {
+		t.Errorf("after all of it a job finished as %+v, claimed by name: %t", *j.Finish, j.ByName)
+	}
+	if n := strings.Count(agent.out.String(), "no wake-up was refused"); n < 14 {
+		t.Errorf("the agent tells of %d refusals:\n%s", n, agent.out)
+	}
+	if dead, err := a.queue.DeadLetters(t.Context(), a.access.Name, 10); err != nil || len(dead) > 0 {
+		t.Errorf("among the dead letters is %v, %v: a wake-up that found nothing is spent", dead, err)
+	}
+}
+
+// AWS refuses what it has granted, in the middle of a job: the job goes on, and
+// no line of its log is lost.
+func TestAWSRefusesInTheMiddleOfAJob(t *testing.T) {
+	const behind = 10 * time.Minute
+	// clock refuses what is signed by another clock than AWS's, and says its own.
+	clock := func(r *http.Request, _ string, _ int) (string, time.Time) {
+		at := time.Now().Add(behind)
+		signed, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+		if err != nil || at.Sub(signed).Abs() > 5*time.Minute {
+			return "InvalidSignatureException", at
+		}
+		return "", time.Time{}
+	}
+	on := func(operations []string, from int, code string) func(*http.Request, string, int) (string, time.Time) {
+		return func(_ *http.Request, operation string, n int) (string, time.Time) {
+			if slices.Contains(operations, operation) && n >= from {
+				return code, time.Time{}
+			}
+			return "", time.Time{}
+		}
+	}
+	queue, log := []string{"ReceiveMessage", "DeleteMessage"}, []string{"PutLogEvents", "CreateLogStream"}
+	for name, tt := range map[string]struct {
+		do     func(*http.Request, string, int) (string, time.Time)
+		byName bool // the job was claimed by its wake-up
+		direct bool // the log went its own way
+	}{
+		"the queue's credentials have ended: work is claimed through the API":                {on(queue, 1, "ExpiredToken"), false, true},
+		"the queue's credentials were taken back: work is claimed through the API":           {on(queue, 1, "InvalidClientTokenId"), false, true},
+		"a spent wake-up cannot be deleted: the job runs all the same":                       {on(queue[1:], 1, "ExpiredToken"), true, true},
+		"the log's credentials have ended: it goes through the API":                          {on(log, 1, "ExpiredTokenException"), true, false},
+		"the log's credentials end after its first lines: the rest goes through the API":     {on(log[:1], 2, "ExpiredTokenException"), true, false},
+		"both were taken back: all goes through the API":                                     {on(slices.Concat(queue, log), 1, "AccessDeniedException"), false, false},
+		"the runner's clock is ten minutes behind: it signs by AWS's, and nobody has to ask": {clock, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount(t)
+			a.behind(tt.do)
+			s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+			startAgent(t, s, "", a.environ()...)
+			job := s.Queue(checkSpec())
+			a.send(events.Wake{Job: fairlead.JobID(job)}.Encode())
+			j := s.UntilFinished(job)
+			if j.Finish.Outcome != "succeeded" || j.ByName != tt.byName || (j.Appends == 0) != tt.direct {
+				t.Errorf("finished as %+v, claimed by name: %t, %d appends", *j.Finish, j.ByName, j.Appends)
+			}
+			if j.Finish.Log.Truncated || int64(len(j.Log)) != j.Finish.Log.Size || !strings.Contains(string(j.Log), job) {
+				t.Errorf("of a log of %d bytes there is %q", j.Finish.Log.Size, j.Log)
+			}
+		})
+	}
+}

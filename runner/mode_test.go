@@ -270,6 +270,12 @@ func newPlane(t *testing.T) *plane {
 // agent makes a runner and starts a real agent of it.
 func (p *plane) agent(runner string, env ...string) *agentProcess {
 	p.t.Helper()
+	return p.agentOf("", runner, env...)
+}
+
+// agentOf is agent with a build of the runner.
+func (p *plane) agentOf(program, runner string, env ...string) *agentProcess {
+	p.t.Helper()
 	if _, err := p.CreateRunner(p.t.Context(), wire.CreateRunnerRequest{Name: runner}); err != nil {
 		p.t.Fatal(err)
 	}
@@ -277,7 +283,7 @@ func (p *plane) agent(runner string, env ...string) *agentProcess {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return startAt(p.t, p.url, "", p.t.TempDir(), append([]string{"FAIRLEAD_ENROLMENT_TOKEN=" + e.Token}, env...)...)
+	return startAt(p.t, p.url, program, p.t.TempDir(), append([]string{"FAIRLEAD_ENROLMENT_TOKEN=" + e.Token}, env...)...)
 }
 
 func (p *plane) queueCheck(runner string) string {

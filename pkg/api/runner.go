@@ -39,14 +39,17 @@ func (s *server) identityRoutes(c *control.Control) {
 		func(context.Context, *struct{}) (*body[wire.Challenge], error) {
 			return answer(wire.Challenge{Nonce: c.NewChallenge()}, nil)
 		})
-	type create struct{ Body wire.SessionRequest }
+	type create struct {
+		Protocol string `header:"Fairlead-Protocol" maxLength:"20" doc:"Version of the protocol that the agent speaks"`
+		Body     wire.SessionRequest
+	}
 	register(s, op{Route: wire.CreateSession, auth: nobody, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated,
 		problems: "aws-identity-unavailable oidc-issuer-unavailable session-refused stack-refused"},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
 			b := in.Body
 			p := control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
 				PublicKey: b.PublicKey, Statement: wire.SessionStatement(b.Nonce, b.RunnerID, b.Instance), Signature: b.Signature,
-				Instance: b.Instance, Version: b.Version, Capacity: b.Capacity, Stack: readStack(b.Stack)}
+				Instance: b.Instance, Version: b.Version, Protocol: in.Protocol, Capacity: b.Capacity, Stack: readStack(b.Stack)}
 			if a := b.AWSIAM; a != nil {
 				p.AWS = &control.AWSProof{Audience: s.Audience, Proof: awsiam.Proof{Host: a.Host, AccessKeyID: a.AccessKeyID,
 					SessionToken: a.SessionToken, Date: a.Date, Signature: a.Signature}}
@@ -74,7 +77,16 @@ func (s *server) sessionRoutes(c *control.Control) {
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			err := c.HeartbeatSession(ctx, callerOf(ctx).session, control.Heartbeat{Capacity: in.Body.Capacity,
 				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending, Customer: readCustomer(in.Body.Customer)})
-			return answer(wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}, err)
+			if err != nil {
+				return nil, err
+			}
+			out := wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}
+			if w, err := c.WantedOf(ctx, callerOf(ctx).session); err != nil {
+				s.Logger.Warn("an agent is not told which version is wanted", "error", err) // it is well all the same
+			} else {
+				out.Wanted = renderWanted(w)
+			}
+			return answer(out, nil)
 		})
 	type claim struct{ Body wire.ClaimRequest }
 	type claimed struct {

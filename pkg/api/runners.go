@@ -12,7 +12,7 @@ import (
 )
 
 // configures are the problems of requests that give a runner its configuration.
-const configures = "invalid-name invalid-runner invalid-group group-not-found group-not-empty install-not-found operator-only "
+const configures = "invalid-name invalid-runner invalid-group group-not-found group-not-empty install-not-found channel-not-found operator-only "
 
 // configuration reads what is given of a configuration.
 func configuration(in wire.RunnerConfigurationInput) (control.RunnerFile, error) {
@@ -84,6 +84,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 		func(ctx context.Context, in *RunnerPath) (*struct{}, error) {
 			return nil, c.DeleteRunner(ctx, callerOf(ctx).user, in.Runner)
 		})
+	s.channelRoutes(c)
 	type mode struct {
 		RunnerPath
 		Body wire.RunnerMode

@@ -202,6 +202,9 @@ func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
 	r.Storage, r.Place = string(spec.Storage.Kind()), spec.Storage.Place(string(r.ID))
 	r.Env, r.Endpoint, r.Timeout = spec.Environment(), spec.JobEndpoint(), spec.JobTimeout()
 	r.Limit = spec.Concurrency()
+	if err := u.follow(r, spec); err != nil {
+		return err
+	}
 	full, err := json.Marshal(spec)
 	if err != nil {
 		return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
@@ -326,7 +329,7 @@ func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch 
 				return err
 			}
 		}
-		if before.Limit != r.V.Limit {
+		if before.Limit != r.V.Limit || before.Version != r.V.Version || before.Channel != r.V.Channel {
 			u.PutRunnerMode(r)
 		} else {
 			u.PutRunner(r)

@@ -36,6 +36,7 @@ type Runner struct {
 	store.Runner
 	Sessions []Session
 	State    string              // never-seen, online, lost
+	Wanted   *Wanted             // of its agents; nil: any version will do
 	Customer *store.CustomerWord // of those that are online, the one that leaves the most to do; nil: one may work, or none is online
 	Warnings []string            // what the configuration that was just given had better not say
 }
@@ -104,7 +105,8 @@ func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
 		out.Sessions = append(out.Sessions, v)
 	}
 	out.Customer = customerOf(out.Sessions)
-	return out, nil
+	out.Wanted, err = c.wanted(ctx, r.Version, r.Channel)
+	return out, err
 }
 
 // customerOf is the customer's word on a runner: as long as one agent may work,
@@ -255,6 +257,7 @@ type SessionProof struct {
 	Stack     *StackWord // of a runner in a customer's stack
 	Instance  string
 	Version   string
+	Protocol  string
 	Capacity  int
 }
 
@@ -315,7 +318,7 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 			}
 		}
 		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Instance: clip(p.Instance, 200),
-			Version: clip(p.Version, 100), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now,
+			Version: clip(p.Version, 100), Protocol: clip(p.Protocol, 20), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
 		u.PutSession(store.Stored[store.Session]{V: s})
 		return nil

@@ -222,7 +222,10 @@ const forever = 10 * 365 * 24 * time.Hour
 // factsOf counts the jobs that wait for a runner, unless it has a place for
 // them: then they do not wait for long.
 func (c *Control) factsOf(ctx context.Context, r Runner) (*wayout.Runner, error) {
-	out := &wayout.Runner{Name: r.Name}
+	out := &wayout.Runner{Name: r.Name, Kind: r.Kind, Speaks: Protocol}
+	if w := r.Wanted; w != nil {
+		out.Wanted = &wayout.Wanted{Version: w.Version, Image: w.Image, Channel: w.Channel}
+	}
 	if mode := r.Takes(); mode != placement.Enabled {
 		out.Off = string(mode)
 	}
@@ -233,6 +236,7 @@ func (c *Control) factsOf(ctx context.Context, r Runner) (*wayout.Runner, error)
 	for _, s := range r.Sessions {
 		online := s.State == "online"
 		out.Agents = append(out.Agents, wayout.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining, Held: s.Customer != nil,
+			Version: s.Version, Protocol: s.Protocol, Outdated: !r.Wanted.Runs(s.Version),
 			Capacity: s.Capacity, Running: len(s.Running), Seen: s.LastSeen})
 		free = free || out.Off == "" && online && !s.Draining && s.Customer == nil && len(s.Running) < s.Capacity
 	}

@@ -25,6 +25,8 @@ type (
 	StackReport = store.StackReport
 	// CustomerWord is what a customer has said where an agent runs.
 	CustomerWord = store.CustomerWord
+	// ChannelRecord is an update channel of runners.
+	ChannelRecord = store.Channel
 	// PlanRecord is what a plan job reports.
 	PlanRecord = store.Plan
 )

@@ -52,6 +52,7 @@ func forms() map[string]form {
 		"gcsbucket":      {`^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`, "the name of a bucket"},
 		"storageaccount": {`^[a-z0-9]{3,24}$`, "3 to 24 lower-case letters and digits"},
 		"container":      {`^[a-z0-9](-?[a-z0-9]){2,62}$`, "3 to 63 lower-case letters, digits and single hyphens"},
+		"version":        {`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`, "a version such as v1.2.3"},
 		"prefix":         {`^[A-Za-z0-9!_.'()-]+(/[A-Za-z0-9!_.'()-]+)*$`, "names with single slashes between them, none at the ends"},
 	}
 }
@@ -206,6 +207,9 @@ func (c *checker) checkJob(r Configuration) {
 		if !regexp.MustCompile(secretForm.pattern).MatchString(j.Secrets[key]) {
 			c.report(path, "invalid-value", path+" must be "+secretForm.wants, "A configuration holds references to secrets, never secrets.")
 		}
+	}
+	if of := r.common(); of.Version != "" && of.Channel != "" {
+		c.report("runner_configuration.channel", "excluded", "a runner has a version or follows a channel", "Remove one of the two.")
 	}
 	if id := r.common().Identity; id != nil {
 		c.identity(r.Kind(), id)

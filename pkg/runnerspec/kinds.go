@@ -63,6 +63,8 @@ type Common struct {
 	Type        Kind      `json:"type" must:"true" doc:"The kind of the runner. It cannot be changed later."`
 	Endpoint    string    `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which the agent reaches the control plane; jobs as well, if nothing else is said. The agent itself is told by its environment."`
 	Concurrency int       `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Most jobs at a time, 1 to 1000, over all agents of the runner. If absent: what each agent's machine can hold."`
+	Version     string    `json:"version,omitempty" check:"version" doc:"Version that its agents are to run, such as v1.2.3. If absent: that of the channel, or any."`
+	Channel     string    `json:"channel,omitempty" check:"name" doc:"Update channel, such as stable: whoever runs the control plane says which version that is. Not together with version."`
 	Identity    *Identity `json:"identity,omitempty" doc:"How the agent proves who it is. If absent: by a key pair that a single-use token enrolled."`
 }
 

@@ -74,6 +74,13 @@ func (s *Spec) JobEndpoint() string { return s.Runner.job().Endpoint }
 // agents; 0 for as many as they can.
 func (s *Spec) Concurrency() int { return s.Runner.common().Concurrency }
 
+// Release returns the version that the runner's agents are to run, or the update
+// channel that says it; both are "" if any will do.
+func (s *Spec) Release() (version, channel string) {
+	c := s.Runner.common()
+	return c.Version, c.Channel
+}
+
 // JobTimeout returns how long a job may take at most; 0 where only the job says.
 func (s *Spec) JobTimeout() time.Duration { return time.Duration(s.Runner.job().Timeout) }
 

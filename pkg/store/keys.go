@@ -43,6 +43,8 @@ func installPartition(id fairlead.InstallID) string {
 }
 func runnerPartition(id fairlead.RunnerID) string { return join("RUNNER", string(id)) }
 
+func channelsPartition() string { return ofOrg("", "CHANNEL") }
+
 func webhooksPartition(org fairlead.OrgID) string { return join("ORG", string(org), "WEBHOOK") }
 func webhookPartition(id string) string           { return join("WEBHOOK", id) }
 
@@ -109,6 +111,8 @@ func varsKey(org fairlead.OrgID, of Scope) engine.Key {
 func enrolmentKey(hash string) engine.Key   { return key(join("ENROLMENT", hash), "ENROLMENT") }
 func tokenKey(hash string) engine.Key       { return key(join("TOKEN", hash), "TOKEN") }
 func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
+
+func channelKey(name string) engine.Key { return key(channelsPartition(), name) }
 
 func webhookKey(org fairlead.OrgID, name string) engine.Key {
 	return key(webhooksPartition(org), name)

@@ -27,7 +27,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		"SharedRunner": runnerKey("", "n"), "RunnerUse": runnerUseKey("run_1", "ins_1"), "RunnerRule": ruleKey("o", "h"), "RunnerSlots": runnerSlotsKey("run_1"),
 		"Group": groupKey("o", "a/b"), "Member": memberKey("o", Member{Group: "a/b", Kind: MemberRunner, Name: "n"}),
 		"Variables": varsKey("o", Scope{Kind: ScopeGroup, Name: "a/b"}), "SharedVariables": varsKey("", Scope{Kind: ScopeRunner, Name: "run_1"}),
-		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"),
+		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"), "Channel": channelKey("n"),
 	}
 	seen := map[string]bool{}
 	row := regexp.MustCompile("(?m)^\\| (\\w+) \\| `([^`]+)` \\| `([^`]+)` \\|")

@@ -252,6 +252,10 @@ type Runner struct {
 	Timeout  time.Duration     `json:"timeout,omitempty"`  // of jobs, in nanoseconds; 0: the job's own
 	Limit    int               `json:"limit,omitempty"`    // of jobs at once, over all agents; 0: none
 	HasVars  bool              `json:"has_vars,omitempty"` // whether variables are set on it: who has it need not look
+	// Version is that which its agents are to run, and Channel the update channel
+	// that says it; with neither, any will do.
+	Version string `json:"version,omitempty"`
+	Channel string `json:"channel,omitempty"`
 	// Leaving is set while a runner is being deleted: nothing may be given to it.
 	Leaving bool          `json:"leaving,omitempty"`
 	Trust   *awsiam.Trust `json:"trust,omitempty"` // the AWS role of its agents; nil: none
@@ -281,6 +285,17 @@ type RunnerName struct {
 	// Limit is how many jobs it may run at once, over all its agents; 0: as many
 	// as they can.
 	Limit int `json:"limit,omitempty"`
+	// Version and Channel are those of the runner.
+	Version string `json:"version,omitempty"`
+	Channel string `json:"channel,omitempty"`
+}
+
+// Channel is an update channel: the version that those who follow it are to run.
+type Channel struct {
+	Name    string    `json:"name"`
+	Version string    `json:"version"`
+	Image   string    `json:"image,omitempty"` // of that version, by digest; empty: nobody said it
+	Set     time.Time `json:"set"`
 }
 
 // RunnerSlots are the jobs that a runner with a limit has begun and not ended.
@@ -368,6 +383,7 @@ type Session struct {
 	Agent    string             `json:"agent"` // key id
 	Instance string             `json:"instance"`
 	Version  string             `json:"version"`
+	Protocol string             `json:"protocol,omitempty"` // of the runner API that the agent speaks; empty: it did not say
 	Capacity int                `json:"capacity"`
 	Running  []string           `json:"running,omitempty"`
 	Draining bool               `json:"draining,omitempty"`

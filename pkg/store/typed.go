@@ -214,16 +214,21 @@ func (s *Store) Runners(ctx context.Context, org fairlead.OrgID, q PageQuery) (P
 func (t *Tx) PutRunner(r Stored[Runner]) {
 	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
 	if r.Version == 0 {
-		t.put(runnerByIDKey(r.V.ID), 0, RunnerName{Org: r.V.Org, Name: r.V.Name, Mode: r.V.Mode, Limit: r.V.Limit})
+		t.put(runnerByIDKey(r.V.ID), 0, r.V.byID())
 	}
 }
 
-// PutRunnerMode writes a runner whose Mode or Limit is another, and whoever
+// byID is what the item that finds the runner by identifier says of it.
+func (r Runner) byID() RunnerName {
+	return RunnerName{Org: r.Org, Name: r.Name, Mode: r.Mode, Limit: r.Limit, Version: r.Version, Channel: r.Channel}
+}
+
+// PutRunnerMode writes a runner of which byID is another, and whoever
 // waits for its work is to look again.
 func (t *Tx) PutRunnerMode(r Stored[Runner]) {
 	t.subjects = append(t.subjects, string(r.V.ID))
 	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
-	t.put(runnerByIDKey(r.V.ID), anyVersion, RunnerName{Org: r.V.Org, Name: r.V.Name, Mode: r.V.Mode, Limit: r.V.Limit}) // the precondition is the runner's
+	t.put(runnerByIDKey(r.V.ID), anyVersion, r.V.byID()) // the precondition is the runner's
 }
 
 // DeleteRunner removes a runner. Its agents and sessions lead to nothing then.

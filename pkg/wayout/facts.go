@@ -77,6 +77,9 @@ type Runner struct {
 	Off     string    // "paused", "draining" or "disabled", by the vendor's word; "": it takes work
 	Held    *Word     // by the customer's, of all agents that are online; nil: one of them may work, or none is online
 	Agents  []Agent   // the newest first
+	Kind    string    // of the runner, which says how its agents are installed
+	Wanted  *Wanted   // nil: any version will do
+	Speaks  string    // the protocol of the control plane; "": not looked at
 	Waiting int       // jobs that are queued for it
 	More    bool      // there may be more than those
 	Oldest  time.Time // when the first of those was made
@@ -89,13 +92,23 @@ type Word struct {
 	Reason string    // in the customer's words; may be empty
 }
 
+// Wanted is the version that a runner's agents are to run.
+type Wanted struct {
+	Version string
+	Image   string // by digest; "": nobody said it
+	Channel string // "": the runner's own configuration says it
+}
+
 // Agent is an agent process of a runner.
 type Agent struct {
 	Session  fairlead.SessionID
 	Name     string // its own for itself
 	Online   bool
 	Draining bool
-	Held     bool // by its customer's word it begins nothing
+	Version  string
+	Protocol string // that it speaks; "": it did not say
+	Outdated bool   // it runs another version than is wanted
+	Held     bool   // by its customer's word it begins nothing
 	Capacity int
 	Running  int
 	Seen     time.Time

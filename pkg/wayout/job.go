@@ -29,7 +29,7 @@ func OfJob(f Job, now time.Time) []Situation {
 	}
 	for i := range out {
 		out[i].Component = j.Component
-		if !slices.Contains([]Kind{RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld}, out[i].Kind) {
+		if !slices.Contains([]Kind{RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld, RunnerOld}, out[i].Kind) {
 			out[i].Job = j.ID
 		}
 	}

@@ -14,7 +14,7 @@ func OfRunner(r Runner) []Situation {
 	if r.Waiting > 0 {
 		until = r.Oldest.Add(job.QueueTimeout)
 	}
-	return waiting(r, until)
+	return append(waiting(r, until), outdated(r)...)
 }
 
 // waiting says why jobs of the runner are not taken; nothing, if they are.

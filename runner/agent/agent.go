@@ -68,6 +68,7 @@ type Agent struct {
 	heard    change         // of the customer's word
 
 	mu       sync.Mutex
+	wanted   string             // version that this agent is to run; "": any
 	word     mode.Word          // the customer's, which counts
 	endPoll  context.CancelFunc // ends the poll for work that is under way; nil: there was none
 	steps    map[string]*step   // by attempt
@@ -263,7 +264,7 @@ func (a *Agent) look() status.Now {
 	n.Capacity, n.Running = a.cfg.Concurrency, map[status.Kind]int{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n.Draining, n.Customer = a.draining, string(a.word.Mode)
+	n.Draining, n.Customer, n.Wanted = a.draining, string(a.word.Mode), a.wanted
 	for _, s := range a.steps {
 		n.Running[s.kind]++
 	}
@@ -409,6 +410,9 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 		st, err := c.HeartbeatSession(request, in)
 		if err == nil && st.HeartbeatSeconds > 0 {
 			*period = time.Duration(st.HeartbeatSeconds) * time.Second
+		}
+		if err == nil {
+			a.want(st.Wanted)
 		}
 		return err
 	})

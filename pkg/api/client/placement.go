@@ -18,10 +18,26 @@ func (c *Client) DeleteRunner(ctx context.Context, runner string) error {
 	return err
 }
 
-// SetRunnerMode says whether a runner takes work: "enabled", "draining" or
-// "disabled".
+// SetRunnerMode says whether a runner takes work: "enabled", "paused",
+// "draining" or "disabled".
 func (c *Client) SetRunnerMode(ctx context.Context, runner, mode string) (wire.Runner, error) {
 	return get[wire.Runner](ctx, c, call{route: wire.SetRunnerMode, path: vars{"runner": runner}, in: wire.RunnerMode{Mode: mode}})
+}
+
+// SetRunnerChannel says which version an update channel is.
+func (c *Client) SetRunnerChannel(ctx context.Context, channel string, in wire.SetRunnerChannelRequest) (wire.RunnerChannel, error) {
+	return get[wire.RunnerChannel](ctx, c, call{route: wire.SetRunnerChannel, path: vars{"channel": channel}, in: in})
+}
+
+// ListRunnerChannels lists one page of update channels.
+func (c *Client) ListRunnerChannels(ctx context.Context, o ListOptions) (wire.Page[wire.RunnerChannel], error) {
+	return get[wire.Page[wire.RunnerChannel]](ctx, c, call{route: wire.ListRunnerChannels, query: o.query()})
+}
+
+// DeleteRunnerChannel forgets an update channel.
+func (c *Client) DeleteRunnerChannel(ctx context.Context, channel string) error {
+	_, err := c.do(ctx, call{route: wire.DeleteRunnerChannel, path: vars{"channel": channel}}, nil)
+	return err
 }
 
 // ExplainPlacement says which runner serves an install, and why.

@@ -105,7 +105,13 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		"DELETE /v1/runners/local/trusts/ci":    func(c *client.Client) error { return c.DeleteTrust(ctx, "local", "ci") },
 		"DELETE /v1/runners/local/sessions/ses": func(c *client.Client) error { return c.EndSession(ctx, "local", "ses") },
 
-		"POST /v1/webhooks key":                            func(c *client.Client) error { _, err := c.CreateWebhook(ctx, wire.CreateWebhookRequest{}); return err },
+		"POST /v1/webhooks key": func(c *client.Client) error { _, err := c.CreateWebhook(ctx, wire.CreateWebhookRequest{}); return err },
+		"PUT /v1/runner-channels/stable": func(c *client.Client) error {
+			_, err := c.SetRunnerChannel(ctx, "stable", wire.SetRunnerChannelRequest{})
+			return err
+		},
+		"GET /v1/runner-channels?cursor=c&limit=7":         func(c *client.Client) error { _, err := c.ListRunnerChannels(ctx, one); return err },
+		"DELETE /v1/runner-channels/stable":                func(c *client.Client) error { return c.DeleteRunnerChannel(ctx, "stable") },
 		"GET /v1/webhooks?cursor=c&limit=7":                func(c *client.Client) error { _, err := c.ListWebhooks(ctx, one); return err },
 		"DELETE /v1/webhooks/ops":                          func(c *client.Client) error { return c.DeleteWebhook(ctx, "ops") },
 		"GET /v1/webhooks/ops/deliveries?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListDeliveries(ctx, "ops", one); return err },

@@ -7,38 +7,41 @@ import (
 
 // The routes of the control API.
 var (
-	GetMeta           = Route{"get-meta", "GET", "/v1/meta"}
-	PublishVersion    = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
-	OpenRegistry      = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
-	ListApps          = Route{"list-apps", "GET", "/v1/apps"}
-	GetApp            = Route{"get-app", "GET", "/v1/apps/{app}"}
-	CreateInstall     = Route{"create-install", "POST", "/v1/installs"}
-	ListInstalls      = Route{"list-installs", "GET", "/v1/installs"}
-	GetInstall        = Route{"get-install", "GET", "/v1/installs/{install}"}
-	UpdateInstall     = Route{"update-install", "PATCH", "/v1/installs/{install}"}
-	ForgetInstall     = Route{"forget-install", "DELETE", "/v1/installs/{install}"}
-	GetOutputs        = Route{"get-outputs", "GET", "/v1/installs/{install}/outputs"}
-	UnlockState       = Route{"unlock-state", "POST", "/v1/installs/{install}/components/{component}/unlock"}
-	PushState         = Route{"push-state", "PUT", "/v1/installs/{install}/components/{component}/state"}
-	CreateDeployment  = Route{"create-deployment", "POST", "/v1/installs/{install}/deployments"}
-	ListDeployments   = Route{"list-deployments", "GET", "/v1/deployments"}
-	GetDeployment     = Route{"get-deployment", "GET", "/v1/deployments/{deployment}"}
-	ApproveDeployment = Route{"approve-deployment", "POST", "/v1/deployments/{deployment}/approve"}
-	CancelDeployment  = Route{"cancel-deployment", "POST", "/v1/deployments/{deployment}/cancel"}
-	RetryDeployment   = Route{"retry-deployment", "POST", "/v1/deployments/{deployment}/retry"}
-	ListJobs          = Route{"list-jobs", "GET", "/v1/jobs"}
-	GetJob            = Route{"get-job", "GET", "/v1/jobs/{job}"}
-	CancelJob         = Route{"cancel-job", "POST", "/v1/jobs/{job}/cancel"}
-	ReadJobLog        = Route{"read-job-log", "GET", "/v1/jobs/{job}/log"}
-	CreateRunner      = Route{"create-runner", "POST", "/v1/runners"}
-	ListRunners       = Route{"list-runners", "GET", "/v1/runners"}
-	GetRunner         = Route{"get-runner", "GET", "/v1/runners/{runner}"}
-	UpdateRunner      = Route{"update-runner", "PATCH", "/v1/runners/{runner}"}
-	DeleteRunner      = Route{"delete-runner", "DELETE", "/v1/runners/{runner}"}
-	SetRunnerMode     = Route{"set-runner-mode", "PUT", "/v1/runners/{runner}/mode"}
-	CreateEnrolment   = Route{"create-enrolment", "POST", "/v1/runners/{runner}/enrolments"}
-	CheckRunner       = Route{"check-runner", "POST", "/v1/runners/{runner}/checks"}
-	AskRunnerLog      = Route{"ask-runner-log", "POST", "/v1/runners/{runner}/logs"}
+	GetMeta             = Route{"get-meta", "GET", "/v1/meta"}
+	PublishVersion      = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
+	OpenRegistry        = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
+	ListApps            = Route{"list-apps", "GET", "/v1/apps"}
+	GetApp              = Route{"get-app", "GET", "/v1/apps/{app}"}
+	CreateInstall       = Route{"create-install", "POST", "/v1/installs"}
+	ListInstalls        = Route{"list-installs", "GET", "/v1/installs"}
+	GetInstall          = Route{"get-install", "GET", "/v1/installs/{install}"}
+	UpdateInstall       = Route{"update-install", "PATCH", "/v1/installs/{install}"}
+	ForgetInstall       = Route{"forget-install", "DELETE", "/v1/installs/{install}"}
+	GetOutputs          = Route{"get-outputs", "GET", "/v1/installs/{install}/outputs"}
+	UnlockState         = Route{"unlock-state", "POST", "/v1/installs/{install}/components/{component}/unlock"}
+	PushState           = Route{"push-state", "PUT", "/v1/installs/{install}/components/{component}/state"}
+	CreateDeployment    = Route{"create-deployment", "POST", "/v1/installs/{install}/deployments"}
+	ListDeployments     = Route{"list-deployments", "GET", "/v1/deployments"}
+	GetDeployment       = Route{"get-deployment", "GET", "/v1/deployments/{deployment}"}
+	ApproveDeployment   = Route{"approve-deployment", "POST", "/v1/deployments/{deployment}/approve"}
+	CancelDeployment    = Route{"cancel-deployment", "POST", "/v1/deployments/{deployment}/cancel"}
+	RetryDeployment     = Route{"retry-deployment", "POST", "/v1/deployments/{deployment}/retry"}
+	ListJobs            = Route{"list-jobs", "GET", "/v1/jobs"}
+	GetJob              = Route{"get-job", "GET", "/v1/jobs/{job}"}
+	CancelJob           = Route{"cancel-job", "POST", "/v1/jobs/{job}/cancel"}
+	ReadJobLog          = Route{"read-job-log", "GET", "/v1/jobs/{job}/log"}
+	CreateRunner        = Route{"create-runner", "POST", "/v1/runners"}
+	ListRunners         = Route{"list-runners", "GET", "/v1/runners"}
+	GetRunner           = Route{"get-runner", "GET", "/v1/runners/{runner}"}
+	UpdateRunner        = Route{"update-runner", "PATCH", "/v1/runners/{runner}"}
+	DeleteRunner        = Route{"delete-runner", "DELETE", "/v1/runners/{runner}"}
+	SetRunnerChannel    = Route{"set-runner-channel", "PUT", "/v1/runner-channels/{channel}"}
+	ListRunnerChannels  = Route{"list-runner-channels", "GET", "/v1/runner-channels"}
+	DeleteRunnerChannel = Route{"delete-runner-channel", "DELETE", "/v1/runner-channels/{channel}"}
+	SetRunnerMode       = Route{"set-runner-mode", "PUT", "/v1/runners/{runner}/mode"}
+	CreateEnrolment     = Route{"create-enrolment", "POST", "/v1/runners/{runner}/enrolments"}
+	CheckRunner         = Route{"check-runner", "POST", "/v1/runners/{runner}/checks"}
+	AskRunnerLog        = Route{"ask-runner-log", "POST", "/v1/runners/{runner}/logs"}
 )
 
 // Meta describes the control plane.
@@ -183,7 +186,7 @@ type PushedState struct {
 // Situation is one thing that a person has to know, or to decide, when
 // something does not go on by itself.
 type Situation struct {
-	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,runner-held,locked,lock-left,state-unknown,deployed-since"`
+	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,runner-held,runner-outdated,locked,lock-left,state-unknown,deployed-since"`
 	Component string     `json:"component,omitempty" doc:"That it is about"`
 	Job       string     `json:"job,omitempty" doc:"That it is about"`
 	What      string     `json:"what" doc:"What happened"`
@@ -358,6 +361,7 @@ type Runner struct {
 	State       string          `json:"state" enum:"never-seen,online,lost"`
 	Mode        string          `json:"mode" enum:"enabled,paused,draining,disabled" doc:"Whether it takes work, by the vendor's word"`
 	Customer    *CustomerWord   `json:"customer,omitempty" doc:"By the customer's word, why none of its agents that are online takes work; absent if one may"`
+	Wanted      *WantedVersion  `json:"wanted,omitempty" doc:"The version that its agents are to run; absent if any will do"`
 	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
 	Situations  []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single runners only"`
 	AWS         *RunnerAWSRole  `json:"aws,omitempty" doc:"The AWS role of its agents, if it has one"`
@@ -381,6 +385,7 @@ type RunnerSession struct {
 	Trust    string    `json:"trust,omitempty" doc:"The trust by which it was opened, if an OIDC token has opened it"`
 	Subject  string    `json:"subject,omitempty" doc:"Whose token that was"`
 	Version  string    `json:"version"`
+	Protocol string    `json:"protocol,omitempty" doc:"Version of the runner protocol that the agent speaks; absent if it did not say"`
 	Capacity int       `json:"capacity" doc:"Jobs it runs at once"`
 	Running  []string  `json:"running" nullable:"false"`
 	Draining bool      `json:"draining"`
@@ -388,6 +393,20 @@ type RunnerSession struct {
 	LastSeen time.Time `json:"last_seen"`
 
 	Customer *CustomerWord `json:"customer,omitempty" doc:"The customer's word on this agent; absent if it may work"`
+}
+
+// SetRunnerChannelRequest says which version an update channel is.
+type SetRunnerChannelRequest struct {
+	Version string `json:"version" minLength:"1" maxLength:"63" example:"v1.2.3"`
+	Image   string `json:"image,omitempty" maxLength:"500" doc:"The runner's image of that version, by digest"`
+}
+
+// RunnerChannel is an update channel: those who follow it are to run its version.
+type RunnerChannel struct {
+	Name    string    `json:"name"`
+	Version string    `json:"version"`
+	Image   string    `json:"image,omitempty"`
+	SetAt   time.Time `json:"set_at"`
 }
 
 // Enrolment is a single-use token that lets one agent enrol.

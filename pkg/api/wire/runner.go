@@ -181,6 +181,15 @@ type CustomerWord struct {
 // SessionStatus is the answer to a session heartbeat.
 type SessionStatus struct {
 	HeartbeatSeconds int `json:"heartbeat_seconds" doc:"When to send the next"`
+
+	Wanted *WantedVersion `json:"wanted,omitempty" doc:"The version that the agent is to run; absent if any will do"`
+}
+
+// WantedVersion is the version that a runner's agents are to run.
+type WantedVersion struct {
+	Version string `json:"version"`
+	Image   string `json:"image,omitempty" doc:"The runner's image of that version, by digest"`
+	Channel string `json:"channel,omitempty" doc:"The update channel that says it; absent where the runner's configuration does"`
 }
 
 // ClaimRequest asks for a job and waits for one.

@@ -137,12 +137,35 @@ func runnerCases() []Case {
 		{"queued, the runner is disabled, and by the customer, too", dep(planning, queued, on(runner(off, held, waits(2))))},
 		{"queued, one agent drains and the customer holds the other", dep(planning, queued, on(runner(drains, beside, waits(1))))},
 		{"a runner that its customer starts disabled, and nobody waits", wayout.OfRunner(*runner(started))},
+		{"a runner behind its channel, on a machine", outdated("local", func(r *wayout.Runner) { r.Wanted.Image = "" })},
+		{"a runner behind its channel, in a cluster", outdated("aws-eks", func(r *wayout.Runner) {})},
+		{"a runner behind its channel, in a customer's stack", outdated("aws-ecs", func(r *wayout.Runner) {})},
+		{"a runner behind its pin, in a container, of which one agent was replaced", outdated("docker", func(r *wayout.Runner) {
+			r.Wanted.Channel = ""
+			r.Agents = append(r.Agents, wayout.Agent{Name: "host-2", Online: true, Version: "v1.3.0", Protocol: "2", Capacity: 2, Seen: sec(3590)})
+		})},
+		{"a runner that speaks an old protocol", outdated("local", func(r *wayout.Runner) {
+			r.Wanted, r.Speaks, r.Agents[0].Protocol, r.Agents[0].Outdated = nil, "2", "1", false
+		})},
+		{"a runner that speaks a newer protocol", outdated("local", func(r *wayout.Runner) {
+			r.Wanted, r.Speaks, r.Agents[0].Protocol, r.Agents[0].Outdated = nil, "2", "3", false
+		})},
+		{"a runner whose outdated agent is gone", outdated("local", silent)},
 		{"a runner that drains, and nobody waits", wayout.OfRunner(*runner(func(r *wayout.Runner) { r.Off = "draining" }))},
 		{"a runner that works", wayout.OfRunner(*runner())},
 		{"a runner that is full, and nobody waits", wayout.OfRunner(*runner(full))},
 		{"a runner that is gone, and nobody waits", wayout.OfRunner(*runner(silent))},
 		{"a runner that is gone, and jobs wait", wayout.OfRunner(*runner(silent, waits(2)))},
 	}
+}
+
+// outdated is a runner of the kind whose agent is to be replaced.
+func outdated(kind string, change func(*wayout.Runner)) []wayout.Situation {
+	return wayout.OfRunner(*runner(func(r *wayout.Runner) {
+		r.Kind, r.Wanted = kind, &wayout.Wanted{Version: "v1.3.0", Channel: "stable", Image: "registry.example/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+		r.Agents[0].Version, r.Agents[0].Outdated = "v1.2.0", true
+		change(r)
+	}))
 }
 
 func waitingCases() []Case {

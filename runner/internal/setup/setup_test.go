@@ -153,6 +153,8 @@ func everywhere() map[string]lands {
 	return map[string]lands{
 		"endpoint":                 {value: "https://fairlead.example.com", lines: []string{"StepURL=https://fairlead.example.com"}},
 		"concurrency":              {value: "7", lines: []string{"Concurrency=7", "control.AtOnce=7"}},
+		"version":                  {value: "v1.2.3"}, // the agent is told, and sets nothing
+		"channel":                  {value: "stable"},
 		"identity.type":            {value: "oidc", variable: "FAIRLEAD_IDENTITY", with: identity[1:]},
 		"identity.token_file":      {value: "/other", variable: "FAIRLEAD_OIDC_TOKEN_FILE", with: identity},
 		"identity.audience":        {value: "fairlead", variable: "FAIRLEAD_OIDC_AUDIENCE", with: identity},

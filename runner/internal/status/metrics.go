@@ -59,6 +59,11 @@ func (s *Status) Metrics() []byte {
 	p.write(family{namespace + "info", gaugeKind, "1, with the version of the agent, its runner, and what starts its steps."}, map[string]float64{s.info: 1})
 	p.write(family{namespace + "ready", gaugeKind, "Whether the agent can take work, as /readyz says: 1 or 0."}, one(ready))
 	p.write(family{namespace + "mode", gaugeKind, "1, with the mode by the customer's word: enabled, paused, draining or disabled."}, map[string]float64{labelled("mode", n.Customer): 1})
+	wanted := map[string]float64{}
+	if n.Wanted != "" {
+		wanted[labelled("version", n.Wanted)] = 1
+	}
+	p.write(family{namespace + "wanted_info", gaugeKind, "1, with the version that the control plane wants of this agent; absent if any will do."}, wanted)
 	p.write(family{namespace + "capacity", gaugeKind, "Most jobs at once."}, one(float64(n.Capacity)))
 	p.write(family{namespace + "jobs_running", gaugeKind, "Jobs whose steps run, or are being started."}, running)
 	p.write(family{namespace + "sessions_total", counterKind, "Sessions that were made with the control plane."}, one(float64(n.Sessions)))

@@ -50,6 +50,7 @@ type Now struct {
 	Running      map[Kind]int
 	Draining     bool
 	Customer     string // the mode by the customer's word
+	Wanted       string // version that the agent is to run; "": any
 }
 
 func (n Now) full() bool {

@@ -24,7 +24,7 @@ func (c *cli) runner() *cobra.Command {
 		c.runnerMode("disable", "disabled", "Let a runner begin nothing; what waits for it waits on"),
 		c.runnerMode("pause", "paused", "Let a runner begin nothing for a while; what is given to it waits"),
 		c.runnerMode("drain", "draining", "Let a runner end what it has begun, and begin nothing"),
-		c.runnerExplain(), c.runnerRule(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck(), c.runnerLogs())
+		c.runnerExplain(), c.runnerRule(), c.runnerChannel(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck(), c.runnerLogs())
 }
 
 func (c *cli) runnerList() *cobra.Command {

@@ -84,7 +84,7 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 // Human writes the runner and its sessions.
 func (r Runner) Human(p *Page) {
 	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"Kind", r.Kind}, [2]string{"Serves", serves(wire.Runner(r))}, [2]string{"State", state(wire.Runner(r))},
-		[2]string{"Vendor's word", orElse(r.Mode, "enabled")}, [2]string{"Customer's word", word(r.Customer)},
+		[2]string{"Vendor's word", orElse(r.Mode, "enabled")}, [2]string{"Customer's word", word(r.Customer)}, [2]string{"Wanted version", wanted(r.Wanted)},
 		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Trusts", strings.Join(r.Trusts, ", ")}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
 	if len(r.Sessions) > 0 {
 		p.Gap()

@@ -1,0 +1,50 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+)
+
+// ChannelPath names an update channel.
+type ChannelPath struct {
+	Channel string `path:"channel" maxLength:"63" doc:"Name of the update channel"`
+}
+
+func (s *server) channelRoutes(c *control.Control) {
+	type set struct {
+		ChannelPath
+		Body wire.SetRunnerChannelRequest
+	}
+	register(s, op{Route: wire.SetRunnerChannel, auth: apiToken, tag: "Runners", summary: "Say which version an update channel is",
+		doc:      "Runners whose configuration names the channel are to run that version. They are told, and shown as outdated until they do; nothing is replaced from here.",
+		problems: "operator-only invalid-name invalid-version invalid-image"},
+		func(ctx context.Context, in *set) (*body[wire.RunnerChannel], error) {
+			r, err := c.SetChannel(ctx, callerOf(ctx).user, in.Channel, in.Body.Version, in.Body.Image)
+			return answer(renderChannel(r), err)
+		})
+	register(s, op{Route: wire.ListRunnerChannels, auth: apiToken, tag: "Runners", summary: "List update channels by name",
+		problems: listing},
+		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.RunnerChannel]], error) {
+			return list(in, renderChannel, func(q control.PageQuery) ([]control.ChannelRecord, string, error) { return c.Channels(ctx, q) })
+		})
+	register(s, op{Route: wire.DeleteRunnerChannel, auth: apiToken, tag: "Runners", summary: "Forget an update channel", status: http.StatusNoContent,
+		doc:      "Runners that follow it may run any version then.",
+		problems: "operator-only channel-not-found"},
+		func(ctx context.Context, in *ChannelPath) (*struct{}, error) {
+			return nil, c.DeleteChannel(ctx, callerOf(ctx).user, in.Channel)
+		})
+}
+
+func renderChannel(r control.ChannelRecord) wire.RunnerChannel {
+	return wire.RunnerChannel{Name: r.Name, Version: r.Version, Image: r.Image, SetAt: r.Set.UTC()}
+}
+
+func renderWanted(w *control.Wanted) *wire.WantedVersion {
+	if w == nil {
+		return nil
+	}
+	return &wire.WantedVersion{Version: w.Version, Image: w.Image, Channel: w.Channel}
+}

@@ -1,0 +1,131 @@
+package control
+
+import (
+	"context"
+	"regexp"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Protocol is the version of the runner protocol that the control plane speaks,
+// the API's own; agents that speak an older one are shown as outdated.
+const Protocol = "1"
+
+// Which version a runner's agents are to run is said by its configuration, for
+// one runner, or by a channel, for all that follow it. Nobody is replaced from
+// here: what runs in a customer's account is theirs to change.
+
+// Channels lists update channels by name.
+func (c *Control) Channels(ctx context.Context, q PageQuery) ([]store.Channel, string, error) {
+	p, err := c.Store.Channels(ctx, q)
+	if err != nil {
+		return nil, "", err
+	}
+	var out []store.Channel
+	for _, r := range p.Items {
+		out = append(out, r.V)
+	}
+	return out, p.Next, nil
+}
+
+// SetChannel says which version a channel is; image, by digest, may be empty.
+// The operator alone may: it is every org's.
+func (c *Control) SetChannel(ctx context.Context, by User, name, version, image string) (store.Channel, error) {
+	if !by.Operator {
+		return store.Channel{}, operatorOnly("update channels are set by whoever runs the control plane")
+	}
+	if err := fairlead.CheckName("channel", name); err != nil {
+		return store.Channel{}, err
+	}
+	if !regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`).MatchString(version) {
+		return store.Channel{}, fairlead.Invalid("invalid-version", "%q is no version: v1.2.3 is one", version)
+	}
+	if image != "" && !regexp.MustCompile(`^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`).MatchString(image) {
+		return store.Channel{}, fairlead.Invalid("invalid-image", "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
+	}
+	var out store.Channel
+	err := c.transact(ctx, "set channel "+name, func(u *unit) error {
+		r, err := c.Store.Channel(ctx, name)
+		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+			return err
+		}
+		if out = r.V; err == nil && out.Version == version && out.Image == image {
+			return nil
+		}
+		r.V = store.Channel{Name: name, Version: version, Image: image, Set: u.now}
+		out = r.V
+		u.PutChannel(r)
+		return nil
+	})
+	return out, err
+}
+
+// DeleteChannel forgets a channel. Who follows it may run any version then.
+func (c *Control) DeleteChannel(ctx context.Context, by User, name string) error {
+	if !by.Operator {
+		return operatorOnly("update channels are set by whoever runs the control plane")
+	}
+	return c.transact(ctx, "delete channel "+name, func(u *unit) error {
+		r, err := c.Store.Channel(ctx, name)
+		if err != nil {
+			return err
+		}
+		u.DeleteChannel(r)
+		return nil
+	})
+}
+
+// follow gives the runner the version or the channel of its configuration. A
+// channel that nobody has set is a slip of the pen.
+func (u *unit) follow(r *store.Runner, spec *runnerspec.Spec) error {
+	version, channel := spec.Release()
+	if channel != "" && channel != r.Channel {
+		if _, err := u.c.Store.Channel(u.ctx, channel); err != nil {
+			return err
+		}
+	}
+	r.Version, r.Channel = version, channel
+	return nil
+}
+
+// Wanted is the version that a runner's agents are to run.
+type Wanted struct {
+	Version string
+	Image   string // by digest; "": nobody said it
+	Channel string // that says it; "": the runner's configuration does
+}
+
+// WantedOf returns what is wanted of the agents of a session's runner; nil: any
+// version will do.
+func (c *Control) WantedOf(ctx context.Context, s store.Session) (*Wanted, error) {
+	n, err := c.Store.RunnerName(ctx, s.Runner)
+	if err != nil {
+		return nil, err
+	}
+	return c.wanted(ctx, n.V.Version, n.V.Channel)
+}
+
+func (c *Control) wanted(ctx context.Context, version, channel string) (*Wanted, error) {
+	if channel == "" {
+		if version == "" {
+			return nil, nil
+		}
+		return &Wanted{Version: version}, nil
+	}
+	r, err := c.Store.Channel(ctx, channel)
+	switch {
+	case fairlead.KindOf(err) == fairlead.KindNotFound:
+		return nil, nil // it was deleted
+	case err != nil:
+		return nil, err
+	}
+	return &Wanted{Version: r.V.Version, Image: r.V.Image, Channel: channel}, nil
+}
+
+// Runs reports whether an agent of the version is what is wanted.
+func (w *Wanted) Runs(version string) bool {
+	return w == nil || strings.TrimPrefix(w.Version, "v") == strings.TrimPrefix(version, "v")
+}

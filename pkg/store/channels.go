@@ -1,0 +1,24 @@
+package store
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// Channel returns an update channel by name.
+func (s *Store) Channel(ctx context.Context, name string) (Stored[Channel], error) {
+	return get[Channel](ctx, s, channelKey(name), missing("channel", name))
+}
+
+// Channels lists update channels by name.
+func (s *Store) Channels(ctx context.Context, q PageQuery) (Page[Channel], error) {
+	return query[Channel](ctx, s, engine.Query{Partition: channelsPartition(), After: q.After, Limit: q.Limit})
+}
+
+// PutChannel writes an update channel.
+func (t *Tx) PutChannel(r Stored[Channel]) { t.put(channelKey(r.V.Name), r.Version, r.V) }
+
+// DeleteChannel removes an update channel. Who follows it may run any version
+// then.
+func (t *Tx) DeleteChannel(r Stored[Channel]) { t.delete(channelKey(r.V.Name), r.Version) }

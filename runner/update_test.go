@@ -1,0 +1,141 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/tools/testserver"
+)
+
+// release builds the runner's program as a release does.
+func release(t *testing.T, path, version string) {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X main.version="+version, "-o", path, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v: %s", version, err, out)
+	}
+}
+
+// A new version is installed over the old one while an apply runs, as a
+// package manager does it, and the service is restarted, as systemd does it: the
+// old agent is told to stop, and killed when it takes its time; its step is left
+// alone. The new version takes over on the same data folder. The apply ends in
+// peace, is reported once, and its log is whole.
+func TestANewVersionTakesOverDuringAnApply(t *testing.T) {
+	dir := t.TempDir()
+	program, next, gate := filepath.Join(dir, "fairlead-runner"), filepath.Join(dir, "next"), filepath.Join(dir, "gate")
+	release(t, program, "v1.0.0")
+	release(t, next, "v2.0.0")
+	s := controltest.New(t, controltest.Options{})
+	a := startProgram(t, s, program, "", "FAIRLEAD_TOFU="+tool(t))
+	job := applying(t, s, module(`echo working; while ! test -e `+gate+`; do sleep 0.05; done; echo the-last-of-it`), nil)
+	step := a.stepPID(job)
+
+	if err := os.Rename(next, program); err != nil {
+		t.Fatal(err)
+	}
+	a.signal(syscall.SIGTERM)
+	s.Until("the old one drains", func() bool { return s.LastBeat().Draining })
+	a.kill()
+	b := startProgram(t, s, program, a.Data, "FAIRLEAD_TOFU="+tool(t))
+	s.Until("the new version is there", func() bool { return strings.Contains(b.out.String(), "version=v2.0.0") })
+	s.Until("it has the step of the old one", func() bool {
+		beat := s.LastBeat()
+		return !beat.Draining && len(beat.Running) == 1 && beat.Running[0] == job
+	})
+	if now := b.stepPID(job); now != step || syscall.Kill(step, 0) != nil {
+		t.Errorf("the step was process %d, and is %d", step, now)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := succeeded(t, s.UntilFinished(job))
+	if j.Epoch != 1 || j.Finishes != 1 || j.Died != nil || !hasLine(j.Log, "the-last-of-it") || int64(len(j.Log)) != j.Finish.Log.Size {
+		t.Errorf("epoch %d, reported %d times, died %v, %d bytes of log of %d", j.Epoch, j.Finishes, j.Died, len(j.Log), j.Finish.Log.Size)
+	}
+	s.Until("nothing left on disk", b.empty)
+	s.UntilFinished(s.Queue(checkSpec()))
+}
+
+// The operator says which version is stable; a runner that follows it is told,
+// and shown as outdated until it runs that version.
+func TestARunnerFollowsItsChannel(t *testing.T) {
+	dir := t.TempDir()
+	old, next := filepath.Join(dir, "v1"), filepath.Join(dir, "v2")
+	release(t, old, "v1.0.0")
+	release(t, next, "v2.0.0")
+	p := newPlane(t)
+	image := "registry.example/runner@sha256:" + strings.Repeat("0a", 32)
+	if _, err := p.SetRunnerChannel(t.Context(), "stable", wire.SetRunnerChannelRequest{Version: "v1.0.0"}); err != nil {
+		t.Fatal(err)
+	}
+	a := p.agentOf(old, "acme")
+	configure := func(set string) {
+		t.Helper()
+		in := wire.RunnerConfigurationInput{Set: []string{set}}
+		if _, err := p.UpdateRunner(t.Context(), "acme", wire.UpdateRunnerRequest{RunnerConfigurationInput: in}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown := func(version string, situations int) wire.Runner {
+		t.Helper()
+		var r wire.Runner
+		testserver.Until(t, "agents of "+version, func() bool {
+			var err error
+			r, err = p.GetRunner(t.Context(), "acme")
+			return err == nil && r.State == "online" && r.Sessions[0].Version == version
+		})
+		if len(r.Situations) != situations {
+			t.Errorf("of %s it is said: %+v", version, r.Situations)
+		}
+		return r
+	}
+	configure("runner_configuration.channel=stable")
+	if r := shown("v1.0.0", 0); r.Wanted == nil || r.Wanted.Version != "v1.0.0" || r.Sessions[0].Protocol != wire.Protocol {
+		t.Errorf("wanted is %+v, the session %+v", r.Wanted, r.Sessions[0])
+	}
+
+	if _, err := p.SetRunnerChannel(t.Context(), "stable", wire.SetRunnerChannelRequest{Version: "v2.0.0", Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	r := shown("v1.0.0", 1)
+	if *r.Wanted != (wire.WantedVersion{Version: "v2.0.0", Image: image, Channel: "stable"}) || r.Situations[0].Kind != "runner-outdated" ||
+		!strings.Contains(r.Situations[0].What, "runs v1.0.0, and is to run v2.0.0 (channel stable)") {
+		t.Errorf("wanted is %+v, it is said %+v", r.Wanted, r.Situations[0])
+	}
+	a.signal(syscall.SIGTERM)
+	<-a.done
+	again := startAt(t, p.url, old, a.Data) // its first heartbeat is answered with what is wanted
+	testserver.Until(t, "the old version's word", func() bool {
+		return strings.Contains(again.out.String(), `msg="another version of the runner is wanted; replacing it ends no job" runs=v1.0.0 wanted=v2.0.0 image=`+image)
+	})
+	again.signal(syscall.SIGTERM) // it says that it ends; a killed one would be taken for alive for a while
+	<-again.done
+	startAt(t, p.url, next, a.Data)
+	shown("v2.0.0", 0)
+
+	// A pin comes instead of the channel, and a channel that nobody has set is an error.
+	configure("runner_configuration={version: v1.5.0, channel: null}")
+	if r := shown("v2.0.0", 1); *r.Wanted != (wire.WantedVersion{Version: "v1.5.0"}) {
+		t.Errorf("wanted is %+v", r.Wanted)
+	}
+	for _, set := range []string{"runner_configuration.channel=stable", "runner_configuration={version: null, channel: edge}"} {
+		in := wire.RunnerConfigurationInput{Set: []string{set}}
+		if _, err := p.UpdateRunner(t.Context(), "acme", wire.UpdateRunnerRequest{RunnerConfigurationInput: in}); err == nil {
+			t.Errorf("%s is accepted", set)
+		}
+	}
+	configure("runner_configuration={version: null, channel: stable}")
+	if err := p.DeleteRunnerChannel(t.Context(), "stable"); err != nil {
+		t.Fatal(err)
+	}
+	if r := shown("v2.0.0", 0); r.Wanted != nil {
+		t.Errorf("after the channel is gone, wanted is %+v", r.Wanted)
+	}
+}

@@ -16,7 +16,7 @@ func templateKey(digest string) string { return "runner/" + digest + ".json" }
 // published makes what customers install from: the repository of the runner's
 // images, and the bucket of its templates. Neither holds a secret, and both are
 // read by the accounts that are named and by nobody else: who is let in is a
-// decision, an bucket that is public by mistake is an incident, and the
+// decision, a bucket that is public by mistake is an incident, and the
 // buckets' blocks against it stay on. The repositories of apps are made with the
 // app.
 func (b *builder) published() {

@@ -46,7 +46,6 @@ type vendor struct {
 	deployment.Deployment
 	out    bytes.Buffer
 	image  v1.Image // what the builder of the runner's image builds
-	stands bool     // the CDK has deployed
 	ran    []string
 	fails  string // the step that fails
 	cfn    *cloudformation.Client

@@ -195,7 +195,7 @@ func renderRunner(r control.Runner, by control.User) wire.Runner {
 	out.Trusts = r.Trusts
 	for _, s := range r.Sessions {
 		out.Sessions = append(out.Sessions, wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, Trust: s.Trust, Subject: s.Subject, Version: s.Version, Protocol: s.Protocol,
-			Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, Customer: renderCustomer(s.Customer), State: s.State, LastSeen: s.LastSeen.UTC()})
+			Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, Ailment: s.Ailment, Customer: renderCustomer(s.Customer), State: s.State, LastSeen: s.LastSeen.UTC()})
 	}
 	return out
 }

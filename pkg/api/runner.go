@@ -65,6 +65,10 @@ func (s *server) identityRoutes(c *control.Control) {
 			out := wire.Session{ID: string(v.ID), Token: token, ExpiresAt: v.Expires.UTC(), Registry: s.Registry}
 			if err == nil {
 				out.Queue = renderQueueAccess(c.SessionAccess(ctx, v))
+				// Without it the agent would start jobs where they do not belong.
+				var told *control.AgentConfiguration
+				told, err = c.AgentConfiguration(ctx, v.Runner, "")
+				out.Configuration = renderAgentConfiguration(told)
 			}
 			return answer(out, err)
 		})
@@ -76,7 +80,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		problems: "session-not-found invalid-heartbeat " + storesMuch},
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			err := c.HeartbeatSession(ctx, callerOf(ctx).session, control.Heartbeat{Capacity: in.Body.Capacity,
-				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending, Customer: readCustomer(in.Body.Customer)})
+				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending, Customer: readCustomer(in.Body.Customer), Ailment: in.Body.Ailment})
 			if err != nil {
 				return nil, err
 			}
@@ -85,6 +89,11 @@ func (s *server) sessionRoutes(c *control.Control) {
 				s.Logger.Warn("an agent is not told which version is wanted", "error", err) // it is well all the same
 			} else {
 				out.Wanted = renderWanted(w)
+			}
+			if told, err := c.AgentConfiguration(ctx, callerOf(ctx).session.Runner, in.Body.Configuration); err != nil {
+				s.Logger.Warn("an agent is not told how its jobs are to be started", "error", err) // it asks again
+			} else if !in.Body.Ending {
+				out.Configuration = renderAgentConfiguration(told)
 			}
 			return answer(out, nil)
 		})
@@ -148,6 +157,13 @@ func (s *server) sessionRoutes(c *control.Control) {
 			}
 			return nil, c.ReportDeath(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), d)
 		})
+}
+
+func renderAgentConfiguration(in *control.AgentConfiguration) *wire.AgentConfiguration {
+	if in == nil {
+		return nil
+	}
+	return &wire.AgentConfiguration{Revision: in.Revision, Runner: in.Runner}
 }
 
 func (s *server) stepRoutes(c *control.Control) {

@@ -16,7 +16,8 @@ type Runner struct {
 	EnrolmentToken     string `env:"FAIRLEAD_ENROLMENT_TOKEN,unset" doc:"single-use token that enrols this runner; ignored once it has enrolled"`
 	EnrolmentTokenFile string `env:"FAIRLEAD_ENROLMENT_TOKEN_FILE" flag:"enrolment-token-file" doc:"file that holds the enrolment token"`
 
-	Executor string `env:"FAIRLEAD_EXECUTOR" envDefault:"process" flag:"executor" doc:"what starts the steps: process, beside the agent, or docker, kubernetes or ecs, which have variables of their own"`
+	Executor string `env:"FAIRLEAD_EXECUTOR" flag:"executor" doc:"what starts the steps where the runner's configuration does not say it: process, beside the agent, or docker, kubernetes or ecs, which have variables of their own; default: process"`
+	Follow   string `env:"FAIRLEAD_FOLLOW" flag:"follow" doc:"what says how steps are started: configuration, the runner's, with this environment for what it leaves out, or environment, this one alone; default: configuration"`
 	StepURL  string `env:"FAIRLEAD_STEP_URL" flag:"step-url" doc:"URL at which steps reach the control plane, where it is another than the agent's"`
 
 	StatusAddress string `env:"FAIRLEAD_STATUS_ADDRESS" flag:"status-address" doc:"host:port at which the agent answers /healthz, /readyz and, for Prometheus, /metrics to whoever asks, such as 127.0.0.1:9480; default: none, and in the runner's image that one"`

@@ -248,7 +248,7 @@ type WholeLog = store.WholeLog
 var deathReasons = map[string]string{
 	"exited": "the step ended without a report", "killed": "the step was killed",
 	"out-of-memory": "the step ran out of memory", "launch-failed": "the step could not be launched",
-	"vanished": "the step vanished",
+	"misconfigured": "the runner cannot start jobs as its configuration says", "vanished": "the step vanished",
 }
 
 // ReportDeath records that the step of a job is gone, and all it had started.

@@ -85,13 +85,16 @@ func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(
 }
 
 // enrol makes an agent and opens a session, as an agent does.
-func (p *plane) enrol() {
+func (p *plane) enrol() { p.enrolAt("local") }
+
+// enrolAt is enrol of another runner.
+func (p *plane) enrolAt(runner string) {
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	var token string
-	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, org, "local"); return })
+	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, org, runner); return })
 	var r store.Runner
 	p.must("enrol", func() (err error) { r, err = p.Enrol(p.ctx, token, pub); return })
 	p.must("open a session", func() (err error) {

@@ -246,7 +246,7 @@ func (c *Control) checkRunner(ctx context.Context, by User, runner, plugin strin
 		}
 		j := store.Job{Job: job.New(id, job.OpCheck, u.now), RunnerName: r.V.Name, Shared: r.V.Shared()}
 		j.Org, j.Runner, j.Plugin = org, r.V.ID, plugin
-		out = u.newJob(j)
+		out = u.newJob(j, r.V)
 		return nil
 	})
 	return out, err

@@ -109,7 +109,7 @@ func (u *unit) move(inst *store.Stored[store.Install], id fairlead.JobID, r stor
 	inst.V.Moving = &store.Moving{Job: id, To: store.Binding{Binding: to, Org: r.V.Org, Name: r.V.Name, State: config}, Components: names}
 	j := store.Job{Job: job.New(id, job.OpMigrateState, u.now), InstallName: in.Name, RunnerName: by.V.Name, Shared: by.V.Shared()}
 	j.Org, j.Install, j.Runner, j.Plugin = in.Org, in.ID, by.V.ID, pluginTerraform
-	return u.newJob(j), nil
+	return u.newJob(j, by.V), nil
 }
 
 // movable names the components whose states are to be moved, unless somebody may

@@ -120,7 +120,7 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 			return nil, err
 		}
 	}
-	u.newJob(j)
+	u.newJob(j, runner.V)
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
 }
 
@@ -130,9 +130,9 @@ const (
 	pluginAgentLog  = "agent-log" // a check whose log is the agent's own
 )
 
-// newJob puts a job that is queued at once.
-func (u *unit) newJob(j store.Job) store.Job {
-	j.Terms = u.c.Terms
+// newJob puts a job of the runner that is queued at once.
+func (u *unit) newJob(j store.Job, r store.Runner) store.Job {
+	j.Terms = termsFor(u.c.Terms, r)
 	u.PutJob(store.Stored[store.Job]{V: j})
 	u.wakes = append(u.wakes, j)
 	return j

@@ -3,6 +3,9 @@ package control
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -201,7 +204,7 @@ func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
 	r.Description, r.Kind = spec.Description, string(spec.Runner.Kind())
 	r.Storage, r.Place = string(spec.Storage.Kind()), spec.Storage.Place(string(r.ID))
 	r.Env, r.Endpoint, r.Timeout = spec.Environment(), spec.JobEndpoint(), spec.JobTimeout()
-	r.Limit = spec.Concurrency()
+	r.Limit, r.Window, r.Grace = spec.Concurrency(), spec.StartWindow(), spec.StopGrace()
 	if err := u.follow(r, spec); err != nil {
 		return err
 	}
@@ -210,11 +213,16 @@ func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
 		return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
 	}
 	r.Config, r.Sealed = full, nil
+	if len(spec.Secrets()) > 0 {
+		if r.Config, err = json.Marshal(spec.Masked()); err != nil {
+			return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
+		}
+	}
+	// Not of the secrets, which agents could guess at; the time tells them apart.
+	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, uint64(u.now.UnixNano())), r.Config...))
+	r.Revision = hex.EncodeToString(sum[:8])
 	if len(spec.Secrets()) == 0 {
 		return nil
-	}
-	if r.Config, err = json.Marshal(spec.Masked()); err != nil {
-		return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
 	}
 	if r.Sealed, err = u.c.Sealer.Seal(u.ctx, full, configContext(r.ID)); err != nil {
 		return fmt.Errorf("seal the configuration of runner %s: %w", r.Name, err)
@@ -329,11 +337,7 @@ func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch 
 				return err
 			}
 		}
-		if before.Limit != r.V.Limit || before.Version != r.V.Version || before.Channel != r.V.Channel {
-			u.PutRunnerMode(r)
-		} else {
-			u.PutRunner(r)
-		}
+		u.PutRunnerMode(r) // its agents are to hear of it
 		return nil
 	})
 	if err != nil {

@@ -380,6 +380,7 @@ type Heartbeat struct {
 	Draining bool
 	Ending   bool
 	Customer *store.CustomerWord // nil: the customer lets it work
+	Ailment  string              // what keeps it from starting jobs; "": nothing that it knows of
 }
 
 // maxRunning bounds how many jobs a heartbeat may name.
@@ -387,6 +388,9 @@ const maxRunning = 1000
 
 // maxReason bounds what a customer can have us keep of a reason, in bytes.
 const maxReason = 800
+
+// maxAilment bounds what is kept of an agent's words, in bytes.
+const maxAilment = 1000
 
 // HeartbeatSession records how an agent is.
 func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heartbeat) error {
@@ -402,6 +406,7 @@ func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heart
 		if r.V.Customer = h.Customer; h.Customer != nil {
 			r.V.Customer.Reason = clip(h.Customer.Reason, maxReason)
 		}
+		r.V.Ailment = clip(h.Ailment, maxAilment)
 		r.V.Ended = r.V.Ended || h.Ending
 		u.PutSession(r)
 		return nil

@@ -246,10 +246,15 @@ type Runner struct {
 	// has any, is all of it.
 	Config json.RawMessage `json:"config,omitempty"`
 	Sealed []byte          `json:"sealed,omitempty"`
+	// Revision is another whenever the configuration was given anew; empty of one
+	// that agents are not told of.
+	Revision string `json:"revision,omitempty"`
 	// Env, Endpoint and Timeout are what the configuration gives to jobs.
 	Env      map[string]string `json:"env,omitempty"`
 	Endpoint string            `json:"endpoint,omitempty"`
 	Timeout  time.Duration     `json:"timeout,omitempty"`  // of jobs, in nanoseconds; 0: the job's own
+	Window   time.Duration     `json:"window,omitempty"`   // how long a job may take to start; 0: as the control plane grants
+	Grace    time.Duration     `json:"grace,omitempty"`    // for an interrupted tool; 0: as the control plane grants
 	Limit    int               `json:"limit,omitempty"`    // of jobs at once, over all agents; 0: none
 	HasVars  bool              `json:"has_vars,omitempty"` // whether variables are set on it: who has it need not look
 	// Version is that which its agents are to run, and Channel the update channel
@@ -285,6 +290,8 @@ type RunnerName struct {
 	// Limit is how many jobs it may run at once, over all its agents; 0: as many
 	// as they can.
 	Limit int `json:"limit,omitempty"`
+	// Revision is that of the runner's configuration.
+	Revision string `json:"revision,omitempty"`
 	// Version and Channel are those of the runner.
 	Version string `json:"version,omitempty"`
 	Channel string `json:"channel,omitempty"`
@@ -388,6 +395,7 @@ type Session struct {
 	Running  []string           `json:"running,omitempty"`
 	Draining bool               `json:"draining,omitempty"`
 	Customer *CustomerWord      `json:"customer,omitempty"` // nil: the agent may work
+	Ailment  string             `json:"ailment,omitempty"`  // what keeps the agent from starting jobs
 	Ended    bool               `json:"ended,omitempty"`
 	Expires  time.Time          `json:"expires"`
 	LastSeen time.Time          `json:"last_seen"`

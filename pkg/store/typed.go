@@ -220,7 +220,7 @@ func (t *Tx) PutRunner(r Stored[Runner]) {
 
 // byID is what the item that finds the runner by identifier says of it.
 func (r Runner) byID() RunnerName {
-	return RunnerName{Org: r.Org, Name: r.Name, Mode: r.Mode, Limit: r.Limit, Version: r.Version, Channel: r.Channel}
+	return RunnerName{Org: r.Org, Name: r.Name, Mode: r.Mode, Limit: r.Limit, Version: r.Version, Channel: r.Channel, Revision: r.Revision}
 }
 
 // PutRunnerMode writes a runner of which byID is another, and whoever

@@ -242,6 +242,8 @@ func mendPoison(j job.Job) string {
 		return freeSpace
 	case kinds["step-out-of-memory"]:
 		return "Give the runner more memory, or run fewer jobs at once on it."
+	case kinds["step-misconfigured"]:
+		return "Mend the runner's configuration (`fairlead runner update NAME`), or the agent's environment: its message says which."
 	case kinds["step-launch-failed"]:
 		return "Look into the agent's log: it could not start its steps."
 	case len(kinds) == 1 && kinds[job.ReasonLeaseExpired]:

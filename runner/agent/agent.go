@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/status"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
@@ -52,20 +53,19 @@ const (
 
 // Agent is one agent on one data folder. Make it with New, run it once.
 type Agent struct {
-	cfg      config.Runner
-	options  Options
-	log      *slog.Logger
-	now      func() time.Time
-	environ  []string
-	executor executor.Executor
-	place    executor.Place // the executor's
-	session  *session
-	work     *work
-	id       identity
-	lock     *os.File
-	status   *status.Status // nil: nobody asks
-	started  mode.Word      // the customer's, of the environment
-	heard    change         // of the customer's word
+	cfg     config.Runner
+	options Options
+	log     *slog.Logger
+	now     func() time.Time
+	environ []string
+	ways    *launchers
+	session *session
+	work    *work
+	id      identity
+	lock    *os.File
+	status  *status.Status // nil: nobody asks
+	started mode.Word      // the customer's, of the environment
+	heard   change         // of the customer's word
 
 	mu       sync.Mutex
 	wanted   string             // version that this agent is to run; "": any
@@ -81,9 +81,10 @@ type Agent struct {
 
 // step is a step that is alive.
 type step struct {
-	handle executor.Handle
-	grace  time.Duration
-	kind   status.Kind
+	handle  executor.Handle
+	grace   time.Duration
+	kind    status.Kind
+	killFor time.Duration // how long its killing may take
 }
 
 // open takes the data folder and enrols if need be.
@@ -102,6 +103,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	if err != nil {
 		return nil, err
 	}
+	configured := cfg
 	if cfg.Concurrency <= 0 {
 		// A step mostly waits for a cloud, so a small machine takes more than
 		// it has CPUs.
@@ -117,7 +119,8 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		lock.Close()
 		return nil, err
 	}
-	steps, err := newExecutor(ctx, cfg, string(id.RunnerID), o)
+	dir := func(attempt string) stepdir.Dir { return stepdir.Dir(filepath.Join(data, stepsFolder, attempt)) }
+	ways, err := openLaunchers(ctx, configured, cfg.Concurrency, string(id.RunnerID), o, log, dir)
 	if err != nil {
 		lock.Close()
 		return nil, err
@@ -127,17 +130,16 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		lock.Close()
 		return nil, err
 	}
-	s := newSession(base, id, instance(), o, cfg.Concurrency, time.Now)
+	s := newSession(base, id, instance(), o, ways, time.Now)
 	a := &Agent{
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
-		executor: steps, place: steps.Place(),
-		session: s, work: newWork(s, log, time.Now),
+		ways: ways, session: s, work: newWork(s, log, time.Now),
 		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
 		started: mode.Word{Mode: said}, heard: change{log: log},
 	}
 	a.word = a.hear() // before anything is claimed
 	if cfg.StatusAddress != "" {
-		a.status = status.New(status.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: executorName(cfg), Look: a.look, Clock: a.now})
+		a.status = status.New(status.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.ways.executor, Look: a.look, Clock: a.now})
 	}
 	return a, nil
 }
@@ -249,7 +251,7 @@ func (a *Agent) windUp(ctx context.Context, stop <-chan os.Signal, idle <-chan s
 	case <-stop:
 	case <-time.After(grace + graceSlack):
 	}
-	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.place.KillFor)
+	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.killFor())
 	defer cancel()
 	a.eachStep("killing", func(s *step) error { return s.handle.Kill(kill) })
 	select {
@@ -258,10 +260,21 @@ func (a *Agent) windUp(ctx context.Context, stop <-chan os.Signal, idle <-chan s
 	}
 }
 
+// killFor is how long the killing of the steps that are left may take.
+func (a *Agent) killFor() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var longest time.Duration
+	for _, s := range a.steps {
+		longest = max(longest, s.killFor)
+	}
+	return longest
+}
+
 // look is the agent as its status tells it.
 func (a *Agent) look() status.Now {
 	n := a.session.look()
-	n.Capacity, n.Running = a.cfg.Concurrency, map[status.Kind]int{}
+	n.Capacity, n.Running = a.ways.capacity(), map[status.Kind]int{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n.Draining, n.Customer, n.Wanted = a.draining, string(a.word.Mode), a.wanted
@@ -345,7 +358,7 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 		}
 		var polling context.Context
 		polling, a.endPoll = context.WithCancel(ctx)
-		room := a.word.Mode.Takes() && len(a.steps) < a.cfg.Concurrency
+		room := a.word.Mode.Takes() && len(a.steps) < a.ways.capacity()
 		a.mu.Unlock()
 		if room {
 			return polling, true
@@ -395,8 +408,10 @@ func (a *Agent) beat(ctx context.Context, ending bool) error {
 }
 
 func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration) error {
+	ailment := a.ways.ailment(ctx)
 	a.mu.Lock()
-	in := wire.SessionHeartbeat{Capacity: a.cfg.Concurrency, Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.customer()}
+	in := wire.SessionHeartbeat{Capacity: a.ways.capacity(), Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.customer(),
+		Configuration: a.ways.revision(), Ailment: ailment}
 	for _, s := range a.steps {
 		if s.handle != nil {
 			job, _ := jobOf(s.handle.ID())
@@ -413,6 +428,11 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 		}
 		if err == nil {
 			a.want(st.Wanted)
+		}
+		if err == nil && st.Configuration != nil {
+			a.ways.hear(ctx, st.Configuration)
+			notify(a.freed)   // there may be more room
+			notify(a.beatNow) // whether it can be followed is told at once
 		}
 		return err
 	})

@@ -63,8 +63,8 @@ func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := &Agent{cfg: config.Runner{Concurrency: 1}, options: o, log: slog.New(slog.NewTextHandler(io.Discard, nil)), beatNow: make(chan struct{}),
-					session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, 1, time.Now)}
+				a := &Agent{cfg: config.Runner{Concurrency: 1}, ways: fixed(), options: o, log: slog.New(slog.NewTextHandler(io.Discard, nil)), beatNow: make(chan struct{}),
+					session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, fixed(), time.Now)}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
 				a.beatLoop(ctx, ctx)
@@ -80,3 +80,6 @@ func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
 		})
 	}
 }
+
+// fixed are launchers of one step at a time, which nobody starts.
+func fixed() *launchers { return &launchers{holds: 1, now: &launcher{}} }

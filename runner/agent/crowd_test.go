@@ -119,7 +119,7 @@ func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						s := newSession(base, identity{RunnerID: fairlead.RunnerID(fmt.Sprint("run_", i)), key: key}, "test", o, 1, time.Now)
+						s := newSession(base, identity{RunnerID: fairlead.RunnerID(fmt.Sprint("run_", i)), key: key}, "test", o, fixed(), time.Now)
 						pause := patient(o)
 						for s.do(t.Context(), func(c *client.Client) error {
 							_, err := c.HeartbeatSession(context.Background(), wire.SessionHeartbeat{Running: []string{}})

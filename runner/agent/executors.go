@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -15,55 +14,61 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/docker"
 	"github.com/fairlead/fairlead/runner/internal/executor/process"
+	"github.com/fairlead/fairlead/runner/internal/setup"
 )
 
 // Site is what an executor is made for.
 type Site struct {
-	Data    string   // the runner's data folder, absolute
-	Steps   string   // the folder of the steps' folders in it
-	Runner  string   // the runner's id
-	Environ []string // of the agent
+	Data    string // the runner's data folder, absolute
+	Steps   string // the folder of the steps' folders in it
+	Runner  string // the runner's id
+	Setup   setup.Setup
 	command []string // that runs a step
 }
 
-// Settings fills the struct that cfg points to, one of pkg/config, from the
-// environment.
-func (s Site) Settings(cfg any) error {
-	fs := flag.NewFlagSet("executor", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	return config.Load(cfg, fs, nil, s.Environ)
-}
-
-// OpenExecutor makes an executor. What it needs to know beyond the site it reads
-// from variables of its own.
+// OpenExecutor makes the executor that the site's setup names.
 type OpenExecutor func(ctx context.Context, s Site) (executor.Executor, error)
 
 // executors are the values of FAIRLEAD_EXECUTOR, with those of the program.
 func executors(more map[string]OpenExecutor) map[string]OpenExecutor {
-	all := map[string]OpenExecutor{"process": openProcess, "docker": openDocker}
+	all := map[string]OpenExecutor{setup.Process: openProcess, setup.Docker: openDocker}
 	maps.Copy(all, more)
 	return all
 }
 
-// defaultExecutor needs nothing but the agent's own machine.
-const defaultExecutor = "process"
-
-func executorName(cfg config.Runner) string { return cmp.Or(cfg.Executor, defaultExecutor) }
-
-func newExecutor(ctx context.Context, cfg config.Runner, runner string, o Options) (executor.Executor, error) {
-	if o.Executor != nil {
-		return o.Executor, nil
+// environmentFor reads what the agent's environment says of an executor, and of how
+// steps are started at all.
+func environmentFor(cfg config.Runner, name string, environ []string) (setup.Environment, error) {
+	env := setup.Environment{Executor: cfg.Executor, StepURL: cfg.StepURL, Concurrency: cfg.Concurrency}
+	var of any
+	switch name {
+	case setup.Docker:
+		of = &env.Docker
+	case setup.Kubernetes:
+		of = &env.Kubernetes
+	case setup.ECS:
+		of = &env.ECS
+	default:
+		return env, nil
 	}
-	name := executorName(cfg)
+	fs := flag.NewFlagSet("executor", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	if err := config.Load(of, fs, nil, environ); err != nil {
+		return env, fmt.Errorf("executor %s: %w", name, err)
+	}
+	return env, nil
+}
+
+func openExecutor(ctx context.Context, data, runner string, s setup.Setup, o Options) (executor.Executor, error) {
 	kinds := executors(o.Executors)
-	open, ok := kinds[name]
+	open, ok := kinds[s.Executor]
 	if !ok {
 		return nil, fmt.Errorf("FAIRLEAD_EXECUTOR: %q is none that this program has: %s (kubernetes and ecs take a runner that was built with -tags clusters, as its image is)",
-			name, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+			s.Executor, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 	}
-	e, err := open(ctx, Site{Data: cfg.Data, Steps: filepath.Join(cfg.Data, stepsFolder), Runner: runner, Environ: o.Environ, command: o.StepCommand})
+	e, err := open(ctx, Site{Data: data, Steps: filepath.Join(data, stepsFolder), Runner: runner, Setup: s, command: o.StepCommand})
 	if err != nil {
-		return nil, fmt.Errorf("executor %s: %w", name, err)
+		return nil, fmt.Errorf("executor %s: %w", s.Executor, err)
 	}
 	return e, nil
 }
@@ -80,9 +85,6 @@ func sharedFolders() []string {
 }
 
 func openDocker(_ context.Context, s Site) (executor.Executor, error) {
-	var cfg config.Docker
-	if err := s.Settings(&cfg); err != nil {
-		return nil, err
-	}
-	return docker.New(docker.Options{Docker: cfg, Steps: s.Steps, Runner: s.Runner, Folders: sharedFolders()})
+	d := s.Setup.Docker
+	return docker.New(docker.Options{Docker: d.Docker, Steps: s.Steps, Runner: s.Runner, Folders: sharedFolders(), StopGrace: d.StopGrace})
 }

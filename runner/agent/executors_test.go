@@ -26,8 +26,8 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
-			e, err := newExecutor(t.Context(), config.Runner{Executor: tc.executor, Data: data}, "run_1",
-				Options{Environ: tc.environ, StepCommand: []string{"runner"}})
+			l, err := openLaunchers(t.Context(), config.Runner{Executor: tc.executor, Data: data, Follow: followEnvironment}, 4, "run_1",
+				Options{Environ: tc.environ, StepCommand: []string{"runner"}}, quiet(), nil)
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("got %v, want something about %q", err, tc.want)
@@ -37,7 +37,7 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			place := e.Place()
+			place := l.now.place
 			if place.Shared != tc.shared || place.Shared && place.Data != filepath.Clean(data) || !filepath.IsAbs(place.Data) || place.KillFor == 0 {
 				t.Errorf("steps are at %+v", place)
 			}

@@ -20,7 +20,6 @@ import (
 // report.
 func (a *Agent) sendLog(life context.Context, attempt string, c wire.Claim) {
 	in := a.input(c)
-	in.URL, in.Data = a.id.URL, a.cfg.Data // where we are, not where steps are
 	dir, err := stepdir.Create(string(a.dir(attempt)), in)
 	code := stepdir.ExitInternal
 	if err == nil {

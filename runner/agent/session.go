@@ -22,7 +22,7 @@ type session struct {
 	instance string
 	version  string
 	random   func() float64
-	capacity int
+	ways     *launchers
 	now      func() time.Time
 	stack    *wire.StackWord // nil: the runner is in none
 
@@ -38,8 +38,8 @@ type session struct {
 	queue    *wire.QueueAccess // nil: jobs are claimed through the API alone
 }
 
-func newSession(base *client.Client, id identity, instance string, o Options, capacity int, now func() time.Time) *session {
-	return &session{base: base, id: id, instance: instance, version: o.Version, random: o.random(), capacity: capacity, now: now,
+func newSession(base *client.Client, id identity, instance string, o Options, ways *launchers, now func() time.Time) *session {
+	return &session{base: base, id: id, instance: instance, version: o.Version, random: o.random(), ways: ways, now: now,
 		stack: stackWord(o.Stack),
 		one:   make(chan struct{}, 1), registry: id.Registry}
 }
@@ -63,7 +63,7 @@ func (s *session) get(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	in := wire.SessionRequest{RunnerID: string(s.id.RunnerID), Nonce: ch.Nonce, Instance: s.instance, Version: s.version,
-		Capacity: s.capacity, Stack: s.stack}
+		Capacity: s.ways.capacity(), Stack: s.stack}
 	if err := s.id.prove(ctx, &in); err != nil {
 		return nil, err
 	}
@@ -71,6 +71,7 @@ func (s *session) get(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.ways.hear(ctx, made.Configuration) // before anything is claimed
 	c := s.base.WithToken(made.Token)
 	life := max(made.ExpiresAt.Sub(s.now()), time.Minute) // our clock may be wrong; a 401 tells the truth
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,14 +32,14 @@ import (
 // passes reports whether a step gets the variable of the agent's environment:
 // what the operator names, and what the network takes to be reached; on the
 // agent's own machine also what programs need to be found there.
-func (a *Agent) passes(name string) bool {
+func (a *Agent) passes(by *launcher, name string) bool {
 	switch name {
 	case stepdir.TokenVariable, executor.InputVariable:
 		return false
 	case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "LANG", "LC_ALL", "TZ":
 		return true
 	case "PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR":
-		if a.place.Machine {
+		if by.place.Machine {
 			return true
 		}
 	}
@@ -64,12 +65,12 @@ func (a *Agent) reserve(c wire.Claim) {
 	a.steps[stepdir.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c)}
 }
 
-func (a *Agent) add(h executor.Handle, grace time.Duration, k status.Kind) {
+func (a *Agent) add(h executor.Handle, by *launcher, grace time.Duration, k status.Kind) {
 	if grace <= 0 {
 		grace = defaultGrace
 	}
 	a.mu.Lock()
-	a.steps[h.ID()] = &step{handle: h, grace: grace, kind: k}
+	a.steps[h.ID()] = &step{handle: h, grace: grace, kind: k, killFor: by.place.KillFor}
 	stopping := a.stopping || a.word.Mode == mode.Disabled
 	a.mu.Unlock()
 	if stopping {
@@ -115,7 +116,7 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 		a.gone(attempt)
 		a.status.Ended(kindOf(c), launchReason(err), stepdir.Tally{})
 		log.Error("step not launched", "err", err)
-		a.settle(life, attempt, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: executor.LaunchFailed, Message: err.Error()})
+		a.settle(life, attempt, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: launchReason(err), Message: err.Error()})
 		return
 	}
 	log.Debug("step launched", "operation", c.Operation, "component", c.Component)
@@ -136,17 +137,23 @@ func (a *Agent) begins() bool {
 	return !a.draining && a.word.Mode.Takes()
 }
 
-// input is what a step of the claim is told, but for its role.
+// input is what a step of the claim is told, but for its role and where it is.
 func (a *Agent) input(c wire.Claim) stepdir.Input {
 	in := stepdir.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
 		Install: c.Install, Component: c.Component, Grace: time.Duration(c.GraceSeconds) * time.Second, StartBefore: c.StartBefore,
-		Data: a.place.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: slices.Concat(a.cfg.PassEnv, a.place.PassEnv),
+		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
 	}
-	if a.cfg.StepURL != "" {
-		in.URL = a.cfg.StepURL
-	}
+	return in
+}
+
+// placed adds where the step is, and what differs there.
+func (by *launcher) placed(in stepdir.Input) stepdir.Input {
+	in.Data, in.Work = by.place.Data, by.work("")
+	in.SecretEnv = by.setup.SecretEnv
+	in.PassEnv = slices.Concat(in.PassEnv, by.place.PassEnv, in.SecretEnv)
+	in.URL = cmp.Or(by.setup.StepURL, in.URL)
 	return in
 }
 
@@ -155,16 +162,27 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	if err != nil {
 		return nil, err
 	}
-	in := a.input(c)
+	by, err := a.ways.assign(attempt)
+	if err != nil {
+		return nil, err
+	}
+	added, secrets, err := by.environ()
+	if err != nil {
+		return nil, err
+	}
+	in := by.placed(a.input(c))
 	in.Role = role
 	// Made for a step that does not see it, too: it is by this folder that the
 	// next agent knows of the attempt.
 	if _, err := stepdir.Create(string(a.dir(attempt)), in); err != nil {
 		return nil, err
 	}
-	s := executor.Step{ID: attempt, Args: []string{"step", "--dir", path.Join(a.place.Data, stepsFolder, attempt)},
-		Secrets: []string{stepdir.TokenVariable + "=" + c.LaunchToken}}
-	if !a.place.Shared {
+	if err := a.ways.keep(attempt, by); err != nil {
+		return nil, err
+	}
+	s := executor.Step{ID: attempt, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, attempt)},
+		Env: added, Secrets: append(secrets, stepdir.TokenVariable+"="+c.LaunchToken)}
+	if !by.place.Shared {
 		b, err := stepdir.Encode(in)
 		if err != nil {
 			return nil, err
@@ -173,15 +191,18 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	}
 	for _, v := range a.environ {
 		name, _, _ := strings.Cut(v, "=")
-		if a.passes(name) || role != nil && a.place.Machine && slices.Contains(passedForRole, name) {
+		if _, said := by.setup.Environ[name]; said || slices.Contains(in.SecretEnv, name) {
+			continue
+		}
+		if a.passes(by, name) || role != nil && by.place.Machine && slices.Contains(passedForRole, name) {
 			s.Env = append(s.Env, v)
 		}
 	}
-	h, err := a.executor.Start(ctx, s)
+	h, err := by.executor.Start(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	a.add(h, in.Grace, kindOf(c))
+	a.add(h, by, in.Grace, kindOf(c))
 	return h, nil
 }
 
@@ -192,16 +213,21 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		return // the agent ends; the next one watches on
 	}
 	dir := a.dir(h.ID())
+	by, err := a.ways.by(life, h.ID())
+	if err != nil {
+		a.log.Error("nobody knows how a step was started", "attempt", h.ID(), "err", err)
+		return
+	}
 	// Of a step whose folder is elsewhere the exit code says it.
-	clean := exit.Code != nil && *exit.Code == stepdir.ExitFinished && (dir.Finished() || !a.place.Shared)
+	clean := exit.Code != nil && *exit.Code == stepdir.ExitFinished && (dir.Finished() || !by.place.Shared)
 	survived := survivor.None
 	if !clean {
-		if survived = a.letSave(life, h.ID(), exit); life.Err() != nil {
+		if survived = a.letSave(life, by, h.ID(), exit); life.Err() != nil {
 			return // the next agent waits on
 		}
 		// Whatever the step has started must be gone before anybody hears that
 		// the step is: the answer to the report may be another attempt.
-		kill, cancel := context.WithTimeout(life, a.place.KillFor)
+		kill, cancel := context.WithTimeout(life, by.place.KillFor)
 		if err := h.Kill(kill); err != nil {
 			a.log.Error("something of the step is still alive", "attempt", h.ID(), "err", err)
 		}
@@ -213,14 +239,14 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		a.remove(life, h.ID())
 		return
 	}
-	d := a.obituary(life, h, epoch, exit)
+	d := a.obituary(life, by, h, epoch, exit)
 	switch survived {
 	case survivor.Ended:
 		d.Message += "\nThe tool was interrupted with its step, had time to save its state, and has ended."
 	case survivor.Working:
 		d.Message += "\nThe tool was interrupted with its step, did not end in time, and was killed: its state may lack what it made last."
 	}
-	if kept, err := workspace.Salvage(a.cfg.Data, h.ID()); err != nil {
+	if kept, err := workspace.Salvage(by.work(a.cfg.Data), h.ID()); err != nil {
 		a.log.Error("a state that the tool could not save is at risk", "attempt", h.ID(), "err", err)
 		d.Message += "\nThe tool had left a state that it could not save: " + err.Error()
 	} else if kept != "" {
@@ -260,8 +286,8 @@ func launchReason(err error) string {
 // to save: the death of its step has interrupted it. Nobody hears of the death
 // meanwhile, because nothing that could be done about it may be done before
 // the tool has ended.
-func (a *Agent) letSave(life context.Context, attempt string, exit executor.Exit) survivor.Outcome {
-	if !a.place.Machine {
+func (a *Agent) letSave(life context.Context, by *launcher, attempt string, exit executor.Exit) survivor.Outcome {
+	if !by.place.Machine {
 		return survivor.None // a container ends with the step, which is its first process
 	}
 	if exit.Code != nil {
@@ -271,11 +297,11 @@ func (a *Agent) letSave(life context.Context, attempt string, exit executor.Exit
 		}
 	}
 	limit := a.saveTime(attempt)
-	os.Remove(filepath.Join(workspace.Path(a.cfg.Data, attempt), workspace.Reserve)) // it may be what the tool needs now; most have none
+	os.Remove(filepath.Join(workspace.Path(by.work(a.cfg.Data), attempt), workspace.Reserve)) // it may be what the tool needs now; most have none
 	ctx, cancel := context.WithTimeout(life, limit)
 	defer cancel()
 	began := a.now()
-	o, err := a.options.awaitTool()(ctx, workspace.Path(a.cfg.Data, attempt))
+	o, err := a.options.awaitTool()(ctx, workspace.Path(by.work(a.cfg.Data), attempt))
 	if err != nil {
 		a.log.Error("the tool of a dead step gets no time to save its state", "attempt", attempt, "err", err)
 	}
@@ -313,10 +339,10 @@ const maxLastWords = 2 << 10
 // outputFor bounds the reading of a dead step's own output.
 const outputFor = 10 * time.Second
 
-func (a *Agent) obituary(life context.Context, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
+func (a *Agent) obituary(life context.Context, by *launcher, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
 	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Message: exit.Message}
 	var said string
-	if a.place.Shared {
+	if by.place.Shared {
 		said = a.dir(h.ID()).Tail(stepdir.StderrFile, maxLastWords)
 	}
 	if said == "" {
@@ -357,7 +383,7 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 			a.log.Error("the report is not kept", "attempt", attempt, "err", err)
 		}
 	}
-	if !a.place.Shared {
+	if by, err := a.ways.by(life, attempt); err != nil || !by.place.Shared {
 		d.Log = nil // the step has sent all that there is to be had of it
 	} else if d.Log = a.rescueLog(life, attempt, epoch); d.Reason == executor.Vanished && d.Log != nil && d.Log.Size == 0 {
 		d.Log = nil // the machine may have been down, and have lost what was not on its disk
@@ -437,13 +463,23 @@ const removeFor = 30 * time.Second
 func (a *Agent) remove(life context.Context, attempt string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), removeFor)
 	defer cancel()
-	err := errors.Join(a.executor.Remove(ctx, attempt), workspace.Remove(a.cfg.Data, attempt))
-	if err == nil {
+	data := a.cfg.Data
+	var err error
+	if _, gone := os.Stat(string(a.dir(attempt))); gone == nil { // else nothing was ever started
+		var by *launcher
+		if by, err = a.ways.by(ctx, attempt); err == nil {
+			data = by.work(data)
+			err = by.executor.Remove(ctx, attempt)
+		}
+	}
+	if err = errors.Join(err, workspace.Remove(data, attempt)); err == nil {
 		err = a.dir(attempt).Remove()
 	}
 	if err != nil {
 		a.log.Error("something of a finished step is left", "attempt", attempt, "err", err)
+		return
 	}
+	a.ways.release(attempt)
 }
 
 // reattach finds what an earlier agent has left: steps that run, steps that
@@ -485,11 +521,15 @@ func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) f
 		return func() { a.settle(life, attempt, epoch, d) }
 	}
 	in, inErr := dir.Input()
-	h, err := a.executor.Attach(life, attempt)
+	by, err := a.ways.by(life, attempt)
+	var h executor.Handle
+	if err == nil {
+		h, err = by.executor.Attach(life, attempt)
+	}
 	switch {
 	case err == nil:
 		a.log.Info("watching a step of an earlier agent", "attempt", attempt)
-		a.add(h, in.Grace, status.Kind{Plugin: in.Plugin, Operation: in.Operation})
+		a.add(h, by, in.Grace, status.Kind{Plugin: in.Plugin, Operation: in.Operation})
 		return func() { a.watch(life, h, epoch) }
 	case errors.Is(err, executor.ErrGone):
 		if inErr != nil {

@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -98,11 +99,22 @@ func Main(ctx context.Context, args []string, o Options) int {
 	defer signal.Stop(signals)
 	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: transport(), Signal: proc.SignalDescendants, Kill: proc.KillDescendants,
-		TakeRole: awsrole.Take})
+		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env)})
+}
+
+// valuesOf returns what the variables of these names hold.
+func valuesOf(names, env []string) []string {
+	var values []string
+	for _, v := range env {
+		if name, value, _ := strings.Cut(v, "="); slices.Contains(names, name) && value != "" {
+			values = append(values, value)
+		}
+	}
+	return values
 }
 
 // Surroundings is what a step takes of the process and the machine that it
-// runs in. Every field but Version and TakeRole is required.
+// runs in. Every field but Version, TakeRole and Secrets is required.
 type Surroundings struct {
 	Version   string
 	Plugins   plugin.Registry
@@ -118,6 +130,7 @@ type Surroundings struct {
 	// TakeRole takes the AWS role of the job's operation, telling what is secret
 	// of it. Only a step that is to take one needs it.
 	TakeRole func(ctx context.Context, w awsrole.Wanted, hide func(secret string)) (*awsrole.Taken, error)
+	Secrets  []string // what no log may show beside what the job spec names
 }
 
 // Run runs the step whose folder is dir and returns its exit code.
@@ -131,7 +144,7 @@ func Plugins(in stepdir.Input, env []string) plugin.Registry {
 	return plugin.Registry{
 		check.Name: check.Plugin{},
 		terraform.Name: terraform.New(terraform.Config{
-			Data: in.Data, Tool: in.Tofu, PluginCache: in.PluginCache, CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env,
+			Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env,
 		}),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -192,7 +193,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	job, stopJob := context.WithCancelCause(own)
 	defer stopJob(nil)
 
-	secrets := redact.New(secretsOf(spec, started.LeaseToken)...)
+	secrets := redact.New(secretsOf(spec, append([]string{started.LeaseToken}, a.Secrets...)...)...)
 	shipCtx, stopShipping := context.WithCancel(own)
 	defer stopShipping()
 	way := a.logWay(shipCtx, c, started.Log, secrets.Add)
@@ -297,7 +298,7 @@ func contextOf(ch <-chan struct{}, parent context.Context) context.Context {
 }
 
 func (a *attempt) clean() {
-	if err := workspace.Remove(a.in.Data, stepdir.ID(a.in.Job, a.in.Epoch)); err != nil {
+	if err := workspace.Remove(a.in.WorkIn(), stepdir.ID(a.in.Job, a.in.Epoch)); err != nil {
 		a.Log.Error("the agent has to remove the workspace", "err", err)
 	}
 }
@@ -316,13 +317,10 @@ func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
 			secrets = append(secrets, v.Value)
 		}
 	}
-	for _, v := range spec.SecretEnv {
+	for _, v := range slices.AppendSeq(tokens, maps.Values(spec.SecretEnv)) {
 		if raw, err := json.Marshal(v); err == nil { // a string always is JSON
 			secrets = append(secrets, raw)
 		}
-	}
-	for _, t := range tokens {
-		secrets = append(secrets, json.RawMessage(strconv.Quote(t)))
 	}
 	return secrets
 }
@@ -370,7 +368,7 @@ type outcome struct {
 func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, leaseToken string,
 	spec events.JobSpec, logw *redact.Writer, secrets *redact.Set) (plugin.Result, error) {
 	id := stepdir.ID(a.in.Job, a.in.Epoch)
-	work, err := workspace.Create(a.in.Data, id)
+	work, err := workspace.Create(a.in.WorkIn(), id)
 	if err != nil {
 		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonInternal, Err: err,
 			Message: fmt.Sprintf("the runner cannot make a workspace: %v; is its disk full?", err)}

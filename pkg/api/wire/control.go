@@ -389,6 +389,7 @@ type RunnerSession struct {
 	Capacity int       `json:"capacity" doc:"Jobs it runs at once"`
 	Running  []string  `json:"running" nullable:"false"`
 	Draining bool      `json:"draining"`
+	Ailment  string    `json:"ailment,omitempty" doc:"What keeps the agent from starting jobs; absent if it knows of nothing"`
 	State    string    `json:"state" enum:"online,lost,ended"`
 	LastSeen time.Time `json:"last_seen"`
 

@@ -134,6 +134,15 @@ type Session struct {
 	Registry  string    `json:"registry"`
 
 	Queue *QueueAccess `json:"queue,omitempty" doc:"The runner's queue, to be polled without the API; absent where there is no such way"`
+
+	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"How the runner's jobs are to be started; absent of a runner that was made without a configuration, and not updated since"`
+}
+
+// AgentConfiguration is what a runner's configuration says to its agents. It
+// refers to secrets and holds none: what is secret in it is masked.
+type AgentConfiguration struct {
+	Revision string          `json:"revision" doc:"Another whenever the configuration is another"`
+	Runner   json.RawMessage `json:"runner_configuration" doc:"As in docs/RUNNERS.md"`
 }
 
 // CloudAccess is credentials of the control plane's AWS account, for one thing
@@ -168,6 +177,9 @@ type SessionHeartbeat struct {
 	Ending   bool     `json:"ending" doc:"The agent stops now"`
 
 	Customer *CustomerWord `json:"customer,omitempty" doc:"What keeps the agent from working; absent if it may"`
+
+	Configuration string `json:"configuration,omitempty" maxLength:"64" doc:"Revision of the configuration that the agent was told last"`
+	Ailment       string `json:"ailment,omitempty" maxLength:"4000" doc:"What keeps the agent from starting jobs; absent if it knows of nothing"`
 }
 
 // CustomerWord is what the customer has said where the agent runs, and the agent
@@ -182,7 +194,8 @@ type CustomerWord struct {
 type SessionStatus struct {
 	HeartbeatSeconds int `json:"heartbeat_seconds" doc:"When to send the next"`
 
-	Wanted *WantedVersion `json:"wanted,omitempty" doc:"The version that the agent is to run; absent if any will do"`
+	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"To be followed for the jobs to come; absent if the agent has it"`
+	Wanted        *WantedVersion      `json:"wanted,omitempty" doc:"The version that the agent is to run; absent if any will do"`
 }
 
 // WantedVersion is the version that a runner's agents are to run.
@@ -221,7 +234,7 @@ type DiedRequest struct {
 	Epoch    int64     `json:"epoch" minimum:"0"`
 	ExitCode *int      `json:"exit_code,omitempty" doc:"Absent when nobody could see it"`
 	Signal   string    `json:"signal,omitempty" maxLength:"64" example:"killed"`
-	Reason   string    `json:"reason" enum:"exited,killed,out-of-memory,launch-failed,vanished"`
+	Reason   string    `json:"reason" enum:"exited,killed,out-of-memory,launch-failed,misconfigured,vanished"`
 	Message  string    `json:"message,omitempty" doc:"The last of what the step said, without secrets"`
 	Log      *WholeLog `json:"log,omitempty" doc:"Given when nothing is missing of the log; without it the log is marked as truncated"`
 }

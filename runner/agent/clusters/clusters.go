@@ -8,7 +8,6 @@ import (
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/ecs"
@@ -21,21 +20,19 @@ func Executors() map[string]agent.OpenExecutor {
 }
 
 func openKubernetes(_ context.Context, s agent.Site) (executor.Executor, error) {
-	var cfg config.Kubernetes
-	if err := s.Settings(&cfg); err != nil {
-		return nil, err
-	}
-	return kubernetes.New(kubernetes.Options{Kubernetes: cfg, Runner: s.Runner})
+	k := s.Setup.Kubernetes
+	return kubernetes.New(kubernetes.Options{Kubernetes: k.Kubernetes, Runner: s.Runner, PodTemplate: k.PodTemplate, SecretEnv: k.Secrets})
 }
 
 func openECS(ctx context.Context, s agent.Site) (executor.Executor, error) {
-	var cfg config.ECS
-	if err := s.Settings(&cfg); err != nil {
-		return nil, err
-	}
+	e := s.Setup.ECS
 	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program on the SDK does
 	if err != nil {
 		return nil, fmt.Errorf("AWS configuration: %w", err)
 	}
-	return ecs.New(ecs.Options{ECS: cfg, Steps: s.Steps, Runner: s.Runner, AWS: ac})
+	o := ecs.Options{ECS: e.ECS, Steps: s.Steps, Runner: s.Runner, AWS: ac}
+	if d := e.Definition; d != nil {
+		o.Definition = &ecs.Definition{Image: d.Image, PullSecret: d.PullSecret, Secrets: d.Secrets, StopGrace: d.StopGrace}
+	}
+	return ecs.New(o)
 }

@@ -1,12 +1,15 @@
 package clusters_test
 
 import (
+	"flag"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/clusters"
+	"github.com/fairlead/fairlead/runner/internal/setup"
 )
 
 // Each executor is made from the environment alone, and says which variable it
@@ -24,7 +27,13 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
-			e, err := clusters.Executors()[tc.executor](t.Context(), agent.Site{Data: data, Steps: filepath.Join(data, "steps"), Runner: "run_1", Environ: tc.environ})
+			var env setup.Environment
+			for _, of := range []any{&env.Kubernetes, &env.ECS} {
+				if err := config.Load(of, flag.NewFlagSet("executor", flag.ContinueOnError), nil, tc.environ); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e, err := clusters.Executors()[tc.executor](t.Context(), agent.Site{Data: data, Steps: filepath.Join(data, "steps"), Runner: "run_1", Setup: setup.Alone(env)})
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("got %v, want something about %q", err, tc.want)

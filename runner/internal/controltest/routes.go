@@ -94,7 +94,7 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request) {
 		delete(s.challenges, in.Nonce)
 		tok := "fls_" + random()
 		s.sessions[tok] = true
-		answer(w, wire.Session{ID: "ses_" + random(), Token: tok, ExpiresAt: s.now().Add(time.Hour), Registry: s.Registry(), Queue: s.opt.Queue})
+		answer(w, wire.Session{ID: "ses_" + random(), Token: tok, ExpiresAt: s.now().Add(time.Hour), Registry: s.Registry(), Queue: s.opt.Queue, Configuration: s.configured})
 	})
 }
 
@@ -116,7 +116,11 @@ func (s *Server) beat(w http.ResponseWriter, r *http.Request) {
 		if s.inSession(w, r) {
 			s.Beats = append(s.Beats, in)
 			s.draining[bearer(r)] = in.Draining
-			answer(w, wire.SessionStatus{HeartbeatSeconds: s.opt.Heartbeat})
+			out := wire.SessionStatus{HeartbeatSeconds: s.opt.Heartbeat}
+			if s.configured != nil && s.configured.Revision != in.Configuration {
+				out.Configuration = s.configured
+			}
+			answer(w, out)
 		}
 	})
 }

@@ -90,6 +90,7 @@ type Server struct {
 	noState    bool
 	tamper     func(events.JobSpec, []byte) []byte
 	draining   map[string]bool // by session token: such a session gets no job
+	configured *wire.AgentConfiguration
 }
 
 // New starts a server that ends with the test.
@@ -240,6 +241,14 @@ func (s *Server) RefuseState(refuse bool) { s.change(func() { s.noState = refuse
 func (s *Server) LockState(key, holder string) {
 	s.change(func() {
 		s.locks[key], _ = json.Marshal(map[string]string{"ID": random(), "Who": holder, "Operation": "OperationTypeApply"})
+	})
+}
+
+// Configure gives the runners a configuration, which their agents hear of with
+// their session, or their next heartbeat.
+func (s *Server) Configure(revision, runner string) {
+	s.change(func() {
+		s.configured = &wire.AgentConfiguration{Revision: revision, Runner: json.RawMessage(runner)}
 	})
 }
 

@@ -62,6 +62,8 @@ const (
 	Vanished     = "vanished"
 	LaunchFailed = "launch-failed"
 	ImagePull    = "image-pull" // the image could not be had
+	// Misconfigured: steps cannot be started as the runner's configuration says.
+	Misconfigured = "misconfigured"
 )
 
 // ErrGone says that Attach found no step of that ID at work.
@@ -74,7 +76,7 @@ const LaunchTime = 10 * time.Second
 // LaunchError says why a step was not started, for a reason that is worth
 // telling apart. Other errors of Start are of Reason LaunchFailed.
 type LaunchError struct {
-	Reason string // LaunchFailed or ImagePull
+	Reason string // LaunchFailed, ImagePull or Misconfigured
 	Err    error
 }
 

@@ -29,7 +29,7 @@ func counted() []family {
 	return []family{
 		{pollsTotal, counterKind, "Questions for work, by what came of them: job, empty or error."},
 		{claimedTotal, counterKind, "Jobs that were claimed."},
-		{endedTotal, counterKind, "Jobs that ended here, by result: succeeded, failed or canceled, as the step has reported; reported, where the step shares no folder with the agent; released, if the job was given back; or why the step died: exited, killed, out-of-memory, vanished, launch-failed or image-pull."},
+		{endedTotal, counterKind, "Jobs that ended here, by result: succeeded, failed or canceled, as the step has reported; reported, where the step shares no folder with the agent; released, if the job was given back; or why the step died: exited, killed, out-of-memory, vanished, launch-failed, image-pull or misconfigured."},
 		{failuresTotal, counterKind, "Requests to the control plane that failed, by what they were for (claim, heartbeat, report) and by kind: network, dns, tls, timeout, unauthorized, refused, throttled or server."},
 		{renewalsTotal, counterKind, "Renewals of jobs' leases, of steps that share a folder with the agent and have reported."},
 		{lateTotal, counterKind, "Those of the renewals that came when two thirds of the lease were over."},
@@ -56,7 +56,7 @@ func (s *Status) Metrics() []byte {
 	if !n.SessionSince.IsZero() {
 		age = one(now.Sub(n.SessionSince).Seconds())
 	}
-	p.write(family{namespace + "info", gaugeKind, "1, with the version of the agent, its runner, and what starts its steps."}, map[string]float64{s.info: 1})
+	p.write(family{namespace + "info", gaugeKind, "1, with the version of the agent, its runner, and what starts its steps."}, map[string]float64{s.info(): 1})
 	p.write(family{namespace + "ready", gaugeKind, "Whether the agent can take work, as /readyz says: 1 or 0."}, one(ready))
 	p.write(family{namespace + "mode", gaugeKind, "1, with the mode by the customer's word: enabled, paused, draining or disabled."}, map[string]float64{labelled("mode", n.Customer): 1})
 	wanted := map[string]float64{}

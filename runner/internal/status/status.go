@@ -64,8 +64,8 @@ func (n Now) full() bool {
 // Options of New. All but Version are required.
 type Options struct {
 	Version  string
-	Runner   string // id
-	Executor string
+	Runner   string           // id
+	Executor func() string    // what starts the steps to come
 	Look     func() Now       // safe for concurrent use
 	Clock    func() time.Time // what the time is
 }
@@ -75,7 +75,7 @@ type Status struct {
 	look     func() Now
 	clock    func() time.Time
 	since    time.Time
-	info     string // labels
+	info     func() string // labels
 	counters counters
 
 	mu     sync.Mutex
@@ -86,7 +86,7 @@ type Status struct {
 // New returns the status of an agent that is about to start.
 func New(o Options) *Status {
 	s := &Status{look: o.Look, clock: o.Clock, since: o.Clock(), counters: counters{of: map[string]map[string]float64{}},
-		info: labelled("version", o.Version, "runner", o.Runner, "executor", o.Executor)}
+		info: func() string { return labelled("version", o.Version, "runner", o.Runner, "executor", o.Executor()) }}
 	// A counter that appears with its first value hides that value from rates.
 	for _, result := range []string{"job", "empty", "error"} {
 		s.counters.add(pollsTotal, 0, "result", result)

@@ -29,7 +29,7 @@ type world struct {
 func newWorld() (*world, *Status) {
 	w := &world{now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
 	w.n = Now{SessionSince: w.now, Sessions: 1, Capacity: 2, Running: map[Kind]int{}}
-	return w, New(Options{Version: "v1.2.3", Runner: "run_1", Executor: "process", Look: func() Now { return w.n }, Clock: func() time.Time { return w.now }})
+	return w, New(Options{Version: "v1.2.3", Runner: "run_1", Executor: func() string { return "process" }, Look: func() Now { return w.n }, Clock: func() time.Time { return w.now }})
 }
 
 func get(s *Status, path string) (int, string) {
@@ -125,7 +125,7 @@ func TestErrorsAreSortedByWhoHasToActOnThem(t *testing.T) {
 // the metrics grow without end.
 func TestForeignNamesDoNoHarm(t *testing.T) {
 	w, _ := newWorld()
-	s := New(Options{Version: "v1\"\n\\", Runner: `run_"1`, Executor: "process", Look: func() Now { return w.n }, Clock: func() time.Time { return w.now }})
+	s := New(Options{Version: "v1\"\n\\", Runner: `run_"1`, Executor: func() string { return "process" }, Look: func() Now { return w.n }, Clock: func() time.Time { return w.now }})
 	for i := range 100 {
 		k := Kind{Plugin: fmt.Sprint("plugin", i), Operation: fmt.Sprintf("op\n%d", i)}
 		s.Claimed(k)

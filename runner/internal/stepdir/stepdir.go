@@ -8,6 +8,7 @@
 package stepdir
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,8 +63,13 @@ type Input struct {
 	PluginCache string                 `json:"plugin_cache,omitempty"`
 	CLIConfig   string                 `json:"cli_config,omitempty"`
 	PassEnv     []string               `json:"pass_env,omitempty"`
-	Role        *Role                  `json:"role,omitempty"` // nil: the tool gets none
+	SecretEnv   []string               `json:"secret_env,omitempty"` // names of variables as PassEnv whose values no log shows
+	Work        string                 `json:"work,omitempty"`       // the folder in whose folder work it works; "": Data
+	Role        *Role                  `json:"role,omitempty"`       // nil: the tool gets none
 }
+
+// WorkIn returns the folder in whose folder work the step works.
+func (in Input) WorkIn() string { return cmp.Or(in.Work, in.Data) }
 
 // Role is the AWS role that the tool of a step works with.
 type Role struct {

@@ -107,6 +107,11 @@ func (r Runner) sessions(p *Page) {
 		rows[i] = []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), customer, p.Ago(s.LastSeen)}
 	}
 	p.Table([]string{"AGENT", "STATE", "VERSION", "RUNNING", "CUSTOMER'S WORD", "LAST SEEN"}, rows)
+	for _, s := range r.Sessions {
+		if s.Ailment != "" && s.State == "online" {
+			p.Line("agent %s cannot start jobs: %s", s.Instance, s.Ailment)
+		}
+	}
 }
 
 // Enrolment is a token that was just made.

@@ -21,6 +21,7 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,6 +71,7 @@ const (
 // Config is what the operator has set.
 type Config struct {
 	Data        string   // the runner's data folder: local state, plans, what is known of tools
+	Work        string   // the folder in whose folder work jobs work; "": Data
 	Tool        string   // path of the tool; "": tofu, else terraform, on PATH
 	PluginCache string   // folder of providers; "": plugin-cache in Data
 	CLIConfig   string   // the tool's own configuration file; "": none
@@ -94,6 +96,7 @@ func New(cfg Config) *Plugin {
 			p.env[name] = value
 		}
 	}
+	p.cfg.Work = cmp.Or(cfg.Work, cfg.Data)
 	if p.cfg.PluginCache == "" {
 		p.cfg.PluginCache = filepath.Join(cfg.Data, "plugin-cache")
 	}
@@ -189,7 +192,7 @@ func (j *job) close() { j.run.close() }
 
 // salvage keeps a state that the tool could not save, and says so.
 func (j *job) salvage(err error) error {
-	kept, serr := workspace.Salvage(j.p.cfg.Data, j.env.Attempt)
+	kept, serr := workspace.Salvage(j.p.cfg.Work, j.env.Attempt)
 	switch {
 	case errors.Is(serr, workspace.ErrNotWhole):
 		return &plugin.Error{Reason: ReasonStateUnsaved, Err: errors.Join(err, serr),

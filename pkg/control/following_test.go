@@ -1,0 +1,110 @@
+package control_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// Agents are told how jobs are started, without what is secret, and again
+// whenever the configuration was given anew, were it only for a secret.
+func TestAgentsAreToldTheConfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		by := control.User{Org: org}
+		made, err := p.CreateRunner(p.ctx, org, control.NewRunner{Name: "crate", File: control.RunnerFile{Set: []string{"runner_configuration.type=docker", "state_storage_configuration.type=http",
+			"runner_configuration.job.image=registry.example/runner:1", "runner_configuration.job.registry={username: ci, password: hush-hush}"}}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		told, err := p.AgentConfiguration(p.ctx, made.ID, "")
+		if err != nil || told == nil || told.Revision == "" || strings.Contains(string(told.Runner), "hush") {
+			t.Fatalf("agents are told %+v, %v", told, err)
+		}
+		r, err := runnerspec.DecodeRunner(told.Runner)
+		if err != nil || r.(*runnerspec.DockerRunner).Job.Image != "registry.example/runner:1" {
+			t.Errorf("they read %+v, %v", r, err)
+		}
+		if again, err := p.AgentConfiguration(p.ctx, made.ID, told.Revision); err != nil || again != nil {
+			t.Errorf("who has it is told %+v, %v", again, err)
+		}
+		time.Sleep(time.Second)
+		if _, err := p.UpdateRunner(p.ctx, by, "crate", control.RunnerFile{Set: []string{"runner_configuration.job.registry.password=hush-hush-2"}}); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := p.AgentConfiguration(p.ctx, made.ID, told.Revision); err != nil || again == nil || again.Revision == told.Revision {
+			t.Errorf("of another secret they are told %+v, %v", again, err)
+		}
+		// Switching it off and on again changes no configuration.
+		now, err := p.AgentConfiguration(p.ctx, made.ID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mode := range []placement.State{placement.Disabled, placement.Enabled} {
+			if _, err := p.SetRunnerMode(p.ctx, by, "crate", mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if again, err := p.AgentConfiguration(p.ctx, made.ID, now.Revision); err != nil || again != nil {
+			t.Errorf("after a pause they are told %+v, %v", again, err)
+		}
+	})
+}
+
+// What ails an agent is kept with its session, and gone when it is.
+func TestAnAgentsAilmentIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		for _, ailment := range []string{"the Docker Engine does not answer", ""} {
+			if err := p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4, Ailment: ailment}); err != nil {
+				t.Fatal(err)
+			}
+			r, err := p.Runner(p.ctx, org, "local")
+			if err != nil || r.Sessions[0].Ailment != ailment {
+				t.Errorf("the session is %+v, %v", r.Sessions[0], err)
+			}
+		}
+	})
+}
+
+// A runner whose jobs take a while to begin has its jobs waited for, and one
+// whose tools take long to save their states is granted that.
+func TestARunnersJobsHaveItsTimes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set           []string
+		window, grace time.Duration
+	}{
+		"a process starts at once":          {nil, 20 * time.Second, 2 * time.Minute},
+		"unless somebody knows better":      {[]string{"runner_configuration.job.start_timeout=90s", "runner_configuration.job.stop_grace=30s"}, 90 * time.Second, 30 * time.Second},
+		"a container may be pulled first":   {[]string{"runner_configuration.type=docker"}, 5 * time.Minute, 2 * time.Minute},
+		"and so may a pod, for even longer": {[]string{"runner_configuration.type=kubernetes", "runner_configuration.job.start_timeout=20m"}, 20 * time.Minute, 2 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				set := append([]string{"runner_configuration.type=local", "state_storage_configuration.type=http"}, tc.set...)
+				if _, err := p.CreateRunner(p.ctx, org, control.NewRunner{Name: "timed", File: control.RunnerFile{Set: set}}, ""); err != nil {
+					t.Fatal(err)
+				}
+				p.enrolAt("timed")
+				if _, err := p.CheckRunner(p.ctx, org, "timed", ""); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				c, err := p.Claim(p.ctx, p.session, time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if window := c.Lease.Expires.Sub(began); window != tc.window || c.Terms.OrDefault().Grace != tc.grace {
+					t.Errorf("it has %s to start and its tool %s to save, not %s and %s", window, c.Terms.OrDefault().Grace, tc.window, tc.grace)
+				}
+			})
+		})
+	}
+}

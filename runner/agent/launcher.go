@@ -1,0 +1,293 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/setup"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+)
+
+// configurationFile, in a step's folder, is the configuration by which the step
+// was started: the next agent looks for it where that says.
+const configurationFile = "configuration.json"
+
+// checkFor bounds the question whether what starts steps is there.
+const checkFor = 2 * time.Second
+
+// followEnvironment is the FAIRLEAD_FOLLOW of an agent that heeds no
+// configuration.
+const followEnvironment = "environment"
+
+// launcher starts steps in one way.
+type launcher struct {
+	setup    setup.Setup
+	executor executor.Executor
+	place    executor.Place
+	told     *wire.AgentConfiguration // nil: the environment alone has said it
+}
+
+// launchers are the ways in which the agent's steps were and are started: those
+// to come as the runner's configuration says now, each of the others as it said
+// when it was started. Safe for concurrent use.
+type launchers struct {
+	cfg    config.Runner // as it was said: Concurrency may be 0
+	holds  int           // most steps at once that this machine holds
+	runner string
+	o      Options
+	log    *slog.Logger
+	dir    func(attempt string) stepdir.Dir
+
+	mu    sync.Mutex
+	heard string               // revision of the configuration that was told last; "": none
+	now   *launcher            // nil: what was told cannot be followed
+	err   error                // why
+	of    map[string]*launcher // by attempt
+	alone *launcher            // as the environment says; nil: it does not say enough
+}
+
+// openLaunchers begins with what the environment says. What that lacks the
+// configuration may say; what is wrong with it is an error.
+func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner string, o Options, log *slog.Logger, dir func(string) stepdir.Dir) (*launchers, error) {
+	l := &launchers{cfg: cfg, holds: holds, runner: runner, o: o, log: log, dir: dir, of: map[string]*launcher{}}
+	switch cfg.Follow {
+	case "", "configuration", followEnvironment:
+	default:
+		return nil, fmt.Errorf("FAIRLEAD_FOLLOW: %q is none of configuration, environment", cfg.Follow)
+	}
+	if o.Executor != nil {
+		l.alone = &launcher{setup: setup.Alone(setup.Environment{StepURL: cfg.StepURL, Concurrency: cfg.Concurrency}), executor: o.Executor, place: o.Executor.Place()}
+		l.now = l.alone
+		return l, nil
+	}
+	name := cmp.Or(cfg.Executor, setup.Process)
+	env, err := environmentFor(cfg, name, o.Environ)
+	if err == nil {
+		l.alone, err = l.open(ctx, setup.Alone(env), nil)
+	}
+	if err != nil && (!errors.Is(err, executor.ErrIncomplete) || !l.follows()) {
+		return nil, err
+	}
+	l.now, l.err = l.alone, err
+	return l, nil
+}
+
+// follows reports whether configurations are heeded.
+func (l *launchers) follows() bool { return l.o.Executor == nil && l.cfg.Follow != followEnvironment }
+
+func (l *launchers) open(ctx context.Context, s setup.Setup, told *wire.AgentConfiguration) (*launcher, error) {
+	e, err := openExecutor(ctx, l.cfg.Data, l.runner, s, l.o)
+	if err != nil {
+		return nil, err
+	}
+	return &launcher{setup: s, executor: e, place: e.Place(), told: told}, nil
+}
+
+// translate makes a launcher of what was told.
+func (l *launchers) translate(ctx context.Context, told *wire.AgentConfiguration) (*launcher, error) {
+	r, err := runnerspec.DecodeRunner(told.Runner)
+	if err != nil {
+		return nil, err
+	}
+	name := setup.ExecutorOf(r.Kind(), l.cfg.Executor)
+	env, err := environmentFor(l.cfg, name, l.o.Environ)
+	if err != nil {
+		return nil, err
+	}
+	s, err := setup.Of(r, env)
+	if err != nil {
+		return nil, err
+	}
+	return l.open(ctx, s, told)
+}
+
+// hear follows a configuration for the steps that are started from now on. One
+// that is nil, or was heard, changes nothing.
+func (l *launchers) hear(ctx context.Context, told *wire.AgentConfiguration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if told == nil || told.Revision == l.heard {
+		return
+	}
+	l.heard = told.Revision
+	if !l.follows() {
+		return
+	}
+	old := l.now
+	l.now, l.err = l.translate(ctx, told)
+	if l.err != nil {
+		l.log.Error("the runner's configuration cannot be followed", "revision", told.Revision, "err", l.err)
+	} else {
+		l.log.Info("the runner's configuration is followed", "revision", told.Revision, "executor", l.now.setup.Executor)
+	}
+	l.close(old)
+}
+
+// close lets go of a launcher that nothing uses any more. The caller holds mu.
+func (l *launchers) close(gone *launcher) {
+	if gone == nil || gone == l.now || gone == l.alone || slices.Contains(slices.Collect(maps.Values(l.of)), gone) {
+		return
+	}
+	if c, ok := gone.executor.(interface{ Close() }); ok {
+		c.Close()
+	}
+}
+
+// revision returns that of the configuration that was heard.
+func (l *launchers) revision() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heard
+}
+
+// capacity returns how many steps may run at once.
+func (l *launchers) capacity() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now != nil && l.now.told != nil && l.now.setup.Concurrency > 0 {
+		return l.now.setup.Concurrency
+	}
+	return l.holds
+}
+
+// executor names what starts the steps to come.
+func (l *launchers) executor() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil {
+		return "none"
+	}
+	return l.now.setup.Executor
+}
+
+// ailment says what keeps steps from being started; "" if nothing is known of.
+func (l *launchers) ailment(ctx context.Context) string {
+	l.mu.Lock()
+	now, err := l.now, l.err
+	l.mu.Unlock()
+	if now == nil {
+		return fmt.Sprintf("the runner's configuration cannot be followed: %v", err)
+	}
+	c, ok := now.executor.(executor.Checker)
+	if !ok {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkFor)
+	defer cancel()
+	if err := c.Check(ctx); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// assign says how the step of an attempt is started, for good.
+func (l *launchers) assign(attempt string) (*launcher, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil {
+		return nil, &executor.LaunchError{Reason: executor.Misconfigured, Err: l.err}
+	}
+	l.of[attempt] = l.now
+	return l.now, nil
+}
+
+// keep writes down how the step of an attempt was started, for the next agent.
+// Its folder is there.
+func (l *launchers) keep(attempt string, by *launcher) error {
+	if by.told == nil {
+		return nil
+	}
+	b, err := json.Marshal(by.told)
+	if err == nil {
+		err = os.WriteFile(l.dir(attempt).Path(configurationFile), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("keep how the step is started: %w", err)
+	}
+	return nil
+}
+
+// by returns how the step of an attempt was started, by this agent or the one
+// before.
+func (l *launchers) by(ctx context.Context, attempt string) (*launcher, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if by := l.of[attempt]; by != nil {
+		return by, nil
+	}
+	var told wire.AgentConfiguration
+	b, err := os.ReadFile(l.dir(attempt).Path(configurationFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && l.alone != nil:
+		l.of[attempt] = l.alone
+		return l.alone, nil
+	case errors.Is(err, fs.ErrNotExist) && l.err != nil:
+		return nil, l.err
+	case err == nil:
+		err = json.Unmarshal(b, &told)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read how a step was started: %w", err)
+	}
+	for _, other := range append(slices.Collect(maps.Values(l.of)), l.now) {
+		if other != nil && other.told != nil && other.told.Revision == told.Revision {
+			l.of[attempt] = other
+			return other, nil
+		}
+	}
+	by, err := l.translate(ctx, &told)
+	if err != nil {
+		return nil, fmt.Errorf("look for a step as it was started: %w", err)
+	}
+	l.of[attempt] = by
+	return by, nil
+}
+
+// release forgets how the step of an attempt was started: nothing is left of it.
+func (l *launchers) release(attempt string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	by := l.of[attempt]
+	delete(l.of, attempt)
+	l.close(by)
+}
+
+// work returns the folder in whose folder work the attempt works, if it is on
+// this machine.
+func (by *launcher) work(data string) string {
+	if by.setup.Executor == setup.Process && by.setup.Process.Folder != "" {
+		return by.setup.Process.Folder
+	}
+	return data
+}
+
+// environ are the variables that the setup adds to those of a step, and secrets
+// those that nobody is to see.
+func (by *launcher) environ() (env, secrets []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(by.setup.Environ)) {
+		env = append(env, name+"="+by.setup.Environ[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(by.setup.SecretFiles)) {
+		b, err := os.ReadFile(by.setup.SecretFiles[name])
+		if err != nil {
+			return nil, nil, &executor.LaunchError{Reason: executor.Misconfigured, Err: fmt.Errorf("the secret %s of the runner's configuration: %w", name, err)}
+		}
+		secrets = append(secrets, name+"="+strings.TrimRight(string(b), "\r\n"))
+	}
+	return env, secrets, nil
+}

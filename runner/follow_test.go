@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+// followed is a configuration of a runner whose jobs work in the folder.
+func followed(folder, licence string) string {
+	return fmt.Sprintf(`{"type": "local", "concurrency": 3, "job": {"folder": %q, "secrets": {"LICENCE": %q}, "proxy": {"no_proxy": "inside.example"}}}`, folder, licence)
+}
+
+// A runner's configuration says how its jobs are started: those that run when it
+// changes go on as they began, also under the next agent; those to come are
+// started as it says now. What cannot be followed is told, and fails jobs by
+// name, until it is mended.
+func TestTheConfigurationIsFollowed(t *testing.T) {
+	licence := filepath.Join(t.TempDir(), "licence")
+	if err := os.WriteFile(licence, []byte("hush-hush-licence\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here, there, wait := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "go on")
+	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	s.Configure("r1", followed(here, licence))
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	job := applying(t, s, module(`echo "licence is $LICENCE, past $NO_PROXY, in $PWD"; test "$LICENCE" = hush-hush-licence && echo it is the right one
+echo working; while [ ! -e '`+wait+`' ]; do sleep 0.05; done`), nil)
+	if b := s.LastBeat(); b.Configuration != "r1" || b.Ailment != "" || b.Capacity != 3 {
+		t.Errorf("the agent says %+v", b)
+	}
+
+	s.Configure("r2", `{"type": "local", "job": {"folder": "`+there+`"}}`)
+	s.Until("the other configuration is heard of", func() bool { return s.LastBeat().Configuration == "r2" })
+	a.kill() // and the next one finds what this one has started
+	a = startAgent(t, s, a.Data, "FAIRLEAD_TOFU="+tool(t))
+	s.Until("the step is found", func() bool { return len(s.LastBeat().Running) == 1 })
+	sp := spec("plan", "local", s.Push(module(`echo "in $PWD"; [ -z "$LICENCE" ] && echo without any`)))
+	sp.State.Key = "ins_2/web" // the other's is locked
+	plan := succeeded(t, s.UntilFinished(s.Queue(sp)))
+	ap := applySpec("apply", "local", sp.Artifact, plan)
+	ap.State = sp.State
+	if log := string(succeeded(t, s.UntilFinished(s.Queue(ap))).Log); !strings.Contains(log, "in "+there+"/work/") || !strings.Contains(log, "without any") {
+		t.Errorf("a job that was started after the change:\n%s", log)
+	}
+	if err := os.WriteFile(wait, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := string(succeeded(t, s.UntilFinished(job)).Log)
+	if !strings.Contains(log, "in "+here+"/work/") || !strings.Contains(log, "past inside.example") || !strings.Contains(log, "it is the right one") {
+		t.Errorf("a job that was started before the change:\n%s", log)
+	}
+	if strings.Contains(log, "hush-hush") {
+		t.Errorf("the log holds the secret:\n%s", log)
+	}
+
+	s.Configure("r3", `{"type": "kubernetes", "job": {"namespace": "jobs"}}`)
+	s.Until("the agent says what ails it", func() bool { return strings.Contains(s.LastBeat().Ailment, "-tags clusters") })
+	if d := s.UntilDied(s.Queue(checkSpec())).Died; d.Reason != "misconfigured" || !strings.Contains(d.Message, "-tags clusters") {
+		t.Errorf("the job died of %+v", d)
+	}
+	s.Configure("r4", `{"type": "local", "sandbox": "gvisor"}`)
+	s.Until("the agent says that it is too old", func() bool { return strings.Contains(s.LastBeat().Ailment, `unknown field "sandbox"`) })
+	s.Configure("r5", `{"type": "local", "job": {"secrets": {"LICENCE": "/nowhere"}}}`)
+	s.Until("the configuration is heard of", func() bool { b := s.LastBeat(); return b.Configuration == "r5" && b.Ailment == "" })
+	if d := s.UntilDied(s.Queue(checkSpec())).Died; d.Reason != "misconfigured" || !strings.Contains(d.Message, "/nowhere") {
+		t.Errorf("the job died of %+v", d)
+	}
+	s.Configure("r6", `{"type": "local"}`)
+	s.Until("the configuration is heard of", func() bool { return s.LastBeat().Configuration == "r6" })
+	succeeded(t, s.UntilFinished(s.Queue(checkSpec())))
+	s.Until("nothing left on disk", func() bool {
+		left, err := filepath.Glob(filepath.Join(filepath.Dir(here), "*", "work", "*"))
+		return err == nil && len(left) == 0 && a.empty()
+	})
+}
+
+// Whoever runs an agent may have it heed no configuration.
+func TestTheEnvironmentAloneIsFollowed(t *testing.T) {
+	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	s.Configure("r1", `{"type": "docker", "job": {"volumes": ["/:/host"]}}`)
+	startAgent(t, s, "", "FAIRLEAD_FOLLOW=environment")
+	succeeded(t, s.UntilFinished(s.Queue(checkSpec())))
+	s.Until("the configuration is heard of", func() bool { return s.LastBeat().Configuration == "r1" })
+	if b := s.LastBeat(); b.Ailment != "" {
+		t.Errorf("the agent says %+v", b)
+	}
+}
+
+// A kind that wants an engine which is not there is told, and its jobs are not
+// stranded.
+func TestAnEngineThatIsAwayIsTold(t *testing.T) {
+	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	s.Configure("r1", `{"type": "docker", "host": "unix:///nowhere/docker.sock", "job": {"image": "registry.example/runner:1"}}`)
+	startAgent(t, s, "")
+	s.Until("the agent says what ails it", func() bool { return strings.Contains(s.LastBeat().Ailment, "/nowhere/docker.sock") })
+	if d := s.UntilDied(s.Queue(checkSpec())).Died; d.Reason != "launch-failed" || !strings.Contains(d.Message, "/nowhere/docker.sock") {
+		t.Errorf("the job died of %+v", d)
+	}
+}

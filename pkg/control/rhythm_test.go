@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,36 @@ func TestADeadAgentIsShownWithinAMinute(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An agent that was killed leaves a session that nobody ends. It is shown as lost
+// for a day, in which somebody may ask what became of it, and then no more,
+// whether or not the engine has dropped it; this one never does.
+func TestAGhostIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		look := func() (r control.Runner) {
+			p.must("look at the runner", func() (err error) { r, err = p.Control.Runner(p.ctx, org, "local"); return err })
+			return r
+		}
+		ghost := p.session.ID
+		p.sleep(23 * time.Hour)
+		if r := look(); r.State != "lost" || len(r.Sessions) != 1 {
+			t.Errorf("within a day it is %s, with %d sessions", r.State, len(r.Sessions))
+		}
+		p.sleep(control.SessionTTL + time.Hour + time.Second)
+		if r := look(); r.State != "never-seen" || len(r.Sessions) != 0 {
+			t.Errorf("after a day it is %s, with %d sessions", r.State, len(r.Sessions))
+		}
+		if said, err := p.RunnerSituations(p.ctx, look()); err != nil || len(said) != 1 || !strings.Contains(said[0].What, "has been heard of in the last day") {
+			t.Errorf("it is said %+v, %v", said, err)
+		}
+		p.enrol()
+		p.must("say how it is", func() error { return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4}) })
+		if r := look(); r.State != "online" || len(r.Sessions) != 1 || r.Sessions[0].ID == ghost {
+			t.Errorf("when the next one is there it is %s, with %d sessions", r.State, len(r.Sessions))
+		}
+	})
 }
 
 // A renewal waits for a cancelation, unless waiting is paid for.

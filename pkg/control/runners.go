@@ -35,7 +35,7 @@ const (
 type Runner struct {
 	store.Runner
 	Sessions []Session
-	State    string              // never-seen, online, lost
+	State    string              // never-seen, in which no agent is known; online; lost
 	Wanted   *Wanted             // of its agents; nil: any version will do
 	Customer *store.CustomerWord // of those that are online, the one that leaves the most to do; nil: one may work, or none is online
 	Warnings []string            // what the configuration that was just given had better not say
@@ -90,6 +90,9 @@ func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
 		return out, err
 	}
 	for _, s := range sessions {
+		if c.Now().After(s.V.Forgotten()) {
+			continue
+		}
 		v := Session{Session: s.V, State: "online"}
 		switch {
 		case s.V.Ended:

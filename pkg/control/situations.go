@@ -219,10 +219,14 @@ const maxWaiting = 200
 // forever is further in the future than any job is due.
 const forever = 10 * 365 * 24 * time.Hour
 
+// aDay is how long agents are known that are gone, and longer by the life of a
+// session.
+const aDay = 24 * time.Hour
+
 // factsOf counts the jobs that wait for a runner, unless it has a place for
 // them: then they do not wait for long.
 func (c *Control) factsOf(ctx context.Context, r Runner) (*wayout.Runner, error) {
-	out := &wayout.Runner{Name: r.Name, Kind: r.Kind, Speaks: Protocol}
+	out := &wayout.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Speaks: Protocol}
 	if w := r.Wanted; w != nil {
 		out.Wanted = &wayout.Wanted{Version: w.Version, Image: w.Image, Channel: w.Channel}
 	}

@@ -239,6 +239,10 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 		}, false},
 		"the session is ended":  {func(p *platform, s store.Session) error { return p.EndSession(p.ctx, me, "local", s.ID) }, false},
 		"the runner is deleted": {func(p *platform, _ store.Session) error { return p.DeleteRunner(p.ctx, me, "local") }, false},
+		"the runner is paused": {func(p *platform, _ store.Session) error {
+			_, err := p.SetRunnerMode(p.ctx, me, "local", placement.Paused)
+			return err
+		}, true},
 		"the runner is disabled": {func(p *platform, _ store.Session) error {
 			_, err := p.SetRunnerMode(p.ctx, me, "local", placement.Disabled)
 			return err

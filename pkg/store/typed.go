@@ -280,9 +280,13 @@ func (s *Store) Sessions(ctx context.Context, runner fairlead.RunnerID, limit in
 	return p.Items, err
 }
 
-// PutSession writes a session; it is forgotten a day after it expires.
+// Forgotten is when a session is: a day after it expires. An engine may take its
+// time to drop it.
+func (s Session) Forgotten() time.Time { return s.Expires.Add(24 * time.Hour) }
+
+// PutSession writes a session, until it is forgotten.
 func (t *Tx) PutSession(r Stored[Session]) {
-	t.put(sessionKey(r.V.Runner, r.V.ID), r.Version, r.V, expires(r.V.Expires.Add(24*time.Hour)))
+	t.put(sessionKey(r.V.Runner, r.V.ID), r.Version, r.V, expires(r.V.Forgotten()))
 }
 
 // Enrolment returns an enrolment by the hash of its token.

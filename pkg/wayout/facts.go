@@ -77,6 +77,7 @@ type Runner struct {
 	Off     string    // "paused", "draining" or "disabled", by the vendor's word; "": it takes work
 	Held    *Word     // by the customer's, of all agents that are online; nil: one of them may work, or none is online
 	Agents  []Agent   // the newest first
+	New     bool      // it was made within the last day: agents that are gone for longer are not known
 	Kind    string    // of the runner, which says how its agents are installed
 	Wanted  *Wanted   // nil: any version will do
 	Speaks  string    // the protocol of the control plane; "": not looked at

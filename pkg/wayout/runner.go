@@ -52,7 +52,11 @@ func waiting(r Runner, until time.Time) []Situation {
 		s = Situation{Kind: RunnerHeld, What: fmt.Sprintf("By the customer's word runner %s is %s: it begins nothing%s.", r.Name, said(*r.Held), waitingJobs(r))}
 		s.Next = []Step{showRunner(r.Name, "shows what was said to each agent, and what still runs"), byHand(askCustomer)}
 	case online == 0 && len(r.Agents) == 0:
-		s = Situation{Kind: RunnerSilent, What: fmt.Sprintf("No agent of runner %s has ever been heard of%s.", r.Name, waitingJobs(r))}
+		ever := "has been heard of in the last day"
+		if r.New {
+			ever = "has ever been heard of"
+		}
+		s = Situation{Kind: RunnerSilent, What: fmt.Sprintf("No agent of runner %s %s%s.", r.Name, ever, waitingJobs(r))}
 		s.Next = []Step{enrol(r.Name), byHand("Start an agent with it: `fairlead-runner agent`.")}
 	case online == 0:
 		s = Situation{Kind: RunnerSilent, What: fmt.Sprintf("No agent of runner %s has been heard of since %s%s.", r.Name, at(seen.Seen), waitingJobs(r))}

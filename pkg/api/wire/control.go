@@ -358,7 +358,7 @@ type Runner struct {
 	Storage     string          `json:"storage" enum:"s3,gcs,azurerm,kubernetes,http,local" doc:"Where the state of its installs is kept"`
 	Group       string          `json:"group,omitempty" doc:"Path of the group that it serves, with those below; / is the whole org. Absent of a shared runner, and of an install's own"`
 	Shared      bool            `json:"shared,omitempty" doc:"It serves the installs of every org"`
-	State       string          `json:"state" enum:"never-seen,online,lost"`
+	State       string          `json:"state" enum:"never-seen,online,lost" doc:"never-seen: no agent is known; one is for a day after it was there last"`
 	Mode        string          `json:"mode" enum:"enabled,paused,draining,disabled" doc:"Whether it takes work, by the vendor's word"`
 	Customer    *CustomerWord   `json:"customer,omitempty" doc:"By the customer's word, why none of its agents that are online takes work; absent if one may"`
 	Wanted      *WantedVersion  `json:"wanted,omitempty" doc:"The version that its agents are to run; absent if any will do"`

@@ -114,7 +114,7 @@ func runnerCases() []Case {
 	planning := deployment.Node{State: deployment.Planning, PlanJob: "job_p"}
 	queued := []job.Job{aJob("job_p", job.OpPlan)}
 	on := func(r *wayout.Runner) func(*wayout.Deployment) { return func(d *wayout.Deployment) { d.Runner = r } }
-	never := &wayout.Runner{Name: "acme-eu", Waiting: 1, Oldest: sec(50)}
+	never := &wayout.Runner{Name: "acme-eu", New: true, Waiting: 1, Oldest: sec(50)}
 	drains := func(r *wayout.Runner) { r.Agents[0].Draining = true }
 	full := func(r *wayout.Runner) { r.Agents[0].Running = 2 }
 	more := func(r *wayout.Runner) { r.More = true }
@@ -129,6 +129,7 @@ func runnerCases() []Case {
 	return []Case{
 		{"queued, and somebody will come", dep(planning, queued)},
 		{"queued, nobody was ever there", dep(planning, queued, on(never))},
+		{"queued, nobody was there of late", dep(planning, queued, on(&wayout.Runner{Name: "acme-eu", Waiting: 1, Oldest: sec(50)}))},
 		{"queued, nobody is there", dep(planning, queued, on(runner(silent, waits(3))))},
 		{"queued, those who are there go", dep(planning, queued, on(runner(drains, waits(1))))},
 		{"queued, no place is left", dep(planning, queued, on(runner(full, waits(200), more)))},

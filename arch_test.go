@@ -99,7 +99,7 @@ var rules = []rule{
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent runner/step",
 		"the CLI is a client; `dev` and `server` start what pkg/local wires"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo", "infrastructure knows the environment and the table's schema, whose names are the adapter's"},
-	{"bench/...", "bench/... pkg/... events", "a benchmark measures what there is"},
+	{"bench/...", "bench/... pkg/... events runner/agent", "a benchmark measures what there is; a thousand agents are in its process, as processes they would take 20 GiB"},
 	{"tools/...", "tools/...", "a tool of the workshop is no part of the product"},
 }
 

@@ -6,12 +6,14 @@ import (
 	"path"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
 // RegistryGuard lets those into an artifact registry who may: people with an
-// API token push and pull, a step with a lease pulls what its job is about.
+// API token push and pull what is their org's, a step with a lease pulls what its
+// job is about.
 // The token is a bearer token, or the password of basic authentication, which
 // is what registry clients know.
 func RegistryGuard(o Options, registry http.Handler) http.Handler {
@@ -37,8 +39,22 @@ func (s *server) mayUse(r *http.Request, token string) error {
 	if strings.HasPrefix(token, string(identity.Lease)+"_") {
 		return s.mayPull(r.Context(), r, token)
 	}
-	_, err := s.Control.AuthenticateUser(r.Context(), token)
-	return err
+	by, err := s.Control.AuthenticateUser(r.Context(), token)
+	if err != nil || asksForRegistry(r) || isBelow(r, control.Repositories(by.Org)) {
+		return err
+	}
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-artifact", Message: "the artifacts there are not your org's",
+		Hint: "`fairlead app apply` pushes to where yours are."}
+}
+
+// asksForRegistry reports whether a client looks whether the registry is there.
+func asksForRegistry(r *http.Request) bool { return r.URL.Path == "/v2/" }
+
+// isBelow reports whether a request is about something in the repositories whose
+// names begin so. The registry gets the decoded path, so that is what must not
+// climb.
+func isBelow(r *http.Request, repositories string) bool {
+	return strings.HasPrefix(r.URL.Path, "/v2/"+repositories) && path.Clean(r.URL.Path) == strings.TrimSuffix(r.URL.Path, "/")
 }
 
 // mayPull reports why a step may not do what it asks of the registry. It may
@@ -53,9 +69,7 @@ func (s *server) mayPull(ctx context.Context, r *http.Request, token string) err
 		return err
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	// The registry gets the decoded path, so that is what must not climb.
-	under := strings.HasPrefix(r.URL.Path, "/v2/"+repository+"/") && path.Clean(r.URL.Path) == r.URL.Path
-	if err == nil && reads && (r.URL.Path == "/v2/" || under) {
+	if err == nil && reads && (asksForRegistry(r) || isBelow(r, repository+"/")) {
 		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-artifact",

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/identity"
 )
 
 // lockInfo is what Terraform's http backend sends and expects.
@@ -157,8 +158,12 @@ func TestALogIsAppendedWhereItEnds(t *testing.T) {
 
 func TestOnlyItsOwnArtifactIsPulledWithALease(t *testing.T) {
 	c := newCast(t)
-	own := "/v2/apps/shop/" + c.running.claim.Component
+	own := "/v2/orgs/default/shop/" + c.running.claim.Component
 	check := call[wire.Job](c.plane, "POST", "/v1/runners/local/checks", c.api, nil)
+	stranger := identity.NewToken(identity.PrefixAPI)
+	if err := c.RegisterToken(t.Context(), "default-2", "admin", stranger); err != nil {
+		t.Fatal(err)
+	}
 	var checking running
 	for checking.claim.Job != check.ID {
 		checking = c.start(c.claim(c.sessionToken))
@@ -168,12 +173,18 @@ func TestOnlyItsOwnArtifactIsPulledWithALease(t *testing.T) {
 		status                          int
 	}{
 		{"a person asks whether it is there", "GET", "/v2/", "basic:" + c.api, 200},
-		{"a person pushes", "POST", "/v2/apps/shop/web/blobs/uploads/", "basic:" + c.api, 200},
-		{"a person with a bearer token pushes", "PUT", "/v2/apps/shop/web/manifests/x", c.api, 200},
+		{"a person pushes", "POST", "/v2/orgs/default/shop/web/blobs/uploads/", "basic:" + c.api, 200},
+		{"a person with a bearer token pushes", "PUT", "/v2/orgs/default/shop/web/manifests/x", c.api, 200},
+		{"a person climbs out", "GET", "/v2/orgs/default/../other/shop/web/manifests/x", c.api, 403},
+		{"a person lists the catalog", "GET", "/v2/_catalog", "basic:" + c.api, 403},
+		{"a person of another org pulls", "GET", "/v2/orgs/default/shop/web/manifests/x", "basic:" + stranger, 403},
+		{"a person of another org pushes", "PUT", "/v2/orgs/default/shop/web/manifests/x", stranger, 403},
+		{"a person of another org mounts", "POST", "/v2/orgs/default/shop/web/blobs/uploads/?mount=sha256:1&from=orgs/other/shop/web", stranger, 403},
+		{"a person of another org, whose name begins alike, pushes its own", "PUT", "/v2/orgs/default-2/shop/web/manifests/x", stranger, 200},
 		{"a step asks whether it is there", "GET", "/v2/", "basic:" + c.running.lease, 200},
 		{"a step pulls its manifest", "GET", own + "/manifests/sha256:1", "basic:" + c.running.lease, 200},
 		{"a step looks for its blob", "HEAD", own + "/blobs/sha256:1", c.running.lease, 200},
-		{"a step pulls another component", "GET", "/v2/apps/shop/elsewhere/manifests/x", "basic:" + c.running.lease, 403},
+		{"a step pulls another component", "GET", "/v2/orgs/default/shop/elsewhere/manifests/x", "basic:" + c.running.lease, 403},
 		{"a step pulls a component whose name begins like its own", "GET", own + "-2/manifests/x", "basic:" + c.running.lease, 403},
 		{"a step climbs out", "GET", own + "/../elsewhere/manifests/x", "basic:" + c.running.lease, 403},
 		{"a step climbs out, encoded", "GET", own + "/%2e%2e/elsewhere/manifests/x", "basic:" + c.running.lease, 403},

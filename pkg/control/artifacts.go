@@ -26,9 +26,15 @@ type Artifacts interface {
 	Login(ctx context.Context, a identity.Access) (identity.Login, error)
 }
 
-// Repository is where the control plane's own registry keeps the artifacts of an
-// app's component.
-func Repository(app, component string) string { return "apps/" + app + "/" + component }
+// Repositories begins the names of an org's repositories in the control plane's
+// own registry, and of no other org's.
+func Repositories(org fairlead.OrgID) string { return "orgs/" + string(org) + "/" }
+
+// Repository is where the control plane's own registry keeps the artifacts of a
+// component of the org's app.
+func Repository(org fairlead.OrgID, app, component string) string {
+	return Repositories(org) + app + "/" + component
+}
 
 // newAppID identifies an app that is not there yet. It follows from the name, so
 // that what is pushed before the first version is found with it.
@@ -55,7 +61,7 @@ func (c *Control) OpenForPush(ctx context.Context, org fairlead.OrgID, app strin
 		if err := fairlead.CheckName("component", comp); err != nil {
 			return PushAccess{}, err
 		}
-		out.Repositories[comp] = Repository(app, comp)
+		out.Repositories[comp] = Repository(org, app, comp)
 	}
 	if c.Artifacts == nil {
 		return out, nil
@@ -85,7 +91,7 @@ func registryUnavailable(err error) error {
 // repository is where the artifact of a component is that the version names.
 func (c *Control) repository(ctx context.Context, v Version, component string) (string, error) {
 	if c.Artifacts == nil {
-		return Repository(v.App, component), nil
+		return Repository(v.Org, v.App, component), nil
 	}
 	app, err := c.Store.App(ctx, v.Org, v.App)
 	if err != nil {
@@ -101,7 +107,7 @@ func (c *Control) PullRepository(ctx context.Context, h Holder) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return Repository(v.App, j.Component), nil
+	return Repository(v.Org, v.App, j.Component), nil
 }
 
 func (c *Control) versionOf(ctx context.Context, h Holder) (store.Job, Version, error) {

@@ -125,7 +125,7 @@ func mutants() []mutant {
 			within: 20, finds: []string{"states-are-kept", "states-are-readable"}},
 		{name: "a given-up attempt may read the state", edit: edit{"pkg/control/state.go",
 			"	if !j.State.Leased() || j.Lease.Epoch != h.Epoch {\n		return nil, jobError", "	if h.Epoch == 0 {\n		return nil, jobError"},
-			within: 220, finds: []string{"stale-epochs-are-refused"}},
+			within: 3400, finds: []string{"stale-epochs-are-refused"}},
 
 		// The store.
 		{name: "a job is written whatever it was", edit: edit{"pkg/store/typed.go",

@@ -157,24 +157,21 @@ func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, i
 		return Runner{}, err
 	}
 	out.Warnings = warned
-	if err := c.makeQueue(ctx, out.ID, out.Name, ""); err != nil {
+	if err := c.makeQueue(ctx, out.ID, out.Name); err != nil {
 		c.Logger.Warn("a runner is made without its queue; the first wake-up makes that", "error", err)
 	}
 	return out, nil
 }
 
 // makeQueue makes the runner's queue, where queues are made before they are used:
-// agents that poll theirs themselves may make none. The tags are who pays for it.
-func (c *Control) makeQueue(ctx context.Context, id fairlead.RunnerID, name string, install fairlead.InstallID) error {
+// agents that poll theirs themselves may make none. Its tag is who pays for it:
+// the runner, which may serve more than one install.
+func (c *Control) makeQueue(ctx context.Context, id fairlead.RunnerID, name string) error {
 	m, ok := c.Queue.(queue.Maker)
 	if !ok {
 		return nil
 	}
-	tags := map[string]string{"fairlead-runner": string(id)}
-	if install != "" {
-		tags["fairlead-install"] = string(install)
-	}
-	if err := m.Make(ctx, queueName(id), tags); err != nil {
+	if err := m.Make(ctx, queueName(id), map[string]string{"fairlead-runner": string(id)}); err != nil {
 		return fmt.Errorf("make the queue of runner %s: %w", name, err)
 	}
 	return nil

@@ -155,7 +155,7 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 	if err != nil {
 		return v, err
 	}
-	if err := c.makeQueue(ctx, v.Runner, v.RunnerName, v.Install); err != nil {
+	if err := c.makeQueue(ctx, v.Runner, v.RunnerName); err != nil {
 		return Stack{}, err
 	}
 	return v, nil

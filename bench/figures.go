@@ -48,6 +48,7 @@ func known() []Figure {
 		{"log_ms_p50", 0, "ms", "goal ≤ 300; Tharsis 1500"},
 		{"log_ms_p95", 0, "ms", "goal ≤ 1000; Tharsis 2900"},
 		{"agent_rss_mib", 0, "MiB", "goal ≤ 30; Tharsis 58"},
+		{"clusters_agent_rss_mib", 0, "MiB", "of the agent of the runner's image, which has every executor; goal ≤ 30"},
 		{"agent_idle_cpu_percent", 0, "%", "of one core"},
 		{"server_rss_mib", 0, "MiB", "no goal"},
 		{"server_idle_cpu_percent", 0, "%", "of one core"},

@@ -21,7 +21,7 @@ func TestFiguresThatGoalsAreStatedForAreKnown(t *testing.T) {
 		names = append(names, f.Name)
 	}
 	for _, want := range []string{"claim_ms_p50", "claim_ms_p95", "deploy_ratio", "deploy_added_ms", "queue20_ratio", "log_ms_p50",
-		"log_ms_p95", "agent_rss_mib", "noop_jobs_per_s", "control_jobs_per_s", "write_units_per_job"} {
+		"log_ms_p95", "agent_rss_mib", "clusters_agent_rss_mib", "noop_jobs_per_s", "control_jobs_per_s", "write_units_per_job"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("there is no figure %s", want)
 		}

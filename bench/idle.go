@@ -3,6 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"time"
 )
 
@@ -10,8 +14,37 @@ import (
 // looked at: their runtimes have given back by then what they give back.
 const idleFor = 60 * time.Second
 
-// measureIdle looks at a server and an agent that have run some jobs and wait.
+// buildClusters builds the runner as its image has it, with every executor.
+func buildClusters(ctx context.Context, b *bench) (string, error) {
+	program := filepath.Join(b.work, "fairlead-runner-clusters")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=clusters", "-ldflags=-s -w", "-o", program, "./runner")
+	build.Dir, build.Env = b.root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the runner with every executor: %w: %s", err, out)
+	}
+	return program, nil
+}
+
+// checkOften sends jobs that do nothing through a runner.
+func checkOften(ctx context.Context, p *plane, runner string, n int) error {
+	for range n {
+		j, err := p.CheckRunner(ctx, runner)
+		if err != nil {
+			return err
+		}
+		if _, err := awaitJob(ctx, p.Client, j.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureIdle looks at a server and its agents that have run some jobs and wait.
 func measureIdle(ctx context.Context, b *bench) (err error) {
+	program, err := buildClusters(ctx, b)
+	if err != nil {
+		return err
+	}
 	p, err := startPlane(ctx, b, "idle")
 	if err != nil {
 		return err
@@ -24,14 +57,12 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	if err := p.publish(ctx, b.path("examples/hello")); err != nil {
 		return err
 	}
-	for range 20 {
-		j, err := p.CheckRunner(ctx, "local")
-		if err != nil {
-			return err
-		}
-		if _, err := awaitJob(ctx, p.Client, j.ID); err != nil {
-			return err
-		}
+	clusters, err := p.startProgram(ctx, program, "clusters", 0, b.tool)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(checkOften(ctx, p, "local", 20), checkOften(ctx, p, "clusters", 20)); err != nil {
+		return err
 	}
 	if _, err := deployRun(ctx, p, "idle", "local"); err != nil {
 		return err
@@ -45,10 +76,11 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 		return ctx.Err()
 	case <-time.After(idleFor):
 	}
-	after, err := useOfAll(agent.pid(), p.server.pid())
+	after, err := useOfAll(agent.pid(), p.server.pid(), clusters.pid())
 	if err != nil {
 		return err
 	}
+	b.set("clusters_agent_rss_mib", after[2].rssMiB)
 	for i, who := range []string{"agent", "server"} {
 		b.set(who+"_rss_mib", after[i].rssMiB)
 		b.set(who+"_idle_cpu_percent", 100*(after[i].cpu-before[i].cpu).Seconds()/idleFor.Seconds())

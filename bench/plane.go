@@ -102,6 +102,11 @@ func (p *plane) connect(url string) error {
 // startAgent starts an agent of the runner, which is made when there is none,
 // and returns when it is online. concurrency 0 is the agent's own choice.
 func (p *plane) startAgent(ctx context.Context, runner string, concurrency int, tool string) (*process, error) {
+	return p.startProgram(ctx, p.b.path("bin/fairlead-runner"), runner, concurrency, tool)
+}
+
+// startProgram is startAgent of another build of the runner.
+func (p *plane) startProgram(ctx context.Context, program, runner string, concurrency int, tool string) (*process, error) {
 	if _, err := p.GetRunner(ctx, runner); client.HasCode(err, "runner-not-found") {
 		_, err = p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: runner})
 		if err != nil {
@@ -123,7 +128,7 @@ func (p *plane) startAgent(ctx context.Context, runner string, concurrency int, 
 	if concurrency > 0 {
 		args = append(args, "--concurrency", strconv.Itoa(concurrency))
 	}
-	a, err := start(p.b.path("bin/fairlead-runner"), []string{"FAIRLEAD_TOFU=" + tool}, args...)
+	a, err := start(program, []string{"FAIRLEAD_TOFU=" + tool}, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -253,8 +253,8 @@ func (v *vendor) times(name string) (n int) {
 	return n
 }
 
-// From an empty account to an install that waits for its customer there are three
-// commands. The first is interrupted at every step of its, and is done again; in
+// From an empty account to a running install there are three commands, and the
+// customer's consent between the third and its end. The first is interrupted at every step of its, and is done again; in
 // the end all is there once. Done once more, it changes nothing.
 func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
 	v := arrives(t)
@@ -283,7 +283,11 @@ func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
 
 	// The second and the third command.
 	v.cli("app", "apply", "examples/shop")
-	v.cli("install", "create", "acme", "--app", "shop", "--account", accountID, "--region", region, "--input-file", "examples/shop/demo.inputs.yaml")
+	third := v.command(t.Context(), "install", "create", "acme", "--app", "shop", "--account", accountID, "--region", region, "--input-file", "examples/shop/demo.inputs.yaml", "--wait")
+	var said bytes.Buffer
+	third.Stdout, third.Stderr = &said, &said
+	v.ok("make an install", third.Start())
+	v.eventually("the install waits for its customer", func() bool { return v.command(t.Context(), "install", "stack", "acme").Run() == nil })
 	stack := ask[wire.Stack](v.world, "install", "stack", "acme")
 	digest, err := v.image.Digest()
 	v.ok("read the digest", err)
@@ -295,6 +299,12 @@ func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
 		t.Errorf("the customer's stack starts %s, want %s", given[wire.StackRunnerImage], want)
 	}
 	v.isPublished(stack.TemplateURL, digest)
+	_, stop := v.installs("acme")
+	defer stop()
+	v.ok("wait for the customer's runner", third.Wait())
+	if s := ask[wire.Stack](v.world, "install", "stack", "acme"); s.State != "online" || !strings.Contains(said.String(), url.QueryEscape(stack.TemplateURL)) {
+		t.Errorf("the stack is %s, and the vendor was told:\n%s", s.State, said.String())
+	}
 
 	pushed, uploaded, tokens := v.registry.pushes(), v.gates["S3"].count(http.MethodPut), v.times("token")
 	v.ok("deploy again", v.Do(t.Context()))

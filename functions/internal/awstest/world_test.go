@@ -92,18 +92,24 @@ func (w *world) cli(args ...string) []byte {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary(w.t, "fairlead"), args...)
-	cmd.Env = append([]string{"FAIRLEAD_CONFIG_DIR=" + w.config}, w.environ...)
-	if w.token != "" {
-		cmd.Env = append(cmd.Env, "FAIRLEAD_URL=https://"+planeHost, "FAIRLEAD_TOKEN="+w.token)
-	}
-	cmd.Dir = "../../.."
+	cmd := w.command(ctx, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		w.t.Fatalf("fairlead %s: %v\n%s%s", strings.Join(args, " "), err, out.Bytes(), errs.Bytes())
 	}
 	return out.Bytes()
+}
+
+// command is the CLI as the vendor runs it.
+func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, binary(w.t, "fairlead"), args...)
+	cmd.Env = append([]string{"FAIRLEAD_CONFIG_DIR=" + w.config}, w.environ...)
+	if w.token != "" {
+		cmd.Env = append(cmd.Env, "FAIRLEAD_URL=https://"+planeHost, "FAIRLEAD_TOKEN="+w.token)
+	}
+	cmd.Dir = "../../.."
+	return cmd
 }
 
 // ask runs the CLI and decodes its answer.

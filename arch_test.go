@@ -96,7 +96,7 @@ var rules = []rule{
 	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/config pkg/runnerspec pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it has the API and nothing of the control plane"},
 	{"runner/internal/simtest", "runner/... pkg/... events", "the simulator is all of it, in one process"},
-	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent runner/step",
+	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start what pkg/local wires"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo", "infrastructure knows the environment and the table's schema, whose names are the adapter's"},
 	{"bench/...", "bench/... pkg/... events runner/agent", "a benchmark measures what there is; a thousand agents are in its process, as processes they would take 20 GiB"},

@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/cli"
 	"github.com/fairlead/fairlead/pkg/local"
 	"github.com/fairlead/fairlead/runner/agent"
+	"github.com/fairlead/fairlead/runner/agent/direct"
 	"github.com/fairlead/fairlead/runner/step"
 )
 
@@ -28,12 +31,44 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	if err != nil {
 		return nil, err // not a nil *local.Server in an interface that is not nil
 	}
-	return s, nil
+	return besides(ctx, s, o), nil
+}
+
+// withAgents is a control plane with the agents that run beside it.
+type withAgents struct {
+	*local.Server
+	stop   context.CancelFunc
+	agents sync.WaitGroup
+}
+
+// besides runs agents beside the server for those runners whose jobs run on
+// compute that is reached from here. Each is told apart in the log.
+func besides(ctx context.Context, s *local.Server, o cli.ServerOptions) cli.Server {
+	if executors() == nil {
+		if left, err := s.DirectRunners(ctx); err == nil && len(left) > 0 {
+			o.Logger.Warn("some runners are to be served from beside the control plane, which this build cannot: it takes -tags clusters", "runners", len(left))
+		}
+		return s
+	}
+	w := &withAgents{Server: s}
+	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	w.agents.Go(func() {
+		direct.Serve(ctx, s, direct.Options{Data: filepath.Join(o.Data, "direct"), Version: o.Version, StepURL: o.URL, Image: o.RunnerImage,
+			Environ: os.Environ(), Log: o.Logger, Executors: executors()})
+	})
+	return w
+}
+
+// Close ends the agents, whose steps go on, and then the control plane.
+func (w *withAgents) Close(ctx context.Context) error {
+	w.stop()
+	w.agents.Wait()
+	return w.Server.Close(ctx)
 }
 
 // runnerAgent is `runner agent`. Its steps are this program's `runner step`.
 func runnerAgent(args []string) int {
-	o := agent.Options{Version: buildVersion(), Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), HandleSignals: true}
+	o := agent.Options{Version: buildVersion(), Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), HandleSignals: true, Executors: executors()}
 	if self, err := os.Executable(); err == nil {
 		o.StepCommand = []string{self, "runner"}
 	}

@@ -49,3 +49,48 @@ func termsFor(t job.Terms, r store.Runner) job.Terms {
 	}
 	return t
 }
+
+// DirectRunners returns the runners of the org, and those shared with it, that
+// are served by an agent beside the control plane.
+func (c *Control) DirectRunners(ctx context.Context, org fairlead.OrgID) ([]store.Runner, error) {
+	var out []store.Runner
+	for _, owner := range []fairlead.OrgID{org, ""} {
+		for q := (store.PageQuery{}); ; {
+			p, err := c.Store.Runners(ctx, owner, q)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range p.Items {
+				if r.V.Direct && !r.V.Leaving {
+					out = append(out, r.V)
+				}
+			}
+			if q.After = p.Next; p.Next == "" {
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// DirectConfiguration is AgentConfiguration with its secrets, for the agent
+// beside the control plane, and for nobody who asks over a wire. Another runner's
+// is refused.
+func (c *Control) DirectConfiguration(ctx context.Context, id fairlead.RunnerID) (*AgentConfiguration, error) {
+	r, err := c.runnerByID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Direct {
+		return nil, fairlead.Conflict("runner-not-direct", "runner %s is not served from beside the control plane", r.Name)
+	}
+	spec, err := c.specOf(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(spec.Runner)
+	if err != nil {
+		return nil, fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
+	}
+	return &AgentConfiguration{Revision: r.Revision, Runner: raw}, nil
+}

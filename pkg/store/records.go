@@ -246,6 +246,8 @@ type Runner struct {
 	// has any, is all of it.
 	Config json.RawMessage `json:"config,omitempty"`
 	Sealed []byte          `json:"sealed,omitempty"`
+	// Direct is whether it is served by an agent beside the control plane.
+	Direct bool `json:"direct,omitempty"`
 	// Revision is another whenever the configuration was given anew; empty of one
 	// that agents are not told of.
 	Revision string `json:"revision,omitempty"`

@@ -200,9 +200,17 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	claims.Wait() // from here on nothing is added to those that run
 	idle := make(chan struct{})
 	go func() { a.running.Wait(); close(idle) }()
-	a.windUp(ctx, stop, idle)
+	if !a.options.LeaveSteps {
+		a.windUp(ctx, stop, idle)
+	}
 
 	end()
+	if a.options.LeaveSteps {
+		select {
+		case <-idle: // nobody watches any more
+		case <-time.After(lastWords):
+		}
+	}
 	impatience := time.AfterFunc(lastWords, hush)
 	beats.Wait()
 	impatience.Stop()

@@ -75,6 +75,10 @@ func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner str
 		l.now = l.alone
 		return l, nil
 	}
+	if o.Direct != nil { // nothing is ever started beside the control plane
+		l.err = errors.New("the runner's configuration was not heard of yet")
+		return l, nil
+	}
 	name := cmp.Or(cfg.Executor, setup.Process)
 	env, err := environmentFor(cfg, name, o.Environ)
 	if err == nil {
@@ -101,6 +105,9 @@ func (l *launchers) open(ctx context.Context, s setup.Setup, told *wire.AgentCon
 // translate makes a launcher of what was told.
 func (l *launchers) translate(ctx context.Context, told *wire.AgentConfiguration) (*launcher, error) {
 	r, err := runnerspec.DecodeRunner(told.Runner)
+	if err == nil && l.o.Direct != nil {
+		r, err = l.unmasked(ctx, told.Revision, r)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -109,11 +116,31 @@ func (l *launchers) translate(ctx context.Context, told *wire.AgentConfiguration
 	if err != nil {
 		return nil, err
 	}
+	env.Direct = l.o.Direct != nil
 	s, err := setup.Of(r, env)
 	if err != nil {
 		return nil, err
 	}
 	return l.open(ctx, s, told)
+}
+
+// unmasked returns the configuration with the credentials that it is used with
+// now, which are never written down. Steps that were started by another revision
+// are looked for with those of today.
+func (l *launchers) unmasked(ctx context.Context, revision string, r runnerspec.Configuration) (runnerspec.Configuration, error) {
+	current, raw, err := l.o.Direct(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("get the runner's credentials: %w", err)
+	}
+	whole, err := runnerspec.DecodeRunner(raw)
+	if err != nil || current == revision {
+		return whole, err
+	}
+	old, ok := r.(*runnerspec.KubernetesRunner)
+	if now, same := whole.(*runnerspec.KubernetesRunner); ok && same && old.Cluster != nil && now.Cluster != nil {
+		old.Cluster.Auth = now.Cluster.Auth
+	}
+	return r, nil
 }
 
 // hear follows a configuration for the steps that are started from now on. One

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -61,6 +62,11 @@ type Options struct {
 	// Stack is what the customer's stack tells its runner; nil: the runner is in
 	// none, and its steps take no roles.
 	Stack *config.RunnerStack
+	// Direct returns the runner's configuration with its secrets, and its revision,
+	// to an agent beside the control plane; nil: the agent is where its steps are.
+	Direct func(ctx context.Context) (revision string, runner json.RawMessage, err error)
+	// LeaveSteps has steps go on when the agent ends, for the next one to find.
+	LeaveSteps bool
 	// AwaitTool waits for the tool that a dead step has left in its workspace;
 	// nil: survivor.Await.
 	AwaitTool func(ctx context.Context, workspace string) (survivor.Outcome, error)

@@ -21,7 +21,11 @@ func Executors() map[string]agent.OpenExecutor {
 
 func openKubernetes(_ context.Context, s agent.Site) (executor.Executor, error) {
 	k := s.Setup.Kubernetes
-	return kubernetes.New(kubernetes.Options{Kubernetes: k.Kubernetes, Runner: s.Runner, PodTemplate: k.PodTemplate, SecretEnv: k.Secrets})
+	outside, err := kubernetes.FromOutside(k.Reach)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.New(kubernetes.Options{Kubernetes: k.Kubernetes, Runner: s.Runner, PodTemplate: k.PodTemplate, SecretEnv: k.Secrets, Cluster: outside})
 }
 
 func openECS(ctx context.Context, s agent.Site) (executor.Executor, error) {
@@ -29,6 +33,9 @@ func openECS(ctx context.Context, s agent.Site) (executor.Executor, error) {
 	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program on the SDK does
 	if err != nil {
 		return nil, fmt.Errorf("AWS configuration: %w", err)
+	}
+	if e.Auth != nil {
+		ac = ecs.Assume(ac, *e.Auth, e.Region, "fairlead-"+s.Runner)
 	}
 	o := ecs.Options{ECS: e.ECS, Steps: s.Steps, Runner: s.Runner, AWS: ac}
 	if d := e.Definition; d != nil {

@@ -131,6 +131,9 @@ func Of(r runnerspec.Configuration, env Environment) (Setup, error) {
 // and the longest time of a job are the control plane's to give it.
 func (s *Setup) common(r runnerspec.Common, j runnerspec.JobCommon, env Environment) {
 	s.StepURL = cmp.Or(j.Endpoint, env.StepURL, r.Endpoint)
+	if env.Direct { // its own environment is that of the control plane
+		s.StepURL = cmp.Or(j.Endpoint, r.Endpoint, env.StepURL)
+	}
 	s.Environ = j.Proxy.Environ()
 	s.SecretEnv = slices.Sorted(maps.Keys(j.Secrets))
 	if r.Concurrency > 0 && (env.Concurrency == 0 || env.Direct) {

@@ -430,6 +430,20 @@ func TestTheEnvironmentFillsIn(t *testing.T) {
 	}
 }
 
+// The environment of an agent beside the control plane is the control plane's: it
+// does not know where the jobs of a runner are, and its machine holds none.
+func TestBesideTheControlPlaneTheConfigurationComesFirst(t *testing.T) {
+	env := setup.Environment{Direct: true, StepURL: "https://public", Concurrency: 3}
+	with := append(direct(runnerspec.Kubernetes), "runner_configuration.concurrency=9")
+	s, err := setup.Of(read(t, with).Runner, env)
+	if err != nil || s.StepURL != "https://public" || s.Concurrency != 9 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err = setup.Of(read(t, append(with, "runner_configuration.endpoint=https://theirs")).Runner, env); err != nil || s.StepURL != "https://theirs" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 // What cannot be followed is told with what to do.
 func TestWhatCannotBeFollowed(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -3,12 +3,9 @@ package ecs_test
 import (
 	"errors"
 	"flag"
-	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/ecs"
+	"github.com/fairlead/fairlead/runner/internal/executor/ecstest"
 	"github.com/fairlead/fairlead/runner/internal/executor/executortest"
 	"github.com/fairlead/fairlead/tools/moto"
 )
@@ -50,7 +48,7 @@ func awsConfig(endpoint string, transport http.RoundTripper) aws.Config {
 // site is a cluster with task definitions, a network and a log group.
 type site struct {
 	cloud, subnet, group string
-	of                   *cloud
+	of                   *ecstest.Cloud
 }
 
 func newSite(t *testing.T) site {
@@ -76,31 +74,8 @@ func newSite(t *testing.T) site {
 		(!errors.As(err, &there) || there.ErrorCode() != "ResourceAlreadyExistsException") {
 		t.Fatal(err)
 	}
-	c := newCloud(t, endpoint, executortest.Program(t), pullable, group, logs)
-	return site{cloud: c.server.URL, of: c, subnet: ec2(t, endpoint, "DescribeSubnets", "subnetId"), group: ec2(t, endpoint, "DescribeSecurityGroups", "groupId")}
-}
-
-// ec2 returns the first identifier of that name in an answer of EC2.
-func ec2(t *testing.T, endpoint, action, name string) string {
-	t.Helper()
-	form := url.Values{"Action": {action}, "Version": {"2016-11-15"}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=id/20260101/"+region+"/ec2/aws4_request, SignedHeaders=host, Signature=0")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	m := regexp.MustCompile("<" + name + ">([^<]+)<").FindSubmatch(b)
-	if err != nil || m == nil {
-		t.Fatalf("%s: %v: %s", action, err, b)
-	}
-	return string(m[1])
+	c := ecstest.New(t, endpoint, executortest.Program(t), pullable, group, logs)
+	return site{cloud: c.URL(), of: c, subnet: ecstest.Find(t, endpoint, region, "DescribeSubnets", "subnetId"), group: ecstest.Find(t, endpoint, region, "DescribeSecurityGroups", "groupId")}
 }
 
 func (s site) options(root string) ecs.Options {
@@ -207,7 +182,7 @@ func TestWhatATaskIsTold(t *testing.T) {
 func TestATaskDefinitionIsMade(t *testing.T) {
 	s := newSite(t)
 	const arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:licence"
-	s.of.secrets[arn] = "hush"
+	s.of.Secrets[arn] = "hush"
 	o := s.options(filepath.Join(t.TempDir(), "steps"))
 	o.TaskDefinition, o.ExecutionRole, o.TaskRole = "", "arn:aws:iam::123456789012:role/execution", "arn:aws:iam::123456789012:role/job"
 	o.Definition = &ecs.Definition{Image: "registry.example/runner@sha256:0123", Secrets: map[string]string{"LICENCE": arn}, StopGrace: 40 * time.Second}
@@ -231,7 +206,7 @@ func TestATaskDefinitionIsMade(t *testing.T) {
 	if _, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_made-3", Args: []string{"step"}}); err != nil {
 		t.Fatal(err)
 	}
-	api := awsecs.NewFromConfig(awsConfig(s.of.moto, http.DefaultTransport))
+	api := awsecs.NewFromConfig(awsConfig(server.Endpoint(t), http.DefaultTransport))
 	all, err := api.ListTaskDefinitions(t.Context(), &awsecs.ListTaskDefinitionsInput{})
 	if err != nil {
 		t.Fatal(err)
@@ -261,9 +236,7 @@ func TestATaskDefinitionIsMade(t *testing.T) {
 			}
 		}
 	}
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	for _, said := range s.of.said {
+	for _, said := range s.of.Said() {
 		if strings.Contains(said, "hush") {
 			t.Errorf("a secret was told: %s", said)
 		}

@@ -1,4 +1,6 @@
-package ecs_test
+// Package ecstest stands in for what moto is not: the machines of Amazon ECS, on
+// which the containers of tasks run.
+package ecstest
 
 import (
 	"bytes"
@@ -9,9 +11,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,11 +34,11 @@ import (
 // stopTimeout is that of the task definition of the tests.
 const stopTimeout = 2 * time.Second
 
-// cloud stands before moto and is what moto is not: an agent that runs a task's
+// Cloud stands before moto and is what moto is not: an agent that runs a task's
 // container, and the idempotency of RunTask. moto checks each request against
 // the service's model and keeps the tasks; the states that they go through, with
 // exit codes and reasons in the words of ECS' documentation, come from here.
-type cloud struct {
+type Cloud struct {
 	t        *testing.T
 	moto     string
 	program  string
@@ -43,7 +47,7 @@ type cloud struct {
 	group    string
 	server   *httptest.Server
 
-	secrets map[string]string // what is behind the ARNs that definitions refer to
+	Secrets map[string]string // what is behind the ARNs that definitions refer to
 	mu      sync.Mutex
 	defined map[string][]reference // secrets of task definitions, by ARN
 	said    []string               // to ECS
@@ -68,9 +72,13 @@ type task struct {
 	stopped  string // reason
 }
 
-func newCloud(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlogs.Client) *cloud {
-	c := &cloud{t: t, moto: moto, program: program, pullable: pullable, group: group, logs: logs, answers: map[string][]byte{}, tasks: map[string]*task{},
-		defined: map[string][]reference{}, secrets: map[string]string{}}
+// New starts a cloud in front of the moto at that URL. Containers are processes
+// of the program; those of the task definition pullable, or of one that was
+// registered through it, have an image. What they say goes to the log group. It
+// ends with the test.
+func New(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlogs.Client) *Cloud {
+	c := &Cloud{t: t, moto: moto, program: program, pullable: pullable, group: group, logs: logs, answers: map[string][]byte{}, tasks: map[string]*task{},
+		defined: map[string][]reference{}, Secrets: map[string]string{}}
 	c.server = httptest.NewServer(c)
 	t.Cleanup(func() {
 		c.server.Close()
@@ -86,7 +94,18 @@ func newCloud(t *testing.T, moto, program, pullable, group string, logs *cloudwa
 	return c
 }
 
-func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// URL is where it answers as AWS does.
+func (c *Cloud) URL() string { return c.server.URL }
+
+// Said returns what was said to it, request by request.
+func (c *Cloud) Said() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.said)
+}
+
+// ServeHTTP answers for AWS.
+func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -129,12 +148,15 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			answer = c.atWork(answer)
 		}
 	}
+	if status != http.StatusOK {
+		c.t.Logf("AWS refuses %s with %d: %.300s", operation, status, answer)
+	}
 	w.Header().Set("Content-Type", header.Get("Content-Type"))
 	w.WriteHeader(status)
 	w.Write(answer)
 }
 
-func (c *cloud) forward(r *http.Request, body []byte) (int, http.Header, []byte, error) {
+func (c *Cloud) forward(r *http.Request, body []byte) (int, http.Header, []byte, error) {
 	req, err := http.NewRequestWithContext(r.Context(), r.Method, c.moto+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, nil, err
@@ -151,7 +173,7 @@ func (c *cloud) forward(r *http.Request, body []byte) (int, http.Header, []byte,
 }
 
 // define remembers which secrets a task's container is to have.
-func (c *cloud) define(answer []byte) {
+func (c *Cloud) define(answer []byte) {
 	var out struct {
 		TaskDefinition struct {
 			TaskDefinitionArn    string
@@ -168,7 +190,7 @@ func (c *cloud) define(answer []byte) {
 }
 
 // run runs the container of a task. The caller holds mu.
-func (c *cloud) run(in map[string]any, answer []byte) {
+func (c *Cloud) run(in map[string]any, answer []byte) {
 	var out struct {
 		Tasks []struct{ TaskArn string }
 	}
@@ -194,7 +216,7 @@ func (c *cloud) run(in map[string]any, answer []byte) {
 	// What ECS itself puts into a container of a task that has a role.
 	k.cmd.Env = []string{k.mark, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn, "AWS_REGION=eu-west-1"}
 	for _, r := range references {
-		k.cmd.Env = append(k.cmd.Env, r.Name+"="+c.secrets[r.ValueFrom])
+		k.cmd.Env = append(k.cmd.Env, r.Name+"="+c.Secrets[r.ValueFrom])
 	}
 	for _, v := range step["environment"].([]any) {
 		v := v.(map[string]any)
@@ -219,7 +241,7 @@ func (c *cloud) run(in map[string]any, answer []byte) {
 }
 
 // watch waits for the end of a container, and is its limit of memory.
-func (c *cloud) watch(k *task, arn, said string, limit int64) {
+func (c *Cloud) watch(k *task, arn, said string, limit int64) {
 	over := make(chan struct{})
 	oom := make(chan bool, 1)
 	go func() {
@@ -262,7 +284,7 @@ func (c *cloud) watch(k *task, arn, said string, limit int64) {
 }
 
 // ship is the log driver of the container.
-func (c *cloud) ship(arn, said string) {
+func (c *Cloud) ship(arn, said string) {
 	b, err := os.ReadFile(said)
 	if err != nil || len(b) == 0 {
 		return
@@ -284,7 +306,7 @@ func (c *cloud) ship(arn, said string) {
 }
 
 // stop sends SIGTERM, and SIGKILL when the stop timeout is over.
-func (c *cloud) stop(arn string) {
+func (c *Cloud) stop(arn string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.tasks[arn]
@@ -298,7 +320,7 @@ func (c *cloud) stop(arn string) {
 
 // atWork leaves those of a list of tasks that are to run, which ECS lists if
 // nothing else is asked for.
-func (c *cloud) atWork(answer []byte) []byte {
+func (c *Cloud) atWork(answer []byte) []byte {
 	var out struct {
 		TaskArns []string `json:"taskArns"`
 	}
@@ -318,7 +340,7 @@ func (c *cloud) atWork(answer []byte) []byte {
 }
 
 // amend puts what the container is doing into a description of tasks.
-func (c *cloud) amend(answer []byte) []byte {
+func (c *Cloud) amend(answer []byte) []byte {
 	var out map[string]any
 	if err := json.Unmarshal(answer, &out); err != nil {
 		c.t.Error(err)
@@ -369,4 +391,28 @@ func resident(pid int) int64 {
 	}
 	pages, _ := strconv.ParseInt(f[1], 10, 64)
 	return pages * int64(os.Getpagesize())
+}
+
+// Find returns the first identifier of that name in an answer of the EC2
+// of the moto at that URL.
+func Find(t *testing.T, endpoint, region, action, name string) string {
+	t.Helper()
+	form := url.Values{"Action": {action}, "Version": {"2016-11-15"}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=id/20260101/"+region+"/ec2/aws4_request, SignedHeaders=host, Signature=0")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	m := regexp.MustCompile("<" + name + ">([^<]+)<").FindSubmatch(b)
+	if err != nil || m == nil {
+		t.Fatalf("%s: %v: %s", action, err, b)
+	}
+	return string(m[1])
 }

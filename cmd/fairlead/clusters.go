@@ -1,0 +1,12 @@
+//go:build clusters
+
+package main
+
+import (
+	"github.com/fairlead/fairlead/runner/agent"
+	"github.com/fairlead/fairlead/runner/agent/clusters"
+)
+
+// executors are those beside process and docker. With them a server serves the
+// runners whose jobs run on compute that it reaches.
+func executors() map[string]agent.OpenExecutor { return clusters.Executors() }

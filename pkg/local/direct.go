@@ -1,0 +1,39 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// DirectRunners returns the names of the runners that an agent beside the
+// control plane is to serve, by their identifiers.
+func (s *Server) DirectRunners(ctx context.Context) (map[string]string, error) {
+	all, err := s.control.DirectRunners(ctx, fairlead.DefaultOrg)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]string, len(all))
+	for _, r := range all {
+		out[string(r.ID)] = r.Name
+	}
+	return out, nil
+}
+
+// DirectConfiguration returns a runner's configuration with its secrets, which
+// never leave this process, and its revision.
+func (s *Server) DirectConfiguration(ctx context.Context, id string) (revision string, runner json.RawMessage, err error) {
+	c, err := s.control.DirectConfiguration(ctx, fairlead.RunnerID(id))
+	if err != nil {
+		return "", nil, err
+	}
+	return c.Revision, c.Runner, nil
+}
+
+// DirectEnrolment makes a single-use token that enrols an agent of the runner.
+func (s *Server) DirectEnrolment(ctx context.Context, name string) (string, error) {
+	token, _, err := s.control.CreateEnrolmentBy(ctx, control.User{Org: fairlead.DefaultOrg, Operator: true}, name)
+	return token, err
+}

@@ -1,0 +1,175 @@
+package direct_test
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/local"
+	"github.com/fairlead/fairlead/runner/agent"
+	"github.com/fairlead/fairlead/runner/agent/clusters"
+	"github.com/fairlead/fairlead/runner/agent/direct"
+	"github.com/fairlead/fairlead/tools/testserver"
+)
+
+// plane is a real control plane, with its agents beside it.
+type plane struct {
+	t       *testing.T
+	server  *local.Server
+	c       *client.Client
+	data    string
+	environ []string // of the agents beside it
+	stop    func()   // ends those
+}
+
+func newPlane(t *testing.T, environ ...string) *plane {
+	t.Helper()
+	p := &plane{t: t, data: t.TempDir(), environ: environ}
+	var err error
+	if p.server, err = local.Start(t.Context(), local.Options{Data: p.data, Listen: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := p.server.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	token, err := os.ReadFile(p.server.TokenFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.c, err = client.New(p.server.URL(), strings.TrimSpace(string(token)), client.Options{Retries: -1}); err != nil {
+		t.Fatal(err)
+	}
+	p.serve()
+	return p
+}
+
+// serve runs the agents beside the control plane, until stop.
+func (p *plane) serve() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		direct.Serve(ctx, p.server, direct.Options{Data: filepath.Join(p.data, "direct"), Environ: p.environ, Log: logger(p.t), Executors: clusters.Executors()})
+	}()
+	ended := false
+	p.stop = func() {
+		if !ended {
+			ended = true
+			cancel()
+			<-done
+		}
+	}
+	p.t.Cleanup(p.stop)
+}
+
+// install runs an agent where the jobs of the runner run.
+func (p *plane) install(name string, environ ...string) {
+	p.t.Helper()
+	e, err := p.c.CreateEnrolment(p.t.Context(), name)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- agent.Run(ctx, config.Runner{URL: p.server.URL(), Data: filepath.Join(p.t.TempDir(), "runner"), EnrolmentToken: e.Token}, logger(p.t),
+			agent.Options{Environ: append(p.environ, environ...), Executors: clusters.Executors()})
+	}()
+	p.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			p.t.Error(err)
+		}
+	})
+}
+
+func (p *plane) make(name, file string) {
+	p.t.Helper()
+	if _, err := p.c.CreateRunner(p.t.Context(), wire.CreateRunnerRequest{Name: name, RunnerConfigurationInput: wire.RunnerConfigurationInput{Text: file}}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ends sends a job that does nothing through the runner and returns how it ended.
+func (p *plane) ends(runner string) wire.Job {
+	p.t.Helper()
+	j, err := p.c.CheckRunner(p.t.Context(), runner)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	testserver.Until(p.t, "the end of the job on "+runner, func() bool {
+		j, err = p.c.GetJob(p.t.Context(), j.ID)
+		return err == nil && (j.State == "succeeded" || j.State == "failed" || j.State == "lost")
+	})
+	return j
+}
+
+// same asserts that a job ends the same on both runners, and how.
+func (p *plane) same(state, says string) {
+	p.t.Helper()
+	near, far := p.ends("near"), p.ends("far")
+	for _, j := range []wire.Job{near, far} {
+		if j.State != state || !strings.Contains(j.Message, says) {
+			p.t.Errorf("on %s the job is %s, %q: %s", j.Runner, j.State, j.Reason, j.Message)
+		}
+	}
+	if near.Reason != far.Reason || near.Epoch != far.Epoch || len(near.Deaths) != len(far.Deaths) || len(near.Log) != len(far.Log) {
+		p.t.Errorf("directly it ended as\n%+v\nand by an installed agent as\n%+v", near, far)
+	}
+}
+
+// nowhere asserts that no file of the agents beside the control plane, nor
+// anything that it answers, holds the secret.
+func (p *plane) nowhere(secret string) {
+	p.t.Helper()
+	err := filepath.WalkDir(filepath.Join(p.data, "direct"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if strings.Contains(string(b), secret) {
+			p.t.Errorf("%s holds the credential", path)
+		}
+		return err
+	})
+	if err != nil {
+		p.t.Error(err)
+	}
+	table, err := os.ReadFile(filepath.Join(p.data, "table.db"))
+	if err != nil || strings.Contains(string(table), secret) {
+		p.t.Errorf("the table holds the credential in plain, or cannot be read: %v", err)
+	}
+	r, err := p.c.GetRunner(p.t.Context(), "near")
+	if err != nil || strings.Contains(string(r.Config), secret) {
+		p.t.Errorf("it is read back, %v: %s", err, r.Config)
+	}
+}
+
+// program builds the runner, whose steps the containers of these tests are.
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "runner")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/fairlead/fairlead/runner")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the runner: %v\n%s", err, out)
+	}
+	return path
+}
+
+func logger(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+}

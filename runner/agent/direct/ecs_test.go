@@ -1,0 +1,91 @@
+package direct_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+
+	"github.com/fairlead/fairlead/runner/internal/executor/ecstest"
+	"github.com/fairlead/fairlead/tools/moto"
+)
+
+var others moto.Server
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	others.Stop()
+	cluster.Stop()
+	os.Exit(code)
+}
+
+const region = "eu-west-1"
+
+// The same job runs as a task that an agent beside the control plane has started,
+// with a role of the account, and as one that an agent in the account has: it ends
+// the same, well and badly.
+func TestTasksOfBothEndTheSame(t *testing.T) {
+	endpoint := others.Endpoint(t)
+	steps := program(t)
+	cfg := aws.Config{Region: region, BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("id", "key", "")}
+	api := awsecs.NewFromConfig(cfg)
+	if _, err := api.CreateCluster(t.Context(), &awsecs.CreateClusterInput{ClusterName: aws.String("runners")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range []string{"runner", "nothing"} {
+		if _, err := api.RegisterTaskDefinition(t.Context(), &awsecs.RegisterTaskDefinitionInput{Family: &family, NetworkMode: types.NetworkModeAwsvpc,
+			RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate}, Cpu: aws.String("256"), Memory: aws.String("512"),
+			ContainerDefinitions: []types.ContainerDefinition{{Name: aws.String("step"), Image: aws.String("registry.example/runner:1"), Cpu: 256, Memory: aws.Int32(512)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logs := cloudwatchlogs.NewFromConfig(cfg)
+	if _, err := logs.CreateLogGroup(t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: aws.String("/steps")}); err != nil {
+		t.Fatal(err)
+	}
+	subnet := ecstest.Find(t, endpoint, region, "DescribeSubnets", "subnetId")
+	group := ecstest.Find(t, endpoint, region, "DescribeSecurityGroups", "groupId")
+	for _, tc := range []struct{ name, definition, state, says string }{
+		{"a job that has nothing to complain of", "runner", "succeeded", ""},
+		{"a job whose image cannot be had", "nothing", "failed", "CannotPullContainerError"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cloud := ecstest.New(t, endpoint, steps, "runner", "/steps", logs)
+			// What both agents find where they are: AWS, and who they are to it.
+			for name, value := range map[string]string{"AWS_ENDPOINT_URL": cloud.URL(), "AWS_REGION": region, "AWS_ACCESS_KEY_ID": "AKIATHEIROWN", "AWS_SECRET_ACCESS_KEY": "their-own"} {
+				t.Setenv(name, value)
+			}
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("AWS was told:\n%s", strings.Join(cloud.Said(), "\n"))
+				}
+			})
+			p := newPlane(t, "FAIRLEAD_ECS_DATA="+t.TempDir())
+			const runner = `
+runner_configuration:
+  type: aws-ecs
+%s  job: {region: eu-west-1, cluster: runners, subnets: [%s], security_groups: [%s], task_definition: %s}
+state_storage_configuration: {type: http}
+`
+			p.make("near", fmt.Sprintf(runner, "  auth: {role_arn: 'arn:aws:iam::123456789012:role/manager', external_id: acme}\n", subnet, group, tc.definition))
+			p.make("far", fmt.Sprintf(runner, "", subnet, group, tc.definition))
+			p.install("far")
+			p.same(tc.state, tc.says)
+			assumed := 0
+			for _, said := range cloud.Said() {
+				if strings.Contains(said, "Action=AssumeRole") && strings.Contains(said, "ExternalId=acme") {
+					assumed++
+				}
+			}
+			if assumed != 1 {
+				t.Errorf("the role was assumed %d times, by one agent of two", assumed)
+			}
+		})
+	}
+}

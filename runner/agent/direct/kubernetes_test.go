@@ -1,0 +1,129 @@
+package direct_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fairlead/fairlead/runner/internal/executor/kubelettest"
+	"github.com/fairlead/fairlead/tools/kubeserver/kube"
+	"github.com/fairlead/fairlead/tools/testserver"
+)
+
+var cluster kube.Server
+
+const image = "registry.example/fairlead/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// authorityOf returns who has signed the certificate that the server made itself.
+func authorityOf(t *testing.T, server string) []byte {
+	t.Helper()
+	c, err := tls.Dial("tcp", strings.TrimPrefix(server, "https://"), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	chain := c.ConnectionState().PeerCertificates
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: chain[len(chain)-1].Raw})
+}
+
+// The same job runs as a pod that an agent beside the control plane has started,
+// with a service account's token, and as one that an agent with that account has:
+// it ends the same, well and badly. The token is sealed, masked, and on no disk.
+// A step goes on while the agents beside the control plane are replaced.
+func TestPodsOfBothEndTheSame(t *testing.T) {
+	path := cluster.Kubeconfig(t)
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := program(t)
+	ctx := t.Context()
+	ns, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "direct-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { admin.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{}) })
+	for _, name := range []string{"agent", "jobs"} {
+		if _, err := admin.CoreV1().ServiceAccounts(ns.Name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The rules of docs/EXECUTORS.md.
+	if _, err := admin.RbacV1().Roles(ns.Name).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"create", "get", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}},
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.RbacV1().RoleBindings(ns.Name).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "agent"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "agent", Namespace: ns.Name}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	issued, err := admin.CoreV1().ServiceAccounts(ns.Name).CreateToken(ctx, "agent", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := issued.Status.Token
+	authority := authorityOf(t, cfg.Host)
+	// The installed agent has the same rights by a kubeconfig.
+	api := clientcmdapi.NewConfig()
+	api.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: authority}
+	api.AuthInfos["agent"] = &clientcmdapi.AuthInfo{Token: token}
+	api.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "agent"}
+	api.CurrentContext = "x"
+	kubeconfig := t.TempDir() + "/kubeconfig"
+	if err := clientcmd.WriteToFile(*api, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	kubelettest.Start(t, admin, ns.Name, kubelettest.Options{Image: image, Program: steps})
+	for _, tc := range []struct{ name, image, state, says string }{
+		{"a job that has nothing to complain of", image, "succeeded", ""},
+		{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ErrImagePull"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlane(t, "FAIRLEAD_KUBERNETES_DATA="+t.TempDir())
+			const runner = `
+runner_configuration:
+  type: kubernetes
+%s  job: {namespace: %s, service_account: jobs, image: %s}
+state_storage_configuration: {type: http}
+`
+			p.make("near", fmt.Sprintf(runner, fmt.Sprintf("  cluster: {server: %q, certificate_authority_data: %s, auth: {service_account_token: %s}}\n",
+				cfg.Host, base64.StdEncoding.EncodeToString(authority), token), ns.Name, tc.image))
+			p.make("far", fmt.Sprintf(runner, "", ns.Name, tc.image))
+			p.install("far", "FAIRLEAD_KUBECONFIG="+kubeconfig)
+			p.same(tc.state, tc.says)
+			p.nowhere(token)
+			// The agents beside a control plane that was started again go on.
+			p.stop()
+			p.serve()
+			if again := p.ends("near"); again.State != tc.state {
+				t.Errorf("after a restart the job is %s: %s", again.State, again.Message)
+			}
+			testserver.Until(t, "nothing left in the cluster", func() bool {
+				left, err := admin.BatchV1().Jobs(ns.Name).List(ctx, metav1.ListOptions{})
+				return err == nil && len(left.Items) == 0
+			})
+		})
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -46,10 +47,37 @@ type vendor struct {
 	deployment.Deployment
 	out    bytes.Buffer
 	image  v1.Image // what the builder of the runner's image builds
-	ran    []string
-	fails  string // the step that fails
 	cfn    *cloudformation.Client
 	before func() // what is looked at when the CDK is about to deploy
+
+	mu    sync.Mutex
+	done  []string // steps
+	fails string   // the step that fails
+}
+
+// does notes a step, or says why it fails.
+func (v *vendor) does(step string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.fails == step {
+		return errHere
+	}
+	v.done = append(v.done, step)
+	return nil
+}
+
+// fail lets a step fail, and those no more that did.
+func (v *vendor) fail(step string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.fails = step
+}
+
+// ran returns the steps that were done.
+func (v *vendor) ran() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.done)
 }
 
 // runnerImage is an image of one small file.
@@ -126,8 +154,10 @@ var errHere = errors.New("the connection is gone")
 // that is to fail: layers are there, and no manifest.
 func (v *vendor) through(next http.RoundTripper) http.RoundTripper {
 	return tripper(func(r *http.Request) (*http.Response, error) {
-		if v.fails == "push" && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/") {
-			return nil, errHere
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/") {
+			if err := v.does("push"); err != nil {
+				return nil, err
+			}
 		}
 		return next.RoundTrip(r)
 	})
@@ -142,11 +172,10 @@ func (v *vendor) lambda(w http.ResponseWriter, r *http.Request) {
 	name, ok := strings.CutPrefix(r.URL.Path, "/2015-03-31/functions/fairlead-test-")
 	name, invokes := strings.CutSuffix(name, "/invocations")
 	event, err := io.ReadAll(r.Body)
-	if !ok || !invokes || err != nil || v.fails == "token" {
+	if !ok || !invokes || err != nil || v.does("token") != nil {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
-	v.ran = append(v.ran, "token")
 	answer, err := v.invoke(r.Context(), name, json.RawMessage(event))
 	if err != nil {
 		v.account.t.Errorf("invoke %s: %v", name, err)
@@ -167,10 +196,9 @@ func step(c deployment.Command) string {
 
 func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) {
 	name := step(c)
-	if v.fails == name {
-		return nil, errHere
+	if err := v.does(name); err != nil {
+		return nil, err
 	}
-	v.ran = append(v.ran, name)
 	switch name {
 	case "go run ./tools/functions": // they are those of the account
 		return nil, nil
@@ -245,7 +273,7 @@ func (v *vendor) stack(ctx context.Context, name string, outputs map[string]stri
 
 // times counts how often a step was done.
 func (v *vendor) times(name string) (n int) {
-	for _, s := range v.ran {
+	for _, s := range v.ran() {
 		if s == name {
 			n++
 		}
@@ -261,12 +289,12 @@ func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
 	defer v.close()
 	v.DryRun = true
 	v.ok("say what would be done", v.Do(t.Context()))
-	if len(v.ran) > 0 || !strings.Contains(v.out.String(), "make the stack fairlead-test") {
-		t.Errorf("a dry run has done %q, and says:\n%s", v.ran, v.out.String())
+	if len(v.ran()) > 0 || !strings.Contains(v.out.String(), "make the stack fairlead-test") {
+		t.Errorf("a dry run has done %q, and says:\n%s", v.ran(), v.out.String())
 	}
 	v.DryRun = false
 	for _, step := range []string{"go run ./tools/functions", "go run ./infra/images/runner", "cdk synth", "cdk bootstrap", "cdk deploy", "push", "upload", "token", "fairlead login"} {
-		v.fails = step
+		v.fail(step)
 		if step == "upload" {
 			v.gates["S3"].set(always(func(r *http.Request, _ []byte) bool { return r.Method == http.MethodPut }, throttled))
 		}
@@ -275,7 +303,7 @@ func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
 		}
 		v.gates["S3"].set(nil)
 	}
-	v.fails = ""
+	v.fail("")
 	v.ok("deploy", v.Do(t.Context()))
 	if v.times("cdk bootstrap") != 1 {
 		t.Error("the account was prepared again")
@@ -373,14 +401,14 @@ func TestADeploymentIsUpdated(t *testing.T) {
 		"twelve digits":    func(o *deployment.Options) { o.Customers = []string{"acme"} },
 		"stage":            func(o *deployment.Options) { o.Stage = "Prod/1" },
 	} {
-		before, options := len(v.ran), v.Options
+		before, options := len(v.ran()), v.Options
 		change(&v.Options)
-		if err := v.Do(t.Context()); err == nil || !strings.Contains(err.Error(), name) || len(v.ran) != before {
-			t.Errorf("got %v after %q, want an error with %q and nothing done", err, v.ran[before:], name)
+		if err := v.Do(t.Context()); err == nil || !strings.Contains(err.Error(), name) || len(v.ran()) != before {
+			t.Errorf("got %v after %q, want an error with %q and nothing done", err, v.ran()[before:], name)
 		}
 		v.Options = options
 	}
-	if !slices.Contains(v.ran, "cdk deploy") {
+	if !slices.Contains(v.ran(), "cdk deploy") {
 		t.Error("nothing was deployed")
 	}
 }

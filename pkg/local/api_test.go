@@ -12,6 +12,8 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/local"
 )
 
@@ -60,7 +62,8 @@ func TestBothAPIsAndTheRegistryAreOnOnePort(t *testing.T) {
 		path, token string
 		status      int
 	}{
-		{"/v2/", token, 200}, {"/v2/", "", 401}, {"/v2/_catalog", "", 401}, {"/v2/x/manifests/y", token, 404},
+		{"/v2/", token, 200}, {"/v2/", "", 401}, {"/v2/_catalog", "", 401},
+		{"/v2/" + control.Repository(fairlead.DefaultOrg, "x", "y") + "/manifests/z", token, 404}, {"/v2/x/manifests/y", token, 403},
 		{"/v1/openapi.yaml", "", 200}, {"/runner/v1/openapi.yaml", "", 200},
 		{"/nothing", token, 404}, {"/runner/nothing", token, 404}, {"/v1/apps", "", 401},
 	} {

@@ -3,6 +3,8 @@ package runnerstack
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
+
+	"github.com/fairlead/fairlead/infra/internal/fargate"
 )
 
 // How the runner reaches the network.
@@ -85,10 +87,11 @@ func (b *builder) parameters() {
 
 	p.size = ask("RunnerSize", "String", "Small is a quarter of a CPU and 0.5 GiB, Medium twice that, Large 1 CPU and 2 GiB, XLarge 2 CPUs and 4 GiB.", choice("Medium", "Small", "Large", "XLarge"))
 	// One question, because Fargate knows few pairs of CPU and memory.
-	p.sizes = awscdk.NewCfnMapping(b.stack, jsii.String("Sizes"), &awscdk.CfnMappingProps{Mapping: &map[string]*map[string]any{
-		"Small": {"Cpu": "256", "Memory": "512"}, "Medium": {"Cpu": "512", "Memory": "1024"},
-		"Large": {"Cpu": "1024", "Memory": "2048"}, "XLarge": {"Cpu": "2048", "Memory": "4096"},
-	}})
+	sizes := map[string]*map[string]any{}
+	for name, size := range fargate.Sizes() {
+		sizes[name] = &map[string]any{"Cpu": size.CPU, "Memory": size.Memory}
+	}
+	p.sizes = awscdk.NewCfnMapping(b.stack, jsii.String("Sizes"), &awscdk.CfnMappingProps{Mapping: &sizes})
 	p.logDays = ask("LogRetentionDays", "Number", "Days that the runner's own log is kept.", awscdk.CfnParameterProps{Default: "30",
 		AllowedValues: jsii.Strings("1", "3", "5", "7", "14", "30", "60", "90", "120", "150", "180", "365", "400", "545", "731", "1827", "3653")})
 

@@ -5,6 +5,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/jsii-runtime-go"
 
+	"github.com/fairlead/fairlead/infra/internal/fargate"
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
@@ -155,12 +156,7 @@ func (b *builder) appActions() *[]string {
 
 // executionAccess is what ECS needs to start the container.
 func (b *builder) executionAccess() []policy.Statement {
-	return []policy.Statement{
-		{Sid: "RunnerLog", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents"}, Resources: []string{*b.log.AttrArn()}},
-		{Sid: "PullImage", Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"},
-			Resources: []string{"arn:" + b.partition + ":ecr:*:*:repository/*"}},
-		{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}},
-	}
+	return fargate.Starts(*b.log.AttrArn(), "arn:"+b.partition+":ecr:*:*:repository/*")
 }
 
 func (b *builder) makeRoles() {
@@ -169,10 +165,7 @@ func (b *builder) makeRoles() {
 		Description:    jsii.String("what no role of the Fairlead runner or of the app that it deploys exceeds"),
 		PolicyDocument: policy.Document(b.ceiling()...),
 	})
-	fromTasks := policy.Trust("ecs-tasks.amazonaws.com", map[string]map[string]any{
-		"StringEquals": {"aws:SourceAccount": b.account},
-		"ArnLike":      {"aws:SourceArn": b.arn("ecs", "*")},
-	})
+	fromTasks := fargate.Trust(b.account, b.arn("ecs", "*"))
 	b.execution = awsiam.NewCfnRole(b.stack, jsii.String("ExecutionRole"), &awsiam.CfnRoleProps{
 		Description: jsii.String("Fairlead: starts the runner's container"), Path: jsii.String(b.ownPath()), AssumeRolePolicyDocument: fromTasks,
 		Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("start"), PolicyDocument: policy.Document(b.executionAccess()...)}},

@@ -90,7 +90,7 @@ func TestTemplateIsSelfContained(t *testing.T) {
 }
 
 func TestEnvironmentIsWhatIsDeclared(t *testing.T) {
-	environment := environment(stack(t))
+	environment := infratest.TaskEnvironment(t, stack(t), "RunnerTask")
 	known, required := map[string]bool{}, []string{}
 	for _, v := range config.Variables(&config.Runner{}) {
 		known[v.Name] = true
@@ -112,21 +112,6 @@ func TestEnvironmentIsWhatIsDeclared(t *testing.T) {
 	if environment["FAIRLEAD_ROLE_BREAK_GLASS"] != "" {
 		t.Errorf("the role for emergencies is named while it is off: %q", environment["FAIRLEAD_ROLE_BREAK_GLASS"])
 	}
-	for name := range environment {
-		if strings.Contains(name, "TOKEN") {
-			t.Errorf("the runner is given %s; its identity is its role", name)
-		}
-	}
-}
-
-func environment(s infratest.Stack) map[string]string {
-	out := map[string]string{}
-	container := s.Resources["RunnerTask"].Properties["ContainerDefinitions"].([]any)[0].(map[string]any)
-	for _, v := range container["Environment"].([]any) {
-		m := v.(map[string]any)
-		out[fmt.Sprint(m["Name"])] = fmt.Sprint(m["Value"])
-	}
-	return out
 }
 
 func TestSecurityProperties(t *testing.T) {
@@ -135,26 +120,7 @@ func TestSecurityProperties(t *testing.T) {
 	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken", "iam:Get*", "iam:List*"},
 		Except: []string{"Boundary/Services", "ProvisionRole/App", "DeployRole/App", "DeprovisionRole/App"}})
 
-	task := s.Resources["RunnerTask"].Properties
-	container := task["ContainerDefinitions"].([]any)[0].(map[string]any)
-	for name, want := range map[string]any{"ReadonlyRootFilesystem": true, "Privileged": false, "User": "65532:65532"} {
-		if container[name] != want {
-			t.Errorf("the container has %s %v, want %v", name, container[name], want)
-		}
-	}
-	if !strings.Contains(fmt.Sprint(container["Image"]), "@sha256:") {
-		t.Errorf("the image is %v", container["Image"])
-	}
-	if fmt.Sprint(task["RuntimePlatform"]) != "map[CpuArchitecture:ARM64 OperatingSystemFamily:LINUX]" {
-		t.Errorf("it runs on %v", task["RuntimePlatform"])
-	}
-	if s.Resources["RunnerService"].Properties["EnableExecuteCommand"] != false {
-		t.Error("a shell can be opened in the runner")
-	}
-	group := s.Resources["RunnerSecurityGroup"].Properties
-	if group["SecurityGroupIngress"] != nil {
-		t.Errorf("something may come in: %v", group["SecurityGroupIngress"])
-	}
+	infratest.TasksAreConfined(t, s)
 	for id, r := range s.Resources {
 		if r.Type == "AWS::IAM::Role" && id != "ExecutionRole" && id != "RunnerRole" && r.Properties["PermissionsBoundary"] == nil {
 			t.Errorf("%s has no boundary", id)
@@ -184,6 +150,7 @@ func TestSecurityProperties(t *testing.T) {
 // Each answer to a question changes what it says it changes.
 func TestParameters(t *testing.T) {
 	service := func(s infratest.Stack) map[string]any { return s.Resources["RunnerService"].Properties }
+	environment := func(s infratest.Stack) map[string]string { return infratest.TaskEnvironment(t, s, "RunnerTask") }
 	subnets := func(s infratest.Stack) string {
 		return fmt.Sprint(service(s)["NetworkConfiguration"])
 	}

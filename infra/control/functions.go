@@ -67,15 +67,15 @@ func (b *builder) functionARN(name string) string {
 	return b.arn("lambda", "function:"+b.name+"-"+name)
 }
 
-func (b *builder) sessionRoleARN() string {
-	return "arn:" + b.partition + ":iam::" + b.account + ":role/" + b.sessionRoleName()
+func (b *builder) roleARN(name string) string {
+	return "arn:" + b.partition + ":iam::" + b.account + ":role/" + name
 }
+
+func (b *builder) sessionRoleARN() string { return b.roleARN(b.sessionRoleName()) }
 
 func (b *builder) sessionRoleName() string { return b.name + "-runner-session-" + b.region }
 
-func (b *builder) publisherRoleARN() string {
-	return "arn:" + b.partition + ":iam::" + b.account + ":role/" + b.publisherRoleName()
-}
+func (b *builder) publisherRoleARN() string { return b.roleARN(b.publisherRoleName()) }
 
 func (b *builder) publisherRoleName() string { return b.name + "-publisher-" + b.region }
 

@@ -123,8 +123,33 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ControlAPIRole", "sts:AssumeRole", session, nil, false, "the Control API opens a runner's session"},
 		{"RunnerAPIRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "the Runner API publishes"},
 		{"RunnerAPIRole", "s3:DeleteBucket", blobs, nil, false, "the blobs are removed"},
+
+		// The build runner, whose role is an identity, and what starts it.
+		{"BuildRunnerRole", "sts:AssumeRole", session, nil, false, "the build runner opens a session past the Runner API"},
+		{"BuildRunnerRole", "sts:AssumeRole", publish, nil, false, "the build runner publishes past the Control API"},
+		{"BuildRunnerRole", "sqs:ReceiveMessage", sqs + "run_a-q", nil, false, "the build runner takes a customer's wake-ups"},
+		{"BuildRunnerRole", "sqs:SendMessage", sqs + "run_a-q", nil, false, "the build runner wakes a customer's runner"},
+		{"BuildRunnerRole", "logs:PutLogEvents", logs + "ins_a:log-stream:job_1/1", nil, false, "the build runner writes a customer's log"},
+		{"BuildRunnerRole", "logs:GetLogEvents", logs + "ins_a:log-stream:job_1/1", nil, false, "the build runner reads a customer's log"},
+		{"BuildRunnerRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "what a build runs replaces an app"},
+		{"BuildRunnerRole", "ecr:PutImage", ecr + "runner", nil, false, "what a build runs replaces the runner that all customers start"},
+		{"BuildRunnerRole", "ecr:GetAuthorizationToken", "*", nil, false, "what a build runs logs in to the registry"},
+		{"BuildRunnerRole", "dynamodb:GetItem", table, nil, false, "what a build runs reads the vendor's table"},
+		{"BuildRunnerRole", "s3:GetObject", blobs + "/state/x", nil, false, "what a build runs reads states"},
+		{"BuildRunnerRole", "s3:PutObject", s.ARN("Templates") + "/runner/x.json", nil, false, "what a build runs replaces the template that customers install"},
+		{"BuildRunnerRole", "kms:Decrypt", s.ARN("SealKey"), nil, false, "what a build runs opens sealed values"},
+		{"BuildRunnerRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "what a build runs signs a job"},
+		{"BuildRunnerRole", "lambda:InvokeFunction", s.ARN("ControlAPI"), nil, false, "what a build runs asks for an operator's token"},
+		{"BuildRunnerExecutionRole", "ecr:BatchGetImage", ecr + "runner", nil, true, "ECS pulls the runner's image"},
+		{"BuildRunnerExecutionRole", "ecr:BatchGetImage", ecr + "app/app_a/web", nil, false, "ECS pulls an app"},
+		{"BuildRunnerExecutionRole", "ecr:PutImage", ecr + "runner", nil, false, "what starts the build runner replaces the image"},
+		{"BuildRunnerExecutionRole", "logs:PutLogEvents", strings.TrimSuffix(s.ARN("BuildRunnerLog"), "*") + "log-stream:runner/runner/1", nil, true, "ECS writes the build runner's own log"},
+		{"BuildRunnerExecutionRole", "logs:PutLogEvents", logs + "ins_a:log-stream:job_1/1", nil, false, "what starts the build runner writes a customer's log"},
+		{"BuildRunnerExecutionRole", "secretsmanager:GetSecretValue", "arn:aws:secretsmanager:eu-central-1:111122223333:secret:x", nil, false, "what starts the build runner reads a secret"},
+		{"RunnerAPIRole", "ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/buildrunnercluster/x", nil, false, "a function has the build runner started from an image of its choice"},
+		{"ControlAPIRole", "iam:PassRole", s.ARN("BuildRunnerRole"), nil, false, "a function lends out the build runner's identity"},
 	}
-	for _, role := range []string{"ControlAPIRole", "RunnerAPIRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole"} {
+	for _, role := range []string{"ControlAPIRole", "RunnerAPIRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole"} {
 		for action, resource := range map[string]string{
 			"iam:CreateUser": "arn:aws:iam::111122223333:user/x", "iam:PutRolePolicy": session, "iam:PassRole": session,
 			"lambda:UpdateFunctionCode": s.ARN("ControlAPI"), "kms:ScheduleKeyDeletion": s.ARN("SealKey"), "kms:PutKeyPolicy": s.ARN("SigningKey"),

@@ -38,6 +38,7 @@ type Props struct {
 	RateLimit    int      // requests a second of the whole API; default 500
 	BurstLimit   int      // requests at once of the whole API; default 1,000
 	RunnerReader []string // customers' accounts, which may pull the runner's image and read the template
+	Build        Build
 }
 
 // The days that CloudWatch Logs knows as a retention.
@@ -58,6 +59,15 @@ func FromContext(get func(key string) string) (Props, error) {
 		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"), AlarmEmail: get("alarmEmail"),
 		RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"), RunnerDigest: get("runnerDigest"),
 		RunnerReader: words(get("runnerReaders")),
+		Build: Build{Runner: get("buildRunner"), Keys: words(get("buildRunnerKeys")), Size: get("buildRunnerSize"),
+			VPC: get("buildRunnerVpc"), Subnets: words(get("buildRunnerSubnets"))},
+	}
+	switch answer := get("buildRunnerPublicIp"); answer {
+	case "", "false":
+	case "true":
+		p.Build.PublicIP = true
+	default:
+		return Props{}, fmt.Errorf("buildRunnerPublicIp is %q; true and false are known", answer)
 	}
 	for key, field := range map[string]*int{
 		"functionMemoryMb": &p.MemoryMB, "logRetentionDays": &p.LogDays, "archiveRetentionDays": &p.ArchiveDays,
@@ -118,6 +128,9 @@ func (p Props) withDefaults() (Props, error) {
 		if !accountPattern.MatchString(a) {
 			return p, fmt.Errorf("runnerReaders: %q is no account id", a)
 		}
+	}
+	if err := p.Build.check(p.RunnerDigest); err != nil {
+		return p, err
 	}
 	var err error
 	p.Functions, err = filepath.Abs(p.Functions)

@@ -3,6 +3,7 @@ package control_test
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -30,6 +31,9 @@ func TestGuard(t *testing.T) {
 		"api_gw_v2_authorization_type_configured_check":  "the handlers authenticate each request themselves",
 		"cloudwatch_log_group_retention_period_check":    "the rule wants a year; what jobs wrote is archived for a year in S3, and the functions' own logs are for finding faults",
 		"cloudwatch_log_group_encrypted_check":           "CloudWatch encrypts every group; the functions log no value that their callers sent",
+		"ecs_container_insights_enabled_check":           "one task, whose metrics come with ECS",
+		"ecs_service_assign_public_ip_disabled_check":    "an address without a way in spares the NAT gateway; the vendor can name subnets that have one",
+		"ecs_task_definition_memory_hard_limit_check":    "the task has one container, which may use all of the task's memory",
 		"kms_create_grant_aws_service_check":             "the account's own statement covers it, as in every key policy that AWS makes",
 		"lambda_function_public_access_prohibited_check": "the rule takes no reference for an account; TestSecurityProperties asserts source and account of each permission",
 		"lambda_inside_vpc_check":                        "the functions call AWS and the vendor's endpoints; a VPC would add a NAT gateway and no protection",
@@ -64,6 +68,7 @@ func TestSecurityProperties(t *testing.T) {
 	s := stack(t)
 	infratest.BucketsAreSafe(t, s)
 	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken"}})
+	infratest.TasksAreConfined(t, s)
 	for id, r := range s.Resources {
 		p := r.Properties
 		switch r.Type {
@@ -163,6 +168,15 @@ func TestPropsRefuse(t *testing.T) {
 		"a retention that is none":        {func(p *control.Props) { p.LogDays = 31 }, "logRetentionDays"},
 		"a reader that is no account":     {func(p *control.Props) { p.RunnerReader = []string{"*"} }, "runnerReaders"},
 		"less memory than Lambda gives":   {func(p *control.Props) { p.MemoryMB = 64 }, "functionMemoryMb"},
+		"a runner by its name":            {func(p *control.Props) { p.Build.Runner = "build" }, "buildRunner \"build\""},
+		"a build runner without an image": {func(p *control.Props) { p.RunnerDigest, p.Template = "", "" }, "runnerDigest"},
+		"a build runner that trusts all":  {func(p *control.Props) { p.Build.Keys = nil }, "buildRunnerKeys"},
+		"a key that is none":              {func(p *control.Props) { p.Build.Keys = []string{"ssh-ed25519"} }, "buildRunnerKeys"},
+		"a size that Fargate lacks":       {func(p *control.Props) { p.Build.Size = "Tiny" }, "buildRunnerSize"},
+		"a VPC without subnets":           {func(p *control.Props) { p.Build.VPC = "vpc-0a1b2c3d" }, "buildRunnerSubnets"},
+		"a VPC by its name":               {func(p *control.Props) { p.Build.VPC = "main" }, "buildRunnerVpc"},
+		"a subnet by its name":            {func(p *control.Props) { p.Build.VPC, p.Build.Subnets = "vpc-0a1b2c3d", []string{"main"} }, "buildRunnerSubnets"},
+		"an address without subnets":      {func(p *control.Props) { p.Build.PublicIP = true }, "buildRunnerPublicIp"},
 		"a zone without a domain to make": {func(p *control.Props) { p.Domain, p.Certificate = "", "" }, "domain"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,13 +191,25 @@ func TestPropsRefuse(t *testing.T) {
 }
 
 func TestContextIsRead(t *testing.T) {
-	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "runnerReaders": "111122223333, 444455556666"}
+	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "runnerReaders": "111122223333, 444455556666",
+		"buildRunner": "run_x", "buildRunnerKeys": "k1,k2", "buildRunnerSize": "Large", "buildRunnerVpc": "vpc-0a1b2c3d", "buildRunnerSubnets": "subnet-1,subnet-2", "buildRunnerPublicIp": "true"}
 	p, err := control.FromContext(func(key string) string { return context[key] })
 	if err != nil || p.Stage != "prod" || p.LogDays != 90 || len(p.RunnerReader) != 2 {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	context["rateLimit"] = "-1"
-	if _, err := control.FromContext(func(key string) string { return context[key] }); err == nil || !strings.Contains(err.Error(), "rateLimit") {
-		t.Errorf("got %v, want an error that names rateLimit", err)
+	want := control.Build{Runner: "run_x", Keys: []string{"k1", "k2"}, Size: "Large", VPC: "vpc-0a1b2c3d", Subnets: []string{"subnet-1", "subnet-2"}, PublicIP: true}
+	if !reflect.DeepEqual(p.Build, want) {
+		t.Errorf("the build runner is %+v, want %+v", p.Build, want)
+	}
+	for key, wrong := range map[string]string{"rateLimit": "-1", "buildRunnerPublicIp": "yes"} {
+		_, err := control.FromContext(func(k string) string {
+			if k == key {
+				return wrong
+			}
+			return context[k]
+		})
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("got %v, want an error that names %s", err, key)
+		}
 	}
 }

@@ -49,6 +49,7 @@ type builder struct {
 	sessionRole, publisherRole              awsiam.CfnRole
 	routes                                  []awsapigatewayv2.CfnRoute
 	alarms                                  *string // ARN of the topic
+	build                                   build
 }
 
 // New adds the control plane's stack to the scope.
@@ -88,6 +89,9 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	b.session()
 	b.sources()
 	b.connectAPI()
+	if err := b.makeBuildRunner(); err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
 	b.watch()
 	b.outputs()
 	if err := b.suppress(); err != nil {
@@ -116,6 +120,11 @@ func (b *builder) outputs() {
 	output("ControlAPIFunction", "invoke it to ask for an operator's token", *b.functions["controlapi"].Ref())
 	output("EventBus", "of domain events", *b.bus.Ref())
 	output("AlarmTopic", "subscribe to hear of alarms", *b.alarms)
+	output("SigningKeyArn", "signs jobs; runners pin its public half", *b.signingKey.AttrArn())
+	output("BuildRunnerRoleArn", "role that a build runner has, or would have", b.roleARN(b.buildRunnerRole()))
+	if p := b.props.Build; p.Runner != "" {
+		output("BuildRunner", "identifier of the build runner", p.Runner)
+	}
 	if b.props.RunnerDigest != "" {
 		output("RunnerImage", "what customers' stacks start", b.runnerImage())
 		output("TemplateBucket", "of the templates that customers install", *b.templates.Ref())

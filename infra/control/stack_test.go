@@ -22,6 +22,7 @@ func props() control.Props {
 		Certificate: "arn:aws:acm:eu-central-1:111122223333:certificate/0aa0aa00-0000-4000-8000-000000000000", HostedZone: "Z0000000000000000000",
 		AlarmEmail: "oncall@example.com", RunnerReader: []string{"444455556666"},
 		RunnerDigest: "sha256:" + strings.Repeat("0", 64), Template: strings.Repeat("1", 64),
+		Build: control.Build{Runner: "run_" + strings.Repeat("0", 26), Keys: []string{strings.Repeat("A", 43) + "="}},
 	}
 }
 

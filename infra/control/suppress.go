@@ -41,5 +41,5 @@ func (b *builder) suppress() error {
 		nag.Suppress(q, "AwsSolutions-SQS3", "it is the queue of dead letters; that of the stream, the schedule and the subscription is their failure destination")
 	}
 	nag.Suppress(b.accessLogs, "AwsSolutions-S1", "it keeps the access logs of the other buckets; logging its own would never end")
-	return nil
+	return b.suppressBuild()
 }

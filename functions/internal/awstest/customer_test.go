@@ -1,36 +1,17 @@
 package awstest
 
 import (
-	"bytes"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
 // customer is a customer's account in which the runner's stack was installed.
-type customer struct {
-	*account
-	runner *exec.Cmd
-	log    *bytes.Buffer
-	done   chan struct{} // closed when the agent has ended
-	task   *httptest.Server
-}
+type customer struct{ *account }
 
 // besideTheRunner are resources of the runner's stack that a process on this
-// machine does without: its network, and where it would run.
-var besideTheRunner = map[string]bool{
-	"AWS::IAM::RolePolicy": true, "AWS::EC2::RouteTable": true, "AWS::ECS::Cluster": true, "AWS::EC2::Subnet": true, "AWS::EC2::VPC": true,
-	"AWS::EC2::EIP": true, "AWS::EC2::VPCGatewayAttachment": true, "AWS::S3::BucketPolicy": true, "AWS::EC2::NatGateway": true, "AWS::EC2::InternetGateway": true,
-	"AWS::EC2::Route": true, "AWS::EC2::VPCEndpoint": true, "AWS::EC2::SubnetRouteTableAssociation": true, "AWS::ECS::Service": true, "AWS::EC2::SecurityGroup": true,
-	"AWS::ECS::TaskDefinition": true,
-}
+// machine does without, beside the place where it would run.
+var besideTheRunner = map[string]bool{"AWS::IAM::RolePolicy": true, "AWS::S3::BucketPolicy": true}
 
 // installs has a customer install the stack of an install, by the parameters
 // that the vendor was given, and starts its runner with the environment that the
@@ -44,7 +25,7 @@ func (w *world) installs(install string) (c *customer, stop func()) {
 	}
 	inner := &account{id: w.id + "-" + install, endpoints: w.endpoints,
 		resolver: &resolver{t: w.t, tmpl: synthesised(w.t, runnerTemplate), made: map[string]made{}, given: given}}
-	c = &customer{account: inner, log: &bytes.Buffer{}, done: make(chan struct{})}
+	c = &customer{account: inner}
 	for name := range inner.tmpl.Parameters {
 		if _, ok := given[name]; !ok && inner.tmpl.Parameters[name].Default == nil {
 			w.t.Errorf("the vendor was not told the parameter %s", name)
@@ -65,25 +46,12 @@ func (w *world) installs(install string) (c *customer, stop func()) {
 		case "AWS::Logs::LogGroup":
 			inner.made[id] = made{ref: id} // of the runner's own output
 		default:
-			if !besideTheRunner[res.Type] {
+			if !besideTheRunner[res.Type] && !isPlace(res.Type) {
 				w.t.Errorf("%s is a %s, which nothing here makes", id, res.Type)
 			}
 		}
 	}
-	c.start(w)
-	return c, func() {
-		_ = c.runner.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-c.done:
-		case <-time.After(20 * time.Second):
-			_ = c.runner.Process.Kill()
-			<-c.done
-		}
-		c.task.Close()
-		if w.t.Failed() {
-			w.t.Logf("the runner of %s said:\n%s", install, c.log)
-		}
-	}
+	return c, w.starts(inner.resolver, inner.tmpl.ofType("AWS::ECS::TaskDefinition")[0])
 }
 
 // role has the name and path that the template gives it.
@@ -93,35 +61,4 @@ func (c *customer) role(id string, p map[string]any) made {
 		name = id
 	}
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:iam::" + accountID + ":role" + c.text(p["Path"]) + name}}
-}
-
-// start starts the runner as a task of the service: with the credentials of the
-// task's role, and with the container's environment. What is added is what finds
-// the servers here, a data folder, and the tool that is within the image.
-func (c *customer) start(w *world) {
-	w.t.Helper()
-	task := c.tmpl.Resources[c.tmpl.ofType("AWS::ECS::TaskDefinition")[0]].Properties
-	role := c.text(task["TaskRoleArn"])
-	c.task = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		k := w.sts.AssumeRole("aws", accountID, role[strings.LastIndex(role, "/")+1:], "AROA"+strings.Repeat("R", 17), "0123456789abcdef")
-		_ = json.NewEncoder(rw).Encode(map[string]any{"RoleArn": role, "AccessKeyId": k.AccessKeyID,
-			"SecretAccessKey": k.SecretAccessKey, "Token": k.SessionToken, "Expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
-	}))
-	container := task["ContainerDefinitions"].([]any)[0].(map[string]any)
-	var args []string
-	for _, a := range container["Command"].([]any) {
-		args = append(args, c.text(a))
-	}
-	c.runner = exec.Command(binary(w.t, "fairlead-runner"), append(args, "--data", w.t.TempDir())...)
-	c.runner.Env = append([]string{"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY", "AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true",
-		"AWS_CONTAINER_CREDENTIALS_FULL_URI=" + c.task.URL + "/v2/credentials/x"}, w.environ...)
-	for _, v := range container["Environment"].([]any) {
-		pair := v.(map[string]any)
-		if value := c.text(pair["Value"]); value != "" {
-			c.runner.Env = append(c.runner.Env, c.text(pair["Name"])+"="+value)
-		}
-	}
-	c.runner.Stdout, c.runner.Stderr = c.log, c.log
-	w.ok("start the runner", c.runner.Start())
-	go func() { _ = c.runner.Wait(); close(c.done) }()
 }

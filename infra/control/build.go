@@ -1,0 +1,182 @@
+package control
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/fairlead/fairlead/infra/internal/fargate"
+	"github.com/fairlead/fairlead/infra/internal/nag"
+	"github.com/fairlead/fairlead/infra/internal/policy"
+	"github.com/fairlead/fairlead/pkg/config"
+)
+
+// Build says whether the stack has a build runner: a runner of the vendor's own,
+// beside the control plane, that is started from the image which customers get.
+// The zero value is none, and costs nothing.
+type Build struct {
+	Runner string   // its identifier, which the control plane gave it; "": there is none
+	Keys   []string // public keys of the control plane, in base64, which it pins
+	Size   string   // "Small", as the customers' stack has sizes, unless another is given
+	// VPC and Subnets are where it is; without them it has a VPC of its own.
+	VPC      string
+	Subnets  []string
+	PublicIP bool // in Subnets that have no other way out
+}
+
+// network of a build runner's own VPC, in which there is nothing else.
+const buildCIDR = "10.249.0.0/24"
+
+var (
+	runnerPattern = regexp.MustCompile(`^run_[0-9a-z]{26}$`)
+	keyPattern    = regexp.MustCompile(`^[A-Za-z0-9+/]{43}=$`) // 32 bytes
+	vpcPattern    = regexp.MustCompile(`^vpc-([0-9a-f]{8}|[0-9a-f]{17})$`)
+	subnetPattern = regexp.MustCompile(`^subnet-([0-9a-f]{8}|[0-9a-f]{17})$`)
+)
+
+// check checks what is given and fills in the rest.
+func (p *Build) check(image string) error {
+	if p.Runner == "" {
+		return nil
+	}
+	if p.Size == "" {
+		p.Size = "Small"
+	}
+	_, known := fargate.Sizes()[p.Size]
+	switch {
+	case !runnerPattern.MatchString(p.Runner):
+		return fmt.Errorf("buildRunner %q is no runner's identifier: `fairlead runner create NAME --aws-role ARN` prints it", p.Runner)
+	case image == "":
+		return fmt.Errorf("buildRunner needs runnerDigest: it is started from the image in this stack's registry")
+	case len(p.Keys) == 0:
+		return fmt.Errorf("buildRunner needs buildRunnerKeys: it refuses jobs that none of them has signed")
+	case !known:
+		return fmt.Errorf("buildRunnerSize is %q; Small, Medium, Large and XLarge are known", p.Size)
+	case p.VPC != "" && !vpcPattern.MatchString(p.VPC):
+		return fmt.Errorf("buildRunnerVpc %q is no VPC's id", p.VPC)
+	case (p.VPC == "") != (len(p.Subnets) == 0):
+		return fmt.Errorf("buildRunnerVpc and buildRunnerSubnets go together")
+	case p.VPC == "" && p.PublicIP:
+		return fmt.Errorf("buildRunnerPublicIp is for buildRunnerSubnets; in a VPC of its own the build runner has an address in any case")
+	}
+	for _, k := range p.Keys {
+		if !keyPattern.MatchString(k) {
+			return fmt.Errorf("buildRunnerKeys: %q is no public key in base64", k)
+		}
+	}
+	for _, s := range p.Subnets {
+		if !subnetPattern.MatchString(s) {
+			return fmt.Errorf("buildRunnerSubnets: %q is no subnet's id", s)
+		}
+	}
+	return nil
+}
+
+// buildRunnerRole is the name of the build runner's role. It is known before the
+// role is there, so the control plane can wait for it.
+func (b *builder) buildRunnerRole() string { return b.name + "-build-runner-" + b.region }
+
+// build are the parts of the build runner that are argued with.
+type build struct {
+	execution awsiam.CfnRole
+	starts    []policy.Statement
+	cluster   awsecs.CfnCluster
+	task      awsecs.CfnTaskDefinition
+	vpc       awsec2.CfnVPC // nil: it is the vendor's own
+}
+
+// makeBuildRunner makes the build runner, if there is to be one. Its role is an
+// identity, and may do nothing by itself: what a job needs is handed out by the
+// control plane, for that job.
+func (b *builder) makeBuildRunner() error {
+	p := b.props.Build
+	if p.Runner == "" {
+		return nil
+	}
+	environment, err := fargate.Environment(config.Runner{URL: b.url(), RunnerID: p.Runner, TrustedKeys: p.Keys})
+	if err != nil {
+		return fmt.Errorf("environment of the build runner: %w", err)
+	}
+	log := awslogs.NewCfnLogGroup(b.stack, jsii.String("BuildRunnerLog"), &awslogs.CfnLogGroupProps{
+		LogGroupName: jsii.String("/" + b.name + "/build-runner"), RetentionInDays: jsii.Number(float64(b.props.LogDays)),
+	})
+	log.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
+
+	tasks := fargate.Trust(b.account, b.arn("ecs", "*"))
+	b.build.starts = fargate.Starts(*log.AttrArn(), *b.runnerImages.AttrArn())
+	b.build.execution = awsiam.NewCfnRole(b.stack, jsii.String("BuildRunnerExecutionRole"), &awsiam.CfnRoleProps{
+		Description: jsii.String(b.name + ": starts the build runner's container"), AssumeRolePolicyDocument: tasks,
+		Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("start"), PolicyDocument: policy.Document(b.build.starts...)}},
+	})
+	role := awsiam.NewCfnRole(b.stack, jsii.String("BuildRunnerRole"), &awsiam.CfnRoleProps{
+		RoleName:                 jsii.String(b.buildRunnerRole()),
+		Description:              jsii.String(b.name + ": identity of the build runner, which may do nothing by itself"),
+		AssumeRolePolicyDocument: tasks,
+	})
+	b.build.cluster = fargate.Cluster(b.stack, "BuildRunnerCluster")
+	b.build.task = fargate.Task{Family: b.name + "-build-runner", Image: b.runnerImage(), Size: fargate.Sizes()[p.Size],
+		Environment: environment, Role: role, Execution: b.build.execution, Log: log}.Definition(b.stack, "BuildRunnerTask")
+	place := b.buildPlace()
+	service := fargate.Service{Cluster: b.build.cluster, Task: b.build.task, Count: jsii.Number(1), Subnets: &place.subnets, PublicIP: jsii.String(place.publicIP),
+		Group: fargate.OnlyOut(b.stack, "BuildRunnerSecurityGroup", place.vpc, "the control plane, to AWS and to what builds download"),
+	}.Make(b.stack, "BuildRunnerService")
+	for _, way := range place.ways {
+		service.AddResourceDependency(way, nil)
+	}
+	return nil
+}
+
+// place is where a task runs.
+type place struct {
+	vpc      *string
+	subnets  []*string
+	publicIP string
+	ways     []awscdk.CfnResource // what must be there before the task starts
+}
+
+// buildPlace is where the vendor says, or else a VPC of the build runner's own.
+// A NAT gateway in it would cost more than the runner.
+func (b *builder) buildPlace() place {
+	if p := b.props.Build; p.VPC != "" {
+		out := place{vpc: jsii.String(p.VPC), publicIP: "DISABLED"}
+		if p.PublicIP {
+			out.publicIP = "ENABLED"
+		}
+		for _, s := range slices.Sorted(slices.Values(p.Subnets)) {
+			out.subnets = append(out.subnets, jsii.String(s))
+		}
+		return out
+	}
+	n := &fargate.Network{Stack: b.stack, Prefix: "BuildRunner", Label: b.name + "-build-runner", CIDR: jsii.String(buildCIDR)}
+	n.Make()
+	n.ShortWay(n.Routes.Ref())
+	b.build.vpc = n.VPC
+	out := place{vpc: n.VPC.Ref(), publicIP: "ENABLED"}
+	for _, s := range n.Publics {
+		out.subnets, out.ways = append(out.subnets, s.Ref()), append(out.ways, s.Association)
+	}
+	return out
+}
+
+// suppressBuild argues with the rules that the build runner does not follow.
+func (b *builder) suppressBuild() error {
+	if b.props.Build.Runner == "" {
+		return nil
+	}
+	nag.Suppress(b.build.task, "AwsSolutions-ECS2", "the variables are names and public keys; there is no secret")
+	nag.Suppress(b.build.cluster, "AwsSolutions-ECS4", "one task: its metrics come with ECS, and the control plane itself notices when it is silent")
+	if b.build.vpc != nil {
+		nag.Suppress(b.build.vpc, "AwsSolutions-VPC7", "the VPC holds one task without a way in; flow logs would cost more than the task")
+	}
+	return nag.Wildcards(b.stack, b.build.execution, b.build.starts, map[string]string{
+		"RunnerLog":     "the streams of the build runner's own log, one for each task",
+		"RegistryLogin": "the action knows no resource; it opens what the other statements allow",
+	})
+}

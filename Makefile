@@ -111,11 +111,12 @@ ACCOUNT ?=
 CUSTOMERS ?=
 WITHOUT ?=
 OPERATOR ?= operator
+BUILD_RUNNER ?=
 DRY_RUN ?=
 YES ?=
-deploy: build ## Bring the control plane into an AWS account (STAGE=prod REGION= ACCOUNT= CUSTOMERS= WITHOUT= VERSION= DRY_RUN=1 YES=1)
+deploy: build ## Bring the control plane into an AWS account (STAGE=prod REGION= ACCOUNT= CUSTOMERS= WITHOUT= BUILD_RUNNER= VERSION= DRY_RUN=1 YES=1)
 	@$(GO) run ./tools/deploy -stage "$(STAGE)" -region "$(REGION)" -account "$(ACCOUNT)" -customers "$(CUSTOMERS)" -without "$(WITHOUT)" \
-		-operator "$(OPERATOR)" -version "$(VERSION)" $(if $(DRY_RUN),-dry-run) $(if $(YES),-yes)
+		-operator "$(OPERATOR)" -build-runner "$(BUILD_RUNNER)" -version "$(VERSION)" $(if $(DRY_RUN),-dry-run) $(if $(YES),-yes)
 
 # The builds of the functions, a folder for each; without them, stand-ins.
 STAGE ?= dev

@@ -22,12 +22,17 @@ type usage struct {
 	LogGB     float64 `json:"log_gb"`     // into CloudWatch Logs
 	Events    float64 `json:"events"`     // to the event bus
 	Dollars   float64 `json:"dollars"`    // what has a price by the month: keys, alarms
+
+	CPUHours     float64 `json:"cpu_hours,omitempty"`     // of Fargate, arm64
+	MemoryHours  float64 `json:"memory_hours,omitempty"`  // of Fargate, in GB
+	AddressHours float64 `json:"address_hours,omitempty"` // of a public IPv4 address
 }
 
 // plus returns u and n times v.
 func (u usage) plus(n float64, v usage) usage {
 	return usage{u.Requests + n*v.Requests, u.Invokes + n*v.Invokes, u.GBSeconds + n*v.GBSeconds, u.Writes + n*v.Writes, u.Reads + n*v.Reads,
-		u.Queue + n*v.Queue, u.Puts + n*v.Puts, u.Gets + n*v.Gets, u.KMS + n*v.KMS, u.LogGB + n*v.LogGB, u.Events + n*v.Events, u.Dollars + n*v.Dollars}
+		u.Queue + n*v.Queue, u.Puts + n*v.Puts, u.Gets + n*v.Gets, u.KMS + n*v.KMS, u.LogGB + n*v.LogGB, u.Events + n*v.Events, u.Dollars + n*v.Dollars,
+		u.CPUHours + n*v.CPUHours, u.MemoryHours + n*v.MemoryHours, u.AddressHours + n*v.AddressHours}
 }
 
 // pricesOf is the day on which the prices were looked up.
@@ -57,6 +62,9 @@ func prices() []price {
 		{"KMS", "ten thousand requests", 0.03, func(u usage) float64 { return u.KMS / 10000 }},
 		{"CloudWatch Logs", "GB in", 0.50, func(u usage) float64 { return u.LogGB }},
 		{"EventBridge", "million events", 1.00, func(u usage) float64 { return u.Events / million }},
+		{"Fargate, arm64", "CPU-hour", 0.03238, func(u usage) float64 { return u.CPUHours }},
+		{"Fargate, arm64", "GB-hour", 0.00356, func(u usage) float64 { return u.MemoryHours }},
+		{"public IPv4 address", "hour", 0.005, func(u usage) float64 { return u.AddressHours }},
 		{"keys and alarms", "dollar", 1, func(u usage) float64 { return u.Dollars }},
 	}
 }
@@ -104,7 +112,21 @@ func (t taken) month(d demand) usage {
 // idle returns the bill for one install at which nothing happens.
 func (t taken) idle() float64 { return cost(usage{}.plus(730, t.Hour)) }
 
-// printCosts writes the bills for 1, 100 and 10,000 installs.
+// buildRunner returns what a build runner takes in a month at which nothing is
+// built: a task of the smallest size with an address; and, because it serves
+// whoever comes and has no queue of its own, a claim through the API at any time,
+// which holds a function.
+func (t taken) buildRunner() usage {
+	const hours = 730
+	u := usage{}.plus(hours, t.Hour)
+	u.Requests += hours * receivesAnHour
+	u.GBSeconds += hours * 3600 * functionMB / 1024
+	u.CPUHours, u.MemoryHours, u.AddressHours = hours*0.25, hours*0.5, hours
+	return u
+}
+
+// printCosts writes the bills for 1, 100 and 10,000 installs, and what a build
+// runner adds to each.
 func printCosts(out io.Writer, t taken) {
 	sizes := []int{1, 100, 10000}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -112,23 +134,25 @@ func printCosts(out io.Writer, t taken) {
 	for _, n := range sizes {
 		fmt.Fprintf(w, "%d installs\t", n)
 	}
-	fmt.Fprintln(w)
+	builder := t.buildRunner()
+	fmt.Fprintln(w, "a build runner\t")
 	for _, p := range prices() {
 		fmt.Fprintf(w, "%s\t%s\t%s\t", p.what, p.unit, dollars(p.dollars))
 		for _, n := range sizes {
 			fmt.Fprintf(w, "%s\t", dollars(p.of(t.month(typical(n)))*p.dollars))
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "%s\t\n", dollars(p.of(builder)*p.dollars))
 	}
 	fmt.Fprint(w, "all\t\t\t")
 	for _, n := range sizes {
 		fmt.Fprintf(w, "%s\t", dollars(cost(t.month(typical(n)))))
 	}
+	fmt.Fprintf(w, "%s\t", dollars(cost(builder)))
 	fmt.Fprint(w, "\neach install\t\t\t")
 	for _, n := range sizes {
 		fmt.Fprintf(w, "%s\t", dollars(cost(t.month(typical(n)))/float64(n)))
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(w, "\t")
 	w.Flush()
 }
 

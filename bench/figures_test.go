@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -71,5 +73,25 @@ func TestResultsAreOneObjectForEachFigure(t *testing.T) {
 	}
 	if len(got) != 2 || got[0].Name != "claim_ms_p50" || got[0].Value != 1.23 || got[1].Value != 12346 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// What the page says of a build runner follows from the prices and from what was
+// counted.
+func TestWhatABuildRunnerCostsIsWhatThePageSays(t *testing.T) {
+	text, err := os.ReadFile("aws.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counted taken
+	if err := json.Unmarshal(text, &counted); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/SCALE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("**$%.0f** a month", cost(counted.buildRunner())); !strings.Contains(string(page), want) {
+		t.Errorf("docs/SCALE.md does not say that a build runner costs %s", want)
 	}
 }

@@ -31,6 +31,7 @@ func main() {
 	flag.StringVar(&customers, "customers", "", "accounts, separated by commas, that may read the runner's image and template, beside those that may already")
 	flag.StringVar(&without, "without", "", "accounts, separated by commas, that may no longer")
 	flag.StringVar(&o.Operator, "operator", "operator", "name of the token that the CLI logs in with")
+	flag.StringVar(&o.BuildRunner, "build-runner", "", "name of a runner of your own beside the control plane; none takes it away; default: as it is")
 	flag.StringVar(&o.Version, "version", "dev", "version that the runner reports")
 	flag.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
 	flag.BoolVar(&o.Yes, "yes", false, "do not ask before permissions grow")

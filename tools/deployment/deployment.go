@@ -41,7 +41,13 @@ type Options struct {
 	Without   []string // accounts that may no longer
 	DryRun    bool     // say what would be done, and do nothing
 	Yes       bool     // the CDK does not ask before permissions grow
+	// BuildRunner is the name of a runner of the vendor's own that is kept running
+	// beside the control plane; "": as it is; NoBuildRunner: there is to be none.
+	BuildRunner string
 }
+
+// NoBuildRunner takes the build runner away.
+const NoBuildRunner = "none"
 
 // Deployment deploys. It is for one use, by one goroutine.
 type Deployment struct {
@@ -91,6 +97,7 @@ type state struct {
 	prepared        bool              // the account, for the CDK
 	outputs         map[string]string // of the stack; nil: there is none
 	readers         []string          // accounts that are to read image and template
+	builder         string            // identifier of the build runner that there is to be; "": none
 }
 
 // Do deploys, and says what it does. What is there already is left as it is: done
@@ -118,21 +125,49 @@ func (d *Deployment) Do(ctx context.Context) error {
 }
 
 func (d *Deployment) deploy(ctx context.Context, s state) error {
-	r, err := d.build(ctx, s)
+	image, err := d.build(ctx)
 	if err != nil {
 		return err
+	}
+	if s.outputs, err = d.bring(ctx, s, image); err != nil {
+		return err
+	}
+	s.prepared = true
+	if err := d.login(ctx, s.outputs); err != nil {
+		return err
+	}
+	if d.BuildRunner == "" || d.BuildRunner == NoBuildRunner {
+		return nil
+	}
+	// Its identifier is the control plane's to give, so the first deployment cannot
+	// have it.
+	builder, err := d.makeRunner(ctx, s)
+	if err != nil || builder == s.builder {
+		return err
+	}
+	s.builder = builder
+	_, err = d.bring(ctx, s, image)
+	return err
+}
+
+// bring brings the stack to what it is to be, with all that it hands out, and
+// returns its outputs.
+func (d *Deployment) bring(ctx context.Context, s state, image string) (map[string]string, error) {
+	r, err := d.synthesize(ctx, s, image)
+	if err != nil {
+		return nil, err
 	}
 	// What the functions hand out must be there before they do. Of a first stack
 	// nobody asks anything yet.
 	if s.outputs["TemplateBucket"] != "" {
 		if err := d.publish(ctx, s.outputs, r); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if !s.prepared {
 		d.say("Preparing the account for the CDK")
 		if _, err := d.cdk(ctx, "bootstrap", "aws://"+s.account+"/"+d.Config.Region, "--app", d.assembly()); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	d.say("Deploying the stack %s", d.stack())
@@ -141,20 +176,17 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		approval = "never"
 	}
 	if _, err := d.cdk(ctx, "deploy", d.stack(), "--app", d.assembly(), "--require-approval", approval); err != nil {
-		return err
+		return nil, err
 	}
 	outputs, err := d.outputs(ctx, d.stack())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !strings.HasSuffix(outputs["RunnerImage"], "@"+r.image) || outputs["TemplateKey"] != r.templateKey() {
-		return fmt.Errorf("the stack %s hands out the image %s and the template %s, and not those that were built: has somebody else deployed it meanwhile?",
-			d.stack(), outputs["RunnerImage"], outputs["TemplateKey"])
+	if !strings.HasSuffix(outputs["RunnerImage"], "@"+r.image) || outputs["TemplateKey"] != r.templateKey() || outputs["BuildRunner"] != s.builder {
+		return nil, fmt.Errorf("the stack %s hands out the image %s and the template %s, and its build runner is %q: not what was built: has somebody else deployed it meanwhile?",
+			d.stack(), outputs["RunnerImage"], outputs["TemplateKey"], outputs["BuildRunner"])
 	}
-	if err := d.publish(ctx, outputs, r); err != nil {
-		return err
-	}
-	return d.login(ctx, outputs)
+	return outputs, d.publish(ctx, outputs, r)
 }
 
 // look asks who is calling, and what there is.
@@ -182,6 +214,9 @@ func (d *Deployment) look(ctx context.Context) (state, error) {
 	s.readers = slices.DeleteFunc(s.readers, func(a string) bool { return slices.Contains(d.Without, a) })
 	slices.Sort(s.readers)
 	s.readers = slices.Compact(s.readers)
+	if d.BuildRunner != NoBuildRunner {
+		s.builder = s.outputs["BuildRunner"]
+	}
 	return s, nil
 }
 
@@ -224,6 +259,13 @@ func (d *Deployment) announce(s state) {
 		step("let no other account read them")
 	}
 	step("log the CLI in with a token named %s, unless it is", d.Operator)
+	switch d.BuildRunner {
+	case "":
+	case NoBuildRunner:
+		step("take the build runner away, if there is one")
+	default:
+		step("make the runner %s, and keep an agent of it running beside the control plane, unless there is one", d.BuildRunner)
+	}
 }
 
 func (d *Deployment) say(format string, args ...any) {

@@ -44,27 +44,35 @@ const (
 	templateFile    = "bin/infra/fairlead-runner.json"
 )
 
-// build builds everything and synthesizes the stacks, which are told what will
-// be published.
-func (d *Deployment) build(ctx context.Context, s state) (release, error) {
+// build builds what the stacks are told of by its digest, and returns that of the
+// image.
+func (d *Deployment) build(ctx context.Context) (image string, err error) {
 	d.say("\nBuilding the functions")
 	if _, err := d.Run(ctx, Command{Args: []string{"go", "run", "./tools/functions", "-out", functionsFolder}, Folder: d.Root}); err != nil {
-		return release{}, err
+		return "", err
 	}
 	d.say("Building the runner's image, for arm64; its OpenTofu takes some minutes the first time")
 	digest, err := d.Run(ctx, Command{Args: []string{"go", "run", "./infra/images/runner", "-arch", "arm64", "-version", d.Version, "-out", imageFolder}, Folder: d.Root})
-	if err != nil {
-		return release{}, err
-	}
-	r := release{image: strings.TrimSpace(string(digest))}
+	return strings.TrimSpace(string(digest)), err
+}
+
+// synthesize writes the stacks, which are told what will be published.
+func (d *Deployment) synthesize(ctx context.Context, s state, image string) (release, error) {
 	d.say("Synthesizing the stacks")
-	context := []string{"-c", "stage=" + d.Stage, "-c", "functions=" + filepath.Join(d.Root, functionsFolder), "-c", "runnerDigest=" + r.image,
+	context := []string{"-c", "stage=" + d.Stage, "-c", "functions=" + filepath.Join(d.Root, functionsFolder), "-c", "runnerDigest=" + image,
 		"-c", "runnerReaders=" + strings.Join(s.readers, ",")}
+	if s.builder != "" {
+		key, err := d.signingKey(ctx, s.outputs["SigningKeyArn"])
+		if err != nil {
+			return release{}, err
+		}
+		context = append(context, "-c", "buildRunner="+s.builder, "-c", "buildRunnerKeys="+key)
+	}
 	if _, err := d.cdk(ctx, append([]string{"synth", d.stack(), "--quiet", "--output", d.assembly()}, context...)...); err != nil {
 		return release{}, err
 	}
-	r.template, err = os.ReadFile(filepath.Join(d.Root, templateFile))
-	return r, err
+	template, err := os.ReadFile(filepath.Join(d.Root, templateFile))
+	return release{image: image, template: template}, err
 }
 
 // publish puts image and template where the stack says, unless they are there.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -48,7 +49,8 @@ type vendor struct {
 	out    bytes.Buffer
 	image  v1.Image // what the builder of the runner's image builds
 	cfn    *cloudformation.Client
-	before func() // what is looked at when the CDK is about to deploy
+	before func()            // what is looked at when the CDK is about to deploy
+	told   map[string]string // what the CDK was told when it wrote the stacks
 
 	mu    sync.Mutex
 	done  []string // steps
@@ -94,18 +96,30 @@ func runnerImage(t *testing.T, content string) (v1.Image, string) {
 	return img, digest.String()
 }
 
+// What stands in the template for what a deployment tells the stack.
+var (
+	anyDigest, anyTemplate = "sha256:" + strings.Repeat("0", 64), strings.Repeat("1", 64)
+	anyRunner, anyKey      = "run_" + strings.Repeat("0", 26), strings.Repeat("A", 43) + "="
+)
+
 // released is the template of the control plane's stack when it hands out an
-// image and a template for customers.
-func released(t *testing.T, digest string, customers []byte) template {
+// image and a template for customers, and has been told of a build runner, or of
+// none.
+func released(t *testing.T, digest string, customers []byte, told map[string]string) template {
 	t.Helper()
 	text, err := os.ReadFile(controlTemplate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := strings.NewReplacer("sha256:"+strings.Repeat("0", 64), digest, strings.Repeat("1", 64), fmt.Sprintf("%x", sha256.Sum256(customers))).Replace(string(text))
+	filled := strings.NewReplacer(anyDigest, digest, anyTemplate, fmt.Sprintf("%x", sha256.Sum256(customers)),
+		anyRunner, told["buildRunner"], anyKey, told["buildRunnerKeys"]).Replace(string(text))
 	var out template
-	if err := json.Unmarshal([]byte(told), &out); err != nil {
+	if err := json.Unmarshal([]byte(filled), &out); err != nil {
 		t.Fatal(err)
+	}
+	if told["buildRunner"] == "" {
+		delete(out.Outputs, "BuildRunner")
+		maps.DeleteFunc(out.Resources, func(id string, _ resource) bool { return strings.HasPrefix(id, "BuildRunner") })
 	}
 	return out
 }
@@ -119,7 +133,7 @@ func arrives(t *testing.T) *vendor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := deploy(t, released(t, digest, customers))
+	a := deploy(t, released(t, digest, customers, nil))
 	moto, err := url.Parse(others.Endpoint(t))
 	a.ok("read the server's URL", err)
 	cfn := httputil.NewSingleHostReverseProxy(moto)
@@ -130,6 +144,7 @@ func arrives(t *testing.T) *vendor {
 		}),
 		"lambda." + region + ".amazonaws.com":  http.HandlerFunc(v.lambda),
 		"api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler,
+		"kms." + region + ".amazonaws.com":     a.gates["KMS"].handler,
 	})
 	roots, err := os.ReadFile(v.authority)
 	a.ok("read the authority", err)
@@ -205,6 +220,13 @@ func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) 
 	case "go run ./infra/images/runner":
 		return v.builds()
 	case "cdk synth":
+		v.told = map[string]string{}
+		for i, a := range c.Args {
+			if a == "-c" {
+				key, value, _ := strings.Cut(c.Args[i+1], "=")
+				v.told[key] = value
+			}
+		}
 		file := filepath.Join(v.Root, "bin", "infra", "fairlead-runner.json")
 		text, err := os.ReadFile(runnerTemplate)
 		return nil, errors.Join(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o644))
@@ -236,16 +258,12 @@ func (v *vendor) builds() ([]byte, error) {
 
 // deploys tells CloudFormation of the stack, with the outputs of the template.
 func (v *vendor) deploys(ctx context.Context) error {
-	digest, err := v.image.Digest()
-	if err != nil {
-		return err
-	}
 	customers, err := os.ReadFile(runnerTemplate)
 	if err != nil {
 		return err
 	}
 	outputs := map[string]string{}
-	for name, o := range released(v.account.t, digest.String(), customers).Outputs {
+	for name, o := range released(v.account.t, v.told["runnerDigest"], customers, v.told).Outputs {
 		outputs[name] = v.text(o.Value)
 	}
 	return v.stack(ctx, "fairlead-test", outputs)

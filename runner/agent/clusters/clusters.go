@@ -7,9 +7,11 @@ import (
 	"fmt"
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/executor/assume"
 	"github.com/fairlead/fairlead/runner/internal/executor/ecs"
 	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
 )
@@ -20,12 +22,14 @@ func Executors() map[string]agent.OpenExecutor {
 }
 
 func openKubernetes(_ context.Context, s agent.Site) (executor.Executor, error) {
+	return Kubernetes(s, nil)
+}
+
+// Kubernetes makes the executor of a cluster, which is reached as reach says;
+// nil: as the site's setup says, by a kubeconfig or from a pod of the cluster.
+func Kubernetes(s agent.Site, reach *rest.Config) (executor.Executor, error) {
 	k := s.Setup.Kubernetes
-	outside, err := kubernetes.FromOutside(k.Reach)
-	if err != nil {
-		return nil, err
-	}
-	return kubernetes.New(kubernetes.Options{Kubernetes: k.Kubernetes, Runner: s.Runner, PodTemplate: k.PodTemplate, SecretEnv: k.Secrets, Cluster: outside})
+	return kubernetes.New(kubernetes.Options{Kubernetes: k.Kubernetes, Runner: s.Runner, PodTemplate: k.PodTemplate, SecretEnv: k.Secrets, Cluster: reach})
 }
 
 func openECS(ctx context.Context, s agent.Site) (executor.Executor, error) {
@@ -35,7 +39,7 @@ func openECS(ctx context.Context, s agent.Site) (executor.Executor, error) {
 		return nil, fmt.Errorf("AWS configuration: %w", err)
 	}
 	if e.Auth != nil {
-		ac = ecs.Assume(ac, *e.Auth, e.Region, "fairlead-"+s.Runner)
+		ac = assume.Role(ac, *e.Auth, e.Region, "fairlead-"+s.Runner)
 	}
 	o := ecs.Options{ECS: e.ECS, Steps: s.Steps, Runner: s.Runner, AWS: ac}
 	if d := e.Definition; d != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/clusters"
 	"github.com/fairlead/fairlead/runner/agent/direct"
+	"github.com/fairlead/fairlead/runner/agent/direct/clouds"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
@@ -28,12 +30,19 @@ type plane struct {
 	c       *client.Client
 	data    string
 	environ []string // of the agents beside it
-	stop    func()   // ends those
+	who     clouds.Identity
+	stop    func() // ends those
 }
 
 func newPlane(t *testing.T, environ ...string) *plane {
 	t.Helper()
-	p := &plane{t: t, data: t.TempDir(), environ: environ}
+	return newPlaneOf(t, clouds.Identity{}, environ...)
+}
+
+// newPlaneOf is newPlane of one that is somebody to the clouds.
+func newPlaneOf(t *testing.T, who clouds.Identity, environ ...string) *plane {
+	t.Helper()
+	p := &plane{t: t, data: t.TempDir(), environ: environ, who: who}
 	var err error
 	if p.server, err = local.Start(t.Context(), local.Options{Data: p.data, Listen: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
@@ -62,7 +71,7 @@ func (p *plane) serve() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		direct.Serve(ctx, p.server, direct.Options{Data: filepath.Join(p.data, "direct"), Environ: p.environ, Log: logger(p.t), Executors: clusters.Executors()})
+		direct.Serve(ctx, p.server, direct.Options{Data: filepath.Join(p.data, "direct"), Environ: p.environ, Log: logger(p.t), Executors: clouds.Executors(p.who)})
 	}()
 	ended := false
 	p.stop = func() {
@@ -129,6 +138,15 @@ func (p *plane) same(state, says string) {
 	if near.Reason != far.Reason || near.Epoch != far.Epoch || len(near.Deaths) != len(far.Deaths) || len(near.Log) != len(far.Log) {
 		p.t.Errorf("directly it ended as\n%+v\nand by an installed agent as\n%+v", near, far)
 	}
+}
+
+// told waits until the agent of the runner says what ails it.
+func (p *plane) told(runner, says string) {
+	p.t.Helper()
+	testserver.Until(p.t, "the agent's word that "+says, func() bool {
+		r, err := p.c.GetRunner(p.t.Context(), runner)
+		return err == nil && slices.ContainsFunc(r.Sessions, func(s wire.RunnerSession) bool { return strings.Contains(s.Ailment, says) })
+	})
 }
 
 // nowhere asserts that no file of the agents beside the control plane, nor

@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -38,11 +39,21 @@ func authorityOf(t *testing.T, server string) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: chain[len(chain)-1].Raw})
 }
 
-// The same job runs as a pod that an agent beside the control plane has started,
-// with a service account's token, and as one that an agent with that account has:
-// it ends the same, well and badly. The token is sealed, masked, and on no disk.
-// A step goes on while the agents beside the control plane are replaced.
-func TestPodsOfBothEndTheSame(t *testing.T) {
+// pods are a namespace of a real API server, with one who may start jobs in it.
+type pods struct {
+	cfg        *rest.Config // of its administrator
+	admin      *client.Clientset
+	ns         string
+	token      string // of the service account that may
+	authority  []byte // of the API server, PEM
+	kubeconfig string // of the same account
+}
+
+// user is who may start jobs as well, of no service account.
+const user = "the-manager"
+
+func newPods(t *testing.T) *pods {
+	t.Helper()
 	path := cluster.Kubeconfig(t)
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
@@ -52,7 +63,6 @@ func TestPodsOfBothEndTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := program(t)
 	ctx := t.Context()
 	ns, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "direct-"}}, metav1.CreateOptions{})
 	if err != nil {
@@ -76,7 +86,7 @@ func TestPodsOfBothEndTheSame(t *testing.T) {
 	}
 	if _, err := admin.RbacV1().RoleBindings(ns.Name).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "agent"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "agent"},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "agent", Namespace: ns.Name}}}, metav1.CreateOptions{}); err != nil {
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "agent", Namespace: ns.Name}, {Kind: "User", APIGroup: rbacv1.GroupName, Name: user}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	issued, err := admin.CoreV1().ServiceAccounts(ns.Name).CreateToken(ctx, "agent", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -95,7 +105,16 @@ func TestPodsOfBothEndTheSame(t *testing.T) {
 	if err := clientcmd.WriteToFile(*api, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	kubelettest.Start(t, admin, ns.Name, kubelettest.Options{Image: image, Program: steps})
+	kubelettest.Start(t, admin, ns.Name, kubelettest.Options{Image: image, Program: program(t)})
+	return &pods{cfg: cfg, admin: admin, ns: ns.Name, token: token, authority: authority, kubeconfig: kubeconfig}
+}
+
+// The same job runs as a pod that an agent beside the control plane has started,
+// with a service account's token, and as one that an agent with that account has:
+// it ends the same, well and badly. The token is sealed, masked, and on no disk.
+// A step goes on while the agents beside the control plane are replaced.
+func TestPodsOfBothEndTheSame(t *testing.T) {
+	k := newPods(t)
 	for _, tc := range []struct{ name, image, state, says string }{
 		{"a job that has nothing to complain of", image, "succeeded", ""},
 		{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ErrImagePull"},
@@ -109,11 +128,11 @@ runner_configuration:
 state_storage_configuration: {type: http}
 `
 			p.make("near", fmt.Sprintf(runner, fmt.Sprintf("  cluster: {server: %q, certificate_authority_data: %s, auth: {service_account_token: %s}}\n",
-				cfg.Host, base64.StdEncoding.EncodeToString(authority), token), ns.Name, tc.image))
-			p.make("far", fmt.Sprintf(runner, "", ns.Name, tc.image))
-			p.install("far", "FAIRLEAD_KUBECONFIG="+kubeconfig)
+				k.cfg.Host, base64.StdEncoding.EncodeToString(k.authority), k.token), k.ns, tc.image))
+			p.make("far", fmt.Sprintf(runner, "", k.ns, tc.image))
+			p.install("far", "FAIRLEAD_KUBECONFIG="+k.kubeconfig)
 			p.same(tc.state, tc.says)
-			p.nowhere(token)
+			p.nowhere(k.token)
 			// The agents beside a control plane that was started again go on.
 			p.stop()
 			p.serve()
@@ -121,7 +140,7 @@ state_storage_configuration: {type: http}
 				t.Errorf("after a restart the job is %s: %s", again.State, again.Message)
 			}
 			testserver.Until(t, "nothing left in the cluster", func() bool {
-				left, err := admin.BatchV1().Jobs(ns.Name).List(ctx, metav1.ListOptions{})
+				left, err := k.admin.BatchV1().Jobs(k.ns).List(t.Context(), metav1.ListOptions{})
 				return err == nil && len(left.Items) == 0
 			})
 		})

@@ -60,6 +60,7 @@ type Executor struct {
 	overlay []byte // on the pod, JSON; nil: none
 	labels  map[string]string
 	nodes   map[string]string
+	way     executor.Checker // to the API server; nil: it is open, or shows to be shut when it is taken
 }
 
 // New returns an Executor. Whether the cluster answers shows at the first step:
@@ -105,6 +106,7 @@ func New(o Options) (*Executor, error) {
 	if namespace == "" {
 		return nil, fmt.Errorf("%w, and the agent runs in no pod whose namespace it could take", executor.Incomplete("FAIRLEAD_KUBERNETES_NAMESPACE"))
 	}
+	e.way, _ = cfg.Transport.(executor.Checker)
 	if o.Via != nil {
 		cfg.Wrap(o.Via)
 	}
@@ -129,6 +131,14 @@ func pairs(variable string, list []string) (map[string]string, error) {
 		m[name] = value
 	}
 	return m, nil
+}
+
+// Check says what keeps the cluster shut, where that can be known without it.
+func (e *Executor) Check(ctx context.Context) error {
+	if e.way == nil {
+		return nil
+	}
+	return e.way.Check(ctx)
 }
 
 // Close closes idle connections to the API server. Steps go on.
@@ -191,7 +201,7 @@ func (e *Executor) own(ctx context.Context, name string, job *batchv1.Job) {
 func (e *Executor) giveUp(ctx context.Context, id string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ask)
 	defer cancel()
-	if executor.NeverSent(cause) {
+	if executor.NeverSent(cause) || refused(cause) {
 		return cause // nor is there anything to remove
 	}
 	return errors.Join(cause, e.Remove(ctx, id))
@@ -208,7 +218,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	case apierrors.IsNotFound(err):
 		h.Set(executor.Exit{Reason: executor.Vanished, Message: "the cluster has no Job of the step: it was never started, or was removed by somebody else"})
 		return h, executor.ErrGone
-	case err != nil && passing(err):
+	case err != nil && (passing(err) || refused(err)):
 		h.since = time.Now()
 		return h, nil // a cluster that is away may be back; Wait asks until it knows
 	case err != nil:
@@ -237,7 +247,14 @@ func passing(err error) bool {
 		return slices.ContainsFunc([]func(error) bool{apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsTooManyRequests,
 			apierrors.IsServiceUnavailable, apierrors.IsInternalError, apierrors.IsUnexpectedServerError}, func(is func(error) bool) bool { return is(err) })
 	}
-	return !errors.Is(err, context.Canceled)
+	return !errors.Is(err, context.Canceled) && !refused(err)
+}
+
+// refused reports whether a request was not let through to the API server, as
+// the way there is not as it must be: somebody has to change it first.
+func refused(err error) bool {
+	_, is := errors.AsType[*executor.LaunchError](err)
+	return is
 }
 
 // reach returns how the cluster is reached, and the namespace that goes with it.

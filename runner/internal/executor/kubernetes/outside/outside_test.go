@@ -1,4 +1,4 @@
-package kubernetes_test
+package outside_test
 
 import (
 	"encoding/base64"
@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
+	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes/outside"
 	"github.com/fairlead/fairlead/runner/internal/setup"
 )
 
@@ -30,8 +30,8 @@ func TestAClusterIsReachedFromOutside(t *testing.T) {
 		"by the system's":  {"", "", "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := kubernetes.FromOutside(setup.Reach{Kubernetes: &runnerspec.KubernetesCluster{Server: server.URL, CertificateAuthorityData: tc.authority,
-				Auth: runnerspec.KubernetesAuth{ServiceAccountToken: "hush"}}})
+			cfg, err := outside.Config(setup.Reach{Kubernetes: &runnerspec.KubernetesCluster{Server: server.URL, CertificateAuthorityData: tc.authority,
+				Auth: runnerspec.KubernetesAuth{ServiceAccountToken: "hush"}}}, outside.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,13 +57,13 @@ func TestAClusterIsReachedFromOutside(t *testing.T) {
 			}
 		})
 	}
-	if cfg, err := kubernetes.FromOutside(setup.Reach{}); cfg != nil || err != nil {
+	if cfg, err := outside.Config(setup.Reach{}, outside.Options{}); cfg != nil || err != nil {
 		t.Errorf("no cluster is %v, %v", cfg, err)
 	}
-	if _, err := kubernetes.FromOutside(setup.Reach{GKE: &runnerspec.GKECluster{}}); err == nil || !strings.Contains(err.Error(), "kind kubernetes") {
+	if _, err := outside.Config(setup.Reach{GKE: &runnerspec.GKECluster{}}, outside.Options{}); err == nil || !strings.Contains(err.Error(), "kind kubernetes") {
 		t.Errorf("a cloud's own identity: %v", err)
 	}
-	if _, err := kubernetes.FromOutside(setup.Reach{Kubernetes: &runnerspec.KubernetesCluster{Auth: runnerspec.KubernetesAuth{ClientKeyData: "hush!"}}}); err == nil || strings.Contains(err.Error(), "hush") {
+	if _, err := outside.Config(setup.Reach{Kubernetes: &runnerspec.KubernetesCluster{Auth: runnerspec.KubernetesAuth{ClientKeyData: "hush!"}}}, outside.Options{}); err == nil || strings.Contains(err.Error(), "hush") {
 		t.Errorf("a key that is none: %v", err)
 	}
 }

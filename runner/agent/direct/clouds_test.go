@@ -1,0 +1,124 @@
+package direct_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/eks"
+	"github.com/aws/aws-sdk-go-v2/service/eks/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/runner/agent/direct/clouds"
+	"github.com/fairlead/fairlead/runner/internal/executor/cloudtest"
+)
+
+// api is the API server behind a cloud's door: who was let in is its user.
+func (k *pods) api(t *testing.T) cloudtest.API {
+	t.Helper()
+	at, err := url.Parse(k.cfg.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	via, err := rest.TransportFor(k.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(w http.ResponseWriter, r *http.Request, user string) {
+		(&httputil.ReverseProxy{Transport: via, FlushInterval: -1, Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(at)
+			p.Out.Header.Del("Authorization") // the administrator's takes its place
+			p.Out.Header.Set("Impersonate-User", user)
+		}}).ServeHTTP(w, r)
+	}
+}
+
+// amazon is AWS, with the API server behind the door of a cluster of EKS.
+func (k *pods) amazon(t *testing.T) (clouds.Identity, *cloudtest.EKS) {
+	t.Helper()
+	const role = "arn:aws:iam::123456789012:role/manager"
+	sts := ststest.New(time.Now)
+	sts.LetAssume(func(form url.Values) (time.Duration, string) {
+		if form.Get("RoleArn") != role || form.Get("ExternalId") != "acme" {
+			return 0, "AccessDenied"
+		}
+		return time.Hour, ""
+	})
+	e := cloudtest.NewEKS(t, region, k.ns, others.Endpoint(t), sts, time.Now, k.api(t))
+	e.Enter(role, user)
+	self := sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
+	cfg := aws.Config{Region: region, HTTPClient: &http.Client{Transport: e.Hosts()},
+		Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
+	if _, err := eks.NewFromConfig(cfg).CreateCluster(t.Context(), &eks.CreateClusterInput{Name: &k.ns, RoleArn: aws.String("arn:aws:iam::123456789012:role/eks"),
+		ResourcesVpcConfig: &types.VpcConfigRequest{SubnetIds: []string{"subnet-1"}}}); err != nil {
+		t.Fatal(err)
+	}
+	return clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }}, e
+}
+
+// The same job runs as a pod of a cloud's cluster that an agent beside the control
+// plane has started, with nothing but who it is to the cloud, and as one that an
+// agent in the cluster has.
+func TestPodsOfACloudsClusterEndTheSame(t *testing.T) {
+	k := newPods(t)
+	who, door := k.amazon(t)
+	for _, tc := range []struct{ name, image, state, says string }{
+		{"a job that has nothing to complain of", image, "succeeded", ""},
+		{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ErrImagePull"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlaneOf(t, who, "FAIRLEAD_KUBERNETES_DATA="+t.TempDir())
+			const runner = `
+runner_configuration:
+  type: aws-eks
+%s  job: {namespace: %s, service_account: jobs, image: %s}
+state_storage_configuration: {type: http}
+`
+			p.make("near", fmt.Sprintf(runner, fmt.Sprintf("  cluster: {name: %s, region: %s, auth: {role_arn: 'arn:aws:iam::123456789012:role/manager', external_id: acme}}\n", k.ns, region), k.ns, tc.image))
+			p.make("far", fmt.Sprintf(runner, "", k.ns, tc.image))
+			p.install("far", "FAIRLEAD_KUBECONFIG="+k.kubeconfig)
+			p.same(tc.state, tc.says)
+			if len(door.Tokens()) == 0 || len(door.Refused()) > 0 {
+				t.Errorf("by the door came %d, and were not let in: %q", len(door.Tokens()), door.Refused())
+			}
+		})
+	}
+}
+
+// A job of a cluster that is shut to the agent fails, and says what is to be done;
+// so does the runner, before there is a job.
+func TestAClusterThatIsShutIsTold(t *testing.T) {
+	sts := ststest.New(time.Now)
+	sts.LetAssume(func(url.Values) (time.Duration, string) { return 0, "AccessDenied" })
+	self := sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
+	cfg := aws.Config{Region: region, HTTPClient: &http.Client{Transport: cloudtest.Hosts{"sts." + region + ".amazonaws.com": sts}},
+		Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
+	who := clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }}
+	p := newPlaneOf(t, who)
+	p.make("near", `
+runner_configuration:
+  type: aws-eks
+  cluster: {name: jobs, region: eu-west-1, auth: {role_arn: 'arn:aws:iam::123456789012:role/manager'}}
+  job: {namespace: jobs, service_account: jobs, image: 'registry.example/runner:1'}
+state_storage_configuration: {type: http}
+`)
+	j := p.ends("near")
+	const says = "EKS cluster jobs in eu-west-1: the role arn:aws:iam::123456789012:role/manager cannot be assumed: its trust policy must name who the control plane is to AWS"
+	if j.State != "failed" || !strings.Contains(j.Message, says) || len(j.Deaths) == 0 {
+		t.Errorf("the job is %s, %s: %s", j.State, j.Reason, j.Message)
+	}
+	for _, d := range j.Deaths {
+		if d.Reason != "step-misconfigured" {
+			t.Errorf("an attempt ended with %s", d.Reason)
+		}
+	}
+	p.told("near", says)
+}

@@ -1,0 +1,126 @@
+// Package cloudtest stands in for what neither moto nor an API server is: the
+// doors of clouds' clusters. Each door is a TLS server that finds out who asks in
+// the way of its cloud, and passes on what is asked by those whom the cluster
+// knows.
+package cloudtest
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// API answers what a user of the cluster asks.
+type API func(w http.ResponseWriter, r *http.Request, user string)
+
+// Front is the door of one cluster. It ends with the test.
+type Front struct {
+	server *httptest.Server
+	api    API
+	whois  func(token string) (user string, err error)
+
+	mu      sync.Mutex
+	tokens  []string        // those that were shown, each once
+	refused []string        // why
+	gone    map[string]bool // tokens that are not taken any more
+}
+
+func newFront(t testing.TB, api API, whois func(string) (string, error)) *Front {
+	f := &Front{api: api, whois: whois, gone: map[string]bool{}}
+	f.server = httptest.NewTLSServer(f)
+	t.Cleanup(f.server.Close)
+	return f
+}
+
+// URL is where the cluster is.
+func (f *Front) URL() string { return f.server.URL }
+
+// Authority is the certificate authority of the cluster, PEM.
+func (f *Front) Authority() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
+}
+
+// Tokens returns the tokens that were shown, each once, in order.
+func (f *Front) Tokens() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.tokens...)
+}
+
+// Refused returns why requests were not let in.
+func (f *Front) Refused() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.refused...)
+}
+
+// Forget has a token refused that was good.
+func (f *Front) Forget(token string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gone[token] = true
+}
+
+// ServeHTTP lets a request in, or answers as an API server does to a stranger.
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	user, err := f.whois(token)
+	f.mu.Lock()
+	if n := len(f.tokens); n == 0 || f.tokens[n-1] != token {
+		f.tokens = append(f.tokens, token)
+	}
+	if f.gone[token] {
+		err = errors.New("the token was taken back")
+	}
+	if err != nil {
+		f.refused = append(f.refused, err.Error())
+	}
+	f.mu.Unlock()
+	if err != nil {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`)
+		return
+	}
+	f.api(w, r, user)
+}
+
+// Hosts sends requests to those who stand in for the hosts, by name; a host that
+// nobody stands in for is not there.
+type Hosts map[string]http.Handler
+
+// RoundTrip answers a request to a host.
+func (h Hosts) RoundTrip(r *http.Request) (*http.Response, error) {
+	by, ok := h[r.URL.Hostname()]
+	if !ok || r.URL.Scheme != "https" {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: r.URL.Hostname(), IsNotFound: true}}
+	}
+	var body []byte
+	if r.Body != nil {
+		var err error
+		body, err = io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	in := r.Clone(r.Context())
+	in.Body, in.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	in.RequestURI = r.URL.RequestURI()
+	if in.Host == "" {
+		in.Host = r.URL.Host
+	}
+	out := httptest.NewRecorder()
+	by.ServeHTTP(out, in)
+	answer := out.Result()
+	answer.Request = r
+	return answer, nil
+}

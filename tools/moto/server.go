@@ -10,7 +10,9 @@
 package moto
 
 import (
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"os"
 	"os/exec"
 	"strconv"
@@ -46,16 +48,24 @@ func (s *Server) Endpoint(t testing.TB) string {
 	t.Helper()
 	return s.server.Endpoint(t, testserver.Program{
 		// Wheels are for one Python and not for the next.
-		Name: "moto server", Folder: "moto-" + version + python(),
+		Name: "moto server", Folder: "moto-" + version + "-" + pinned() + python(),
 		Tested: "WHAT USES S3 OR CLOUDWATCH LOGS, HOW SQS QUEUES ARE MADE, AND EXAMPLES/AWS-SERVICE,", Needs: "Python 3.11 with pip",
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
 		Install: testserver.Pip(requirements),
 		Command: func(lib string, port int) *exec.Cmd {
-			cmd := exec.Command("python3", "-c", serve, "-H", "127.0.0.1", "-p", strconv.Itoa(port))
+			// Without -S, what this machine's Python has besides would stand in
+			// for what requirements.txt forgot.
+			cmd := exec.Command("python3", "-S", "-c", serve, "-H", "127.0.0.1", "-p", strconv.Itoa(port))
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+lib, "MOTO_IAM_LOAD_MANAGED_POLICIES=true")
 			return cmd
 		},
 	})
+}
+
+// pinned tells what requirements.txt pins from what it pinned before.
+func pinned() string {
+	sum := sha256.Sum256([]byte(requirements))
+	return hex.EncodeToString(sum[:4])
 }
 
 // python returns a suffix for the version of Python. Where there is none, pip

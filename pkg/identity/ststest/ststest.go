@@ -139,7 +139,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	form, err := url.ParseQuery(string(body))
-	if err != nil || r.Method == http.MethodGet {
+	if err != nil || len(body) == 0 {
 		form = r.URL.Query()
 	}
 	switch action := form.Get("Action"); {

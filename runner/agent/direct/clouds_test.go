@@ -64,32 +64,55 @@ func (k *pods) amazon(t *testing.T) (clouds.Identity, *cloudtest.EKS) {
 	return clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }}, e
 }
 
+// google is Google Cloud, with the API server behind the door of a cluster of
+// GKE, and AWS, where the control plane is somebody.
+func (k *pods) google(t *testing.T) (clouds.Identity, *cloudtest.Google) {
+	t.Helper()
+	sts := ststest.New(time.Now)
+	g := cloudtest.NewGoogle(t, cloudtest.Hosts{"sts." + region + ".amazonaws.com": sts}, time.Now, k.api(t))
+	g.Audience, g.Account, g.Role = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/providers/aws", "999999999999", "arn:aws:iam::999999999999:role/control-plane"
+	g.Email, g.User, g.Path = "manager@project.iam.gserviceaccount.com", user, "projects/project/locations/europe-west3/clusters/"+k.ns
+	self := sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
+	cfg := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
+	return clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }, Google: &http.Client{Transport: g.Hosts()}}, g
+}
+
 // The same job runs as a pod of a cloud's cluster that an agent beside the control
 // plane has started, with nothing but who it is to the cloud, and as one that an
 // agent in the cluster has.
 func TestPodsOfACloudsClusterEndTheSame(t *testing.T) {
 	k := newPods(t)
-	who, door := k.amazon(t)
-	for _, tc := range []struct{ name, image, state, says string }{
-		{"a job that has nothing to complain of", image, "succeeded", ""},
-		{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ErrImagePull"},
+	eksIdentity, eksDoor := k.amazon(t)
+	gkeIdentity, gkeDoor := k.google(t)
+	for _, cloud := range []struct {
+		kind, cluster string
+		who           clouds.Identity
+		door          *cloudtest.Front
+	}{
+		{"aws-eks", "{name: " + k.ns + ", region: " + region + ", auth: {role_arn: 'arn:aws:iam::123456789012:role/manager', external_id: acme}}", eksIdentity, eksDoor.Front},
+		{"gcp-gke", "{name: " + k.ns + ", project_id: project, location: europe-west3, auth: {gcp_audience: '" + gkeDoor.Audience + "', gcp_service_account: " + gkeDoor.Email + "}}", gkeIdentity, gkeDoor.Front},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			p := newPlaneOf(t, who, "FAIRLEAD_KUBERNETES_DATA="+t.TempDir())
-			const runner = `
+		for _, tc := range []struct{ name, image, state, says string }{
+			{"a job that has nothing to complain of", image, "succeeded", ""},
+			{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ErrImagePull"},
+		} {
+			t.Run(cloud.kind+", "+tc.name, func(t *testing.T) {
+				p := newPlaneOf(t, cloud.who, "FAIRLEAD_KUBERNETES_DATA="+t.TempDir())
+				const runner = `
 runner_configuration:
-  type: aws-eks
+  type: %s
 %s  job: {namespace: %s, service_account: jobs, image: %s}
 state_storage_configuration: {type: http}
 `
-			p.make("near", fmt.Sprintf(runner, fmt.Sprintf("  cluster: {name: %s, region: %s, auth: {role_arn: 'arn:aws:iam::123456789012:role/manager', external_id: acme}}\n", k.ns, region), k.ns, tc.image))
-			p.make("far", fmt.Sprintf(runner, "", k.ns, tc.image))
-			p.install("far", "FAIRLEAD_KUBECONFIG="+k.kubeconfig)
-			p.same(tc.state, tc.says)
-			if len(door.Tokens()) == 0 || len(door.Refused()) > 0 {
-				t.Errorf("by the door came %d, and were not let in: %q", len(door.Tokens()), door.Refused())
-			}
-		})
+				p.make("near", fmt.Sprintf(runner, cloud.kind, "  cluster: "+cloud.cluster+"\n", k.ns, tc.image))
+				p.make("far", fmt.Sprintf(runner, cloud.kind, "", k.ns, tc.image))
+				p.install("far", "FAIRLEAD_KUBECONFIG="+k.kubeconfig)
+				p.same(tc.state, tc.says)
+				if len(cloud.door.Tokens()) == 0 || len(cloud.door.Refused()) > 0 {
+					t.Errorf("by the door came %d, and were not let in: %q", len(cloud.door.Tokens()), cloud.door.Refused())
+				}
+			})
+		}
 	}
 }
 

@@ -22,8 +22,9 @@ import (
 
 // Options say who the control plane is to the clouds.
 type Options struct {
-	Session string     // by which a cloud's own log tells whose runner it was
-	AWS     aws.Config // needed for EKS
+	Session string       // by which a cloud's own log tells whose runner it was
+	AWS     aws.Config   // needed for EKS and GKE
+	Google  *http.Client // asks Google; nil: http.DefaultClient
 	Now     func() time.Time
 }
 
@@ -37,6 +38,8 @@ func Config(r setup.Reach, o Options) (*rest.Config, error) {
 		return given(r.Kubernetes)
 	case r.EKS != nil:
 		return found(newEKS(*r.EKS, o), r.EKS.ProxyURL, o.Now)
+	case r.GKE != nil:
+		return found(newGKE(*r.GKE, o), r.GKE.ProxyURL, o.Now)
 	case r.Outside():
 		return nil, errors.New("this version reaches no cluster of this kind by the cloud's own identities: make a runner of kind kubernetes, with the cluster's address and a service account's token, " +
 			"or take `cluster` out of the configuration and install the agent by its chart")

@@ -1,0 +1,212 @@
+package outside
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google/externalaccount"
+
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+)
+
+const (
+	// awsSubject is the type of a token that is a signed request to AWS' STS.
+	awsSubject = "urn:ietf:params:aws:token-type:aws4_request"
+	// cloudScope is what a token of the service account is for; what it may is
+	// said by IAM and by the cluster.
+	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
+	// replaceBefore is how long before its end, an hour, Google's token is replaced.
+	replaceBefore = 5 * time.Minute
+	// maxAnswer bounds Google's description of a cluster, which is some 10 KiB.
+	maxAnswer = 1 << 20
+)
+
+// gkeCluster is a cluster of GKE, as a service account of its project knows it.
+// Google learns who the control plane is from AWS: it is shown a request to
+// AWS' STS that the control plane's own role has signed, and sends it.
+type gkeCluster struct {
+	of  runnerspec.GKECluster
+	aws aws.Config
+	hc  *http.Client
+	now func() time.Time
+}
+
+func newGKE(c runnerspec.GKECluster, o Options) *gkeCluster {
+	return &gkeCluster{of: c, aws: o.AWS, hc: cmp.Or(o.Google, http.DefaultClient), now: o.Now}
+}
+
+func (c *gkeCluster) String() string {
+	return fmt.Sprintf("GKE cluster %s in %s of project %s", c.of.Name, c.of.Location, c.of.ProjectID)
+}
+
+// bearer returns an access token of the service account.
+func (c *gkeCluster) bearer(ctx context.Context) (string, time.Time, error) {
+	answers := &lastAnswer{via: cmp.Or(c.hc.Transport, http.DefaultTransport)}
+	source, err := externalaccount.NewTokenSource(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: answers}), externalaccount.Config{
+		Audience: c.of.Auth.Audience, SubjectTokenType: awsSubject, AwsSecurityCredentialsSupplier: awsIdentity{c.aws}, Scopes: []string{cloudScope},
+		ServiceAccountImpersonationURL: "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/" + url.PathEscape(c.of.Auth.ServiceAccount) + ":generateAccessToken",
+	})
+	if err != nil {
+		return "", time.Time{}, misconfigured(err, "cluster.auth")
+	}
+	token, err := source.Token()
+	if err != nil {
+		return "", time.Time{}, c.notKnown(answers, err)
+	}
+	return token.AccessToken, token.Expiry.Add(-replaceBefore), nil
+}
+
+// notKnown says why there is no token. err has what Google said.
+func (c *gkeCluster) notKnown(answers *lastAnswer, err error) error {
+	if answers.status == 0 || answers.status == http.StatusTooManyRequests || answers.status >= 500 {
+		return fmt.Errorf("get a token of Google's for %s: %w", c.of.Auth.ServiceAccount, err)
+	}
+	if answers.host == "sts.googleapis.com" {
+		return misconfigured(err, "Google does not take the control plane's AWS role for somebody it knows: cluster.auth.gcp_audience must be a provider of type aws for the control plane's account, "+
+			"whose attribute condition lets its role in")
+	}
+	return misconfigured(err, "Google does not let the control plane be %s: look at cluster.auth.gcp_service_account, grant the control plane's principal of the pool roles/iam.workloadIdentityUser on it, "+
+		"and enable the API iamcredentials.googleapis.com", c.of.Auth.ServiceAccount)
+}
+
+// description is what is needed of Google's answer about a cluster.
+type description struct {
+	Status     string `json:"status"`
+	Endpoint   string `json:"endpoint"`
+	MasterAuth struct {
+		Authority string `json:"clusterCaCertificate"`
+	} `json:"masterAuth"`
+	Private struct {
+		Endpoint string `json:"privateEndpoint"`
+	} `json:"privateClusterConfig"`
+	Endpoints struct {
+		IP struct {
+			Public  string `json:"publicEndpoint"`
+			Private string `json:"privateEndpoint"`
+		} `json:"ipEndpointsConfig"`
+	} `json:"controlPlaneEndpointsConfig"`
+}
+
+// locate describes the cluster.
+func (c *gkeCluster) locate(ctx context.Context, token string) (location, error) {
+	d, err := c.describe(ctx, token)
+	if err != nil {
+		return location{}, err
+	}
+	switch d.Status {
+	case "RUNNING", "RECONCILING", "DEGRADED": // it answers, if it can
+	case "PROVISIONING":
+		return location{}, fmt.Errorf("the cluster is %s: jobs can be started when it is RUNNING", d.Status)
+	default:
+		return location{}, misconfigured(nil, "the cluster is %s, not RUNNING: name another, or delete the runner", d.Status)
+	}
+	address := cmp.Or(d.Endpoints.IP.Public, d.Endpoint)
+	if c.of.InternalIP {
+		address = cmp.Or(d.Endpoints.IP.Private, d.Private.Endpoint)
+	}
+	if address == "" {
+		return location{}, misconfigured(nil, "the cluster has no such address: cluster.internal_ip is %t", c.of.InternalIP)
+	}
+	authority, err := base64.StdEncoding.DecodeString(d.MasterAuth.Authority)
+	if err != nil || len(authority) == 0 {
+		return location{}, fmt.Errorf("GKE's authority of the API server is none: %w", cmp.Or(err, errors.New("it is empty")))
+	}
+	return location{server: "https://" + address, authority: authority}, nil
+}
+
+func (c *gkeCluster) describe(ctx context.Context, token string) (description, error) {
+	var d description
+	at := "https://container.googleapis.com/v1/projects/" + url.PathEscape(c.of.ProjectID) + "/locations/" + url.PathEscape(c.of.Location) + "/clusters/" + url.PathEscape(c.of.Name)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return d, err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := c.hc.Do(req)
+	if err != nil {
+		return d, fmt.Errorf("ask where the cluster is: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return d, fmt.Errorf("ask where the cluster is: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return d, c.notDescribed(resp.StatusCode, body)
+	}
+	if err := json.Unmarshal(body, &d); err != nil {
+		return d, fmt.Errorf("ask where the cluster is: %w", err)
+	}
+	return d, nil
+}
+
+func (c *gkeCluster) notDescribed(status int, body []byte) error {
+	var said struct {
+		Error struct{ Message string }
+	}
+	_ = json.Unmarshal(body, &said) // what Google says is for a person; without it there is the status
+	err := fmt.Errorf("Google says %d, %s", status, cmp.Or(said.Error.Message, "and no more"))
+	switch status {
+	case http.StatusNotFound:
+		return misconfigured(err, "the project has no cluster of that name there: look at cluster.name, cluster.location and cluster.project_id")
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return misconfigured(err, "%s may not ask where the cluster is: grant it roles/container.clusterViewer in the project, and enable the API container.googleapis.com", c.of.Auth.ServiceAccount)
+	case http.StatusBadRequest:
+		return misconfigured(err, "Google takes this for no name of a cluster: look at cluster.name, cluster.location and cluster.project_id")
+	}
+	return fmt.Errorf("ask where the cluster is: %w", err)
+}
+
+func (c *gkeCluster) stranger() string {
+	return fmt.Sprintf("grant %s roles/container.clusterViewer in the project, and give that user the rules of docs/EXECUTORS.md", c.of.Auth.ServiceAccount)
+}
+
+// awsIdentity is who this process is to AWS.
+type awsIdentity struct{ cfg aws.Config }
+
+// AwsRegion is that of the STS which Google asks.
+func (i awsIdentity) AwsRegion(context.Context, externalaccount.SupplierOptions) (string, error) {
+	if i.cfg.Region == "" {
+		return "", errors.New("no AWS region is known here: set AWS_REGION for the control plane")
+	}
+	return i.cfg.Region, nil
+}
+
+// AwsSecurityCredentials sign the request that Google sends.
+func (i awsIdentity) AwsSecurityCredentials(ctx context.Context, _ externalaccount.SupplierOptions) (*externalaccount.AwsSecurityCredentials, error) {
+	if i.cfg.Credentials == nil {
+		return nil, errors.New("the control plane is nobody to AWS, and only as its AWS role can it be somebody to Google")
+	}
+	creds, err := i.cfg.Credentials.Retrieve(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the control plane is nobody to AWS, and only as its AWS role can it be somebody to Google: %w", err)
+	}
+	return &externalaccount.AwsSecurityCredentials{AccessKeyID: creds.AccessKeyID, SecretAccessKey: creds.SecretAccessKey, SessionToken: creds.SessionToken}, nil
+}
+
+// lastAnswer remembers who answered last, and how.
+type lastAnswer struct {
+	via    http.RoundTripper
+	host   string
+	status int
+}
+
+// RoundTrip passes a request on.
+func (l *lastAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.host, l.status = r.URL.Hostname(), 0
+	resp, err := l.via.RoundTrip(r)
+	if err == nil {
+		l.status = resp.StatusCode
+	}
+	return resp, err
+}

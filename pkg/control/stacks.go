@@ -195,7 +195,9 @@ func (c *Control) Stack(ctx context.Context, org fairlead.OrgID, install string)
 	if err != nil {
 		return Stack{}, err
 	}
-	r, err := c.Store.Stack(ctx, ref.V.Runner)
+	// Sessions come first: what a session that is seen has said of its stack is
+	// then seen, too.
+	sessions, err := c.Store.Sessions(ctx, ref.V.Runner, 20)
 	if err != nil {
 		return Stack{}, err
 	}
@@ -203,7 +205,7 @@ func (c *Control) Stack(ctx context.Context, org fairlead.OrgID, install string)
 	if err != nil {
 		return Stack{}, err
 	}
-	sessions, err := c.Store.Sessions(ctx, ref.V.Runner, 20)
+	r, err := c.Store.Stack(ctx, ref.V.Runner)
 	if err != nil {
 		return Stack{}, err
 	}

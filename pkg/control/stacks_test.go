@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -29,8 +31,10 @@ type stacked struct {
 	key    ed25519.PrivateKey
 }
 
-func newStacked(t *testing.T) *stacked {
-	p := newPlane(t, enginetest.Memory())
+func newStacked(t *testing.T) *stacked { return newStackedOn(t, enginetest.Memory()) }
+
+func newStackedOn(t *testing.T, e engine.Engine) *stacked {
+	p := newPlane(t, e)
 	p.publish(tiny)
 	s := &stacked{plane: p}
 	p.must("make a runner", func() error { return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "acme", Storage: "http"}) })
@@ -256,4 +260,62 @@ func TestAStackIsRefused(t *testing.T) {
 			t.Errorf("after its install the runner trusts %+v, %v", r.Trust, err)
 		}
 	})
+}
+
+// interrupted is an engine before whose nth read something else happens.
+type interrupted struct {
+	engine.Engine
+	reads int
+	do    map[int]func()
+}
+
+func (e *interrupted) read() {
+	e.reads++
+	if do := e.do[e.reads]; do != nil {
+		delete(e.do, e.reads)
+		do()
+	}
+}
+
+func (e *interrupted) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
+	e.read()
+	return e.Engine.Get(ctx, k)
+}
+
+func (e *interrupted) Query(ctx context.Context, q engine.Query) (engine.Page, error) {
+	e.read()
+	return e.Engine.Query(ctx, q)
+}
+
+// TestAStackIsNotOnlineWithWhatTheOneBeforeReported: a customer's update was
+// awaited, and what was shown had the old template's version.
+func TestAStackIsNotOnlineWithWhatTheOneBeforeReported(t *testing.T) {
+	during := 0
+	for n := 1; ; n++ {
+		e := &interrupted{Engine: enginetest.Memory()}
+		s := newStackedOn(t, e)
+		w := word(s.create(control.NewStack{Account: customer}))
+		first, err := s.open(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.must("say goodbye", func() error { return s.HeartbeatSession(s.ctx, first, control.Heartbeat{Ending: true}) })
+		w.Report.Version = "2"
+		e.reads, e.do = 0, map[int]func(){n: func() {
+			if _, err := s.open(w); err != nil {
+				t.Error(err)
+			}
+		}}
+		got := s.show()
+		if len(e.do) > 0 {
+			break // it makes fewer reads
+		}
+		during++
+		if got.State == control.StackOnline && got.Report.Version != "2" {
+			t.Errorf("updated before read %d, it is %s with version %s", n, got.State, got.Report.Version)
+		}
+	}
+	if during < 4 {
+		t.Errorf("only %d reads were interrupted", during)
+	}
 }

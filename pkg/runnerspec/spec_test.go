@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -282,6 +283,38 @@ func TestSecretsAreNeverShown(t *testing.T) {
 		r := runnerspec.Parse("r", []byte(src))
 		if r.Spec != nil || strings.Contains(r.Problems.Error(), "hush") {
 			t.Errorf("the problems are %v", r.Problems)
+		}
+	}
+}
+
+// What reaches the compute of a cloud is a name, of a role or an account, that is
+// no use to who reads it. One kind alone holds a secret, and the agent beside the
+// control plane gets that one anew for steps of an older configuration.
+func TestACloudIsReachedWithoutASecret(t *testing.T) {
+	var holds func(reflect.Type) bool
+	holds = func(of reflect.Type) bool {
+		switch {
+		case of == reflect.TypeFor[runnerspec.Secret]():
+			return true
+		case of.Kind() == reflect.Pointer:
+			return holds(of.Elem())
+		case of.Kind() != reflect.Struct:
+			return false
+		}
+		return slices.ContainsFunc(reflect.VisibleFields(of), func(f reflect.StructField) bool { return holds(f.Type) })
+	}
+	for of, want := range map[reflect.Type]bool{
+		reflect.TypeFor[runnerspec.ECSRunner](): false, reflect.TypeFor[runnerspec.EKSRunner](): false, reflect.TypeFor[runnerspec.AKSRunner](): false,
+		reflect.TypeFor[runnerspec.GKERunner](): false, reflect.TypeFor[runnerspec.KubernetesRunner](): true,
+	} {
+		if holds(of) != want {
+			t.Errorf("%s holds a secret: %t", of, !want)
+		}
+	}
+	for _, k := range []runnerspec.Kind{runnerspec.AWSEKS, runnerspec.AzureAKS, runnerspec.GCPGKE} {
+		src := strings.Replace(direct(k), "cluster: {", "cluster: {proxy_url: 'http://me:hush@proxy', ", 1)
+		if r := runnerspec.Parse("r", []byte(src)); r.Spec != nil || !strings.Contains(r.Problems.Error(), "secret-in-plain") || strings.Contains(r.Problems.Error(), "hush") {
+			t.Errorf("a password in the proxy of %s: %v\n%s", k, r.Problems, src)
 		}
 	}
 }

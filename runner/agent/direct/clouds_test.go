@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eks/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/pkg/identity/oidctest"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/runner/agent/direct/clouds"
 	"github.com/fairlead/fairlead/runner/internal/executor/cloudtest"
@@ -74,7 +75,27 @@ func (k *pods) google(t *testing.T) (clouds.Identity, *cloudtest.Google) {
 	g.Email, g.User, g.Path = "manager@project.iam.gserviceaccount.com", user, "projects/project/locations/europe-west3/clusters/"+k.ns
 	self := sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
 	cfg := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
-	return clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }, Google: &http.Client{Transport: g.Hosts()}}, g
+	return clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }, HTTP: &http.Client{Transport: g.Hosts()}}, g
+}
+
+// azure is Azure, with the API server behind the door of a cluster of AKS, and
+// AWS, where the control plane is somebody.
+func (k *pods) azure(t *testing.T) (clouds.Identity, *cloudtest.Azure) {
+	t.Helper()
+	const issuer = "0123.tokens.sts.global.api.aws"
+	sts, keys := ststest.New(time.Now), oidctest.Unserved("https://"+issuer, time.Now)
+	keys.AddKey("RS256")
+	a := cloudtest.NewAzure(t, cloudtest.Hosts{issuer: keys}, time.Now, k.api(t))
+	a.Tenant, a.Client = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-000000000000"
+	a.Issuer, a.Subject, a.User = "https://"+issuer, "arn:aws:iam::999999999999:role/control-plane", user
+	a.Path = "subscriptions/" + a.Client + "/resourceGroups/eu/providers/Microsoft.ContainerService/managedClusters/" + k.ns
+	self := sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
+	hosts := cloudtest.Hosts{"sts." + region + ".amazonaws.com": &cloudtest.WebIdentity{STS: sts, Sign: keys.Token, ARN: func(key string) (string, bool) {
+		who, ok := sts.Principal(key)
+		return who.ARN, ok
+	}}}
+	cfg := aws.Config{Region: region, HTTPClient: &http.Client{Transport: hosts}, Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
+	return clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }, HTTP: &http.Client{Transport: a.Hosts()}}, a
 }
 
 // The same job runs as a pod of a cloud's cluster that an agent beside the control
@@ -84,6 +105,7 @@ func TestPodsOfACloudsClusterEndTheSame(t *testing.T) {
 	k := newPods(t)
 	eksIdentity, eksDoor := k.amazon(t)
 	gkeIdentity, gkeDoor := k.google(t)
+	aksIdentity, aksDoor := k.azure(t)
 	for _, cloud := range []struct {
 		kind, cluster string
 		who           clouds.Identity
@@ -91,6 +113,7 @@ func TestPodsOfACloudsClusterEndTheSame(t *testing.T) {
 	}{
 		{"aws-eks", "{name: " + k.ns + ", region: " + region + ", auth: {role_arn: 'arn:aws:iam::123456789012:role/manager', external_id: acme}}", eksIdentity, eksDoor.Front},
 		{"gcp-gke", "{name: " + k.ns + ", project_id: project, location: europe-west3, auth: {gcp_audience: '" + gkeDoor.Audience + "', gcp_service_account: " + gkeDoor.Email + "}}", gkeIdentity, gkeDoor.Front},
+		{"azure-aks", "{name: " + k.ns + ", resource_group: eu, subscription_id: " + aksDoor.Client + ", auth: {tenant_id: " + aksDoor.Tenant + ", client_id: " + aksDoor.Client + "}}", aksIdentity, aksDoor.Front},
 	} {
 		for _, tc := range []struct{ name, image, state, says string }{
 			{"a job that has nothing to complain of", image, "succeeded", ""},

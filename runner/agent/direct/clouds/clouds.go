@@ -23,8 +23,8 @@ import (
 // Identity is who the control plane is to the clouds. The zero value is who this
 // process is, by its environment and its machine.
 type Identity struct {
-	AWS    func(ctx context.Context) (aws.Config, error)
-	Google *http.Client // asks Google
+	AWS  func(ctx context.Context) (aws.Config, error)
+	HTTP *http.Client // asks the clouds other than AWS
 }
 
 // Executors returns them by the FAIRLEAD_EXECUTOR that names them.
@@ -39,8 +39,8 @@ func Executors(of Identity) map[string]agent.OpenExecutor {
 
 func (of Identity) openKubernetes(ctx context.Context, s agent.Site) (executor.Executor, error) {
 	reach := s.Setup.Kubernetes.Reach
-	o := outside.Options{Session: "fairlead-" + s.Runner, Google: of.Google, Now: time.Now}
-	if reach.EKS != nil || reach.GKE != nil {
+	o := outside.Options{Session: "fairlead-" + s.Runner, HTTP: of.HTTP, Now: time.Now}
+	if reach.EKS != nil || reach.AKS != nil || reach.GKE != nil {
 		var err error
 		if o.AWS, err = of.AWS(ctx); err != nil {
 			return nil, fmt.Errorf("AWS configuration: %w", err)

@@ -42,7 +42,7 @@ type gkeCluster struct {
 }
 
 func newGKE(c runnerspec.GKECluster, o Options) *gkeCluster {
-	return &gkeCluster{of: c, aws: o.AWS, hc: cmp.Or(o.Google, http.DefaultClient), now: o.Now}
+	return &gkeCluster{of: c, aws: o.AWS, hc: cmp.Or(o.HTTP, http.DefaultClient), now: o.Now}
 }
 
 func (c *gkeCluster) String() string {

@@ -59,7 +59,7 @@ func (g *google) of() runnerspec.GKECluster {
 
 func (g *google) way(t *testing.T, c runnerspec.GKECluster) *rest.Config {
 	t.Helper()
-	way, err := outside.Config(setup.Reach{GKE: &c}, outside.Options{AWS: g.cfg, Google: &http.Client{Transport: g.Hosts()}, Now: g.clock.now})
+	way, err := outside.Config(setup.Reach{GKE: &c}, outside.Options{AWS: g.cfg, HTTP: &http.Client{Transport: g.Hosts()}, Now: g.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ package outside
 
 import (
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -23,8 +22,8 @@ import (
 // Options say who the control plane is to the clouds.
 type Options struct {
 	Session string       // by which a cloud's own log tells whose runner it was
-	AWS     aws.Config   // needed for EKS and GKE
-	Google  *http.Client // asks Google; nil: http.DefaultClient
+	AWS     aws.Config   // needed for those of clouds
+	HTTP    *http.Client // asks the clouds other than AWS; nil: http.DefaultClient
 	Now     func() time.Time
 }
 
@@ -40,9 +39,8 @@ func Config(r setup.Reach, o Options) (*rest.Config, error) {
 		return found(newEKS(*r.EKS, o), r.EKS.ProxyURL, o.Now)
 	case r.GKE != nil:
 		return found(newGKE(*r.GKE, o), r.GKE.ProxyURL, o.Now)
-	case r.Outside():
-		return nil, errors.New("this version reaches no cluster of this kind by the cloud's own identities: make a runner of kind kubernetes, with the cluster's address and a service account's token, " +
-			"or take `cluster` out of the configuration and install the agent by its chart")
+	case r.AKS != nil:
+		return found(newAKS(*r.AKS, o), r.AKS.ProxyURL, o.Now)
 	}
 	return nil, nil
 }

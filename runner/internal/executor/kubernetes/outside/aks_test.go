@@ -1,0 +1,169 @@
+package outside_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/identity/oidctest"
+	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/executor/cloudtest"
+	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
+	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes/outside"
+	"github.com/fairlead/fairlead/runner/internal/setup"
+)
+
+const (
+	tenant       = "11111111-2222-3333-4444-555555555555"
+	application  = "66666666-7777-8888-9999-000000000000"
+	subscription = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+	issuer       = "https://0123.tokens.sts.global.api.aws"
+	ourRole      = "arn:aws:iam::999999999999:role/control-plane"
+)
+
+// azure is Azure with a cluster of AKS, and AWS, where the control plane is
+// somebody.
+type azure struct {
+	*cloudtest.Azure
+	clock    *clock
+	sts      *ststest.Server
+	identity *cloudtest.WebIdentity
+	keys     *oidctest.Issuer
+	cfg      aws.Config // of the control plane
+}
+
+func newAzure(t *testing.T) *azure {
+	a := &azure{clock: &clock{}, sts: ststest.New(time.Now), keys: oidctest.Unserved(issuer, time.Now)}
+	a.keys.AddKey("RS256")
+	a.identity = &cloudtest.WebIdentity{STS: a.sts, Sign: a.keys.Token, ARN: func(key string) (string, bool) {
+		who, ok := a.sts.Principal(key)
+		return who.ARN, ok
+	}}
+	a.Azure = cloudtest.NewAzure(t, cloudtest.Hosts{strings.TrimPrefix(issuer, "https://"): a.keys}, a.clock.now, whoami)
+	a.Tenant, a.Client, a.Issuer, a.Subject, a.User = tenant, application, issuer, ourRole, "the-application"
+	a.Path = "subscriptions/" + subscription + "/resourceGroups/eu/providers/Microsoft.ContainerService/managedClusters/jobs"
+	a.is("control-plane")
+	return a
+}
+
+// is says which role the control plane has.
+func (a *azure) is(role string) {
+	self := a.sts.AssumeRole("aws", "999999999999", role, "AROACONTROLPLANE00001", "server")
+	a.cfg = aws.Config{Region: region, RetryMaxAttempts: 1, HTTPClient: &http.Client{Transport: cloudtest.Hosts{"sts." + region + ".amazonaws.com": a.identity}},
+		Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
+}
+
+func (a *azure) of() runnerspec.AKSCluster {
+	return runnerspec.AKSCluster{Name: "jobs", ResourceGroup: "eu", SubscriptionID: subscription, Auth: runnerspec.AzureAuth{TenantID: tenant, ClientID: application}}
+}
+
+func (a *azure) way(t *testing.T, c runnerspec.AKSCluster) *rest.Config {
+	t.Helper()
+	way, err := outside.Config(setup.Reach{AKS: &c}, outside.Options{AWS: a.cfg, HTTP: &http.Client{Transport: a.Hosts()}, Now: a.clock.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return way
+}
+
+// A cluster of AKS is found by its name, and takes the agent for the application,
+// which Entra lets the control plane's AWS role be. The program that its
+// kubeconfig names is not run. A token is replaced before its hour is over.
+func TestAClusterOfAKSKnowsTheApplication(t *testing.T) {
+	a := newAzure(t)
+	c, err := rest.HTTPClientFor(a.way(t, a.of()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		name   string
+		pass   time.Duration
+		tokens int // so far
+	}{
+		{"at first", 0, 1},
+		{"for most of an hour nobody is asked again", 54 * time.Minute, 1},
+		{"a token is replaced while it is good", 2 * time.Minute, 2},
+		{"one that has grown old while the machine slept is replaced", 3 * time.Hour, 3},
+	} {
+		a.clock.pass(step.pass)
+		if said, err := ask(t, c); err != nil || said != "the-application" {
+			t.Fatalf("%s: the cluster says %q, %v", step.name, said, err)
+		}
+		if exchanged, described := a.Asked(); exchanged != step.tokens+1 || described != 1 || len(a.Tokens()) != step.tokens {
+			t.Errorf("%s: Entra was asked for %d tokens, %d were shown, and the cluster was described %d times", step.name, exchanged, len(a.Tokens()), described)
+		}
+	}
+	if refused := a.Refused(); len(refused) > 0 {
+		t.Errorf("it was refused: %q", refused)
+	}
+}
+
+// What keeps a cluster shut is told with what to do about it, and at once where
+// trying again is no use.
+func TestWhatKeepsAClusterOfAKSShut(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		of     func(*azure, *runnerspec.AKSCluster)
+		says   []string
+		passes bool // it may be otherwise in a moment
+	}{
+		{"the control plane is nobody to AWS", func(a *azure, _ *runnerspec.AKSCluster) { a.cfg.Credentials = nil }, []string{"only by its AWS role"}, true},
+		{"the account gives out no tokens", func(a *azure, _ *runnerspec.AKSCluster) {
+			a.identity.Refuse = "OutboundWebIdentityFederationDisabled"
+		}, []string{"enable-outbound-web-identity-federation"}, false},
+		{"the role may get none", func(a *azure, _ *runnerspec.AKSCluster) { a.identity.Refuse = "AccessDenied" }, []string{"sts:GetWebIdentityToken"}, false},
+		{"the application trusts another role", func(a *azure, _ *runnerspec.AKSCluster) { a.is("billing") },
+			[]string{`the issuer "` + issuer + `", the subject "arn:aws:iam::999999999999:role/billing"`, "api://AzureADTokenExchange", "AADSTS700213"}, false},
+		{"somebody else has signed", func(a *azure, _ *runnerspec.AKSCluster) {
+			other := oidctest.Unserved(issuer, time.Now)
+			other.AddKey("RS256")
+			a.identity.Sign = other.Token
+		}, []string{"AADSTS5002736"}, false},
+		{"there is no such application", func(_ *azure, c *runnerspec.AKSCluster) { c.Auth.ClientID = subscription }, []string{subscription, "AADSTS700016"}, false},
+		{"there is no such tenant", func(_ *azure, c *runnerspec.AKSCluster) { c.Auth.TenantID = subscription }, []string{subscription, "AADSTS90002"}, false},
+		{"the application may not ask where the cluster is", func(a *azure, _ *runnerspec.AKSCluster) { a.Unable = true }, []string{"Cluster User Role", application}, false},
+		{"there is no such cluster", func(_ *azure, c *runnerspec.AKSCluster) { c.Name = "jbos" }, []string{"AKS cluster jbos in eu", "cluster.resource_group"}, false},
+		{"a name that leads to another path", func(_ *azure, c *runnerspec.AKSCluster) { c.ResourceGroup = "eu/../us" }, []string{"cluster.name"}, false},
+		{"the cluster does not know the application", func(a *azure, _ *runnerspec.AKSCluster) { a.User = "" }, []string{"--enable-aad", application}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := newAzure(t)
+			of := a.of()
+			tc.of(a, &of)
+			e, err := kubernetes.New(kubernetes.Options{Cluster: a.way(t, of), Runner: "run_1",
+				Kubernetes: config.Kubernetes{Namespace: "jobs", Image: "registry.example/runner:1", ServiceAccount: "jobs"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.passes {
+				err = e.Check(t.Context()) // a launch would try again, for as long as it may
+			} else {
+				_, err = e.Start(t.Context(), executor.Step{ID: "job_1-1"})
+			}
+			if err == nil {
+				t.Fatal("nothing does")
+			}
+			for _, says := range tc.says {
+				if !strings.Contains(err.Error(), says) {
+					t.Errorf("it says nothing of %q: %v", says, err)
+				}
+			}
+			why, ok := errors.AsType[*executor.LaunchError](err)
+			if ok == tc.passes || ok && why.Reason != executor.Misconfigured {
+				t.Errorf("it is a refusal: %t, %v", ok, err)
+			}
+			if strings.Contains(err.Error(), "ya29.") || strings.Contains(err.Error(), "eyJ") {
+				t.Errorf("it tells a secret: %v", err)
+			}
+		})
+	}
+}

@@ -17,6 +17,7 @@
   (dict "name" "FAIRLEAD_CONCURRENCY" "value" $v.concurrency)
   (dict "name" "FAIRLEAD_LOG_LEVEL" "value" $v.logLevel)
   (dict "name" "FAIRLEAD_MODE" "value" (ternary "" $v.mode (eq $v.mode "enabled")))
+  (dict "name" "FAIRLEAD_FOLLOW" "value" (ternary "" $v.follow (eq $v.follow "configuration")))
   (dict "name" "FAIRLEAD_SHARE_LOG" "value" (ternary "" "false" $v.shareLog))
   (dict "name" "FAIRLEAD_STATUS_ADDRESS" "value" (printf ":%v" $v.status.port))
   (dict "name" "FAIRLEAD_EXECUTOR" "value" "kubernetes")

@@ -162,7 +162,7 @@ func (c *aksCluster) notDescribed(status int, body []byte) error {
 		Error struct{ Code, Message string }
 	}
 	_ = json.Unmarshal(body, &said) // what Azure says is for a person; without it there is the status
-	err := fmt.Errorf("Azure says %d, %s, %s", status, said.Error.Code, said.Error.Message)
+	err := fmt.Errorf("answer %d of Azure's, %s, %s", status, said.Error.Code, said.Error.Message)
 	switch status {
 	case http.StatusNotFound:
 		return misconfigured(err, "there is no such cluster: look at cluster.name, cluster.resource_group and cluster.subscription_id")

@@ -1,13 +1,8 @@
 package outside_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,47 +14,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eks/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/cloudtest"
-	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
 	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes/outside"
 	"github.com/fairlead/fairlead/runner/internal/setup"
-	"github.com/fairlead/fairlead/tools/moto"
 )
 
-var aMoto moto.Server
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	aMoto.Stop()
-	os.Exit(code)
-}
-
-const (
-	region  = "eu-west-1"
-	manager = "arn:aws:iam::123456789012:role/manager" // whom the cluster knows
-)
-
-// clock is a clock that a test sets.
-type clock struct {
-	mu  sync.Mutex
-	off time.Duration
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Now().Add(c.off)
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.off += d
-}
+// manager is the role that the cluster knows.
+const manager = "arn:aws:iam::123456789012:role/manager"
 
 // amazon is AWS with a cluster of EKS.
 type amazon struct {
@@ -70,9 +33,6 @@ type amazon struct {
 	assumed int
 	cfg     aws.Config // of the control plane
 }
-
-// whoami is what the cluster answers.
-func whoami(w http.ResponseWriter, _ *http.Request, user string) { fmt.Fprint(w, user) }
 
 func newAmazon(t *testing.T) *amazon {
 	endpoint := aMoto.Endpoint(t)
@@ -114,18 +74,6 @@ func (a *amazon) way(t *testing.T, c runnerspec.EKSCluster) *rest.Config {
 		t.Fatal(err)
 	}
 	return way
-}
-
-// ask returns what the API server answers.
-func ask(t *testing.T, c *http.Client) (string, error) {
-	t.Helper()
-	resp, err := c.Post("https://cluster/api/v1/namespaces/jobs/secrets", "application/json", strings.NewReader(`{"kind":"Secret"}`))
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return string(b), err
 }
 
 // A cluster of EKS is found by its name, and takes the agent for the role that it
@@ -246,33 +194,7 @@ func TestWhatKeepsAClusterOfEKSShut(t *testing.T) {
 			a := newAmazon(t)
 			of := a.of()
 			tc.of(a, &of)
-			e, err := kubernetes.New(kubernetes.Options{Cluster: a.way(t, of), Runner: "run_1",
-				Kubernetes: config.Kubernetes{Namespace: "jobs", Image: "registry.example/runner:1", ServiceAccount: "jobs"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if tc.passes {
-				err = e.Check(ctx) // a launch would try again, for as long as it may
-			} else {
-				_, err = e.Start(ctx, executor.Step{ID: "job_1-1"})
-			}
-			if err == nil {
-				t.Fatal("nothing does")
-			}
-			for _, says := range tc.says {
-				if !strings.Contains(err.Error(), says) {
-					t.Errorf("it says nothing of %q: %v", says, err)
-				}
-			}
-			why, ok := errors.AsType[*executor.LaunchError](err)
-			if ok == tc.passes || ok && why.Reason != executor.Misconfigured {
-				t.Errorf("it is a refusal: %t, %v", ok, err)
-			}
-			if strings.Contains(err.Error(), "k8s-aws-v1") || strings.Contains(err.Error(), "secret/of+key") {
-				t.Errorf("it tells a secret: %v", err)
-			}
+			shut(t, a.way(t, of), tc.passes, tc.says)
 		})
 	}
 }
@@ -301,6 +223,27 @@ func TestACloudsClusterIsReachedByItsProxy(t *testing.T) {
 	}
 	if _, err := ask(t, c); err == nil || !strings.Contains(err.Error(), "proxyconnect") || a.Described() != 1 {
 		t.Errorf("EKS was asked %d times: %v", a.Described(), err)
+	}
+}
+
+// Steps that begin together ask the cloud once.
+func TestACloudIsAskedOnceForAll(t *testing.T) {
+	a := newAmazon(t)
+	c, err := rest.HTTPClientFor(a.way(t, a.of()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if said, err := ask(t, c); err != nil || said != "the-manager" {
+				t.Errorf("the cluster says %q, %v", said, err)
+			}
+		})
+	}
+	all.Wait()
+	if len(a.Tokens()) != 1 || a.assumed != 1 || a.Described() != 1 {
+		t.Errorf("%d tokens were shown, the role was assumed %d times, and the cluster described %d times", len(a.Tokens()), a.assumed, a.Described())
 	}
 }
 

@@ -155,7 +155,7 @@ func (c *gkeCluster) notDescribed(status int, body []byte) error {
 		Error struct{ Message string }
 	}
 	_ = json.Unmarshal(body, &said) // what Google says is for a person; without it there is the status
-	err := fmt.Errorf("Google says %d, %s", status, cmp.Or(said.Error.Message, "and no more"))
+	err := fmt.Errorf("answer %d of Google's, %s", status, cmp.Or(said.Error.Message, "and no more"))
 	switch status {
 	case http.StatusNotFound:
 		return misconfigured(err, "the project has no cluster of that name there: look at cluster.name, cluster.location and cluster.project_id")

@@ -2,7 +2,6 @@ package outside_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,12 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/cloudtest"
-	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
 	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes/outside"
 	"github.com/fairlead/fairlead/runner/internal/setup"
 )
@@ -152,31 +148,7 @@ func TestWhatKeepsAClusterOfGKEShut(t *testing.T) {
 			g := newGoogle(t)
 			of := g.of()
 			tc.of(g, &of)
-			e, err := kubernetes.New(kubernetes.Options{Cluster: g.way(t, of), Runner: "run_1",
-				Kubernetes: config.Kubernetes{Namespace: "jobs", Image: "registry.example/runner:1", ServiceAccount: "jobs"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if tc.passes {
-				err = e.Check(t.Context()) // a launch would try again, for as long as it may
-			} else {
-				_, err = e.Start(t.Context(), executor.Step{ID: "job_1-1"})
-			}
-			if err == nil {
-				t.Fatal("nothing does")
-			}
-			for _, says := range tc.says {
-				if !strings.Contains(err.Error(), says) {
-					t.Errorf("it says nothing of %q: %v", says, err)
-				}
-			}
-			why, ok := errors.AsType[*executor.LaunchError](err)
-			if ok == tc.passes || ok && why.Reason != executor.Misconfigured {
-				t.Errorf("it is a refusal: %t, %v", ok, err)
-			}
-			if strings.Contains(err.Error(), "ya29.") || strings.Contains(err.Error(), "FwoGZXIv") {
-				t.Errorf("it tells a secret: %v", err)
-			}
+			shut(t, g.way(t, of), tc.passes, tc.says)
 		})
 	}
 }

@@ -34,11 +34,10 @@ import (
 )
 
 // The servers. The table and its stream are DynamoDB Local's, the queues
-// ElasticMQ's; everything else is moto's.
+// ElasticMQ's; everything else is moto's, of which each account has its own.
 var (
 	tables dynamodblocal.Server
 	queues elasticmq.Server
-	others moto.Server
 )
 
 // built is the folder of the binaries; "": no test has needed them.
@@ -73,7 +72,6 @@ func TestMain(m *testing.M) {
 	}
 	tables.Stop()
 	queues.Stop()
-	others.Stop()
 	os.Exit(code)
 }
 
@@ -90,6 +88,7 @@ func binary(t *testing.T, name string) string {
 type account struct {
 	*resolver
 	id        string            // what tells it from the accounts of other tests
+	moto      string            // URL of its server
 	endpoints map[string]string // of servers, by the SDK's name of the service
 	gates     map[string]*gate  // before them, for the functions alone
 	functions map[string]*function
@@ -125,8 +124,11 @@ func deploy(t *testing.T, tmpl template) *account {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := others.Endpoint(t)
-	a := &account{id: strings.ToLower(rand.Text())[:8], functions: map[string]*function{},
+	// Stacks and repositories have the same names in each account.
+	var server moto.Server
+	t.Cleanup(server.Stop)
+	other := server.Endpoint(t)
+	a := &account{id: strings.ToLower(rand.Text())[:8], moto: other, functions: map[string]*function{},
 		resolver: &resolver{t: t, tmpl: tmpl, made: map[string]made{}}}
 	signing := "arn:aws:kms:" + region + ":" + accountID + ":key/" + a.id
 	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other,

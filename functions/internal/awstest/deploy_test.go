@@ -134,7 +134,7 @@ func arrives(t *testing.T) *vendor {
 		t.Fatal(err)
 	}
 	a := deploy(t, released(t, digest, customers, nil))
-	moto, err := url.Parse(others.Endpoint(t))
+	moto, err := url.Parse(a.moto)
 	a.ok("read the server's URL", err)
 	cfn := httputil.NewSingleHostReverseProxy(moto)
 	v.world = connect(t, a, map[string]http.Handler{

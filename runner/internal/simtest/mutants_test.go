@@ -161,7 +161,7 @@ func mutants() []mutant {
 			"	late := prompt.Err() != nil\n", "	late := prompt.Err() != nil && a.in.Job == \"\"\n"},
 			within: 60, finds: []string{"no-apply-without-a-plan-after-the-last", "one-apply-at-a-time", "applies-are-approved"}},
 		{name: "the tool of a dead step is killed before it can save", edit: edit{"runner/agent/watch.go",
-			"		if survived = a.letSave(life, h.ID(), exit); life.Err() != nil {\n", "		if life.Err() != nil {\n"},
+			"		if survived = a.letSave(life, by, h.ID(), exit); life.Err() != nil {\n", "		if life.Err() != nil {\n"},
 			within: 40, finds: []string{"tools-may-save"}},
 		{name: "what the tool has forked is left alive", edit: edit{"runner/step/step.go",
 			"	n, err := a.Kill(reap)\n", "	n, err := 0, reap.Err()\n"},

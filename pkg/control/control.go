@@ -45,6 +45,8 @@ type Parts struct {
 	Access identity.Granter
 	// Artifacts is where artifacts are; nil: in the control plane's own registry.
 	Artifacts Artifacts
+	// Direct says that agents beside this control plane serve direct runners.
+	Direct bool
 	// Records is where runners write logs beside the API; nil: nowhere.
 	Records LogRecords
 	IDs     fairlead.IDSource

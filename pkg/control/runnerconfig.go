@@ -88,6 +88,16 @@ func warnings(ps runnerspec.Problems) []string {
 	return out
 }
 
+// unserved warns of a runner that nobody serves: its jobs would wait without a
+// word.
+func (c *Control) unserved(spec *runnerspec.Spec) []string {
+	if c.Direct || !spec.Direct() {
+		return nil
+	}
+	return []string{"no agent beside this control plane serves such a runner, so its jobs wait. A server that is built with `-tags clusters` does; " +
+		"or leave out what says how the control plane reaches it, and install an agent there."}
+}
+
 // CreateRunner makes a runner of the org.
 func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
 	return c.createRunner(ctx, org, org, in, key)
@@ -156,7 +166,7 @@ func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, i
 	if err != nil {
 		return Runner{}, err
 	}
-	out.Warnings = warned
+	out.Warnings = append(warned, c.unserved(spec)...)
 	if err := c.makeQueue(ctx, out.ID, out.Name); err != nil {
 		c.Logger.Warn("a runner is made without its queue; the first wake-up makes that", "error", err)
 	}
@@ -322,7 +332,7 @@ func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch 
 		if res.Spec == nil {
 			return res.Problems.Err()
 		}
-		warned = warnings(res.Warnings)
+		warned = append(warnings(res.Warnings), c.unserved(res.Spec)...)
 		if r.V.Shared() && res.Spec.Group+res.Spec.Install != "" {
 			return fairlead.Invalid("invalid-runner", "a shared runner serves every org, so it names neither a group nor an install")
 		}

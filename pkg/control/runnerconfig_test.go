@@ -268,3 +268,26 @@ func problemsOf(err error) runnerspec.Problems {
 	ps, _ := errors.AsType[runnerspec.Problems](err)
 	return ps
 }
+
+// TestARunnerThatNobodyServesIsWarnedOf: its jobs waited without a word.
+func TestARunnerThatNobodyServesIsWarnedOf(t *testing.T) {
+	const text = "runner_configuration: {type: kubernetes, cluster: {server: https://k8s.example, auth: {service_account_token: canary}}, job: {namespace: jobs, service_account: jobs, image: " +
+		"r.example/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}\nstate_storage_configuration: {type: http}\n"
+	for _, served := range []bool{false, true} {
+		p := newPlane(t, enginetest.Memory())
+		p.Direct = served
+		made, err := p.CreateRunner(p.ctx, org, control.NewRunner{Name: "far", File: control.RunnerFile{Text: text}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, err := p.UpdateRunner(p.ctx, control.User{Org: org}, "far", control.RunnerFile{Text: "description: far away\n"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for when, warnings := range map[string][]string{"made": made.Warnings, "changed": changed.Warnings} {
+			if warned := strings.Contains(strings.Join(warnings, "\n"), "no agent beside this control plane serves such a runner"); warned == served {
+				t.Errorf("served: %t; %s, it warns %q", served, when, warnings)
+			}
+		}
+	}
+}

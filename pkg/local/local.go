@@ -60,6 +60,9 @@ type Options struct {
 	// Issuers is how OIDC issuers are reached; nil: at public addresses only, and
 	// on this machine with LoopbackIssuers.
 	Issuers http.RoundTripper
+	// Direct says that agents run beside the server, for runners whose jobs run on
+	// compute that is reached from here.
+	Direct bool
 	// Endpoints is how webhooks are sent; nil: to public addresses only.
 	Endpoints http.RoundTripper
 }
@@ -248,7 +251,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		OIDC: oidc.NewVerifier(reach, time.Now, oidc.Options{Rules: rules}),
-		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms,
+		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct,
 	})
 	return engine, nil
 }

@@ -126,27 +126,34 @@ func (ls Labels) mismatch(labels Labels) (pattern int, value string, has bool) {
 	return -1, "", false
 }
 
-// glob reports whether text is pattern with each * replaced by some text.
+// glob reports whether text is pattern with each * replaced by some text. Byte by
+// byte, because both are short and there are many: functions of package strings
+// took half of a placement.
 func glob(pattern, text string) bool {
-	head, rest, star := strings.Cut(pattern, "*")
-	if !star {
-		return pattern == text
-	}
-	text, ok := strings.CutPrefix(text, head)
-	if !ok {
-		return false
-	}
-	// Each piece between two stars is taken where it first occurs, which
-	// leaves most to those behind it.
-	for {
-		piece, behind, more := strings.Cut(rest, "*")
-		if !more {
-			return strings.HasSuffix(text, piece)
-		}
-		i := strings.Index(text, piece)
-		if i < 0 {
+	p, t := 0, 0
+	star, from := -1, 0 // the last * that was met, and where in text its run begins
+	for t < len(text) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			if p == len(pattern)-1 {
+				return true
+			}
+			star, from = p, t
+			p++
+		case p < len(pattern) && pattern[p] == text[t]:
+			p++
+			t++
+		case star < 0:
 			return false
+		default:
+			// Only the last * need give way: what stands before it is found
+			// where it first occurs, which leaves most to what is behind.
+			from++
+			p, t = star+1, from
 		}
-		text, rest = text[i+len(piece):], behind
 	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -84,5 +85,28 @@ func TestAReasonIsOneShortLine(t *testing.T) {
 	}
 	if got := Line(strings.Repeat("ä", 300)); got != strings.Repeat("ä", MaxReason) {
 		t.Errorf("it has %d bytes", len(got))
+	}
+}
+
+// TestAnAdministratorsWordIsTheAgentsToRead: who runs the agent and who speaks
+// for the customer need not be the same user.
+func TestAnAdministratorsWordIsTheAgentsToRead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: only an administrator can give a file away")
+	}
+	const agent = 65532
+	data := t.TempDir()
+	if err := os.Chown(data, agent, agent); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(data, Word{Mode: Disabled}); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(filepath.Join(data, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := st.Sys().(*syscall.Stat_t); of.Uid != agent || of.Gid != agent || st.Mode().Perm() != 0o600 {
+		t.Errorf("it is of %d:%d, with mode %v", of.Uid, of.Gid, st.Mode().Perm())
 	}
 }

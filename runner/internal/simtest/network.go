@@ -276,6 +276,7 @@ func (s *server) serve(ctx context.Context, in arrival) *answer {
 	out := &answer{header: http.Header{}}
 	done := make(chan bool, 1)
 	go func() {
+		deepen()
 		finished := false
 		defer func() { done <- finished }()
 		defer func() {
@@ -299,4 +300,16 @@ func (s *server) serve(ctx context.Context, in arrival) *answer {
 	case <-s.p.dead:
 		return nil
 	}
+}
+
+// deepen makes the stack of a new goroutine as large as a request needs it. It
+// would be copied three times on its way down else: a tenth of a run's time.
+//
+//go:noinline
+func deepen() (sum byte) {
+	var room [24 << 10]byte
+	for i := 0; i < len(room); i += 4 << 10 {
+		sum += room[i]
+	}
+	return sum
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
@@ -41,13 +42,14 @@ func (w *world) startServer() *server {
 	})
 	o := api.Options{Control: s.control, Registry: "registry.example:443", Version: "sim", IDs: w.id, Logger: logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(s.control.Signer.Public()), PublicKey: s.control.Signer.Public()}}}
-	controlAPI, runnerAPI := api.ControlHandler(o), api.RunnerHandler(o)
+	// The first is large, and many a server dies before somebody asks for it.
+	controlAPI, runnerAPI := sync.OnceValue(func() http.Handler { return api.ControlHandler(o) }), api.RunnerHandler(o)
 	s.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/runner/") {
 			runnerAPI.ServeHTTP(rw, r)
 			return
 		}
-		controlAPI.ServeHTTP(rw, r)
+		controlAPI().ServeHTTP(rw, r)
 	})
 	s.control.HoldLeases()
 	w.note("%s starts", s.p.name)

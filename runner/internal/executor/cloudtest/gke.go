@@ -44,7 +44,6 @@ type Google struct {
 	mu                   sync.Mutex
 	guests, accounts     map[string]time.Time // federated tokens, and the service account's, to their ends
 	exchanged, described int
-	why                  []string // subjects were not taken
 }
 
 // NewGoogle returns Google, which finds AWS at those hosts.
@@ -68,13 +67,6 @@ func (g *Google) Asked() (exchanged, described int) {
 	return g.exchanged, g.described
 }
 
-// Why returns why subjects' tokens were not taken.
-func (g *Google) Why() []string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return append([]string(nil), g.why...)
-}
-
 // exchange is https://sts.googleapis.com/v1/token.
 func (g *Google) exchange(w http.ResponseWriter, r *http.Request) {
 	err := r.ParseForm()
@@ -96,7 +88,6 @@ func (g *Google) exchange(w http.ResponseWriter, r *http.Request) {
 	defer g.mu.Unlock()
 	g.exchanged++
 	if err != nil {
-		g.why = append(g.why, err.Error())
 		say(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant", "error_description": err.Error()})
 		return
 	}

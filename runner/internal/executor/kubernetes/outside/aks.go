@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -131,22 +130,12 @@ func (c *aksCluster) locate(ctx context.Context, _ string) (location, error) {
 func (c *aksCluster) kubeconfig(ctx context.Context, token string) ([]byte, error) {
 	at := "https://management.azure.com/subscriptions/" + url.PathEscape(c.of.SubscriptionID) + "/resourceGroups/" + url.PathEscape(c.of.ResourceGroup) +
 		"/providers/Microsoft.ContainerService/managedClusters/" + url.PathEscape(c.of.Name) + "/listClusterUserCredential?api-version=" + azureVersion
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, nil)
+	status, body, err := question(ctx, c.hc, http.MethodPost, at, token)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := c.hc.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask where the cluster is: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("ask where the cluster is: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, c.notDescribed(resp.StatusCode, body)
+	if status != http.StatusOK {
+		return nil, c.notDescribed(status, body)
 	}
 	var said struct {
 		Kubeconfigs []struct{ Value []byte }

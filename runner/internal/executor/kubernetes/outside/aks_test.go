@@ -76,31 +76,7 @@ func (a *azure) way(t *testing.T, c runnerspec.AKSCluster) *rest.Config {
 // kubeconfig names is not run. A token is replaced before its hour is over.
 func TestAClusterOfAKSKnowsTheApplication(t *testing.T) {
 	a := newAzure(t)
-	c, err := rest.HTTPClientFor(a.way(t, a.of()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range []struct {
-		name   string
-		pass   time.Duration
-		tokens int // so far
-	}{
-		{"at first", 0, 1},
-		{"for most of an hour nobody is asked again", 54 * time.Minute, 1},
-		{"a token is replaced while it is good", 2 * time.Minute, 2},
-		{"one that has grown old while the machine slept is replaced", 3 * time.Hour, 3},
-	} {
-		a.clock.pass(step.pass)
-		if said, err := ask(t, c); err != nil || said != "the-application" {
-			t.Fatalf("%s: the cluster says %q, %v", step.name, said, err)
-		}
-		if exchanged, described := a.Asked(); exchanged != step.tokens+1 || described != 1 || len(a.Tokens()) != step.tokens {
-			t.Errorf("%s: Entra was asked for %d tokens, %d were shown, and the cluster was described %d times", step.name, exchanged, len(a.Tokens()), described)
-		}
-	}
-	if refused := a.Refused(); len(refused) > 0 {
-		t.Errorf("it was refused: %q", refused)
-	}
+	lastsAnHour(t, a.way(t, a.of()), a.clock, a.Front, "the-application", a.Asked, 1)
 }
 
 // What keeps a cluster shut is told with what to do about it, and at once where

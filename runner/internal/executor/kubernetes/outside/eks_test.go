@@ -81,10 +81,7 @@ func (a *amazon) way(t *testing.T, c runnerspec.EKSCluster) *rest.Config {
 // one for that cluster: another, which is told of it, cannot use it.
 func TestAClusterOfEKSKnowsTheRole(t *testing.T) {
 	a := newAmazon(t)
-	c, err := rest.HTTPClientFor(a.way(t, a.of()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := through(t, a.way(t, a.of()))
 	for _, step := range []struct {
 		name   string
 		pass   time.Duration
@@ -123,10 +120,7 @@ func TestAClusterOfEKSKnowsTheRole(t *testing.T) {
 // certificate, and is found again.
 func TestAClusterThatHasMovedIsFound(t *testing.T) {
 	a := newAmazon(t)
-	c, err := rest.HTTPClientFor(a.way(t, a.of()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := through(t, a.way(t, a.of()))
 	if _, err := ask(t, c); err != nil {
 		t.Fatal(err)
 	}
@@ -149,10 +143,7 @@ func TestAClusterThatHasMovedIsFound(t *testing.T) {
 // replaced once, and the request is made again with all that it says.
 func TestATokenThatIsRefusedIsReplaced(t *testing.T) {
 	a := newAmazon(t)
-	c, err := rest.HTTPClientFor(a.way(t, a.of()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := through(t, a.way(t, a.of()))
 	if _, err := ask(t, c); err != nil {
 		t.Fatal(err)
 	}
@@ -203,10 +194,7 @@ func TestWhatKeepsAClusterOfEKSShut(t *testing.T) {
 func TestAClusterThatIsUpdatedAnswers(t *testing.T) {
 	a := newAmazon(t)
 	a.Say("UPDATING", "")
-	c, err := rest.HTTPClientFor(a.way(t, a.of()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := through(t, a.way(t, a.of()))
 	if said, err := ask(t, c); err != nil || said != "the-manager" {
 		t.Errorf("the cluster says %q, %v", said, err)
 	}
@@ -217,10 +205,7 @@ func TestACloudsClusterIsReachedByItsProxy(t *testing.T) {
 	a := newAmazon(t)
 	of := a.of()
 	of.ProxyURL = "http://127.0.0.1:1"
-	c, err := rest.HTTPClientFor(a.way(t, of))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := through(t, a.way(t, of))
 	if _, err := ask(t, c); err == nil || !strings.Contains(err.Error(), "proxyconnect") || a.Described() != 1 {
 		t.Errorf("EKS was asked %d times: %v", a.Described(), err)
 	}
@@ -229,10 +214,7 @@ func TestACloudsClusterIsReachedByItsProxy(t *testing.T) {
 // Steps that begin together ask the cloud once.
 func TestACloudIsAskedOnceForAll(t *testing.T) {
 	a := newAmazon(t)
-	c, err := rest.HTTPClientFor(a.way(t, a.of()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := through(t, a.way(t, a.of()))
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
@@ -252,10 +234,7 @@ func TestARefusalIsHeeded(t *testing.T) {
 	a := newAmazon(t)
 	of := a.of()
 	of.Auth.ExternalID = "bcme"
-	c, err := rest.HTTPClientFor(a.way(t, of))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := through(t, a.way(t, of))
 	for range 50 {
 		if _, err := ask(t, c); err == nil {
 			t.Fatal("it was let in")

@@ -26,6 +26,11 @@ const (
 	// stayFor is how long a cluster that does not answer is looked for where it
 	// was, before the cloud is asked whether it has moved.
 	stayFor = time.Minute
+	// replaceBefore is how long before its end a token is replaced that lasts an
+	// hour, as Google's and Entra's do.
+	replaceBefore = 5 * time.Minute
+	// maxAnswer bounds a cloud's description of a cluster, which is some 10 KiB.
+	maxAnswer = 1 << 20
 )
 
 // cloud knows one cluster, and who we are to it. Its methods are called one at
@@ -247,6 +252,25 @@ func rewound(req *http.Request) *http.Request {
 	again := req.Clone(req.Context())
 	again.Body = body
 	return again
+}
+
+// question asks a cloud where the cluster is, and returns its answer.
+func question(ctx context.Context, hc *http.Client, method, at, token string) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, at, nil)
+	if err != nil {
+		return 0, nil, fmt.Errorf("ask where the cluster is: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := hc.Do(req)
+	if err != nil {
+		return 0, nil, fmt.Errorf("ask where the cluster is: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return 0, nil, fmt.Errorf("ask where the cluster is: %w", err)
+	}
+	return resp.StatusCode, body, nil
 }
 
 // discard reads a short answer to its end, so that its connection is used again.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -25,10 +24,6 @@ const (
 	// cloudScope is what a token of the service account is for; what it may is
 	// said by IAM and by the cluster.
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
-	// replaceBefore is how long before its end, an hour, Google's token is replaced.
-	replaceBefore = 5 * time.Minute
-	// maxAnswer bounds Google's description of a cluster, which is some 10 KiB.
-	maxAnswer = 1 << 20
 )
 
 // gkeCluster is a cluster of GKE, as a service account of its project knows it.
@@ -127,22 +122,12 @@ func (c *gkeCluster) locate(ctx context.Context, token string) (location, error)
 func (c *gkeCluster) describe(ctx context.Context, token string) (description, error) {
 	var d description
 	at := "https://container.googleapis.com/v1/projects/" + url.PathEscape(c.of.ProjectID) + "/locations/" + url.PathEscape(c.of.Location) + "/clusters/" + url.PathEscape(c.of.Name)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	status, body, err := question(ctx, c.hc, http.MethodGet, at, token)
 	if err != nil {
 		return d, err
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := c.hc.Do(req)
-	if err != nil {
-		return d, fmt.Errorf("ask where the cluster is: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return d, fmt.Errorf("ask where the cluster is: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return d, c.notDescribed(resp.StatusCode, body)
+	if status != http.StatusOK {
+		return d, c.notDescribed(status, body)
 	}
 	if err := json.Unmarshal(body, &d); err != nil {
 		return d, fmt.Errorf("ask where the cluster is: %w", err)

@@ -75,31 +75,7 @@ func TestAClusterOfGKEKnowsTheServiceAccount(t *testing.T) {
 			g.Private = tc.internal
 			of := g.of()
 			of.InternalIP = tc.internal
-			c, err := rest.HTTPClientFor(g.way(t, of))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, step := range []struct {
-				name   string
-				pass   time.Duration
-				tokens int // so far
-			}{
-				{"at first", 0, 1},
-				{"for most of an hour nobody is asked again", 54 * time.Minute, 1},
-				{"a token is replaced while it is good", 2 * time.Minute, 2},
-				{"one that has grown old while the machine slept is replaced", 3 * time.Hour, 3},
-			} {
-				g.clock.pass(step.pass)
-				if said, err := ask(t, c); err != nil || said != account {
-					t.Fatalf("%s: the cluster says %q, %v; Google says %q", step.name, said, err, g.Why())
-				}
-				if exchanged, described := g.Asked(); exchanged != step.tokens || described != 1 || len(g.Tokens()) != step.tokens {
-					t.Errorf("%s: %d tokens were exchanged, %d were shown, and the cluster was described %d times", step.name, exchanged, len(g.Tokens()), described)
-				}
-			}
-			if refused := g.Refused(); len(refused) > 0 {
-				t.Errorf("it was refused: %q", refused)
-			}
+			lastsAnHour(t, g.way(t, of), g.clock, g.Front, account, g.Asked, 0)
 		})
 	}
 }

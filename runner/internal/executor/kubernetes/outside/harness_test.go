@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/executor/cloudtest"
 	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
 	"github.com/fairlead/fairlead/tools/moto"
 )
@@ -61,6 +62,46 @@ func ask(t *testing.T, c *http.Client) (string, error) {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	return string(b), err
+}
+
+// through is a client of the API server that is reached that way.
+func through(t *testing.T, way *rest.Config) *http.Client {
+	t.Helper()
+	c, err := rest.HTTPClientFor(way)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// lastsAnHour asserts that the cluster takes who asks for the user, by a cloud's
+// token that lasts an hour and is replaced before that; and that the cloud is
+// asked for no more of them than that takes, beside some for itself, and once
+// where the cluster is.
+func lastsAnHour(t *testing.T, way *rest.Config, clock *clock, door *cloudtest.Front, user string, asked func() (exchanged, described int), beside int) {
+	t.Helper()
+	c := through(t, way)
+	for _, step := range []struct {
+		name   string
+		pass   time.Duration
+		tokens int // so far
+	}{
+		{"at first", 0, 1},
+		{"for most of an hour nobody is asked again", 54 * time.Minute, 1},
+		{"a token is replaced while it is good", 2 * time.Minute, 2},
+		{"one that has grown old while the machine slept is replaced", 3 * time.Hour, 3},
+	} {
+		clock.pass(step.pass)
+		if said, err := ask(t, c); err != nil || said != user {
+			t.Fatalf("%s: the cluster says %q, %v", step.name, said, err)
+		}
+		if exchanged, described := asked(); exchanged != step.tokens+beside || described != 1 || len(door.Tokens()) != step.tokens {
+			t.Errorf("%s: %d tokens were asked for, %d were shown, and the cluster was described %d times", step.name, exchanged, len(door.Tokens()), described)
+		}
+	}
+	if refused := door.Refused(); len(refused) > 0 {
+		t.Errorf("it was refused: %q", refused)
+	}
 }
 
 // shut asserts that no step can be started that way, that the reason says so much

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes/outside"
 	"github.com/fairlead/fairlead/runner/internal/setup"
@@ -35,10 +33,7 @@ func TestAClusterIsReachedFromOutside(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := rest.HTTPClientFor(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := through(t, cfg)
 			defer c.CloseIdleConnections()
 			resp, err := c.Get(server.URL)
 			if tc.fails != "" {

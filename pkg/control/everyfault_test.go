@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
+	"github.com/fairlead/fairlead/tools/raced"
 )
 
 // everyFault tells a story again and again, each time with one fault at the next
@@ -16,8 +17,8 @@ type everyFault struct {
 	least  int                 // places that there must be, or the story has been emptied
 }
 
-// thinned is how many places are passed by for one that is tried under the race
-// detector, which makes each ten times as slow. `make test` runs them all without.
+// thinned: of so many places one is tried under the race detector, which makes
+// each ten times as slow. `make test` tries them all without it.
 const thinned = 4
 
 // run tells the story on an engine of its own, in a bubble. No fault befalls
@@ -29,7 +30,7 @@ func (f everyFault) run(t *testing.T, story func(t *testing.T, e engine.Engine, 
 	if f.next == nil {
 		f.next = func(int) int { return 1 }
 	}
-	if next := f.next; raced {
+	if next := f.next; raced.On {
 		f.next = func(place int) int { return thinned * next(place) }
 		f.least /= thinned
 	}

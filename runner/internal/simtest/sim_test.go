@@ -16,6 +16,8 @@ import (
 	"testing/cryptotest"
 	"testing/synctest"
 	"time"
+
+	"github.com/fairlead/fairlead/tools/raced"
 )
 
 // What `make simulate` gives.
@@ -43,7 +45,7 @@ type order struct {
 // TestMain lets a process be a worker. Workers have one CPU each: what runs
 // between two crossings is then the same each time.
 func TestMain(m *testing.M) {
-	if raced {
+	if raced.On {
 		// A run is one thread's by its nature, and ten times as slow when watched.
 		fmt.Println("skipped under the race detector: make test runs all of this package without it")
 		os.Exit(0)

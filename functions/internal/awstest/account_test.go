@@ -151,7 +151,7 @@ func deploy(t *testing.T, tmpl template) *account {
 	}
 	known := maps.Clone(ignored)
 	for id, res := range a.tmpl.Resources {
-		if isPlace(res.Type) { // of a task, which runs on this machine
+		if places[res.Type] { // of a task, which runs on this machine
 			known[res.Type] = ""
 		}
 		if _, ok := known[res.Type]; ok {

@@ -46,7 +46,7 @@ func (w *world) installs(install string) (c *customer, stop func()) {
 		case "AWS::Logs::LogGroup":
 			inner.made[id] = made{ref: id} // of the runner's own output
 		default:
-			if !besideTheRunner[res.Type] && !isPlace(res.Type) {
+			if !besideTheRunner[res.Type] && !places[res.Type] {
 				w.t.Errorf("%s is a %s, which nothing here makes", id, res.Type)
 			}
 		}

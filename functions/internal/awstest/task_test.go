@@ -12,10 +12,13 @@ import (
 	"time"
 )
 
-// isPlace reports whether resources of a type are where a task runs: a process on
-// this machine does without.
-func isPlace(kind string) bool {
-	return strings.HasPrefix(kind, "AWS::ECS::") || strings.HasPrefix(kind, "AWS::EC2::")
+// places are resources that say where a task runs: a process on this machine does
+// without.
+var places = map[string]bool{
+	"AWS::ECS::Cluster": true, "AWS::ECS::Service": true, "AWS::ECS::TaskDefinition": true,
+	"AWS::EC2::VPC": true, "AWS::EC2::Subnet": true, "AWS::EC2::SubnetRouteTableAssociation": true, "AWS::EC2::RouteTable": true, "AWS::EC2::Route": true,
+	"AWS::EC2::InternetGateway": true, "AWS::EC2::VPCGatewayAttachment": true, "AWS::EC2::NatGateway": true, "AWS::EC2::EIP": true,
+	"AWS::EC2::VPCEndpoint": true, "AWS::EC2::SecurityGroup": true,
 }
 
 // starts starts a runner as a task of a service: with the credentials of the

@@ -124,18 +124,12 @@ func (r *reader) object(n yamldoc.Node, where string, specs []fieldSpec) (fields
 		return nil, false
 	}
 	fields = map[string]yamldoc.Node{}
-	first := map[string]yamldoc.Place{}
-	for _, f := range n.Fields {
+	for _, f := range r.unique(n) {
 		i := slices.IndexFunc(specs, func(s fieldSpec) bool { return s.name == f.Key })
 		if i < 0 {
 			r.at(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", name(where), yamldoc.Quote(f.Key)), fieldHint(f.Key, specs))
 			continue
 		}
-		if before, twice := first[f.Key]; twice {
-			r.at(f.Place, "duplicate-key", fmt.Sprintf("the field %q is repeated; it stands in line %d already", f.Key, before.Line), "Remove one of the two.")
-			continue
-		}
-		first[f.Key] = f.Place
 		r.places[prefix+f.Key] = f.Value.Place
 		fields[f.Key] = f.Value
 	}
@@ -303,18 +297,11 @@ func (r *reader) literal(n yamldoc.Node, where string) any {
 	return n.Value
 }
 
-// unique returns the fields of a map with keys of any name, and reports those
-// that are repeated.
+// unique returns the fields of a map, and reports those that are repeated.
 func (r *reader) unique(n yamldoc.Node) []yamldoc.Field {
-	first := map[string]yamldoc.Place{}
-	fields := make([]yamldoc.Field, 0, len(n.Fields))
-	for _, f := range n.Fields {
-		if before, twice := first[f.Key]; twice {
-			r.at(f.Place, "duplicate-key", fmt.Sprintf("the key %s is repeated; it stands in line %d already", yamldoc.Quote(f.Key), before.Line), "Remove one of the two.")
-			continue
-		}
-		first[f.Key] = f.Place
-		fields = append(fields, f)
+	fields, repeated := n.Unique()
+	for _, p := range repeated {
+		r.at(yamldoc.Place{Line: p.Line, Column: p.Column}, p.Code, p.Message, p.Hint)
 	}
 	return fields
 }

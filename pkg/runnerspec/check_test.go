@@ -32,7 +32,7 @@ func TestWhatIsRefusedAndHowItIsSaid(t *testing.T) {
 		"a field in the wrong map":        {with(docker, "memory_limit: 1Gi"), `4:3: runner_configuration has no field "memory_limit" [unknown-field]. Did you mean "memory_limit" in "job"?`},
 		"another product's name":          {with(ecs, "job: is_public_ip_enabled: true"), `Did you mean "public_ip"?`},
 		"a field of another kind":         {with(local, "job: image: x"), `5:5: runner_configuration.job has no field "image" [unknown-field]`},
-		"a field that is repeated":        {with(local, "concurrency: 1\n  concurrency: 2"), `5:3: the field "concurrency" is repeated; it stands in line 4 already [duplicate-key]`},
+		"a field that is repeated":        {with(local, "concurrency: 1\n  concurrency: 2"), `5:3: the key "concurrency" is repeated; it stands in line 4 already [duplicate-key]`},
 		"a variable that is repeated":     {with(local, "job: environment: {A: x, A: y}"), `[duplicate-key]`},
 		"a number for a text":             {with(local, "job: environment: {A: 1}"), `runner_configuration.job.environment.A must be a string, not a number [wrong-type]. Put quotes around it.`},
 		"no agent works on no jobs":       {with(local, "concurrency: 0"), `runner_configuration.concurrency must be from 1 to 1000`},
@@ -68,7 +68,7 @@ func TestWhatIsRefusedAndHowItIsSaid(t *testing.T) {
 		"a storage's field missing":       {strings.Replace(minimal(local), "type: http", "type: s3\n  bucket: states", 1), `5:3: state_storage_configuration lacks the field "region"`},
 		"a prefix that climbs":            {strings.Replace(minimal(local), "type: http", "type: gcs\n  bucket: states\n  path_prefix: a/../b", 1), `must be without . and .., not "a/../b"`},
 		"an anchor":                       {"id: &a mine\n", `1:5: anchors are not supported [unsupported-yaml]`},
-		"JSON that repeats itself":        {`{"id":"a","id":"b","runner_configuration":{"type":"local"},"state_storage_configuration":{"type":"http"}}`, `1:11: the field "id" is repeated`},
+		"JSON that repeats itself":        {`{"id":"a","id":"b","runner_configuration":{"type":"local"},"state_storage_configuration":{"type":"http"}}`, `1:11: the key "id" is repeated`},
 	} {
 		t.Run(consequence, func(t *testing.T) {
 			r := runnerspec.Parse("runner.yaml", []byte(c.src))

@@ -80,8 +80,7 @@ func (c *checker) readFile(src []byte, settings []string) (root yamldoc.Node, ok
 	}
 	root, problems := read(src)
 	for _, p := range problems {
-		p.File = c.file
-		c.problems = append(c.problems, p)
+		c.at(yamldoc.Place{Line: p.Line, Column: p.Column}, p.Code, p.Message, p.Hint)
 	}
 	if len(problems) == 0 && root.IsNull() && len(settings) > 0 {
 		root = yamldoc.Node{Place: root.Place, Shape: yamldoc.Map} // all of it is in the settings
@@ -221,8 +220,8 @@ func (c *checker) structure(n yamldoc.Node, v reflect.Value, where string) {
 		c.wrongType(n, where, "a map", "Its fields are: "+strings.Join(names(specs), ", ")+".")
 		return
 	}
-	first := map[string]int{}
-	for _, f := range n.Fields {
+	given := map[string]bool{}
+	for _, f := range c.unique(n) {
 		i := slices.IndexFunc(specs, func(s fieldSpec) bool { return s.name == f.Key })
 		if i < 0 {
 			hint := fieldHint(f.Key, specs)
@@ -234,11 +233,7 @@ func (c *checker) structure(n yamldoc.Node, v reflect.Value, where string) {
 			}
 			continue
 		}
-		if line, twice := first[f.Key]; twice {
-			c.at(f.Place, "duplicate-key", fmt.Sprintf("the field %q is repeated; it stands in line %d already", f.Key, line), "Remove one of the two.")
-			continue
-		}
-		first[f.Key] = f.Line
+		given[f.Key] = true
 		path := join(where, f.Key)
 		c.places[path] = f.Value.Place
 		if f.Value.IsNull() && !specs[i].must {
@@ -249,12 +244,11 @@ func (c *checker) structure(n yamldoc.Node, v reflect.Value, where string) {
 	}
 	for _, spec := range specs {
 		path := join(where, spec.name)
-		_, given := first[spec.name]
-		if !spec.must || c.bad[path] || given && !empty(v.FieldByIndex(spec.index)) {
+		if !spec.must || c.bad[path] || given[spec.name] && !empty(v.FieldByIndex(spec.index)) {
 			continue
 		}
 		message := fmt.Sprintf("%s lacks the field %q", nameOf(where), spec.name)
-		if given {
+		if given[spec.name] {
 			message = fmt.Sprintf("%s is empty", path)
 		}
 		c.report(path, "missing-field", message, spec.doc)
@@ -396,18 +390,11 @@ func (c *checker) mapping(n yamldoc.Node, v reflect.Value, where string) {
 	v.Set(reflect.ValueOf(out))
 }
 
-// unique returns the fields of a map with keys of any name and reports those
-// that are repeated.
+// unique returns the fields of a map and reports those that are repeated.
 func (c *checker) unique(n yamldoc.Node) []yamldoc.Field {
-	first := map[string]int{}
-	var fields []yamldoc.Field
-	for _, f := range n.Fields {
-		if line, twice := first[f.Key]; twice {
-			c.at(f.Place, "duplicate-key", fmt.Sprintf("the key %s is repeated; it stands in line %d already", yamldoc.Quote(f.Key), line), "Remove one of the two.")
-			continue
-		}
-		first[f.Key] = f.Line
-		fields = append(fields, f)
+	fields, repeated := n.Unique()
+	for _, p := range repeated {
+		c.at(yamldoc.Place{Line: p.Line, Column: p.Column}, p.Code, p.Message, p.Hint)
 	}
 	return fields
 }

@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
@@ -34,25 +32,12 @@ type Problem = yamldoc.Problem
 type Problems []Problem
 
 // Error returns one line for each problem.
-func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
-		lines[i] = p.String()
-	}
-	return strings.Join(lines, "\n")
-}
+func (ps Problems) Error() string { return yamldoc.Lines(ps) }
 
 // Err returns nil if there is no problem, else a *fairlead.Error of KindInvalid
 // with the code "invalid-runner" that wraps the problems.
 func (ps Problems) Err() error {
-	if len(ps) == 0 {
-		return nil
-	}
-	message := "the runner's configuration has a problem"
-	if len(ps) > 1 {
-		message = fmt.Sprintf("the runner's configuration has %d problems", len(ps))
-	}
-	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-runner", Message: message, Err: ps}
+	return yamldoc.Invalid(ps, "invalid-runner", "the runner's configuration", "")
 }
 
 // Spec is the configuration of a runner. What Parse and Update return is

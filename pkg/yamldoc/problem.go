@@ -43,6 +43,32 @@ func (p Problem) String() string {
 	return s
 }
 
+// Lines returns the problems as compilers print them, one on each line.
+func Lines(ps []Problem) string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Invalid returns nil if there is no problem, else a *fairlead.Error of
+// KindInvalid that wraps the problems. whole is what they are of, such as "the
+// app's configuration".
+func Invalid[P interface {
+	~[]Problem
+	error
+}](ps P, code, whole, hint string) error {
+	if len(ps) == 0 {
+		return nil
+	}
+	message := whole + " has a problem"
+	if len(ps) > 1 {
+		message = fmt.Sprintf("%s has %d problems", whole, len(ps))
+	}
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: code, Message: message, Hint: hint, Err: ps}
+}
+
 // HasCode reports whether one of the problems has the code.
 func HasCode(ps []Problem, code string) bool {
 	return slices.ContainsFunc(ps, func(p Problem) bool { return p.Code == code })

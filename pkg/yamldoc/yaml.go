@@ -48,6 +48,23 @@ type Field struct {
 	Value Node
 }
 
+// Unique returns the fields of a map, and a problem for each whose key stood
+// before: the first of them counts. The problems name no file yet.
+func (n Node) Unique() (fields []Field, problems []Problem) {
+	first := map[string]int{}
+	fields = make([]Field, 0, len(n.Fields))
+	for _, f := range n.Fields {
+		if line, twice := first[f.Key]; twice {
+			problems = append(problems, Problem{Line: f.Line, Column: f.Column, Code: "duplicate-key",
+				Message: fmt.Sprintf("the key %s is repeated; it stands in line %d already", Quote(f.Key), line), Hint: "Remove one of the two."})
+			continue
+		}
+		first[f.Key] = f.Line
+		fields = append(fields, f)
+	}
+	return fields, problems
+}
+
 // IsNull reports whether n is nothing: a null, or a value that is not there.
 func (n Node) IsNull() bool { return n.Shape == Scalar && n.Value == nil }
 

@@ -209,6 +209,13 @@ func (l *ledger) touch(r *run, uid string) {
 	}
 }
 
+// wasTouched reports whether such a tool has changed the object.
+func (l *ledger) wasTouched(o object) bool {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.touched[o.UID]
+}
+
 func (l *ledger) create(r *run, attr string) object {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()

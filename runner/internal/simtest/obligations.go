@@ -269,7 +269,8 @@ func (w *world) succeeded(d store.Deployment) {
 			want = 0
 		}
 		for _, o := range st.Resources {
-			if _, there := w.ledger.look(key, o); there {
+			// A tool that woke without its lease asked nobody before it took one.
+			if _, there := w.ledger.look(key, o); there || w.ledger.wasTouched(o) {
 				have++
 			}
 		}

@@ -47,8 +47,9 @@ bin/staticcheck: FORCE
 
 # The CDK's runtime has a race of its own, so what uses it is not watched; nor is
 # what is one thread by its nature and much slower when watched: the simulator, the
-# packing of functions, the parsing of large files. pkg/control runs both ways: every
-# fault at every place without, at some of them with.
+# packing of functions, the parsing of large files, logs of 64 MiB in DynamoDB's JSON.
+# pkg/control runs both ways: every fault at every place without, at some of them with;
+# pkg/joblog/dynamo too: with, what happens at once.
 # The tests take the pinned OpenTofu, whatever is on PATH. The runner of the
 # tests lists what was skipped, and why; go test keeps that to itself. The
 # provider of examples/aws-service is built once; where it cannot be had, its
@@ -56,8 +57,9 @@ bin/staticcheck: FORCE
 test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) && export FAIRLEAD_AWS_PROVIDER && \
-		bin/gotestsum --format pkgname -- -race -timeout 20m $$($(GO) list ./... | grep -v -e '/infra' -e '/tools/functions$$' -e '/pkg/appspec$$')
-	@$(GO) test ./infra/... ./tools/functions ./pkg/appspec ./pkg/control
+		bin/gotestsum --format pkgname -- -race -timeout 20m $$($(GO) list ./... | grep -v -e '/infra' -e '/tools/functions$$' -e '/pkg/appspec$$' -e '/joblog/dynamo$$')
+	@$(GO) test ./infra/... ./tools/functions ./pkg/appspec ./pkg/control ./pkg/joblog/dynamo
+	@$(GO) test -race -run '/(concurrent|follower)' ./pkg/joblog/dynamo
 	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
 	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -args -seeds=1000 -within=20
 	@$(GO) test ./runner/agent -count=1 -run TestTenThousandAgentsStartAtOnce

@@ -80,7 +80,8 @@ func (c *checker) readFile(src []byte, settings []string) (root yamldoc.Node, ok
 	}
 	root, problems := read(src)
 	for _, p := range problems {
-		c.at(yamldoc.Place{Line: p.Line, Column: p.Column}, p.Code, p.Message, p.Hint)
+		p.File = c.file
+		c.problems = append(c.problems, p)
 	}
 	if len(problems) == 0 && root.IsNull() && len(settings) > 0 {
 		root = yamldoc.Node{Place: root.Place, Shape: yamldoc.Map} // all of it is in the settings

@@ -28,6 +28,7 @@ type ledger struct {
 	cloud   map[string]map[string]thing // by install/component, then uid
 	uids    int
 	touched map[string]bool              // uids that a tool has changed whose lease was given away while it slept
+	taken   map[string]bool              // of them, those that it has removed
 	plans   map[string]planned           // by digest
 	wanted  map[string]map[string]string // what the last plan wanted, by install/component: attribute by resource
 	applies map[string][]*applied        // by install/component
@@ -68,7 +69,7 @@ type applied struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, plans: map[string]planned{}, wanted: map[string]map[string]string{},
+	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, taken: map[string]bool{}, plans: map[string]planned{}, wanted: map[string]map[string]string{},
 		applies: map[string][]*applied{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
@@ -209,11 +210,11 @@ func (l *ledger) touch(r *run, uid string) {
 	}
 }
 
-// wasTouched reports whether such a tool has changed the object.
-func (l *ledger) wasTouched(o object) bool {
+// wasTaken reports whether such a tool has removed the object.
+func (l *ledger) wasTaken(o object) bool {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
-	return l.touched[o.UID]
+	return l.taken[o.UID]
 }
 
 func (l *ledger) create(r *run, attr string) object {
@@ -242,6 +243,9 @@ func (l *ledger) remove(r *run, o object) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.touch(r, o.UID)
+	if l.walksInSleep(r) {
+		l.taken[o.UID] = true
+	}
 	delete(l.cloud[r.key], o.UID)
 }
 

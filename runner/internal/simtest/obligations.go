@@ -270,7 +270,7 @@ func (w *world) succeeded(d store.Deployment) {
 		}
 		for _, o := range st.Resources {
 			// A tool that woke without its lease asked nobody before it took one.
-			if _, there := w.ledger.look(key, o); there || w.ledger.wasTouched(o) {
+			if _, there := w.ledger.look(key, o); there || w.ledger.wasTaken(o) {
 				have++
 			}
 		}

@@ -97,7 +97,7 @@ func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetes
 	const renewals = 10
 	meter.Reset()
 	for range renewals {
-		if _, err := p.control.RenewLease(ctx, control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}, 0); err != nil {
+		if _, err := p.control.RenewLease(ctx, control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}, 0, 0); err != nil {
 			return err
 		}
 	}

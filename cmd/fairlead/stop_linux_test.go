@@ -239,3 +239,61 @@ func TestSilence(t *testing.T) {
 		}
 	})
 }
+
+// TestLimits lets each limit of a job's time run out but the day in the queue
+// and the hours of its work: each ends what it is about, for a reason of its own.
+func TestLimits(t *testing.T) {
+	programs := faultstest.Build(t)
+	t.Parallel()
+	for _, storage := range []string{"local", "http"} {
+		t.Run("a tool that says nothing is interrupted and saves its state/"+storage, func(t *testing.T) {
+			t.Parallel()
+			w := faultstest.New(t, programs, faultstest.Options{Storage: storage, ServerFlags: []string{"--lease", "3s", "--no-output-timeout", "2s"}})
+			i := w.Install("a", "")
+			d, j, open := apply(i, "second")
+			d.Until("failed")
+			open()
+			if j = w.Job(j.ID); j.State != "failed" || j.Reason != "no-output-timeout" || !strings.Contains(j.Message, "has said nothing for 2s") {
+				t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
+			}
+			i.CheckInterrupted(j)
+			if said := d.Show(); !strings.Contains(said, "job.no_output_timeout") {
+				t.Errorf("it does not say what to do:\n%s", said)
+			}
+			if did := d.Finish(); !slices.Equal(did, []string{retry, approve}) {
+				t.Errorf("to go on, the person was told to %q", did)
+			}
+			if made := i.Created(); len(made) != 2 {
+				t.Errorf("made: %v; the state did not know what the first apply had made", made)
+			}
+			i.CheckOnce()
+			i.CheckClean()
+			i.CheckState()
+		})
+	}
+	t.Run("a job that is taken and never begins", func(t *testing.T) {
+		t.Parallel()
+		w := faultstest.New(t, programs, faultstest.Options{ServerFlags: []string{"--lease", "3s"}}) // the time to start is no longer
+		i := w.Install("a", "")
+		w.Agent.Kill()
+		d := i.Deploy()
+		for range 3 {
+			h := w.Proxy.HoldAnswers(wire.ClaimJob)
+			w.StartAgent()
+			h.Arrived(t)
+			w.Agent.Kill()
+			h.Drop()
+		}
+		d.Until("failed")
+		if j := d.JobIn("plan", "failed"); j.Reason != "start-timeout" || j.Epoch != 3 {
+			t.Errorf("after %d attempts the job is %s for %q: %s", j.Epoch, j.State, j.Reason, j.Message)
+		}
+		w.CheckOffers(d.Show())
+		w.StartAgent()
+		if did := d.Finish(); !slices.Equal(did, []string{retry, approve}) {
+			t.Errorf("to go on, the person was told to %q", did)
+		}
+		i.CheckOnce()
+		i.CheckClean()
+	})
+}

@@ -25,7 +25,7 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	debug.SetGCPercent(serverGC)
 	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, Version: o.Version, Storage: o.Storage, Logger: o.Logger,
 		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, LoopbackIssuers: o.LoopbackIssuers, Direct: executors() != nil}
-	lo.Terms.LeaseTTL, lo.Terms.Grace = o.Lease, o.Grace
+	lo.Terms.LeaseTTL, lo.Terms.Grace, lo.Terms.NoOutput = o.Lease, o.Grace, o.NoOutput
 	lo.Terms.StartTTL = min(o.Lease, 20*time.Second) // the launch is silent, too
 	s, err := local.Start(ctx, lo)
 	if err != nil {

@@ -218,7 +218,7 @@ func (s *server) stepRoutes(c *control.Control) {
 	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, tag: "Steps", summary: "Renew the lease, and hear of a cancelation",
 		problems: ofAStep + " job-state"},
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
-			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.WaitSeconds)*time.Second)
+			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.SilentSeconds)*time.Second, time.Duration(in.Body.WaitSeconds)*time.Second)
 			return answer(wire.Lease{Cancel: j.State == job.Canceling, CancelReason: j.Stop, ExpiresAt: j.Lease.Expires.UTC(),
 				RenewSeconds: int(j.Terms.RenewEvery() / time.Second)}, err)
 		})

@@ -39,13 +39,19 @@ func (c *Control) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, 
 }
 
 // termsFor are the terms of a job of the runner, which may grant it another time
-// to start, and its tool another time to save its state.
+// to start, to run and to say nothing, and its tool another to save its state.
 func termsFor(t job.Terms, r store.Runner) job.Terms {
 	if r.Window > 0 {
 		t.StartTTL = r.Window
 	}
 	if r.Grace > 0 {
 		t.Grace = r.Grace
+	}
+	if r.NoOutput > 0 {
+		t.NoOutput = r.NoOutput
+	}
+	if r.Timeout > 0 {
+		t.Timeout = r.Timeout
 	}
 	return t
 }

@@ -121,7 +121,7 @@ func TestCancelationIsHeardAtOnce(t *testing.T) {
 		heard := make(chan time.Duration, 1)
 		go func() {
 			asked := time.Now()
-			got, err := p.RenewLease(p.ctx, control.Holder{Job: j.ID, Epoch: 1}, 15*time.Second)
+			got, err := p.RenewLease(p.ctx, control.Holder{Job: j.ID, Epoch: 1}, 0, 15*time.Second)
 			if err != nil || got.Stop != "canceled" {
 				t.Errorf("renewal: %v, stop %q", err, got.Stop)
 			}

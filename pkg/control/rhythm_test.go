@@ -91,7 +91,7 @@ func TestARenewalIsAnsweredAtOnceWhereWaitingIsPaidFor(t *testing.T) {
 				p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, org, "local", ""); return err })
 				_, h := p.begin()
 				began := time.Now()
-				p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 15*time.Second); return err })
+				p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 0, 15*time.Second); return err })
 				if took := time.Since(began); took != tt.took {
 					t.Errorf("it took %s, want %s", took, tt.took)
 				}

@@ -212,7 +212,7 @@ func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
 	r.Storage, r.Place = string(spec.Storage.Kind()), spec.Storage.Place(string(r.ID))
 	r.Env, r.Endpoint, r.Timeout = spec.Environment(), spec.JobEndpoint(), spec.JobTimeout()
 	r.Direct = spec.Direct()
-	r.Limit, r.Window, r.Grace = spec.Concurrency(), spec.StartWindow(), spec.StopGrace()
+	r.Limit, r.Window, r.Grace, r.NoOutput = spec.Concurrency(), spec.StartWindow(), spec.StopGrace(), spec.NoOutput()
 	if err := u.follow(r, spec); err != nil {
 		return err
 	}

@@ -272,7 +272,7 @@ func TestAJobThatDoesNotStopIsToldUntilWhen(t *testing.T) {
 		p.sleep(30 * time.Second)
 		kinds, text := p.told(id)
 		p.expectTold("a step that is silent", kinds, text, []wayout.Kind{wayout.StepSilent}, string(j.ID), "the job is lost")
-		p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 0); return err })
+		p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 0, 0); return err })
 		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
 		asked := p.Now().UTC()
 		kinds, text = p.told(id)

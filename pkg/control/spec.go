@@ -26,7 +26,7 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 		Runner: j.Runner, Install: j.Install, InstallName: j.InstallName, Deployment: j.Deployment,
 		Job: j.ID, Epoch: j.Lease.Epoch, Component: j.Component, Plugin: j.Plugin, Operation: string(j.Operation),
 		IssuedAt: now, ExpiresAt: now.Add(terms.StartTTL + terms.LeaseTTL),
-		Timeout: events.Seconds(j.Operation.Timeout().Seconds()), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
+		Timeout: events.Seconds(max(1, j.Timeout().Seconds())), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
 	}
 	if j.Operation == job.OpCheck {
 		return c.Signer.Sign(ctx, s)
@@ -56,9 +56,6 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 	}
 	s.Artifact = &events.ArtifactRef{Repository: repository, Digest: v.Artifacts[j.Component]}
 	s.State = stateRef(storage, j.Install, j.Component)
-	if runner.V.Timeout > 0 {
-		s.Timeout = min(s.Timeout, events.Seconds(max(1, runner.V.Timeout.Seconds())))
-	}
 	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}

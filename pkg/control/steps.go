@@ -34,8 +34,9 @@ func (c *Control) held(ctx context.Context, h Holder) (store.Stored[store.Job], 
 }
 
 // RenewLease extends the holder's lease, and then waits up to wait for the job
-// to be canceled. The job is returned as it then is.
-func (c *Control) RenewLease(ctx context.Context, h Holder, wait time.Duration) (store.Job, error) {
+// to be canceled. A tool that has been silent for as long as its job allows is
+// canceled here. The job is returned as it then is.
+func (c *Control) RenewLease(ctx context.Context, h Holder, silent, wait time.Duration) (store.Job, error) {
 	var out store.Job
 	err := c.transact(ctx, "renew lease of job "+string(h.Job), func(u *unit) error {
 		r, err := c.held(ctx, h)
@@ -43,6 +44,9 @@ func (c *Control) RenewLease(ctx context.Context, h Holder, wait time.Duration) 
 			return err
 		}
 		r, err = u.applyJob(r, job.Event{Kind: job.Renew, Epoch: h.Epoch})
+		if e, hangs := r.V.Silent(silent); hangs && err == nil {
+			r, err = u.applyJob(r, e)
+		}
 		out = r.V
 		return err
 	})

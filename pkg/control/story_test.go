@@ -284,7 +284,7 @@ func TestStaleStepIsRefused(t *testing.T) {
 		for name, fn := range map[string]func() error{
 			"finish": func() error { return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed}) },
 			"log":    func() error { _, err := p.AppendLog(p.ctx, h, 0, []byte("late")); return err },
-			"renew":  func() error { _, err := p.RenewLease(p.ctx, h, 0); return err },
+			"renew":  func() error { _, err := p.RenewLease(p.ctx, h, 0, 0); return err },
 			"start":  func() error { _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "other-step"); return err },
 			"plan":   func() error { return p.PutPlan(p.ctx, h, []byte("plan")) },
 			"lock":   func() error { return p.LockState(p.ctx, h, "acme", "network", "l", nil) },
@@ -326,7 +326,7 @@ func TestLeasesSurviveAnOutage(t *testing.T) {
 		if got := state(); got != job.Running {
 			t.Fatalf("right after the outage the job is %s", got)
 		}
-		if _, err := p.RenewLease(p.ctx, control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}, 0); err != nil {
+		if _, err := p.RenewLease(p.ctx, control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}, 0, 0); err != nil {
 			t.Errorf("the step cannot renew after the outage: %v", err)
 		}
 		p.sleep(job.LeaseTTL + time.Second)

@@ -128,12 +128,14 @@ func (c *Control) endLogs(ctx context.Context, j store.Job) error {
 // overdueMessage says what the passing of time did to a job.
 func overdueMessage(e job.Event, j store.Job) string {
 	switch {
+	case e.Kind == job.Expire && j.State == job.Claimed:
+		return "its runner took it, and it did not start within " + j.Terms.OrDefault().StartTTL.String()
 	case e.Kind == job.Expire:
 		return "the runner stopped renewing its lease; it, its host or its network is gone"
 	case j.State == job.Queued:
 		return "no runner took it within " + job.QueueTimeout.String()
 	}
-	return "it ran for longer than " + j.Operation.Timeout().String()
+	return "it ran for longer than " + j.Timeout().String()
 }
 
 // end applies an event that may end the job, and moves its deployment if it did.

@@ -14,7 +14,7 @@ import (
 //
 //	read/change  the operation leaves the customer's account alone, or not
 //	left/last    attempts are left, or this was the last
-//	asked/late   it is being stopped because somebody asked, or ran for too long
+//	asked/late   it is being stopped because somebody asked, or ran or was silent for too long
 //	any          makes no difference
 //	stale        refused: the lease is over
 //	-            refused: not possible
@@ -70,7 +70,7 @@ func (r gridRow) covers(j job.Job) bool {
 	return r.state == j.State &&
 		is(r.op, "change", "read", change) &&
 		is(r.attempts, "last", "left", j.Attempts >= 3) &&
-		is(r.stop, "late", "asked", j.Stop == "timeout")
+		is(r.stop, "late", "asked", j.Stop == "timeout" || j.Stop == "no-output-timeout")
 }
 
 // every returns a job in each state for each combination of what guards see.
@@ -79,7 +79,7 @@ func every() []job.Job {
 	for _, s := range job.States() {
 		for _, op := range job.Operations() {
 			for attempts := 1; attempts <= job.MaxAttempts; attempts++ {
-				for _, stop := range []string{"canceled", "deployment-canceled", "timeout"} {
+				for _, stop := range []string{"canceled", "deployment-canceled", "timeout", "no-output-timeout"} {
 					j := job.New("job_1", op, t0)
 					j.State, j.Attempts = s, attempts
 					j.Lease = job.Lease{Epoch: 7, Session: "ses_1", Step: "step-1", Expires: after(45)}

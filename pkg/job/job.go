@@ -156,6 +156,9 @@ const (
 	MaxAttempts = 3
 	// Grace is how long an interrupted tool may take to save its state.
 	Grace = 2 * time.Minute
+	// NoOutput is how long a tool may say nothing before it is taken to hang.
+	// OpenTofu says every 10 s which resources it still waits for.
+	NoOutput = 10 * time.Minute
 )
 
 // Terms are the durations of a job's life that an operator may choose. A zero
@@ -164,11 +167,15 @@ type Terms struct {
 	StartTTL time.Duration `json:"start_ttl,omitempty"`
 	LeaseTTL time.Duration `json:"lease_ttl,omitempty"`
 	Grace    time.Duration `json:"grace,omitempty"`
+	NoOutput time.Duration `json:"no_output,omitempty"`
+	Timeout  time.Duration `json:"timeout,omitempty"` // of a plan, apply or destroy; zero: that of the operation
 }
 
-// OrDefault returns the terms with no field zero.
+// OrDefault returns the terms with no field zero but Timeout, which is the
+// operation's.
 func (t Terms) OrDefault() Terms {
-	return Terms{StartTTL: cmp.Or(t.StartTTL, StartTTL), LeaseTTL: cmp.Or(t.LeaseTTL, LeaseTTL), Grace: cmp.Or(t.Grace, Grace)}
+	return Terms{StartTTL: cmp.Or(t.StartTTL, StartTTL), LeaseTTL: cmp.Or(t.LeaseTTL, LeaseTTL), Grace: cmp.Or(t.Grace, Grace),
+		NoOutput: cmp.Or(t.NoOutput, NoOutput), Timeout: t.Timeout}
 }
 
 // RenewEvery returns how often a step renews its lease: three times while it
@@ -182,8 +189,28 @@ func (t Terms) RenewEvery() time.Duration {
 // that is still there then is taken for gone.
 func (t Terms) StopTTL() time.Duration { return 2 * t.OrDefault().Grace }
 
-// Timeout returns how long a job of this operation may run. The step enforces
-// it; the control plane does so Grace later, should the step not.
+// Timeout returns how long the job may run. The step enforces it; the control
+// plane does so Grace later, should the step not.
+func (j Job) Timeout() time.Duration {
+	if j.Terms.Timeout > 0 && (j.Operation.Plans() || j.Operation.Mutates()) {
+		return j.Terms.Timeout
+	}
+	return j.Operation.Timeout()
+}
+
+// Silent returns what the silence of a running job's tool does to it: TimeOut
+// if it is as long as its terms allow, or nothing. The step tells how long the
+// silence is when it renews the lease, so it is noticed a renewal later at most.
+func (j Job) Silent(d time.Duration) (Event, bool) {
+	limit := j.Terms.OrDefault().NoOutput
+	if j.State != Running || j.Operation == OpCheck || d < limit {
+		return Event{}, false
+	}
+	return Event{Kind: TimeOut, Reason: ReasonNoOutput, Message: fmt.Sprintf("its tool has said nothing for %s and may hang", limit)}, true
+}
+
+// Timeout returns how long a job of this operation may run where nobody has
+// said otherwise.
 func (o Operation) Timeout() time.Duration {
 	switch {
 	case o.Mutates():
@@ -210,6 +237,8 @@ const (
 	ReasonCanceled     = "canceled"
 	ReasonTimeout      = "timeout"
 	ReasonQueueTimeout = "queue-timeout"
+	ReasonStartTimeout = "start-timeout"
+	ReasonNoOutput     = "no-output-timeout"
 	ReasonPoison       = "poison"
 	ReasonStepDied     = "step-died"
 	ReasonLeaseExpired = "lease-expired"
@@ -269,7 +298,7 @@ func (j Job) Overdue(at time.Time) (Event, bool) {
 // deadline is when the control plane stops a running job whose step should
 // have done so Grace before.
 func (j Job) deadline() time.Time {
-	return j.Started.Add(j.Operation.Timeout() + j.Terms.OrDefault().Grace)
+	return j.Started.Add(j.Timeout() + j.Terms.OrDefault().Grace)
 }
 
 // ResendAfter is how long a job waits in the queue before the sweep sends its

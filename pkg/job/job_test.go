@@ -106,6 +106,9 @@ func TestWhyAJobEnded(t *testing.T) {
 	}
 	cancel := job.Event{Kind: job.Cancel, At: after(2), Reason: "deployment-canceled"}
 	timeout := job.Event{Kind: job.TimeOut, At: after(2)}
+	silent := job.Event{Kind: job.TimeOut, At: after(2), Reason: "no-output-timeout"}
+	unheard := func(at int, epoch int64) job.Event { return job.Event{Kind: job.Expire, At: after(at), Epoch: epoch} }
+	begunOnce := append(run, unheard(60, 1), claim(70), unheard(100, 2), claim(110), unheard(140, 3))
 	for name, c := range map[string]struct {
 		op     job.Operation
 		events []job.Event
@@ -125,6 +128,11 @@ func TestWhyAJobEnded(t *testing.T) {
 		"told to stop, and it was faster":                  {job.OpApply, append(run, cancel, leased(job.Succeed, 3, "")), job.Succeeded, ""},
 		"ran for too long and stopped: a failure":          {job.OpPlan, append(run, timeout, leased(job.Stopped, 3, "")), job.Failed, "timeout"},
 		"a person cancels what is being timed out":         {job.OpPlan, append(run, timeout, cancel, leased(job.Stopped, 3, "")), job.Failed, "timeout"},
+		"said nothing for too long and stopped":            {job.OpApply, append(run, silent, leased(job.Stopped, 3, "")), job.Failed, "no-output-timeout"},
+		"said nothing for too long, and its read died":     {job.OpPlan, append(run, silent, leased(job.Die, 3, "killed")), job.Failed, "no-output-timeout"},
+		"said nothing for too long, and its apply died":    {job.OpApply, append(run, silent, leased(job.Die, 3, "killed")), job.Lost, "killed"},
+		"claimed three times, and never heard of":          {job.OpApply, []job.Event{claim(0), unheard(20, 1), claim(30), unheard(50, 2), claim(60), unheard(80, 3)}, job.Failed, "start-timeout"},
+		"begun once, and then never in time: it is poison": {job.OpPlan, begunOnce, job.Failed, "poison"},
 		"the apply's step died without a word":             {job.OpApply, append(run, leased(job.Die, 3, "")), job.Lost, "step-died"},
 		"the apply's runner fell silent":                   {job.OpDestroy, append(run, leased(job.Expire, 46, "")), job.Lost, "lease-expired"},
 	} {
@@ -208,7 +216,7 @@ func TestEachDeathOfAPoisonJobIsRemembered(t *testing.T) {
 		heard, at time.Time
 	}{
 		{"step-out-of-memory", after(10), after(12)},
-		{job.ReasonLeaseExpired, after(20), after(40)}, // claimed, and never heard of again
+		{job.ReasonStartTimeout, after(20), after(40)}, // claimed, and never heard of again
 		{"step-killed", after(51), after(52)},
 	} {
 		if d := j.Deaths[i]; d.Epoch != int64(i+1) || d.Session != "ses_1" || d.Reason != want.reason || !d.Heard.Equal(want.heard) || !d.At.Equal(want.at) {

@@ -18,7 +18,7 @@ const (
 	Start   Kind = "start"   // the step traded its launch token for the spec
 	Renew   Kind = "renew"   // the step is alive
 	Cancel  Kind = "cancel"  // a person or the deployment wants it stopped
-	TimeOut Kind = "timeout" // it waited or ran for too long
+	TimeOut Kind = "timeout" // it waited, ran or was silent for too long
 	Succeed Kind = "succeed" // the step reports success
 	Fail    Kind = "fail"    // the step reports a failure
 	Stopped Kind = "stopped" // the step reports that it stopped because it was told to
@@ -60,7 +60,7 @@ type Guard string
 const (
 	Always   Guard = ""
 	Mutates  Guard = "mutates"       // the operation changes the customer's account
-	TimedOut Guard = "timed out"     // it is being stopped because it ran for too long
+	TimedOut Guard = "timed out"     // it is being stopped because it ran, or was silent, for too long
 	Retries  Guard = "attempts left" // it may be repeated, and has been tried less than MaxAttempts times
 )
 
@@ -69,7 +69,7 @@ func (g Guard) holds(j Job) bool {
 	case Mutates:
 		return j.Operation.Mutates()
 	case TimedOut:
-		return j.Stop == ReasonTimeout
+		return j.Stop == ReasonTimeout || j.Stop == ReasonNoOutput
 	case Retries:
 		return j.Attempts < MaxAttempts
 	}
@@ -99,12 +99,12 @@ func Transitions() []Transition {
 		{Claimed, Die, Retries, Queued, "after a pause"},
 		{Claimed, Die, Always, Failed, "reason poison"},
 		{Claimed, Expire, Retries, Queued, "after a pause"},
-		{Claimed, Expire, Always, Failed, "reason poison"},
+		{Claimed, Expire, Always, Failed, "reason start-timeout if it never began in time, else poison"},
 
 		{Running, Start, Always, Running, "only the same step again, whose answer was lost"},
 		{Running, Renew, Always, Running, "the lease is extended"},
 		{Running, Cancel, Always, Canceling, "the next answer to the step tells it"},
-		{Running, TimeOut, Always, Canceling, "reason timeout"},
+		{Running, TimeOut, Always, Canceling, "reason timeout or no-output-timeout"},
 		{Running, Succeed, Always, Succeeded, ""},
 		{Running, Fail, Always, Failed, ""},
 		{Running, Stopped, Always, Canceled, "somebody stopped the step on its machine"},
@@ -120,13 +120,13 @@ func Transitions() []Transition {
 		{Canceling, Cancel, Always, Canceling, "asked twice"},
 		{Canceling, Succeed, Always, Succeeded, "it was faster"},
 		{Canceling, Fail, Always, Failed, ""},
-		{Canceling, Stopped, TimedOut, Failed, "reason timeout"},
+		{Canceling, Stopped, TimedOut, Failed, "reason as it was stopped for"},
 		{Canceling, Stopped, Always, Canceled, ""},
 		{Canceling, Die, Mutates, Lost, "nobody knows how far it came"},
-		{Canceling, Die, TimedOut, Failed, "reason timeout"},
+		{Canceling, Die, TimedOut, Failed, "reason as it was stopped for"},
 		{Canceling, Die, Always, Canceled, ""},
 		{Canceling, Expire, Mutates, Lost, "nobody knows how far it came"},
-		{Canceling, Expire, TimedOut, Failed, "reason timeout"},
+		{Canceling, Expire, TimedOut, Failed, "reason as it was stopped for"},
 		{Canceling, Expire, Always, Canceled, ""},
 	}
 }
@@ -211,7 +211,7 @@ func effect(j Job, e Event, to State) Job {
 		j.Stop = first(j.Stop, e.Reason, ReasonCanceled)
 	case TimeOut:
 		if to == Canceling {
-			j.Stop = ReasonTimeout
+			j.Stop, j.Message = first(e.Reason, ReasonTimeout), e.Message
 		}
 	}
 	switch {
@@ -221,14 +221,19 @@ func effect(j Job, e Event, to State) Job {
 		j.NotBefore = e.At
 		if e.Kind != Release {
 			j.NotBefore = e.At.Add(Backoff(j.Attempts))
-			j.Reason, j.Message, j.ExitCode = reasonOf(e), e.Message, e.ExitCode
+			j.Reason, j.Message, j.ExitCode = reasonOf(e, from), e.Message, e.ExitCode
 		}
 	case to.Final():
 		j.Finished = e.At
 		j.Lease.Expires = time.Time{} // nobody may renew it
 		j.ExitCode = e.ExitCode
+		why := j.Message // why it was stopped, if time has done it
+		j.Message = ""
 		if to != Succeeded {
 			j.Reason, j.Message = endReason(j, e, from, to), e.Message
+			if from == Canceling && j.Reason == j.Stop && why != "" {
+				j.Message = joined(why, e.Message)
+			}
 		}
 	}
 	return j
@@ -237,7 +242,7 @@ func effect(j Job, e Event, to State) Job {
 // death is what is known of the attempt that e ends. The last renewal is told
 // from the lease that it bought.
 func (j Job) death(e Event) Death {
-	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e), Message: e.Message, ExitCode: e.ExitCode}
+	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e, j.State), Message: e.Message, ExitCode: e.ExitCode}
 	if len(d.Message) > maxDeath {
 		d.Message = strings.ToValidUTF8(d.Message[:maxDeath], "") + "…"
 	}
@@ -274,21 +279,38 @@ func endReason(j Job, e Event, from, to State) string {
 	case from == Canceling && to != Lost && e.Kind != Fail:
 		return j.Stop // somebody else wanted the end; how the step went does not matter
 	case to == Failed && (e.Kind == Die || e.Kind == Expire):
-		return ReasonPoison
+		for _, d := range j.Deaths {
+			if d.Reason != ReasonStartTimeout {
+				return ReasonPoison
+			}
+		}
+		return ReasonStartTimeout // the runner is the suspect, not the job
 	}
-	return reasonOf(e)
+	return reasonOf(e, from)
 }
 
-func reasonOf(e Event) string {
+// reasonOf is the typed reason that an event from the state gives.
+func reasonOf(e Event, from State) string {
 	switch e.Kind {
 	case Die:
 		return first(e.Reason, ReasonStepDied)
 	case Expire:
+		if from == Claimed {
+			return ReasonStartTimeout
+		}
 		return ReasonLeaseExpired
 	case Stopped:
 		return first(e.Reason, ReasonCanceled)
 	}
 	return e.Reason
+}
+
+// joined is why a job was stopped, and what its step said of that.
+func joined(why, said string) string {
+	if said == "" {
+		return why
+	}
+	return why + "; " + said
 }
 
 func first(ss ...string) string {

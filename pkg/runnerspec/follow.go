@@ -67,6 +67,10 @@ func (s *Spec) StartWindow() time.Duration {
 // where the configuration leaves it to the control plane.
 func (s *Spec) StopGrace() time.Duration { return time.Duration(s.Runner.job().StopGrace) }
 
+// NoOutput returns how long a job's tool may say nothing; 0 where the
+// configuration leaves it to the control plane.
+func (s *Spec) NoOutput() time.Duration { return time.Duration(s.Runner.job().NoOutput) }
+
 // Environ returns the variables by which programs find the proxy, in both
 // spellings. p may be nil.
 func (p *Proxy) Environ() map[string]string {

@@ -99,7 +99,8 @@ type JobCommon struct {
 	Secrets      map[string]string `json:"secrets,omitempty" check:"environment" doc:"Environment variables whose values are kept elsewhere, by reference: the ARN of a Secrets Manager secret or SSM parameter (aws-ecs), name/key of a Kubernetes Secret, or the absolute path of a file (docker, local)."`
 	Proxy        *Proxy            `json:"proxy,omitempty" doc:"Proxy of jobs; also set in lower case, as tools differ."`
 	Labels       map[string]string `json:"labels,omitempty" check:"labels" alias:"tags" doc:"Labels of pods and containers, tags of tasks; not of local, as a process has none."`
-	Timeout      Duration          `json:"timeout,omitzero" alias:"max_duration" doc:"Longest time of one job, after which it is interrupted. If absent: the job's own."`
+	Timeout      Duration          `json:"timeout,omitzero" alias:"max_duration" doc:"Longest time of one plan, apply or destroy, after which it is interrupted. If absent: 30m of a plan, 2h of an apply or destroy."`
+	NoOutput     Duration          `json:"no_output_timeout,omitzero" doc:"Longest time that a tool may say nothing, after which it is taken to hang and is interrupted. If absent: 10m."`
 	StartTimeout Duration          `json:"start_timeout,omitzero" doc:"Longest time from the launch of a job until it reports. If absent: 5m; of local what the control plane grants, 20s."`
 	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that a tool has to save its state when it is interrupted. If absent: 2m; of aws-ecs at most 2m on Fargate."`
 }

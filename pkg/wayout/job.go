@@ -122,8 +122,8 @@ const logOfLost = "Its log ends where its step did; the tool may have said and d
 func failure(j job.Job, install, storage string, on []Step) Situation {
 	s := Situation{Kind: Failed, Job: j.ID, Component: j.Component, What: jobName(j) + " failed" + because(j.Reason, j.Message)}
 	read := logs(j.ID, "shows what the tool said")
-	if j.Lease.Epoch == 0 {
-		read = showJob(j.ID, "shows it") // no attempt, no log
+	if j.Lease.Epoch == 0 || j.Reason == job.ReasonStartTimeout {
+		read = showJob(j.ID, "shows it") // nothing began, so there is no log
 	}
 	switch j.Reason {
 	case job.ReasonPoison:
@@ -217,8 +217,10 @@ func reasons() map[string]struct{ known, mend string } {
 		"disk-full":        {nothing + ".", "Make room on the runner's disk, as its message says."},
 		"spec-invalid":     {nothing + ".", ""},
 
-		"state-unversioned": {nothing + ".", "Have the bucket keep versions, as its message says."},
-		job.ReasonTimeout:   {"", "Find out what it waited for."},
+		"state-unversioned":    {nothing + ".", "Have the bucket keep versions, as its message says."},
+		job.ReasonTimeout:      {"", "Find out what it waited for. If it takes that long, allow it more with `job.timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
+		job.ReasonNoOutput:     {"", "Find out what it waited for. If it is silent for that long by its nature, allow it more with `job.no_output_timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
+		job.ReasonStartTimeout: {nothing + ": no attempt of it began.", "Look at the runner's host and into its agent's log. If its image takes longer to be pulled, allow it more with `job.start_timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
 	}
 }
 

@@ -35,6 +35,8 @@ type lease struct {
 	lost     func()              // somebody else has the job: stop at once, write nothing
 	expired  func()              // nobody answered until the lease ran out
 	renewed  func(late bool)     // it was renewed, late if two thirds of it were over; nil: nobody counts
+
+	silence func() time.Duration // of the job's tool; nil: it has none
 }
 
 // keep renews the lease until ctx ends or the lease is lost. A renewal is a
@@ -75,7 +77,11 @@ func (l *lease) keep(ctx context.Context) {
 			expiry.Reset(leasePeriods * l.renew)
 		}
 		beat, cancel := context.WithTimeout(ctx, wait+beatSlack)
-		answer, err := l.client.HeartbeatJob(beat, l.job, wait)
+		var silent time.Duration
+		if l.silence != nil {
+			silent = l.silence()
+		}
+		answer, err := l.client.HeartbeatJob(beat, l.job, silent, wait)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

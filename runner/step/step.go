@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"runtime/debug"
@@ -140,7 +141,7 @@ func (a *attempt) confirm(ctx context.Context, c *client.Client, renew time.Dura
 	_, err := backoff.Retry(ctx, func() (wire.Lease, error) {
 		beat, cancel := context.WithTimeout(ctx, renew)
 		defer cancel()
-		l, err := c.HeartbeatJob(beat, string(a.in.Job), 0)
+		l, err := c.HeartbeatJob(beat, string(a.in.Job), 0, 0)
 		if err != nil && final(err) {
 			err = backoff.Permanent(err)
 		}
@@ -204,6 +205,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 			Message: "the runner cannot write to its data folder: is its disk full?"})
 	}
 	logw := secrets.NewWriter(ship)
+	said := newSilence(logw)
 
 	// The lease asks again by itself: differently, and with an eye on its end.
 	beats, err := client.New(a.in.URL, started.LeaseToken, client.Options{HTTP: &http.Client{Transport: a.Transport}, Retries: -1, UserAgent: "fairlead-runner/" + a.Version})
@@ -219,6 +221,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 				a.late.Add(1)
 			}
 		},
+		silence: said.length,
 		canceled: func(reason string) {
 			stopJob(&stop{"canceled", "canceled", orElse(reason, "the job was canceled")})
 		},
@@ -249,7 +252,8 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	if grace <= 0 {
 		grace = max(a.in.Grace, defaultGrace)
 	}
-	res, runErr := a.runPlugin(job, lost, grace, c, started.LeaseToken, spec, logw, secrets)
+	res, runErr := a.runPlugin(job, lost, grace, c, started.LeaseToken, spec, said, secrets)
+	said.over()
 	select {
 	case <-lost:
 		a.Log.Error("the lease belongs to somebody else: the tool was killed", "job", a.in.Job, "epoch", a.in.Epoch)
@@ -366,7 +370,7 @@ type outcome struct {
 // its grace, or at once when the lease is lost, whatever it has started is
 // killed. When it returns, no process of the job is left.
 func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, leaseToken string,
-	spec events.JobSpec, logw *redact.Writer, secrets *redact.Set) (plugin.Result, error) {
+	spec events.JobSpec, logw io.Writer, secrets *redact.Set) (plugin.Result, error) {
 	id := stepdir.ID(a.in.Job, a.in.Epoch)
 	work, err := workspace.Create(a.in.WorkIn(), id)
 	if err != nil {

@@ -117,15 +117,18 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		"GET /v1/webhooks/ops/deliveries?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListDeliveries(ctx, "ops", one); return err },
 		"POST /v1/webhooks/ops/deliveries/evt_1/redeliver": func(c *client.Client) error { _, err := c.RedeliverWebhook(ctx, "ops", "evt_1"); return err },
 
-		"POST /runner/v1/enrol":                  func(c *client.Client) error { _, err := c.Enrol(ctx, wire.EnrolRequest{}); return err },
-		"POST /runner/v1/challenges":             func(c *client.Client) error { _, err := c.Challenge(ctx); return err },
-		"POST /runner/v1/sessions":               func(c *client.Client) error { _, err := c.CreateSession(ctx, wire.SessionRequest{}); return err },
-		"POST /runner/v1/session/heartbeat":      func(c *client.Client) error { _, err := c.HeartbeatSession(ctx, wire.SessionHeartbeat{}); return err },
-		"POST /runner/v1/claims":                 func(c *client.Client) error { _, err := c.Claim(ctx, 0); return err },
-		"POST /runner/v1/jobs/job_1/release":     func(c *client.Client) error { return c.Release(ctx, "job_1", 3) },
-		"POST /runner/v1/jobs/job_1/died":        func(c *client.Client) error { return c.Died(ctx, "job_1", wire.DiedRequest{}) },
-		"POST /runner/v1/jobs/job_1/start":       func(c *client.Client) error { _, err := c.Start(ctx, "job_1", wire.StartRequest{}); return err },
-		"POST /runner/v1/jobs/job_1/heartbeat":   func(c *client.Client) error { _, err := c.HeartbeatJob(ctx, "job_1", time.Second); return err },
+		"POST /runner/v1/enrol":              func(c *client.Client) error { _, err := c.Enrol(ctx, wire.EnrolRequest{}); return err },
+		"POST /runner/v1/challenges":         func(c *client.Client) error { _, err := c.Challenge(ctx); return err },
+		"POST /runner/v1/sessions":           func(c *client.Client) error { _, err := c.CreateSession(ctx, wire.SessionRequest{}); return err },
+		"POST /runner/v1/session/heartbeat":  func(c *client.Client) error { _, err := c.HeartbeatSession(ctx, wire.SessionHeartbeat{}); return err },
+		"POST /runner/v1/claims":             func(c *client.Client) error { _, err := c.Claim(ctx, 0); return err },
+		"POST /runner/v1/jobs/job_1/release": func(c *client.Client) error { return c.Release(ctx, "job_1", 3) },
+		"POST /runner/v1/jobs/job_1/died":    func(c *client.Client) error { return c.Died(ctx, "job_1", wire.DiedRequest{}) },
+		"POST /runner/v1/jobs/job_1/start":   func(c *client.Client) error { _, err := c.Start(ctx, "job_1", wire.StartRequest{}); return err },
+		"POST /runner/v1/jobs/job_1/heartbeat": func(c *client.Client) error {
+			_, err := c.HeartbeatJob(ctx, "job_1", time.Minute, time.Second)
+			return err
+		},
 		"POST /runner/v1/jobs/job_1/pull-login":  func(c *client.Client) error { _, err := c.PullLogin(ctx, "job_1"); return err },
 		"POST /runner/v1/jobs/job_1/log-access":  func(c *client.Client) error { _, err := c.RenewLogAccess(ctx, "job_1"); return err },
 		"PUT /runner/v1/jobs/job_1/log?offset=5": func(c *client.Client) error { _, err := c.AppendLog(ctx, "job_1", 5, []byte("line\n")); return err },

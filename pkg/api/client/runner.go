@@ -84,9 +84,11 @@ func (c *Client) Start(ctx context.Context, job string, in wire.StartRequest) (w
 	return get[wire.Started](ctx, c, call{route: wire.StartJob, path: vars{"job": job}, in: in})
 }
 
-// HeartbeatJob renews the lease; the client carries the lease token.
-func (c *Client) HeartbeatJob(ctx context.Context, job string, wait time.Duration) (wire.Lease, error) {
-	return get[wire.Lease](ctx, c, call{route: wire.HeartbeatJob, path: vars{"job": job}, in: wire.JobHeartbeat{WaitSeconds: whole(wait)}})
+// HeartbeatJob renews the lease, and tells how long the job's tool has been
+// silent; the client carries the lease token.
+func (c *Client) HeartbeatJob(ctx context.Context, job string, silent, wait time.Duration) (wire.Lease, error) {
+	in := wire.JobHeartbeat{WaitSeconds: whole(wait), SilentSeconds: int(silent / time.Second)}
+	return get[wire.Lease](ctx, c, call{route: wire.HeartbeatJob, path: vars{"job": job}, in: in})
 }
 
 // AppendLog stores data at offset of the attempt's log and returns the next

@@ -262,7 +262,8 @@ type Started struct {
 // JobHeartbeat renews the lease. The answer comes at once, or as soon as the
 // job is canceled, or after WaitSeconds.
 type JobHeartbeat struct {
-	WaitSeconds int `json:"wait_seconds" minimum:"0" maximum:"20"`
+	WaitSeconds   int `json:"wait_seconds" minimum:"0" maximum:"20"`
+	SilentSeconds int `json:"silent_seconds,omitempty" minimum:"0" doc:"Since when the job's tool has said nothing; absent where none is at work"`
 }
 
 // Lease is the state of a lease after a heartbeat.

@@ -20,7 +20,9 @@ func speaker(k job.Kind) string {
 		return "step"
 	case job.Cancel:
 		return "person, deployment"
-	case job.TimeOut, job.Expire:
+	case job.TimeOut:
+		return "sweep, control" // when it waited or ran too long; when its step renews and says that the tool is silent
+	case job.Expire:
 		return "sweep"
 	}
 	return ""
@@ -141,10 +143,13 @@ func writeJobs(b *bytes.Buffer, root string) error {
 - The step ends a plan after %[8]s, an apply or destroy after %[9]s and a check after %[10]s; should it not, the sweep
   cancels the job %[11]s later. A canceling job's lease is not extended beyond %[12]s after it was asked to stop, so a
   step that renews for ever loses it.
-- A job that no runner has taken %[13]s after it was made has failed.
+- A job that no runner has taken %[13]s after it was made has failed (%[1]squeue-timeout%[1]s). One that was taken and did not
+  start in time, in each of its attempts, has failed with %[1]sstart-timeout%[1]s; one that began in any of them, as poison.
+- A step says with each renewal how long its tool has been silent. After %[14]s the control plane cancels the job
+  (%[1]sno-output-timeout%[1]s). A check is silent by its nature.
 `, "`", span(job.StartTTL), span(job.LeaseTTL), span((job.Terms{}).RenewEvery()), job.MaxAttempts, span(job.Backoff(1)), span(job.Backoff(2)),
 		span(job.OpPlan.Timeout()), span(job.OpApply.Timeout()), span(job.OpCheck.Timeout()), span(job.Grace), span((job.Terms{}).StopTTL()),
-		span(job.QueueTimeout))
+		span(job.QueueTimeout), span(job.NoOutput))
 	return nil
 }
 

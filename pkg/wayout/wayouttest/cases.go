@@ -42,7 +42,7 @@ func failedCases() []Case {
 	apply := deployment.Node{State: deployment.NodeFailed, PlanJob: "job_p", ApplyJob: "job_a"}
 	poison := func(reason, message string) job.Job {
 		return aJob("job_p", job.OpPlan, die(70, 1, reason, message), job.Event{Kind: job.Claim, At: sec(80), Session: "ses_1"},
-			job.Event{Kind: job.Expire, At: sec(100), Epoch: 2, Message: "the runner stopped renewing its lease"}, job.Event{Kind: job.Claim, At: sec(110), Session: "ses_1"}, die(111, 3, reason, message))
+			job.Event{Kind: job.Expire, At: sec(100), Epoch: 2, Message: "its runner took it, and it did not start within 20s"}, job.Event{Kind: job.Claim, At: sec(110), Session: "ses_1"}, die(111, 3, reason, message))
 	}
 	all := []Case{
 		{"poison: memory", dep(plan, []job.Job{poison("step-out-of-memory", "the step ran out of memory")})},
@@ -61,6 +61,7 @@ func failedCases() []Case {
 		{"state unsaved, kept, in the customer's bucket", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(outside))},
 		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("internal", "lay out the workspace: no space left on device"))})},
 		{"nobody took it for a day", dep(plan, []job.Job{expiredInQueue()}, func(d *wayout.Deployment) { d.Runner = runner(silent) })},
+		{"it never began", dep(plan, []job.Job{neverBegan()})},
 		{"no job could be made", dep(deployment.Node{State: deployment.NodeFailed, Reason: "invalid-inputs", Message: "input size is not a number"}, nil)},
 		{"nothing was looked at", wayout.OfDeployment(wayout.Deployment{Install: "acme", Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Failed,
 			Nodes: []deployment.Node{{Component: "web", State: deployment.NodeFailed, ApplyJob: "job_a", Reason: "tool-failed", Message: "it said no"}}}}, Now())},
@@ -72,7 +73,7 @@ func failedCases() []Case {
 			func(d *wayout.Deployment) { d.Kind, d.Since = deployment.Teardown, "dep_2" })},
 		{"failed while others go on", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("tool-failed", "no"))}, func(d *wayout.Deployment) { d.State = deployment.Running })},
 	}
-	for _, reason := range []string{"tool-failed", "init-failed", "plan-stale", "plan-digest", "plan-missing", "plan-unsaved", "tool-missing", "artifact-missing", "artifact-invalid", "env-invalid", "spec-invalid", "timeout", "somebody-else's"} {
+	for _, reason := range []string{"tool-failed", "init-failed", "plan-stale", "plan-digest", "plan-missing", "plan-unsaved", "tool-missing", "artifact-missing", "artifact-invalid", "env-invalid", "spec-invalid", "timeout", "no-output-timeout", "somebody-else's"} {
 		all = append(all, Case{"failed: " + reason, dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "it said no."))})})
 	}
 	return all
@@ -80,6 +81,16 @@ func failedCases() []Case {
 
 func queuedAndCanceled() job.Job {
 	j, _ := job.Apply(aJob("job_a", job.OpApply), job.Event{Kind: job.Cancel, At: sec(55)}) // possible at any time
+	return j
+}
+
+func neverBegan() job.Job {
+	j := aJob("job_p", job.OpPlan)
+	j.State, j.Attempts, j.Lease, j.Claimed, j.Started = job.Queued, 0, job.Lease{}, time.Time{}, time.Time{}
+	for i := range job.MaxAttempts {
+		j, _ = job.Apply(j, job.Event{Kind: job.Claim, At: sec(60 + 30*i), Session: "ses_1"}) // possible: it waits
+		j, _ = job.Apply(j, job.Event{Kind: job.Expire, At: sec(80 + 30*i), Epoch: int64(i + 1), Message: "its runner took it, and it did not start within 20s"})
+	}
 	return j
 }
 

@@ -22,7 +22,6 @@ type person struct {
 	plan installPlan
 
 	mu      sync.Mutex
-	waits   map[string]time.Time // since when a deployment waits for approval or hangs
 	version int
 	tabs    map[string]string // the plan that a component had when it was first looked at
 }
@@ -32,7 +31,7 @@ func (w *world) newPerson(name string, plan installPlan) *person {
 	c, err := client.New("http://control.example", w.apiToken, client.Options{
 		HTTP: &http.Client{Transport: &link{p: p, fast: time.Millisecond, slow: 50 * time.Millisecond}}, UserAgent: "sim", Random: p.random})
 	w.must("make a client", err)
-	return &person{w: w, p: p, c: c, plan: plan, waits: map[string]time.Time{}, version: 1, tabs: map[string]string{}}
+	return &person{w: w, p: p, c: c, plan: plan, version: 1, tabs: map[string]string{}}
 }
 
 // until repeats what a person tries until it works or is refused for good.
@@ -177,9 +176,6 @@ func (h *person) cancel(id string) {
 	h.until("cancel", func(ctx context.Context) error { _, err := h.c.CancelDeployment(ctx, id); return err })
 }
 
-// patience is how long a person lets a job run before they cancel it.
-const patience = 10 * time.Minute
-
 // look reads the install's deployments and does what they ask for. It returns
 // those that are not over.
 func (h *person) look() (open []string) {
@@ -207,14 +203,6 @@ func (h *person) attend(id string) {
 	if h.until("look", func(ctx context.Context) (err error) { d, err = h.c.GetDeployment(ctx, id); return err }) != nil {
 		return
 	}
-	state := d.ID + " " + d.State + fmt.Sprint(d.Revision)
-	h.mu.Lock()
-	since, seen := h.waits[state]
-	if !seen {
-		since = time.Now()
-		h.waits[state] = since
-	}
-	h.mu.Unlock()
 	plans := map[string]string{}
 	for _, c := range d.Components {
 		if c.State == "awaiting-approval" {
@@ -222,8 +210,7 @@ func (h *person) attend(id string) {
 			h.oldTab(id, c.Name, c.Plan)
 		}
 	}
-	switch {
-	case len(plans) > 0:
+	if len(plans) > 0 {
 		place := h.w.place(h.p.name, "decides")
 		if h.w.unit(place) < 0.1 && !h.w.isQuiet() {
 			h.cancel(id)
@@ -239,8 +226,6 @@ func (h *person) attend(id string) {
 			_, err := h.c.ApproveDeployment(ctx, id, wire.ApproveRequest{Plans: plans})
 			return err
 		})
-	case time.Since(since) > patience && d.State == "running" && (len(h.w.running(id)) > 0):
-		h.cancel(id)
 	}
 }
 
@@ -267,18 +252,6 @@ func (w *world) isQuiet() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.quiet
-}
-
-// running lists the jobs of a deployment whose tools are at work.
-func (w *world) running(id string) (jobs []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, j := range w.jobs {
-		if string(j.Deployment) == id && j.State == "running" {
-			jobs = append(jobs, string(j.ID))
-		}
-	}
-	return jobs
 }
 
 // watch looks after the install until the run is over.

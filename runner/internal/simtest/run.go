@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// settleFor is how long after the last fault everything may take to end: a
-	// person's patience with a tool that hangs, its grace twice, and the retries
-	// of what comes after.
+	// settleFor is how long after the last fault everything may take to end: the
+	// time that a tool that hangs may be silent, its grace twice, and the retries
+	// of what comes after. Nobody cancels what hangs.
 	settleFor = 45 * time.Minute
 	// simulatedToken is of the form that API tokens have.
 	simulatedToken = "fla_simulated-simulated-simulated-simulated-sim"

@@ -38,14 +38,15 @@ type Env struct {
 
 // ServerOptions say what kind of control plane is started.
 type ServerOptions struct {
-	Data    string // folder that holds everything
-	Listen  string // host:port; port 0 picks a free one
-	URL     string // by which runners reach it; "": by where it listens
-	Version string
-	Storage string        // of the state of the runner "local", when it is made: "local" or "http"
-	Lease   time.Duration // of jobs
-	Grace   time.Duration // of interrupted tools
-	Logger  *slog.Logger
+	Data     string // folder that holds everything
+	Listen   string // host:port; port 0 picks a free one
+	URL      string // by which runners reach it; "": by where it listens
+	Version  string
+	Storage  string        // of the state of the runner "local", when it is made: "local" or "http"
+	Lease    time.Duration // of jobs
+	Grace    time.Duration // of interrupted tools
+	NoOutput time.Duration // of tools, before they are taken to hang
+	Logger   *slog.Logger
 
 	StackTemplateURL string // of the published template of customers' stacks; "": none
 	RunnerImage      string // by digest, that customers' stacks start; "": none

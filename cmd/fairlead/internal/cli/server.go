@@ -26,7 +26,7 @@ const closeWait = 10 * time.Second
 type serverFlags struct {
 	data, listen, url, readyFile, storage string
 	template, image                       string
-	lease, grace                          time.Duration
+	lease, grace, noOutput                time.Duration
 	quiet, verbose, loopbackIssuers       bool
 }
 
@@ -44,13 +44,14 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().StringVar(&f.storage, "storage", "local", "`WHERE` the runner \"local\", when it is made, keeps state: \"local\" or \"http\"")
 	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "how long a runner may be silent before its jobs are taken from it")
 	cmd.Flags().DurationVar(&f.grace, "grace", 2*time.Minute, "how long a tool that is interrupted may take to save its state")
+	cmd.Flags().DurationVar(&f.noOutput, "no-output-timeout", 10*time.Minute, "how long a tool may say nothing before it is taken to hang and is interrupted")
 	cmd.Flags().BoolVar(&f.loopbackIssuers, "loopback-issuers", false, "let runners trust OIDC issuers on this machine, also by http; for trying it out")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but what goes wrong")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log everything that is done")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	c.must(cmd.MarkFlagDirname("data"))
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
-	for _, name := range []string{"listen", "public-url", "stack-template-url", "runner-image", "lease", "grace"} {
+	for _, name := range []string{"listen", "public-url", "stack-template-url", "runner-image", "lease", "grace", "no-output-timeout"} {
 		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 }
@@ -121,8 +122,8 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	default:
 		return usage("", "--storage is %q; it can be \"local\" or \"http\"", f.storage)
 	}
-	if f.lease < minLease || f.grace < time.Second {
-		return usage("", "--lease is at least %s and --grace at least 1s", minLease)
+	if f.lease < minLease || f.grace < time.Second || f.noOutput < time.Second {
+		return usage("", "--lease is at least %s, and --grace and --no-output-timeout are at least 1s", minLease)
 	}
 	if f.verbose {
 		level = slog.LevelDebug
@@ -137,7 +138,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
-		Data: data, Listen: f.listen, URL: f.url, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace, LoopbackIssuers: f.loopbackIssuers,
+		Data: data, Listen: f.listen, URL: f.url, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers,
 		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")),
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})

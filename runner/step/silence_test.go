@@ -1,0 +1,31 @@
+package step
+
+import (
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestSilenceIsCountedFromTheLastByteUntilTheToolIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSilence(io.Discard)
+		is := func(want time.Duration) {
+			t.Helper()
+			if got := s.length(); got != want {
+				t.Errorf("it is silent for %s, want %s", got, want)
+			}
+		}
+		is(0)
+		time.Sleep(time.Minute)
+		is(time.Minute) // also of a tool that has never said a word
+		s.Write([]byte("."))
+		is(0)
+		time.Sleep(time.Second)
+		s.Write(nil)
+		is(time.Second)
+		s.over()
+		time.Sleep(time.Hour)
+		is(0)
+	})
+}

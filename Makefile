@@ -119,16 +119,18 @@ BUILD_RUNNER ?=
 DRY_RUN ?=
 YES ?=
 deploy: build ## Bring the control plane into an AWS account (STAGE=prod REGION= ACCOUNT= CUSTOMERS= WITHOUT= BUILD_RUNNER= VERSION= DRY_RUN=1 YES=1)
-	@$(GO) run ./tools/deploy -stage "$(STAGE)" -region "$(REGION)" -account "$(ACCOUNT)" -customers "$(CUSTOMERS)" -without "$(WITHOUT)" \
+	@$(GO) run ./tools/deploy -stage "$(or $(STAGE),prod)" -region "$(REGION)" -account "$(ACCOUNT)" -customers "$(CUSTOMERS)" -without "$(WITHOUT)" \
 		-operator "$(OPERATOR)" -build-runner "$(BUILD_RUNNER)" -version "$(VERSION)" $(if $(DRY_RUN),-dry-run) $(if $(YES),-yes)
 
+# A stage that is named holds for both; else make deploy is about prod, and a
+# template that is only looked at about dev.
+STAGE ?=
 # The builds of the functions, a folder for each; without them, stand-ins.
-STAGE ?= dev
 FUNCTIONS ?= $(if $(wildcard bin/functions),bin/functions,infra/control/testdata/functions)
 synth: ## Write the CloudFormation templates to bin/infra (STAGE=dev FUNCTIONS=folder); needs Node
 	@command -v node >/dev/null || { echo "make synth needs Node: the CDK runs on it" >&2; exit 1; }
-	@CDK_OUTDIR=bin/infra CDK_CONTEXT_JSON='{"stage":"$(STAGE)","functions":"$(FUNCTIONS)"}' $(GO) run ./infra
-	@ls bin/infra/fairlead-$(STAGE).template.json bin/infra/fairlead-runner.json
+	@CDK_OUTDIR=bin/infra CDK_CONTEXT_JSON='{"stage":"$(or $(STAGE),dev)","functions":"$(FUNCTIONS)"}' $(GO) run ./infra
+	@ls bin/infra/fairlead-$(or $(STAGE),dev).template.json bin/infra/fairlead-runner.json
 
 check: format vet lint generated imports ## Check format, vet, lint, generated files and the import table
 

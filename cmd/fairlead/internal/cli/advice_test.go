@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/fairlead/fairlead/pkg/wayout/wayouttest"
 )
 
@@ -178,4 +181,23 @@ func named(words []string) bool {
 	c := &cli{env: Env{Getenv: func(string) string { return "" }}}
 	cmd, rest, err := c.root().Find(words)
 	return err == nil && len(rest) == 0 && cmd.HasParent()
+}
+
+// TestAFlagOfACommandHidTheOneOfAll: `webhook create --url` took the word for the
+// control plane's URL, and the webhook was made where nobody had asked for it.
+func TestAFlagOfACommandHidTheOneOfAll(t *testing.T) {
+	root := (&cli{env: Env{Getenv: func(string) string { return "" }}}).root()
+	of := root.PersistentFlags()
+	var look func(*cobra.Command)
+	look = func(cmd *cobra.Command) {
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if g := of.Lookup(f.Name); g != nil && g != f {
+				t.Errorf("--%s of `%s` hides the one that all commands have", f.Name, cmd.CommandPath())
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	look(root)
 }

@@ -69,6 +69,8 @@ other users of a machine can read arguments.`,
 			if stack.Account != "" {
 				s, err := cl.PutStack(ctx, made.Name, stack)
 				if err != nil {
+					c.say("Install %s and its runner %s are made; only its stack is not. Once that is mended, go on with `fairlead install stack %s --account %s`.",
+						made.Name, in.Runner, made.Name, stack.Account)
 					return err
 				}
 				if !wait.wait {

@@ -319,6 +319,7 @@ func (c *cli) ruleDelete() *cobra.Command {
 
 func (c *cli) installRefreshRunner() *cobra.Command {
 	var in wire.RefreshRunnerRequest
+	var yes bool
 	cmd := &cobra.Command{
 		Use: "refresh-runner NAME", Short: "Decide anew which runner runs an install's jobs",
 		Long: `An install is bound to a runner by its first deployment, and stays with it when
@@ -334,6 +335,11 @@ makes everything anew. --dry-run answers or refuses alike, and changes nothing.`
   fairlead install refresh-runner acme --json | jq .changed`,
 		Args: exactly, ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			if in.AcceptStateLoss && !in.DryRun {
+				if err := c.confirm(ctx, yes, args[0], "If its state would be in another place, this leaves behind what install %s deployed: nothing will change or remove it any more.", args[0]); err != nil {
+					return err
+				}
+			}
 			r, err := cl.RefreshRunner(ctx, args[0], in)
 			if err != nil {
 				return err
@@ -349,6 +355,7 @@ makes everything anew. --dry-run answers or refuses alike, and changes nothing.`
 	cmd.Flags().BoolVar(&in.DryRun, "dry-run", false, "say what would happen, and change nothing")
 	cmd.Flags().BoolVar(&in.MigrateState, "migrate-state", false, "move the state first where it would be in another place")
 	cmd.Flags().BoolVar(&in.AcceptStateLoss, "accept-state-loss", false, "begin with no state where it would be in another place")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before a state is left behind")
 	return cmd
 }
 

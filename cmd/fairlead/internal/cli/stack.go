@@ -16,6 +16,7 @@ import (
 
 func (c *cli) installStack() *cobra.Command {
 	var in wire.PutStackRequest
+	var yes bool
 	var wait waitFlags
 	cmd := &cobra.Command{
 		Use:   "stack NAME",
@@ -37,6 +38,11 @@ again waits anew.`,
 			if in.Account == "" && (in.Region != "" || in.Replace) {
 				return usage("", "--region and --replace need --account")
 			}
+			if in.Replace {
+				if err := c.confirm(ctx, yes, args[0], "This refuses the runner of the stack that install %s has, from now on.", args[0]); err != nil {
+					return err
+				}
+			}
 			var s wire.Stack
 			var err error
 			if in.Account != "" {
@@ -55,6 +61,7 @@ again waits anew.`,
 	}
 	stackFlags(c, cmd, &in)
 	cmd.Flags().BoolVar(&in.Replace, "replace", false, "the stack that was installed is gone or is to be replaced; its runner is refused from then on")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before the stack is replaced")
 	wait.register(c, cmd, "wait until the runner of the stack is there")
 	return cmd
 }

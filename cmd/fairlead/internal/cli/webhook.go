@@ -25,7 +25,7 @@ it is never shown again. The endpoint is reached by https at a public address.
 
 Each event comes at least once, and in no order. What is not answered with a
 status of 2xx is sent again, eight times within 7 h 36 min.`,
-		Example: `  fairlead webhook create ops --url https://ops.example.com/hooks --event fairlead.job.failed --event 'fairlead.deployment.*'`,
+		Example: `  fairlead webhook create ops --endpoint https://ops.example.com/hooks --event fairlead.job.failed --event 'fairlead.deployment.*'`,
 		Args:    exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			in.Name = args[0]
@@ -36,10 +36,10 @@ status of 2xx is sent again, eight times within 7 h 36 min.`,
 			return c.print(view.NewWebhook(w))
 		}),
 	}
-	cmd.Flags().StringVar(&in.URL, "url", "", "the endpoint's `URL` (required)")
+	cmd.Flags().StringVar(&in.URL, "endpoint", "", "the `URL` that events are sent to (required)")
 	cmd.Flags().StringArrayVar(&in.Events, "event", nil, "a `TYPE` of events, or all below one with .*; may be repeated (default all)")
-	c.must(cmd.MarkFlagRequired("url"))
-	for _, name := range []string{"url", "event"} {
+	c.must(cmd.MarkFlagRequired("endpoint"))
+	for _, name := range []string{"endpoint", "event"} {
 		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 	return cmd
@@ -55,7 +55,7 @@ func (c *cli) webhookList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return listing(c, hooks, view.Webhooks(hooks), "There are no webhooks. `fairlead webhook create NAME --url URL` makes one.")
+			return listing(c, hooks, view.Webhooks(hooks), "There are no webhooks. `fairlead webhook create NAME --endpoint URL` makes one.")
 		}),
 	}
 	limitFlag(cmd, &limit)

@@ -178,8 +178,14 @@ type NewRunner struct {
 	Keys   []wire.VerificationKey
 }
 
-// JSON returns the wire.Runner.
-func (r NewRunner) JSON() any { return r.Runner }
+// JSON returns the wire.Runner, and with it trusted_keys, the value of the
+// agent's FAIRLEAD_TRUSTED_KEYS, if it does not enrol.
+func (r NewRunner) JSON() any {
+	return struct {
+		wire.Runner
+		TrustedKeys string `json:"trusted_keys,omitempty"`
+	}{r.Runner, keyList(r.Keys)}
+}
 
 // Human writes one line, and what to do next.
 func (r NewRunner) Human(p *Page) {

@@ -65,8 +65,15 @@ type NewTrust struct {
 	Keys     []wire.VerificationKey
 }
 
-// JSON returns the wire.Trust.
-func (t NewTrust) JSON() any { return t.Trust }
+// JSON returns the wire.Trust, and with it runner_id and trusted_keys, the values
+// of the agent's FAIRLEAD_RUNNER_ID and FAIRLEAD_TRUSTED_KEYS.
+func (t NewTrust) JSON() any {
+	return struct {
+		wire.Trust
+		RunnerID    string `json:"runner_id"`
+		TrustedKeys string `json:"trusted_keys"`
+	}{t.Trust, t.RunnerID, keyList(t.Keys)}
+}
 
 // Human writes one line, and what the agents are started with.
 func (t NewTrust) Human(p *Page) {

@@ -26,7 +26,9 @@ func (c *Control) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, 
 		return nil, err
 	}
 	r, err := c.Store.Runner(ctx, n.V.Org, n.V.Name)
-	if err != nil {
+	if err != nil || r.V.Revision == have {
+		// What finds a runner may be behind it, if an earlier control plane has
+		// written them apart.
 		return nil, err
 	}
 	var of struct {

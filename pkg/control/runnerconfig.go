@@ -345,7 +345,7 @@ func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch 
 				return err
 			}
 		}
-		u.PutRunnerMode(r) // its agents are to hear of it
+		u.PutRunner(r)
 		return nil
 	})
 	if err != nil {
@@ -421,7 +421,7 @@ func (c *Control) SetRunnerMode(ctx context.Context, by User, name string, mode 
 			return err
 		}
 		r.V.Mode = mode
-		u.PutRunnerMode(r)
+		u.PutRunner(r)
 		return nil
 	})
 	if err != nil {

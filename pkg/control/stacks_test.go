@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -152,6 +153,71 @@ func TestStoryOfAStack(t *testing.T) {
 			t.Errorf("%d changes are kept", n)
 		}
 	})
+}
+
+// TestAgentsOfAStackAreToldTheSameForEver: making a runner a stack's own, and
+// its bucket the place of states, gives the configuration another revision. What
+// a heartbeat is compared with kept the one before, so each was answered with
+// what the agent had, and called for the next at once.
+func TestAgentsOfAStackAreToldTheSameForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		had := ""
+		told := func(when string) {
+			t.Helper()
+			now, err := s.AgentConfiguration(s.ctx, s.runner.ID, had)
+			if err != nil || now == nil || now.Revision == had {
+				t.Fatalf("%s its agents are told %+v, %v", when, now, err)
+			}
+			had = now.Revision
+			if again, err := s.AgentConfiguration(s.ctx, s.runner.ID, had); err != nil || again != nil {
+				t.Errorf("%s who has what it was told is told %+v, %v", when, again, err)
+			}
+			n, err := s.Store.RunnerName(s.ctx, s.runner.ID)
+			if err != nil || n.V.Revision != had {
+				t.Errorf("%s the record by which the runner is found has revision %s, %v, and the runner %s", when, n.V.Revision, err, had)
+			}
+		}
+		told("at first")
+		time.Sleep(time.Second)
+		v := s.create(control.NewStack{Account: customer})
+		told("with a stack")
+		time.Sleep(time.Second)
+		if _, err := s.open(word(v)); err != nil {
+			t.Fatal(err)
+		}
+		told("with the stack's bucket")
+	})
+}
+
+// A record that an earlier control plane has left behind its runner costs a
+// read, and tells nobody what is known.
+func TestARunnerFoundByAnOldRevisionIsNotNews(t *testing.T) {
+	e := &lagging{Engine: enginetest.Memory()}
+	p := newPlane(t, e)
+	r, err := p.Store.Runner(p.ctx, org, "local")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.revision = r.V.Revision
+	if told, err := p.AgentConfiguration(p.ctx, r.V.ID, e.revision); err != nil || told != nil {
+		t.Errorf("who has it is told %+v, %v", told, err)
+	}
+}
+
+// lagging is an engine whose records by identifier have another revision than
+// their runners.
+type lagging struct {
+	engine.Engine
+	revision string
+}
+
+func (e *lagging) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
+	it, err := e.Engine.Get(ctx, k)
+	if k.Sort == "RUNNER" && e.revision != "" {
+		it.Body = bytes.ReplaceAll(it.Body, []byte(e.revision), []byte("0000000000000000"))
+	}
+	return it, err
 }
 
 func TestAStackThatNobodyInstalls(t *testing.T) {

@@ -210,25 +210,23 @@ func (s *Store) Runners(ctx context.Context, org fairlead.OrgID, q PageQuery) (P
 	return query[Runner](ctx, s, engine.Query{Partition: runnersPartition(org), After: q.After, Limit: q.Limit})
 }
 
-// PutRunner writes a runner, and on creation the item that finds it by identifier.
+// PutRunner writes a runner, and with it what finds it by identifier, which
+// repeats what every claim and heartbeat has to know: were it left behind, agents
+// would be told what they have for ever. Whoever waits for the runner's work is
+// to look again.
 func (t *Tx) PutRunner(r Stored[Runner]) {
+	t.subjects = append(t.subjects, string(r.V.ID))
 	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
+	precondition := int64(anyVersion) // the runner's holds for both
 	if r.Version == 0 {
-		t.put(runnerByIDKey(r.V.ID), 0, r.V.byID())
+		precondition = 0
 	}
+	t.put(runnerByIDKey(r.V.ID), precondition, r.V.byID())
 }
 
 // byID is what the item that finds the runner by identifier says of it.
 func (r Runner) byID() RunnerName {
 	return RunnerName{Org: r.Org, Name: r.Name, Mode: r.Mode, Limit: r.Limit, Version: r.Version, Channel: r.Channel, Revision: r.Revision}
-}
-
-// PutRunnerMode writes a runner of which byID is another, and whoever
-// waits for its work is to look again.
-func (t *Tx) PutRunnerMode(r Stored[Runner]) {
-	t.subjects = append(t.subjects, string(r.V.ID))
-	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
-	t.put(runnerByIDKey(r.V.ID), anyVersion, r.V.byID()) // the precondition is the runner's
 }
 
 // DeleteRunner removes a runner. Its agents and sessions lead to nothing then.

@@ -437,8 +437,9 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 		if err == nil {
 			a.want(st.Wanted)
 		}
-		if err == nil && st.Configuration != nil {
-			a.ways.hear(ctx, st.Configuration)
+		// One that repeats what is known calls for nothing: its answer might repeat it
+		// again, and the agent would call without a pause.
+		if err == nil && a.ways.hear(ctx, st.Configuration) {
 			notify(a.freed)   // there may be more room
 			notify(a.beatNow) // whether it can be followed is told at once
 		}

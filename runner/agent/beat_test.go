@@ -81,5 +81,51 @@ func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
 	}
 }
 
+// TestAControlPlaneThatRepeatsItselfIsNotCalledWithoutEnd: whatever was told with
+// a heartbeat had the agent send the next at once, so an answer that always told
+// the same was asked for as fast as it came.
+func TestAControlPlaneThatRepeatsItselfIsNotCalledWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, key, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &constant{}
+		o := Options{Version: "test", Transport: c}
+		base, err := newClient("http://control.example", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ways := fixed()
+		ways.cfg.Follow = followEnvironment // what is told starts nothing here
+		a := &Agent{cfg: config.Runner{Concurrency: 1}, ways: ways, options: o, log: slog.New(slog.DiscardHandler),
+			beatNow: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+			session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, ways, time.Now)}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+		defer cancel()
+		a.beatLoop(ctx, ctx)
+		// At 0 s, when it is told; at once, as that was news; and at 15, 30 and 45 s.
+		if c.heartbeats != 5 {
+			t.Errorf("in 50 s it was called %d times, not 5", c.heartbeats)
+		}
+	})
+}
+
+// constant is a control plane that answers each heartbeat with the same
+// configuration, whatever the agent has. From the hundredth it answers no more.
+type constant struct{ heartbeats int }
+
+func (c *constant) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/heartbeat") {
+		return answer(r, http.StatusOK, wire.Session{Token: "t", ExpiresAt: time.Now().Add(15 * time.Minute)})
+	}
+	if c.heartbeats++; c.heartbeats > 100 {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return answer(r, http.StatusOK, wire.SessionStatus{HeartbeatSeconds: 15,
+		Configuration: &wire.AgentConfiguration{Revision: "r1", Runner: []byte(`{"type":"local"}`)}})
+}
+
 // fixed are launchers of one step at a time, which nobody starts.
 func fixed() *launchers { return &launchers{holds: 1, now: &launcher{}} }

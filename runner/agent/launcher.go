@@ -143,17 +143,17 @@ func (l *launchers) unmasked(ctx context.Context, revision string, r runnerspec.
 	return r, nil
 }
 
-// hear follows a configuration for the steps that are started from now on. One
-// that is nil, or was heard, changes nothing.
-func (l *launchers) hear(ctx context.Context, told *wire.AgentConfiguration) {
+// hear follows a configuration for the steps that are started from now on, and
+// reports whether it was news. One that is nil, or was heard, changes nothing.
+func (l *launchers) hear(ctx context.Context, told *wire.AgentConfiguration) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if told == nil || told.Revision == l.heard {
-		return
+		return false
 	}
 	l.heard = told.Revision
 	if !l.follows() {
-		return
+		return true
 	}
 	old := l.now
 	l.now, l.err = l.translate(ctx, told)
@@ -163,6 +163,7 @@ func (l *launchers) hear(ctx context.Context, told *wire.AgentConfiguration) {
 		l.log.Info("the runner's configuration is followed", "revision", told.Revision, "executor", l.now.setup.Executor)
 	}
 	l.close(old)
+	return true
 }
 
 // close lets go of a launcher that nothing uses any more. The caller holds mu.

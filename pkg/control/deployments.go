@@ -95,7 +95,10 @@ func (u *unit) fillNodes(inst store.Install, d *deployment.Deployment, version f
 		if v, err = u.c.Version(u.ctx, version); err != nil {
 			return err
 		}
-		if v.App != inst.App {
+		if v.Org != inst.Org {
+			return fairlead.NotFound("version", string(version)) // another org's does not exist, whatever its app is called
+		}
+		if v.App != inst.App { // apps are one to a name within an org
 			return fairlead.Invalid("version-of-other-app", "version %s is of app %s, not %s", version, v.App, inst.App)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -362,6 +363,32 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 		rules, _, err := p.RunnerRules(p.ctx, org, store.PageQuery{})
 		if len(rules) > 0 || err != nil {
 			t.Errorf("the rules of another tenant are listed: %+v, %v", rules, err)
+		}
+	})
+}
+
+// TestATenantDeploysAnotherTenantsVersion: an app of the same name was enough.
+// Its files would have run in the customer's account, with what is secret of the
+// install, and its owner's repository would have been opened to the job.
+func TestATenantDeploysAnotherTenantsVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		mine := p.publish(shop)
+		p.install("acme")
+		canonical, err := mine.Spec.Canonical()
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := p.PublishVersion(p.ctx, "other", "shop", canonical, mine.Artifacts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range []deployment.Kind{deployment.Deploy, deployment.Teardown} {
+			_, err = p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: kind, Version: theirs.ID}, "")
+			expectCode(t, "a "+string(kind)+" of another tenant's version", err, "version-not-found")
+		}
+		if _, err = p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy, Version: mine.ID}, ""); err != nil {
+			t.Errorf("of one's own: %v", err)
 		}
 	})
 }

@@ -167,7 +167,7 @@ func removals(left map[string]store.Component) ([]deployment.Node, error) {
 		}
 		nodes = append(nodes, graph.Node{Name: name, Needs: needs})
 	}
-	reversed := graph.Reverse(nodes)
+	reversed := graph.Reverse(acyclic(nodes, left))
 	waves, err := graph.Order(reversed)
 	if err != nil {
 		return nil, err
@@ -183,6 +183,32 @@ func removals(left map[string]store.Component) ([]deployment.Node, error) {
 		}
 	}
 	return out, nil
+}
+
+// acyclic leaves out needs until none is on a cycle. No version has one, so the
+// records on it are of several, and one of them is behind what is there. Of each
+// cycle the need goes that was written down first: what was written later has
+// seen more. Were that wrong, a removal would fail at what still uses the
+// component, and could be retried; refusing all of it would leave a person no way
+// to remove any.
+func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
+	for {
+		cycle := graph.Cycle(nodes)
+		if cycle == nil {
+			return nodes
+		}
+		from := 0
+		for i := range cycle[:len(cycle)-1] {
+			if of[cycle[i]].Updated.Before(of[cycle[from]].Updated) {
+				from = i
+			}
+		}
+		for i := range nodes {
+			if nodes[i].Name == cycle[from] {
+				nodes[i].Needs = slices.DeleteFunc(nodes[i].Needs, func(need string) bool { return need == cycle[from+1] })
+			}
+		}
+	}
 }
 
 // checkInputs holds the install's inputs to the version that is about to be

@@ -1,9 +1,7 @@
 package control
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -18,6 +16,14 @@ import (
 // in the same commit: jobs are made and canceled, and when the deployment is
 // over its install goes to the next in the queue.
 func (u *unit) advance(inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
+	return u.advanceBy(inst, r, e, func(d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+		return u.carryOut(inst.V, d, cmd)
+	})
+}
+
+// advanceBy is advance with another way of doing what the deployment asks for.
+func (u *unit) advanceBy(inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
+	carryOut func(store.Deployment, deployment.Command) (deployment.Event, error)) (store.Stored[store.Deployment], error) {
 	todo := []deployment.Event{e}
 	for len(todo) > 0 {
 		next, cmds, err := deployment.Apply(r.V.Deployment, todo[0], u.now)
@@ -27,7 +33,7 @@ func (u *unit) advance(inst *store.Stored[store.Install], r store.Stored[store.D
 		todo = todo[1:]
 		r.V.Deployment = next
 		for _, cmd := range cmds {
-			follow, err := u.carryOut(inst.V, r.V, cmd)
+			follow, err := carryOut(r.V, cmd)
 			if err != nil {
 				return r, err
 			}
@@ -63,12 +69,35 @@ func (u *unit) free(inst *store.Stored[store.Install], id fairlead.DeploymentID)
 	if err != nil {
 		return err
 	}
+	asked := slices.Clone(next.V.Nodes)
 	// The graph was computed when it was queued; what the deployment before it
 	// applied or removed is known only now.
-	if err := u.refill(inst.V, &next.V.Deployment); err != nil {
+	err = u.refill(inst.V, &next.V.Deployment)
+	if err == nil && len(next.V.Nodes) > 0 {
+		_, err = u.runnerOf(inst.V)
+	}
+	switch fairlead.KindOf(err) {
+	case "":
+		_, err = u.advance(inst, next, deployment.Begin{})
+		return err
+	case fairlead.KindInternal, fairlead.KindUnavailable:
+		return err // which passes, or is ours to repair; whoever reports now repeats it
+	}
+	next.V.Nodes = asked
+	return u.refuse(inst, next, err)
+}
+
+// refuse ends a deployment that cannot begin, with the reason. The commit is that
+// of the deployment before it, or of the end of that one's job: its step has done
+// its work and must be heard.
+func (u *unit) refuse(inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
+	if len(r.V.Nodes) == 0 { // no component is there that could fail, and it would count as done
+		_, err := u.advance(inst, r, deployment.Cancel{Reason: fairlead.CodeOf(why)})
 		return err
 	}
-	_, err = u.advance(inst, next, deployment.Begin{})
+	_, err := u.advanceBy(inst, r, deployment.Begin{}, func(_ store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(why), Message: why.Error()}, nil
+	})
 	return err
 }
 
@@ -182,19 +211,12 @@ func (u *unit) markUnknown(inst store.Install, d store.Deployment, j store.Job, 
 	}
 	k.V.State, k.V.Deployment = store.Unknown, d.ID
 	if j.Operation == job.OpApply {
-		raw, err := json.Marshal(varsRecord(vars))
+		v, err := u.c.Version(u.ctx, j.Version)
 		if err != nil {
-			return fmt.Errorf("encode vars of component %s: %w", j.Component, err)
-		}
-		if k.V.Vars, err = u.c.Sealer.Seal(u.ctx, raw, varsContext(inst.ID, j.Component)); err != nil {
-			return fmt.Errorf("seal vars of component %s: %w", j.Component, err)
-		}
-		k.V.Version = j.Version
-		k.V.DependsOn = nil
-		if v, err := u.c.Version(u.ctx, j.Version); err != nil {
 			return err
-		} else if spec, ok := v.Spec.Component(j.Component); ok {
-			k.V.DependsOn = spec.DependsOn
+		}
+		if err := u.madeFrom(&k, v, vars); err != nil {
+			return err
 		}
 	}
 	u.putComponent(k)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
@@ -245,19 +247,17 @@ func (u *unit) learn(j store.Job, rep Report) error {
 	}
 	noOp := j.Plan != nil && j.Plan.NoOp
 	switch {
-	case j.Operation == job.OpApply, j.Operation == job.OpPlan && noOp && k.V.State != store.Absent:
-		// A plan that found nothing to change vouches for what is there.
+	case j.Operation == job.OpApply: // whose commit has noted what it is given
 		k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
 		if k.V.Outputs, err = u.sealOutputs(j, rep.Outputs); err != nil {
 			return err
 		}
-	case j.Operation == job.OpDestroy, j.Operation == job.OpPlanDestroy && noOp && k.V.State != store.Absent:
-		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars = store.Absent, j.Deployment, nil, nil
 	case j.Operation == job.OpPlan && noOp:
-		// An empty module: nothing to apply, and nothing missing.
-		if err := u.learnEmpty(&k, j, rep); err != nil {
+		if learned, err := u.vouch(&k, j, rep); err != nil || !learned {
 			return err
 		}
+	case j.Operation == job.OpDestroy, j.Operation == job.OpPlanDestroy && noOp && k.V.State != store.Absent:
+		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars = store.Absent, j.Deployment, nil, nil
 	default:
 		return nil
 	}
@@ -266,19 +266,60 @@ func (u *unit) learn(j store.Job, rep Report) error {
 	return nil
 }
 
-// learnEmpty makes a component present that has nothing to apply, so that its
-// outputs can be used.
-func (u *unit) learnEmpty(k *store.Stored[store.Component], j store.Job, rep Report) error {
+// vouch records that a plan found nothing to change: what is there is what its
+// version would make of it with its variables, and is destroyed by those. Of an
+// empty module nothing is there, and nothing missing; it counts as present, so
+// that its outputs can be used.
+//
+// A plan-only deployment moves no component to its version: somebody asked what
+// would change. Only of a component of which nothing is known it is believed,
+// as there is nothing better. It reports whether anything was learned.
+func (u *unit) vouch(k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
+	if k.V.State == store.Present {
+		d, err := u.c.Store.Deployment(u.ctx, j.Deployment)
+		if err != nil || d.V.PlanOnly {
+			return false, err
+		}
+	}
+	inst, err := u.c.Store.Install(u.ctx, j.Org, j.InstallName)
+	if err != nil {
+		return false, err
+	}
 	v, err := u.c.Version(u.ctx, j.Version)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if spec, ok := v.Spec.Component(j.Component); ok {
+	// As they were resolved for the plan: neither inputs nor the outputs of what
+	// the component needs are changed by anybody else while a deployment runs.
+	vars, err := u.resolve(inst.V, v, j.Component)
+	if err != nil {
+		return false, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
+	}
+	if err := u.madeFrom(k, v, vars); err != nil {
+		return false, err
+	}
+	k.V.State, k.V.Deployment = store.Present, j.Deployment
+	k.V.Outputs, err = u.sealOutputs(j, rep.Outputs)
+	return err == nil, err
+}
+
+// madeFrom notes what a component is made from, for the day it is destroyed: its
+// version, what it needs by that, and its variables, sealed. They belong
+// together: files of one version fail at the variables of another, and what
+// components of several versions need may be one another.
+func (u *unit) madeFrom(k *store.Stored[store.Component], v Version, vars map[string]appspec.Resolved) error {
+	raw, err := json.Marshal(varsRecord(vars))
+	if err != nil {
+		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
+	}
+	if k.V.Vars, err = u.c.Sealer.Seal(u.ctx, raw, varsContext(k.V.Install, k.V.Name)); err != nil {
+		return fmt.Errorf("seal vars of component %s: %w", k.V.Name, err)
+	}
+	k.V.Version, k.V.DependsOn = v.ID, nil
+	if spec, ok := v.Spec.Component(k.V.Name); ok {
 		k.V.DependsOn = spec.DependsOn
 	}
-	k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
-	k.V.Outputs, err = u.sealOutputs(j, rep.Outputs)
-	return err
+	return nil
 }
 
 func (u *unit) sealOutputs(j store.Job, given map[string]Output) (map[string]store.Output, error) {

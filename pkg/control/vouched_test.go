@@ -1,0 +1,230 @@
+package control_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// appOf is the app shop with these components.
+func appOf(components string) string {
+	return "fairlead: v1\nname: shop\ninputs:\n  password: {type: string, sensitive: true, required: true}\ncomponents:\n" + components
+}
+
+func (p *plane) component(install, name string) store.Stored[store.Component] {
+	p.t.Helper()
+	in, err := p.Store.Install(p.ctx, org, install)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	k, err := p.Store.Component(p.ctx, in.V.ID, name)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return k
+}
+
+func (p *plane) succeeds(id string, in control.NewDeployment) {
+	p.t.Helper()
+	d := p.deploy("acme", in, id)
+	p.work()
+	if got := p.deployment(d); got.State != deployment.Succeeded {
+		p.t.Fatalf("deployment %s is %s: %s", id, got.State, nodes(got))
+	}
+}
+
+// TestDestroyAfterANoOpGetsTheVariablesOfTheVersionBefore: a plan that found
+// nothing to change moved a component to the new version's files, and left it the
+// old one's variables. A destroy then failed at a required variable that had
+// been renamed, and so at everything behind it.
+func TestDestroyAfterANoOpGetsTheVariablesOfTheVersionBefore(t *testing.T) {
+	for name, empty := range map[string]bool{"of what is there": false, "of an empty module": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.publish(appOf("  web: {type: terraform, source: ./web, vars: {before: same}}\n"))
+				p.install("acme")
+				if !empty {
+					p.succeeds("first", control.NewDeployment{AutoApprove: true})
+				}
+				v := p.publish(appOf("  web: {type: terraform, source: ./web, vars: {now: same}}\n"))
+				same, err := json.Marshal(map[string]events.SpecVar{"now": {Value: json.RawMessage(`"same"`)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.cloud["web"] = string(same) // to the tool, the new name makes no difference
+				p.succeeds("renamed", control.NewDeployment{AutoApprove: true})
+				if k := p.component("acme", "web"); k.V.Version != v.ID || k.V.State != store.Present {
+					t.Errorf("it is %s of version %s", k.V.State, k.V.Version)
+				}
+				asked := 0
+				p.misfortune = func(spec events.JobSpec) misfortune {
+					if spec.Operation == "plan-destroy" {
+						if got, err := json.Marshal(spec.Vars); err != nil || string(got) != string(same) {
+							t.Errorf("its destroy is planned with %s, %v, not %s", got, err, same)
+						}
+						asked++
+					}
+					return none
+				}
+				p.succeeds("gone", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true})
+				if asked != 1 {
+					t.Errorf("its destroy was planned %d times", asked)
+				}
+			})
+		})
+	}
+}
+
+// Between these, two components have changed places. The variable of a has the
+// same value in both, so nothing of it changes.
+const (
+	aOnB = "  a: {type: terraform, source: ./a, vars: {id: \"${components.b.outputs.id}\"}}\n  b: {type: terraform, source: ./b}\n"
+	bOnA = "  a: {type: terraform, source: ./a, vars: {id: id-of-b}}\n  b: {type: terraform, source: ./b, vars: {id: \"${components.a.outputs.id}\"}}\n"
+)
+
+// TestTeardownIsRefusedAfterTwoComponentsChangedPlaces: what nothing had to be
+// changed of kept what it needed before. Each needed the other then, and an
+// install could not be torn down any more.
+func TestTeardownIsRefusedAfterTwoComponentsChangedPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(appOf(aOnB))
+		p.install("acme")
+		p.succeeds("first", control.NewDeployment{AutoApprove: true})
+		p.publish(appOf(bOnA))
+		p.succeeds("second", control.NewDeployment{AutoApprove: true})
+		if k := p.component("acme", "a"); len(k.V.DependsOn) != 0 {
+			t.Errorf("a needs %v still", k.V.DependsOn)
+		}
+		p.applied = nil
+		p.succeeds("gone", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true})
+		if got := strings.Join(p.applied, ", "); got != "destroy b, destroy a" {
+			t.Errorf("it was torn down by: %s", got)
+		}
+	})
+}
+
+// TestComponentsThatNeedEachOtherAreRemoved: records of an earlier control plane
+// may be of different versions. What was written last is believed most.
+func TestComponentsThatNeedEachOtherAreRemoved(t *testing.T) {
+	for name, order := range map[string][]string{"a was written last": {"a", "b"}, "b was written last": {"b", "a"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.publish(appOf("  a: {type: terraform, source: ./a}\n  b: {type: terraform, source: ./b}\n  c: {type: terraform, source: ./c, depends_on: [a, b]}\n"))
+				p.install("acme")
+				p.succeeds("first", control.NewDeployment{AutoApprove: true})
+				var tx store.Tx
+				for i, k := range order {
+					r := p.component("acme", k)
+					r.V.DependsOn, r.V.Updated = []string{order[1-i]}, p.Now().Add(-time.Duration(i)*time.Hour)
+					tx.PutComponent(r)
+				}
+				if err := p.Store.Commit(p.ctx, "com_test", &tx); err != nil {
+					t.Fatal(err)
+				}
+				p.applied = nil
+				p.succeeds("gone", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true})
+				want := []string{"destroy c", "destroy " + order[0], "destroy " + order[1]}
+				if !slices.Equal(p.applied, want) {
+					t.Errorf("they were removed by %q, want %q", p.applied, want)
+				}
+			})
+		})
+	}
+}
+
+// TestAPlanOnlyDeploymentMovesAComponentToItsVersion: who only asked what a
+// version would change had what nothing would change of be of that version, and
+// destroyed by its files.
+func TestAPlanOnlyDeploymentMovesAComponentToItsVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(appOf("  web: {type: terraform, source: ./web}\n"))
+		p.install("acme")
+		p.succeeds("first", control.NewDeployment{AutoApprove: true})
+		before := p.component("acme", "web")
+		v := p.publish(appOf("  web: {type: terraform, source: ./web}\n  new: {type: terraform, source: ./new}\n"))
+		p.succeeds("what if", control.NewDeployment{PlanOnly: true})
+		if now := p.component("acme", "web"); now.Version != before.Version {
+			t.Errorf("its record is %+v, and was %+v", now, before)
+		}
+		// Of what may be anything, a plan is all that is known.
+		lost := p.component("acme", "web")
+		lost.V.State, lost.V.Lost = store.Unknown, "job_lost"
+		var tx store.Tx
+		tx.PutComponent(lost)
+		if err := p.Store.Commit(p.ctx, "com_test", &tx); err != nil {
+			t.Fatal(err)
+		}
+		p.succeeds("what is", control.NewDeployment{PlanOnly: true})
+		if now := p.component("acme", "web"); now.V.State != store.Present || now.V.Version != v.ID || now.V.Lost != "" {
+			t.Errorf("after a plan that found nothing to change it is %+v", now.V)
+		}
+	})
+}
+
+// TestAReportIsRefusedForTheDeploymentBehind: the commit that ends a deployment
+// begins the next one of its install. What was wrong with that one was the answer
+// to a step that had done its work, until its job was lost.
+func TestAReportIsRefusedForTheDeploymentBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		mine := p.publish(shop)
+		canonical, err := mine.Spec.Canonical()
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := p.PublishVersion(p.ctx, "other", "shop", canonical, mine.Artifacts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.install("acme")
+		first := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
+		wrong := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "wrong")
+		bare := p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown}, "bare") // nothing is there yet
+		last := p.deploy("acme", control.NewDeployment{PlanOnly: true}, "last")
+		var tx store.Tx
+		for _, id := range []fairlead.DeploymentID{wrong, bare} {
+			r, err := p.Store.Deployment(p.ctx, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.V.Version = theirs.ID // as it could be named once
+			tx.PutDeployment(r)
+		}
+		if err := p.Store.Commit(p.ctx, "com_test", &tx); err != nil {
+			t.Fatal(err)
+		}
+		p.work()
+		if got := p.deployment(first); got.State != deployment.Succeeded {
+			t.Errorf("the first is %s: %s", got.State, nodes(got))
+		}
+		got := p.deployment(wrong)
+		n := got.Node("network")
+		if got.State != deployment.Failed || n.State != deployment.NodeFailed || n.Reason != "version-not-found" || !strings.Contains(n.Message, string(theirs.ID)) ||
+			got.Node("web").State != deployment.Skipped {
+			t.Errorf("the one that cannot begin is %s: %s; %+v", got.State, nodes(got), n)
+		}
+		if got := p.deployment(bare); got.State != deployment.Canceled || got.Stop != "version-not-found" {
+			t.Errorf("the one of no component is %s, %q", got.State, got.Stop)
+		}
+		if got := p.deployment(last); got.State != deployment.Succeeded {
+			t.Errorf("the last is %s: %s", got.State, nodes(got))
+		}
+		if in, err := p.Install(p.ctx, org, "acme"); err != nil || in.Active != "" || len(in.Queue) > 0 {
+			t.Errorf("its install has %s and %v left, %v", in.Active, in.Queue, err)
+		}
+	})
+}

@@ -469,6 +469,9 @@ func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error 
 		for _, trust := range r.V.Trusts {
 			u.DropTrust(r.V.ID, trust)
 		}
+		if err := u.dropStackOf(r.V.ID); err != nil {
+			return err
+		}
 		u.DropMember(r.V.Org, store.Member{Group: r.V.Group, Kind: store.MemberRunner, Name: r.V.Name})
 		u.DropVariables(r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)})
 		u.DeleteRunner(r)

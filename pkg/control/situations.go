@@ -44,7 +44,7 @@ func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) 
 			f.Since = newest.Items[0].V.ID
 		}
 	}
-	if err := c.nodeFacts(ctx, &f, d); err != nil {
+	if err := c.nodeFacts(ctx, &f, d, inst.V); err != nil {
 		return nil, err
 	}
 	return wayout.OfDeployment(f, c.Now()), nil
@@ -63,9 +63,11 @@ func (c *Control) ahead(ctx context.Context, inst store.Install, id fairlead.Dep
 }
 
 // nodeFacts reads the jobs of those components that are at work or in trouble,
-// what is known of the latter, and their runner.
-func (c *Control) nodeFacts(ctx context.Context, f *wayout.Deployment, d store.Deployment) error {
+// what is known of the latter, and their runner. in is the deployment's install,
+// unless that is gone.
+func (c *Control) nodeFacts(ctx context.Context, f *wayout.Deployment, d store.Deployment, in store.Install) error {
 	wantRunner := false
+	var runner fairlead.RunnerID // that had those jobs
 	var trouble []string
 	for _, n := range d.Nodes {
 		ids := []fairlead.JobID{n.PlanJob, n.ApplyJob}
@@ -92,27 +94,25 @@ func (c *Control) nodeFacts(ctx context.Context, f *wayout.Deployment, d store.D
 			if err != nil {
 				return err
 			}
-			f.Jobs[id] = r.V.Job
+			f.Jobs[id], runner = r.V.Job, r.V.Runner
 			wantRunner = wantRunner || r.V.State == job.Queued || len(r.V.Deaths) > 0 || r.V.State == job.Running || r.V.Reason == job.ReasonQueueTimeout
 		}
 	}
-	if !wantRunner && len(trouble) == 0 {
-		return nil
-	}
-	runner, err := c.Store.Runner(ctx, d.RunnerOrg(), d.RunnerName)
-	if err != nil {
-		return err
-	}
 	if wantRunner {
-		if f.Runner, err = c.runnerFacts(ctx, runner.V); err != nil {
+		var err error
+		if f.Runner, err = c.runnerFacts(ctx, d.RunnerOrg(), d.RunnerName, runner); err != nil {
 			return err
 		}
 	}
-	if f.Gone {
+	if f.Gone || len(trouble) == 0 {
 		return nil
 	}
+	storage, err := c.storageKind(ctx, in)
+	if err != nil {
+		return err
+	}
 	for _, name := range trouble {
-		if f.Parts[name], err = c.componentFacts(ctx, d.Install, name, runner.V.Storage); err != nil {
+		if f.Parts[name], err = c.componentFacts(ctx, d.Install, name, storage); err != nil {
 			return err
 		}
 	}
@@ -167,11 +167,8 @@ func renderLock(l store.StateLock, held bool) wayout.Lock {
 func (c *Control) JobSituations(ctx context.Context, j store.Job) ([]wayout.Situation, error) {
 	f := wayout.Job{Job: j.Job, Install: j.InstallName}
 	if !j.State.Final() || len(j.Deaths) > 0 {
-		r, err := c.Store.Runner(ctx, j.RunnerOrg(), j.RunnerName)
-		if err != nil {
-			return nil, err
-		}
-		if f.Runner, err = c.runnerFacts(ctx, r.V); err != nil {
+		var err error
+		if f.Runner, err = c.runnerFacts(ctx, j.RunnerOrg(), j.RunnerName, j.Runner); err != nil {
 			return nil, err
 		}
 	}
@@ -193,19 +190,26 @@ func (c *Control) RunnerSituations(ctx context.Context, r Runner) ([]wayout.Situ
 func (c *Control) InstallSituations(ctx context.Context, in Install) ([]wayout.Situation, error) {
 	f := wayout.Install{Name: in.Name, Active: in.Active, Parts: in.Parts}
 	if b := in.Bound; b != nil {
-		r, err := c.findRunner(ctx, in.Org, b.Name)
-		if err == nil {
-			f.Runner, err = c.runnerFacts(ctx, r.V)
-		}
-		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+		var err error
+		if f.Runner, err = c.runnerFacts(ctx, b.Org, b.Name, b.Runner); err != nil {
 			return nil, err
 		}
 	}
 	return wayout.OfInstall(f), nil
 }
 
-func (c *Control) runnerFacts(ctx context.Context, r store.Runner) (*wayout.Runner, error) {
-	v, err := c.runner(ctx, r)
+// runnerFacts is what is known of the runner that had this name when it was given
+// work. It may have been deleted since, and another made under its name: what it
+// has left behind is looked at all the same.
+func (c *Control) runnerFacts(ctx context.Context, owner fairlead.OrgID, name string, id fairlead.RunnerID) (*wayout.Runner, error) {
+	r, err := c.Store.Runner(ctx, owner, name)
+	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.ID != id {
+		return &wayout.Runner{Name: name, Gone: true}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := c.runner(ctx, r.V)
 	if err != nil {
 		return nil, err
 	}

@@ -289,3 +289,99 @@ func TestAJobThatDoesNotStopIsToldUntilWhen(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatADeletedRunnerServedCannotBeLookedAt: a job and a deployment were
+// answered with runner-not-found when their runner had been deleted. A person who
+// canceled such a job was told that, too, when the job was canceled.
+func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		for _, name := range []string{"spare", "next"} {
+			p.must("make a runner", func() error {
+				return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: name, Storage: "http"})
+			})
+		}
+		p.must("make an install", func() error {
+			return errOf(p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop", Runner: "spare", Inputs: secretPassword()}, ""))
+		})
+		local := p.session
+		p.enrolAt("spare")
+		p.misfortune = func(spec events.JobSpec) misfortune {
+			if spec.Operation == "plan" {
+				return none
+			}
+			return diesBefore
+		}
+		lost := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "lost")
+		p.work()
+		p.must("cancel", func() error { return errOf(p.CancelDeployment(p.ctx, org, lost)) })
+		// A job that has no install keeps no runner from being deleted.
+		waits, err := p.CheckRunner(p.ctx, org, "spare", "waits")
+		if err != nil {
+			t.Fatal(err)
+		}
+		died, err := p.CheckRunner(p.ctx, org, "spare", "died")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			c, err := p.Claim(p.ctx, p.session, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.ID == died.ID {
+				p.must("start", func() error { return errOf(p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234")) })
+				p.died(control.Holder{Job: c.ID, Epoch: c.Lease.Epoch})
+			} else {
+				p.must("release", func() error { return p.ReleaseJob(p.ctx, p.session, c.ID, c.Lease.Epoch) })
+			}
+		}
+		next := "next"
+		p.must("name another runner", func() error {
+			return errOf(p.ChangeInstall(p.ctx, org, "acme", control.InstallChange{Runner: &next}))
+		})
+		p.must("move the install", func() error { return errOf(p.RefreshRunner(p.ctx, org, "acme", control.Refresh{})) })
+		p.must("delete the runner", func() error { return p.DeleteRunner(p.ctx, control.User{Org: org}, "spare") })
+		p.session = local
+
+		look := func(when string) {
+			t.Helper()
+			for _, id := range []fairlead.JobID{waits.ID, died.ID} {
+				j, err := p.Job(p.ctx, org, id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				said, err := p.JobSituations(p.ctx, j)
+				if err != nil {
+					t.Fatalf("%s: of a job that is %s: %v", when, j.State, err)
+				}
+				kinds, text := told(said)
+				want := []wayout.Kind{wayout.RunnerGone}
+				if id == died.ID {
+					want = []wayout.Kind{wayout.Retrying, wayout.RunnerGone}
+				}
+				p.expectTold(when, kinds, text, want, "Runner spare was deleted", "fails with queue-timeout", "job cancel "+string(id))
+				if strings.Contains(text, "runner show") || strings.Contains(text, "runner check") {
+					t.Errorf("a person is sent to a runner that is not there:\n%s", text)
+				}
+			}
+			kinds, text := p.told(lost)
+			p.expectTold(when, kinds, text, []wayout.Kind{wayout.Lost, wayout.Stopped}, "No state of it was ever saved", "deployment retry")
+		}
+		look("once it is deleted")
+		p.must("make another of its name", func() error {
+			return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "spare", Storage: "local"})
+		})
+		look("once another has its name")
+		for _, id := range []fairlead.JobID{waits.ID, died.ID} {
+			j, err := p.CancelJob(p.ctx, org, id)
+			if err == nil {
+				_, err = p.JobSituations(p.ctx, j)
+			}
+			if err != nil || j.State != job.Canceled {
+				t.Errorf("canceled, it is %s, %v", j.State, err)
+			}
+		}
+	})
+}

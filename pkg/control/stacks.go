@@ -202,10 +202,13 @@ func (c *Control) Stack(ctx context.Context, org fairlead.OrgID, install string)
 		return Stack{}, err
 	}
 	runner, err := c.runnerByID(ctx, ref.V.Runner)
-	if err != nil {
-		return Stack{}, err
+	var r store.Stored[store.Stack]
+	if err == nil {
+		r, err = c.Store.Stack(ctx, ref.V.Runner)
 	}
-	r, err := c.Store.Stack(ctx, ref.V.Runner)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return Stack{}, noStack(install) // the runner was deleted
+	}
 	if err != nil {
 		return Stack{}, err
 	}
@@ -353,6 +356,9 @@ func (u *unit) dropStack(id fairlead.InstallID) error {
 	}
 	u.DeleteStackRef(id, ref)
 	s, err := u.c.Store.Stack(u.ctx, ref.V.Runner)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return nil // it went with its runner
+	}
 	if err != nil {
 		return err
 	}
@@ -364,6 +370,26 @@ func (u *unit) dropStack(id fairlead.InstallID) error {
 	if err == nil && r.V.ID == s.V.Runner {
 		r.V.Trust = nil
 		u.PutRunner(r)
+	}
+	return err
+}
+
+// dropStackOf forgets the stack that the runner is in, and that an install has it.
+func (u *unit) dropStackOf(id fairlead.RunnerID) error {
+	s, err := u.c.Store.Stack(u.ctx, id)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	u.DeleteStack(s)
+	ref, err := u.c.Store.StackRef(u.ctx, s.V.Install)
+	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && ref.V.Runner != id {
+		return nil // it has another since
+	}
+	if err == nil {
+		u.DeleteStackRef(s.V.Install, ref)
 	}
 	return err
 }

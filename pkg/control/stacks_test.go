@@ -385,3 +385,62 @@ func TestAStackIsNotOnlineWithWhatTheOneBeforeReported(t *testing.T) {
 		t.Errorf("only %d reads were interrupted", during)
 	}
 }
+
+// TestTheStackOfADeletedRunnerIsLeft: its install was said to have a stack, and
+// asking for it was answered with runner-not-found. The records stayed for good.
+func TestTheStackOfADeletedRunnerIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		s.create(control.NewStack{Account: customer})
+		local := "local"
+		s.must("name another runner", func() error {
+			return errOf(s.ChangeInstall(s.ctx, org, "acme", control.InstallChange{Runner: &local}))
+		})
+		s.must("delete the runner", func() error { return s.DeleteRunner(s.ctx, control.User{Org: org}, "acme") })
+		_, err := s.Stack(s.ctx, org, "acme")
+		expectCode(t, "its stack", err, "stack-not-found")
+		in, err := s.Store.Install(s.ctx, org, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Store.Stack(s.ctx, s.runner.ID); fairlead.KindOf(err) != fairlead.KindNotFound {
+			t.Errorf("the record of the stack: %v", err)
+		}
+		if _, err := s.Store.StackRef(s.ctx, in.V.ID); fairlead.KindOf(err) != fairlead.KindNotFound {
+			t.Errorf("what finds it: %v", err)
+		}
+		if v, err := s.CreateStack(s.ctx, org, "acme", control.NewStack{Account: customer}); err != nil || v.RunnerName != "local" {
+			t.Errorf("a new one is %+v, %v", v, err)
+		}
+		s.must("forget", func() error { return s.ForgetInstall(s.ctx, org, "acme", false) })
+	})
+}
+
+// What an earlier control plane has left of a stack whose runner it deleted is no
+// stack, and keeps nobody from forgetting the install.
+func TestAStackWithoutItsRunnerIsNone(t *testing.T) {
+	for name, gone := range map[string]bool{"nor its record": true, "with its record": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStacked(t)
+				in, err := s.Store.Install(s.ctx, org, "acme")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var tx store.Tx
+				tx.PutStackRef(in.V.ID, store.Stored[store.StackRef]{V: store.StackRef{Runner: "run_gone"}})
+				if !gone {
+					tx.PutStack(store.Stored[store.Stack]{V: store.Stack{Install: in.V.ID, InstallName: "acme", Org: org, Runner: "run_gone", RunnerName: "gone"}})
+				}
+				if err := s.Store.Commit(s.ctx, "com_test", &tx); err != nil {
+					t.Fatal(err)
+				}
+				_, err = s.Stack(s.ctx, org, "acme")
+				expectCode(t, "it", err, "stack-not-found")
+				if err := s.ForgetInstall(s.ctx, org, "acme", false); err != nil {
+					t.Errorf("its install cannot be forgotten: %v", err)
+				}
+			})
+		})
+	}
+}

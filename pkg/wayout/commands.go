@@ -64,6 +64,10 @@ func logs(id fairlead.JobID, effect string) Step {
 	return Step{command("job", "logs", string(id)), effect}
 }
 
+func cancelJob(id fairlead.JobID, effect string) Step {
+	return Step{command("job", "cancel", string(id)), effect}
+}
+
 func showRunner(name, effect string) Step {
 	return Step{command("runner", "show", name), effect}
 }

@@ -35,7 +35,7 @@ func OfDeployment(d Deployment, now time.Time) []Situation {
 		}
 	}
 	if waits > 0 && d.Runner != nil {
-		out = append(out, waiting(*d.Runner, first.Add(job.QueueTimeout))...)
+		out = append(out, untaken(*d.Runner, first.Add(job.QueueTimeout), cancelDeployment(d.ID, "gives it up now"))...)
 	}
 	if len(approvals) > 0 {
 		out = append(out, d.approval(approvals))
@@ -208,7 +208,7 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 		}
 	}
 	s := failure(j, d.Install, storage, nil)
-	if j.Reason == job.ReasonQueueTimeout && d.Runner != nil {
+	if j.Reason == job.ReasonQueueTimeout && d.Runner != nil && !d.Runner.Gone {
 		s.Next = append(s.Next, showRunner(d.Runner.Name, "says whether an agent is there"))
 	}
 	if known && c.Unknown && j.Operation.Mutates() && !untouched(s) {

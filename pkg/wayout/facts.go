@@ -74,6 +74,7 @@ type Install struct {
 // Runner is what is known of a runner.
 type Runner struct {
 	Name    string
+	Gone    bool      // it was deleted: no more is known of it
 	Off     string    // "paused", "draining" or "disabled", by the vendor's word; "": it takes work
 	Held    *Word     // by the customer's, of all agents that are online; nil: one of them may work, or none is online
 	Agents  []Agent   // the newest first

@@ -18,7 +18,7 @@ func OfJob(f Job, now time.Time) []Situation {
 			out = append(out, s)
 		}
 		if f.Runner != nil {
-			out = append(out, waiting(*f.Runner, j.Created.Add(job.QueueTimeout))...)
+			out = append(out, untaken(*f.Runner, j.Created.Add(job.QueueTimeout), cancelJob(j.ID, "gives it up now"))...)
 		}
 	}
 	if s, ok := atWork(j, f.Runner, now); ok {
@@ -29,7 +29,7 @@ func OfJob(f Job, now time.Time) []Situation {
 	}
 	for i := range out {
 		out[i].Component = j.Component
-		if !slices.Contains([]Kind{RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld, RunnerOld}, out[i].Kind) {
+		if !slices.Contains([]Kind{RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld, RunnerOld, RunnerGone}, out[i].Kind) {
 			out[i].Job = j.ID
 		}
 	}
@@ -59,7 +59,7 @@ func over(f Job, now time.Time) (Situation, bool) {
 	}
 	if j.Deployment != "" {
 		s.Next = append(s.Next, showDeployment(j.Deployment, "says how to go on"))
-	} else if j.Operation == job.OpCheck {
+	} else if j.Operation == job.OpCheck && (f.Runner == nil || !f.Runner.Gone) {
 		s.Next = append(s.Next, checkRunner(f.runner()))
 	}
 	return s, true
@@ -330,7 +330,7 @@ func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	}
 	s.Known = []string{fmt.Sprintf("If it stays silent until %s, %s.", at(j.Lease.Expires), after)}
 	s.Next = []Step{logs(j.ID, "shows what it has said so far")}
-	if r != nil {
+	if r != nil && !r.Gone {
 		s.Next = append(s.Next, showRunner(r.Name, "says which of its agents are there"))
 	}
 	return s, true

@@ -78,6 +78,16 @@ func waiting(r Runner, until time.Time) []Situation {
 	return []Situation{s}
 }
 
+// untaken is waiting for a runner that may have been deleted. giveUp is what ends
+// the wait then.
+func untaken(r Runner, until time.Time, giveUp Step) []Situation {
+	if !r.Gone {
+		return waiting(r, until)
+	}
+	return []Situation{{Kind: RunnerGone, What: fmt.Sprintf("Runner %s was deleted: nobody takes its jobs.", r.Name),
+		Known: []string{fmt.Sprintf("What waits for it fails with %s at %s.", job.ReasonQueueTimeout, at(until))}, Next: []Step{giveUp}}}
+}
+
 // askCustomer is what a vendor can do about a customer's word.
 const askCustomer = "Ask the customer: only they can let it go on, with `fairlead-runner agent enable` where the agent runs, or by changing how it is started (`FAIRLEAD_MODE`)."
 

@@ -141,6 +141,7 @@ func runnerCases() []Case {
 		{"queued, and somebody will come", dep(planning, queued)},
 		{"queued, nobody was ever there", dep(planning, queued, on(never))},
 		{"queued, nobody was there of late", dep(planning, queued, on(&wayout.Runner{Name: "acme-eu", Waiting: 1, Oldest: sec(50)}))},
+		{"queued, the runner was deleted", dep(planning, queued, on(&wayout.Runner{Name: "acme-eu", Gone: true}))},
 		{"queued, nobody is there", dep(planning, queued, on(runner(silent, waits(3))))},
 		{"queued, those who are there go", dep(planning, queued, on(runner(drains, waits(1))))},
 		{"queued, no place is left", dep(planning, queued, on(runner(full, waits(200), more)))},
@@ -233,6 +234,7 @@ func jobCases() []Case {
 		{"a job that failed", of(aJob("job_a", job.OpApply, failed("tool-failed", "it said no")), nil)},
 		{"a job that was stopped", of(aJob("job_a", job.OpApply, cancel(), stopped()), nil)},
 		{"a job that waits for a runner", of(aJob("job_p", job.OpPlan), runner(silent, waits(1)))},
+		{"a job that waits for a runner that was deleted", of(aJob("job_p", job.OpPlan), &wayout.Runner{Name: "local", Gone: true})},
 		{"a job that is to stop", of(aJob("job_a", job.OpApply, cancel()), runner())},
 		{"a check that nobody took", of(check, runner())},
 	}

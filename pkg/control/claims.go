@@ -63,8 +63,13 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 			c.Logger.Warn("a message that is no wake-up was refused", "queue", queueName(s.Runner), "message", msg.ID, "error", err)
 			continue
 		}
-		// And after: it may have been told to stop while the claim waited.
-		limit, taking, err := c.takes(ctx, s)
+		// And after: it may have been told to stop while the claim waited, and the
+		// session may have been ended. Until there is something to give, the latter
+		// costs nobody anything, and looking would be a read for each idle claim.
+		limit, taking := 0, false
+		if err = c.standsStill(ctx, s); err == nil {
+			limit, taking, err = c.takes(ctx, s)
+		}
 		if err != nil {
 			if fairlead.KindOf(err) == fairlead.KindUnauthenticated {
 				c.putBack(ctx, s, msg, w) // for the runner's other agents, at once
@@ -117,9 +122,6 @@ func (c *Control) awaitTaking(ctx context.Context, s store.Session, wait time.Du
 // takes reports whether the session's runner takes work: by the vendor's word,
 // and by its limit, which is returned as well.
 func (c *Control) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
-	if err := c.standsStill(ctx, s); err != nil {
-		return 0, false, err
-	}
 	n, err := c.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return 0, false, identity.Unauthenticated() // it was deleted

@@ -292,11 +292,8 @@ func (c *Control) stands(ctx context.Context, s store.Session) error {
 }
 
 // standsStill is stands for a request that has waited since its session was
-// read: that may have been ended meanwhile.
+// read: that may have been ended meanwhile, however it was opened.
 func (c *Control) standsStill(ctx context.Context, s store.Session) error {
-	if s.Trust == "" {
-		return nil
-	}
 	r, err := c.Store.Session(ctx, s.Runner, s.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
 		return identity.Unauthenticated()

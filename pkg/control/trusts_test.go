@@ -308,6 +308,32 @@ func TestAWakeUpThatARevokedAgentReceivedIsTheNextOnes(t *testing.T) {
 	})
 }
 
+// TestAnEndedSessionIsGivenTheJobThatItsClaimWaitedFor: only of sessions by OIDC
+// tokens was it looked whether they had been ended while their claim waited.
+func TestAnEndedSessionIsGivenTheJobThatItsClaimWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		ended := p.session
+		heard := make(chan error)
+		go func() { heard <- errOf(p.Claim(p.ctx, ended, 20*time.Second)) }()
+		synctest.Wait()
+		p.must("end the session", func() error { return p.EndSession(p.ctx, me, "local", ended.ID) })
+		asked, err := p.CheckRunner(p.ctx, org, "local", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-heard; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+			t.Errorf("the ended session hears %v", err)
+		}
+		p.enrol()
+		at := p.Now()
+		c, err := p.Claim(p.ctx, p.session, time.Minute)
+		if d := p.Now().Sub(at); err != nil || c.ID != asked.ID || d > time.Second {
+			t.Errorf("the next agent has %s after %s, %v", c.ID, d, err)
+		}
+	})
+}
+
 // A session is of the runner and the agent that opened it, for a quarter of an
 // hour; then there is another.
 func TestASessionByATokenEndsAndIsRenewed(t *testing.T) {

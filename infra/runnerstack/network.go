@@ -30,7 +30,7 @@ func (b *builder) makeNetwork() {
 
 	b.network.vpc = n.VPC
 	b.network.group = fargate.OnlyOut(b.stack, "RunnerSecurityGroup", awscdk.Token_AsString(onIf(p.newVPC, n.VPC.Ref(), p.vpc.ValueAsString()), nil),
-		"the control plane, to AWS and to what the app's tools talk to")
+		"the control plane, to AWS and to what tools of the app talk to")
 	ids := func(list []fargate.Subnet) []any { return []any{list[0].Ref(), list[1].Ref()} }
 	b.network.subnets = onIf(p.newVPC, onIf(p.hasNAT, ids(privates), ids(n.Publics)), p.subnets.ValueAsList())
 	ways := func(list []fargate.Subnet) *string {

@@ -114,6 +114,9 @@ func TestEnvironmentIsWhatIsDeclared(t *testing.T) {
 	}
 }
 
+// EC2 refuses a description with an apostrophe, and the stack is rolled back.
+func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTaken(t, stack(t)) }
+
 func TestSecurityProperties(t *testing.T) {
 	s := stack(t, "BreakGlass", "Enabled")
 	infratest.BucketsAreSafe(t, s)

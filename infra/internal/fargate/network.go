@@ -99,7 +99,8 @@ func (n *Network) ShortWay(tables ...any) {
 }
 
 // OnlyOut makes the security group of a runner: nothing comes in, HTTPS goes out,
-// to what is named for people.
+// to what is named for people, in the few characters that EC2 takes there: no
+// apostrophe is among them.
 func OnlyOut(stack awscdk.Stack, id string, vpc *string, to string) awsec2.CfnSecurityGroup {
 	return awsec2.NewCfnSecurityGroup(stack, jsii.String(id), &awsec2.CfnSecurityGroupProps{
 		GroupDescription: jsii.String("Fairlead runner: nothing comes in, HTTPS goes out"), VpcId: vpc,

@@ -2,6 +2,7 @@ package infratest
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -87,5 +88,43 @@ func taskIsConfined(t *testing.T, s Stack, id string) {
 	}
 	if found != 2 {
 		t.Errorf("%d roles of %s are of this stack, want that of the task and that which starts it", found, id)
+	}
+}
+
+// ec2Text is what EC2 takes as the description of a security group or of one of
+// its rules. CloudFormation's schema does not know it, so neither does cfn-lint.
+var ec2Text = regexp.MustCompile(`^[a-zA-Z0-9 ._\-:/()#,@\[\]+=&;{}!$*]{1,255}$`)
+
+// SecurityGroupsAreTaken checks that EC2 takes what is said of each security group
+// and of its rules. One character that it does not take rolls the stack back.
+func SecurityGroupsAreTaken(t *testing.T, s Stack) {
+	t.Helper()
+	n := 0
+	said := func(id string, text any) {
+		n++
+		if text := fmt.Sprint(text); !ec2Text.MatchString(text) {
+			t.Errorf("EC2 refuses what is said of %s: %q", id, text)
+		}
+	}
+	for id, r := range s.Resources {
+		switch r.Type {
+		case "AWS::EC2::SecurityGroup":
+			said(id, r.Properties["GroupDescription"])
+			for _, rules := range []string{"SecurityGroupIngress", "SecurityGroupEgress"} {
+				list, _ := r.Properties[rules].([]any)
+				for _, rule := range list {
+					if text, ok := rule.(map[string]any)["Description"]; ok {
+						said(id, text)
+					}
+				}
+			}
+		case "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress":
+			if text, ok := r.Properties["Description"]; ok {
+				said(id, text)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("the stack has no security group")
 	}
 }

@@ -217,5 +217,5 @@ func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEn
 // four keys, its alarms, and the sweep of every minute.
 func atRest() usage {
 	const sweeps = 730 * 60
-	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps, Dollars: 4 + 21*0.10}
+	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps, Dollars: 4 + 28*0.10}
 }

@@ -3,12 +3,15 @@ package control
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/fairlead/fairlead/infra/internal/policy"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
 // alarm says when a person must look.
@@ -29,8 +32,6 @@ func (b *builder) alarmList() []alarm {
 	list := []alarm{
 		{id: "APIErrors", what: "The API answers with server errors: look at the functions' logs.", namespace: "AWS/ApiGateway", metric: "5xx",
 			dimensions: map[string]string{"ApiId": *b.api.Ref()}, statistic: "Sum", above: 5, periods: 3, period: 60},
-		{id: "TableThrottles", what: "DynamoDB refuses requests: a partition is hot, or the account's limit is reached.", namespace: "AWS/DynamoDB", metric: "ThrottledRequests",
-			dimensions: map[string]string{"TableName": *b.table.Ref()}, statistic: "Sum", above: 10, periods: 3, period: 60},
 		{id: "DispatchBehind", what: "The table's stream is not dispatched: wake-ups come from the sweep alone.", namespace: "AWS/Lambda", metric: "IteratorAge",
 			dimensions: map[string]string{"FunctionName": b.name + "-dispatch"}, statistic: "Maximum", above: 60_000, periods: 3, period: 60},
 		{id: "SweepMissing", what: "The sweep did not run: lost jobs and runners are not noticed.", namespace: "AWS/Lambda", metric: "Invocations",
@@ -38,6 +39,7 @@ func (b *builder) alarmList() []alarm {
 		{id: "WebhooksBehind", what: "Webhooks are not delivered: look at the webhook function's log.", namespace: "AWS/SQS", metric: "ApproximateAgeOfOldestMessage",
 			dimensions: map[string]string{"QueueName": *b.webhooks.AttrQueueName()}, statistic: "Maximum", above: 3600, periods: 1, period: 300},
 	}
+	list = append(list, b.throttles()...)
 	for _, name := range Functions {
 		f := map[string]string{"FunctionName": b.name + "-" + name}
 		list = append(list,
@@ -50,6 +52,28 @@ func (b *builder) alarmList() []alarm {
 		list = append(list, alarm{id: name + "DeadLetter", what: "Something was given up: read the message in the queue of dead letters, then redrive it.",
 			namespace: "AWS/SQS", metric: "ApproximateNumberOfMessagesVisible", dimensions: map[string]string{"QueueName": *b.deadLetters[name].AttrQueueName()},
 			statistic: "Maximum", above: 0, periods: 1, period: 60})
+	}
+	return list
+}
+
+// throttles are the alarms of what DynamoDB refuses. It counts a table's refusals
+// apart from those of each of its indexes, and reads apart from writes; its
+// ThrottledRequests would not do, as there is none without an operation.
+func (b *builder) throttles() (list []alarm) {
+	for _, of := range []struct{ id, what, table, index string }{
+		{"Table", "of the table", *b.table.Ref(), ""},
+		{"ListIndex", "of the table's index " + dynamo.IndexList, *b.table.Ref(), dynamo.IndexList},
+		{"DueIndex", "of the table's index " + dynamo.IndexDue, *b.table.Ref(), dynamo.IndexDue},
+		{"LogTable", "of the table of logs", *b.logTable.Ref(), ""},
+	} {
+		dimensions := map[string]string{"TableName": of.table}
+		if of.index != "" {
+			dimensions["GlobalSecondaryIndexName"] = of.index
+		}
+		for _, kind := range []struct{ id, verb string }{{"Read", "reads"}, {"Write", "writes"}} {
+			list = append(list, alarm{id: of.id + kind.id + "Throttles", what: "DynamoDB refuses " + kind.verb + " " + of.what + ": a partition is hot, or the account's limit is reached.",
+				namespace: "AWS/DynamoDB", metric: kind.id + "ThrottleEvents", dimensions: dimensions, statistic: "Sum", above: 10, periods: 3, period: 60})
+		}
 	}
 	return list
 }
@@ -88,8 +112,8 @@ func (b *builder) watch() {
 			props.TreatMissingData = jsii.String(a.silence)
 		}
 		var dimensions []*awscloudwatch.CfnAlarm_DimensionProperty
-		for name, value := range a.dimensions {
-			dimensions = append(dimensions, &awscloudwatch.CfnAlarm_DimensionProperty{Name: jsii.String(name), Value: jsii.String(value)})
+		for _, name := range slices.Sorted(maps.Keys(a.dimensions)) { // the same template each time
+			dimensions = append(dimensions, &awscloudwatch.CfnAlarm_DimensionProperty{Name: jsii.String(name), Value: jsii.String(a.dimensions[name])})
 		}
 		props.Dimensions = dimensions
 		awscloudwatch.NewCfnAlarm(b.stack, jsii.String(a.id+"Alarm"), props)

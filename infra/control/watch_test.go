@@ -1,0 +1,83 @@
+package control_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// An alarm on a metric that nobody emits is silent for good. These are the
+// metrics that AWS documents, each with exactly the dimensions under which it is
+// emitted, and the alarms that look at them.
+func TestAlarmsLookAtMetricsThatThereAre(t *testing.T) {
+	want := map[string][]string{
+		"AWS/ApiGateway 5xx [ApiId]": {"APIErrors"},
+		"AWS/DynamoDB ReadThrottleEvents [GlobalSecondaryIndexName TableName]":  {"DueIndexReadThrottles", "ListIndexReadThrottles"},
+		"AWS/DynamoDB ReadThrottleEvents [TableName]":                           {"LogTableReadThrottles", "TableReadThrottles"},
+		"AWS/DynamoDB WriteThrottleEvents [GlobalSecondaryIndexName TableName]": {"DueIndexWriteThrottles", "ListIndexWriteThrottles"},
+		"AWS/DynamoDB WriteThrottleEvents [TableName]":                          {"LogTableWriteThrottles", "TableWriteThrottles"},
+		"AWS/Lambda Errors [FunctionName]":                                      {"ControlAPIErrors", "DispatchErrors", "LogIndexErrors", "RunnerAPIErrors", "SweepErrors", "WebhookErrors"},
+		"AWS/Lambda Invocations [FunctionName]":                                 {"SweepMissing"},
+		"AWS/Lambda IteratorAge [FunctionName]":                                 {"DispatchBehind"},
+		"AWS/Lambda Throttles [FunctionName]":                                   {"ControlAPIThrottles", "DispatchThrottles", "LogIndexThrottles", "RunnerAPIThrottles", "SweepThrottles", "WebhookThrottles"},
+		"AWS/SQS ApproximateAgeOfOldestMessage [QueueName]":                     {"WebhooksBehind"},
+		"AWS/SQS ApproximateNumberOfMessagesVisible [QueueName]":                {"DispatchDeadLetter", "LogIndexDeadLetter", "SweepDeadLetter", "WebhookDeadLetter"},
+	}
+	got, n := map[string][]string{}, 0
+	s := stack(t)
+	throttled := map[string]bool{} // names of tables and indexes that are looked at
+	for id, r := range s.Resources {
+		if r.Type != "AWS::CloudWatch::Alarm" {
+			continue
+		}
+		n++
+		var names []string
+		list, _ := r.Properties["Dimensions"].([]any)
+		for _, d := range list {
+			dimension := d.(map[string]any)
+			names = append(names, fmt.Sprint(dimension["Name"]))
+			if r.Properties["Namespace"] == "AWS/DynamoDB" {
+				throttled[fmt.Sprint(dimension["Value"])] = true
+			}
+		}
+		slices.Sort(names)
+		metric := fmt.Sprint(r.Properties["Namespace"], " ", r.Properties["MetricName"], " ", names)
+		got[metric] = append(got[metric], strings.TrimSuffix(id, "Alarm"))
+	}
+	for metric, alarms := range got {
+		slices.Sort(alarms)
+		if !slices.Equal(alarms, want[metric]) {
+			t.Errorf("%s: looked at by %q, want %q", metric, alarms, want[metric])
+		}
+	}
+	for metric, alarms := range want {
+		if got[metric] == nil {
+			t.Errorf("%s: looked at by nobody, want %q", metric, alarms)
+		}
+	}
+	for id, r := range s.Resources {
+		if r.Type != "AWS::DynamoDB::Table" {
+			continue
+		}
+		if !throttled[strings.ToLower(id)] {
+			t.Errorf("nobody hears when DynamoDB refuses what is asked of %s", id)
+		}
+		indexes, _ := r.Properties["GlobalSecondaryIndexes"].([]any)
+		for _, index := range indexes {
+			if name := fmt.Sprint(index.(map[string]any)["IndexName"]); !throttled[name] {
+				t.Errorf("nobody hears when DynamoDB refuses what is asked of the index %s of %s", name, id)
+			}
+		}
+	}
+
+	page, err := os.ReadFile("../../docs/AWS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := regexp.MustCompile(`(\d+) alarms`).FindStringSubmatch(string(page)); said == nil || said[1] != fmt.Sprint(n) {
+		t.Errorf("docs/AWS.md speaks of %q, and there are %d", said, n)
+	}
+}

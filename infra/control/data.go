@@ -51,6 +51,10 @@ func (b *builder) key(id, purpose, spec, usage string, document map[string]any) 
 	return k
 }
 
+// recoveryDays is for how long a table can be brought back to any second: the most
+// that DynamoDB has.
+const recoveryDays = 35
+
 // makeTable makes the table of pkg/store/dynamo's schema.
 func (b *builder) makeTable() {
 	var attributes []*awsdynamodb.CfnTable_AttributeDefinitionProperty
@@ -85,7 +89,7 @@ func (b *builder) makeTable() {
 		// Without the old image a renewal would be told as a change of state.
 		StreamSpecification: &awsdynamodb.CfnTable_StreamSpecificationProperty{StreamViewType: jsii.String("NEW_AND_OLD_IMAGES")},
 		PointInTimeRecoverySpecification: &awsdynamodb.CfnTable_PointInTimeRecoverySpecificationProperty{
-			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(35),
+			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(recoveryDays),
 		},
 		SseSpecification: &awsdynamodb.CfnTable_SSESpecificationProperty{
 			SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
@@ -112,7 +116,7 @@ func (b *builder) makeLogTable() {
 		},
 		// What is in it is in the archive soon, but for the sizes and checksums.
 		PointInTimeRecoverySpecification: &awsdynamodb.CfnTable_PointInTimeRecoverySpecificationProperty{
-			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(35),
+			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(recoveryDays),
 		},
 		SseSpecification: &awsdynamodb.CfnTable_SSESpecificationProperty{
 			SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
@@ -132,14 +136,18 @@ func (b *builder) buckets() {
 
 	access := rule("Expire")
 	access.ExpirationInDays = days(90)
+	// Versions are kept in each bucket. Without an end of theirs, what expires here
+	// would only become an older version, and be paid for as long as the bucket is there.
+	access.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(1)}
 	b.accessLogs = b.bucket("AccessLogs", nil, access, policy.Statement{
 		Sid: "ServerAccessLogs", Principal: policy.Service("logging.s3.amazonaws.com"), Actions: []string{"s3:PutObject"},
 		Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}},
 	})
 
-	// A blob never changes, so an older version is one that was deleted.
-	blobs := rule("KeepDeletedForAMonth")
-	blobs.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(30)}
+	// A blob never changes, so an older version is one that was deleted. It outlives
+	// the table's recovery: a table that is brought back names blobs that were there then.
+	blobs := rule("KeepDeletedBeyondTheTablesRecovery")
+	blobs.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(recoveryDays + 1)}
 	blobs.ExpiredObjectDeleteMarker = jsii.Bool(true)
 	b.blobs = b.bucket("Blobs", b.dataKey, blobs)
 

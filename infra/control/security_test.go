@@ -155,6 +155,28 @@ func TestWhatIsGivenUpIsHeardOf(t *testing.T) {
 	}
 }
 
+// A table that is brought back to the first second of its recovery names blobs
+// that were deleted since: each is still there as an older version.
+func TestABlobOutlivesTheTablesRecovery(t *testing.T) {
+	s := stack(t)
+	number := func(v any, path ...string) float64 {
+		for _, step := range path {
+			m, _ := v.(map[string]any)
+			v = m[step]
+		}
+		n, _ := v.(float64)
+		return n
+	}
+	rules := s.Resources["Blobs"].Properties["LifecycleConfiguration"].(map[string]any)["Rules"].([]any)
+	kept := number(rules[0], "NoncurrentVersionExpiration", "NoncurrentDays")
+	for _, table := range []string{"Table", "LogTable"} {
+		recovery := number(s.Resources[table].Properties, "PointInTimeRecoverySpecification", "RecoveryPeriodInDays")
+		if recovery == 0 || kept <= recovery {
+			t.Errorf("a deleted blob is kept for %v days, and %s can be brought back to %v days ago", kept, table, recovery)
+		}
+	}
+}
+
 func TestPropsRefuse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*control.Props)

@@ -8,7 +8,8 @@ import (
 )
 
 // BucketsAreSafe checks that each bucket is private, versioned, encrypted,
-// kept when its stack goes, and reached by TLS alone.
+// kept when its stack goes, and reached by TLS alone, and that what expires in it
+// goes: in a versioned bucket it would stay, and be paid for, as an older version.
 func BucketsAreSafe(t *testing.T, s Stack) {
 	t.Helper()
 	n := 0
@@ -31,6 +32,13 @@ func BucketsAreSafe(t *testing.T, s Stack) {
 		}
 		if r.DeletionPolicy != "Retain" {
 			t.Errorf("the bucket %s goes with its stack", id)
+		}
+		lifecycle, _ := p["LifecycleConfiguration"].(map[string]any)
+		rules, _ := lifecycle["Rules"].([]any)
+		for _, r := range rules {
+			if rule := r.(map[string]any); rule["ExpirationInDays"] != nil && rule["NoncurrentVersionExpiration"] == nil {
+				t.Errorf("what expires in the bucket %s stays as an older version: %v", id, rule["Id"])
+			}
 		}
 		tls := false
 		for _, q := range s.Resources {

@@ -44,7 +44,7 @@ func (b *builder) key(id, purpose, spec, usage string, document map[string]any) 
 		props.KeySpec, props.KeyUsage = jsii.String(spec), jsii.String(usage)
 	}
 	k := awskms.NewCfnKey(b.stack, jsii.String(id), props)
-	k.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	keep(k)
 	awskms.NewCfnAlias(b.stack, jsii.String(id+"Alias"), &awskms.CfnAliasProps{
 		AliasName: jsii.String("alias/" + b.name + "/" + id), TargetKeyId: k.Ref(),
 	})
@@ -94,9 +94,9 @@ func (b *builder) makeTable() {
 		SseSpecification: &awsdynamodb.CfnTable_SSESpecificationProperty{
 			SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
 		},
-		DeletionProtectionEnabled: jsii.Bool(true),
+		DeletionProtectionEnabled: jsii.Bool(!b.props.Deletable),
 	})
-	b.table.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	b.keepTable(b.table)
 }
 
 // makeLogTable makes the table of pkg/joblog/dynamo's schema. It is apart
@@ -121,9 +121,28 @@ func (b *builder) makeLogTable() {
 		SseSpecification: &awsdynamodb.CfnTable_SSESpecificationProperty{
 			SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
 		},
-		DeletionProtectionEnabled: jsii.Bool(true),
+		DeletionProtectionEnabled: jsii.Bool(!b.props.Deletable),
 	})
-	b.logTable.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	b.keepTable(b.logTable)
+}
+
+// keep keeps what must outlive the stack, but for what its own creation made: that
+// goes when the creation is rolled back, so that one which failed leaves nothing
+// behind. Nothing is lost by it: S3 removes no bucket that holds something, and KMS
+// waits for 30 days.
+func keep(r awscdk.CfnResource) {
+	r.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE, nil) // CloudFormation's RetainExceptOnCreate
+}
+
+// keepTable keeps a table. DynamoDB deletes none that it protects: a rollback would
+// try, fail, and end as ROLLBACK_FAILED. So one that is protected from the beginning
+// is left behind.
+func (b *builder) keepTable(table awsdynamodb.CfnTable) {
+	if b.props.Deletable {
+		keep(table)
+		return
+	}
+	table.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
 }
 
 // buckets makes the buckets. What they hold outlives the stack.
@@ -189,7 +208,7 @@ func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_Rule
 		},
 	}
 	bucket := awss3.NewCfnBucket(b.stack, jsii.String(id), props)
-	bucket.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	keep(bucket)
 	arn := *bucket.AttrArn()
 	statements := []policy.Statement{policy.OnlyTLS("s3", arn, arn+"/*")}
 	for _, s := range more {

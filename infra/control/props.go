@@ -29,7 +29,7 @@ type Props struct {
 	// RunnerDigest and Template are given instead of the two by who publishes in
 	// the stack itself: the digest of an image in its registry, and the SHA-256,
 	// in hex, of a template in its bucket. Both are known before they are there,
-	// so a stack is deployed once and told all of it.
+	// so a stack is told all of it at once.
 	RunnerDigest string
 	Template     string
 	MemoryMB     int      // of each function; default 256
@@ -38,7 +38,11 @@ type Props struct {
 	RateLimit    int      // requests a second of the whole API; default 500
 	BurstLimit   int      // requests at once of the whole API; default 1,000
 	RunnerReader []string // customers' accounts, which may pull the runner's image and read the template
-	Build        Build
+	// Deletable leaves the tables without protection against deletion: for a first
+	// creation, whose rollback could not remove them otherwise. It is to be taken back
+	// once the stack is there.
+	Deletable bool
+	Build     Build
 }
 
 // The days that CloudWatch Logs knows as a retention.
@@ -62,13 +66,17 @@ func FromContext(get func(key string) string) (Props, error) {
 		Build: Build{Runner: get("buildRunner"), Keys: words(get("buildRunnerKeys")), Size: get("buildRunnerSize"),
 			VPC: get("buildRunnerVpc"), Subnets: words(get("buildRunnerSubnets"))},
 	}
-	switch answer := get("buildRunnerPublicIp"); answer {
-	case "", "false":
-	case "true":
-		p.Build.PublicIP = true
-	default:
-		return Props{}, fmt.Errorf("buildRunnerPublicIp is %q; true and false are known", answer)
+	protected := true
+	for key, field := range map[string]*bool{"buildRunnerPublicIp": &p.Build.PublicIP, "deletionProtection": &protected} {
+		switch answer := get(key); answer {
+		case "":
+		case "true", "false":
+			*field = answer == "true"
+		default:
+			return Props{}, fmt.Errorf("%s is %q; true and false are known", key, answer)
+		}
 	}
+	p.Deletable = !protected
 	for key, field := range map[string]*int{
 		"functionMemoryMb": &p.MemoryMB, "logRetentionDays": &p.LogDays, "archiveRetentionDays": &p.ArchiveDays,
 		"rateLimit": &p.RateLimit, "burstLimit": &p.BurstLimit,

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
 	"github.com/aws/jsii-runtime-go"
@@ -46,7 +45,7 @@ func (b *builder) published() {
 	b.runnerImages = awsecr.NewCfnRepository(b.stack, jsii.String("RunnerImages"), props)
 	// A name of its own that a first deployment left behind, when it failed, would be in
 	// the way of the second.
-	b.runnerImages.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE, nil)
+	keep(b.runnerImages)
 }
 
 // runnerImage is what customers' stacks start; "": nothing is published.

@@ -102,7 +102,7 @@ func TestSecurityProperties(t *testing.T) {
 				t.Errorf("%s is kept and paid for ever", id)
 			}
 		case "AWS::KMS::Key":
-			if r := synth(t).template.Raw["Resources"].(map[string]any)[id].(map[string]any); r["DeletionPolicy"] != "Retain" {
+			if !r.Stays() {
 				t.Errorf("%s goes with the stack, and with it what it sealed", id)
 			}
 			if p["KeySpec"] == nil && p["EnableKeyRotation"] != true {
@@ -177,6 +177,37 @@ func TestABlobOutlivesTheTablesRecovery(t *testing.T) {
 	}
 }
 
+// What a first creation has made goes when it is rolled back, and stays in every
+// other case. Tables that are protected could not go, and the rollback would fail.
+func TestAFirstCreationThatFailsLeavesNothing(t *testing.T) {
+	p := props()
+	p.Deletable = true
+	first, _, err := infratest.Synth(t.TempDir(), func(scope constructs.Construct) (awscdk.Stack, error) { return control.New(scope, p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for id, r := range first.Resources {
+		later := synth(t).template.Resources[id]
+		if !r.Stays() {
+			if later.Stays() {
+				t.Errorf("%s would not outlive the stack", id)
+			}
+			continue
+		}
+		kept++
+		if r.DeletionPolicy != "RetainExceptOnCreate" || !later.Stays() {
+			t.Errorf("%s is left behind by a creation that fails: %s, later %s", id, r.DeletionPolicy, later.DeletionPolicy)
+		}
+		if r.Type == "AWS::DynamoDB::Table" && (r.Properties["DeletionProtectionEnabled"] != false || later.Properties["DeletionProtectionEnabled"] != true || later.DeletionPolicy != "Retain") {
+			t.Errorf("%s is protected before the stack is there, or not protected afterwards", id)
+		}
+	}
+	if kept != 11 {
+		t.Errorf("%d resources outlive the stack, want two tables, four keys, four buckets and a registry", kept)
+	}
+}
+
 func TestPropsRefuse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*control.Props)
@@ -219,14 +250,14 @@ func TestContextIsRead(t *testing.T) {
 	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "runnerReaders": "111122223333, 444455556666",
 		"buildRunner": "run_x", "buildRunnerKeys": "k1,k2", "buildRunnerSize": "Large", "buildRunnerVpc": "vpc-0a1b2c3d", "buildRunnerSubnets": "subnet-1,subnet-2", "buildRunnerPublicIp": "true"}
 	p, err := control.FromContext(func(key string) string { return context[key] })
-	if err != nil || p.Stage != "prod" || p.LogDays != 90 || len(p.RunnerReader) != 2 {
+	if err != nil || p.Stage != "prod" || p.LogDays != 90 || len(p.RunnerReader) != 2 || p.Deletable {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	want := control.Build{Runner: "run_x", Keys: []string{"k1", "k2"}, Size: "Large", VPC: "vpc-0a1b2c3d", Subnets: []string{"subnet-1", "subnet-2"}, PublicIP: true}
 	if !reflect.DeepEqual(p.Build, want) {
 		t.Errorf("the build runner is %+v, want %+v", p.Build, want)
 	}
-	for key, wrong := range map[string]string{"rateLimit": "-1", "buildRunnerPublicIp": "yes"} {
+	for key, wrong := range map[string]string{"rateLimit": "-1", "buildRunnerPublicIp": "yes", "deletionProtection": "off"} {
 		_, err := control.FromContext(func(k string) string {
 			if k == key {
 				return wrong

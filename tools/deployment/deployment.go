@@ -20,6 +20,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 )
@@ -95,9 +96,26 @@ func (d *Deployment) stack() string { return "fairlead-" + d.Stage }
 type state struct {
 	account, caller string
 	prepared        bool              // the account, for the CDK
-	outputs         map[string]string // of the stack; nil: there is none
+	status          types.StackStatus // of the stack; "": there is none
+	outputs         map[string]string // of the stack
 	readers         []string          // accounts that are to read image and template
 	builder         string            // identifier of the build runner that there is to be; "": none
+}
+
+// made reports whether a stack was made to its end, whatever became of it since.
+func made(s types.StackStatus) bool {
+	switch s {
+	case "", types.StackStatusReviewInProgress, types.StackStatusCreateInProgress, types.StackStatusCreateFailed,
+		types.StackStatusRollbackInProgress, types.StackStatusRollbackComplete, types.StackStatusRollbackFailed:
+		return false
+	}
+	return true
+}
+
+// rolledBack reports whether the creation of a stack failed. Such a stack was never
+// there for anybody, and can only be deleted.
+func rolledBack(s types.StackStatus) bool {
+	return s == types.StackStatusRollbackComplete || s == types.StackStatusRollbackFailed
 }
 
 // Do deploys, and says what it does. What is there already is left as it is: done
@@ -133,6 +151,15 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		return err
 	}
 	s.prepared = true
+	if !made(s.status) {
+		// The tables could not be protected before: a creation that fails must be able to
+		// remove them. Whatever ends here, the next run sees a stack that was made.
+		s.status = types.StackStatusCreateComplete
+		d.say("Protecting the tables against deletion")
+		if s.outputs, err = d.bring(ctx, s, image); err != nil {
+			return err
+		}
+	}
 	if err := d.login(ctx, s.outputs); err != nil {
 		return err
 	}
@@ -170,6 +197,11 @@ func (d *Deployment) bring(ctx context.Context, s state, image string) (map[stri
 			return nil, err
 		}
 	}
+	if rolledBack(s.status) {
+		if err := d.unprotect(ctx, s); err != nil {
+			return nil, err
+		}
+	}
 	d.say("Deploying the stack %s", d.stack())
 	approval := "broadening"
 	if d.Yes {
@@ -178,15 +210,29 @@ func (d *Deployment) bring(ctx context.Context, s state, image string) (map[stri
 	if _, err := d.cdk(ctx, "deploy", d.stack(), "--app", d.assembly(), "--require-approval", approval); err != nil {
 		return nil, err
 	}
-	outputs, err := d.outputs(ctx, d.stack())
+	there, err := d.describe(ctx, d.stack())
 	if err != nil {
 		return nil, err
 	}
+	outputs := there.outputs
 	if !strings.HasSuffix(outputs["RunnerImage"], "@"+r.image) || outputs["TemplateKey"] != r.templateKey() || outputs["BuildRunner"] != s.builder {
 		return nil, fmt.Errorf("the stack %s hands out the image %s and the template %s, and its build runner is %q: not what was built: has somebody else deployed it meanwhile?",
 			d.stack(), outputs["RunnerImage"], outputs["TemplateKey"], outputs["BuildRunner"])
 	}
 	return outputs, d.publish(ctx, outputs, r)
+}
+
+// unprotect lets the CDK delete a stack whose creation was rolled back, as it does
+// before it makes the stack anew. The CDK itself has switched termination protection
+// on before that creation began, and CloudFormation refuses to delete what has it.
+func (d *Deployment) unprotect(ctx context.Context, s state) error {
+	d.say("The first creation of the stack %s was rolled back (%s): switching its termination protection off, so that what is left of it can go", d.stack(), s.status)
+	_, err := cloudformation.NewFromConfig(d.Config).UpdateTerminationProtection(ctx,
+		&cloudformation.UpdateTerminationProtectionInput{StackName: aws.String(d.stack()), EnableTerminationProtection: aws.Bool(false)})
+	if err != nil {
+		return fmt.Errorf("switch the termination protection of the stack %s off: %w", d.stack(), err)
+	}
+	return nil
 }
 
 // look asks who is calling, and what there is.
@@ -202,14 +248,16 @@ func (d *Deployment) look(ctx context.Context) (state, error) {
 	if d.Account != "" && d.Account != s.account {
 		return state{}, fmt.Errorf("the credentials are of account %s, and the stack is to be in %s: nothing was done", s.account, d.Account)
 	}
-	kit, err := d.outputs(ctx, toolkit)
+	kit, err := d.describe(ctx, toolkit)
 	if err != nil {
 		return state{}, err
 	}
-	s.prepared = kit != nil
-	if s.outputs, err = d.outputs(ctx, d.stack()); err != nil {
+	s.prepared = made(kit.status)
+	there, err := d.describe(ctx, d.stack())
+	if err != nil {
 		return state{}, err
 	}
+	s.status, s.outputs = there.status, there.outputs
 	s.readers = slices.Concat(strings.FieldsFunc(s.outputs["RunnerReaders"], func(r rune) bool { return r == ',' }), d.Customers)
 	s.readers = slices.DeleteFunc(s.readers, func(a string) bool { return slices.Contains(d.Without, a) })
 	slices.Sort(s.readers)
@@ -220,20 +268,27 @@ func (d *Deployment) look(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// outputs returns the outputs of a stack; nil: there is no such stack.
-func (d *Deployment) outputs(ctx context.Context, stack string) (map[string]string, error) {
+// described is what CloudFormation says of a stack.
+type described struct {
+	status  types.StackStatus // "": there is none
+	outputs map[string]string
+}
+
+// describe asks CloudFormation of a stack.
+func (d *Deployment) describe(ctx context.Context, stack string) (described, error) {
 	found, err := cloudformation.NewFromConfig(d.Config).DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &stack})
 	var refused smithy.APIError
 	if errors.As(err, &refused) && refused.ErrorCode() == "ValidationError" && strings.Contains(refused.ErrorMessage(), "does not exist") {
-		return nil, nil
+		return described{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for the stack %s: %w", stack, err)
+		return described{}, fmt.Errorf("look for the stack %s: %w", stack, err)
 	}
-	out := map[string]string{}
+	out := described{outputs: map[string]string{}}
 	for _, s := range found.Stacks {
+		out.status = s.StackStatus
 		for _, o := range s.Outputs {
-			out[aws.ToString(o.OutputKey)] = aws.ToString(o.OutputValue)
+			out.outputs[aws.ToString(o.OutputKey)] = aws.ToString(o.OutputValue)
 		}
 	}
 	return out, nil
@@ -247,8 +302,11 @@ func (d *Deployment) announce(s state) {
 	if !s.prepared {
 		step("prepare the account for the CDK, which makes the stack %s: a bucket, a registry and five roles", toolkit)
 	}
+	if rolledBack(s.status) {
+		step("take away what is left of the stack %s, whose first creation was rolled back: %s", d.stack(), s.status)
+	}
 	verb := "make"
-	if s.outputs != nil {
+	if made(s.status) {
 		verb = "update"
 	}
 	step("%s the stack %s", verb, d.stack())

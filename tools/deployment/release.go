@@ -61,6 +61,9 @@ func (d *Deployment) synthesize(ctx context.Context, s state, image string) (rel
 	d.say("Synthesizing the stacks")
 	context := []string{"-c", "stage=" + d.Stage, "-c", "functions=" + filepath.Join(d.Root, functionsFolder), "-c", "runnerDigest=" + image,
 		"-c", "runnerReaders=" + strings.Join(s.readers, ",")}
+	if !made(s.status) {
+		context = append(context, "-c", "deletionProtection=false")
+	}
 	if s.builder != "" {
 		key, err := d.signingKey(ctx, s.outputs["SigningKeyArn"])
 		if err != nil {

@@ -30,7 +30,7 @@ func BucketsAreSafe(t *testing.T, s Stack) {
 		if !strings.Contains(fmt.Sprint(p["BucketEncryption"]), "SSEAlgorithm") {
 			t.Errorf("the bucket %s is not encrypted", id)
 		}
-		if r.DeletionPolicy != "Retain" {
+		if !r.Stays() {
 			t.Errorf("the bucket %s goes with its stack", id)
 		}
 		lifecycle, _ := p["LifecycleConfiguration"].(map[string]any)

@@ -34,6 +34,12 @@ type Resource struct {
 	Properties     map[string]any
 }
 
+// Stays reports whether the resource is kept when its stack goes. One whose
+// creation is rolled back need not be.
+func (r Resource) Stays() bool {
+	return r.DeletionPolicy == "Retain" || r.DeletionPolicy == "RetainExceptOnCreate"
+}
+
 // Synth synthesizes the stack that build makes, with the rules of cdk-nag's
 // AWS Solutions pack on it, into a new folder. findings are what the rules
 // say and nobody has suppressed.

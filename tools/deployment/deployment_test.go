@@ -1,0 +1,205 @@
+package deployment_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/fairlead/fairlead/tools/deployment"
+)
+
+const (
+	stackName = "fairlead-test"
+	digest    = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+	// The SHA-256 of the template "{}".
+	templateKey = "runner/44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a.json"
+	atURL       = "https://fairlead.example.com"
+)
+
+// account is an AWS account with one stack, in which the image, the template and
+// a login are already, and the programs that a deployment runs in it. The
+// CDK in it does what the real one does: it deletes a stack whose creation was
+// rolled back, and switches termination protection on before it makes another.
+type account struct {
+	t         *testing.T
+	status    string // of the stack; "": there is none
+	protected bool   // from termination
+	fails     bool   // the creation of a stack
+	did       []string
+	told      [][]string // the context of each synthesis
+	root      string
+}
+
+func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Header.Get("X-Amz-Target") != "": // ECR
+		login := base64.StdEncoding.EncodeToString([]byte("AWS:password"))
+		fmt.Fprintf(w, `{"authorizationData":[{"authorizationToken":%q}]}`, login)
+		return
+	case r.Method == http.MethodHead: // S3 has the template
+		return
+	}
+	switch action, name := r.FormValue("Action"), r.FormValue("StackName"); {
+	case action == "GetCallerIdentity":
+		fmt.Fprint(w, `<GetCallerIdentityResponse><GetCallerIdentityResult><Account>111122223333</Account><Arn>arn:aws:iam::111122223333:user/alice</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>`)
+	case action == "DescribeStacks" && name == "CDKToolkit":
+		a.describe(w, name, "CREATE_COMPLETE", nil)
+	case action == "DescribeStacks" && a.status != "":
+		outputs := map[string]string{}
+		if !strings.HasPrefix(a.status, "ROLLBACK") {
+			outputs = map[string]string{"RunnerImage": "registry.example/runner@" + digest, "TemplateKey": templateKey, "TemplateBucket": "templates",
+				"RunnerRepository": "registry.example/runner", "URL": atURL}
+		}
+		a.describe(w, name, a.status, outputs)
+	case action == "DescribeStacks":
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code><Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, name)
+	case action == "UpdateTerminationProtection" && name == stackName:
+		a.protected = r.FormValue("EnableTerminationProtection") == "true"
+		a.did = append(a.did, fmt.Sprint("termination protection: ", a.protected))
+		fmt.Fprint(w, `<UpdateTerminationProtectionResponse><UpdateTerminationProtectionResult/></UpdateTerminationProtectionResponse>`)
+	default:
+		a.t.Errorf("AWS is asked for %s of %q", action, name)
+		w.WriteHeader(http.StatusBadRequest)
+	}
+}
+
+func (a *account) describe(w http.ResponseWriter, name, status string, outputs map[string]string) {
+	var members strings.Builder
+	for key, value := range outputs {
+		fmt.Fprintf(&members, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key, value)
+	}
+	fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>%s</StackName><StackStatus>%s</StackStatus><CreationTime>2026-11-22T16:10:00Z</CreationTime><Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`,
+		name, status, members.String())
+}
+
+var (
+	errRolledBack = errors.New("the creation of the stack was rolled back")
+	errRefused    = errors.New("TerminationProtection is enabled")
+)
+
+func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
+	switch {
+	case c.Args[0] == "go":
+		return []byte(digest + "\n"), nil
+	case c.Args[0] != "npx": // the CLI is logged in
+		return []byte(`{"URL":"` + atURL + `"}`), nil
+	case c.Args[3] == "synth":
+		a.told = append(a.told, c.Args)
+		folder := filepath.Join(a.root, "bin", "infra")
+		return nil, errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "fairlead-runner.json"), []byte("{}"), 0o644))
+	}
+	a.did = append(a.did, "cdk deploy")
+	if a.status != "" && strings.HasPrefix(a.status, "ROLLBACK") {
+		if a.protected {
+			return nil, errRefused
+		}
+		a.status = ""
+	}
+	a.protected = true
+	switch {
+	case a.status != "":
+		a.status = "UPDATE_COMPLETE"
+	case a.fails:
+		a.status = "ROLLBACK_COMPLETE"
+		return nil, errRolledBack
+	default:
+		a.status = "CREATE_COMPLETE"
+	}
+	return nil, nil
+}
+
+// RoundTrip is the way to the registry, which has the image.
+func (a *account) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Docker-Content-Digest", digest)
+	w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+	w.Header().Set("Content-Length", "2")
+	out := w.Result()
+	out.Request, out.ContentLength = r, 2
+	return out, nil
+}
+
+// deploys returns a deployment to the account, and what it says.
+func (a *account) deploys(t *testing.T) (*deployment.Deployment, *bytes.Buffer) {
+	t.Helper()
+	a.t, a.root = t, t.TempDir()
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	out := &bytes.Buffer{}
+	return &deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", Yes: true}, Root: a.root, Run: a.run, Remote: a, Out: out,
+		Config: aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(server.URL), RetryMaxAttempts: 1,
+			Credentials: credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "secret", "")}}, out
+}
+
+// A first deployment whose stack is rolled back leaves a stack that can only be
+// deleted, and that has termination protection: the CDK could not, however often
+// the command was repeated.
+func TestAFirstDeploymentThatFailedIsRepeated(t *testing.T) {
+	a := &account{fails: true}
+	d, said := a.deploys(t)
+	if err := d.Do(t.Context()); !errors.Is(err, errRolledBack) {
+		t.Fatalf("got %v, want the stack rolled back", err)
+	}
+	d.DryRun = true
+	said.Reset()
+	if err := d.Do(t.Context()); err != nil || !a.protected || !strings.Contains(said.String(), "ROLLBACK_COMPLETE") || !strings.Contains(said.String(), "make the stack "+stackName) {
+		t.Errorf("a dry run does something, or does not say what would be done: %v\n%s", err, said)
+	}
+	d.DryRun, a.fails = false, false
+	for _, status := range []string{"ROLLBACK_COMPLETE", "ROLLBACK_FAILED"} {
+		a.status, a.protected, a.did = status, true, nil
+		said.Reset()
+		if err := d.Do(t.Context()); err != nil {
+			t.Errorf("after %s the command says %v", status, err)
+		}
+		if want := []string{"termination protection: false", "cdk deploy", "cdk deploy"}; !slices.Equal(a.did, want) || !a.protected {
+			t.Errorf("after %s it does %q, want %q; protected in the end: %t", status, a.did, want, a.protected)
+		}
+		if !strings.Contains(said.String(), status) {
+			t.Errorf("it does not say what it found:\n%s", said)
+		}
+	}
+}
+
+// A stack that was there once keeps its protection, whatever became of it.
+func TestAStackThatWasThereKeepsItsProtection(t *testing.T) {
+	for _, status := range []string{"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_FAILED"} {
+		a := &account{status: status, protected: true}
+		d, _ := a.deploys(t)
+		if err := d.Do(t.Context()); err != nil || !slices.Equal(a.did, []string{"cdk deploy"}) {
+			t.Errorf("%s: it does %q, %v", status, a.did, err)
+		}
+	}
+}
+
+// A rollback could not remove tables that are protected, so a stack gets them
+// without, and with protection once it is there: also if the first run ends
+// between the two.
+func TestTablesAreProtectedOnceTheStackIsThere(t *testing.T) {
+	deletable := func(args []string) bool { return slices.Contains(args, "deletionProtection=false") }
+	a := &account{}
+	d, _ := a.deploys(t)
+	if err := d.Do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(a.told) != 2 || !deletable(a.told[0]) || deletable(a.told[1]) {
+		t.Errorf("the stack is told %q", a.told)
+	}
+	a.told, a.status = nil, "CREATE_COMPLETE" // as if it had ended between the two
+	if err := d.Do(t.Context()); err != nil || len(a.told) != 1 || deletable(a.told[0]) {
+		t.Errorf("the next run tells the stack %q, %v", a.told, err)
+	}
+}

@@ -2,17 +2,22 @@ package sqs
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/fairlead/fairlead/pkg/awsapi"
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
 // Backlog is a queue that Lambda receives from, in a function's name. What the
-// function does not finish comes again; Hide says when. Safe for concurrent use.
+// function does not finish comes again; Hide says when. With Send a function
+// starts itself later. Safe for concurrent use.
 type Backlog struct {
 	client *sqs.Client
 	url    string
@@ -35,4 +40,27 @@ func (b *Backlog) Hide(ctx context.Context, receipt string, d time.Duration) err
 	seconds := (min(d, queue.MaxHide) + time.Second - 1) / time.Second
 	_, err := b.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{QueueUrl: &b.url, ReceiptHandle: &receipt, VisibilityTimeout: int32(seconds)})
 	return awsapi.Classify(ctx, "SQS", "hide a message of "+b.url, err)
+}
+
+// Send sends a message with the body for each of the delays, all in one request:
+// ten at most, of up to queue.MaxDelay each, to the second. Where SQS takes some
+// and not others, the error has each that it did not take.
+func (b *Backlog) Send(ctx context.Context, body string, delays ...time.Duration) error {
+	entries := make([]types.SendMessageBatchRequestEntry, len(delays))
+	for i, d := range delays {
+		entries[i] = types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i + 1)), MessageBody: &body, DelaySeconds: seconds(d)}
+	}
+	op := "send to " + b.url
+	out, err := b.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &b.url, Entries: entries})
+	if err != nil {
+		return awsapi.Classify(ctx, "SQS", op, err)
+	}
+	var refused []error
+	for _, f := range out.Failed {
+		refused = append(refused, fmt.Errorf("message %s of %d: %s: %s", aws.ToString(f.Id), len(entries), aws.ToString(f.Code), aws.ToString(f.Message)))
+	}
+	if err := errors.Join(refused...); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return nil
 }

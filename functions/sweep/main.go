@@ -1,4 +1,4 @@
-// Command sweep is the function that repairs, every minute, what was lost.
+// Command sweep is the function that repairs, every few seconds, what was lost.
 package main
 
 import "github.com/fairlead/fairlead/functions/internal/plane"

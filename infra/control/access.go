@@ -48,6 +48,7 @@ func onAppRepositories(b *builder) []string {
 	return []string{b.arn("ecr", "repository/"+b.artifactPrefix()+"*")}
 }
 func onWebhooks(b *builder) []string { return []string{*b.webhooks.AttrArn()} }
+func onSweeps(b *builder) []string   { return []string{*b.sweeps.AttrArn()} }
 
 // Grants that several functions share.
 var (
@@ -133,6 +134,8 @@ var access = map[string][]Grant{
 		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage"}, On: func(b *builder) []string {
 			return []string{b.arn("sqs", b.queuePrefix()+runnerQueue+"*"+deadSuffix)}
 		}, By: "pkg/queue/sqs", Why: "a job whose wake-up was received too often fails as poison"},
+		{Sid: "StartAgain", Actions: []string{"sqs:SendMessage"}, On: onSweeps, By: "pkg/queue/sqs", Why: "a schedule has minutes; the sweeps within one are its own messages"},
+		{Sid: "TakeSweeps", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: onSweeps, By: "lambda", Why: "the event source mapping receives in the function's name"},
 		{Sid: "FailedRuns", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Sweep"].AttrArn()} },
 			By: "lambda", Why: "Lambda reports the runs that failed"},
 	},

@@ -21,7 +21,8 @@ var calls = map[string][]string{
 	"dynamodb:PutItem":            {"PutItem", "TransactWriteItems"},
 	"dynamodb:Query":              {"Query", "QueryPaginator"},
 	"s3:ListBucket":               {"ListObjectsV2", "ListObjectsV2Paginator"},
-	"sqs:TagQueue":                {"CreateQueue"},      // with tags
+	"sqs:TagQueue":                {"CreateQueue"}, // with tags
+	"sqs:SendMessage":             {"SendMessage", "SendMessageBatch"},
 	"logs:TagResource":            {"CreateLogGroup"},   // with tags
 	"ecr:TagResource":             {"CreateRepository"}, // with tags
 	"sts:TagSession":              {"AssumeRole"},       // with tags

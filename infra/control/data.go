@@ -236,6 +236,14 @@ func (b *builder) queues() {
 		VisibilityTimeout: jsii.Number(6 * 60), MessageRetentionPeriod: jsii.Number(4 * 24 * 3600),
 		RedrivePolicy: map[string]any{"deadLetterTargetArn": b.deadLetters["Webhook"].AttrArn(), "maxReceiveCount": 30},
 	})
+	// A message of the sweep's is worth nothing once the next ones are there. It is
+	// hidden for longer than the function may take, as Lambda demands. One that was
+	// received twice is given up, so that a sweep that fails is heard of before the
+	// message expires; not at once, because SQS may deliver one twice by itself.
+	b.sweeps = b.queue("Sweeps", &awssqs.CfnQueueProps{
+		VisibilityTimeout: jsii.Number(60), MessageRetentionPeriod: jsii.Number(5 * 60),
+		RedrivePolicy: map[string]any{"deadLetterTargetArn": b.deadLetters["Sweep"].AttrArn(), "maxReceiveCount": 2},
+	})
 }
 
 func (b *builder) queue(id string, props *awssqs.CfnQueueProps) awssqs.CfnQueue {

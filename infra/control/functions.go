@@ -54,7 +54,7 @@ func (b *builder) environments() map[string]any {
 		"dispatch": &config.Dispatch{QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level},
 		"sweep": &config.Sweep{
 			Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
-			SealKey: *b.sealKey.AttrArn(), LogLevel: level,
+			Queue: *b.sweeps.Ref(), Delays: sweepDelays(), SealKey: *b.sealKey.AttrArn(), LogLevel: level,
 		},
 		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level},
 		"webhook":  &config.Webhook{Table: *b.table.Ref(), Queue: *b.webhooks.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level},
@@ -181,7 +181,7 @@ func (b *builder) sources() {
 	b.queuePolicy("DispatchDeadLetters", b.deadLetters["Dispatch"])
 
 	every := awsevents.NewCfnRule(b.stack, jsii.String("SweepSchedule"), &awsevents.CfnRuleProps{
-		Description: jsii.String("the sweep, every minute"), ScheduleExpression: jsii.String("rate(1 minute)"), State: jsii.String("ENABLED"),
+		Description: jsii.String("the sweep, every minute; in between it starts itself"), ScheduleExpression: jsii.String(sweepSchedule), State: jsii.String("ENABLED"),
 		Targets: []*awsevents.CfnRule_TargetProperty{{
 			Id: jsii.String("sweep"), Arn: b.functions["sweep"].AttrArn(),
 			RetryPolicy:      &awsevents.CfnRule_RetryPolicyProperty{MaximumRetryAttempts: jsii.Number(2), MaximumEventAgeInSeconds: jsii.Number(60)},
@@ -190,7 +190,14 @@ func (b *builder) sources() {
 	})
 	b.queuePolicy("SweepDeadLetters", b.deadLetters["Sweep"], every.AttrArn())
 	b.allow("SweepPermission", "sweep", "events.amazonaws.com", *every.AttrArn())
-	b.onFailure("Sweep", "sweep", 0) // the next minute repeats it
+	b.onFailure("Sweep", "sweep", 0) // the next sweep repeats it
+	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("SweepSource"), &awslambda.CfnEventSourceMappingProps{
+		FunctionName: b.functions["sweep"].Ref(), EventSourceArn: b.sweeps.AttrArn(), BatchSize: jsii.Number(1),
+		// Sweeps that take long look at the same jobs; more of them at once are no
+		// faster. Two is the least that Lambda takes.
+		ScalingConfig: &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(2)},
+	})
+	b.queuePolicy("Sweeps", b.sweeps)
 
 	b.allow("LogIndexPermission", "logindex", "logs.amazonaws.com", b.arn("logs", "log-group:"+b.logGroupPrefix()+"*:*"))
 	over := awsevents.NewCfnRule(b.stack, jsii.String("JobOverRule"), &awsevents.CfnRuleProps{

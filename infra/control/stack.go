@@ -28,6 +28,16 @@ import (
 
 const webhookTimeout = 5 * time.Second
 
+// sweepSchedule is the finest that EventBridge has, and sweepDelays are how long
+// after it the sweep starts itself again: every 12 s. What a lease of 45 s and
+// these leave of the 60 within which a death is noticed is for what AWS takes to
+// deliver a message and to start a function.
+const sweepSchedule = "rate(1 minute)"
+
+func sweepDelays() []time.Duration {
+	return []time.Duration{12 * time.Second, 24 * time.Second, 36 * time.Second, 48 * time.Second}
+}
+
 // builder holds the parts of a stack while it is put together.
 type builder struct {
 	props Props
@@ -40,7 +50,7 @@ type builder struct {
 	table, logTable                         awsdynamodb.CfnTable
 	accessLogs, blobs, archive, templates   awss3.CfnBucket
 	deadLetters                             map[string]awssqs.CfnQueue
-	webhooks                                awssqs.CfnQueue
+	webhooks, sweeps                        awssqs.CfnQueue
 	bus                                     awsevents.CfnEventBus
 	runnerImages                            awsecr.CfnRepository
 	api                                     awsapigatewayv2.CfnApi

@@ -34,8 +34,8 @@ func (b *builder) alarmList() []alarm {
 			dimensions: map[string]string{"ApiId": *b.api.Ref()}, statistic: "Sum", above: 5, periods: 3, period: 60},
 		{id: "DispatchBehind", what: "The table's stream is not dispatched: wake-ups come from the sweep alone.", namespace: "AWS/Lambda", metric: "IteratorAge",
 			dimensions: map[string]string{"FunctionName": b.name + "-dispatch"}, statistic: "Maximum", above: 60_000, periods: 3, period: 60},
-		{id: "SweepMissing", what: "The sweep did not run: lost jobs and runners are not noticed.", namespace: "AWS/Lambda", metric: "Invocations",
-			dimensions: map[string]string{"FunctionName": b.name + "-sweep"}, statistic: "Sum", above: 1, below: true, periods: 3, period: 60, silence: "breaching"},
+		{id: "SweepMissing", what: "The sweep runs less often than every 12 s, or not at all: lost jobs and runners are noticed late, or never. Look at its queue and its schedule.", namespace: "AWS/Lambda", metric: "Invocations",
+			dimensions: map[string]string{"FunctionName": b.name + "-sweep"}, statistic: "Sum", above: 4, below: true, periods: 3, period: 60, silence: "breaching"},
 		{id: "WebhooksBehind", what: "Webhooks are not delivered: look at the webhook function's log.", namespace: "AWS/SQS", metric: "ApproximateAgeOfOldestMessage",
 			dimensions: map[string]string{"QueueName": *b.webhooks.AttrQueueName()}, statistic: "Maximum", above: 3600, periods: 1, period: 300},
 	}

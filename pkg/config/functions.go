@@ -62,15 +62,17 @@ type Dispatch struct {
 	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
-// Sweep is the environment of the function that repairs, every minute, what
-// was lost.
+// Sweep is the environment of the function that repairs, every few seconds,
+// what was lost. Its schedule starts it each minute; in between it starts itself.
 type Sweep struct {
-	Table       string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
-	LogTable    string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
-	Blobs       string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
-	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
-	SealKey     string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
-	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Table       string          `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	LogTable    string          `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
+	Blobs       string          `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
+	QueuePrefix string          `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
+	Queue       string          `env:"FAIRLEAD_SWEEP_QUEUE,notEmpty" doc:"URL of the SQS queue that starts the function again"`
+	Delays      []time.Duration `env:"FAIRLEAD_SWEEP_DELAYS,notEmpty" doc:"how long after its schedule the function is started again, separated by commas; whole seconds, ten at most"`
+	SealKey     string          `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
+	LogLevel    string          `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
 // LogIndex is the environment of the function that fills the index by which
@@ -157,6 +159,12 @@ func format(v any) (string, error) {
 		return v.String(), nil
 	case []string:
 		return strings.Join(v, ","), nil
+	case []time.Duration:
+		texts := make([]string, len(v))
+		for i, d := range v {
+			texts[i] = d.String()
+		}
+		return strings.Join(texts, ","), nil
 	case encoding.TextMarshaler:
 		b, err := v.MarshalText()
 		return string(b), err

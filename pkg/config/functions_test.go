@@ -38,6 +38,8 @@ func TestEnvironIsLoaded(t *testing.T) {
 					f.SetInt(int64(90 * time.Second))
 				case []string:
 					f.Set(reflect.ValueOf([]string{"a", "b"}))
+				case []time.Duration:
+					f.Set(reflect.ValueOf([]time.Duration{time.Second, 90 * time.Second}))
 				default:
 					t.Fatalf("field %d has no sample", i)
 				}

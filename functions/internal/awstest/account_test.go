@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,7 +34,7 @@ import (
 	"github.com/fairlead/fairlead/tools/moto"
 )
 
-// The servers. The table and its stream are DynamoDB Local's, the queues
+// The servers. The table and its stream are DynamoDB Local's, the runners' queues
 // ElasticMQ's; everything else is moto's, of which each account has its own.
 var (
 	tables dynamodblocal.Server
@@ -103,6 +104,8 @@ type function struct {
 	idle    chan *runtimetest.Function
 	mu      sync.Mutex
 	started int
+
+	fromQueue atomic.Int32 // invocations by a queue that succeeded
 }
 
 // environments is how many invocations of one function run at once.

@@ -64,6 +64,7 @@ func TestAnAppIsDeployedThroughTheStacks(t *testing.T) {
 			w.deploys(install)
 		})
 	}
+	w.eventually("the sweep has started itself within its schedule's minute", func() bool { return w.functions["sweep"].fromQueue.Load() > 0 })
 }
 
 // in returns the world for a part of the test.

@@ -121,8 +121,12 @@ func (a *account) pumps() (stop func()) {
 				continue
 			}
 			name := arn[strings.LastIndex(arn, "-")+1:]
-			if _, scheduled := p["ScheduleExpression"]; scheduled {
-				running.Go(func() { a.tick(ctx, name) })
+			if rate, scheduled := p["ScheduleExpression"]; scheduled {
+				every, known := map[string]time.Duration{"rate(1 minute)": time.Minute}[a.text(rate)]
+				if !known {
+					a.t.Fatalf("the schedule %v is of a kind that nobody keeps here", rate)
+				}
+				running.Go(func() { a.tick(ctx, name, every) })
 				continue
 			}
 			url := a.beside(id)
@@ -146,13 +150,9 @@ func each(ctx context.Context, pause time.Duration, do func() bool) {
 	}
 }
 
-// sweepEvery stands for the schedule's minute, so that a test need not wait for
-// one.
-const sweepEvery = 2 * time.Second
-
-// tick invokes a function by its schedule.
-func (a *account) tick(ctx context.Context, name string) {
-	each(ctx, sweepEvery, func() bool {
+// tick invokes a function by its schedule, and at once.
+func (a *account) tick(ctx context.Context, name string, every time.Duration) {
+	each(ctx, every, func() bool {
 		if _, err := a.invoke(ctx, name, map[string]any{"source": "aws.events", "detail-type": "Scheduled Event"}); err != nil && ctx.Err() == nil {
 			a.t.Logf("%s: %v", name, err) // EventBridge tries again; the next tick does here
 		}
@@ -274,6 +274,7 @@ func (a *account) pumpQueue(ctx context.Context, queue, name string, size int) {
 		if err != nil || json.Unmarshal(out, &answer) != nil {
 			return true // all of them come again
 		}
+		a.functions[name].fromQueue.Add(1)
 		for _, m := range got.Messages {
 			if !slices.ContainsFunc(answer.Failures, func(f struct{ ItemIdentifier string }) bool { return f.ItemIdentifier == *m.MessageId }) {
 				_, _ = client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle}) // else it comes again
@@ -370,13 +371,16 @@ func (a *account) makeGates() map[string]*gate {
 	for service, endpoint := range a.endpoints {
 		u, err := url.Parse(endpoint)
 		a.ok("read "+endpoint, err)
-		g, proxy := &gate{seen: map[string]int{}}, httputil.NewSingleHostReverseProxy(u)
+		other, err := url.Parse(a.moto)
+		a.ok("read "+a.moto, err)
+		g, proxy, stack := &gate{seen: map[string]int{}}, httputil.NewSingleHostReverseProxy(u), httputil.NewSingleHostReverseProxy(other)
 		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
 			if !errors.Is(err, context.Canceled) {
 				a.t.Logf("%s: %v", service, err)
 			}
 			w.WriteHeader(http.StatusBadGateway)
 		}
+		stack.ErrorHandler = proxy.ErrorHandler
 		g.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
@@ -393,6 +397,10 @@ func (a *account) makeGates() map[string]*gate {
 			f := none
 			if do != nil {
 				f = do(r, body)
+			}
+			proxy := proxy
+			if service == "SQS" && a.isOfTheStack(body) {
+				proxy = stack
 			}
 			switch f {
 			case throttled:
@@ -416,6 +424,13 @@ func (a *account) makeGates() map[string]*gate {
 		all[service] = g
 	}
 	return all
+}
+
+// isOfTheStack reports whether a request to SQS is for a queue of the stack's
+// own. These are moto's, as the bus that sends to them is; its URLs say so.
+func (a *account) isOfTheStack(request []byte) bool {
+	var in struct{ QueueUrl string }
+	return json.Unmarshal(request, &in) == nil && strings.HasPrefix(in.QueueUrl, a.moto+"/")
 }
 
 // refuse answers as the service does that throttles.

@@ -20,7 +20,7 @@ func BenchmarkColdStart(b *testing.B) {
 		cfg  any
 	}{
 		{"controlapi", c.controlAPI()}, {"runnerapi", c.runnerAPI()}, {"dispatch", c.dispatch()}, {"logindex", c.logIndex()},
-		{"sweep", &config.Sweep{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey, LogLevel: "info"}},
+		{"sweep", c.sweep()},
 		{"webhook", &config.Webhook{Table: c.table, Queue: c.eventsURL, SealKey: c.sealKey, Timeout: 5 * time.Second, LogLevel: "info"}},
 	} {
 		b.Run(f.name, func(b *testing.B) {

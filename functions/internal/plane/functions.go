@@ -2,8 +2,6 @@ package plane
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api"
@@ -56,24 +54,4 @@ func Dispatch(_ context.Context, p Process[config.Dispatch]) (any, error) {
 		return nil, err
 	}
 	return Stream(&control.Dispatcher{Queue: q, Bus: eventbridge.New(p.AWS, p.Config.EventBus), Now: time.Now, Logger: p.Logger}), nil
-}
-
-// Sweep wires the function that repairs what was lost. It signs and mints
-// nothing. Whatever starts it, it sweeps.
-func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
-	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, SealKey: c.SealKey}, p.Logger)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, _ json.RawMessage) (control.Swept, error) {
-		ctx, cancel := withMargin(ctx)
-		defer cancel()
-		swept, err := plane.Sweep(ctx)
-		p.Logger.Info("swept", "looked", swept.Looked, "woken", swept.Woken, "expired", swept.Expired, "timed_out", swept.TimedOut, "failed", swept.Failed)
-		if err != nil {
-			return swept, fmt.Errorf("sweep: %w", err)
-		}
-		return swept, nil
-	}, nil
 }

@@ -213,9 +213,25 @@ func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEn
 		Writes: beatsAnHour*beat.Write() + sessionsAnHour*opening.Write(), Reads: beatsAnHour*beat.Read + sessionsAnHour*opening.Read}, nil
 }
 
+// What a month at rest is made of. The sweep's schedule starts it each minute, and
+// it starts itself four times more by messages that it sends in one request.
+const (
+	minutesAMonth  = 730 * 60
+	messages       = 4 // of the sweep, in a minute
+	polls          = 5 // that Lambda has open at any time for a queue that is idle
+	pollsAMinute   = polls * 60 / 20
+	functionQueues = 2 // from which functions are started: the sweep's, the webhooks'
+)
+
 // atRest is what a control plane takes in a month at which nobody looks: its
-// four keys, its alarms, and the sweep of every minute.
+// four keys, its alarms, the sweep, and the receives of Lambda's, which are
+// billed whether they bring something or not.
 func atRest() usage {
-	const sweeps = 730 * 60
-	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps, Dollars: 4 + 28*0.10}
+	const (
+		sweeps = (1 + messages) * minutesAMonth
+		// The send; and for each message the receive that it ends early, and a delete.
+		starts = (1 + 2*messages) * minutesAMonth
+	)
+	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps,
+		Queue: starts + functionQueues*pollsAMinute*minutesAMonth, Dollars: 4 + 28*0.10}
 }

@@ -76,9 +76,9 @@ func TestResultsAreOneObjectForEachFigure(t *testing.T) {
 	}
 }
 
-// What the page says of a build runner follows from the prices and from what was
-// counted.
-func TestWhatABuildRunnerCostsIsWhatThePageSays(t *testing.T) {
+// What the page says of a build runner, and of a control plane that nobody uses,
+// follows from the prices and from what was counted.
+func TestWhatThePageSaysOfCostIsSo(t *testing.T) {
 	text, err := os.ReadFile("aws.json")
 	if err != nil {
 		t.Fatal(err)
@@ -87,11 +87,21 @@ func TestWhatABuildRunnerCostsIsWhatThePageSays(t *testing.T) {
 	if err := json.Unmarshal(text, &counted); err != nil {
 		t.Fatal(err)
 	}
+	if want := atRest(); counted.Month != want {
+		t.Errorf("aws.json has a month at rest as %+v, which takes %+v", counted.Month, want)
+	}
 	page, err := os.ReadFile("../docs/SCALE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("**$%.0f** a month", cost(counted.buildRunner())); !strings.Contains(string(page), want) {
-		t.Errorf("docs/SCALE.md does not say that a build runner costs %s", want)
+	for what, want := range map[string]string{
+		"a build runner costs":                 fmt.Sprintf("**$%.0f** a month", cost(counted.buildRunner())),
+		"a control plane without installs is":  fmt.Sprintf("**$%.2f** a month", cost(counted.Month)),
+		"one with a single install costs":      fmt.Sprintf("| **all** | **%.2f** |", cost(counted.month(typical(1)))),
+		"a control plane's queues at rest are": fmt.Sprintf("%.2f for the queues", cost(usage{Queue: counted.Month.Queue})),
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("docs/SCALE.md does not say that %s %s", what, want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package runnerstack_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -15,6 +16,8 @@ var awsPolicies = map[string]map[string]any{
 		"dynamodb:BatchGetItem", "dynamodb:Query", "dynamodb:Scan", "lambda:Get*", "logs:Get*", "logs:FilterLogEvents", "secretsmanager:*", "ssm:Get*", "kms:*", "sqs:ReceiveMessage", "iam:Get*", "iam:List*"),
 	"arn:aws:iam::aws:policy/PowerUserAccess":     policyOf("*"),
 	"arn:aws:iam::aws:policy/AdministratorAccess": policyOf("*"),
+	// What a plan may read by it, it may by the stack's own statements.
+	"arn:aws:iam::aws:policy/job-function/ViewOnlyAccess": policyOf("ec2:Describe*"),
 }
 
 func policyOf(actions ...string) map[string]any {
@@ -177,6 +180,92 @@ func TestWhoMayDoWhat(t *testing.T) {
 		}
 	}
 	t.Logf("%d questions", len(rows))
+}
+
+// A plan of what Terraform manages by its content calls what shows data. By
+// default it may not; a customer may let it, and the states, their key and the
+// runner stay as they are.
+func TestPlansReadDataWhereTheCustomerSaysSo(t *testing.T) {
+	const viewOnly = "arn:aws:iam::aws:policy/job-function/ViewOnlyAccess"
+	no, yes := stack(t), stack(t, "PlansReadData", "Yes")
+	narrow, wide := stack(t, "ReadOnlyPolicyArn", viewOnly), stack(t, "ReadOnlyPolicyArn", viewOnly, "PlansReadData", "Yes")
+	arn := func(service, resource string) string {
+		return "arn:aws:" + service + ":eu-central-1:111122223333:" + resource
+	}
+	bucket := no.ARN("StateBucket")
+	type may struct{ no, yes bool }
+	rows := []struct {
+		what, action, resource string
+		may
+	}{
+		{"a plan of aws_lambda_function", "lambda:GetFunction", arn("lambda", "function:web"), may{true, true}},
+		{"a plan that looks up a machine image", "ssm:GetParameter", "arn:aws:ssm:eu-central-1::parameter/aws/service/ami-amazon-linux-latest/al2023", may{true, true}},
+		{"a plan of aws_ssm_parameter", "ssm:GetParameter", arn("ssm", "parameter/db"), may{false, true}},
+		{"a plan of aws_ssm_parameter, several at once", "ssm:GetParameters", arn("ssm", "parameter/db"), may{false, true}},
+		{"a parameter that has the name of a public one", "ssm:GetParameter", arn("ssm", "parameter/aws/service/db"), may{false, true}},
+		{"a plan of aws_secretsmanager_secret_version", "secretsmanager:GetSecretValue", arn("secretsmanager", "secret:db-AbCdEf"), may{false, true}},
+		{"a plan of aws_s3_object", "s3:GetObject", "arn:aws:s3:::app-data/index.html", may{false, true}},
+		{"a plan of aws_s3_object, its tags", "s3:GetObjectTagging", "arn:aws:s3:::app-data/index.html", may{false, true}},
+		{"a plan of aws_dynamodb_table_item", "dynamodb:GetItem", arn("dynamodb", "table/orders"), may{false, true}},
+		{"what opens a parameter", "kms:Decrypt", arn("kms", "key/app"), may{false, true}},
+		{"a plan writes a state", "s3:PutObject", bucket + "/state/web.tfstate", may{false, false}},
+		{"a plan opens the state bucket", "s3:PutBucketPolicy", bucket, may{false, false}},
+		{"a plan lets another open the states", "kms:CreateGrant", no.ARN("StateKey"), may{false, false}},
+		{"a plan changes what it reads", "ssm:PutParameter", arn("ssm", "parameter/db"), may{false, false}},
+	}
+	for _, of := range []struct {
+		what   string
+		stack  infratest.Stack
+		yes    bool
+		little bool // is what the managed policy lets read
+	}{
+		{"No", no, false, false}, {"Yes", yes, true, false},
+		{"No, with a managed policy that reads little", narrow, false, true}, {"Yes, with a managed policy that reads little", wide, true, true},
+	} {
+		var questions []infratest.Question
+		for _, r := range rows {
+			var identity []map[string]any
+			for _, p := range append(of.stack.Policies("ReadOnlyRole"), managed(t, of.stack, "ReadOnlyRole")...) {
+				identity = append(identity, edited(t, p, ofAWS))
+			}
+			questions = append(questions, infratest.Question{Principal: of.stack.ARN("ReadOnlyRole"), Action: r.action, Resource: ofAWS(r.resource), Account: infratest.Account,
+				Identity: identity, Boundary: of.stack.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)})
+			if strings.Contains(r.resource, ":key/") { // the account's own statement is in each key's policy
+				questions[len(questions)-1].ResourceP = of.stack.Resources["StateKey"].Properties["KeyPolicy"].(map[string]any)
+			}
+		}
+		for i, allowed := range infratest.Ask(t, questions) {
+			want := rows[i].no
+			if of.yes {
+				want = rows[i].yes
+			}
+			if of.little && rows[i].action == "lambda:GetFunction" { // configuration is the managed policy's to show
+				want = false
+			}
+			if allowed != want {
+				t.Errorf("%s: %s (%s on %s): %t, want %t", of.what, rows[i].what, rows[i].action, rows[i].resource, allowed, want)
+			}
+		}
+	}
+}
+
+// ofAWS gives the parameters that are AWS's own an account: iam-simulate knows no
+// parameter without one.
+func ofAWS(text string) string {
+	return strings.ReplaceAll(text, "::parameter/", ":000000000000:parameter/")
+}
+
+// edited returns a policy with its text edited.
+func edited(t *testing.T, policy map[string]any, edit func(string) string) (out map[string]any) {
+	t.Helper()
+	text, err := json.Marshal(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(edit(string(text))), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func merge(ms ...map[string]any) map[string]any {

@@ -22,11 +22,11 @@ type parameters struct {
 	controlPlaneURL, installID, runnerID, externalID, trustedKeys, image awscdk.CfnParameter
 	state, breakGlass, network                                           awscdk.CfnParameter
 	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
-	appActions, readOnlyPolicy, breakGlassPolicy                         awscdk.CfnParameter
+	appActions, readOnlyPolicy, plansReadData, breakGlassPolicy          awscdk.CfnParameter
 	size, logDays                                                        awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
 
-	isEnabled, isPaused, hasBreakGlass, newVPC, hasNAT, needsPublicIP awscdk.CfnCondition
+	isEnabled, isPaused, readsData, hasBreakGlass, newVPC, hasNAT, needsPublicIP awscdk.CfnCondition
 }
 
 // defaultAppActions is what an app may use unless the customer says otherwise.
@@ -43,7 +43,7 @@ func (b *builder) parameters() {
 		{label: "From your vendor: take as they are", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
 		{label: "On and off", ids: []string{"RunnerState", "BreakGlass"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp"}},
-		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "BreakGlassPolicyArn"}},
+		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "PlansReadData", "BreakGlassPolicyArn"}},
 		{label: "Sizes", ids: []string{"RunnerSize", "LogRetentionDays"}},
 	}
 	ask := func(id, kind, doc string, props awscdk.CfnParameterProps) awscdk.CfnParameter {
@@ -80,7 +80,8 @@ func (b *builder) parameters() {
 	p.appActions = ask("AppActions", "CommaDelimitedList", "Actions that the app's operations may use, within the boundary.", awscdk.CfnParameterProps{Default: defaultAppActions})
 	arn := pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")
 	arn.Default = "arn:aws:iam::aws:policy/ReadOnlyAccess"
-	p.readOnlyPolicy = ask("ReadOnlyPolicyArn", "String", "Managed policy of the role that plans. What it would let read of data is denied again.", arn)
+	p.readOnlyPolicy = ask("ReadOnlyPolicyArn", "String", "Managed policy of the role that plans. What it would let read of data is denied again, unless PlansReadData is Yes.", arn)
+	p.plansReadData = ask("PlansReadData", "String", "Yes lets plans read secrets, parameters, objects and rows. An app that makes any of these by Terraform can be planned only once without.", choice("No", "Yes"))
 	arn = pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")
 	arn.Default = "arn:aws:iam::aws:policy/PowerUserAccess"
 	p.breakGlassPolicy = ask("BreakGlassPolicyArn", "String", "Managed policy of the role for emergencies; the boundary holds all the same.", arn)
@@ -103,6 +104,7 @@ func (b *builder) parameters() {
 	}
 	p.isEnabled = condition("IsEnabled", awscdk.Fn_ConditionNot(is(p.state, disabled)))
 	p.isPaused = condition("IsPaused", is(p.state, paused))
+	p.readsData = condition("PlansReadDataToo", is(p.plansReadData, "Yes"))
 	p.hasBreakGlass = condition("HasBreakGlass", is(p.breakGlass, enabled))
 	p.newVPC = condition("HasNewVpc", awscdk.Fn_ConditionNot(is(p.network, existing)))
 	p.hasNAT = condition("HasNat", is(p.network, nat))

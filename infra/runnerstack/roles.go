@@ -92,11 +92,38 @@ var loses = []string{
 	"rds:DeleteDBSnapshot", "s3:DeleteBucket", "s3:DeleteObjectVersion", "secretsmanager:DeleteSecret",
 }
 
-// reads are actions that show data rather than what is configured.
+// reads are actions that show data rather than what is configured. lambda:GetFunction
+// is not among them: each plan of a function calls it, and what of it may be secret,
+// the variables, GetFunctionConfiguration shows as well.
 var reads = []string{
 	"athena:GetQueryResults", "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:GetRecords", "dynamodb:PartiQLSelect", "dynamodb:Query", "dynamodb:Scan",
-	"ec2:GetConsoleOutput", "ec2:GetPasswordData", "kinesis:GetRecords", "lambda:GetFunction", "logs:FilterLogEvents", "logs:GetLogEvents", "logs:GetQueryResults",
+	"ec2:GetConsoleOutput", "ec2:GetPasswordData", "kinesis:GetRecords", "logs:FilterLogEvents", "logs:GetLogEvents", "logs:GetQueryResults",
 	"logs:StartQuery", "secretsmanager:GetSecretValue", "sqs:ReceiveMessage", "ssm:GetParameter*",
+}
+
+// plansRead are the actions with which a plan reads what Terraform manages by its
+// content.
+var plansRead = []string{"dynamodb:GetItem", "s3:GetObject*", "secretsmanager:GetSecretValue", "ssm:GetParameter*"}
+
+// publicParameters are AWS's own, such as the names of its machine images.
+func (b *builder) publicParameters() string {
+	return "arn:" + b.partition + ":ssm:*::parameter/aws/service/*"
+}
+
+// unlessPlansReadData returns the resources, or everything where the customer lets
+// plans read data.
+func (b *builder) unlessPlansReadData(resources ...string) []string {
+	return whole(awscdk.Token_AsList(onIf(b.p.readsData, []string{"*"}, resources), nil))
+}
+
+// whole returns a list of which nothing is known before it is deployed: its one
+// element is a token that stands for all of it.
+func whole(list *[]*string) []string {
+	out := make([]string, len(*list))
+	for i, v := range *list {
+		out[i] = *v
+	}
+	return out
 }
 
 // statements is what the role of an operation may do, besides the managed
@@ -112,7 +139,7 @@ func (b *builder) statements(operation string) []policy.Statement {
 		{Sid: "ReadRoles", Actions: readRoles, Resources: []string{"*"}},
 	}
 	write := policy.Statement{Sid: "WriteStates", Actions: []string{"s3:PutObject"}, Resources: []string{states}}
-	app := policy.Statement{Sid: "App", Actions: *b.appActions(), Resources: []string{"*"}}
+	app := policy.Statement{Sid: "App", Actions: whole(b.p.appActions.ValueAsList()), Resources: []string{"*"}}
 	roles := []policy.Statement{
 		{Sid: "GiveUnderTheBoundary", Actions: append(append([]string{}, makeRoles...), trimRoles...), Resources: b.appIAM(), Conditions: b.underBoundary()},
 		{Sid: "ShapeAppRoles", Actions: append(append([]string{}, shapeRoles...), dropRoles...), Resources: b.appIAM()},
@@ -136,22 +163,15 @@ func (b *builder) statements(operation string) []policy.Statement {
 	case readOnly:
 		list = append(list,
 			policy.Statement{Sid: "SavePlans", Actions: []string{"s3:PutObject"}, Resources: []string{plans}},
-			policy.Statement{Sid: "DataIsNotRead", Deny: true, Actions: reads, Resources: []string{"*"}},
-			policy.Statement{Sid: "ObjectsAreNotRead", Deny: true, Actions: []string{"s3:GetObject*"}, NotResources: []string{states, plans}},
-			policy.Statement{Sid: "NothingElseIsDecrypted", Deny: true, Actions: []string{"kms:Decrypt"}, NotResources: []string{key}})
+			policy.Statement{Sid: "ReadData", Actions: plansRead, Resources: b.unlessPlansReadData(b.publicParameters())},
+			policy.Statement{Sid: "OpenData", Actions: []string{"kms:Decrypt"}, Resources: b.unlessPlansReadData(key)},
+			policy.Statement{Sid: "DataIsNotRead", Deny: true, Actions: reads, NotResources: b.unlessPlansReadData(b.publicParameters())},
+			policy.Statement{Sid: "ObjectsAreNotRead", Deny: true, Actions: []string{"s3:GetObject*"}, NotResources: b.unlessPlansReadData(states, plans)},
+			policy.Statement{Sid: "NothingElseIsDecrypted", Deny: true, Actions: []string{"kms:Decrypt"}, NotResources: b.unlessPlansReadData(key)})
 	case breakGlass:
 		list = append(list, write)
 	}
 	return list
-}
-
-func (b *builder) appActions() *[]string {
-	list := b.p.appActions.ValueAsList()
-	out := make([]string, len(*list)) // a token that stands for the whole list
-	for i, v := range *list {
-		out[i] = *v
-	}
-	return &out
 }
 
 // executionAccess is what ECS needs to start the container.

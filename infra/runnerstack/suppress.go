@@ -15,6 +15,8 @@ var reasons = map[string]string{
 	"ShapeAppRoles":        "roles below the app's own path alone",
 	"DropAppRoles":         "roles below the app's own path alone",
 	"ServiceLinkedRoles":   "roles that AWS defines, and that a service makes for itself",
+	"ReadData":             "whether plans read data is the customer's choice, a parameter; by default these are AWS's public parameters alone",
+	"OpenData":             "whether plans read data is the customer's choice, a parameter; by default this is the states' key alone",
 	"RegistryLogin":        "the action knows no resource; it opens what the other statements allow",
 	"PullImage":            "ECS pulls with this role, and only the image that the task names by digest; the vendor's account is not known to the template",
 	"Services":             "a ceiling: it gives nothing, and what guards the runner is denied below it",

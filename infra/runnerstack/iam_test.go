@@ -182,6 +182,54 @@ func TestWhoMayDoWhat(t *testing.T) {
 	t.Logf("%d questions", len(rows))
 }
 
+// Sessions that were given before the runner was disabled live for up to an hour.
+// They save their states, and do nothing else.
+func TestASessionEndsWithTheRunner(t *testing.T) {
+	more := []string{"BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess", "PlansReadData", "Yes"}
+	off := stack(t, append(more, "RunnerState", "Disabled")...)
+	bucket, key := off.ARN("StateBucket"), off.ARN("StateKey")
+	app := "arn:aws:iam::111122223333:role/fairlead-app/" + install + "/web"
+	rows := []struct {
+		what, action, resource string
+		saves                  bool
+	}{
+		{"the state is read", "s3:GetObject", bucket + "/state/web.tfstate", true},
+		{"the lock of the state is taken away", "s3:DeleteObject", bucket + "/state/web.tfstate.tflock", true},
+		{"the state is sealed", "kms:GenerateDataKey", key, true},
+		{"it looks at what is there", "ec2:DescribeInstances", "*", false},
+		{"it makes a machine", "ec2:RunInstances", "arn:aws:ec2:eu-central-1:111122223333:instance/*", false},
+		{"it removes a database", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", false},
+		{"it makes a role", "iam:CreateRole", app, false},
+		{"it removes a role", "iam:DeleteRole", app, false},
+		{"it reads a secret", "secretsmanager:GetSecretValue", "arn:aws:secretsmanager:eu-central-1:111122223333:secret:db-AbCdEf", false},
+		{"it reads an object", "s3:GetObject", "arn:aws:s3:::app-data/x", false},
+		{"it copies an image", "ecr:PutImage", off.ARN("Images"), false},
+		{"it reads roles", "iam:GetRole", app, false},
+	}
+	for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole", "BreakGlassRole"} {
+		var questions []infratest.Question
+		for _, r := range rows {
+			questions = append(questions, infratest.Question{Principal: off.ARN(role), Action: r.action, Resource: r.resource, Account: infratest.Account,
+				Context:  map[string]any{"iam:PermissionsBoundary": "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary"},
+				Identity: append(off.Policies(role), managed(t, off, role)...), Boundary: off.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)})
+			if r.resource == key {
+				questions[len(questions)-1].ResourceP = off.Resources["StateKey"].Properties["KeyPolicy"].(map[string]any)
+			}
+		}
+		writes := infratest.Question{Principal: off.ARN(role), Action: "s3:PutObject", Resource: bucket + "/state/web.tfstate", Account: infratest.Account,
+			Identity: off.Policies(role), Boundary: off.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)}
+		answers := infratest.Ask(t, append(questions, writes))
+		for i, r := range rows {
+			if answers[i] != r.saves {
+				t.Errorf("disabled, a session of %s: %s (%s): %t, want %t", role, r.what, r.action, answers[i], r.saves)
+			}
+		}
+		if saved := answers[len(rows)]; saved != (role != "ReadOnlyRole") {
+			t.Errorf("disabled, a session of %s saves the state: %t", role, saved)
+		}
+	}
+}
+
 // A plan of what Terraform manages by its content calls what shows data. By
 // default it may not; a customer may let it, and the states, their key and the
 // runner stay as they are.

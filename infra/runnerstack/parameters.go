@@ -66,7 +66,7 @@ func (b *builder) parameters() {
 		pattern(`^[A-Za-z0-9+/=_:-]{32,}(,[A-Za-z0-9+/=_:-]{32,})*$`, "public keys as the control plane gave them, separated by commas"))
 	p.image = ask("RunnerImage", "String", "Runner image for arm64, by digest.", pattern(`^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`, "an image with its sha256 digest; a tag can be moved"))
 
-	p.state = ask("RunnerState", "String", "Paused lets the runner begin nothing. Disabled stops it and takes all its roles from it; nothing of the app is touched.", choice(enabled, paused, disabled))
+	p.state = ask("RunnerState", "String", "Paused lets the runner begin nothing. Disabled stops it and takes all its roles from it, also from what it is doing, which may save its state; nothing of the app is touched.", choice(enabled, paused, disabled))
 	p.breakGlass = ask("BreakGlass", "String", "Enabled makes a role for emergencies. Leave it off until you need it, and switch it off again.", choice(disabled, enabled))
 
 	p.network = ask("NetworkMode", "String", "NewVpcPublicIp has no NAT gateway, which costs more than the runner; nothing can connect to the runner in any mode.", choice(publicIP, nat, existing))

@@ -171,7 +171,12 @@ func (b *builder) statements(operation string) []policy.Statement {
 	case breakGlass:
 		list = append(list, write)
 	}
-	return list
+	// A session that was given before outlives, by up to an hour, what the trust says.
+	// While the runner is disabled it may save its state, as a tool that is interrupted
+	// and cannot would leave no record of what it has made, and do nothing else. At other
+	// times everything is excepted, and nothing denied.
+	saves := whole(awscdk.Token_AsList(onIf(b.p.isEnabled, []string{"*"}, []string{bucket, bucket + "/*", key}), nil))
+	return append(list, policy.Statement{Sid: "NothingWhileDisabled", Deny: true, Actions: []string{"*"}, NotResources: saves})
 }
 
 // executionAccess is what ECS needs to start the container.

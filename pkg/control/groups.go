@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -140,23 +141,24 @@ func (c *Control) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, des
 }
 
 // DeleteGroup deletes a group that holds nothing. As with a runner, it is
-// marked before it is looked into for the last time.
+// marked before it is looked into for the last time. A deletion that was cut short
+// is gone on with by the next, or undone if that is refused.
 func (c *Control) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string) error {
 	p, err := namedGroup(path)
 	if err != nil {
 		return err
 	}
 	if err := c.empty(ctx, org, p); err != nil {
+		if fairlead.CodeOf(err) == "group-not-empty" { // a deletion that was cut short may have left its mark
+			err = errors.Join(err, c.markGroup(ctx, org, p, false))
+		}
 		return err
 	}
 	if err := c.markGroup(ctx, org, p, true); err != nil {
 		return err
 	}
 	if err := c.empty(ctx, org, p); err != nil {
-		if merr := c.markGroup(ctx, org, p, false); merr != nil {
-			return merr
-		}
-		return err
+		return errors.Join(err, c.markGroup(ctx, org, p, false))
 	}
 	return c.transact(ctx, "delete group "+path, func(u *unit) error {
 		g, err := c.Store.Group(ctx, org, p)

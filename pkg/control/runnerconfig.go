@@ -433,9 +433,12 @@ func (c *Control) SetRunnerMode(ctx context.Context, by User, name string, mode 
 // DeleteRunner deletes a runner that no install uses and no rule of the caller's
 // org names. It is marked before it is looked at for the last time, so that
 // nothing can be given to it in between; a deletion that was cut short is gone
-// on with by the next.
+// on with by the next, or undone if that is refused.
 func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error {
 	if err := c.unused(ctx, by, name); err != nil {
+		if fairlead.CodeOf(err) == "runner-in-use" { // a deletion that was cut short may have left its mark
+			err = errors.Join(err, c.markLeaving(ctx, by, name, false))
+		}
 		return err
 	}
 	if err := c.markLeaving(ctx, by, name, true); err != nil {

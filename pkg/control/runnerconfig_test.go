@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -290,4 +291,36 @@ func TestARunnerThatNobodyServesIsWarnedOf(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestADeletionThatWasCutShortLeavesItsMark: the next one refused at its first
+// look, and what uses the runner, or is in the group, could never be changed again.
+func TestADeletionThatWasCutShortLeavesItsMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.group("g")
+		p.placedIn("acme", "g", nil)
+		p.deploy("acme", control.NewDeployment{}, "d") // which binds it to the runner
+		r, err := p.Store.Runner(p.ctx, org, "local")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := p.Store.Group(p.ctx, org, placement.Path("g"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.V.Leaving, g.V.Leaving = true, true
+		var tx store.Tx
+		tx.PutRunner(r)
+		tx.PutGroup(g)
+		if err := p.Store.Commit(p.ctx, "com_test", &tx); err != nil {
+			t.Fatal(err)
+		}
+		expectCode(t, "the runner's next deletion", p.DeleteRunner(p.ctx, control.User{Org: org}, "local"), "runner-in-use")
+		expectCode(t, "the group's next deletion", p.DeleteGroup(p.ctx, org, "g"), "group-not-empty")
+		if _, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "next", App: "shop", Runner: "local", Group: "g", Inputs: secretPassword()}, ""); err != nil {
+			t.Errorf("both are leaving still: %v", err)
+		}
+	})
 }

@@ -373,10 +373,34 @@ func (c *Control) Installs(ctx context.Context, org fairlead.OrgID, q store.Page
 // ForgetInstall drops the records of an install, its state in http storage
 // included. Unless abandon is set it is refused while anything of it may still
 // exist in the customer's account: nobody could destroy it afterwards.
+//
+// An app may have had more components in its life than one commit takes. Their
+// records go first then, in commits of their own; if one of those is the last that
+// is made, the install is there still, and is forgotten by the next request.
 func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name string, abandon bool) error {
-	var blobs []string
-	var id fairlead.InstallID
-	err := c.transact(ctx, "forget install "+name, func(u *unit) error {
+	for {
+		id, err := c.forget(ctx, org, name, abandon)
+		if err != nil {
+			return err
+		}
+		if id != "" {
+			if c.Records != nil {
+				c.removeRecord(ctx, id)
+			}
+			return nil
+		}
+	}
+}
+
+// forgetAtOnce is how many records of components one commit removes, which has
+// room for the install and all that goes with it beside them.
+const forgetAtOnce = 50
+
+// forget returns the install that it has forgotten; "" if it has removed a part of
+// the records and is to be called again.
+func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, abandon bool) (id fairlead.InstallID, err error) {
+	err = c.transact(ctx, "forget install "+name, func(u *unit) error {
+		id = ""
 		r, err := c.Store.Install(ctx, org, name)
 		if err != nil {
 			return err
@@ -396,21 +420,19 @@ func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name st
 			if k.V.State != store.Absent {
 				left = append(left, k.V.Name)
 			}
-			u.DeleteComponent(k)
 		}
 		if len(left) > 0 && !abandon {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-not-empty",
 				Message: fmt.Sprintf("install %s still has %d components: %v", name, len(left), left),
 				Hint:    fmt.Sprintf("Run `fairlead install teardown %s` first, or leave everything where it is with --abandon.", name)}
 		}
-		heads, err := c.Store.States(ctx, r.V.ID)
+		all, err := u.forgetComponents(r.V.ID, comps)
 		if err != nil {
 			return err
 		}
-		blobs = nil
-		for _, h := range heads {
-			blobs = append(append(blobs, h.V.Blob), h.V.History...)
-			u.DeleteState(h)
+		if !all {
+			u.CheckInstall(r) // which no deployment has meanwhile
+			return nil
 		}
 		if err := u.dropStack(r.V.ID); err != nil {
 			return err
@@ -427,14 +449,56 @@ func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name st
 		id = r.V.ID
 		return nil
 	})
+	return id, err
+}
+
+// forgetComponents removes the records of components with the heads of their
+// states, as many as a commit takes, and reports whether those are all. Those of
+// which something is left go last.
+func (u *unit) forgetComponents(id fairlead.InstallID, comps []store.Stored[store.Component]) (all bool, err error) {
+	stored, err := u.c.Store.States(u.ctx, id)
 	if err != nil {
-		return err
+		return false, err
 	}
-	c.dropBlobs(ctx, blobs)
-	if c.Records != nil && id != "" {
-		c.removeRecord(ctx, id)
+	heads := make(map[string]store.Stored[store.StateHead], len(stored))
+	for _, h := range stored {
+		heads[h.V.Component] = h
 	}
-	return nil
+	removed := 0
+	dropState := func(name string) {
+		h, ok := heads[name]
+		if !ok {
+			return
+		}
+		u.spent = append(append(u.spent, h.V.Blob), h.V.History...)
+		u.DeleteState(h)
+		delete(heads, name)
+		removed++
+	}
+	slices.SortStableFunc(comps, func(a, b store.Stored[store.Component]) int {
+		switch first, second := a.V.State == store.Absent, b.V.State == store.Absent; {
+		case first && !second:
+			return -1
+		case second && !first:
+			return 1
+		}
+		return 0
+	})
+	for _, k := range comps {
+		if removed+2 > forgetAtOnce {
+			return false, nil
+		}
+		u.DeleteComponent(k)
+		removed++
+		dropState(k.V.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(heads)) { // of components that have no record
+		if removed == forgetAtOnce {
+			return false, nil
+		}
+		dropState(name)
+	}
+	return true, nil
 }
 
 // removeRecord removes the record of an install that is not there. A failure

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -160,4 +161,22 @@ func TestACrowdThatDiedAtOnceIsNoticedByOneSweepAndWokenOnce(t *testing.T) {
 			t.Errorf("a second later: %+v, %v; they wait for an agent, and their wake-ups are on the way", s, err)
 		}
 	})
+}
+
+// TestAHeartbeatIsKeptWhateverItCallsItsJobs: how many it names was bounded, and
+// how long each name is was not. All of it is kept, and listed with the runner.
+func TestAHeartbeatIsKeptWhateverItCallsItsJobs(t *testing.T) {
+	p := newPlane(t, enginetest.Memory())
+	for name, row := range map[string]struct {
+		running []string
+		code    string
+	}{
+		"jobs":                {[]string{p.IDs(fairlead.PrefixJob), p.IDs(fairlead.PrefixJob)}, ""},
+		"a name of 64 bytes":  {[]string{strings.Repeat("x", 64)}, ""},
+		"a name of 65 bytes":  {[]string{p.IDs(fairlead.PrefixJob), strings.Repeat("x", 65)}, "invalid-heartbeat"},
+		"a thousand jobs":     {slices.Repeat([]string{"job_1"}, 1000), ""},
+		"a thousand and more": {slices.Repeat([]string{"job_1"}, 1001), "invalid-heartbeat"},
+	} {
+		expectCode(t, name, p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4, Running: row.running}), row.code)
+	}
 }

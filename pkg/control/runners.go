@@ -389,6 +389,10 @@ type Heartbeat struct {
 // maxRunning bounds how many jobs a heartbeat may name.
 const maxRunning = 1000
 
+// maxJobID bounds what a heartbeat can have us keep of a job that it names, in
+// bytes; identifiers have 30.
+const maxJobID = 64
+
 // maxReason bounds what a customer can have us keep of a reason, in bytes.
 const maxReason = 800
 
@@ -397,8 +401,9 @@ const maxAilment = 1000
 
 // HeartbeatSession records how an agent is.
 func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heartbeat) error {
-	if len(h.Running) > maxRunning || h.Capacity < 0 {
-		return fairlead.Invalid("invalid-heartbeat", "a heartbeat names at most %d jobs", maxRunning)
+	long := func(id string) bool { return len(id) > maxJobID }
+	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
+		return fairlead.Invalid("invalid-heartbeat", "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)
 	}
 	return c.transact(ctx, "heartbeat of session "+string(s.ID), func(u *unit) error {
 		r, err := c.Store.Session(ctx, s.Runner, s.ID)

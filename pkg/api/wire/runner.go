@@ -172,7 +172,7 @@ type LogAccess struct {
 // SessionHeartbeat says how the agent is.
 type SessionHeartbeat struct {
 	Capacity int      `json:"capacity" minimum:"0" maximum:"10000"`
-	Running  []string `json:"running" maxItems:"1000" nullable:"false" doc:"Jobs whose steps are alive"`
+	Running  []string `json:"running" maxItems:"1000" nullable:"false" doc:"Jobs whose steps are alive, each of at most 64 bytes"`
 	Draining bool     `json:"draining"`
 	Ending   bool     `json:"ending" doc:"The agent stops now"`
 

@@ -249,7 +249,7 @@ func TestDeathIsReportedWhenTheControlPlaneIsBack(t *testing.T) {
 	job := applying(t, s, stubbornModule(m), nil)
 	s.SetDown(true)
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
-	s.Until("the report is kept", func() bool { return len(a.glob("steps/*/died.json")) == 1 })
+	s.Until("the report is kept", func() bool { return len(a.glob("attempts/*/died.json")) == 1 })
 	a.kill() // the next agent makes the report
 	s.SetDown(false)
 	b := startAgent(t, s, a.Data)

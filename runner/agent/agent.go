@@ -29,6 +29,9 @@ import (
 
 const (
 	stepsFolder = "steps"
+	// attemptsFolder has what an agent keeps of each attempt for itself. It is
+	// apart from stepsFolder, of which a step in a container sees its part.
+	attemptsFolder = "attempts"
 	// claimWait is the longest wait for a job in one request: the API's limit.
 	claimWait = 20 * time.Second
 	// claimSlack is what an answer may take beyond it.
@@ -94,7 +97,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	cfg.Data = data
-	for _, dir := range []string{"", stepsFolder, workspace.Root} {
+	for _, dir := range []string{"", stepsFolder, attemptsFolder, workspace.Root} {
 		if err := os.MkdirAll(filepath.Join(data, dir), 0o700); err != nil {
 			return nil, fmt.Errorf("make the data folder: %w", err)
 		}
@@ -119,8 +122,8 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		lock.Close()
 		return nil, err
 	}
-	dir := func(attempt string) stepdir.Dir { return stepdir.Dir(filepath.Join(data, stepsFolder, attempt)) }
-	ways, err := openLaunchers(ctx, configured, cfg.Concurrency, string(id.RunnerID), o, log, dir)
+	kept := func(attempt string) stepdir.Kept { return stepdir.Kept(filepath.Join(data, attemptsFolder, attempt)) }
+	ways, err := openLaunchers(ctx, configured, cfg.Concurrency, string(id.RunnerID), o, log, kept)
 	if err != nil {
 		lock.Close()
 		return nil, err

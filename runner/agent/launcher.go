@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,10 +21,6 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/setup"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
-
-// configurationFile, in a step's folder, is the configuration by which the step
-// was started: the next agent looks for it where that says.
-const configurationFile = "configuration.json"
 
 // checkFor bounds the question whether what starts steps is there.
 const checkFor = 2 * time.Second
@@ -51,7 +46,7 @@ type launchers struct {
 	runner string
 	o      Options
 	log    *slog.Logger
-	dir    func(attempt string) stepdir.Dir
+	kept   func(attempt string) stepdir.Kept
 
 	mu    sync.Mutex
 	heard string               // revision of the configuration that was told last; "": none
@@ -63,8 +58,8 @@ type launchers struct {
 
 // openLaunchers begins with what the environment says. What that lacks the
 // configuration may say; what is wrong with it is an error.
-func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner string, o Options, log *slog.Logger, dir func(string) stepdir.Dir) (*launchers, error) {
-	l := &launchers{cfg: cfg, holds: holds, runner: runner, o: o, log: log, dir: dir, of: map[string]*launcher{}}
+func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner string, o Options, log *slog.Logger, kept func(string) stepdir.Kept) (*launchers, error) {
+	l := &launchers{cfg: cfg, holds: holds, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
 	switch cfg.Follow {
 	case "", "configuration", followEnvironment:
 	default:
@@ -235,19 +230,11 @@ func (l *launchers) assign(attempt string) (*launcher, error) {
 }
 
 // keep writes down how the step of an attempt was started, for the next agent.
-// Its folder is there.
 func (l *launchers) keep(attempt string, by *launcher) error {
 	if by.told == nil {
 		return nil
 	}
-	b, err := json.Marshal(by.told)
-	if err == nil {
-		err = os.WriteFile(l.dir(attempt).Path(configurationFile), b, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("keep how the step is started: %w", err)
-	}
-	return nil
+	return l.kept(attempt).SaveConfiguration(by.told)
 }
 
 // by returns how the step of an attempt was started, by this agent or the one
@@ -258,19 +245,15 @@ func (l *launchers) by(ctx context.Context, attempt string) (*launcher, error) {
 	if by := l.of[attempt]; by != nil {
 		return by, nil
 	}
-	var told wire.AgentConfiguration
-	b, err := os.ReadFile(l.dir(attempt).Path(configurationFile))
+	told, err := l.kept(attempt).Configuration()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && l.alone != nil:
 		l.of[attempt] = l.alone
 		return l.alone, nil
 	case errors.Is(err, fs.ErrNotExist) && l.err != nil:
 		return nil, l.err
-	case err == nil:
-		err = json.Unmarshal(b, &told)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read how a step was started: %w", err)
+	case err != nil:
+		return nil, err
 	}
 	for _, other := range append(slices.Collect(maps.Values(l.of)), l.now) {
 		if other != nil && other.told != nil && other.told.Revision == told.Revision {
@@ -278,7 +261,7 @@ func (l *launchers) by(ctx context.Context, attempt string) (*launcher, error) {
 			return other, nil
 		}
 	}
-	by, err := l.translate(ctx, &told)
+	by, err := l.translate(ctx, told)
 	if err != nil {
 		return nil, fmt.Errorf("look for a step as it was started: %w", err)
 	}

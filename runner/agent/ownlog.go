@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/http"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -20,19 +21,16 @@ import (
 // report.
 func (a *Agent) sendLog(life context.Context, attempt string, c wire.Claim) {
 	in := a.input(c)
-	dir, err := stepdir.Create(string(a.dir(attempt)), in)
+	dir, err := a.folders(attempt, in)
 	code := stepdir.ExitInternal
 	if err == nil {
 		code = runnerstep.Run(life, dir, in, c.LaunchToken, a.ownSurroundings())
 	}
 	a.gone(attempt)
 	exit := executor.Exit{Code: &code, Reason: executor.Exited}
-	a.count(dir, code == stepdir.ExitFinished, exit)
+	a.count(attempt, code == stepdir.ExitFinished, exit)
 	if code == stepdir.ExitFinished {
-		if err := workspace.Remove(a.cfg.Data, attempt); err != nil {
-			a.log.Error("something of the agent's own job is left", "attempt", attempt, "err", err)
-		}
-		if err := dir.Remove(); err != nil {
+		if err := errors.Join(workspace.Remove(a.cfg.Data, attempt), dir.Remove(), a.kept(attempt).Remove()); err != nil {
 			a.log.Error("something of the agent's own job is left", "attempt", attempt, "err", err)
 		}
 		return

@@ -58,6 +58,19 @@ func (a *Agent) dir(attempt string) stepdir.Dir {
 	return stepdir.Dir(filepath.Join(a.cfg.Data, stepsFolder, attempt))
 }
 
+func (a *Agent) kept(attempt string) stepdir.Kept {
+	return stepdir.Kept(filepath.Join(a.cfg.Data, attemptsFolder, attempt))
+}
+
+// folders makes the folders of an attempt. The agent's own is there first: a
+// step's folder without it would be one of which nothing is known.
+func (a *Agent) folders(attempt string, in stepdir.Input) (stepdir.Dir, error) {
+	if _, err := stepdir.Keep(string(a.kept(attempt)), in); err != nil {
+		return "", err
+	}
+	return stepdir.Create(string(a.dir(attempt)), in)
+}
+
 // reserve counts the claim's step as running before it is launched.
 func (a *Agent) reserve(c wire.Claim) {
 	a.mu.Lock()
@@ -174,7 +187,7 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	in.Role = role
 	// Made for a step that does not see it, too: it is by this folder that the
 	// next agent knows of the attempt.
-	if _, err := stepdir.Create(string(a.dir(attempt)), in); err != nil {
+	if _, err := a.folders(attempt, in); err != nil {
 		return nil, err
 	}
 	if err := a.ways.keep(attempt, by); err != nil {
@@ -234,7 +247,7 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		cancel()
 	}
 	a.gone(h.ID())
-	a.count(dir, clean, exit)
+	a.count(h.ID(), clean, exit)
 	if clean || dir.Finished() {
 		a.remove(life, h.ID())
 		return
@@ -256,11 +269,12 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 }
 
 // count counts a step that has ended.
-func (a *Agent) count(dir stepdir.Dir, clean bool, exit executor.Exit) {
+func (a *Agent) count(attempt string, clean bool, exit executor.Exit) {
 	if a.status == nil {
 		return
 	}
-	in, err := dir.Input()
+	dir := a.dir(attempt)
+	in, err := a.kept(attempt).Input()
 	if err != nil {
 		a.log.Debug("a step is counted without its kind", "err", err)
 	}
@@ -318,8 +332,7 @@ const maxSave = 20 * time.Second
 // left at least when the step dies; a third of them is kept for the killing, the
 // rest of the log, and the report. With a lease of 45 s that makes 20 s.
 func (a *Agent) saveTime(attempt string) time.Duration {
-	dir := a.dir(attempt)
-	in, err := dir.Input()
+	in, err := a.kept(attempt).Input()
 	if err != nil {
 		return 0
 	}
@@ -327,7 +340,7 @@ func (a *Agent) saveTime(attempt string) time.Duration {
 	if in.Grace > 0 {
 		limit = min(limit, in.Grace)
 	}
-	if renew := dir.Renew(); renew > 0 {
+	if renew := a.dir(attempt).Renew(); renew > 0 {
 		limit = min(limit, renew*4/3)
 	}
 	return limit
@@ -376,10 +389,10 @@ func wireReason(reason string) string {
 // the next one makes it.
 func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire.DiedRequest) {
 	job, _ := jobOf(attempt)
-	dir := a.dir(attempt)
+	kept := a.kept(attempt)
 	d.Reason = wireReason(d.Reason)
-	if _, err := os.Stat(string(dir)); err == nil {
-		if err := dir.SaveDied(d); err != nil {
+	if _, err := os.Stat(string(kept)); err == nil {
+		if err := kept.SaveDied(d); err != nil {
 			a.log.Error("the report is not kept", "attempt", attempt, "err", err)
 		}
 	}
@@ -458,8 +471,9 @@ func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) *wi
 // removeFor bounds the removal of what an executor keeps of a step.
 const removeFor = 30 * time.Second
 
-// remove removes what an attempt has left. Its folder goes last: as long as
-// something is left elsewhere, the next agent finds the folder and tries again.
+// remove removes what an attempt has left. The folder of its step goes last but
+// for what the agent knows of it: as long as something is left elsewhere, the
+// next agent finds the folder and tries again.
 func (a *Agent) remove(life context.Context, attempt string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), removeFor)
 	defer cancel()
@@ -474,6 +488,9 @@ func (a *Agent) remove(life context.Context, attempt string) {
 	}
 	if err = errors.Join(err, workspace.Remove(data, attempt)); err == nil {
 		err = a.dir(attempt).Remove()
+	}
+	if err == nil {
+		err = a.kept(attempt).Remove()
 	}
 	if err != nil {
 		a.log.Error("something of a finished step is left", "attempt", attempt, "err", err)
@@ -499,14 +516,20 @@ func (a *Agent) reattach(life context.Context) error {
 		known[e.Name()] = true
 		a.running.Go(a.recoverStep(life, e.Name(), epoch))
 	}
-	left, err := os.ReadDir(filepath.Join(a.cfg.Data, workspace.Root))
-	if err != nil {
-		return fmt.Errorf("look for workspaces of an earlier agent: %w", err)
-	}
-	for _, e := range left {
-		if !known[e.Name()] {
-			if err := workspace.Remove(a.cfg.Data, e.Name()); err != nil {
-				a.log.Error("a workspace is left on disk", "err", err)
+	for folder, remove := range map[string]func(attempt string) error{
+		workspace.Root: func(attempt string) error { return workspace.Remove(a.cfg.Data, attempt) },
+		attemptsFolder: func(attempt string) error { return a.kept(attempt).Remove() },
+	} {
+		left, err := os.ReadDir(filepath.Join(a.cfg.Data, folder))
+		if err != nil {
+			return fmt.Errorf("look for what an earlier agent has left in %s: %w", folder, err)
+		}
+		for _, e := range left {
+			if known[e.Name()] {
+				continue
+			}
+			if err := remove(e.Name()); err != nil {
+				a.log.Error("something of a finished step is left", "attempt", e.Name(), "err", err)
 			}
 		}
 	}
@@ -516,11 +539,11 @@ func (a *Agent) reattach(life context.Context) error {
 // recoverStep returns what is to be done about one folder. A step that runs
 // counts as running when it returns.
 func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) func() {
-	dir := a.dir(attempt)
-	if d, ok := dir.Died(); ok {
+	kept := a.kept(attempt)
+	if d, ok := kept.Died(); ok {
 		return func() { a.settle(life, attempt, epoch, d) }
 	}
-	in, inErr := dir.Input()
+	in, inErr := kept.Input()
 	by, err := a.ways.by(life, attempt)
 	var h executor.Handle
 	if err == nil {

@@ -24,10 +24,12 @@ func TestTimeThatTheToolOfADeadStepHas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{}
 			a.cfg.Data = t.TempDir()
-			if err := os.Mkdir(filepath.Join(a.cfg.Data, stepsFolder), 0o700); err != nil {
-				t.Fatal(err)
+			for _, folder := range []string{stepsFolder, attemptsFolder} {
+				if err := os.Mkdir(filepath.Join(a.cfg.Data, folder), 0o700); err != nil {
+					t.Fatal(err)
+				}
 			}
-			dir, err := stepdir.Create(string(a.dir("job_1-1")), stepdir.Input{Grace: tc.grace})
+			dir, err := a.folders("job_1-1", stepdir.Input{Grace: tc.grace})
 			if err != nil {
 				t.Fatal(err)
 			}

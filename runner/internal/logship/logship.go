@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/regular"
 )
 
 // The defaults of Options.
@@ -154,10 +155,15 @@ func (s *Shipper) Close(ctx context.Context) (wire.LogEnd, error) {
 	return wire.LogEnd{Size: n, CRC32: sum.Sum32(), Truncated: s.truncated || n < s.written}, err
 }
 
-// Rescue sends what a Shipper that was killed has left in its file. What has
-// arrived before is not sent again, but for the last piece.
+// maxSpool is the most that a Shipper writes with the default Options. A file
+// that has more was not written by one.
+const maxSpool = defaultMax + 1<<10
+
+// Rescue sends what a Shipper that was killed has left in its file, which must
+// be a regular one: the job may have made something else of it. What has arrived
+// before is not sent again, but for the last piece.
 func Rescue(ctx context.Context, path string, append Append) error {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it died before it had a log
 	}
@@ -169,6 +175,9 @@ func Rescue(ctx context.Context, path string, append Append) error {
 	if err != nil {
 		return fmt.Errorf("open log spool: %w", err)
 	}
+	if st.Size() > maxSpool {
+		return fmt.Errorf("read log spool: it has %d bytes, more than a log may have", st.Size())
+	}
 	s := &Shipper{append: append, file: f, written: st.Size(), acked: max(0, st.Size()-defaultBatch)}
 	for s.pending() > 0 {
 		if err := s.send(ctx); err != nil {
@@ -178,19 +187,22 @@ func Rescue(ctx context.Context, path string, append Append) error {
 	return nil
 }
 
-// Sum returns the checksum (IEEE) of the log in the file at path, which is of
-// size bytes. A log of none needs no file.
+// Sum returns the checksum (IEEE) of the log in the regular file at path, which
+// is of size bytes. A log of none needs no file.
 func Sum(path string, size int64) (uint32, error) {
 	sum := crc32.NewIEEE()
 	if size == 0 {
 		return sum.Sum32(), nil
 	}
-	f, err := os.Open(path)
+	if size > maxSpool {
+		return 0, fmt.Errorf("read log spool: %d bytes are more than a log may have", size)
+	}
+	f, err := regular.Open(path)
 	if err != nil {
 		return 0, fmt.Errorf("open log spool: %w", err)
 	}
 	defer f.Close()
-	n, err := io.Copy(sum, f)
+	n, err := io.Copy(sum, io.LimitReader(f, maxSpool+1))
 	if err == nil && n != size {
 		err = fmt.Errorf("it has %d bytes, not %d", n, size)
 	}

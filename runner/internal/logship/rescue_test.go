@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/runner/internal/logship"
 )
@@ -52,5 +55,50 @@ func TestRescueSendsWhatADeadStepHadNot(t *testing.T) {
 	err := logship.Rescue(t.Context(), path, func(context.Context, int64, []byte) (int64, error) { return 0, refused })
 	if !errors.Is(err, refused) {
 		t.Errorf("a refusal is %v", err)
+	}
+}
+
+// The job may have made something else of the file, or written a number of
+// bytes beside it that it does not have.
+func TestWhatIsNoLogIsNeitherSentNorSummed(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, plant := range map[string]func(path string) error{
+		"a link":   func(path string) error { return os.Symlink(outside, path) },
+		"a pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"a file as long as a disk": func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			if err := plant(path); err != nil {
+				t.Fatal(err)
+			}
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				err := logship.Rescue(t.Context(), path, func(_ context.Context, offset int64, data []byte) (int64, error) {
+					t.Errorf("%d bytes are sent", len(data))
+					return offset + int64(len(data)), nil
+				})
+				if err == nil {
+					t.Error("it counts as sent")
+				}
+				for _, size := range []int64{6, 1 << 40} {
+					if _, err := logship.Sum(path, size); err == nil {
+						t.Errorf("it has the checksum of %d bytes", size)
+					}
+				}
+			}()
+			select {
+			case <-over:
+			case <-time.After(20 * time.Second):
+				t.Error("it waits for what never comes")
+			}
+		})
 	}
 }

@@ -169,7 +169,7 @@ func (w *world) checkDisks() {
 		for _, t := range tools {
 			w.violate("nothing-is-left", "%s: %s is alive", h.name, t.name)
 		}
-		for _, folder := range []string{"steps", "work"} {
+		for _, folder := range []string{"steps", "attempts", "work"} {
 			entries, err := os.ReadDir(filepath.Join(h.dir, folder))
 			if err != nil && !os.IsNotExist(err) {
 				w.must("look at a disk", err)

@@ -2,6 +2,11 @@
 // other: what to do on the way in, what became of it on the way out. It holds
 // no secret, and it is what lets a new agent find the steps of the one before.
 //
+// A job may do with the folder of its step what it likes: it is the same user,
+// and a container sees it, too. So an agent opens nothing there but regular
+// files, takes what they say for a job's word, and keeps what it has to believe
+// itself in a folder of its own, Kept.
+//
 // Nothing in it is synced to disk: it matters only while the machine is up,
 // because a step does not survive the machine. What outlives one is the lease
 // at the control plane.
@@ -21,6 +26,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/regular"
 )
 
 // TokenVariable is the environment variable with the launch token, the one
@@ -109,7 +115,6 @@ const (
 	inputFile    = "step.json"
 	stepIDFile   = "step-id"
 	finishedFile = "finished"
-	diedFile     = "died.json"
 	renewFile    = "renew"
 	logEndFile   = "log-end.json"
 	tallyFile    = "tally.json"
@@ -119,6 +124,9 @@ const (
 	// LogFile is the job's log, secrets masked, as far as it was written.
 	LogFile = "log"
 )
+
+// maxFile bounds each of them in bytes, but what the step and its tool say.
+const maxFile = 1 << 20
 
 // Dir is one step's folder.
 type Dir string
@@ -132,8 +140,11 @@ func Create(path string, in Input) (Dir, error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return "", fmt.Errorf("make step folder: %w", err)
 	}
-	in.V = 1
-	if err := writeJSON(filepath.Join(path, inputFile), in); err != nil {
+	b, err := Encode(in)
+	if err != nil {
+		return "", err
+	}
+	if err := writeFile(filepath.Join(path, inputFile), b); err != nil {
 		return "", fmt.Errorf("write the step's input: %w", err)
 	}
 	return Dir(path), nil
@@ -167,9 +178,11 @@ func Receive(path string, input []byte) (Dir, error) {
 }
 
 // Input reads what the step is to do.
-func (d Dir) Input() (Input, error) {
+func (d Dir) Input() (Input, error) { return readInput(d.Path(inputFile)) }
+
+func readInput(path string) (Input, error) {
 	var in Input
-	if err := readJSON(d.Path(inputFile), &in); err != nil {
+	if err := readJSON(path, &in); err != nil {
 		return Input{}, fmt.Errorf("read the step's input: %w", err)
 	}
 	if in.V != 1 {
@@ -182,7 +195,7 @@ func (d Dir) Input() (Input, error) {
 // The first call makes it with gen and keeps it before anything is sent: should
 // an answer be lost, the same question gets the same answer.
 func (d Dir) StepID(gen func() string) (string, error) {
-	b, err := os.ReadFile(d.Path(stepIDFile))
+	b, err := regular.Read(d.Path(stepIDFile), maxFile)
 	if err == nil && len(b) > 0 {
 		return string(b), nil
 	}
@@ -200,20 +213,7 @@ func (d Dir) StepID(gen func() string) (string, error) {
 func (d Dir) MarkFinished() error { return writeFile(d.Path(finishedFile), nil) }
 
 // Finished reports whether the control plane has taken the step's report.
-func (d Dir) Finished() bool {
-	_, err := os.Stat(d.Path(finishedFile))
-	return err == nil
-}
-
-// SaveDied keeps a report that is to be made until it was taken.
-func (d Dir) SaveDied(r wire.DiedRequest) error { return writeJSON(d.Path(diedFile), r) }
-
-// Died returns the report that was kept, if one was.
-func (d Dir) Died() (wire.DiedRequest, bool) {
-	var r wire.DiedRequest
-	err := readJSON(d.Path(diedFile), &r)
-	return r, err == nil
-}
+func (d Dir) Finished() bool { return regular.Is(d.Path(finishedFile)) }
 
 // SaveRenew keeps how often the step renews its lease: should it die, its agent
 // knows how long the lease lasts without it.
@@ -223,7 +223,7 @@ func (d Dir) SaveRenew(every time.Duration) error {
 
 // Renew returns what SaveRenew has kept, or 0.
 func (d Dir) Renew() time.Duration {
-	b, err := os.ReadFile(d.Path(renewFile))
+	b, err := regular.Read(d.Path(renewFile), maxFile)
 	if err != nil {
 		return 0
 	}
@@ -252,7 +252,7 @@ func (d Dir) LogEnd() (LogEnd, bool) {
 	if err := readJSON(d.Path(logEndFile), &e); err == nil {
 		return e, !e.Truncated
 	}
-	_, err := os.Stat(d.Path(LogFile))
+	_, err := os.Lstat(d.Path(LogFile))
 	return LogEnd{}, errors.Is(err, fs.ErrNotExist)
 }
 
@@ -273,15 +273,24 @@ func (d Dir) Tally() Tally {
 	if err := readJSON(d.Path(tallyFile), &t); err != nil {
 		return Tally{} // counts are not worth an error
 	}
+	switch t.Outcome {
+	case "succeeded", "failed", "canceled":
+	default:
+		return Tally{} // each other word of a job's would be a time series of its agent's
+	}
+	if t.LogBytes < 0 || t.Renewals < 0 || t.Late < 0 {
+		return Tally{} // a counter does not go back
+	}
 	return t
 }
 
 // Remove deletes the folder.
 func (d Dir) Remove() error { return os.RemoveAll(string(d)) }
 
-// Tail returns up to limit bytes from the end of one of the folder's files.
+// Tail returns up to limit bytes from the end of one of the folder's files; ""
+// of one that cannot be read.
 func (d Dir) Tail(file string, limit int64) string {
-	f, err := os.Open(d.Path(file))
+	f, err := regular.Open(d.Path(file))
 	if err != nil {
 		return ""
 	}
@@ -296,8 +305,71 @@ func (d Dir) Tail(file string, limit int64) string {
 	return strings.ToValidUTF8(string(b[:n]), "\uFFFD")
 }
 
+// The files of Kept, beside the step's input.
+const (
+	diedFile          = "died.json"
+	configurationFile = "configuration.json"
+)
+
+// Kept is the folder of what an agent keeps of an attempt for itself and for the
+// next agent. No step sees it.
+type Kept string
+
+// Keep makes the folder, readable by its owner alone, and keeps what the step is
+// told. A folder that is there already is refused: an attempt is launched once.
+func Keep(path string, in Input) (Kept, error) {
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return "", fmt.Errorf("make the folder of an attempt: %w", err)
+	}
+	b, err := Encode(in)
+	if err == nil {
+		err = writeFile(filepath.Join(path, inputFile), b)
+	}
+	if err != nil {
+		return "", fmt.Errorf("keep the step's input: %w", err)
+	}
+	return Kept(path), nil
+}
+
+func (k Kept) path(file string) string { return filepath.Join(string(k), file) }
+
+// Input returns what the step was told.
+func (k Kept) Input() (Input, error) { return readInput(k.path(inputFile)) }
+
+// SaveDied keeps a report that is to be made until it was taken.
+func (k Kept) SaveDied(r wire.DiedRequest) error { return writeJSON(k.path(diedFile), r) }
+
+// Died returns the report that was kept, if one was.
+func (k Kept) Died() (wire.DiedRequest, bool) {
+	var r wire.DiedRequest
+	err := readJSON(k.path(diedFile), &r)
+	return r, err == nil
+}
+
+// SaveConfiguration keeps the configuration by which the step is started: the
+// next agent looks for it where that says.
+func (k Kept) SaveConfiguration(c *wire.AgentConfiguration) error {
+	if err := writeJSON(k.path(configurationFile), c); err != nil {
+		return fmt.Errorf("keep how the step is started: %w", err)
+	}
+	return nil
+}
+
+// Configuration returns what SaveConfiguration has kept; fs.ErrNotExist if
+// nothing.
+func (k Kept) Configuration() (*wire.AgentConfiguration, error) {
+	var c wire.AgentConfiguration
+	if err := readJSON(k.path(configurationFile), &c); err != nil {
+		return nil, fmt.Errorf("read how a step was started: %w", err)
+	}
+	return &c, nil
+}
+
+// Remove deletes the folder.
+func (k Kept) Remove() error { return os.RemoveAll(string(k)) }
+
 func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
+	b, err := regular.Read(path, maxFile)
 	if err != nil {
 		return err
 	}
@@ -313,10 +385,18 @@ func writeJSON(path string, v any) error {
 }
 
 // writeFile replaces path whole or not at all: a reader never sees half of it.
+// What is written first is a file of a name that was not there.
 func writeFile(path string, b []byte) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }

@@ -4,9 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/runner/internal/regular"
 )
 
 // Source is the folder of a workspace in which the tool runs.
@@ -28,44 +33,78 @@ var ErrNotWhole = errors.New("the copy of the state that the tool left is not wh
 // the attempt, to salvage/<id>/ in the data folder, and returns its path; ""
 // if there is none. Nothing removes it but a person. If it is not whole, the
 // error wraps ErrNotWhole and says where what there is of it is kept.
+//
+// The workspace is as a job has left it, and the folder salvage may be open to
+// others that run, so nothing is opened twice and no link is followed.
 func Salvage(data, id string) (string, error) {
-	from := filepath.Join(Path(data, id), Source, Errored)
-	st, err := os.Lstat(from)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.Mode().IsRegular() {
+	src := filepath.Join(Path(data, id), Source)
+	if st, err := os.Lstat(src); err == nil && !st.IsDir() {
+		return "", nil // a link, say: what it leads to is not of this attempt
+	}
+	from := filepath.Join(src, Errored)
+	f, err := regular.Open(from)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, regular.ErrNot) {
 		return "", nil
 	}
+	if err != nil {
+		return "", fmt.Errorf("look for a state that was not saved: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
 	if err != nil {
 		return "", fmt.Errorf("look for a state that was not saved: %w", err)
 	}
 	if st.Size() == 0 {
 		return "", ErrNotWhole
 	}
-	dir := filepath.Join(data, "salvage", id)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	to, err := move(f, from, data, id)
+	if err != nil {
 		return "", fmt.Errorf("keep a state that was not saved: %w", err)
 	}
-	to := filepath.Join(dir, Errored)
-	if err := os.Rename(from, to); err != nil {
-		return "", fmt.Errorf("keep a state that was not saved: %w", err)
-	}
-	if err := errors.Join(os.Chmod(to, 0o600), syncPath(to), syncPath(dir)); err != nil {
-		return "", fmt.Errorf("keep a state that was not saved: %w", err)
-	}
-	b, err := os.ReadFile(to)
+	whole, err := isJSON(f)
 	if err != nil {
 		return "", fmt.Errorf("read a state that was not saved: %w", err)
 	}
-	if !json.Valid(b) {
+	if !whole {
 		return "", fmt.Errorf("%w; what there is of it is kept in %s", ErrNotWhole, to)
 	}
 	return to, nil
 }
 
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
+// move moves the file, which f has open, to the folder of the attempt in
+// salvage, so that it is there after a power cut.
+func move(f *os.File, from, data, id string) (to string, err error) {
+	folder := filepath.Join(data, "salvage", id)
+	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
+		return "", err
 	}
-	defer f.Close()
-	return f.Sync()
+	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	dir, err := os.OpenFile(folder, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	if err := unix.Renameat(unix.AT_FDCWD, from, int(dir.Fd()), Errored); err != nil {
+		return "", &os.LinkError{Op: "renameat", Old: from, New: filepath.Join(folder, Errored), Err: err}
+	}
+	return filepath.Join(folder, Errored), errors.Join(f.Chmod(0o600), f.Sync(), dir.Sync())
+}
+
+// isJSON reports whether r is one JSON value and nothing else. Of a file of many
+// gigabytes that is none it reads no more than shows it.
+func isJSON(r io.Reader) (bool, error) {
+	d := json.NewDecoder(r)
+	for _, want := range []error{nil, io.EOF} {
+		var v json.RawMessage
+		err := d.Decode(&v)
+		if _, other := errors.AsType[*os.PathError](err); other {
+			return false, err
+		}
+		if !errors.Is(err, want) {
+			return false, nil
+		}
+	}
+	return true, nil
 }

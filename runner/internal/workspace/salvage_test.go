@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
@@ -46,6 +48,50 @@ func TestAnEmptyOrTornCopyOfAStateIsNotTakenForOne(t *testing.T) {
 			}
 			if err := workspace.Remove(data, "job-1"); err != nil {
 				t.Errorf("the workspace is not removed: %v", err)
+			}
+		})
+	}
+}
+
+// A job leaves its workspace as it likes, and others that run may write where
+// states are salvaged to.
+func TestSalvageFollowsNoLinkAndWaitsForNobody(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plant func(data, src string) error
+		fails bool
+	}{
+		"the file is a pipe": {plant: func(_, src string) error { return unix.Mkfifo(filepath.Join(src, "errored.tfstate"), 0o600) }},
+		"the file is a link": {plant: func(data, src string) error {
+			return os.Symlink(filepath.Join(data, "other", "errored.tfstate"), filepath.Join(src, "errored.tfstate"))
+		}},
+		"the folder is a link": {plant: func(data, src string) error {
+			return errors.Join(os.Remove(src), os.Symlink(filepath.Join(data, "other"), src))
+		}},
+		"it leads to somewhere else": {plant: func(data, src string) error {
+			return errors.Join(os.WriteFile(filepath.Join(src, "errored.tfstate"), []byte("{}"), 0o600), os.Mkdir(filepath.Join(data, "salvage"), 0o700),
+				os.Symlink(filepath.Join(data, "empty"), filepath.Join(data, "salvage", "job-1")))
+		}, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := t.TempDir()
+			dir, err := workspace.Create(data, "job-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			src, other := filepath.Join(dir, workspace.Source), filepath.Join(data, "other", "errored.tfstate")
+			if err := errors.Join(os.Mkdir(src, 0o700), os.Mkdir(filepath.Dir(other), 0o700), os.Mkdir(filepath.Join(data, "empty"), 0o700),
+				os.WriteFile(other, []byte("{}"), 0o644), tc.plant(data, src)); err != nil {
+				t.Fatal(err)
+			}
+			kept, err := workspace.Salvage(data, "job-1")
+			if kept != "" || (err != nil) != tc.fails {
+				t.Errorf("got %q, %v", kept, err)
+			}
+			if st, err := os.Stat(other); err != nil || st.Mode().Perm() != 0o644 {
+				t.Errorf("what is not the job's is %v, %v", st, err)
+			}
+			if left, _ := os.ReadDir(filepath.Join(data, "empty")); len(left) != 0 {
+				t.Errorf("it was moved to %v", left)
 			}
 		})
 	}

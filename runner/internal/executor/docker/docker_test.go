@@ -113,6 +113,7 @@ func TestOnlyWhatAJobWorksOnIsInItsContainer(t *testing.T) {
 	for path, want := range map[string]string{
 		"identity.key":           "false", // the runner's own
 		"steps/job_other-1":      "false",
+		"attempts/job_x-1/over":  "false", // what its agent keeps of it
 		"work/job_other-1/state": "false", // another job's secrets are in there
 		"work/job_x-1":           "true",
 		"artifacts/blob":         "true",

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/internal/regular"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
@@ -46,6 +47,9 @@ type record struct {
 }
 
 const recordFile = "process.json"
+
+// maxRecord bounds it, in bytes.
+const maxRecord = 4 << 10
 
 // killFor is how long Kill may take: processes that are killed end at once,
 // unless the kernel itself holds them up.
@@ -108,7 +112,7 @@ func (h *handle) own(cmd *exec.Cmd) {
 // Attach finds the step of an earlier agent.
 func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
 	h := &handle{id: id, dir: filepath.Join(e.root, id), mark: e.mark(id), done: make(chan struct{})}
-	b, err := os.ReadFile(filepath.Join(e.root, id, recordFile))
+	b, err := regular.Read(filepath.Join(e.root, id, recordFile), maxRecord)
 	if err == nil && json.Unmarshal(b, &h.rec) == nil && proc.Alive(h.rec.PID, h.rec.Start) {
 		h.watch(ctx)
 		return h, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,8 +45,24 @@ func newSession(base *client.Client, id identity, instance string, o Options, wa
 		one:   make(chan struct{}, 1), registry: id.Registry}
 }
 
-// get returns a client with a session token.
+// noSession says why no session is to be had. It is never an answer to what was
+// to be done with one.
+type noSession struct{ err error }
+
+func (e *noSession) Error() string { return "no session with the control plane: " + e.err.Error() }
+
+func (e *noSession) Unwrap() error { return e.err }
+
+// get returns a client with a session token. Its error is a *noSession.
 func (s *session) get(ctx context.Context) (*client.Client, error) {
+	c, err := s.have(ctx)
+	if err != nil {
+		return nil, &noSession{err}
+	}
+	return c, nil
+}
+
+func (s *session) have(ctx context.Context) (*client.Client, error) {
 	if c := s.current(); c != nil {
 		return c, nil
 	}
@@ -142,6 +159,27 @@ func (s *session) do(ctx context.Context, f func(*client.Client) error) error {
 func refused(err error) bool {
 	e, ok := errors.AsType[*client.Error](err)
 	return ok && e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
+}
+
+// settled reports whether the control plane itself has said no, for good, to what
+// was asked about an attempt. Whatever else has a status is not its word on that:
+// a session that is not to be had, a proxy's page, a control plane that does not
+// know the route (yet).
+func settled(err error) bool {
+	if _, none := errors.AsType[*noSession](err); none {
+		return false
+	}
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || !strings.HasPrefix(e.Type, wire.ProblemType) {
+		return false
+	}
+	switch e.Status {
+	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return true
+	case http.StatusNotFound:
+		return e.Code() == "job-not-found"
+	}
+	return false
 }
 
 // change logs a condition when it begins and when it ends, not at every try.

@@ -406,7 +406,7 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 		request, cancel := context.WithTimeout(life, reportTimeout)
 		defer cancel()
 		err := a.session.do(request, func(c *client.Client) error { return c.Died(request, job, d) })
-		if err != nil && refused(err) {
+		if err != nil && settled(err) {
 			return struct{}{}, backoff.Permanent(err)
 		}
 		if err != nil {
@@ -418,7 +418,7 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 	switch {
 	case err == nil:
 		a.log.Warn("a step died", "job", job, "epoch", epoch, "reason", d.Reason, "signal", d.Signal)
-	case refused(err):
+	case settled(err):
 		// Stale: the job has gone on without this attempt. That is settled, too.
 		a.log.Info("the death of a step is old news", "job", job, "epoch", epoch, "err", err)
 	default:
@@ -451,7 +451,7 @@ func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) *wi
 		return next, err
 	})
 	if err != nil {
-		if !refused(err) {
+		if !settled(err) {
 			a.log.Warn("the end of a dead step's log is lost", "attempt", attempt, "err", err)
 		}
 		return nil

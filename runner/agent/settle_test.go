@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+)
+
+const attempt = "job_1-1"
+
+// agentOn is an agent on a data folder with one attempt, whose step is over.
+func agentOn(t *testing.T, control http.RoundTripper, e executor.Executor) *Agent {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Version: "test", Random: func() float64 { return 0.5 }, Transport: control}
+	base, err := newClient("http://control.example", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{cfg: config.Runner{Data: t.TempDir()}, options: o, log: quiet(), now: time.Now, steps: map[string]*step{},
+		freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1)}
+	by := &launcher{executor: e, place: e.Place()}
+	a.ways = &launchers{holds: 1, now: by, alone: by, of: map[string]*launcher{}, kept: a.kept, log: a.log}
+	a.session = newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, a.ways, time.Now)
+	for _, folder := range []string{stepsFolder, attemptsFolder} {
+		if err := os.Mkdir(filepath.Join(a.cfg.Data, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.folders(attempt, stepdir.Input{}); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// counted is an executor whose removals fail at first.
+type counted struct {
+	hostile
+	fails   int
+	removed int
+}
+
+// Remove implements executor.Executor.
+func (c *counted) Remove(context.Context, string) error {
+	if c.removed++; c.removed <= c.fails {
+		return errors.New("the engine does not answer")
+	}
+	return nil
+}
+
+// refusal answers with a problem document, or with a page of somebody else's.
+func refusal(status int, code string) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		if code == "" {
+			return answer(r, status, struct{}{})
+		}
+		res, err := answer(r, status, wire.Problem{Type: wire.ProblemType + code, Title: code, Status: status})
+		res.Header.Set("Content-Type", "application/problem+json")
+		return res, err
+	}
+}
+
+// moody is a control plane that refuses what is asked of it at first.
+type moody struct {
+	at      string // end of the path that it refuses
+	answers []func(*http.Request) (*http.Response, error)
+	heard   func()
+	taken   int // reports
+}
+
+// RoundTrip implements http.RoundTripper.
+func (m *moody) RoundTrip(r *http.Request) (*http.Response, error) {
+	m.heard()
+	if strings.HasSuffix(r.URL.Path, m.at) && len(m.answers) > 0 {
+		next := m.answers[0]
+		m.answers = m.answers[1:]
+		return next(r)
+	}
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/died"):
+		m.taken++
+		return answer(r, http.StatusNoContent, nil)
+	case strings.HasSuffix(r.URL.Path, "/sessions"):
+		return answer(r, http.StatusOK, wire.Session{Token: "t", ExpiresAt: time.Now().Add(15 * time.Minute)})
+	}
+	return answer(r, http.StatusOK, wire.Challenge{Nonce: "n"})
+}
+
+// A report is over when the control plane has taken it, or has said of the
+// attempt itself that it hears no more of it. As long as merely no session is to
+// be had, it is kept, with all that it is about.
+func TestADeathWasOldNewsWhenNoSessionWasToBeHad(t *testing.T) {
+	type answers = []func(*http.Request) (*http.Response, error)
+	for name, tc := range map[string]struct {
+		at      string
+		answers answers
+		taken   int
+	}{
+		"the clock has jumped: no session":         {"/sessions", answers{refusal(401, "session-refused"), refusal(401, "session-refused")}, 1},
+		"a proxy lets no session through":          {"/sessions", answers{refusal(403, ""), refusal(404, "")}, 1},
+		"no challenge is to be had":                {"/challenges", answers{refusal(422, "invalid-request"), refusal(409, "")}, 1},
+		"the session has ended, and the next":      {"/died", answers{refusal(401, "unauthenticated"), refusal(401, "unauthenticated")}, 1},
+		"a proxy lets no report through":           {"/died", answers{refusal(403, ""), refusal(409, ""), refusal(413, "")}, 1},
+		"the session is forgotten":                 {"/died", answers{refusal(404, "session-not-found")}, 1},
+		"another control plane knows no such path": {"/died", answers{refusal(404, "no-route")}, 1},
+		"it fails":                      {"/died", answers{refusal(500, "internal"), refusal(503, "store-unavailable")}, 1},
+		"the attempt is over":           {"/died", answers{refusal(409, "stale-epoch")}, 0},
+		"there is no such job any more": {"/died", answers{refusal(404, "job-not-found")}, 0},
+		"the report is none":            {"/died", answers{refusal(422, "invalid-reason")}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := &moody{at: tc.at, answers: tc.answers}
+				a := agentOn(t, m, &counted{})
+				m.heard = func() {
+					if d, there := a.kept(attempt).Died(); !there || d.Reason != executor.Killed {
+						t.Errorf("while it is not over, the report is %+v", d)
+					}
+				}
+				a.settle(t.Context(), attempt, 1, wire.DiedRequest{Epoch: 1, Reason: executor.Killed})
+				if m.taken != tc.taken || len(m.answers) != 0 {
+					t.Errorf("taken %d times, and %d answers were not heard", m.taken, len(m.answers))
+				}
+				if left, _ := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder)); len(left) != 0 {
+					t.Errorf("there is still %v", left)
+				}
+			})
+		})
+	}
+}

@@ -56,6 +56,9 @@ const (
 	// defaultEvery is how often tasks are looked at, all in one request: a dead
 	// step is to be noticed within two seconds.
 	defaultEvery = 2 * time.Second
+	// unknownFor is how long ECS may not know a task that it has taken. Its
+	// documentation says that the two agree after seconds, and to wait for minutes.
+	unknownFor = 2 * time.Minute
 )
 
 // Options of New.
@@ -67,6 +70,7 @@ type Options struct {
 	Runner     string // id of the runner, for a tag
 	AWS        aws.Config
 	Every      time.Duration // how often tasks are looked at; 0: every 2 s
+	UnknownFor time.Duration // how long ECS may not know a task that it has taken; 0: 2 minutes
 }
 
 // Executor starts steps as tasks. Safe for concurrent use.
@@ -124,6 +128,9 @@ func New(o Options) (*Executor, error) {
 	if o.Every <= 0 {
 		o.Every = defaultEvery
 	}
+	if o.UnknownFor <= 0 {
+		o.UnknownFor = unknownFor
+	}
 	e.watcher = &watcher{api: e.api, cluster: o.Cluster, every: o.Every}
 	e.o = o
 	return e, nil
@@ -166,7 +173,7 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	h := &handle{e: e, id: s.ID, since: time.Now(), request: in}
 	switch {
 	case err == nil:
-		h.arn = arn
+		h.arn, h.seen = arn, h.since
 		if err := e.keep(s.ID, arn); err != nil {
 			// The next agent finds it by what has started it, as long as it runs.
 			return h, nil
@@ -290,23 +297,26 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("attach to step %s: %w", id, err)
 	}
-	if h.arn = string(b); h.arn == "" {
-		// The agent died before it could write it down. ECS lists by what has
-		// started a task only those that are to run.
-		h.arn, err = executor.Retry(ctx, passing, func(ctx context.Context) (string, error) {
-			out, err := e.api.ListTasks(ctx, &ecs.ListTasksInput{Cluster: &e.o.Cluster, StartedBy: &id})
-			if err != nil || len(out.TaskArns) == 0 {
-				return "", err
-			}
-			return out.TaskArns[0], nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("attach to step %s: %w", id, err)
+	if h.arn = string(b); h.arn != "" {
+		if st, err := os.Stat(e.record(id)); err == nil {
+			h.seen = st.ModTime()
 		}
+		return h, nil
 	}
-	if h.arn == "" {
-		h.Set(executor.Exit{Reason: executor.Vanished, Message: "ECS runs no task of the step: it was never started, or has ended while no agent knew of it"})
+	// The agent died before it could write it down, which was soon after it had
+	// made the step's folder.
+	h.since = time.Time{}
+	if st, err := os.Stat(filepath.Dir(e.record(id))); err == nil {
+		h.since = st.ModTime()
+	}
+	_, err = executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.list(ctx) })
+	switch _, over := h.Get(); {
+	case over:
 		return h, executor.ErrGone
+	case errors.Is(err, errUnlisted):
+		return h, nil // Wait looks on
+	case err != nil:
+		return nil, fmt.Errorf("attach to step %s: %w", id, err)
 	}
 	return h, nil
 }
@@ -327,5 +337,5 @@ func passing(err error) bool {
 	if e, ok := errors.AsType[smithy.APIError](err); ok {
 		return e.ErrorFault() == smithy.FaultServer || slices.Contains([]string{"ThrottlingException", "Throttling", "RequestLimitExceeded", "ServerException", "ServiceUnavailable"}, e.ErrorCode())
 	}
-	return !errors.Is(err, context.Canceled)
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, errUnlisted)
 }

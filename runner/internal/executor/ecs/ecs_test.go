@@ -98,6 +98,7 @@ func TestExecutor(t *testing.T) {
 	executortest.Run(t, executortest.Subject{
 		New: func(t *testing.T, root string, via func(http.RoundTripper) http.RoundTripper) executor.Executor {
 			o := s.options(root)
+			o.UnknownFor = time.Millisecond // this cloud agrees with itself
 			if via != nil {
 				o.AWS = awsConfig(s.cloud, via(http.DefaultTransport))
 			}
@@ -173,6 +174,72 @@ func TestWhatATaskIsTold(t *testing.T) {
 		if !strings.Contains("\n"+string(b)+"\n", "\n"+v+"\n") {
 			t.Errorf("the step does not have %s", v)
 		}
+	}
+}
+
+// What ECS has taken it does not know at once everywhere. A step that works all
+// the same has not vanished.
+func TestATaskThatECSDoesNotKnowYetHasNotVanished(t *testing.T) {
+	for name, lost := range map[string]bool{"its agent waits": false, "its agent died before it could note the task": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.of.Unknown = 5
+			o := s.options(filepath.Join(t.TempDir(), "steps"))
+			id := "job_unknown-1"
+			dir := filepath.Join(o.Steps, id)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			e := open(t, o)
+			h, err := e.Start(t.Context(), executor.Step{ID: id, Args: []string{"step", "--dir", dir, "environ"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lost {
+				if err := e.Remove(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				// It is found, if at all, among those that are to run: this one has ended,
+				// and all that counts is that it is looked for for a while.
+				o.UnknownFor = 500 * time.Millisecond
+				if h, err = open(t, o).Attach(t.Context(), id); err != nil {
+					t.Fatalf("it is given up at once: %v", err)
+				}
+			}
+			x, err := h.Wait(t.Context())
+			if err != nil || !lost && (x.Code == nil || *x.Code != 0) {
+				t.Errorf("ended as %+v, %v", x, err)
+			}
+		})
+	}
+}
+
+// One that is not known for good may still run: it is stopped before anybody
+// hears that it has vanished.
+func TestATaskIsStoppedBeforeItCountsAsVanished(t *testing.T) {
+	s := newSite(t)
+	s.of.Unknown = 1 << 20
+	o := s.options(filepath.Join(t.TempDir(), "steps"))
+	o.UnknownFor = 300 * time.Millisecond
+	id := "job_vanished-1"
+	dir := filepath.Join(o.Steps, id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h, err := open(t, o).Start(t.Context(), executor.Step{ID: id, Args: []string{"step", "--dir", dir, "environ"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	x, err := h.Wait(t.Context())
+	if err != nil || x.Reason != executor.Vanished {
+		t.Errorf("ended as %+v, %v", x, err)
+	}
+	if waited := time.Since(begun); waited < o.UnknownFor {
+		t.Errorf("it counts as vanished after %s", waited)
+	}
+	if !slices.ContainsFunc(s.of.Said(), func(said string) bool { return strings.Contains(said, "does not find it any more") }) {
+		t.Error("it was not stopped")
 	}
 }
 

@@ -31,8 +31,9 @@ type handle struct {
 
 	executor.Ending
 
-	mu  sync.Mutex
-	arn string // "" while it is not known
+	mu   sync.Mutex
+	arn  string    // "" while it is not known
+	seen time.Time // when ECS last knew the task: at first, when it took it
 }
 
 func (h *handle) ID() string { return h.id }
@@ -43,8 +44,12 @@ func (h *handle) task() (arn string) {
 	return h.arn
 }
 
-// find asks for the task again whose start was never confirmed.
+// find asks for the task whose start was never confirmed: of one that this agent
+// has started by the same request, of another's by who has started it.
 func (h *handle) find(ctx context.Context) error {
+	if h.request == nil {
+		return h.list(ctx)
+	}
 	out, err := h.e.api.RunTask(ctx, h.request)
 	switch {
 	case err != nil && passing(err) && time.Since(h.since) > h.e.o.StartTimeout:
@@ -59,10 +64,35 @@ func (h *handle) find(ctx context.Context) error {
 		h.Set(executor.Never(executor.LaunchFailed, "run a task: %v", refusal(out.Failures)))
 		return nil
 	}
+	h.found(aws.ToString(out.Tasks[0].TaskArn))
+	return nil
+}
+
+// found says which task is the step's.
+func (h *handle) found(arn string) {
 	h.mu.Lock()
-	h.arn = aws.ToString(out.Tasks[0].TaskArn)
+	h.arn, h.seen = arn, time.Now()
 	h.mu.Unlock()
-	_ = h.e.keep(h.id, h.arn) // as in Start
+	_ = h.e.keep(h.id, arn) // as in Start
+}
+
+// errUnlisted says that ECS lists no task of the step, and may yet do so.
+var errUnlisted = errors.New("ECS lists no task of the step yet")
+
+// list looks for a task that an earlier agent has started and not written down.
+// ECS lists by what has started them only those that are to run.
+func (h *handle) list(ctx context.Context) error {
+	out, err := h.e.api.ListTasks(ctx, &ecs.ListTasksInput{Cluster: &h.e.o.Cluster, StartedBy: &h.id})
+	switch {
+	case err != nil:
+		return err
+	case len(out.TaskArns) > 0:
+		h.found(out.TaskArns[0])
+	case time.Since(h.since) < h.e.o.UnknownFor:
+		return errUnlisted
+	default:
+		h.Set(executor.Exit{Reason: executor.Vanished, Message: "ECS runs no task of the step: it was never started, or has ended while no agent knew of it"})
+	}
 	return nil
 }
 
@@ -98,9 +128,11 @@ func (h *handle) look(ctx context.Context, arn string) error {
 		return err
 	}
 	if task == nil {
-		h.Set(executor.Exit{Reason: executor.Vanished, Message: "ECS has forgotten the task of the step, which it does an hour after its end"})
-		return nil
+		return h.unknown(ctx, arn)
 	}
+	h.mu.Lock()
+	h.seen = time.Now()
+	h.mu.Unlock()
 	if x, over := exitOf(task); over {
 		h.Set(x)
 		return nil
@@ -116,6 +148,23 @@ func (h *handle) look(ctx context.Context, arn string) error {
 		}
 		h.Set(executor.Never(executor.LaunchFailed, "the task did not start within %s: it is %s", h.e.o.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
 	}
+	return nil
+}
+
+// unknown draws conclusions from a look at which ECS did not know the task. Its
+// answers agree with what it has taken only after a while, so it may run. What
+// is told to have vanished must not run, so it is stopped first.
+func (h *handle) unknown(ctx context.Context, arn string) error {
+	h.mu.Lock()
+	seen := h.seen
+	h.mu.Unlock()
+	if time.Since(seen) < h.e.o.UnknownFor {
+		return nil
+	}
+	if err := h.stop(ctx, arn, "the runner does not find it any more"); err != nil {
+		return err
+	}
+	h.Set(executor.Exit{Reason: executor.Vanished, Message: fmt.Sprintf("ECS has not known the task of the step for %s; it forgets one an hour after its end", h.e.o.UnknownFor)})
 	return nil
 }
 
@@ -161,8 +210,11 @@ func (h *handle) stop(ctx context.Context, arn, reason string) error {
 // of the container is over.
 func (h *handle) Interrupt() error {
 	arn := h.task()
-	if _, ended := h.Get(); ended || arn == "" {
+	if _, ended := h.Get(); ended {
 		return nil
+	}
+	if arn == "" {
+		return fmt.Errorf("interrupt step %s: ECS has not said yet which task is the step's", h.id)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ask)
 	defer cancel()
@@ -176,8 +228,11 @@ func (h *handle) Interrupt() error {
 // stop timeout.
 func (h *handle) Kill(ctx context.Context) error {
 	arn := h.task()
-	if _, ended := h.Get(); ended || arn == "" {
+	if _, ended := h.Get(); ended {
 		return nil // a container ends with its first process
+	}
+	if arn == "" {
+		return fmt.Errorf("kill step %s: ECS has not said yet which task is the step's", h.id)
 	}
 	if err := h.stop(ctx, arn, "the runner ends the step"); err != nil {
 		return fmt.Errorf("kill step %s: %w", h.id, err)

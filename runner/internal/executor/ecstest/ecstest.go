@@ -48,6 +48,9 @@ type Cloud struct {
 	server   *httptest.Server
 
 	Secrets map[string]string // what is behind the ARNs that definitions refer to
+	// Unknown is how many looks, from its start, do not find a task: ECS agrees
+	// with itself only after a while. Set it before there is a task.
+	Unknown int
 	mu      sync.Mutex
 	defined map[string][]reference // secrets of task definitions, by ARN
 	said    []string               // to ECS
@@ -64,6 +67,7 @@ type task struct {
 	mark    string
 	created time.Time
 	started time.Time
+	unknown int // looks that are yet to miss it
 	// After the end:
 	over     bool
 	exit     *int
@@ -198,7 +202,7 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 		return // refused: the driver is told so
 	}
 	arn := out.Tasks[0].TaskArn
-	k := &task{mark: "TEST_TASK=" + arn, created: time.Now()}
+	k := &task{mark: "TEST_TASK=" + arn, created: time.Now(), unknown: c.Unknown}
 	c.tasks[arn] = k
 	references, made := c.defined[in["taskDefinition"].(string)]
 	if in["taskDefinition"] != c.pullable && !made {
@@ -330,7 +334,14 @@ func (c *Cloud) atWork(answer []byte) []byte {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out.TaskArns = slices.DeleteFunc(out.TaskArns, func(arn string) bool { return c.tasks[arn] == nil || c.tasks[arn].over || c.tasks[arn].stopCode != "" })
+	out.TaskArns = slices.DeleteFunc(out.TaskArns, func(arn string) bool {
+		k := c.tasks[arn]
+		if k != nil && k.unknown > 0 {
+			k.unknown--
+			return true
+		}
+		return k == nil || k.over || k.stopCode != ""
+	})
 	b, err := json.Marshal(out)
 	if err != nil {
 		c.t.Error(err)
@@ -347,8 +358,20 @@ func (c *Cloud) amend(answer []byte) []byte {
 		return answer
 	}
 	tasks, _ := out["tasks"].([]any)
+	failures, _ := out["failures"].([]any)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	tasks = slices.DeleteFunc(tasks, func(d any) bool {
+		arn := d.(map[string]any)["taskArn"].(string)
+		k := c.tasks[arn]
+		if k == nil || k.unknown <= 0 {
+			return false
+		}
+		k.unknown--
+		failures = append(failures, map[string]any{"arn": arn, "reason": "MISSING"})
+		return true
+	})
+	out["tasks"], out["failures"] = tasks, failures
 	for _, d := range tasks {
 		d := d.(map[string]any)
 		k := c.tasks[d["taskArn"].(string)]

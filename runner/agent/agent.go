@@ -80,6 +80,7 @@ type Agent struct {
 	freed    chan struct{} // signalled when a step has gone or draining began
 	beatNow  chan struct{}
 	running  sync.WaitGroup // one for each goroutine that watches or reports
+	aside    sync.WaitGroup // one for each that nobody waits for: it ends soon after the agent's life
 }
 
 // step is a step that is alive.
@@ -217,6 +218,12 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	impatience := time.AfterFunc(lastWords, hush)
 	beats.Wait()
 	impatience.Stop()
+	alone := make(chan struct{})
+	go func() { a.aside.Wait(); close(alone) }()
+	select {
+	case <-alone:
+	case <-time.After(lastWords): // an executor that does not answer holds up nothing
+	}
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
 	if err := a.beat(bye, true); err != nil {

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"net/http"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -11,7 +10,6 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
 	runnerstep "github.com/fairlead/fairlead/runner/step"
 )
 
@@ -30,9 +28,7 @@ func (a *Agent) sendLog(life context.Context, attempt string, c wire.Claim) {
 	exit := executor.Exit{Code: &code, Reason: executor.Exited}
 	a.count(attempt, code == stepdir.ExitFinished, exit)
 	if code == stepdir.ExitFinished {
-		if err := errors.Join(workspace.Remove(a.cfg.Data, attempt), dir.Remove(), a.kept(attempt).Remove()); err != nil {
-			a.log.Error("something of the agent's own job is left", "attempt", attempt, "err", err)
-		}
+		a.clear(life, attempt, func(context.Context) error { return a.removeFolders(a.cfg.Data, attempt) }) // no executor knows of it
 		return
 	}
 	d := wire.DiedRequest{Epoch: c.Epoch, Reason: executor.Exited, ExitCode: &code, Message: "the agent could not send its log"}

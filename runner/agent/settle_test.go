@@ -143,3 +143,53 @@ func TestADeathWasOldNewsWhenNoSessionWasToBeHad(t *testing.T) {
 		})
 	}
 }
+
+// What could not be removed is removed later, by this agent, and nobody who
+// waits for its steps waits for that.
+func TestWhatCouldNotBeRemovedOnceStayedAndHeldUpADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &counted{fails: 4}
+		a := agentOn(t, &moody{}, e)
+		if n, err := atWork(a.cfg.Data); n != 1 || err != nil {
+			t.Errorf("%d are at work: %v", n, err)
+		}
+		a.remove(t.Context(), attempt)
+		if n, err := atWork(a.cfg.Data); n != 0 || err != nil {
+			t.Errorf("what is over is waited for: %d, %v", n, err)
+		}
+		began := time.Now()
+		a.aside.Wait()
+		if e.removed != 5 {
+			t.Errorf("it was tried %d times", e.removed)
+		}
+		if took := time.Since(began); took < removeSoon || took > 10*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+		for _, folder := range []string{stepsFolder, attemptsFolder} {
+			if left, _ := os.ReadDir(filepath.Join(a.cfg.Data, folder)); len(left) != 0 {
+				t.Errorf("in %s there is still %v", folder, left)
+			}
+		}
+	})
+}
+
+// An agent that ends leaves it to the next, which reports nothing twice.
+func TestTheNextAgentRemovesWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &counted{fails: 2}
+		a := agentOn(t, nil, e)
+		a.session = nil // nothing is said to the control plane
+		life, end := context.WithCancel(t.Context())
+		a.remove(life, attempt)
+		end()
+		a.aside.Wait()
+		if e.removed != 1 {
+			t.Errorf("it was tried %d times", e.removed)
+		}
+		a.recoverStep(t.Context(), attempt, 1)()
+		a.aside.Wait()
+		if left, _ := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder)); len(left) != 0 {
+			t.Errorf("there is still %v after %d tries", left, e.removed)
+		}
+	})
+}

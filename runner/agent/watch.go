@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/mode"
+	"github.com/fairlead/fairlead/runner/internal/pause"
 	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/internal/status"
@@ -471,32 +472,85 @@ func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) *wi
 // removeFor bounds the removal of what an executor keeps of a step.
 const removeFor = 30 * time.Second
 
-// remove removes what an attempt has left. The folder of its step goes last but
-// for what the agent knows of it: as long as something is left elsewhere, the
-// next agent finds the folder and tries again.
+// remove removes what an attempt has left, of which nobody has to hear any more.
+// What cannot be removed is left to removeLater.
 func (a *Agent) remove(life context.Context, attempt string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), removeFor)
+	a.clear(life, attempt, func(ctx context.Context) error { return a.tryRemove(ctx, attempt) })
+}
+
+// clear is remove, by try.
+func (a *Agent) clear(life context.Context, attempt string, try func(context.Context) error) {
+	// What is done is tidied up also if the agent is about to end.
+	err := try(context.WithoutCancel(life))
+	if err == nil {
+		return
+	}
+	a.log.Error("something of a finished step is left, and is removed later", "attempt", attempt, "err", err)
+	if err := a.kept(attempt).MarkOver(); err != nil {
+		a.log.Debug("that a step is over is not noted", "attempt", attempt, "err", err)
+	}
+	a.aside.Go(func() { a.removeLater(life, attempt, try) })
+}
+
+// The pauses between two tries to remove what is left of a step. It takes space
+// and nothing else.
+const (
+	removeSoon   = 10 * time.Second
+	removeSeldom = 10 * time.Minute
+)
+
+// removeLater tries to remove what is left until that succeeds, or the agent
+// ends: then the next one does.
+func (a *Agent) removeLater(life context.Context, attempt string, try func(context.Context) error) {
+	pauses := pause.Growing(removeSoon, removeSeldom, a.options.random())
+	for {
+		sleep(life, pauses.NextBackOff())
+		if life.Err() != nil {
+			return
+		}
+		err := try(life)
+		if err == nil {
+			a.log.Info("what was left of a finished step is removed", "attempt", attempt)
+			return
+		}
+		a.log.Debug("something of a finished step is still left", "attempt", attempt, "err", err)
+	}
+}
+
+// tryRemove removes what an attempt has left. The folder of its step goes last
+// but for what the agent knows of it: as long as something is left elsewhere, the
+// next agent finds the folder and tries again.
+func (a *Agent) tryRemove(ctx context.Context, attempt string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeFor)
 	defer cancel()
 	data := a.cfg.Data
-	var err error
-	if _, gone := os.Stat(string(a.dir(attempt))); gone == nil { // else nothing was ever started
-		var by *launcher
-		if by, err = a.ways.by(ctx, attempt); err == nil {
-			data = by.work(data)
-			err = by.executor.Remove(ctx, attempt)
+	if _, err := os.Stat(string(a.dir(attempt))); err == nil { // else nothing was ever started
+		by, err := a.ways.by(ctx, attempt)
+		if err != nil {
+			return err
+		}
+		data = by.work(data)
+		if err := by.executor.Remove(ctx, attempt); err != nil {
+			return errors.Join(err, workspace.Remove(data, attempt))
 		}
 	}
-	if err = errors.Join(err, workspace.Remove(data, attempt)); err == nil {
-		err = a.dir(attempt).Remove()
+	if err := a.removeFolders(data, attempt); err != nil {
+		return err
+	}
+	a.ways.release(attempt)
+	return nil
+}
+
+// removeFolders removes the folders of an attempt that works in that data folder.
+func (a *Agent) removeFolders(data, attempt string) error {
+	err := workspace.Remove(data, attempt)
+	if err == nil {
+		err = workspace.RemoveTree(string(a.dir(attempt)))
 	}
 	if err == nil {
 		err = a.kept(attempt).Remove()
 	}
-	if err != nil {
-		a.log.Error("something of a finished step is left", "attempt", attempt, "err", err)
-		return
-	}
-	a.ways.release(attempt)
+	return err
 }
 
 // reattach finds what an earlier agent has left: steps that run, steps that
@@ -540,6 +594,9 @@ func (a *Agent) reattach(life context.Context) error {
 // counts as running when it returns.
 func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) func() {
 	kept := a.kept(attempt)
+	if kept.Over() {
+		return func() { a.remove(life, attempt) }
+	}
 	if d, ok := kept.Died(); ok {
 		return func() { a.settle(life, attempt, epoch, d) }
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/mode"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
 // verbs are the customer's commands, and what each makes of an agent.
@@ -91,16 +92,15 @@ func tell(out io.Writer, cfg config.RunnerMode) error {
 	return nil
 }
 
-// awaitIdle waits until the folder of steps is empty, which is when the control
-// plane has the last report.
+// awaitIdle waits until the control plane has the last report. What is then left
+// of a step that could not be removed holds up nobody.
 func awaitIdle(out, log io.Writer, data string) int {
 	for told := -1; ; {
-		entries, err := os.ReadDir(filepath.Join(data, stepsFolder))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		n, err := atWork(data)
+		if err != nil {
 			fmt.Fprintln(log, err)
 			return exitError
 		}
-		n := len(entries)
 		if n == 0 {
 			fmt.Fprintln(out, "Nothing runs.")
 			return exitOK
@@ -111,4 +111,18 @@ func awaitIdle(out, log io.Writer, data string) int {
 		}
 		time.Sleep(drainLook)
 	}
+}
+
+// atWork counts the attempts whose end the control plane does not know yet.
+func atWork(data string) (n int, err error) {
+	entries, err := os.ReadDir(filepath.Join(data, stepsFolder))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("look for steps: %w", err)
+	}
+	for _, e := range entries {
+		if !stepdir.Kept(filepath.Join(data, attemptsFolder, e.Name())).Over() {
+			n++
+		}
+	}
+	return n, nil
 }

@@ -284,9 +284,6 @@ func (d Dir) Tally() Tally {
 	return t
 }
 
-// Remove deletes the folder.
-func (d Dir) Remove() error { return os.RemoveAll(string(d)) }
-
 // Tail returns up to limit bytes from the end of one of the folder's files; ""
 // of one that cannot be read.
 func (d Dir) Tail(file string, limit int64) string {
@@ -309,6 +306,7 @@ func (d Dir) Tail(file string, limit int64) string {
 const (
 	diedFile          = "died.json"
 	configurationFile = "configuration.json"
+	overFile          = "over"
 )
 
 // Kept is the folder of what an agent keeps of an attempt for itself and for the
@@ -345,6 +343,13 @@ func (k Kept) Died() (wire.DiedRequest, bool) {
 	err := readJSON(k.path(diedFile), &r)
 	return r, err == nil
 }
+
+// MarkOver says that the control plane knows how the attempt has ended, and that
+// there is nothing to be done but to remove what is left of it.
+func (k Kept) MarkOver() error { return writeFile(k.path(overFile), nil) }
+
+// Over reports whether MarkOver has said so.
+func (k Kept) Over() bool { return regular.Is(k.path(overFile)) }
 
 // SaveConfiguration keeps the configuration by which the step is started: the
 // next agent looks for it where that says.

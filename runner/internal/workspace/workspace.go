@@ -49,12 +49,18 @@ func Remove(data, id string) error {
 	if _, err := Salvage(data, id); err != nil && !errors.Is(err, ErrNotWhole) {
 		return err
 	}
-	err := os.RemoveAll(path)
-	if err == nil || mounted(path) {
-		return nil
-	}
-	if !errors.Is(err, fs.ErrPermission) {
+	if err := RemoveTree(path); err != nil && !mounted(path) {
 		return fmt.Errorf("remove workspace: %w", err)
+	}
+	return nil
+}
+
+// RemoveTree removes a folder and all that is in it, unwritable folders too. It
+// follows no link.
+func RemoveTree(path string) error {
+	err := os.RemoveAll(path)
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
 	}
 	// WalkDir does not follow links, so nothing outside is touched.
 	walkErr := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
@@ -66,8 +72,5 @@ func Remove(data, id string) error {
 		}
 		return nil
 	})
-	if err := errors.Join(walkErr, os.RemoveAll(path)); err != nil {
-		return fmt.Errorf("remove workspace: %w", err)
-	}
-	return nil
+	return errors.Join(walkErr, os.RemoveAll(path))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/durable"
 	"github.com/fairlead/fairlead/runner/internal/pause"
 )
 
@@ -140,7 +141,7 @@ func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.Pri
 	if err != nil {
 		return identity{}, fmt.Errorf("encode the runner's identity: %w", err)
 	}
-	if err := writeDurably(filepath.Join(cfg.Data, identityFile), b); err != nil {
+	if err := durable.Write(filepath.Join(cfg.Data, identityFile), b, 0o600); err != nil {
 		return identity{}, fmt.Errorf("keep the runner's identity: %w", err)
 	}
 	log.Info("enrolled", "runner", id.Name, "runner_id", id.RunnerID, "pinned_key", id.Keys[0].ID)
@@ -172,35 +173,10 @@ func makeKey(data string) (ed25519.PrivateKey, error) {
 		return nil, fmt.Errorf("encode the runner's key: %w", err)
 	}
 	b := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := writeDurably(filepath.Join(data, keyFile), b); err != nil {
+	if err := durable.Write(filepath.Join(data, keyFile), b, 0o600); err != nil {
 		return nil, fmt.Errorf("keep the runner's key: %w", err)
 	}
 	return key, nil
-}
-
-// writeDurably writes a private file whole or not at all; when it returns, a
-// crash of the machine does not undo it.
-func writeDurably(path string, b []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 func newClient(url string, o Options) (*client.Client, error) {

@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/fairlead/fairlead/runner/internal/durable"
 )
 
 // Mode is whether an agent takes work.
@@ -103,8 +105,8 @@ func Read(data string) (Word, error) {
 	return w, nil
 }
 
-// Write keeps the word in the data folder, whole or not at all. The file is
-// its owner's, also if an administrator writes it: the agent has to read it.
+// Write keeps the word in the data folder, whole or not at all; when it returns,
+// a power cut does not take it back. The file is its owner's, also if an administrator writes it: the agent has to read it.
 func Write(data string, w Word) error {
 	folder, err := os.Stat(data)
 	if err != nil {
@@ -123,6 +125,9 @@ func Write(data string, w Word) error {
 	err = errors.Join(err, own(f, folder), f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), filepath.Join(data, file))
+	}
+	if err == nil {
+		err = durable.SyncFolder(data)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the customer's word: %w", err)

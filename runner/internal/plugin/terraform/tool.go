@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/fairlead/fairlead/runner/internal/durable"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
@@ -86,7 +87,7 @@ func (p *Plugin) lookUp() (string, error) {
 // started as it is.
 func (t *tool) makeLauncher(ctx context.Context, env map[string]string) error {
 	path := filepath.Join(t.known, "launcher")
-	if _, err := os.Stat(path); err == nil {
+	if t.launches(path) {
 		t.launch = path
 		return nil
 	}
@@ -113,20 +114,39 @@ func (t *tool) makeLauncher(ctx context.Context, env map[string]string) error {
 			Message: fmt.Sprintf("%s does not answer to `version -json` as OpenTofu and Terraform do: %v; is FAIRLEAD_TOFU right? %s",
 				t.path, err, strings.TrimSpace(stderr.String()))}
 	}
-	script := "#!" + shell + "\n" +
-		"[ \"$1\" = version ] && { printf '%s\\n' " + quoteShell(compact.String()) + "; exit 0; }\n" +
-		"[ -n \"$" + pidVariable + "\" ] && echo $$ >\"$" + pidVariable + "\"\n" +
-		"exec " + quoteShell(t.path) + " \"$@\"\n"
-	if err := writeFile(path, []byte(script), 0o700); err != nil {
+	script := launcherBegins + quoteShell(compact.String()) + t.launcherEnds()
+	if err := durable.Write(path, []byte(script), 0o700); err != nil {
 		return fmt.Errorf("make the launcher of %s: %w", t.path, err)
 	}
 	t.launch = path
 	return nil
 }
 
+// launcherBegins is the launcher up to what the tool has said of its version.
+const launcherBegins = "#!" + shell + "\n" + `[ "$1" = version ] && { printf '%s\n' `
+
+// launcherEnds is what follows that.
+func (t *tool) launcherEnds() string {
+	return "; exit 0; }\n" + `[ -n "$` + pidVariable + `" ] && echo $$ >"$` + pidVariable + `"` + "\nexec " + quoteShell(t.path) + ` "$@"` + "\n"
+}
+
+// launches reports whether there is a launcher of this tool. One that a power
+// cut has emptied is none: it would end every job well and have done nothing, or
+// fail every job.
+func (t *tool) launches(path string) bool {
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm()&0o100 == 0 {
+		return false
+	}
+	b, err := os.ReadFile(path)
+	return err == nil && bytes.HasPrefix(b, []byte(launcherBegins)) && bytes.HasSuffix(b, []byte(t.launcherEnds()))
+}
+
 func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// writeFile replaces a file whole or not at all; several steps may do so at once.
+// writeFile replaces a file whole or not at all while the machine is up; several
+// steps may do so at once. A power cut may leave it empty: what must outlive one
+// is written with durable.Write, which waits for the disk.
 func writeFile(path string, b []byte, perm os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -85,10 +85,14 @@ type Agent struct {
 
 // step is a step that is alive.
 type step struct {
-	handle  executor.Handle
+	handle  executor.Handle // nil: it is being launched
 	grace   time.Duration
 	kind    status.Kind
 	killFor time.Duration // how long its killing may take
+	over    chan struct{} // closed when it is alive no more
+
+	urged    bool // somebody has it interrupted, and will not let go
+	accepted bool // the interrupt has reached it
 }
 
 // open takes the data folder and enrols if need be.
@@ -205,7 +209,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	idle := make(chan struct{})
 	go func() { a.running.Wait(); close(idle) }()
 	if !a.options.LeaveSteps {
-		a.windUp(ctx, stop, idle)
+		a.windUp(ctx, life, stop, idle)
 	}
 
 	end()
@@ -247,7 +251,7 @@ func (a *Agent) startDraining(drain context.CancelFunc) {
 
 // windUp returns when idle is closed, or when all steps were killed and the
 // control plane had its chance to hear of it.
-func (a *Agent) windUp(ctx context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
+func (a *Agent) windUp(ctx, life context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
 	var patience <-chan time.Time
 	if a.cfg.DrainFor > 0 {
 		patience = time.After(a.cfg.DrainFor)
@@ -262,7 +266,7 @@ func (a *Agent) windUp(ctx context.Context, stop <-chan os.Signal, idle <-chan s
 	a.mu.Lock()
 	a.stopping = true
 	a.mu.Unlock()
-	grace := a.eachStep("interrupting", func(s *step) error { return s.handle.Interrupt() })
+	grace := a.interrupt(life)
 	select {
 	case <-idle:
 		return
@@ -271,7 +275,12 @@ func (a *Agent) windUp(ctx context.Context, stop <-chan os.Signal, idle <-chan s
 	}
 	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.killFor())
 	defer cancel()
-	a.eachStep("killing", func(s *step) error { return s.handle.Kill(kill) })
+	for _, s := range a.launched() {
+		a.log.Info("killing step", "attempt", s.handle.ID())
+		if err := s.handle.Kill(kill); err != nil {
+			a.log.Error("a step is not killed", "attempt", s.handle.ID(), "err", err)
+		}
+	}
 	select {
 	case <-idle:
 	case <-time.After(lastWords): // reports are kept, and made by the next agent
@@ -304,25 +313,66 @@ func (a *Agent) look() status.Now {
 
 func kindOf(c wire.Claim) status.Kind { return status.Kind{Plugin: c.Plugin, Operation: c.Operation} }
 
-// eachStep calls f for every step and returns the longest grace of them.
-func (a *Agent) eachStep(what string, f func(*step) error) time.Duration {
+// launched returns the steps that run. One that is being launched is interrupted
+// when it has been.
+func (a *Agent) launched() []*step {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	var all []*step
 	for _, s := range a.steps {
-		if s.handle != nil { // else it is being launched, and interrupted then
+		if s.handle != nil {
 			all = append(all, s)
 		}
 	}
-	a.mu.Unlock()
+	return all
+}
+
+// interrupt interrupts every step and returns the longest grace of them.
+func (a *Agent) interrupt(life context.Context) time.Duration {
 	var grace time.Duration
-	for _, s := range all {
-		a.log.Info(what+" step", "attempt", s.handle.ID())
-		if err := f(s); err != nil {
-			a.log.Error(what+" failed", "err", err)
-		}
+	for _, s := range a.launched() {
+		a.urge(life, s)
 		grace = max(grace, s.grace)
 	}
 	return grace
+}
+
+// urge interrupts a step, and again until the interrupt has reached it: the word
+// is said to the agent once, and there may be no container yet that could hear
+// it, or an executor that does not answer. It lets go when the step is over, or
+// the word was taken back.
+func (a *Agent) urge(life context.Context, s *step) {
+	a.mu.Lock()
+	mine := !s.urged && !s.accepted
+	s.urged = s.urged || mine
+	a.mu.Unlock()
+	if !mine {
+		return
+	}
+	a.log.Info("interrupting step", "attempt", s.handle.ID())
+	a.aside.Go(func() {
+		told := &change{log: a.log.With("attempt", s.handle.ID())}
+		pause := patient(a.options)
+		for {
+			err := s.handle.Interrupt()
+			a.mu.Lock()
+			s.accepted = err == nil
+			s.urged = err != nil && (a.stopping || a.word.Mode == mode.Disabled)
+			on := s.urged
+			a.mu.Unlock()
+			told.error("a step is not interrupted yet", err)
+			if !on {
+				return
+			}
+			select {
+			case <-time.After(pause.NextBackOff()):
+			case <-s.over:
+				return
+			case <-life.Done():
+				return
+			}
+		}
+	})
 }
 
 // claimLoop claims jobs while there is room for another step.

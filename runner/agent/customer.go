@@ -24,7 +24,7 @@ func (a *Agent) hear() mode.Word {
 // then, and needs no control plane to be told.
 func (a *Agent) listen(ctx context.Context) {
 	for {
-		a.obey(a.hear())
+		a.obey(ctx, a.hear())
 		sleep(ctx, lookEvery)
 		if ctx.Err() != nil {
 			return
@@ -34,7 +34,7 @@ func (a *Agent) listen(ctx context.Context) {
 
 // obey makes the word the one that counts. A poll that is under way ends with
 // leave to work; a claim that it brings all the same is given back.
-func (a *Agent) obey(w mode.Word) {
+func (a *Agent) obey(life context.Context, w mode.Word) {
 	a.mu.Lock()
 	before := a.word
 	a.word = w
@@ -50,7 +50,7 @@ func (a *Agent) obey(w mode.Word) {
 	notify(a.freed)
 	notify(a.beatNow)
 	if w.Mode == mode.Disabled && before.Mode != mode.Disabled {
-		a.eachStep("interrupting", func(s *step) error { return s.handle.Interrupt() })
+		a.interrupt(life)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
@@ -192,4 +194,81 @@ func TestTheNextAgentRemovesWhatIsLeft(t *testing.T) {
 			t.Errorf("there is still %v after %d tries", left, e.removed)
 		}
 	})
+}
+
+// absent is a step of which there is nothing at first that could be interrupted.
+type absent struct {
+	dead
+	misses int32
+	asked  atomic.Int32
+}
+
+// Interrupt implements executor.Handle.
+func (s *absent) Interrupt() error {
+	if s.asked.Add(1) <= s.misses {
+		return errors.New("the cluster has made no pod yet")
+	}
+	return nil
+}
+
+// The customer says once that nothing is to run; a step that could not hear it
+// then hears it as soon as it can, and not again.
+func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
+	disabled, enabled := mode.Word{Mode: mode.Disabled}, mode.Word{Mode: mode.Enabled}
+	for name, say := range map[string]func(ctx context.Context, a *Agent, s *absent){
+		"the customer disables the agent": func(ctx context.Context, a *Agent, s *absent) {
+			a.add(ctx, s, a.ways.now, 0, kindOf(claimOf("job_1")))
+			a.obey(ctx, disabled)
+		},
+		"the step was launched late": func(ctx context.Context, a *Agent, s *absent) {
+			a.obey(ctx, disabled)
+			a.add(ctx, s, a.ways.now, 0, kindOf(claimOf("job_1")))
+		},
+		"a second signal": func(ctx context.Context, a *Agent, s *absent) {
+			a.add(ctx, s, a.ways.now, 0, kindOf(claimOf("job_1")))
+			stop, idle := make(chan os.Signal, 1), make(chan struct{})
+			stop <- os.Interrupt
+			time.AfterFunc(time.Minute, func() { close(idle) })
+			a.windUp(ctx, ctx, stop, idle)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &absent{dead: attempt, misses: 3}
+				a := agentOn(t, &moody{}, &counted{})
+				say(t.Context(), a, s)
+				a.aside.Wait()
+				if n := s.asked.Load(); n != 4 {
+					t.Errorf("it was asked %d times", n)
+				}
+				for range 3 {
+					a.obey(t.Context(), enabled)
+					a.obey(t.Context(), disabled)
+				}
+				a.aside.Wait()
+				if n := s.asked.Load(); n != 4 {
+					t.Errorf("having heard it, it was asked again, %d times in all", n)
+				}
+			})
+		})
+	}
+	for name, end := range map[string]func(ctx context.Context, a *Agent){
+		"the word is taken back": func(ctx context.Context, a *Agent) { a.obey(ctx, enabled) },
+		"the step is over":       func(_ context.Context, a *Agent) { a.gone(attempt) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &absent{dead: attempt, misses: 1 << 30}
+				a := agentOn(t, &moody{}, &counted{})
+				a.add(t.Context(), s, a.ways.now, 0, kindOf(claimOf("job_1")))
+				a.obey(t.Context(), disabled)
+				synctest.Wait()
+				end(t.Context(), a)
+				a.aside.Wait()
+				if n := s.asked.Load(); n < 1 || n > 2 {
+					t.Errorf("it was asked %d times", n)
+				}
+			})
+		})
+	}
 }

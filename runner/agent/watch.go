@@ -76,26 +76,28 @@ func (a *Agent) folders(attempt string, in stepdir.Input) (stepdir.Dir, error) {
 func (a *Agent) reserve(c wire.Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.steps[stepdir.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c)}
+	a.steps[stepdir.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c), over: make(chan struct{})}
 }
 
-func (a *Agent) add(h executor.Handle, by *launcher, grace time.Duration, k status.Kind) {
+func (a *Agent) add(life context.Context, h executor.Handle, by *launcher, grace time.Duration, k status.Kind) {
 	if grace <= 0 {
 		grace = defaultGrace
 	}
+	s := &step{handle: h, grace: grace, kind: k, killFor: by.place.KillFor, over: make(chan struct{})}
 	a.mu.Lock()
-	a.steps[h.ID()] = &step{handle: h, grace: grace, kind: k, killFor: by.place.KillFor}
+	a.steps[h.ID()] = s
 	stopping := a.stopping || a.word.Mode == mode.Disabled
 	a.mu.Unlock()
 	if stopping {
-		if err := h.Interrupt(); err != nil {
-			a.log.Error("a step that was launched late is not interrupted", "err", err)
-		}
+		a.urge(life, s)
 	}
 }
 
 func (a *Agent) gone(attempt string) {
 	a.mu.Lock()
+	if s := a.steps[attempt]; s != nil {
+		close(s.over)
+	}
 	delete(a.steps, attempt)
 	a.mu.Unlock()
 	notify(a.freed)
@@ -216,7 +218,7 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	if err != nil {
 		return nil, err
 	}
-	a.add(h, by, in.Grace, kindOf(c))
+	a.add(ctx, h, by, in.Grace, kindOf(c))
 	return h, nil
 }
 
@@ -609,7 +611,7 @@ func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) f
 	switch {
 	case err == nil:
 		a.log.Info("watching a step of an earlier agent", "attempt", attempt)
-		a.add(h, by, in.Grace, status.Kind{Plugin: in.Plugin, Operation: in.Operation})
+		a.add(life, h, by, in.Grace, status.Kind{Plugin: in.Plugin, Operation: in.Operation})
 		return func() { a.watch(life, h, epoch) }
 	case errors.Is(err, executor.ErrGone):
 		if inErr != nil {

@@ -106,7 +106,8 @@ type Handle interface {
 	// be called again. The error is ctx's: a step always has an end.
 	Wait(ctx context.Context) (Exit, error)
 
-	// Interrupt asks the step to stop, once and gently.
+	// Interrupt asks the step to stop, once and gently. It is an error if there
+	// is nothing yet that could be asked; of a step that has ended it is none.
 	Interrupt() error
 
 	// Kill ends the step and everything that it has started, at whatever depth,

@@ -94,22 +94,39 @@ func (h *handle) Interrupt() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ask)
 	defer cancel()
-	return h.signal(ctx, "SIGTERM")
-}
-
-func (h *handle) signal(ctx context.Context, signal string) error {
-	_, err := h.e.engine.ContainerKill(ctx, name(h.id), client.ContainerKillOptions{Signal: signal})
-	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // a conflict: it does not run
-		return fmt.Errorf("send %s to the container of step %s: %w", signal, h.id, err)
+	ran, err := h.signal(ctx, "SIGTERM")
+	if err != nil || ran {
+		return err
+	}
+	c, err := h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{})
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil // removed, which Wait sees
+	case err != nil:
+		return fmt.Errorf("interrupt step %s: %w", h.id, err)
+	case c.Container.State != nil && c.Container.State.Status == container.StateCreated:
+		return fmt.Errorf("interrupt step %s: the engine has not started its container yet", h.id)
 	}
 	return nil
+}
+
+// signal sends a signal to the container, if it runs.
+func (h *handle) signal(ctx context.Context, signal string) (ran bool, err error) {
+	_, err = h.e.engine.ContainerKill(ctx, name(h.id), client.ContainerKillOptions{Signal: signal})
+	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) { // a conflict: it does not run
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("send %s to the container of step %s: %w", signal, h.id, err)
+	}
+	return true, nil
 }
 
 // Kill kills the step. With the first process of its namespace the kernel ends
 // all the others, wherever they have gone.
 func (h *handle) Kill(ctx context.Context) error {
-	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, h.signal(ctx, "SIGKILL")
+	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (bool, error) {
+		return h.signal(ctx, "SIGKILL")
 	}); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -230,16 +231,22 @@ func (h *handle) Interrupt() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ask)
 	defer cancel()
-	if err := h.endPods(ctx, -1); err != nil {
+	there, err := h.endPods(ctx, -1)
+	if _, ended := h.Get(); err == nil && there == 0 && !ended {
+		err = errors.New("the cluster has made no pod yet")
+	}
+	if err != nil {
 		return fmt.Errorf("interrupt step %s: %w", h.id, err)
 	}
 	return nil
 }
 
-func (h *handle) endPods(ctx context.Context, grace int64) error {
+// endPods has the pods of the step ended that are at work. there is how many it
+// has, also those that have ended.
+func (h *handle) endPods(ctx context.Context, grace int64) (there int, err error) {
 	var found corev1.PodList
 	if err := h.e.c.list(ctx, pods, listOptions(h.id), &found); err != nil {
-		return err
+		return 0, err
 	}
 	for i := range found.Items {
 		p := &found.Items[i]
@@ -247,10 +254,10 @@ func (h *handle) endPods(ctx context.Context, grace int64) error {
 			continue // to be read by whoever comes
 		}
 		if err := h.e.c.remove(ctx, pods, p.Name, grace); err != nil && !apierrors.IsNotFound(err) {
-			return err
+			return len(found.Items), err
 		}
 	}
-	return nil
+	return len(found.Items), nil
 }
 
 func finished(p *corev1.Pod) bool {
@@ -271,7 +278,7 @@ func (h *handle) Kill(ctx context.Context) error {
 	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
 		err := h.e.c.remove(ctx, jobs, name(h.id), -1)
 		if err == nil || apierrors.IsNotFound(err) {
-			err = h.endPods(ctx, killed)
+			_, err = h.endPods(ctx, killed)
 		}
 		return struct{}{}, err
 	}); err != nil {

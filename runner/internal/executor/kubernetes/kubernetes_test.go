@@ -207,6 +207,12 @@ func TestPodThatDoesNotStartIsReported(t *testing.T) {
 			o.StartTimeout = 2 * time.Second
 			tc.change(t, s, &o)
 			e, h := began(t, o)
+			if o.ServiceAccount == "nobody" {
+				// There is nothing that could hear it, and it is not said to have heard.
+				if err := h.Interrupt(); err == nil || !strings.Contains(err.Error(), "no pod yet") {
+					t.Errorf("interrupted: %v", err)
+				}
+			}
 			x, err := h.Wait(t.Context())
 			if err != nil || x.Reason != executor.LaunchFailed || !strings.Contains(x.Message, tc.says) {
 				t.Errorf("ended as %+v (%v), want %q", x, err, tc.says)

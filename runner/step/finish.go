@@ -23,18 +23,22 @@ func shortLog(err error) bool {
 	return ok && e.Code() == "log-offset"
 }
 
+// tooLarge reports whether something is larger than the way to the control plane
+// lets through, whoever says so: it does not become smaller by being sent again.
+func tooLarge(err error) bool { return client.HasStatus(err, http.StatusRequestEntityTooLarge) }
+
 // finish delivers the report and returns the step's exit code. It does not end
-// with the job's context, and it goes on while the control plane is down. What
-// the lease hears meanwhile does not stop it: a renewal is refused as soon as
-// the report was accepted, and only the answer to the report itself tells that
-// apart from a lease that was lost.
+// with the job's context, and it goes on while the control plane is down, or
+// somebody else answers in its place. What the lease hears meanwhile does not
+// stop it: a renewal is refused as soon as the report was accepted, and only the
+// answer to the report itself tells that apart from a lease that was lost.
 func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.FinishRequest) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
 	defer cancel()
 	deliver := func() error {
 		_, err := backoff.Retry(ctx, func() (struct{}, error) {
 			err := c.Finish(ctx, string(a.in.Job), report)
-			if err != nil && final(err) {
+			if client.Refused(err) || tooLarge(err) {
 				err = backoff.Permanent(err)
 			}
 			return struct{}{}, err
@@ -48,7 +52,11 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		}
 		// What was acknowledged of the log is not there any more: the power took
 		// it, which only its end makes durable. It is all on this disk yet.
-		if rerr := logship.Rescue(ctx, a.dir.Path(stepdir.LogFile), a.append(c)); rerr != nil {
+		// It has the time of a log's end and no more, or the report would come late.
+		tail, stop := context.WithTimeout(ctx, tailFor)
+		rerr := logship.Rescue(tail, a.dir.Path(stepdir.LogFile), a.append(c))
+		stop()
+		if rerr != nil {
 			a.Log.Warn("the log cannot be sent again", "job", a.in.Job, "err", rerr)
 		}
 		err = deliver()
@@ -57,7 +65,7 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		report.Log = wire.LogEnd{Truncated: true}
 		err = deliver()
 	}
-	if e, ok := errors.AsType[*client.Error](err); ok && !stale(err) && e.Status >= 400 && e.Status < 500 {
+	if e, ok := errors.AsType[*client.Error](err); ok && !stale(err) && (client.Refused(err) || tooLarge(err)) {
 		// The report itself is not acceptable (too large, say). A job whose end
 		// nobody hears of would be worse than one that has lost its details.
 		a.Log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)

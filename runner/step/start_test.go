@@ -43,7 +43,7 @@ func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		answer  time.Duration // until the start is answered
-		beat    int           // what a renewal is answered; 0: nothing
+		beat    int           // what a renewal is answered; 0: nothing; StatusConflict: stale-epoch
 		started bool
 		code    int
 		reason  string // of the report; "": there is none, or it is of success
@@ -53,6 +53,7 @@ func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
 		{"it is late, and the lease is somebody else's", 54 * time.Second, http.StatusConflict, false, stepdir.ExitStale, ""},
 		{"it is some seconds late, and the control plane's clock was set forward", 10 * time.Second, http.StatusConflict, false, stepdir.ExitStale, ""},
 		{"it is late, and then nobody answers", 54 * time.Second, 0, false, stepdir.ExitFinished, "lease-expired"},
+		{"it is late, and then a firewall answers", 54 * time.Second, http.StatusForbidden, false, stepdir.ExitFinished, "lease-expired"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,18 +65,27 @@ func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
 				}
 				p := &tool{}
 				var report wire.FinishRequest
+				met := 0 // starts
 				transport := roundTripper(func(r *http.Request) (*http.Response, error) {
 					status, out := http.StatusOK, any(map[string]any{})
 					switch {
 					case strings.HasSuffix(r.URL.Path, "/start"):
+						if met++; met == 1 {
+							return others()[0].response(r), nil // an ingress without its backend
+						}
 						<-time.After(tt.answer)
 						out = wire.Started{Envelope: envelope, LeaseToken: "lease", RenewSeconds: int(renew / time.Second)}
 					case strings.HasSuffix(r.URL.Path, "/heartbeat"):
 						if tt.beat == 0 {
 							return nil, errors.New("connection reset by peer")
 						}
-						if status = tt.beat; status == http.StatusOK {
+						switch status = tt.beat; status {
+						case http.StatusOK:
 							out = wire.Lease{RenewSeconds: int(renew / time.Second)}
+						case http.StatusConflict:
+							return problem(status, "stale-epoch").response(r), nil
+						default:
+							return others()[1].response(r), nil
 						}
 					case strings.HasSuffix(r.URL.Path, "/finish"):
 						if err := json.NewDecoder(r.Body).Decode(&report); err != nil {

@@ -124,7 +124,7 @@ func (a *attempt) start(ctx context.Context, c *client.Client) (wire.Started, er
 	}
 	return backoff.Retry(ctx, func() (wire.Started, error) {
 		s, err := c.Start(ctx, string(a.in.Job), wire.StartRequest{StepID: id})
-		if err != nil && final(err) {
+		if client.Refused(err) {
 			err = backoff.Permanent(err)
 		}
 		return s, err
@@ -142,7 +142,7 @@ func (a *attempt) confirm(ctx context.Context, c *client.Client, renew time.Dura
 		beat, cancel := context.WithTimeout(ctx, renew)
 		defer cancel()
 		l, err := c.HeartbeatJob(beat, string(a.in.Job), 0, 0)
-		if err != nil && final(err) {
+		if client.Refused(err) {
 			err = backoff.Permanent(err)
 		}
 		return l, err
@@ -155,17 +155,12 @@ func (a *attempt) quick() backoff.BackOff {
 	return pause.Growing(200*time.Millisecond, 3*time.Second, a.Random)
 }
 
-// final reports whether asking again is useless: the control plane has
-// answered, and not that it is at fault or busy.
-func final(err error) bool {
-	e, ok := errors.AsType[*client.Error](err)
-	return ok && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
-}
-
-// stale reports whether the lease belongs to somebody else.
+// stale reports whether the lease belongs to somebody else. Nobody but the
+// control plane can know: a tool that is killed because a proxy said 404 has not
+// saved what it made.
 func stale(err error) bool {
 	e, ok := errors.AsType[*client.Error](err)
-	if !ok || shortLog(err) {
+	if !ok || !client.Refused(err) || shortLog(err) {
 		return false
 	}
 	switch e.Status {
@@ -339,7 +334,7 @@ func environment(spec events.JobSpec, endpoint string) map[string]string {
 }
 
 // append adapts the client to logship. It goes on trying while the control
-// plane does not answer: the log waits in its file.
+// plane does not answer, or somebody else in its place: the log waits in its file.
 func (a *attempt) append(c *client.Client) logship.Append {
 	return func(ctx context.Context, offset int64, data []byte) (int64, error) {
 		return backoff.Retry(ctx, func() (int64, error) {
@@ -353,7 +348,7 @@ func (a *attempt) append(c *client.Client) logship.Append {
 					return 0, backoff.Permanent(&logship.OffsetError{Want: want})
 				}
 			}
-			if final(err) {
+			if client.Refused(err) {
 				return 0, backoff.Permanent(err)
 			}
 			return 0, err

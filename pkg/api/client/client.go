@@ -177,7 +177,8 @@ func (c *Client) URL() string { return c.base.String() }
 // Token returns the token that the client sends.
 func (c *Client) Token() string { return c.token }
 
-// Error is a refusal by the control plane.
+// Error is a refusal: by the control plane, or by what is between here and there,
+// which Foreign tells apart.
 type Error struct {
 	wire.Problem
 	Operation string // operation id of the route
@@ -195,6 +196,27 @@ func (e *Error) Error() string {
 		msg += "; " + strings.TrimSpace(f.Location+" "+f.Message)
 	}
 	return msg
+}
+
+// Foreign reports whether the answer is not the word of the control plane that
+// was asked. A proxy, a firewall, an ingress whose backend is gone or a gateway
+// (API Gateway says 403 and 404, too) answers with a status of its own choice and
+// without a problem of ours; the request has most likely not arrived. So it is
+// with a control plane that has nothing at the path: it is of another version, or
+// another one altogether, and does not know what it was asked about.
+func (e *Error) Foreign() bool {
+	code, ours := strings.CutPrefix(e.Type, wire.ProblemType)
+	return !ours || code == "" || code == "no-route" || code == "method-not-allowed"
+}
+
+// Refused reports whether err is the control plane's own refusal, which it would
+// repeat: it is neither at fault nor busy. A code that this client does not know
+// counts by its status. Whoever gives something up because of a refusal asks this,
+// and not for a status: anybody can say 404.
+func Refused(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && !e.Foreign() && e.Status >= 400 && e.Status < 500 &&
+		e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
 }
 
 // UnreachableError says that the control plane did not answer.
@@ -216,7 +238,8 @@ func HasCode(err error, code string) bool {
 	return ok && e.Code() == code
 }
 
-// HasStatus reports whether err is a refusal with the given HTTP status.
+// HasStatus reports whether err is a refusal with the given HTTP status, by
+// whomever: see Refused.
 func HasStatus(err error, status int) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Status == status

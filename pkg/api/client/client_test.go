@@ -502,3 +502,44 @@ func TestTheTokenMayBeAnother(t *testing.T) {
 		t.Error("without a token there is a header all the same")
 	}
 }
+
+// TestAProxysAnswerPassedForTheControlPlanes: whoever says 404 was believed.
+func TestAProxysAnswerPassedForTheControlPlanes(t *testing.T) {
+	ours := func(status int, code string) http.HandlerFunc {
+		return text(status, "application/problem+json; charset=utf-8", fmt.Sprintf(`{"type":"urn:fairlead:problem:%s","title":"x","status":%d}`, code, status))
+	}
+	for name, tt := range map[string]struct {
+		answer           http.HandlerFunc
+		foreign, refused bool
+	}{
+		"an ingress without a backend":    {text(404, "text/plain", "default backend - 404"), true, false},
+		"a firewall":                      {text(403, "text/html", "<html>"), true, false},
+		"API Gateway, a route":            {text(404, "application/json", `{"message":"Not Found"}`), true, false},
+		"API Gateway, who asks":           {text(403, "application/json", `{"message":"Forbidden"}`), true, false},
+		"API Gateway, how much":           {text(413, "application/json", `{"message":"Request Too Long"}`), true, false},
+		"a redirect":                      {status(302), true, false},
+		"another API's problem":           {text(409, "application/problem+json", `{"type":"https://example.com/stale-epoch","title":"x"}`), true, false},
+		"a problem without a type":        {text(409, "application/problem+json", `{"title":"Conflict"}`), true, false},
+		"a prefix and no code":            {ours(409, ""), true, false},
+		"our words as another media type": {text(409, "text/html", `{"type":"urn:fairlead:problem:stale-epoch"}`), true, false},
+		"a control plane without a route": {ours(404, "no-route"), true, false},
+		"one without the method":          {ours(405, "method-not-allowed"), true, false},
+		"a stale epoch":                   {ours(409, "stale-epoch"), false, true},
+		"a token that is not known":       {ours(401, "unauthenticated"), false, true},
+		"a code that is new":              {ours(410, "gone-fishing"), false, true},
+		"a disk that is full":             {ours(507, "disk-full"), false, false},
+		"a fault":                         {ours(500, "internal"), false, false},
+		"a body that took too long":       {ours(408, "request-timeout"), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := serve(t, tt.answer).client(t).GetJob(t.Context(), "job_1")
+			e, ok := errors.AsType[*client.Error](err)
+			if !ok || e.Foreign() != tt.foreign || client.Refused(err) != tt.refused {
+				t.Errorf("%v: foreign %v, refused %v", err, ok && e.Foreign(), client.Refused(err))
+			}
+		})
+	}
+	if client.Refused(nil) || client.Refused(io.EOF) {
+		t.Error("what is no answer counts as a refusal")
+	}
+}

@@ -71,7 +71,13 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(req.Context(), headerTimeout+time.Duration(len(body)), errors.New("no answer within a minute"))
 	defer cancel()
-	fault := w.fault(place, "request-lost", "request-cut", "request-repeated", "request-delayed", "answer-lost", "answer-cut", "answer-delayed")
+	befalls := []string{"request-lost", "request-cut", "request-repeated", "request-delayed", "answer-lost", "answer-cut", "answer-delayed"}
+	if l.role != "" {
+		// Not a tool's: its http backend takes any 404 for a component that has no
+		// state yet, which the runner cannot mend and the model does not show.
+		befalls = append(befalls, "request-refused-by-others")
+	}
+	fault := w.fault(place, befalls...)
 	res, err := l.exchange(ctx, req, body, place, fault)
 	p.check(place)
 	if l.role != "" && w.fault(place+" after", l.role+"-dies-after-request") != "" {
@@ -100,6 +106,13 @@ func (l *link) exchange(ctx context.Context, req *http.Request, body []byte, pla
 	}
 	if fault == "request-lost" {
 		return nil, errCut
+	}
+	if fault == "request-refused-by-others" {
+		res := w.other(place)
+		if err := l.travel(ctx, "back "+place, false); err != nil {
+			return nil, err
+		}
+		return res.response(int64(len(res.body))), nil
 	}
 	srv := w.pick(place)
 	if srv == nil {
@@ -155,6 +168,13 @@ func (l *link) exchange(ctx context.Context, req *http.Request, body []byte, pla
 		return res.response(int64(len(whole))), nil
 	}
 	return res.response(int64(len(res.body))), nil
+}
+
+// other is what something between a runner and its control plane answers in its
+// place: a firewall, an ingress without a backend, a proxy.
+func (w *world) other(place string) *answer {
+	status := []int{http.StatusForbidden, http.StatusNotFound, http.StatusBadGateway}[w.intn("other "+place, 3)]
+	return &answer{header: http.Header{"Content-Type": {"text/html"}}, status: status, body: []byte("<html><body>" + http.StatusText(status) + "</body></html>")}
 }
 
 // travel takes the time of one direction, and does not end while the network of

@@ -26,7 +26,7 @@ var kinds = []kind{
 	{"log-failed", 0.01}, {"log-stored", 0.01},
 	{"blob-failed", 0.02}, {"blob-stored", 0.02},
 	{"request-lost", 0.01}, {"request-cut", 0.01}, {"request-repeated", 0.01}, {"request-delayed", 0.01},
-	{"answer-lost", 0.01}, {"answer-cut", 0.005}, {"answer-delayed", 0.01},
+	{"answer-lost", 0.01}, {"answer-cut", 0.005}, {"answer-delayed", 0.01}, {"request-refused-by-others", 0.01},
 	{"agent-dies-before-request", 0.005}, {"agent-dies-after-request", 0.005},
 	{"step-dies-before-request", 0.01}, {"step-dies-after-request", 0.01},
 	{"launch-fails", 0.02}, {"step-dies-at-launch", 0.02},

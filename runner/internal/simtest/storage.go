@@ -190,7 +190,7 @@ func (p planStore) get(ctx context.Context, spec plugin.Spec) (b []byte, err err
 		return b, nil
 	}
 	err = p.again(ctx, func() (err error) { b, err = p.control.GetPlan(ctx, string(spec.Job)); return err })
-	if client.HasStatus(err, http.StatusNotFound) {
+	if client.HasCode(err, "plan-not-found") {
 		p.t.step.h.w.planMissing(holder{spec.Job, spec.Epoch})
 	}
 	if err != nil {

@@ -1,0 +1,222 @@
+package step
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+)
+
+// said is an answer to a request.
+type said struct {
+	name        string
+	status      int
+	contentType string
+	body        string
+}
+
+func (s said) response(r *http.Request) *http.Response {
+	return &http.Response{StatusCode: s.status, Status: strconv.Itoa(s.status) + " " + http.StatusText(s.status), Header: http.Header{"Content-Type": {s.contentType}},
+		Body: io.NopCloser(strings.NewReader(s.body)), ContentLength: int64(len(s.body)), Request: r}
+}
+
+func problem(status int, code string) said {
+	b, err := json.Marshal(wire.Problem{Type: wire.ProblemType + code, Title: code, Status: status})
+	if err != nil {
+		panic(err)
+	}
+	return said{code, status, "application/problem+json", string(b)}
+}
+
+// others are answers of what is between a runner and its control plane.
+func others() []said {
+	const page = "<html><head><title>%</title></head></html>"
+	return []said{
+		{"an ingress has no backend", http.StatusNotFound, "text/plain; charset=utf-8", "default backend - 404"},
+		{"a firewall forbids it", http.StatusForbidden, "text/html", page},
+		{"a proxy wants to know who asks", http.StatusUnauthorized, "text/html", page},
+		{"a proxy is in conflict with itself", http.StatusConflict, "text/html", page},
+		{"a load balancer has nobody behind it", http.StatusGone, "", ""},
+		{"a portal sends elsewhere", http.StatusFound, "text/html", page},
+		{"a proxy cannot reach it", http.StatusBadGateway, "text/html", page},
+		{"API Gateway forbids it", http.StatusForbidden, "application/json", `{"message":"Forbidden"}`},
+		{"API Gateway has no such route", http.StatusNotFound, "application/json", `{"message":"Not Found"}`},
+		{"API Gateway throttles", http.StatusTooManyRequests, "application/json", `{"message":"Too Many Requests"}`},
+		{"somebody else's problem", http.StatusForbidden, "application/problem+json", `{"type":"about:blank","title":"Forbidden","status":403}`},
+		{"half of a problem", http.StatusConflict, "application/problem+json", `{"type":"urn:fairlead:problem:sta`},
+		{"a control plane that does not know the route", http.StatusNotFound, "application/problem+json", problem(http.StatusNotFound, "no-route").body},
+	}
+}
+
+func good(r *http.Request, v any) (*http.Response, error) {
+	b, err := json.Marshal(v)
+	return said{status: http.StatusOK, contentType: "application/json", body: string(b)}.response(r), err
+}
+
+func clientOf(t *testing.T, rt roundTripper, retries int) *client.Client {
+	t.Helper()
+	c, err := client.New("http://control.example", "token", client.Options{HTTP: &http.Client{Transport: rt}, Retries: retries})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestApplyIsKilledByWhoIsNotTheControlPlane: an ingress that had lost its
+// backend for a second answered the renewal of a lease with 404. The step took
+// that for its lease being somebody else's, and killed an apply without letting
+// it save its state.
+func TestApplyIsKilledByWhoIsNotTheControlPlane(t *testing.T) {
+	const renew = 15 * time.Second
+	type row struct {
+		said
+		lasts         time.Duration
+		lost, expired bool
+	}
+	var rows []row
+	for _, s := range others() {
+		rows = append(rows, row{s, 20 * time.Second, false, false})
+	}
+	rows = append(rows, row{others()[0], time.Minute, false, true})
+	for _, s := range []said{problem(http.StatusConflict, "stale-epoch"), problem(http.StatusConflict, "job-state"), problem(http.StatusNotFound, "job-not-found"),
+		problem(http.StatusUnauthorized, "unauthenticated"), problem(http.StatusForbidden, "other-job"), problem(http.StatusConflict, "a-code-of-tomorrow")} {
+		rows = append(rows, row{s, 20 * time.Second, true, false})
+	}
+	for _, tt := range rows {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				c := clientOf(t, func(r *http.Request) (*http.Response, error) {
+					if at := time.Since(began); at > 30*time.Second && at < 30*time.Second+tt.lasts {
+						return tt.response(r), nil
+					}
+					return good(r, wire.Lease{RenewSeconds: int(renew / time.Second)})
+				}, -1)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				var lost, expired atomic.Bool
+				l := &lease{client: c, job: "job_1", renew: renew, log: slog.New(slog.DiscardHandler), canceled: func(string) { t.Error("canceled") },
+					lost: func() { lost.Store(true) }, expired: func() { expired.Store(true) }}
+				l.keep(ctx)
+				if lost.Load() != tt.lost || expired.Load() != tt.expired {
+					t.Errorf("the tool was killed: %v, interrupted: %v; want %v, %v", lost.Load(), expired.Load(), tt.lost, tt.expired)
+				}
+			})
+		})
+	}
+}
+
+// TestReportIsGivenUpForWhoIsNotTheControlPlane: the report of an apply was met
+// by a proxy's page, and the step ended as if its lease were somebody else's.
+func TestReportIsGivenUpForWhoIsNotTheControlPlane(t *testing.T) {
+	type row struct {
+		said
+		code    int
+		outcome string
+	}
+	var rows []row
+	for _, s := range others() {
+		rows = append(rows, row{s, stepdir.ExitFinished, "succeeded"})
+	}
+	rows = append(rows, row{problem(http.StatusConflict, "stale-epoch"), stepdir.ExitStale, ""},
+		row{problem(http.StatusRequestEntityTooLarge, "record-too-large"), stepdir.ExitFinished, "failed"},
+		// It will not become smaller by being sent again.
+		row{said{"a proxy finds the report too large", http.StatusRequestEntityTooLarge, "text/html", "<html>"}, stepdir.ExitFinished, "failed"})
+	for _, tt := range rows {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var reported wire.FinishRequest
+				c := clientOf(t, func(r *http.Request) (*http.Response, error) {
+					b, err := io.ReadAll(r.Body)
+					if err != nil {
+						return nil, err
+					}
+					if tt.status == http.StatusRequestEntityTooLarge && len(b) > 2000 || tt.status != http.StatusRequestEntityTooLarge && time.Since(began) < 2*time.Minute {
+						return tt.response(r), nil
+					}
+					if err := json.Unmarshal(b, &reported); err != nil {
+						return nil, err
+					}
+					return good(r, struct{}{})
+				}, 0)
+				a := &attempt{in: stepdir.Input{Job: "job_1", Epoch: 1}, dir: stepdir.Dir(t.TempDir()), Surroundings: Surroundings{
+					Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
+				large := json.RawMessage(`"` + strings.Repeat("x", 4000) + `"`)
+				code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded", Outputs: map[string]wire.FullOutput{"a": {Value: large}}})
+				if code != tt.code || reported.Outcome != tt.outcome {
+					t.Errorf("the step ends with %d, the control plane heard %q; want %d, %q", code, reported.Outcome, tt.code, tt.outcome)
+				}
+			})
+		})
+	}
+}
+
+// TestLogEndsWhereAProxyAnswered: a page in place of the answer to an append
+// ended the log of a job that went on for an hour.
+func TestLogEndsWhereAProxyAnswered(t *testing.T) {
+	for _, tt := range append(others(), problem(http.StatusConflict, "log-fenced")) {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				c := clientOf(t, func(r *http.Request) (*http.Response, error) {
+					if time.Since(began) < time.Minute {
+						return tt.response(r), nil
+					}
+					return good(r, wire.LogAppended{Next: 4})
+				}, 0)
+				a := &attempt{in: stepdir.Input{Job: "job_1", Epoch: 1}, Surroundings: Surroundings{Random: func() float64 { return 0 }}}
+				next, err := a.append(c)(t.Context(), 0, []byte("made"))
+				if own := tt.name == "log-fenced"; (err != nil) != own || !own && next != 4 {
+					t.Errorf("the log goes on at %d, %v", next, err)
+				}
+			})
+		})
+	}
+}
+
+// TestRescueOfALogTakesTheTimeOfItsReport: what refuses an append for what is
+// said in it must not keep the report from being delivered.
+func TestRescueOfALogTakesTheTimeOfItsReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reported wire.FinishRequest
+		c := clientOf(t, func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/log") {
+				return others()[1].response(r), nil
+			}
+			var in wire.FinishRequest
+			if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+				return nil, err
+			}
+			if in.Log.Size > 0 {
+				p := problem(http.StatusConflict, "log-offset")
+				p.body = `{"type":"` + wire.ProblemType + `log-offset","details":{"want":"0"}}`
+				return p.response(r), nil
+			}
+			reported = in
+			return good(r, struct{}{})
+		}, 0)
+		dir := stepdir.Dir(t.TempDir())
+		if err := os.WriteFile(dir.Path(stepdir.LogFile), []byte("made"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a := &attempt{in: stepdir.Input{Job: "job_1", Epoch: 1}, dir: dir, Surroundings: Surroundings{
+			Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
+		if code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded", Log: wire.LogEnd{Size: 4}}); code != stepdir.ExitFinished ||
+			reported.Outcome != "succeeded" || !reported.Log.Truncated {
+			t.Errorf("the step ends with %d, the control plane heard %+v", code, reported)
+		}
+	})
+}

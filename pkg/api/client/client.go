@@ -27,15 +27,16 @@ import (
 )
 
 // The largest answers that are read, in bytes. A saved plan holds the
-// configuration and all that it refers to; everything else is JSON.
+// configuration and all that it refers to, a state all that was made; everything
+// else is small.
 const (
 	maxAnswer = 32 << 20
-	maxPlan   = 128 << 20
+	maxLarge  = 128 << 20
 )
 
 func limit(r wire.Route) int64 {
-	if r.ID == wire.GetPlan.ID {
-		return maxPlan
+	if r.ID == wire.GetPlan.ID || r.ID == wire.GetState.ID {
+		return maxLarge
 	}
 	return maxAnswer
 }
@@ -254,6 +255,7 @@ type call struct {
 	raw   []byte // sent as it is
 	key   string // idempotency key; "": none
 	once  bool   // not repeated when it may have been carried out
+	user  string // sent with the token as basic authentication; "": the token is a bearer's
 }
 
 // do sends the request and decodes a JSON answer into out, if that is not
@@ -272,7 +274,8 @@ func (c *Client) do(ctx context.Context, k call, out any) (bool, error) {
 	return true, nil
 }
 
-// send sends the request, again if need be, and returns the whole answer.
+// send sends the request, again if need be, and returns the whole answer: nil if
+// the server has said that there is nothing (204).
 func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 	if k.once {
 		ctx = context.WithValue(ctx, once{}, true)
@@ -315,8 +318,11 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 	if tooLarge || int64(len(body)) > limit(k.route) {
 		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", k.route.ID, limit(k.route))
 	}
-	if res.StatusCode >= 300 {
+	switch {
+	case res.StatusCode >= 300:
 		return nil, problem(k.route.ID, res, body)
+	case res.StatusCode == http.StatusNoContent:
+		return nil, nil
 	}
 	return body, nil
 }
@@ -354,7 +360,10 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 	}
 	req.Header.Set("User-Agent", c.agent)
 	req.Header.Set(wire.HeaderProtocol, wire.Protocol)
-	if c.token != "" {
+	switch {
+	case k.user != "":
+		req.SetBasicAuth(k.user, c.token)
+	case c.token != "":
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	if k.key != "" {

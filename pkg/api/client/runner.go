@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"time"
@@ -122,4 +124,22 @@ func (c *Client) PutPlan(ctx context.Context, job string, plan []byte) error {
 // GetPlan fetches the saved plan that the job's spec names, from http storage.
 func (c *Client) GetPlan(ctx context.Context, job string) ([]byte, error) {
 	return c.send(ctx, call{route: wire.GetPlan, path: vars{"job": job}})
+}
+
+// GetState fetches the state at path, which the job's spec names below the
+// control plane's URL, from http storage; nil if there is none. What is not JSON
+// is nobody's state, and an error: a page that says 200 is not from the control
+// plane.
+func (c *Client) GetState(ctx context.Context, job, path string) ([]byte, error) {
+	route := wire.GetState
+	route.Path = path
+	// As the tool asks for it: the route knows no other way.
+	b, err := c.send(ctx, call{route: route, user: job})
+	if err != nil || b == nil {
+		return nil, err
+	}
+	if !json.Valid(b) {
+		return nil, fmt.Errorf("%s: the control plane answered with something else than a state", route.ID)
+	}
+	return b, nil
 }

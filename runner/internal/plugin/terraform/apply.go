@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 )
@@ -59,7 +60,8 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	res := plugin.Result{Mutated: true, ExitCode: new(int)}
 	// What follows only reads: it must not make a failure of an apply that went
 	// well, and a cancellation comes too late.
-	after := context.WithoutCancel(ctx)
+	after, done := outlasting(ctx, readFor, j.run.grace)
+	defer done()
 	if err := j.state.synced(); err != nil {
 		return res, &plugin.Error{Reason: ReasonStateUnsaved, Err: err,
 			Message: fmt.Sprintf("the apply went well, but the folder of its state cannot be synced to disk: %v", err)}
@@ -74,6 +76,27 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		os.RemoveAll(s.planDir(string(j.spec.Plan.Job))) // a plan is applied once; what is left is pruned
 	}
 	return res, nil
+}
+
+// readFor bounds the reading of outputs after an apply. It is as long as a step
+// repeats its report: until then the job may yet be told of as what it is.
+const readFor = 15 * time.Minute
+
+// outlasting returns a context with ctx's values that ends after limit, and before
+// that when ctx has been over for as long as late: then the job was stopped, or
+// its lease has run out, and its step waits no longer.
+func outlasting(ctx context.Context, limit, late time.Duration) (context.Context, context.CancelFunc) {
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(late)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-after.Done():
+		}
+	})
+	return after, func() { stop(); cancel() }
 }
 
 // began reports whether the tool may have begun to change something. It says no

@@ -7,16 +7,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/runner/internal/pause"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
@@ -27,8 +30,8 @@ type storage interface {
 	backend() backend
 	// env is what the backend needs to know of this job, besides.
 	env() map[string]string
-	// readState returns the state, or nil if there is none. The error is
-	// errThroughTool where only the tool gets at it.
+	// readState returns the state, or nil if there is none; it may take until ctx
+	// ends. The error is errThroughTool where only the tool gets at it.
 	readState(ctx context.Context) ([]byte, error)
 	// synced is called when the tool has written the state.
 	synced() error
@@ -70,7 +73,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		if !strings.HasPrefix(ref.Path, "/") || strings.Contains(ref.Path, "..") || strings.ContainsAny(ref.Path, "?#@\\ ") {
 			return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
 		}
-		return &remote{conf: b, client: j.env.Control, url: j.env.Control.URL() + ref.Path, job: string(j.spec.Job)}, nil
+		return &remote{conf: b, client: j.env.Control, path: ref.Path, job: string(j.spec.Job)}, nil
 	}
 	plans, err := backendOf(ref, ofPlan)
 	return &external{job: j, conf: b, plans: plans}, err
@@ -159,7 +162,7 @@ func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {
 type remote struct {
 	conf   backend
 	client *client.Client
-	url    string
+	path   string // of the state, below the control plane's URL
 	job    string
 }
 
@@ -168,10 +171,11 @@ func (s *remote) backend() backend { return s.conf }
 // env names the state and holds the right to it: the lease of this job, which
 // is stale as soon as somebody else has the job.
 func (s *remote) env() map[string]string {
+	url := s.client.URL() + s.path
 	return map[string]string{
-		"TF_HTTP_ADDRESS":        s.url,
-		"TF_HTTP_LOCK_ADDRESS":   s.url + "/lock",
-		"TF_HTTP_UNLOCK_ADDRESS": s.url + "/lock",
+		"TF_HTTP_ADDRESS":        url,
+		"TF_HTTP_LOCK_ADDRESS":   url + "/lock",
+		"TF_HTTP_UNLOCK_ADDRESS": url + "/lock",
 		"TF_HTTP_LOCK_METHOD":    http.MethodPut,
 		"TF_HTTP_UNLOCK_METHOD":  http.MethodDelete,
 		"TF_HTTP_USERNAME":       s.job,
@@ -181,27 +185,28 @@ func (s *remote) env() map[string]string {
 	}
 }
 
-// maxState is the largest state that is read for its outputs, in bytes.
-const maxState = 256 << 20
+// readTry is how long one request for a state may take, which is of some MiB at
+// most as a rule.
+const readTry = 30 * time.Second
 
+// readState asks until ctx ends: a control plane that is started again, or cannot
+// be reached for a moment, must not make a failure of an apply that went well.
 func (s *remote) readState(ctx context.Context) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	var last error
+	b, err := backoff.Retry(ctx, func() ([]byte, error) {
+		try, cancel := context.WithTimeout(ctx, readTry)
+		defer cancel()
+		var b []byte
+		b, last = s.client.GetState(try, s.job, s.path)
+		if client.Refused(last) {
+			return nil, backoff.Permanent(last)
+		}
+		return b, last
+	}, backoff.WithBackOff(pause.Growing(200*time.Millisecond, 3*time.Second, rand.Float64)), backoff.WithMaxElapsedTime(0))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the state: %w", last) // rather why than that the time was over
 	}
-	req.SetBasicAuth(s.job, s.client.Token())
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	switch res.StatusCode {
-	case http.StatusOK:
-		return io.ReadAll(io.LimitReader(res.Body, maxState))
-	case http.StatusNoContent, http.StatusNotFound:
-		return nil, nil
-	}
-	return nil, fmt.Errorf("read the state: the control plane answered %s", res.Status)
+	return b, nil
 }
 
 func (*remote) synced() error { return nil }
@@ -215,7 +220,7 @@ func (s *remote) putPlan(ctx context.Context, job string, plan []byte) error {
 
 func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
 	b, err := s.client.GetPlan(ctx, s.job)
-	if client.HasStatus(err, http.StatusNotFound) {
+	if client.HasCode(err, "plan-not-found") {
 		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
 	}
 	return b, err

@@ -36,16 +36,15 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	}
 	ran := false
 	if !j.carryIn() {
-		if !j.bare {
-			if err := j.lockFromPlan(saved); err != nil {
-				return plugin.Result{}, err
-			}
+		// Also of a module that needs nothing installed: its state may.
+		if err := j.lockFromPlan(saved); err != nil {
+			return plugin.Result{}, err
 		}
 		if ran, err = j.ensure(ctx); err != nil {
 			return j.result(err), err
 		}
 	}
-	err = j.retryWithInit(ctx, ran, func() error {
+	err = j.retryWithInit(ctx, ran, wantsInit, func() error {
 		return j.run.do(ctx, "apply", func() error { return j.run.apply(ctx, j.path("plan")) })
 	})
 	if err != nil {
@@ -109,11 +108,14 @@ func began(err, failure error) bool {
 	if te.command != "apply" || !te.started {
 		return false
 	}
+	if te.told {
+		return true
+	}
 	switch plugin.ReasonOf(failure) {
 	case ReasonPlanStale, ReasonStateLocked, ReasonInitFailed:
 		return false
 	}
-	return !wantsInit(te.stderr)
+	return !wantsInit(te)
 }
 
 // outputs reads all outputs: from the state itself, or through the tool if only

@@ -54,8 +54,9 @@ func (j *job) failed(err error, otherwise string) error {
 	}
 	said := diagnostic(te.stderr)
 	reason, next := otherwise, ""
+	title := firstTitle(te.stderr)
 	for _, m := range marks {
-		if strings.Contains(te.stderr, m.text) {
+		if strings.Contains(title, m.text) {
 			reason, next = m.reason, m.next
 			if reason == ReasonStateLocked {
 				said, next = j.lockedBy(te.stderr), next+j.lockWayOut()
@@ -88,6 +89,18 @@ func messageOf(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// firstTitle returns the title of the first error that the tool reports, "" if
+// there is none. Those that seem to follow may be words of whatever the first is
+// about: the tool does not mark where its own end.
+func firstTitle(stderr string) string {
+	for line := range strings.Lines(stderr) {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "│╷╵ "), "Error: "); ok {
+			return strings.TrimSpace(title)
+		}
+	}
+	return ""
 }
 
 // maxDiagnostic is how much of one diagnostic goes into a message, in bytes.

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -210,11 +211,11 @@ func (j *job) init(ctx context.Context) error {
 }
 
 // retryWithInit calls f, and once more after `init` if the tool says that it
-// is needed and it was not run.
-func (j *job) retryWithInit(ctx context.Context, ran bool, f func() error) error {
+// is needed, it was not run, and a second run does no harm. again says so.
+func (j *job) retryWithInit(ctx context.Context, ran bool, again func(*toolError) bool, f func() error) error {
 	err := f()
 	te, ok := errors.AsType[*toolError](err)
-	if ran || !ok || ctx.Err() != nil || !wantsInit(te.stderr) {
+	if ran || !ok || ctx.Err() != nil || !again(te) {
 		return err
 	}
 	fmt.Fprintln(j.env.Log, "[fairlead: the tool wants `init` to be run first]")
@@ -232,9 +233,37 @@ func (j *job) retryWithInit(ctx context.Context, ran bool, f func() error) error
 	return f()
 }
 
-// wantsInit reports whether the tool asks for `init`. All such errors name it.
-func wantsInit(stderr string) bool {
-	return strings.Contains(stderr, "tofu init") || strings.Contains(stderr, "terraform init")
+// speaksOfInit reports whether the tool asks for `init`, or repeats somebody who
+// does. It is for what may be run again in any case, such as a plan.
+func speaksOfInit(e *toolError) bool {
+	return strings.Contains(e.stderr, "tofu init") || strings.Contains(e.stderr, "terraform init")
+}
+
+// initTitles are, in parts, the titles of the errors that `init` mends, of both
+// tools. An error whose title is not here fails its job, and nothing else.
+var initTitles = []string{
+	"initialization required", // of a backend
+	"Backend configuration changed",
+	"Required plugins are not installed",
+	"there is no package for ", // of an apply: nothing is installed that its plan was made with
+	"the cached package for ",  // of an apply: something else is
+	"Inconsistent dependency lock file",
+	"Could not load plugin",
+	"Module not installed",
+	"Module source has changed",
+	"Module version requirements have changed",
+	"Unreadable module directory",
+}
+
+// wantsInit reports whether the tool has refused to begin for want of `init`.
+// That it had not begun is known by its having told of nothing: whoever fails
+// while it is at work, a provisioner for one, may quote any error of the tool's.
+func wantsInit(e *toolError) bool {
+	if e.told {
+		return false
+	}
+	title := firstTitle(e.stderr)
+	return slices.ContainsFunc(initTitles, func(t string) bool { return strings.Contains(title, t) })
 }
 
 // carryOut moves what `init` has made beside the saved plan, for the apply: the

@@ -29,7 +29,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	changes := false
 	learned := j.run.anticipate(ctx)
 	defer learned()
-	err = j.retryWithInit(ctx, ran, func() error {
+	err = j.retryWithInit(ctx, ran, speaksOfInit, func() error {
 		return j.run.do(ctx, "plan", func() (err error) {
 			changes, err = j.run.tf.Plan(ctx, options...)
 			return err

@@ -48,12 +48,8 @@ func mirror(t *testing.T) string {
 	return config
 }
 
-// TestModuleWithAProvider: a module that needs a provider is initialised,
-// planned and applied; the provider is kept in the runner's cache, which jobs
-// that start at once share without harm.
-func TestModuleWithAProvider(t *testing.T) {
-	config := mirror(t)
-	sources := map[string]map[string]string{"timed": {"main.tf": `
+// timed is a module with a provider.
+var timed = map[string]map[string]string{"timed": {"main.tf": `
 terraform {
   required_providers {
     time = { source = "hashicorp/time" }
@@ -62,6 +58,12 @@ terraform {
 resource "time_static" "now" {}
 output "year" { value = time_static.now.year > 2000 }
 `}}
+
+// TestModuleWithAProvider: a module that needs a provider is initialised,
+// planned and applied; the provider is kept in the runner's cache, which jobs
+// that start at once share without harm.
+func TestModuleWithAProvider(t *testing.T) {
+	config := mirror(t)
 	for name, path := range controltest.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
@@ -69,7 +71,7 @@ output "year" { value = time_static.now.year > 2000 }
 				Environ: []string{"PATH=" + os.Getenv("PATH")}})
 			one := func(n int) error {
 				sp := spec(n, "timed")
-				res, err := run(t, p, data, sp, sources)
+				res, err := run(t, p, data, sp, timed)
 				if err != nil {
 					return fmt.Errorf("plan %d: %w", n, err)
 				}
@@ -78,7 +80,7 @@ output "year" { value = time_static.now.year > 2000 }
 				}
 				sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}
 				sp.Epoch = 2
-				if res, err = run(t, p, data, sp, sources); err != nil {
+				if res, err = run(t, p, data, sp, timed); err != nil {
 					return fmt.Errorf("apply %d: %w", n, err)
 				}
 				if got := string(res.Outputs["year"].Value); got != "true" {
@@ -96,6 +98,39 @@ output "year" { value = time_static.now.year > 2000 }
 			kept, err := filepath.Glob(filepath.Join(data, "cache", "*", "hashicorp", "time", "*", "*", "terraform-provider-time*"))
 			if err != nil || len(kept) != 1 {
 				t.Errorf("the cache holds %q, %v", kept, err)
+			}
+		})
+	}
+}
+
+// TestApplyThatNeedsInitGetsIt: what the plan had made ready is not there any
+// more. The tool says so before it begins, and so it is run again.
+func TestApplyThatNeedsInitGetsIt(t *testing.T) {
+	config := mirror(t)
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			data := t.TempDir()
+			p := terraform.New(terraform.Config{Data: data, Tool: path, CLIConfig: config, Environ: []string{"PATH=" + os.Getenv("PATH")}})
+			sp := spec(1, "timed")
+			res, err := run(t, p, data, sp, timed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			providers := filepath.Join(data, "plans", string(sp.Job), "init", ".terraform", "providers")
+			if _, err := os.Stat(providers); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(providers); err != nil {
+				t.Fatal(err)
+			}
+			sp.Operation, sp.Plan, sp.Epoch = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}, 2
+			log := plugintest.NewLog()
+			res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", log, timed, sp))
+			if err != nil || !res.Mutated {
+				t.Errorf("mutated %v, %v", res.Mutated, err)
+			}
+			if n := strings.Count(log.String(), "the tool wants `init`"); n != 1 {
+				t.Errorf("it was asked for init %d times:\n%s", n, log)
 			}
 		})
 	}

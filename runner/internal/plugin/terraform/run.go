@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,6 +46,7 @@ type runner struct {
 	src       string // where the tool runs
 	workspace string
 	dump      []byte       // the state, if an apply could not save it and printed it
+	told      bool         // an apply has told of something that it does
 	own       atomic.Int64 // process number of a tool that terraform-exec does not know of; 0: there is none
 }
 
@@ -109,11 +111,13 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 // has made and not saved; so this one command is started without it, as
 // terraform-exec starts it otherwise.
 func (r *runner) apply(ctx context.Context, plan string) error {
-	c := &dumpCatcher{w: r.stderr}
-	defer func() { r.dump = c.end() }()
+	c, t := &dumpCatcher{w: r.stderr}, &teller{w: r.stdout}
+	defer func() { r.dump, r.told = c.end(), t.end() }()
 	if !survivor.Supported {
 		r.tf.SetStderr(c)
 		defer r.tf.SetStderr(r.stderr)
+		r.tf.SetStdout(t)
+		defer r.tf.SetStdout(r.stdout)
 		return r.tf.Apply(ctx, tfexec.DirOrPlan(plan))
 	}
 	cmd := exec.Command(r.tool.path, "apply", "-no-color", "-auto-approve", "-input=false", plan)
@@ -122,7 +126,7 @@ func (r *runner) apply(ctx context.Context, plan string) error {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
 	cmd.Env = append(cmd.Env, "TF_IN_AUTOMATION=1")
-	return survivor.Run(ctx, r.workspace, cmd, r.stdout, c, func(pid int) {
+	return survivor.Run(ctx, r.workspace, cmd, t, c, func(pid int) {
 		r.own.Store(int64(pid))
 		os.WriteFile(r.pid, []byte(strconv.Itoa(pid)+"\n"), 0o600) // for people; nothing depends on it
 	})
@@ -172,6 +176,7 @@ type toolError struct {
 	signal  string
 	stderr  string // the beginning of it
 	started bool
+	told    bool // of an apply: it has told of something that it does, so it may have done it
 	err     error
 }
 
@@ -196,6 +201,7 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	os.Remove(r.pid)
 	r.own.Store(0)
 	r.errs.reset()
+	r.told = false
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	err := r.await(ctx, done)
@@ -209,7 +215,7 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	if err == nil {
 		return nil
 	}
-	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || r.tool.launch == r.tool.path, err: err}
+	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || r.tool.launch == r.tool.path, told: r.told, err: err}
 	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			te.signal = ws.Signal().String()
@@ -288,6 +294,43 @@ func (r *runner) running() int {
 // makes one on Linux; elsewhere there is none of this number, and nothing is
 // killed.
 func killGroup(pid int) { syscall.Kill(-pid, syscall.SIGKILL) }
+
+// teller passes on an apply's standard output, and notes whether the tool has told
+// of anything that it does. It does so before it begins (`Creating...`,
+// `Destroying...`), and whatever it says besides counts as well, such as a warning:
+// only its word that it waits for the lock, or gives it back, does not. Not safe
+// for concurrent use.
+type teller struct {
+	w    io.Writer
+	line []byte // the beginning of the last line
+	told bool
+}
+
+// ofTheLock are what an apply that has not begun may say.
+var ofTheLock = []string{"Acquiring state lock.", "Releasing state lock."}
+
+func (t *teller) Write(p []byte) (int, error) {
+	const enough = 64 // bytes of a line, to know it
+	for rest := p; len(rest) > 0 && !t.told; {
+		line, more, ends := bytes.Cut(rest, []byte{'\n'})
+		t.line = append(t.line, line[:min(len(line), max(0, enough-len(t.line)))]...)
+		if ends {
+			t.end()
+		}
+		rest = more
+	}
+	return t.w.Write(p)
+}
+
+// end ends a line, and reports whether the tool has told of anything.
+func (t *teller) end() bool {
+	line := strings.TrimSpace(string(t.line))
+	t.line = t.line[:0]
+	if line != "" && !slices.ContainsFunc(ofTheLock, func(s string) bool { return strings.HasPrefix(line, s) }) {
+		t.told = true
+	}
+	return t.told
+}
 
 // both writes to two writers; the first's error counts.
 type both struct {

@@ -169,6 +169,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 		if q.Resource == key {
 			questions[i].ResourceP = s.Resources["StateKey"].Properties["KeyPolicy"].(map[string]any)
 		}
+		if strings.HasPrefix(q.Resource, bucket) {
+			questions[i].ResourceP = s.Resources["StateBucketPolicy"].Properties["PolicyDocument"].(map[string]any)
+		}
 		if q.Action == "sts:AssumeRole" && strings.HasSuffix(q.Resource, "deployrole") {
 			questions[i].ResourceP = s.Resources["DeployRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)
 			questions[i].Context = merge(q.Context, map[string]any{"sts:RoleSessionName": "job_1", "aws:RequestTag/fairlead-install": install, "aws:RequestTag/fairlead-job": "job_1"})
@@ -180,6 +183,68 @@ func TestWhoMayDoWhat(t *testing.T) {
 		}
 	}
 	t.Logf("%d questions", len(rows))
+}
+
+// Two installs are in one account, and each may use S3 and KMS. Neither reads the
+// other's states, writes them, or takes away what guards them; and the account
+// itself is locked out of nothing.
+func TestAnInstallLeavesAnothersStatesAlone(t *testing.T) {
+	const another = "ins_01hzy3v5k8d9m0q2r4t6w8x0z2"
+	emergency := []string{"BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess", "PlansReadData", "Yes"}
+	mine, other := stack(t, emergency...), stack(t, append(emergency, "InstallId", another)...)
+	bucket, key := mine.ARN("StateBucket"), mine.ARN("StateKey")
+	// Names that CloudFormation chooses are alike in the two, as they are resolved here.
+	apart := func(text string) string {
+		return strings.NewReplacer(bucket, bucket+"-of-another", key, key+"-of-another").Replace(text)
+	}
+	boundary := func(s infratest.Stack) map[string]any {
+		return s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)
+	}
+	things := []struct{ action, resource string }{
+		{"s3:GetObject", bucket + "/state/web.tfstate"}, {"s3:PutObject", bucket + "/state/web.tfstate"}, {"s3:DeleteObject", bucket + "/state/web.tfstate"},
+		{"s3:DeleteObjectVersion", bucket + "/state/web.tfstate"}, {"s3:GetObject", bucket + "/plans/web"}, {"s3:ListBucket", bucket}, {"s3:PutBucketPolicy", bucket},
+		{"s3:DeleteBucketPolicy", bucket}, {"s3:PutLifecycleConfiguration", bucket}, {"s3:PutReplicationConfiguration", bucket},
+		{"kms:Decrypt", key}, {"kms:GenerateDataKey", key}, {"kms:CreateGrant", key}, {"kms:PutKeyPolicy", key}, {"kms:ScheduleKeyDeletion", key},
+	}
+	var questions []infratest.Question
+	var want []bool
+	ask := func(q infratest.Question, allowed bool) {
+		q.Account = infratest.Account
+		q.ResourceP = mine.Resources["StateBucketPolicy"].Properties["PolicyDocument"].(map[string]any)
+		if q.Resource == key {
+			q.ResourceP = mine.Resources["StateKey"].Properties["KeyPolicy"].(map[string]any)
+		}
+		questions, want = append(questions, q), append(want, allowed)
+	}
+	for _, thing := range things {
+		for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole", "BreakGlassRole", "RunnerRole", "ExecutionRole"} {
+			q := infratest.Question{Principal: other.ARN(role), Action: thing.action, Resource: thing.resource}
+			for _, p := range append(other.Policies(role), managed(t, other, role)...) {
+				q.Identity = append(q.Identity, edited(t, p, apart))
+			}
+			if other.Resources[role].Properties["PermissionsBoundary"] != nil {
+				q.Boundary = edited(t, boundary(other), apart)
+			}
+			ask(q, false)
+		}
+		all := []map[string]any{policyOf("*")}
+		ask(infratest.Question{Principal: "arn:aws:iam::111122223333:role/fairlead-app/" + another + "/web", Action: thing.action, Resource: thing.resource, Identity: all,
+			Boundary: edited(t, boundary(other), apart)}, false)
+		for _, administrator := range []string{"role/admin", "role/fairlead/administrators/alice", "user/alice"} {
+			ask(infratest.Question{Principal: "arn:aws:iam::111122223333:" + administrator, Action: thing.action, Resource: thing.resource, Identity: all}, true)
+		}
+	}
+	for _, thing := range []struct{ role, action, resource string }{
+		{"ReadOnlyRole", "s3:GetObject", bucket + "/state/web.tfstate"}, {"ReadOnlyRole", "kms:Decrypt", key}, {"ReadOnlyRole", "s3:ListBucket", bucket},
+		{"ProvisionRole", "s3:PutObject", bucket + "/state/web.tfstate"}, {"DeployRole", "kms:GenerateDataKey", key}, {"DeprovisionRole", "s3:PutObject", bucket + "/state/web.tfstate"},
+	} {
+		ask(infratest.Question{Principal: mine.ARN(thing.role), Action: thing.action, Resource: thing.resource, Identity: mine.Policies(thing.role), Boundary: boundary(mine)}, true)
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if q := questions[i]; allowed != want[i] {
+			t.Errorf("%s may %s on %s: %t, want %t", q.Principal, q.Action, q.Resource, allowed, want[i])
+		}
+	}
 }
 
 // Sessions that were given before the runner was disabled live for up to an hour.

@@ -19,13 +19,28 @@ const (
 	lockSuffix  = ".tflock"
 )
 
+// othersStayOut denies the resources, for what these actions are, to whatever roles
+// other installs of the account have. Each may use S3 and KMS as its app does, and
+// its own boundary guards its own states only, so the states of each are guarded by
+// what they are in. Nobody else is denied anything: the account decides who else may
+// read states, and nobody is locked out of the key.
+func (b *builder) othersStayOut(actions string, resources ...string) policy.Statement {
+	return policy.Statement{Sid: "OtherInstallsStayOut", Deny: true, AnyPrincipal: true, Actions: []string{actions}, Resources: resources,
+		Conditions: map[string]map[string]any{
+			"ArnLike":    {"aws:PrincipalArn": []string{b.iamARN("role/fairlead/ins_*"), b.iamARN("role/fairlead-app/ins_*")}},
+			"ArnNotLike": {"aws:PrincipalArn": b.iamARN("role" + b.ownPath() + "*")},
+		}}
+}
+
 // storage makes what outlives the stack: the states are the only record of
 // what was made in the account.
 func (b *builder) storage() {
 	root := "arn:" + b.partition + ":iam::" + b.account + ":root"
 	b.stateKey = awskms.NewCfnKey(b.stack, jsii.String("StateKey"), &awskms.CfnKeyProps{
 		Description: jsii.String("Fairlead: encrypts Terraform states and saved plans"), EnableKeyRotation: jsii.Bool(true), PendingWindowInDays: jsii.Number(30),
-		KeyPolicy: policy.Document(policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(root), Actions: []string{"kms:*"}, Resources: []string{"*"}}),
+		KeyPolicy: policy.Document(
+			policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(root), Actions: []string{"kms:*"}, Resources: []string{"*"}},
+			b.othersStayOut("kms:*", "*")),
 	})
 	b.stateKey.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
 
@@ -54,7 +69,7 @@ func (b *builder) storage() {
 	b.state.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
 	arn := *b.state.AttrArn()
 	awss3.NewCfnBucketPolicy(b.stack, jsii.String("StateBucketPolicy"), &awss3.CfnBucketPolicyProps{
-		Bucket: b.state.Ref(), PolicyDocument: policy.Document(policy.OnlyTLS("s3", arn, arn+"/*")),
+		Bucket: b.state.Ref(), PolicyDocument: policy.Document(policy.OnlyTLS("s3", arn, arn+"/*"), b.othersStayOut("s3:*", arn, arn+"/*")),
 	}).ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
 
 	// Nothing expires: what is deployed is pulled again by its digest.

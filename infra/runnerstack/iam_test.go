@@ -2,10 +2,13 @@ package runnerstack_test
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/pkg/control"
 )
 
 // awsPolicies stand for the managed policies that the template names: no less
@@ -183,6 +186,70 @@ func TestWhoMayDoWhat(t *testing.T) {
 		}
 	}
 	t.Logf("%d questions", len(rows))
+}
+
+// The roles of an example are made, used and removed by the operations of the stack:
+// with the path and the boundary that references give them, and not otherwise.
+func TestTheRolesOfAnExampleAreMade(t *testing.T) {
+	const example = "../../examples/aws-service/"
+	read := func(file string) string {
+		text, err := os.ReadFile(example + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	app, module := read("app.yaml"), read("service/iam.tf")
+	for _, given := range []string{"role_path: ${install.role_path}\n", "permissions_boundary: ${install.boundary}\n"} {
+		if !strings.Contains(app, given) {
+			t.Errorf("the example does not give its module %q", given)
+		}
+	}
+	roles := regexp.MustCompile(`(?s)resource "aws_iam_role" "(\w+)" \{\n(.*?)\n\}`).FindAllStringSubmatch(module, -1)
+	if len(roles) != 2 {
+		t.Errorf("the example has %d roles, want 2", len(roles))
+	}
+	for _, role := range roles {
+		for _, attribute := range []string{`path += var\.role_path\n`, `permissions_boundary += var\.permissions_boundary\n`} {
+			if !regexp.MustCompile(attribute).MatchString(role[2]) {
+				t.Errorf("the role %s of the example has no %s", role[1], attribute)
+			}
+		}
+	}
+
+	s := stack(t)
+	boundary := infratest.TaskEnvironment(t, s, "RunnerTask")["FAIRLEAD_BOUNDARY"] // which the runner reports
+	made := "arn:aws:iam::111122223333:role" + control.AppRolePath(install) + "acme-service"
+	elsewhere := "arn:aws:iam::111122223333:role/acme-service"
+	under := map[string]any{"iam:PermissionsBoundary": boundary}
+	var questions []infratest.Question
+	var want []bool
+	ask := func(role, action, resource string, context map[string]any, allowed bool) {
+		questions = append(questions, infratest.Question{Principal: s.ARN(role), Action: action, Resource: resource, Account: infratest.Account, Context: context,
+			Identity: append(s.Policies(role), managed(t, s, role)...), Boundary: s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)})
+		want = append(want, allowed)
+	}
+	for _, role := range []string{"ProvisionRole", "DeployRole"} {
+		for _, action := range []string{"iam:CreateRole", "iam:AttachRolePolicy", "iam:PutRolePolicy"} {
+			ask(role, action, made, under, true)
+			ask(role, action, made, nil, false)
+			ask(role, action, elsewhere, under, false)
+		}
+		for _, action := range []string{"iam:TagRole", "iam:PassRole", "iam:GetRole", "iam:ListRolePolicies", "iam:ListAttachedRolePolicies"} {
+			ask(role, action, made, nil, true)
+		}
+	}
+	for _, action := range []string{"iam:GetRole", "iam:GetRolePolicy", "iam:ListAttachedRolePolicies"} {
+		ask("ReadOnlyRole", action, made, nil, true)
+	}
+	for _, action := range []string{"iam:DetachRolePolicy", "iam:DeleteRolePolicy", "iam:DeleteRole", "iam:ListInstanceProfilesForRole"} {
+		ask("DeprovisionRole", action, made, under, true)
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if q := questions[i]; allowed != want[i] {
+			t.Errorf("%s may %s on %s with %v: %t, want %t", q.Principal, q.Action, q.Resource, q.Context, allowed, want[i])
+		}
+	}
 }
 
 // Two installs are in one account, and each may use S3 and KMS. Neither reads the

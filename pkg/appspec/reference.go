@@ -20,7 +20,9 @@ const (
 )
 
 // InstallNames returns the names of the namespace install.
-func InstallNames() []string { return []string{"app", "id", "name", "version"} }
+func InstallNames() []string {
+	return []string{"app", "boundary", "id", "name", "role_path", "version"}
+}
 
 // Reference names a value that is known when an install is deployed.
 type Reference struct {

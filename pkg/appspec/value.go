@@ -75,7 +75,7 @@ func (v Value) walk(f func(Value)) {
 type Scope struct {
 	// Inputs holds a value for every declared input, as CheckInputs returns it.
 	Inputs map[string]Resolved
-	// Install holds the install's "name", "id", "app" and "version".
+	// Install holds what is known of the install, by InstallNames.
 	Install map[string]string
 	// Outputs returns an output of a component that is deployed already.
 	Outputs func(component, output string) (Resolved, bool)

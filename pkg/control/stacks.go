@@ -51,6 +51,10 @@ func RunnerRole(partition, account string, install fairlead.InstallID) string {
 	return fmt.Sprintf("arn:%s:iam::%s:role/fairlead/%s/fairlead-runner-%s", partition, account, install, install)
 }
 
+// AppRolePath is the path below which the roles that an app makes must be in an
+// install's stack: the template lets none be made elsewhere.
+func AppRolePath(install fairlead.InstallID) string { return fmt.Sprintf("/fairlead-app/%s/", install) }
+
 var (
 	accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
 	regionPattern  = regexp.MustCompile(`^[a-z]{2,5}(-[a-z]+)+-[0-9]{1,2}$`)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -87,6 +88,45 @@ func (s *stacked) show() control.Stack {
 		s.t.Fatal(err)
 	}
 	return v
+}
+
+// An app that makes roles in a customer's stack must make them below its path and
+// under its boundary, and only the stack knows both.
+func TestAnAppIsToldWhereItMayMakeRoles(t *testing.T) {
+	const boundary = "arn:aws:iam::" + customer + ":policy/fairlead/x/boundary"
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		s.publish(`fairlead: v1
+name: tiny
+components:
+  web: {type: terraform, source: ./web, vars: {boundary: "${install.boundary}", path: "${install.role_path}"}}
+`)
+		told := func(key string) string {
+			t.Helper()
+			s.must("deploy", func() error {
+				_, err := s.CreateDeployment(s.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy, AutoApprove: true}, key)
+				return err
+			})
+			s.work()
+			return s.cloud["web"]
+		}
+		var err error
+		if s.session, err = s.open(nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := told("first"), `{"boundary":{"value":""},"path":{"value":"/"}}`; got != want {
+			t.Errorf("in no stack the app is told %s, want %s", got, want)
+		}
+		v := s.create(control.NewStack{Account: customer, Region: "eu-central-1"})
+		w := word(v)
+		w.Report.Boundary = boundary
+		if s.session, err = s.open(w); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := told("second"), fmt.Sprintf(`{"boundary":{"value":%q},"path":{"value":"/fairlead-app/%s/"}}`, boundary, v.Install); got != want {
+			t.Errorf("in a stack the app is told %s, want %s", got, want)
+		}
+	})
 }
 
 // A stack is asked for, installed, updated, removed and installed again; each is

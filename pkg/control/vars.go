@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/deployment"
@@ -87,12 +89,14 @@ func (u *unit) resolve(inst store.Install, v Version, component string) (map[str
 	if err != nil {
 		return nil, err
 	}
+	facts, err := u.facts(inst, v, comp)
+	if err != nil {
+		return nil, err
+	}
 	var failed error
 	scope := appspec.Scope{
-		Inputs: inputs,
-		Install: map[string]string{
-			"name": inst.Name, "id": string(inst.ID), "app": inst.App, "version": string(v.ID),
-		},
+		Inputs:  inputs,
+		Install: facts,
 		Outputs: func(component, output string) (appspec.Resolved, bool) {
 			r, ok, err := u.output(inst.ID, component, output)
 			failed = errors.Join(failed, err)
@@ -109,6 +113,37 @@ func (u *unit) resolve(inst store.Install, v Version, component string) (map[str
 			return nil, err
 		}
 		out[name] = appspec.Resolved{Value: val, Sensitive: sensitive}
+	}
+	return out, nil
+}
+
+// facts returns what is known of the install, by appspec.InstallNames. What the
+// customer's stack wants of the roles that an app makes is read only for a component
+// that asks.
+func (u *unit) facts(inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
+	// Outside of such a stack a role may be anywhere, and needs no boundary.
+	out := map[string]string{"name": inst.Name, "id": string(inst.ID), "app": inst.App, "version": string(v.ID), "boundary": "", "role_path": "/"}
+	asks := func(value appspec.Value) bool {
+		return slices.ContainsFunc(value.References(), func(r appspec.Reference) bool {
+			return r.Namespace == appspec.Install && (r.Name == "boundary" || r.Name == "role_path")
+		})
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Values(comp.Vars)), asks) {
+		return out, nil
+	}
+	ref, err := u.c.Store.StackRef(u.ctx, inst.ID)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return out, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := u.c.Store.Stack(u.ctx, ref.V.Runner)
+	if err != nil {
+		return nil, err
+	}
+	if s.V.Report != nil && s.V.Report.Boundary != "" {
+		out["boundary"], out["role_path"] = s.V.Report.Boundary, AppRolePath(inst.ID)
 	}
 	return out, nil
 }

@@ -1,5 +1,6 @@
 # Two roles: ECS itself pulls the image and writes logs with the first, the
-# container works with the second.
+# container works with the second. A customer's runner stack lets an app make roles
+# below one path alone, and under its boundary.
 
 data "aws_caller_identity" "current" {}
 
@@ -36,8 +37,10 @@ data "aws_iam_policy_document" "assume_task" {
 }
 
 resource "aws_iam_role" "execution" {
-  name               = "${var.name}-ecs-execution"
-  assume_role_policy = data.aws_iam_policy_document.assume_execution.json
+  name                 = "${var.name}-ecs-execution"
+  path                 = var.role_path
+  permissions_boundary = var.permissions_boundary
+  assume_role_policy   = data.aws_iam_policy_document.assume_execution.json
 }
 
 resource "aws_iam_role_policy_attachment" "execution" {
@@ -46,8 +49,10 @@ resource "aws_iam_role_policy_attachment" "execution" {
 }
 
 resource "aws_iam_role" "task" {
-  name               = "${var.name}-service"
-  assume_role_policy = data.aws_iam_policy_document.assume_task.json
+  name                 = "${var.name}-service"
+  path                 = var.role_path
+  permissions_boundary = var.permissions_boundary
+  assume_role_policy   = data.aws_iam_policy_document.assume_task.json
 }
 
 data "aws_iam_policy_document" "task" {

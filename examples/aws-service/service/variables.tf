@@ -69,6 +69,18 @@ variable "environment" {
   description = "Further environment variables of the container. Not for secrets."
 }
 
+variable "role_path" {
+  type        = string
+  default     = "/"
+  description = "The path of the roles."
+}
+
+variable "permissions_boundary" {
+  type        = string
+  default     = ""
+  description = "ARN of the permissions boundary of the roles; empty: they have none."
+}
+
 variable "queue" {
   type = object({
     url = string

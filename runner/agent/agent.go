@@ -499,7 +499,8 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 		}
 		// One that repeats what is known calls for nothing: its answer might repeat it
 		// again, and the agent would call without a pause.
-		if err == nil && a.ways.hear(ctx, st.Configuration) {
+		// What the session's opening told meanwhile was not in this one yet.
+		if err == nil && (a.ways.hear(ctx, st.Configuration) || a.ways.revision() != in.Configuration) {
 			notify(a.freed)   // there may be more room
 			notify(a.beatNow) // whether it can be followed is told at once
 		}

@@ -3,8 +3,10 @@ package control
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -16,38 +18,61 @@ const (
 	statesPrefix = "state/" // state/<install>/<component>/<number>-<name>
 )
 
+// unnamedFor is how long a blob that nothing names is kept for the commit that may
+// be about to name it: far longer than any request.
+const unnamedFor = time.Hour
+
 // CollectBlobs removes blobs that no record names: a blob is put before the
 // commit that names it, and removed after the commit that forgets it, and
 // whoever does so may die in between. before is what the call before this one
-// returned; only what nothing named then, and nothing names now, is removed.
-// Keep at least as much time between two calls as a request may take: a blob
-// that was just put is not named yet.
+// returned; what nothing named then, and nothing names now, is removed, and so is
+// what was put more than an hour ago. A caller that keeps nothing between two
+// calls gives nil. Keep at least as much time between them as a request may
+// take: a blob that was just put is not named yet.
 //
 // It lists all blobs and reads one record for each plan and for each component
-// with a state.
+// with a state, beginning anywhere. When ctx ends what was found until then is
+// removed, and the error is that of ctx: calls that are cut short come round to
+// all of them.
 func (c *Control) CollectBlobs(ctx context.Context, before []string) (unnamed []string, err error) {
 	keys, err := c.Blobs.List(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("collect blobs: %w", err)
 	}
 	heads := map[string]store.StateHead{} // by install and component
-	var remove []string
-	for _, k := range keys {
+	first := int(c.Random() * float64(len(keys)))
+	for _, k := range slices.Concat(keys[first:], keys[:first]) {
 		named, err := c.blobNamed(ctx, k, heads)
 		if err != nil {
 			return nil, fmt.Errorf("collect blobs: %w", err)
 		}
-		_, old := slices.BinarySearch(before, k)
+		_, seen := slices.BinarySearch(before, k)
+		made, known := blobMade(k)
 		switch {
 		case named:
-		case old:
-			remove = append(remove, k)
+		case seen, known && c.Now().Sub(made) > unnamedFor:
+			c.dropBlobs(ctx, []string{k})
 		default:
-			unnamed = append(unnamed, k) // in order, as the keys are
+			unnamed = append(unnamed, k)
 		}
 	}
-	c.dropBlobs(ctx, remove)
+	slices.Sort(unnamed)
 	return unnamed, nil
+}
+
+// blobMade returns when a blob was made, as its key says, or earlier: of a plan
+// it is when its job was. That does no harm, as a plan is named for as long as
+// its job may end with it.
+func blobMade(key string) (time.Time, bool) {
+	if of, ok := strings.CutPrefix(key, plansPrefix); ok {
+		id, _, _ := strings.Cut(of, "/")
+		return fairlead.TimeOf(id)
+	}
+	if !strings.HasPrefix(key, statesPrefix) {
+		return time.Time{}, false
+	}
+	_, id, _ := strings.Cut(path.Base(key), "-")
+	return fairlead.TimeOf(id)
 }
 
 func (c *Control) blobNamed(ctx context.Context, key string, heads map[string]store.StateHead) (bool, error) {

@@ -3,6 +3,8 @@ package control_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -234,6 +237,76 @@ func TestReportIsRefusedForALogThatThePowerTook(t *testing.T) {
 		}
 		if infos, err := p.Log.Streams(p.ctx, string(h.Job)); err != nil || len(infos) != 1 || !infos[0].Ended {
 			t.Errorf("streams: %v, %v", infos, err)
+		}
+	})
+}
+
+// TestBlobsStayWhereNothingIsKeptBetweenTwoCalls: functions keep nothing from one
+// run to the next, so nobody ever came back for what nothing named.
+func TestBlobsStayWhereNothingIsKeptBetweenTwoCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		j, err := p.Job(p.ctx, org, p.planned("a plan that comes to nothing").Job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// As a request leaves it that dies between the blob and the commit.
+		state := func() string {
+			key := "state/" + string(j.Install) + "/network/00000001-" + p.IDs("w")
+			p.must("put", func() error { return p.Blobs.Put(p.ctx, key, []byte("state")) })
+			return key
+		}
+		state()
+		p.must("cancel", func() error { return errOf(p.CancelDeployment(p.ctx, org, id)) })
+		p.work()
+		p.sleep(time.Hour)
+		now := state() // its commit may be on its way
+		const stranger = "not/ours"
+		p.must("put", func() error { return p.Blobs.Put(p.ctx, stranger, nil) })
+		unnamed, err := p.CollectBlobs(p.ctx, nil)
+		if got := p.blobs(""); err != nil || !slices.Equal(unnamed, []string{now}) || !slices.Equal(got, []string{stranger, now}) {
+			t.Errorf("nothing names %v, and %v is left, %v", unnamed, got, err)
+		}
+	})
+}
+
+// slow is a table that takes a second for each read of a state's head.
+type slow struct {
+	engine.Engine
+	sleep func(time.Duration)
+}
+
+func (e *slow) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
+	if strings.HasPrefix(k.Sort, "STATE#") {
+		if e.sleep(time.Second); ctx.Err() != nil {
+			return engine.Item{}, ctx.Err()
+		}
+	}
+	return e.Engine.Get(ctx, k)
+}
+
+// Runs that have not the time for all of them come round to all of them.
+func TestCollectingInShortRunsLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, &slow{Engine: enginetest.Memory(), sleep: time.Sleep})
+		for n := range 100 {
+			p.must("put", func() error {
+				return p.Blobs.Put(p.ctx, fmt.Sprintf("state/ins_%d/web/00000001-%s", n, p.IDs("w")), nil)
+			})
+		}
+		p.sleep(2 * time.Hour)
+		for run := 1; len(p.blobs("")) > 0; run++ {
+			ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second+time.Millisecond)
+			before := len(p.blobs(""))
+			_, err := p.CollectBlobs(ctx, nil)
+			cancel()
+			left := len(p.blobs(""))
+			if left > 0 && !errors.Is(err, context.DeadlineExceeded) || before-left > 10 || before == left {
+				t.Fatalf("run %d left %d of %d, %v", run, left, before, err)
+			}
 		}
 	})
 }

@@ -139,3 +139,15 @@ func TestAHintNeverNamesACommandThatDoesNotExist(t *testing.T) {
 		}
 	}
 }
+
+func TestAnIdentifierSaysWhenItWasMade(t *testing.T) {
+	at := time.Date(2026, 11, 22, 3, 17, 0, 42e6, time.UTC)
+	if got, ok := fairlead.TimeOf(fairlead.RandomIDs(func() time.Time { return at })("job")); !ok || !got.Equal(at) {
+		t.Errorf("it says %s, %t", got, ok)
+	}
+	for _, other := range []string{"", "job", "job_", "job_1", "ver_c7d591a684ea60aad64bc8db6e!", "job_00vhnczb00zrhgb3mjkk4bskabx", "job_uuvhnczb00zrhgb3mjkk4bskab"} {
+		if got, ok := fairlead.TimeOf(other); ok {
+			t.Errorf("%q says %s", other, got)
+		}
+	}
+}

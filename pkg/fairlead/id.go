@@ -62,6 +62,17 @@ func RandomIDs(now func() time.Time) IDSource {
 	}
 }
 
+// TimeOf returns when an identifier was made, to the millisecond; false of what no
+// RandomIDs has made.
+func TimeOf(id string) (time.Time, bool) {
+	_, u, ok := strings.Cut(id, "_")
+	parsed, err := ulid.ParseStrict(strings.ToUpper(u))
+	if !ok || err != nil {
+		return time.Time{}, false
+	}
+	return ulid.Time(parsed.Time()), true
+}
+
 // MaxName is the longest name of an app, install, component, input or runner,
 // in bytes: the limit of a DNS label, which names end up in.
 const MaxName = 63

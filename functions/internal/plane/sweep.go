@@ -21,7 +21,39 @@ func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Sweeps(plane.Sweep, sqs.NewBacklog(p.AWS, c.Queue), c.Delays, p.Logger), nil
+	return Collects(Sweeps(plane.Sweep, sqs.NewBacklog(p.AWS, c.Queue), c.Delays, p.Logger), plane.CollectBlobs, p.Logger), nil
+}
+
+// collectAt is the minute of the day, in UTC, whose scheduled sweep is followed by
+// a collection of blobs.
+const collectAt = "03:17"
+
+// Collects returns the sweep's handler with what follows it once a day: the blobs
+// that nothing names are removed, in the time that the sweep has left. What is
+// not come to, or fails, is another day's: the sweep is not repeated for it.
+func Collects(sweeps func(context.Context, json.RawMessage) (control.Swept, error), collect func(ctx context.Context, before []string) (unnamed []string, err error),
+	logger *slog.Logger) func(context.Context, json.RawMessage) (control.Swept, error) {
+	return func(ctx context.Context, event json.RawMessage) (control.Swept, error) {
+		swept, err := sweeps(ctx, event)
+		if err != nil || !scheduled(event) || !ofMinute(event, collectAt) {
+			return swept, err
+		}
+		ctx, cancel := withMargin(ctx)
+		defer cancel()
+		if _, err := collect(ctx, nil); err != nil { // a function keeps nothing between two runs
+			logger.Warn("not all blobs were looked at; another day's sweep goes on", "error", err)
+		}
+		return swept, nil
+	}
+}
+
+// ofMinute reports whether the event is of this minute of a day. The time is the
+// event's own: one that comes late, or again, says the same.
+func ofMinute(event json.RawMessage, minute string) bool {
+	var e struct {
+		Time time.Time `json:"time"`
+	}
+	return json.Unmarshal(event, &e) == nil && e.Time.UTC().Format("15:04") == minute
 }
 
 // sendWithin bounds how long the sweep waits for what is sent before it.

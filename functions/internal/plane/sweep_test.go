@@ -13,7 +13,9 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
+	"github.com/fairlead/fairlead/pkg/blob/s3"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 )
 
@@ -100,6 +102,68 @@ func TestSweepIsMadeThoughNothingWasSent(t *testing.T) {
 		}
 		if got, want := err != nil && strings.Contains(err.Error(), test.queue), test.queue != queue; got != want {
 			t.Errorf("%s: the error %v tells of what was sent: %t, want %t", test.name, err, got, want)
+		}
+	}
+}
+
+// atThatMinute is the event of the schedule in the minute of the day in which
+// blobs are collected.
+const atThatMinute = `{"source":"aws.events","detail-type":"Scheduled Event","time":"2026-11-22T03:17:42Z"}`
+
+// TestBlobsThatNothingNamesStayOnAWS: they were collected on one machine, and by
+// no function.
+func TestBlobsThatNothingNamesStayOnAWS(t *testing.T) {
+	c := newCloud(t)
+	blobs := must(s3.New(c.config("S3"), s3.Options{Bucket: c.bucket, PathStyle: true}))(t)
+	key := func(age time.Duration) string {
+		return "state/ins_1/web/00000001-" + fairlead.RandomIDs(func() time.Time { return time.Now().Add(-age) })("w")
+	}
+	old, young := key(2*time.Hour), key(time.Minute)
+	for _, k := range []string{old, young} {
+		if err := blobs.Put(t.Context(), k, []byte("state")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(c.start("sweep", c.sweep()).Invoke(t.Context(), json.RawMessage(atThatMinute)))(t)
+	if left := must(blobs.List(t.Context(), ""))(t); len(left) != 1 || left[0] != young {
+		t.Errorf("of an old blob and a young one it leaves %v", left)
+	}
+}
+
+// Blobs are collected once a day, behind the schedule's own sweep, and what
+// becomes of that is nothing that the sweep fails for. It ends before the
+// function's time does.
+func TestBlobsAreCollectedBehindOneSweepADay(t *testing.T) {
+	broken := errors.New("the table is away")
+	for _, test := range []struct {
+		name, event      string
+		sweep, collect   error
+		sweeps, collects int
+	}{
+		{"that minute", atThatMinute, nil, nil, 1, 1},
+		{"that minute, but the bucket is away", atThatMinute, nil, broken, 1, 1},
+		{"that minute, but the table is away", atThatMinute, broken, nil, 1, 0},
+		{"another minute", strings.Replace(atThatMinute, "03:17", "03:18", 1), nil, nil, 1, 0},
+		{"an event without a time", bySchedule, nil, nil, 1, 0},
+		{"a message of that minute", strings.Replace(atThatMinute, "aws.events", "aws.sqs", 1), nil, nil, 1, 0},
+		{"a person", byHand, nil, nil, 1, 0},
+	} {
+		sweeps, collects := 0, 0
+		handle := plane.Collects(func(context.Context, json.RawMessage) (control.Swept, error) {
+			sweeps++
+			return control.Swept{Looked: 3}, test.sweep
+		}, func(ctx context.Context, before []string) ([]string, error) {
+			collects++
+			if end, ok := ctx.Deadline(); !ok || before != nil || time.Until(end) > 59*time.Second {
+				t.Errorf("%s: it may take until %s (%t), and is told of %v", test.name, end, ok, before)
+			}
+			return []string{"one"}, test.collect
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		out, err := handle(ctx, json.RawMessage(test.event))
+		cancel()
+		if !errors.Is(err, test.sweep) || out.Looked != 3 || sweeps != test.sweeps || collects != test.collects {
+			t.Errorf("%s: it swept %d times and collected %d times: %+v, %v", test.name, sweeps, collects, out, err)
 		}
 	}
 }

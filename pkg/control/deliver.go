@@ -111,8 +111,8 @@ const (
 func (d *Deliverer) Work(ctx context.Context, q queue.Queue, name string) {
 	for ctx.Err() == nil {
 		m, err := q.Receive(ctx, name, workHide, queue.MaxWait)
-		if errors.Is(err, queue.ErrNoMessage) || ctx.Err() != nil {
-			continue
+		if errors.Is(err, queue.ErrNoMessage) || err != nil && ctx.Err() != nil {
+			continue // what was taken as ctx ended is given back by work
 		}
 		if err == nil {
 			err = d.work(ctx, q, name, m)

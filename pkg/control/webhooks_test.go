@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 	"github.com/fairlead/fairlead/pkg/webhook"
@@ -294,6 +296,44 @@ func TestEventOfAProcessThatEndsIsTakenByTheNext(t *testing.T) {
 		wg.Wait()
 		if v := p.deliveries("good")[0]; v.State != store.DeliveryDelivered || v.Attempts != 1 || len(ends.got[good]) != 1 || time.Since(start) > time.Second {
 			t.Errorf("after %s the delivery is %+v", time.Since(start), v)
+		}
+	})
+}
+
+// lastTake is a queue whose receiver is told to end while it takes a message.
+type lastTake struct {
+	queue.Queue
+	end context.CancelFunc
+}
+
+func (q lastTake) Receive(ctx context.Context, name string, hide, wait time.Duration) (queue.Message, error) {
+	m, err := q.Queue.Receive(ctx, name, hide, wait)
+	q.end()
+	return m, err
+}
+
+// An event that was taken off the queue as the process was told to end stayed
+// hidden for two minutes, and was told only then.
+func TestAnEventTakenAtTheEndOfAProcessWasHiddenForMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		ends, d := hooked(p)
+		p.hook("good", good)
+		body, err := json.Marshal(failed(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Queue.Send(p.ctx, "webhooks", body, 0); err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(p.ctx)
+		d.Work(ctx, lastTake{p.Queue, end}, "webhooks")
+		if len(ends.got[good]) > 0 {
+			t.Fatalf("the process that was told to end has sent it: %+v", ends.got[good])
+		}
+		m, err := p.Queue.Receive(p.ctx, "webhooks", time.Minute, time.Second)
+		if err != nil || !bytes.Equal(m.Body, body) {
+			t.Errorf("the next process gets %q, %v", m.Body, err)
 		}
 	})
 }

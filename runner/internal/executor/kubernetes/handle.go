@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/fairlead/fairlead/runner/internal/executor"
 )
@@ -36,7 +37,8 @@ type handle struct {
 	since time.Time // when the Job was made
 
 	executor.Ending
-	dead atomic.Bool // we have ended it
+	dead atomic.Bool            // we have ended it
+	seen atomic.Pointer[string] // the version of what was seen when there was a pod
 }
 
 func (h *handle) ID() string { return h.id }
@@ -66,8 +68,10 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 	}
 }
 
-// change returns when something has happened to the pod since that version, or
-// after a while.
+// change reads what has happened to the pod since that version, until it has
+// ended or is gone, or for a while. It notes how the pod has ended: the cluster
+// removes one that was interrupted as soon as it has ended, so that a list of a
+// moment later would not have it.
 func (h *handle) change(ctx context.Context, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, look)
 	defer cancel()
@@ -78,11 +82,30 @@ func (h *handle) change(ctx context.Context, version string) error {
 		return err
 	}
 	defer w.Stop()
-	select {
-	case <-w.ResultChan():
-	case <-ctx.Done():
+	for {
+		select {
+		case e := <-w.ResultChan():
+			p, is := e.Object.(*corev1.Pod)
+			if !is {
+				return nil // the watch has ended, or the version is too old for it
+			}
+			x, over := exitOf(p)
+			if over && !never(x) {
+				h.Set(x)
+			}
+			if over || e.Type == watch.Deleted {
+				return nil
+			}
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	return nil
+}
+
+// never reports whether a step that ended so had not begun. The cluster would go
+// on trying.
+func never(x executor.Exit) bool {
+	return x.Reason == executor.LaunchFailed || x.Reason == executor.ImagePull
 }
 
 // see looks at the pod, and at the Job if there is none. It returns the version
@@ -95,6 +118,7 @@ func (h *handle) see(ctx context.Context) (string, error) {
 	if len(found.Items) == 0 {
 		return found.ResourceVersion, h.seeJob(ctx)
 	}
+	h.seen.Store(&found.ResourceVersion)
 	slices.SortFunc(found.Items, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	p := &found.Items[0]
 	x, over := exitOf(p)
@@ -104,8 +128,7 @@ func (h *handle) see(ctx context.Context) (string, error) {
 	if !over {
 		return found.ResourceVersion, nil
 	}
-	if x.Reason == executor.LaunchFailed || x.Reason == executor.ImagePull {
-		// The cluster would go on trying; nobody waits for it any more.
+	if never(x) { // nobody waits for it any more
 		if err := h.e.Remove(ctx, h.id); err != nil {
 			return "", err
 		}
@@ -116,6 +139,13 @@ func (h *handle) see(ctx context.Context) (string, error) {
 
 // seeJob is see where there is no pod.
 func (h *handle) seeJob(ctx context.Context) error {
+	if seen := h.seen.Swap(nil); seen != nil {
+		// There was one, whose last words a watch from then on still has.
+		err := h.change(ctx, *seen)
+		if _, ok := h.Get(); ok || err != nil {
+			return err
+		}
+	}
 	dead := h.dead.Load()
 	var job batchv1.Job
 	err := h.e.c.get(ctx, jobs, name(h.id), &job)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	client "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -182,6 +185,98 @@ func began(t *testing.T, o kubernetes.Options) (executor.Executor, executor.Hand
 		t.Fatal(err)
 	}
 	return e, h
+}
+
+// until waits for the cluster.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); <-time.After(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// late is the way of an agent to the API server that is held up from its first
+// watch on, or from what it asks after that failed.
+type late struct {
+	next  http.RoundTripper
+	fails bool // the first watch does
+	held  atomic.Bool
+	asked chan struct{} // closed by who is held up first
+	once  sync.Once
+	let   chan struct{} // closed: go on
+}
+
+func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Query().Get("watch") != "" && !l.held.Swap(true) && l.fails {
+		return nil, errors.New("cut")
+	}
+	if l.held.Load() {
+		l.once.Do(func() { close(l.asked) })
+		<-l.let
+	}
+	return l.next.RoundTrip(r)
+}
+
+// The cluster removes an interrupted pod as soon as it has ended. An agent that
+// was a moment late found none, and said that nobody could see how it ended.
+func TestAnInterruptedStepHadVanishedWhenTheAgentWasLate(t *testing.T) {
+	for name, fails := range map[string]bool{"it was about to watch": false, "its watch was cut, and it was about to look again": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			way := &late{fails: fails, asked: make(chan struct{}), let: make(chan struct{})}
+			o := s.options()
+			o.Via = func(next http.RoundTripper) http.RoundTripper {
+				way.next = next
+				return way
+			}
+			_, h := began(t, o)
+			pods := s.admin.CoreV1().Pods(s.namespace)
+			var pod *corev1.Pod
+			until(t, "there is a pod", func() bool {
+				list, err := pods.List(t.Context(), metav1.ListOptions{})
+				if err == nil && len(list.Items) > 0 {
+					pod = &list.Items[0]
+				}
+				return pod != nil
+			})
+			ended := make(chan executor.Exit, 1)
+			go func() {
+				x, err := h.Wait(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				ended <- x
+			}()
+			<-way.asked
+			if err := pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(30))}); err != nil {
+				t.Fatal(err)
+			}
+			status := func(phase corev1.PodPhase, is corev1.ContainerState) {
+				t.Helper()
+				b, err := json.Marshal(map[string]any{"status": corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: kubernetes.Container, State: is}}}})
+				if err == nil {
+					_, err = pods.Patch(t.Context(), pod.Name, types.MergePatchType, b, metav1.PatchOptions{}, "status")
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			status(corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
+			status(corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 7}})
+			until(t, "the pod is gone, and the Job has failed", func() bool {
+				list, err := pods.List(t.Context(), metav1.ListOptions{})
+				jobs, jerr := s.admin.BatchV1().Jobs(s.namespace).List(t.Context(), metav1.ListOptions{})
+				return err == nil && jerr == nil && len(list.Items) == 0 && len(jobs.Items) == 1 && jobs.Items[0].Status.Failed == 1
+			})
+			close(way.let)
+			if x := <-ended; x.Code == nil || *x.Code != 7 {
+				t.Errorf("ended as %+v", x)
+			}
+		})
+	}
 }
 
 // What the cluster does not do by itself is told with its own words, and is not

@@ -71,6 +71,7 @@ type told struct {
 	Endpoint      string
 	Timeout       string
 	StartWindow   string
+	NoOutput      string
 	Grace         string
 	AtOnce        int
 	SecretsSealed []string
@@ -86,7 +87,7 @@ func lines(t *testing.T, s *runnerspec.Spec, direct bool) []string {
 	var out []string
 	flatten("", reflect.ValueOf(su), &out)
 	flatten("control", reflect.ValueOf(told{Environment: s.Environment(), Endpoint: s.JobEndpoint(), Timeout: fmt.Sprint(s.JobTimeout()),
-		StartWindow: fmt.Sprint(s.StartWindow()), Grace: fmt.Sprint(s.StopGrace()), AtOnce: s.Concurrency(), SecretsSealed: s.Secrets()}), &out)
+		StartWindow: fmt.Sprint(s.StartWindow()), NoOutput: fmt.Sprint(s.NoOutput()), Grace: fmt.Sprint(s.StopGrace()), AtOnce: s.Concurrency(), SecretsSealed: s.Secrets()}), &out)
 	return out
 }
 
@@ -169,6 +170,7 @@ func everywhere() map[string]lands {
 		"job.proxy.no_proxy":    {value: "10.0.0.0/8", lines: []string{"Environ.no_proxy=10.0.0.0/8", "Environ.NO_PROXY=10.0.0.0/8", "control.Environment.no_proxy=10.0.0.0/8", "control.Environment.NO_PROXY=10.0.0.0/8"}},
 		"job.timeout":           {value: "20m", lines: []string{"control.Timeout=20m0s"}},
 		"job.start_timeout":     {value: "90s", lines: []string{"control.StartWindow=1m30s"}},
+		"job.no_output_timeout": {value: "15m", lines: []string{"control.NoOutput=15m0s"}},
 		"job.stop_grace":        {value: "40s", lines: []string{"control.Grace=40s"}},
 	}
 }

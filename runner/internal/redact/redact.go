@@ -42,11 +42,28 @@ type trie struct {
 	first [256]bool // bytes with which a secret can begin: nearly no byte of a log does
 }
 
-// node is a byte of a trie. A run of white space, in a value as in the text, is
-// the one byte ' ': tools wrap lines at spaces.
+// node is where secrets part, or one ends. A run of white space, in a value as
+// in the text, is the one byte ' ': tools wrap lines at spaces.
 type node struct {
-	next map[byte]*node
+	next []*edge // no two begin alike
 	end  bool
+}
+
+// edge leads to a node by all bytes that the secrets beyond it have in common. A
+// node for each byte took thousands of times the memory of a long secret.
+type edge struct {
+	text string // not empty
+	to   *node
+}
+
+// by returns the edge that begins with c, or nil.
+func (n *node) by(c byte) *edge {
+	for _, e := range n.next {
+		if e.text[0] == c {
+			return e
+		}
+	}
+	return nil
 }
 
 // New returns the Set for values: JSON, as the job spec holds them. Strings are
@@ -79,8 +96,8 @@ func newTrie(values []json.RawMessage) *trie {
 	}
 	for c := range 256 {
 		if n := byte(c); isSpace(n) {
-			s.first[c] = s.root.next[' '] != nil
-		} else if s.root.next[n] != nil {
+			s.first[c] = s.root.by(' ') != nil
+		} else if s.root.by(n) != nil {
 			s.first[c] = true
 		}
 	}
@@ -176,27 +193,37 @@ func (s *trie) add(text string) {
 		return
 	}
 	n := s.root
-	space := false
-	for _, c := range []byte(text) {
-		if isSpace(c) {
-			if space {
-				continue
-			}
-			c, space = ' ', true
-		} else {
-			space = false
+	for text = oneSpace(text); text != ""; {
+		e := n.by(text[0])
+		if e == nil {
+			e = &edge{text, &node{}}
+			n.next = append(n.next, e)
 		}
-		if n.next == nil {
-			n.next = map[byte]*node{}
+		same := 0
+		for same < min(len(text), len(e.text)) && text[same] == e.text[same] {
+			same++
 		}
-		m := n.next[c]
-		if m == nil {
-			m = &node{}
-			n.next[c] = m
+		if same < len(e.text) {
+			e.text, e.to = e.text[:same], &node{next: []*edge{{e.text[same:], e.to}}}
 		}
-		n = m
+		n, text = e.to, text[same:]
 	}
 	n.end = true
+}
+
+// oneSpace returns text with each run of white space as one ' '.
+func oneSpace(text string) string {
+	b := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if isSpace(c) {
+			if c = ' '; i > 0 && isSpace(text[i-1]) {
+				continue
+			}
+		}
+		b = append(b, c)
+	}
+	return string(b)
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
@@ -209,21 +236,30 @@ func (s *trie) longest(b []byte) (end int, more bool) {
 	}
 	n := s.root
 	for i := 0; i < len(b); {
-		c, j := b[i], i+1
-		if isSpace(c) {
-			c = ' '
-			for j < len(b) && isSpace(b[j]) {
-				j++
-			}
+		e := n.by(' ')
+		if !isSpace(b[i]) {
+			e = n.by(b[i])
 		}
-		n = n.next[c]
-		if n == nil {
+		if e == nil {
 			return end, more
 		}
-		if n.end && j > end {
-			end = j
+		for k := range len(e.text) {
+			if i == len(b) {
+				return end, true
+			}
+			c := b[i]
+			i++
+			if isSpace(c) {
+				for c = ' '; i < len(b) && isSpace(b[i]); i++ {
+				}
+			}
+			if c != e.text[k] {
+				return end, more
+			}
 		}
-		i = j
+		if n = e.to; n.end && i > end {
+			end = i
+		}
 	}
 	return end, more || len(n.next) > 0
 }

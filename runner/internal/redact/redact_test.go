@@ -2,10 +2,13 @@ package redact_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -136,5 +139,32 @@ func TestSecretThatIsAddedLater(t *testing.T) {
 	}
 	if want := "a late-comer passes; a (sensitive), a (sensitive) and a (sensitive) do not"; out.String() != want {
 		t.Errorf("got %q", out.String())
+	}
+}
+
+// A secret of 100 KB took 350 MB: a step in a container was killed for it.
+func TestALongSecretTookThousandsOfTimesItsSize(t *testing.T) {
+	const size, times = 100_000, 100
+	secret := make([]byte, 0, size)
+	for n := 0; len(secret) < size; n++ { // nothing twice, as in random bytes
+		secret = fmt.Appendf(secret, "%016x%048x\n", sha256.Sum256([]byte{byte(n), byte(n >> 8)}), n)
+	}
+	value, err := json.Marshal(string(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := held()
+	set := redact.New(value)
+	if now := held(); now > before+size*times {
+		t.Errorf("a secret of %d bytes takes %d", size, now-before)
+	}
+	if got := set.String("x " + string(secret)); strings.TrimSpace(got) != "x "+redact.Mask {
+		t.Errorf("it is printed as %.100q", got)
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -77,6 +79,32 @@ func TestEnrolmentMayBeRepeatedAfterACrash(t *testing.T) {
 	thief.Data = t.TempDir()
 	if _, err := loadIdentity(t.Context(), thief, Options{}, quiet()); err == nil || !strings.Contains(err.Error(), "enrolment token") {
 		t.Errorf("a second key enrolled with the same token: %v", err)
+	}
+}
+
+// foreign answers the first requests as a proxy in the customer's network does.
+type foreign struct{ left atomic.Int32 }
+
+func (f *foreign) RoundTrip(r *http.Request) (*http.Response, error) {
+	if f.left.Add(-1) < 0 {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"text/html"}}, Body: io.NopCloser(strings.NewReader("<h1>403</h1>")), Request: r}, nil
+}
+
+// A page of somebody on the way is no word about the enrolment token: the agent
+// ended for it, and a machine that was set up before its network stayed without.
+func TestAProxysPageEndedAnEnrolment(t *testing.T) {
+	s := controltest.New(t, controltest.Options{})
+	cfg := settings(t, s)
+	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	way := &foreign{}
+	way.left.Store(2)
+	id, err := loadIdentity(t.Context(), cfg, Options{Transport: way, Random: func() float64 { return 0 }}, quiet())
+	if err != nil || id.RunnerID == "" {
+		t.Errorf("enrolled as %q: %v", id.RunnerID, err)
 	}
 }
 

@@ -123,7 +123,7 @@ func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.Pri
 	told := &change{log: log}
 	e, err := backoff.Retry(ctx, func() (wire.Enrolled, error) {
 		e, err := c.Enrol(ctx, wire.EnrolRequest{Token: token, PublicKey: key.Public().(ed25519.PublicKey)})
-		if err != nil && refused(err) {
+		if client.Refused(err) {
 			return e, backoff.Permanent(err)
 		}
 		told.error("cannot enrol yet", err)

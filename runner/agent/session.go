@@ -155,12 +155,6 @@ func (s *session) do(ctx context.Context, f func(*client.Client) error) error {
 	}
 }
 
-// refused reports whether the control plane has answered, and said no.
-func refused(err error) bool {
-	e, ok := errors.AsType[*client.Error](err)
-	return ok && e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
-}
-
 // settled reports whether the control plane itself has said no, for good, to what
 // was asked about an attempt. Whatever else has a status is not its word on that:
 // a session that is not to be had, a proxy's page, a control plane that does not

@@ -11,6 +11,7 @@ package api
 import (
 	"log/slog"
 	"net/http"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -43,8 +44,9 @@ const documentVersion = "1"
 // server is what the handlers of one API share.
 type server struct {
 	Options
-	api huma.API
-	mux *http.ServeMux
+	mux    *http.ServeMux
+	config func() huma.Config
+	routes []func(huma.API) // each adds a route, and what the document says of it
 }
 
 // ControlHandler returns the control API.
@@ -76,22 +78,37 @@ const conventions = "Every error is an RFC 9457 problem whose `type` is stable; 
 
 func newServer(o Options, title, openapi, description string, schemes ...scheme) *server {
 	s := &server{Options: o, mux: http.NewServeMux()}
-	cfg := huma.DefaultConfig(title, documentVersion)
-	cfg.Info.Description = description
-	cfg.OpenAPIPath = openapi
-	cfg.DocsPath, cfg.SchemasPath = "", "" // the renderer would load scripts from a stranger's host
-	cfg.CreateHooks = nil                  // no $schema links in answers
-	cfg.RejectUnknownQueryParameters = true
-	cfg.Transformers = []huma.Transformer{func(ctx huma.Context, _ string, v any) (any, error) {
-		if m, ok := v.(*huma.ErrorModel); ok {
-			return fromHuma(m, requestID(ctx.Context())), nil
+	s.config = func() huma.Config {
+		cfg := huma.DefaultConfig(title, documentVersion)
+		cfg.Info.Description = description
+		cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", "" // the renderer would load scripts from a stranger's host
+		cfg.CreateHooks = nil                                       // no $schema links in answers
+		cfg.RejectUnknownQueryParameters = true
+		cfg.Transformers = []huma.Transformer{func(ctx huma.Context, _ string, v any) (any, error) {
+			if m, ok := v.(*huma.ErrorModel); ok {
+				return fromHuma(m, requestID(ctx.Context())), nil
+			}
+			return v, nil
+		}}
+		cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{}
+		for _, k := range schemes {
+			cfg.Components.SecuritySchemes[k.name] = &huma.SecurityScheme{Type: "http", Scheme: k.http, Description: k.doc}
 		}
-		return v, nil
-	}}
-	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{}
-	for _, k := range schemes {
-		cfg.Components.SecuritySchemes[k.name] = &huma.SecurityScheme{Type: "http", Scheme: k.http, Description: k.doc}
+		return cfg
 	}
-	s.api = humago.New(s.mux, cfg)
+	s.serveDocument(openapi)
 	return s
+}
+
+// route serves a route from its first request on. To describe all of them takes
+// longer than the rest of a server's start, and a function of Lambda is started
+// for the sake of one request.
+func (s *server) route(r wire.Route, add func(huma.API)) {
+	s.routes = append(s.routes, add)
+	serve := sync.OnceValue(func() http.Handler {
+		mux := http.NewServeMux()
+		add(humago.New(mux, s.config()))
+		return mux
+	})
+	s.mux.HandleFunc(r.Method+" "+r.Path, func(w http.ResponseWriter, r *http.Request) { serve().ServeHTTP(w, r) })
 }

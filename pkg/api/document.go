@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -8,8 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
@@ -50,19 +53,19 @@ func problemsOf(o op, input, body bool) []string {
 	return slices.Compact(codes)
 }
 
-func (s *server) responsesOf(codes []string) map[string]*huma.Response {
+func responsesOf(a huma.API, codes []string) map[string]*huma.Response {
 	out := map[string]*huma.Response{}
 	for _, code := range codes {
 		status := strconv.Itoa(statusOfCode(code))
-		out[status] = &huma.Response{Ref: "#/components/responses/" + s.problemResponse(status)}
+		out[status] = &huma.Response{Ref: "#/components/responses/" + problemResponse(a, status)}
 	}
 	return out
 }
 
 // problemResponse returns the name of the component that describes problems of
 // a status.
-func (s *server) problemResponse(status string) string {
-	c := s.api.OpenAPI().Components
+func problemResponse(a huma.API, status string) string {
+	c := a.OpenAPI().Components
 	if c.Responses == nil {
 		c.Responses = map[string]*huma.Response{}
 		c.Headers = map[string]*huma.Header{
@@ -82,8 +85,8 @@ func (s *server) problemResponse(status string) string {
 }
 
 // finishOperation completes what huma says of a registered route.
-func (s *server) finishOperation(o op) {
-	h := s.operation(o.Route)
+func finishOperation(a huma.API, o op) {
+	h := operation(a, o.Route)
 	status := strconv.Itoa(o.status)
 	if o.status == 0 {
 		status = strconv.Itoa(http.StatusOK)
@@ -110,8 +113,8 @@ func describeHeaders(r *huma.Response) {
 	r.Headers[wire.HeaderProtocol] = &huma.Param{Ref: "#/components/headers/Protocol"}
 }
 
-func (s *server) operation(r wire.Route) *huma.Operation {
-	item := s.api.OpenAPI().Paths[r.Path]
+func operation(a huma.API, r wire.Route) *huma.Operation {
+	item := a.OpenAPI().Paths[r.Path]
 	switch r.Method {
 	case http.MethodGet:
 		return item.Get
@@ -127,17 +130,49 @@ func (s *server) operation(r wire.Route) *huma.Operation {
 	panic("api: no route has the method " + r.Method)
 }
 
+// document returns what is said of all routes.
+func (s *server) document() *huma.OpenAPI {
+	a := humago.New(http.NewServeMux(), s.config())
+	for _, add := range s.routes {
+		add(a)
+	}
+	doc := a.OpenAPI()
+	// huma lists its own form of errors, which is never sent.
+	schemas := doc.Components.Schemas.Map()
+	delete(schemas, "ErrorModel")
+	delete(schemas, "ErrorDetail")
+	return doc
+}
+
+// serveDocument serves the document below a path without its ending.
+func (s *server) serveDocument(path string) {
+	for ending, form := range map[string]struct {
+		mediaType string
+		write     func(*huma.OpenAPI) ([]byte, error)
+	}{
+		".yaml": {"application/openapi+yaml", (*huma.OpenAPI).YAML},
+		".json": {"application/openapi+json", func(doc *huma.OpenAPI) ([]byte, error) { return json.Marshal(doc) }},
+	} {
+		written := sync.OnceValues(func() ([]byte, error) { return form.write(s.document()) })
+		s.mux.HandleFunc("GET "+path+ending, func(w http.ResponseWriter, r *http.Request) {
+			doc, err := written()
+			if err != nil {
+				writeProblem(w, s.fail(r.Context(), "document", fmt.Errorf("write the OpenAPI document: %w", err)))
+				return
+			}
+			w.Header().Set("Content-Type", form.mediaType)
+			_, _ = w.Write(doc) // the caller may be gone
+		})
+	}
+}
+
 // Documents returns the OpenAPI 3.1 documents of both APIs as YAML, by name.
 func Documents() (map[string][]byte, error) {
 	// Nothing is served, so there is nothing behind the handlers.
 	o := Options{Logger: slog.New(slog.DiscardHandler)}
 	out := map[string][]byte{}
 	for name, s := range map[string]*server{"control": newControlServer(o), "runner": newRunnerServer(o)} {
-		// huma lists its own form of errors, which is never sent.
-		schemas := s.api.OpenAPI().Components.Schemas.Map()
-		delete(schemas, "ErrorModel")
-		delete(schemas, "ErrorDetail")
-		doc, err := s.api.OpenAPI().YAML()
+		doc, err := s.document().YAML()
 		if err != nil {
 			return nil, fmt.Errorf("write the OpenAPI document of the %s API: %w", name, err)
 		}

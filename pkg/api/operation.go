@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -37,38 +38,34 @@ type op struct {
 // register serves a route. The caller is known before anything of the request
 // is looked at.
 func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error)) {
-	h := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.summary, Description: o.doc,
-		Tags: []string{o.tag}, DefaultStatus: o.status,
-		// The body has been read when huma asks for it.
-		MaxBodyBytes: -1, BodyReadTimeout: -1}
-	if o.body == 0 {
-		o.body = MaxBody
-	}
-	if o.read == 0 {
-		o.read = 15 * time.Second
-	}
-	h.Security = []map[string][]string{{}}
-	if o.auth.find != nil {
-		h.Security = []map[string][]string{{o.auth.name: {}}}
-		h.Middlewares = append(h.Middlewares, s.authenticate(o.auth))
-	}
-	t := reflect.TypeFor[I]()
-	_, hasBody := t.FieldByName("Body")
-	_, hasRaw := t.FieldByName("RawBody")
-	if hasBody || hasRaw {
-		h.Middlewares = append(h.Middlewares, s.takeBody(o.body, o.read))
-	}
-	codes := problemsOf(o, t.NumField() > 0, hasBody || hasRaw)
-	h.Responses = s.responsesOf(codes)
-	h.Extensions = map[string]any{codesExtension: codes}
-	huma.Register(s.api, h, func(ctx context.Context, in *I) (*O, error) {
-		out, err := fn(ctx, in)
-		if err != nil {
-			return nil, s.fail(ctx, o.ID, err)
+	s.route(o.Route, func(a huma.API) {
+		h := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.summary, Description: o.doc,
+			Tags: []string{o.tag}, DefaultStatus: o.status,
+			// The body has been read when huma asks for it.
+			MaxBodyBytes: -1, BodyReadTimeout: -1}
+		h.Security = []map[string][]string{{}}
+		if o.auth.find != nil {
+			h.Security = []map[string][]string{{o.auth.name: {}}}
+			h.Middlewares = append(h.Middlewares, s.authenticate(o.auth))
 		}
-		return out, nil
+		t := reflect.TypeFor[I]()
+		_, hasBody := t.FieldByName("Body")
+		_, hasRaw := t.FieldByName("RawBody")
+		if hasBody || hasRaw {
+			h.Middlewares = append(h.Middlewares, s.takeBody(cmp.Or(o.body, MaxBody), cmp.Or(o.read, 15*time.Second)))
+		}
+		codes := problemsOf(o, t.NumField() > 0, hasBody || hasRaw)
+		h.Responses = responsesOf(a, codes)
+		h.Extensions = map[string]any{codesExtension: codes}
+		huma.Register(a, h, func(ctx context.Context, in *I) (*O, error) {
+			out, err := fn(ctx, in)
+			if err != nil {
+				return nil, s.fail(ctx, o.ID, err)
+			}
+			return out, nil
+		})
+		finishOperation(a, o)
 	})
-	s.finishOperation(o)
 }
 
 // fail logs what is a fault of ours and returns what the caller may see.

@@ -41,7 +41,7 @@ type stateHandler func(ctx context.Context, w http.ResponseWriter, r *http.Reque
 // stateRoute serves a route of the protocol. body is the largest body in bytes;
 // 0: the route has none.
 func (s *server) stateRoute(route wire.Route, summary, problems string, body int64, fn stateHandler) {
-	s.documentState(route, summary, problems, body)
+	s.routes = append(s.routes, func(a huma.API) { documentState(a, route, summary, problems, body) })
 	s.mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		_, password, _ := r.BasicAuth()
@@ -69,7 +69,7 @@ func (s *server) stateRoute(route wire.Route, summary, problems string, body int
 	})
 }
 
-func (s *server) documentState(route wire.Route, summary, problems string, body int64) {
+func documentState(a huma.API, route wire.Route, summary, problems string, body int64) {
 	codes := strings.Fields(everyRoute + " malformed-request unauthenticated " + ofAState + " " + problems)
 	if body > 0 {
 		codes = append(codes, "body-too-large", "request-timeout")
@@ -83,7 +83,7 @@ func (s *server) documentState(route wire.Route, summary, problems string, body 
 			{Name: "install", In: "path", Required: true, Description: "Identifier of the install", Schema: &huma.Schema{Type: huma.TypeString}},
 			{Name: "component", In: "path", Required: true, Description: "Name of the component", Schema: &huma.Schema{Type: huma.TypeString}},
 		},
-		Responses: s.responsesOf(codes)}
+		Responses: responsesOf(a, codes)}
 	anyJSON := map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}}
 	ok := &huma.Response{Description: "Done"}
 	switch route.ID {
@@ -102,7 +102,7 @@ func (s *server) documentState(route wire.Route, summary, problems string, body 
 	}
 	op.Responses["200"] = ok
 	describeHeaders(ok)
-	s.api.OpenAPI().AddOperation(op)
+	a.OpenAPI().AddOperation(op)
 }
 
 // readBody reads the whole body; its error is a *problem.

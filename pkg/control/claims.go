@@ -199,6 +199,9 @@ func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID,
 		}
 		r, err = u.applyJob(r, job.Event{Kind: job.Claim, Session: s.ID})
 		out.Job = r.V
+		if look := c.firstLook(r.V); err == nil && look.Before(r.V.Due()) && r.V.DueAt.After(look) {
+			u.PutJobAt(r, look)
+		}
 		return err
 	})
 	if err != nil {

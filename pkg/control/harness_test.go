@@ -88,7 +88,10 @@ func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(
 func (p *plane) enrol() { p.enrolAt("local") }
 
 // enrolAt is enrol of another runner.
-func (p *plane) enrolAt(runner string) {
+func (p *plane) enrolAt(runner string) { p.enrolAs(runner, "test") }
+
+// enrolAs is enrolAt of another process.
+func (p *plane) enrolAs(runner, instance string) {
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		p.t.Fatal(err)
@@ -100,7 +103,7 @@ func (p *plane) enrolAt(runner string) {
 	p.must("open a session", func() (err error) {
 		nonce := p.NewChallenge()
 		p.session, _, err = p.OpenSession(p.ctx, control.SessionProof{Runner: r.ID, Nonce: nonce, PublicKey: pub,
-			Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: "test", Capacity: 4})
+			Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: instance, Capacity: 4})
 		return err
 	})
 }

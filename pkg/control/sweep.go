@@ -5,8 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
 // A sweep reads overdue jobs page by page, the most overdue first, until there
@@ -101,6 +103,8 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 			return nil // the index is behind
 		case j.State == job.Queued && j.Due().After(u.now):
 			u.PutJobAt(r, j.Due()) // it was queued anew; its wake-up may still come
+		case j.State == job.Claimed && c.firstLook(j).Before(j.Due()):
+			return u.lookAfterClaim(ctx, r, s)
 		case j.State == job.Queued:
 			s.Woken++
 			u.wakes = append(u.wakes, j)
@@ -111,6 +115,70 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 		return nil
 	})
 	return moved && err == nil, err
+}
+
+// claimSilence is how long the agent that has claimed a job may say nothing
+// before the job is somebody else's: as long as a lease, and no shorter than the
+// agent's heartbeats allow.
+func (c *Control) claimSilence() time.Duration { return min(c.lostAfter(), job.LeaseTTL) }
+
+// firstLook is when a claimed job is first looked at: its claim is a word of its
+// agent.
+func (c *Control) firstLook(j store.Job) time.Time { return j.Claimed.Add(c.claimSilence()) }
+
+// lookAfterClaim looks after a job that may take longer to begin than its agent
+// may be silent, because images are pulled first. Without it the death of the
+// agent would be noticed when the time to start is over.
+func (u *unit) lookAfterClaim(ctx context.Context, r store.Stored[store.Job], s *Swept) error {
+	heard, err := u.c.heardOfClaim(ctx, r.V)
+	if err != nil {
+		return err
+	}
+	until := heard.Add(u.c.claimSilence())
+	if held := time.Unix(0, u.c.holdUntil.Load()); held.After(until) {
+		until = held // nobody could say anything while we were down
+	}
+	if until.After(u.now) {
+		if due := r.V.Due(); due.Before(until) {
+			until = due
+		}
+		u.PutJobAt(r, until)
+		return nil
+	}
+	s.Expired++
+	return u.end(r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: job.ReasonStartTimeout,
+		Message: "its runner took it, and has not been heard of for " + u.c.claimSilence().String() + "; it had not begun"})
+}
+
+// maxAgents is how many sessions of a runner are looked through for the agent
+// that has a job, the newest first: as many as a query may give, and more than a
+// runner has agents.
+const maxAgents = engine.MaxPage
+
+// heardOfClaim is when something was last heard of the agent that has the
+// claimed job: the one that took it, also in a later session, or one that says
+// that it found the job on its machine.
+func (c *Control) heardOfClaim(ctx context.Context, j store.Job) (time.Time, error) {
+	heard := j.Claimed
+	hear := func(s store.Session) {
+		if s.LastSeen.After(heard) {
+			heard = s.LastSeen
+		}
+	}
+	took, err := c.Store.Session(ctx, j.Runner, j.Lease.Session)
+	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+		return heard, err
+	}
+	if hear(took.V); c.Now().Before(heard.Add(c.claimSilence())) {
+		return heard, nil
+	}
+	sessions, err := c.Store.Sessions(ctx, j.Runner, maxAgents)
+	for _, s := range sessions {
+		if s.V.Instance != "" && s.V.Instance == took.V.Instance || slices.Contains(s.V.Running, string(j.ID)) {
+			hear(s.V)
+		}
+	}
+	return heard, err
 }
 
 // endLogs ends the logs of attempts that were given up. It was tried right

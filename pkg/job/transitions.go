@@ -97,7 +97,7 @@ func Transitions() []Transition {
 		{Claimed, Release, Always, Queued, "attempt − 1; claimable at once"},
 		{Claimed, Cancel, Always, Canceled, "no tool has run; a late start is refused"},
 		{Claimed, Die, Retries, Queued, "after a pause"},
-		{Claimed, Die, Always, Failed, "reason poison"},
+		{Claimed, Die, Always, Failed, "reason start-timeout if all its agents had gone before it began, else poison"},
 		{Claimed, Expire, Retries, Queued, "after a pause"},
 		{Claimed, Expire, Always, Failed, "reason start-timeout if it never began in time, else poison"},
 

@@ -1,0 +1,140 @@
+package control_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// On Docker, ECS and Kubernetes a job may take minutes to begin, because its
+// image is pulled. The death of an agent in that time was noticed when it was
+// over, and not within a minute as elsewhere.
+func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T) {
+	const window, sweep = 5 * time.Minute, 12 * time.Second // as on AWS
+	speaks := func(p *plane, h control.Heartbeat) {
+		h.Capacity = 4
+		p.must("say how it is", func() error { return p.HeartbeatSession(p.ctx, p.session, h) })
+	}
+	for _, tt := range []struct {
+		name   string
+		rhythm control.Rhythm
+		every  func(p *plane, id string, at time.Duration) // what happens before each sweep
+		over   time.Duration                               // when the job is given up, at the latest
+		says   string
+	}{
+		{"its agent says nothing any more", control.Rhythm{}, func(*plane, string, time.Duration) {}, time.Minute, "has not been heard of for 45s"},
+		{"where heartbeats are paid for, too", control.Metered(), func(*plane, string, time.Duration) {}, time.Minute, "has not been heard of for 45s"},
+		{"its agent speaks for a while", control.Rhythm{}, func(p *plane, _ string, at time.Duration) {
+			if at <= 2*time.Minute {
+				speaks(p, control.Heartbeat{})
+			}
+		}, 3 * time.Minute, "has not been heard of for 45s"},
+		{"its agent speaks, and pulls", control.Rhythm{}, func(p *plane, _ string, _ time.Duration) { speaks(p, control.Heartbeat{}) }, window + sweep, "did not start within 5m0s"},
+		{"its agent speaks as rarely as it may", control.Metered(), func(p *plane, _ string, at time.Duration) {
+			if at%(36*time.Second) == 0 {
+				speaks(p, control.Heartbeat{})
+			}
+		}, window + sweep, "did not start within 5m0s"},
+		{"its agent has a new session", control.Rhythm{}, func(p *plane, _ string, at time.Duration) {
+			if at == sweep {
+				p.enrolAs("local", "test")
+			}
+			speaks(p, control.Heartbeat{})
+		}, window + sweep, "did not start within 5m0s"},
+		{"the next agent has found its container", control.Rhythm{}, func(p *plane, id string, at time.Duration) {
+			if at == sweep {
+				p.enrolAs("local", "the next")
+			}
+			speaks(p, control.Heartbeat{Running: []string{id}})
+		}, window + sweep, "did not start within 5m0s"},
+		{"the next agent knows nothing of it", control.Rhythm{}, func(p *plane, _ string, at time.Duration) {
+			if at == sweep {
+				p.enrolAs("local", "the next")
+			}
+			speaks(p, control.Heartbeat{Running: []string{"job_other"}})
+		}, time.Minute, "has not been heard of for 45s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.Rhythm, p.Terms.StartTTL = tt.rhythm, window
+				p.publish(shop)
+				p.install("acme")
+				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+				p.sleep(3 * time.Minute) // its wake-up is not due again for a while
+				p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
+				var c control.Claim
+				p.must("claim", func() (err error) { c, err = p.Claim(p.ctx, p.session, 0); return })
+				var now store.Job
+				at := time.Duration(0)
+				for now = c.Job; now.State == job.Claimed; {
+					at += sweep
+					p.sleep(sweep)
+					tt.every(p, string(c.ID), at)
+					p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
+					now = p.job(c.ID)
+				}
+				if now.State != job.Queued || at > tt.over || at < tt.over-30*time.Second {
+					t.Errorf("after %s the job is %s; that should take %s", at, now.State, tt.over)
+				}
+				if len(now.Deaths) != 1 || now.Deaths[0].Reason != job.ReasonStartTimeout || !strings.Contains(now.Deaths[0].Message, tt.says) {
+					t.Errorf("of the attempt is said %+v, not %q", now.Deaths, tt.says)
+				}
+			})
+		})
+	}
+}
+
+// Three agents in a row that die so are no poison: nothing ever began.
+func TestAJobWhoseAgentsAllDiedBeforeItBeganIsNoPoison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.Terms.StartTTL = 5 * time.Minute
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		var now store.Job
+		for n := range job.MaxAttempts {
+			p.enrolAs("local", fmt.Sprint("agent ", n))
+			var c control.Claim
+			p.must("claim", func() (err error) { c, err = p.Claim(p.ctx, p.session, time.Minute); return })
+			p.sleep(46 * time.Second)
+			p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
+			now = p.job(c.ID)
+		}
+		if now.State != job.Failed || now.Reason != job.ReasonStartTimeout {
+			t.Errorf("the job is %s for %q: %s", now.State, now.Reason, now.Message)
+		}
+	})
+}
+
+// A control plane that was down has heard nobody.
+func TestAnAgentThatCouldNotSpeakIsNotTakenForDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.Terms.StartTTL = 5 * time.Minute
+		p.publish(shop)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		var c control.Claim
+		p.must("claim", func() (err error) { c, err = p.Claim(p.ctx, p.session, 0); return })
+		p.sleep(2 * time.Minute)
+		p.HoldLeases() // it is back
+		p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
+		if now := p.job(c.ID); now.State != job.Claimed {
+			t.Errorf("the job is %s", now.State)
+		}
+		p.sleep(46 * time.Second)
+		p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
+		if now := p.job(c.ID); now.State != job.Queued {
+			t.Errorf("45 s later the job is %s", now.State)
+		}
+	})
+}

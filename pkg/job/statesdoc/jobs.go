@@ -137,7 +137,8 @@ func writeJobs(b *bytes.Buffer, root string) error {
   Each claim raises the epoch by one and nothing lowers it. Whoever hears that it is stale kills its tool.
 - A repeated %[1]sstart%[1]s is answered again for the step that started, and refused as stale for any other.
 - A %[1]sclaim%[1]s before the pause after a death is over, and an %[1]sexpire%[1]s before the lease is, are refused.
-- A step has %[2]s to start after the claim, and renews its lease of %[3]s every %[4]s.
+- A step has %[2]s to start after the claim, and renews its lease of %[3]s every %[4]s. Where a runner grants it more time to
+  start, because images are pulled first, the job is its agent's for that time as long as the agent is heard of every %[3]s.
 - A job that may be repeated gets %[5]d attempts, with pauses of %[6]s and %[7]s between them. A claim that is given
   back is no attempt. An apply or destroy whose tool may have begun never gets a second one.
 - The step ends a plan after %[8]s, an apply or destroy after %[9]s and a check after %[10]s; should it not, the sweep

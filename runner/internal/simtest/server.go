@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
@@ -17,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -31,6 +31,15 @@ type server struct {
 // sweepEvery is how often a server sweeps, as the embedded one does.
 const sweepEvery = time.Second
 
+// terms are those of a runner that pulls images, in a quarter of the runs: a job
+// may take longer to begin than its agent may be silent.
+func (w *world) terms() job.Terms {
+	if w.unit("images are pulled") < 0.25 {
+		return job.Terms{StartTTL: 5 * time.Minute}
+	}
+	return job.Terms{}
+}
+
 // startServer starts a server and lets it answer.
 func (w *world) startServer() *server {
 	s := &server{p: w.spawn(w.place("server"))}
@@ -38,18 +47,17 @@ func (w *world) startServer() *server {
 	s.control = control.New(control.Parts{
 		Store: store.New(&simEngine{s.p, w.backing}), Queue: &simQueue{s.p, w.backing}, Log: &simLog{s.p, w.backing}, Blobs: &simBlobs{s.p, w.backing},
 		Sealer: seal.NewKeyring(w.sealKey), Signer: events.NewSigner(w.signKey), Minter: identity.NewMinter(w.tokenKey), IDs: w.id,
-		Now: w.serverTime, Random: s.p.random, Logger: logger,
+		Now: w.serverTime, Random: s.p.random, Logger: logger, Terms: w.terms(),
 	})
 	o := api.Options{Control: s.control, Registry: "registry.example:443", Version: "sim", IDs: w.id, Logger: logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(s.control.Signer.Public()), PublicKey: s.control.Signer.Public()}}}
-	// The first is large, and many a server dies before somebody asks for it.
-	controlAPI, runnerAPI := sync.OnceValue(func() http.Handler { return api.ControlHandler(o) }), api.RunnerHandler(o)
+	controlAPI, runnerAPI := api.ControlHandler(o), api.RunnerHandler(o)
 	s.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/runner/") {
 			runnerAPI.ServeHTTP(rw, r)
 			return
 		}
-		controlAPI().ServeHTTP(rw, r)
+		controlAPI.ServeHTTP(rw, r)
 	})
 	s.control.HoldLeases()
 	w.note("%s starts", s.p.name)

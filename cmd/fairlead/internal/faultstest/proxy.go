@@ -15,14 +15,15 @@ import (
 )
 
 // Proxy is between the runner and its control plane. It can hold requests and
-// answers, and it also answers the question that the test's module asks while
-// it is being planned. To a runner, a control plane that is gone is a
-// connection that breaks. Safe for concurrent use.
+// answers, hide a route as a stranger's proxy does, and it also answers the
+// question that the test's module asks while it is being planned. To a runner, a
+// control plane that is gone is a connection that breaks. Safe for concurrent use.
 type Proxy struct {
 	URL string
 
-	mu    sync.Mutex
-	holds []*Hold
+	mu     sync.Mutex
+	holds  []*Hold
+	hidden func(*http.Request) bool // nil: nothing is
 }
 
 // Hold holds every request to a route, or every answer.
@@ -55,6 +56,10 @@ func newProxy(t testing.TB, target string) *Proxy {
 			h = nil
 		}
 		switch {
+		case p.hides(r):
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(http.StatusNotFound)
+			w.Write([]byte("<h1>Not found</h1>"))
 		case strings.HasPrefix(r.URL.Path, gatePath):
 			w.Write([]byte(`{"version":4,"terraform_version":"1.6.0","serial":1,"lineage":"gate","outputs":{},"resources":[]}`))
 		case h != nil:
@@ -97,6 +102,24 @@ func (p *Proxy) HoldRequests(route wire.Route) *Hold { return p.hold(false, matc
 
 // HoldAnswers lets requests pass and holds what the control plane answers.
 func (p *Proxy) HoldAnswers(route wire.Route) *Hold { return p.hold(true, matchRoute(route)) }
+
+// Hide answers requests itself, with a page that says 404, until show is called.
+func (p *Proxy) Hide(route wire.Route) (show func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hidden = matchRoute(route)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.hidden = nil
+	}
+}
+
+func (p *Proxy) hides(r *http.Request) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hidden != nil && p.hidden(r)
+}
 
 func matchRoute(route wire.Route) func(*http.Request) bool {
 	want := strings.Split(route.Path, "/")

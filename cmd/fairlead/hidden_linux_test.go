@@ -1,0 +1,45 @@
+//go:build linux
+
+package main_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// A proxy's page in place of the state tells the tool, by its status alone, that
+// there is no state. The plan then makes everything again, which its reader sees;
+// approved all the same, it makes nothing, because the state is another by then.
+func TestAProxyThatHidesTheState(t *testing.T) {
+	programs := faultstest.Build(t)
+	t.Parallel()
+	w := faultstest.New(t, programs, faultstest.Options{Storage: "http"})
+	i := w.Install("a", "")
+	i.Deploy().Finish()
+	made := i.Created()
+
+	show := w.Proxy.Hide(wire.GetState)
+	d := i.Deploy()
+	d.Until("awaiting-approval")
+	if c := d.Component().Changes; c == nil || c.Add != 2 {
+		t.Errorf("without a state the plan is to change %+v", c)
+	}
+	show()
+	d.Approve()
+	d.Until("failed")
+	if j := d.JobIn("apply", "failed"); j.Reason != "plan-stale" {
+		t.Errorf("the apply failed for %q: %s", j.Reason, j.Message)
+	}
+	if now := i.Created(); !slices.Equal(now, made) {
+		t.Errorf("made: %v, and before %v", now, made)
+	}
+	if did := d.Finish(); !slices.Equal(did, []string{retry}) {
+		t.Errorf("to go on, the person was told to %q", did)
+	}
+	i.CheckOnce()
+	i.CheckClean()
+	i.CheckState()
+}

@@ -25,16 +25,36 @@ const unnamedFor = time.Hour
 // CollectBlobs removes blobs that no record names: a blob is put before the
 // commit that names it, and removed after the commit that forgets it, and
 // whoever does so may die in between. before is what the call before this one
-// returned; what nothing named then, and nothing names now, is removed, and so is
-// what was put more than an hour ago. A caller that keeps nothing between two
-// calls gives nil. Keep at least as much time between them as a request may
-// take: a blob that was just put is not named yet.
+// returned; only what nothing named then, and nothing names now, is removed.
+// Keep at least as much time between two calls as a request may take, by a clock
+// that stands still while the machine sleeps: a blob that was just put is not
+// named yet.
 //
 // It lists all blobs and reads one record for each plan and for each component
 // with a state, beginning anywhere. When ctx ends what was found until then is
 // removed, and the error is that of ctx: calls that are cut short come round to
 // all of them.
 func (c *Control) CollectBlobs(ctx context.Context, before []string) (unnamed []string, err error) {
+	return c.collectBlobs(ctx, func(key string) bool {
+		_, seen := slices.BinarySearch(before, key)
+		return seen
+	})
+}
+
+// CollectOldBlobs is CollectBlobs for who keeps nothing between two calls: what
+// was put more than an hour ago, as its key says, and is not named is removed.
+// It is for where no request can take that long, whatever sleeps.
+func (c *Control) CollectOldBlobs(ctx context.Context) error {
+	_, err := c.collectBlobs(ctx, func(key string) bool {
+		made, known := blobMade(key)
+		return known && c.Now().Sub(made) > unnamedFor
+	})
+	return err
+}
+
+// collectBlobs removes blobs that no record names, if none is about to. It
+// returns the others, sorted.
+func (c *Control) collectBlobs(ctx context.Context, past func(key string) bool) (unnamed []string, err error) {
 	keys, err := c.Blobs.List(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("collect blobs: %w", err)
@@ -46,11 +66,9 @@ func (c *Control) CollectBlobs(ctx context.Context, before []string) (unnamed []
 		if err != nil {
 			return nil, fmt.Errorf("collect blobs: %w", err)
 		}
-		_, seen := slices.BinarySearch(before, k)
-		made, known := blobMade(k)
 		switch {
 		case named:
-		case seen, known && c.Now().Sub(made) > unnamedFor:
+		case past(k):
 			c.dropBlobs(ctx, []string{k})
 		default:
 			unnamed = append(unnamed, k)

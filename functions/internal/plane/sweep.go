@@ -21,7 +21,7 @@ func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Collects(Sweeps(plane.Sweep, sqs.NewBacklog(p.AWS, c.Queue), c.Delays, p.Logger), plane.CollectBlobs, p.Logger), nil
+	return Collects(Sweeps(plane.Sweep, sqs.NewBacklog(p.AWS, c.Queue), c.Delays, p.Logger), plane.CollectOldBlobs, p.Logger), nil
 }
 
 // collectAt is the minute of the day, in UTC, whose scheduled sweep is followed by
@@ -31,7 +31,7 @@ const collectAt = "03:17"
 // Collects returns the sweep's handler with what follows it once a day: the blobs
 // that nothing names are removed, in the time that the sweep has left. What is
 // not come to, or fails, is another day's: the sweep is not repeated for it.
-func Collects(sweeps func(context.Context, json.RawMessage) (control.Swept, error), collect func(ctx context.Context, before []string) (unnamed []string, err error),
+func Collects(sweeps func(context.Context, json.RawMessage) (control.Swept, error), collect func(context.Context) error,
 	logger *slog.Logger) func(context.Context, json.RawMessage) (control.Swept, error) {
 	return func(ctx context.Context, event json.RawMessage) (control.Swept, error) {
 		swept, err := sweeps(ctx, event)
@@ -40,7 +40,7 @@ func Collects(sweeps func(context.Context, json.RawMessage) (control.Swept, erro
 		}
 		ctx, cancel := withMargin(ctx)
 		defer cancel()
-		if _, err := collect(ctx, nil); err != nil { // a function keeps nothing between two runs
+		if err := collect(ctx); err != nil {
 			logger.Warn("not all blobs were looked at; another day's sweep goes on", "error", err)
 		}
 		return swept, nil

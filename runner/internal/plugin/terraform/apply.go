@@ -77,8 +77,9 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	return res, nil
 }
 
-// readFor bounds the reading of outputs after an apply. It is as long as a step
-// repeats its report: until then the job may yet be told of as what it is.
+// readFor bounds the reading of outputs after an apply, and how long a plan is
+// saved or fetched. It is as long as a step repeats its report: until then the
+// job may yet be told of as what it is.
 const readFor = 15 * time.Minute
 
 // outlasting returns a context with ctx's values that ends after limit, and before

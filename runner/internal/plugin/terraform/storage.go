@@ -185,26 +185,39 @@ func (s *remote) env() map[string]string {
 	}
 }
 
-// readTry is how long one request for a state may take, which is of some MiB at
-// most as a rule.
-const readTry = 30 * time.Second
+// How long one request may take: for a state, which is of some MiB at most as a
+// rule, and for a plan, as long as the control plane waits for one.
+const (
+	readTry = 30 * time.Second
+	planTry = 2 * time.Minute
+)
 
-// readState asks until ctx ends: a control plane that is started again, or cannot
-// be reached for a moment, must not make a failure of an apply that went well.
-func (s *remote) readState(ctx context.Context) ([]byte, error) {
+// insist repeats a request until the control plane itself has answered it, or ctx
+// ends: one that is started again, or cannot be reached for a moment, must not
+// make a failure of what the tool has done well. What is too large for somebody
+// on the way is too large the next time.
+func insist[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
 	var last error
-	b, err := backoff.Retry(ctx, func() ([]byte, error) {
-		try, cancel := context.WithTimeout(ctx, readTry)
+	answer, err := backoff.Retry(ctx, func() (T, error) {
+		ctx, cancel := context.WithTimeout(ctx, try)
 		defer cancel()
-		var b []byte
-		b, last = s.client.GetState(try, s.job, s.path)
-		if client.Refused(last) {
-			return nil, backoff.Permanent(last)
+		var answer T
+		answer, last = ask(ctx)
+		if client.Refused(last) || client.HasStatus(last, http.StatusRequestEntityTooLarge) {
+			return answer, backoff.Permanent(last)
 		}
-		return b, last
+		return answer, last
 	}, backoff.WithBackOff(pause.Growing(200*time.Millisecond, 3*time.Second, rand.Float64)), backoff.WithMaxElapsedTime(0))
 	if err != nil {
-		return nil, fmt.Errorf("read the state: %w", last) // rather why than that the time was over
+		return answer, last // rather why than that the time was over
+	}
+	return answer, nil
+}
+
+func (s *remote) readState(ctx context.Context) ([]byte, error) {
+	b, err := insist(ctx, readTry, func(ctx context.Context) ([]byte, error) { return s.client.GetState(ctx, s.job, s.path) })
+	if err != nil {
+		return nil, fmt.Errorf("read the state: %w", err)
 	}
 	return b, nil
 }
@@ -212,14 +225,19 @@ func (s *remote) readState(ctx context.Context) ([]byte, error) {
 func (*remote) synced() error { return nil }
 
 func (s *remote) putPlan(ctx context.Context, job string, plan []byte) error {
-	if err := s.client.PutPlan(ctx, job, plan); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, readFor)
+	defer cancel()
+	_, err := insist(ctx, planTry, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.client.PutPlan(ctx, job, plan) })
+	if err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
 	return nil
 }
 
 func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
-	b, err := s.client.GetPlan(ctx, s.job)
+	ctx, cancel := context.WithTimeout(ctx, readFor)
+	defer cancel()
+	b, err := insist(ctx, planTry, func(ctx context.Context) ([]byte, error) { return s.client.GetPlan(ctx, s.job) })
 	if client.HasCode(err, "plan-not-found") {
 		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
 	}

@@ -83,6 +83,70 @@ func TestApplyThatWentWellFailsForAHiccup(t *testing.T) {
 	}
 }
 
+// TestAPlanWasLostToARestart: a plan was saved, and fetched, with a second's
+// patience. A deployment failed because the control plane was being started again.
+func TestAPlanWasLostToARestart(t *testing.T) {
+	const plan = "PK a plan"
+	away := answer{status: http.StatusBadGateway, body: "<html>"}
+	foreign := answer{status: http.StatusNotFound, body: "default backend - 404"}
+	stale := answer{http.StatusConflict, "application/problem+json", `{"type":"urn:fairlead:problem:stale-epoch","title":"x"}`}
+	for name, tt := range map[string]struct {
+		first answer
+		since time.Duration // how long it is the answer
+		good  bool
+		asked int // at most
+	}{
+		"it is started again":                        {away, 20 * time.Second, true, 100},
+		"an ingress has no backend for five minutes": {foreign, 5 * time.Minute, true, 1000},
+		"it never comes back":                        {away, 24 * time.Hour, false, 5000},
+		"the lease is somebody else's":               {stale, 24 * time.Hour, false, 1},
+		"it is too large for a gateway":              {answer{status: http.StatusRequestEntityTooLarge, body: "<html>"}, 24 * time.Hour, false, 1},
+	} {
+		for _, op := range []string{"save", "fetch"} {
+			t.Run(op+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					began, asked := time.Now(), 0
+					c, err := client.New("http://control.example", "lease", client.Options{HTTP: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+						asked++
+						a := answer{status: http.StatusOK, contentType: "application/octet-stream", body: plan}
+						if time.Since(began) < tt.since {
+							a = tt.first
+						} else if r.Method == http.MethodPut {
+							if b, err := io.ReadAll(r.Body); err != nil || string(b) != plan {
+								t.Errorf("sent %q, %v", b, err)
+							}
+							a = answer{status: http.StatusNoContent}
+						}
+						return a.to(r), nil
+					})}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					var got []byte
+					if st := jobOn(t, c).state; op == "save" {
+						err = st.putPlan(t.Context(), "job_1", []byte(plan))
+					} else if got, err = st.getPlan(t.Context(), "job_1"); err == nil && string(got) != plan {
+						t.Errorf("fetched %q", got)
+					}
+					if (err == nil) != tt.good || asked > tt.asked || time.Since(began) > readFor+time.Second {
+						t.Errorf("after %s and %d requests: %v", time.Since(began), asked, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// answer is what a server, or somebody on the way, answers.
+type answer struct {
+	status            int
+	contentType, body string
+}
+
+func (a answer) to(r *http.Request) *http.Response {
+	return &http.Response{StatusCode: a.status, Header: http.Header{"Content-Type": {a.contentType}}, Body: io.NopCloser(strings.NewReader(a.body)), Request: r}
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

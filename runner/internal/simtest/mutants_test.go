@@ -19,6 +19,12 @@ func mutants() []mutant {
 		{name: "a cancel ends a running job at once", edit: edit{"pkg/job/transitions.go",
 			`{Running, Cancel, Always, Canceling, "the next answer to the step tells it"},`, `{Running, Cancel, Always, Canceled, ""},`},
 			within: 140, finds: []string{"ended-jobs-have-no-tool"}},
+		{name: "a tool that says nothing is waited for", edit: edit{"pkg/control/steps.go",
+			"hangs && err == nil", "hangs && err != nil"},
+			within: 160, finds: []string{"deployments-end"}},
+		{name: "a stranger's refusal is believed", edit: edit{"pkg/api/client/client.go",
+			"ok && !e.Foreign() && e.Status >= 400", "ok && e.Status >= 400"},
+			within: 20, finds: []string{"steps-know-their-lease"}},
 
 		// The way of a deployment.
 		{name: "auto-approval covers what follows a lost apply", edit: edit{"pkg/deployment/apply.go",

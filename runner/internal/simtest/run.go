@@ -18,8 +18,8 @@ import (
 const (
 	// settleFor is how long after the last fault everything may take to end: the
 	// time that a tool that hangs may be silent, its grace twice, and the retries
-	// of what comes after. Nobody cancels what hangs.
-	settleFor = 45 * time.Minute
+	// of what comes after. Nobody cancels what hangs, and a plan's own time is longer.
+	settleFor = 25 * time.Minute
 	// simulatedToken is of the form that API tokens have.
 	simulatedToken = "fla_simulated-simulated-simulated-simulated-sim"
 	// healFor is how long a deployment may take when nothing goes wrong.

@@ -233,6 +233,19 @@ func TestTheLastWordOfAStepThatWasToStopIsNotMadeUp(t *testing.T) {
 	}
 }
 
+func TestAHostThatDiedAfterALongLaunchWasNoticedAfterMinutes(t *testing.T) {
+	j := job.New("job_1", job.OpApply, t0)
+	j.Terms.StartTTL = 5 * time.Minute // its runner pulls images
+	j = must(t, j, claim(0), start(5, 1))
+	if want := after(5).Add(job.LeaseTTL); !j.Lease.Expires.Equal(want) || !j.Due().Equal(want) {
+		t.Errorf("it is leased until %s and due at %s, want %s", j.Lease.Expires, j.Due(), want)
+	}
+	j = must(t, j, job.Event{Kind: job.Expire, At: j.Due(), Epoch: 1})
+	if j.State != job.Lost || !j.Deaths[0].Heard.Equal(after(5)) {
+		t.Errorf("it is %s, and was heard of at %s", j.State, j.Deaths[0].Heard)
+	}
+}
+
 func TestErrorsNameTheJobAndWhereItIs(t *testing.T) {
 	j := must(t, job.New("job_1", job.OpPlan, t0), claim(0), job.Event{Kind: job.Cancel, At: after(1)})
 	for want, e := range map[string]job.Event{

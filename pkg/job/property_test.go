@@ -17,6 +17,7 @@ import (
 type history struct {
 	j       job.Job
 	now     time.Time
+	latest  time.Time // that now has been
 	started int  // how often a tool may have begun
 	ran     bool // whether one has
 }
@@ -51,6 +52,9 @@ func (h *history) apply(t *rapid.T, e job.Event) {
 		t.Fatalf("%s took the epoch from %d to %d: only a claim raises it, by one", e.Kind, was.Lease.Epoch, now.Lease.Epoch)
 	}
 	h.j = now
+	if h.now.After(h.latest) {
+		h.latest = h.now
+	}
 	if err == nil && e.Kind == job.Start && was.State == job.Claimed {
 		h.started++
 		h.ran = true
@@ -73,6 +77,8 @@ func (h *history) check(t *rapid.T) {
 		t.Fatalf("a %s job is leased to nobody or for ever: %+v", j.State, j.Lease)
 	case j.State == job.Queued && (j.Lease.Session != "" || j.Lease.Step != "" || !j.Lease.Expires.IsZero()):
 		t.Fatalf("a queued job is still leased: %+v", j.Lease)
+	case (j.State == job.Running || j.State == job.Canceling) && j.Lease.Expires.After(h.latest.Add(j.Terms.OrDefault().LeaseTTL)):
+		t.Fatalf("a %s job is leased for longer than a word of its step buys: until %s after %s", j.State, j.Lease.Expires, h.latest)
 	case j.State == job.Canceling && (j.Stop == "" || j.StopAsked.IsZero()):
 		t.Fatal("a job is canceling, and nobody knows why or since when")
 	case j.State.Final() == j.Finished.IsZero():
@@ -85,8 +91,9 @@ func (h *history) check(t *rapid.T) {
 }
 
 func draw(t *rapid.T) *history {
-	h := &history{now: t0}
+	h := &history{now: t0, latest: t0}
 	h.j = job.New("job_1", rapid.SampledFrom(job.Operations()).Draw(t, "operation"), t0)
+	h.j.Terms.StartTTL = rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "time to start")
 	for range rapid.IntRange(0, 40).Draw(t, "events") {
 		h.step(t)
 	}

@@ -198,6 +198,7 @@ func effect(j Job, e Event, to State) Job {
 	case Start:
 		if from == Claimed {
 			j.Started, j.Lease.Step = e.At, e.Step
+			j.Lease.Expires = time.Time{} // what is left of the time to start is not the step's: it may be minutes
 		}
 		j.Lease.Expires = j.renewed(e.At)
 	case Renew:

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes help demo dev build functions deploy test test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes help demo dev build functions deploy test test-real test-simulated test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -45,6 +45,11 @@ bin/gotestsum: FORCE
 bin/staticcheck: FORCE
 	@CGO_ENABLED=0 $(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
 
+# The simulator's clock is its own, so it runs beside the tests that wait for real
+# ones, on the CPU that they leave: a third of two cores.
+test: bin/tofu-tool bin/gotestsum ## Run every test, with the race detector
+	@$(MAKE) --no-print-directory -k -j2 test-real test-simulated
+
 # The CDK's runtime has a race of its own, so what uses it is not watched; nor is
 # what is one thread by its nature and much slower when watched: the simulator, the
 # packing of functions, the parsing of large files, logs of 64 MiB in DynamoDB's JSON.
@@ -54,15 +59,17 @@ bin/staticcheck: FORCE
 # tests lists what was skipped, and why; go test keeps that to itself. The
 # provider of examples/aws-service is built once; where it cannot be had, its
 # variable is empty, and its test is among those skipped.
-test: bin/tofu-tool bin/gotestsum ## Run every test with the race detector
+test-real: bin/tofu-tool bin/gotestsum
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) && export FAIRLEAD_AWS_PROVIDER && \
 		bin/gotestsum --format pkgname -- -race -timeout 20m $$($(GO) list ./... | grep -v -e '/infra' -e '/tools/functions$$' -e '/pkg/appspec$$' -e '/joblog/dynamo$$')
 	@$(GO) test ./infra/... ./tools/functions ./pkg/appspec ./pkg/control ./pkg/joblog/dynamo
 	@$(GO) test -race -run '/(concurrent|follower)' ./pkg/joblog/dynamo
 	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
-	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -args -seeds=1000 -within=20
 	@$(GO) test ./runner/agent -count=1 -run TestTenThousandAgentsStartAtOnce
+
+test-simulated:
+	@nice -n 19 $(GO) test ./runner/internal/simtest -count=1 -timeout 0 -args -seeds=1000 -within=20
 
 # What cannot be had for it, a server or a tool, is said loudly and fails it.
 test-aws: bin/tofu-tool ## Deploy an app through the synthesised stack, on servers of AWS's kind

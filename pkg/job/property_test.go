@@ -18,8 +18,8 @@ type history struct {
 	j       job.Job
 	now     time.Time
 	latest  time.Time // that now has been
-	started int  // how often a tool may have begun
-	ran     bool // whether one has
+	started int       // how often a tool may have begun
+	ran     bool      // whether one has
 }
 
 func (h *history) step(t *rapid.T) {

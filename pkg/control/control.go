@@ -110,25 +110,31 @@ type endedLog struct {
 	store.OpenLog
 }
 
+// errTorn says that records which were read one after the other do not fit
+// together, because somebody committed in between. A commit would have shown it;
+// whoever comes to no commit because of it says so, and transact reads anew.
+var errTorn = errors.New("what was read has changed meanwhile")
+
 // transact runs fn and commits what it put, again and again until there is no
 // conflict. fn must be able to run more than once: whatever names the thing it
 // makes is chosen outside. What goes out after the commit is done here.
 func (c *Control) transact(ctx context.Context, op string, fn func(*unit) error) error {
 	for try := range maxConflicts {
 		u := &unit{c: c, ctx: ctx, now: c.now(), again: try > 0, components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
-		if err := fn(u); err != nil {
+		err := fn(u)
+		switch {
+		case err == nil && u.Empty():
+			return nil
+		case err == nil:
+			if err = c.commit(ctx, &u.Tx); err == nil {
+				c.after(u)
+				return nil
+			}
+			if _, ok := errors.AsType[*engine.ConflictError](err); !ok {
+				return fmt.Errorf("%s: %w", op, err)
+			}
+		case !errors.Is(err, errTorn):
 			return err
-		}
-		if u.Empty() {
-			return nil
-		}
-		err := c.commit(ctx, &u.Tx)
-		if err == nil {
-			c.after(u)
-			return nil
-		}
-		if _, ok := errors.AsType[*engine.ConflictError](err); !ok {
-			return fmt.Errorf("%s: %w", op, err)
 		}
 		if try > 2 {
 			pause(ctx, time.Duration((1+c.Random()*float64(int(4)<<min(try, 5)))*float64(time.Millisecond)))

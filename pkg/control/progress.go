@@ -69,6 +69,9 @@ func (u *unit) free(inst *store.Stored[store.Install], id fairlead.DeploymentID)
 	if err != nil {
 		return err
 	}
+	if next.V.State != deployment.Queued {
+		return errTorn // it was canceled, or begun, after its install was read
+	}
 	asked := slices.Clone(next.V.Nodes)
 	// The graph was computed when it was queued; what the deployment before it
 	// applied or removed is known only now.

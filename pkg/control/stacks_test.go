@@ -368,31 +368,6 @@ func TestAStackIsRefused(t *testing.T) {
 	})
 }
 
-// interrupted is an engine before whose nth read something else happens.
-type interrupted struct {
-	engine.Engine
-	reads int
-	do    map[int]func()
-}
-
-func (e *interrupted) read() {
-	e.reads++
-	if do := e.do[e.reads]; do != nil {
-		delete(e.do, e.reads)
-		do()
-	}
-}
-
-func (e *interrupted) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
-	e.read()
-	return e.Engine.Get(ctx, k)
-}
-
-func (e *interrupted) Query(ctx context.Context, q engine.Query) (engine.Page, error) {
-	e.read()
-	return e.Engine.Query(ctx, q)
-}
-
 // TestAStackIsNotOnlineWithWhatTheOneBeforeReported: a customer's update was
 // awaited, and what was shown had the old template's version.
 func TestAStackIsNotOnlineWithWhatTheOneBeforeReported(t *testing.T) {

@@ -30,7 +30,7 @@ import (
 )
 
 // Parts is all that a Control stands on. Every field but AWS, OIDC, Access,
-// Artifacts, Records, Random, Terms and Rhythm is required.
+// Artifacts, Records, Random, Terms, Parallelism and Rhythm is required.
 type Parts struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -54,7 +54,10 @@ type Parts struct {
 	Random  func() float64 // in [0, 1), varies pauses; nil: math/rand
 	Logger  *slog.Logger
 	Terms   job.Terms // of jobs; the zero value is the default
-	Rhythm  Rhythm
+	// Parallelism is how many components of one deployment are at work at once; 0:
+	// deployment.Parallelism.
+	Parallelism int
+	Rhythm      Rhythm
 }
 
 // Control is the control plane. Safe for concurrent use; many may share one

@@ -43,7 +43,7 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: id, Org: org, Install: inst.V.ID, App: inst.V.App, Kind: in.Kind,
-			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, State: deployment.Queued, Created: u.now}
+			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now}
 		if err := u.fillNodes(inst.V, &d.Deployment, in.Version); err != nil {
 			return err
 		}
@@ -356,7 +356,7 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,
-			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, RetryOf: id, State: deployment.Queued, Created: u.now}
+			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now}
 		if err := u.fillNodes(inst.V, &d.Deployment, old.V.Version); err != nil {
 			return err
 		}

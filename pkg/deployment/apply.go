@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,7 +86,7 @@ func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
 	case Unplannable:
 		err = unplannable(&d, e)
 	case Approve:
-		cmds, err = approve(&d, e)
+		err = approve(&d, e)
 	case Cancel:
 		cmds, err = cancel(&d, e)
 	}
@@ -258,36 +259,38 @@ func unplannable(d *Deployment, e Unplannable) error {
 	return nil
 }
 
-func approve(d *Deployment, e Approve) ([]Command, error) {
+// approve lets nodes go on with their plans; settle puts them to work.
+func approve(d *Deployment, e Approve) error {
 	if d.State.Final() || d.State == Canceling {
-		return nil, refuse(*d, "be approved")
+		return refuse(*d, "be approved")
 	}
-	var cmds []Command
 	names := append(slices.Clone(e.Components), slices.Sorted(maps.Keys(e.Plans))...)
 	for _, name := range names {
 		n := d.Node(name)
 		if n == nil {
-			return nil, &fairlead.Error{Kind: fairlead.KindNotFound, Code: "component-not-found",
+			return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "component-not-found",
 				Message: fmt.Sprintf("deployment %s has no component %q", d.ID, name)}
 		}
 		if n.State != Awaiting {
-			return nil, fairlead.Conflict("not-awaiting-approval", "component %s is %s: it has no plan that waits for approval", name, n.State)
+			return fairlead.Conflict("not-awaiting-approval", "component %s is %s: it has no plan that waits for approval", name, n.State)
 		}
 		if seen, ok := e.Plans[name]; ok && seen != n.Digest {
-			return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "plan-changed",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "plan-changed",
 				Message: fmt.Sprintf("component %s has another plan by now", name), Hint: "Look at the new one before approving it."}
 		}
 	}
+	approved := false
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
 		if n.State == Awaiting && (len(names) == 0 || slices.Contains(names, n.Component)) {
-			cmds = append(cmds, n.start())
+			n.State, n.Message = Approved, ""
+			approved = true
 		}
 	}
-	if len(cmds) == 0 {
-		return nil, fairlead.Conflict("not-awaiting-approval", "deployment %s is %s: no plan waits for approval", d.ID, d.State)
+	if !approved {
+		return fairlead.Conflict("not-awaiting-approval", "deployment %s is %s: no plan waits for approval", d.ID, d.State)
 	}
-	return cmds, nil
+	return nil
 }
 
 func cancel(d *Deployment, e Cancel) ([]Command, error) {
@@ -318,14 +321,27 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 	return cmds, nil
 }
 
-// settle moves every pending node whose needs are met or can no longer be. A
-// skipped node may cause others to be skipped; nodes are in dependency order,
-// so one pass is enough.
+// settle moves every pending node whose needs are met or can no longer be, and
+// every approved one: to work, as long as fewer are at work than may be. Whatever
+// has been approved goes first. A skipped node may cause others to be skipped;
+// nodes are in dependency order, so one pass is enough.
 func settle(d *Deployment) []Command {
 	if d.State == Queued || d.Stop != "" {
 		return nil
 	}
+	free := cmp.Or(d.Parallelism, Parallelism)
+	for _, n := range d.Nodes {
+		if n.State.atWork() {
+			free--
+		}
+	}
 	var cmds []Command
+	for i := range d.Nodes {
+		if n := &d.Nodes[i]; n.State == Approved && free > 0 {
+			free--
+			cmds = append(cmds, n.start())
+		}
+	}
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
 		if n.State != Pending {
@@ -344,7 +360,8 @@ func settle(d *Deployment) []Command {
 		case len(broken) > 0:
 			n.State, n.Reason = Skipped, "needs-failed"
 			n.Message = "it needs " + strings.Join(broken, ", ")
-		case ready:
+		case ready && free > 0:
+			free--
 			cmds = append(cmds, n.plan(Planning))
 		}
 	}

@@ -46,9 +46,10 @@ type NodeState string
 
 // The states of a node.
 const (
-	Pending     NodeState = "pending"           // needs others first
+	Pending     NodeState = "pending"           // needs others first, or as many of its deployment are at work as may be
 	Planning    NodeState = "planning"          // its plan job is queued or at work
 	Awaiting    NodeState = "awaiting-approval" // its plan waits for a person
+	Approved    NodeState = "approved"          // its plan was approved; as many of its deployment are at work as may be
 	Applying    NodeState = "applying"          // its apply or destroy job is queued or at work
 	Reconciling NodeState = "reconciling"       // its apply was lost; a plan looks what is missing
 	Applied     NodeState = "applied"           // final: changed as planned
@@ -66,7 +67,7 @@ func (s NodeState) Done() bool { return s == Applied || s == Unchanged || s == P
 // Final reports whether the node will not move again.
 func (s NodeState) Final() bool {
 	switch s {
-	case Pending, Planning, Awaiting, Applying, Reconciling:
+	case Pending, Planning, Awaiting, Approved, Applying, Reconciling:
 		return false
 	}
 	return true
@@ -100,6 +101,12 @@ type Node struct {
 	Message   string           `json:"message,omitempty"`
 }
 
+// Parallelism is how many components of a deployment are at work at once, unless
+// it says otherwise: as many as a tool of this kind does itself. Jobs of a runner
+// are taken in the order in which they were queued, so that it is also how many
+// jobs of one install another one's can come to stand behind.
+const Parallelism = 10
+
 // Deployment is a graph of jobs on one install.
 type Deployment struct {
 	ID          fairlead.DeploymentID `json:"id"`
@@ -110,6 +117,7 @@ type Deployment struct {
 	Kind        Kind                  `json:"kind"`
 	PlanOnly    bool                  `json:"plan_only,omitempty"`
 	AutoApprove bool                  `json:"auto_approve,omitempty"`
+	Parallelism int                   `json:"parallelism,omitempty"` // nodes that have a job queued or at work at once; 0: Parallelism
 	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
 	State       State                 `json:"state"`
 	Stop        string                `json:"stop,omitempty"`  // why it was canceled

@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -45,6 +46,40 @@ func TestADiamondIsPlannedApprovedAndAppliedInOrder(t *testing.T) {
 	w.is("succeeded: network applied, cache applied, database applied, web applied", "")
 	if w.d.Began.IsZero() || !w.d.Finished.Equal(w.now) {
 		t.Errorf("it began at %s and finished at %s, want the instant of the last event", w.d.Began, w.d.Finished)
+	}
+}
+
+// TestAFewAtATime: what one deployment has queued is what another install's
+// comes to stand behind, so the rest waits until it is its turn.
+func TestAFewAtATime(t *testing.T) {
+	nodes := []deployment.Node{{Component: "a"}, {Component: "b"}, {Component: "c"}, {Component: "d", Needs: []string{"a"}}}
+	w := newWorld(t, deployment.Deployment{Kind: deployment.Deploy, Parallelism: 2, Nodes: nodes}).do(deployment.Begin{})
+	w.is("running: a planning, b planning, c pending, d pending", "plan a, plan b")
+	w.plans("plan b")
+	w.is("running: a planning, b awaiting-approval, c planning, d pending", "plan a, plan c")
+	w.plans("plan c").plans("plan a")
+	w.is("awaiting-approval: a awaiting-approval, b awaiting-approval, c awaiting-approval, d pending", "")
+	w.do(deployment.Approve{})
+	w.is("running: a applying, b applying, c approved, d pending", "apply a, apply b")
+	if err := w.try(deployment.Approve{Components: []string{"c"}}); fairlead.CodeOf(err) != "not-awaiting-approval" {
+		t.Errorf("approved twice: %v", err)
+	}
+	w.succeed("apply a")
+	w.is("running: a applied, b applying, c applying, d pending", "apply b, apply c") // what is approved goes before what is not planned
+	w.succeed("apply b")
+	w.is("running: a applied, b applied, c applying, d planning", "apply c, plan d")
+
+	w = newWorld(t, deployment.Deployment{Kind: deployment.Deploy, Parallelism: 1, Nodes: nodes[:2]}).do(deployment.Begin{})
+	w.plans("plan a").plans("plan b").do(deployment.Approve{}).do(deployment.Cancel{})
+	w.is("canceling: a applying, b canceled", "apply a")
+
+	many := make([]deployment.Node, deployment.Parallelism+3)
+	for i := range many {
+		many[i].Component = fmt.Sprintf("c%d", i)
+	}
+	w = newWorld(t, deployment.Deployment{Kind: deployment.Deploy, Nodes: many}).do(deployment.Begin{})
+	if len(w.open) != deployment.Parallelism {
+		t.Errorf("%d are at work, want %d", len(w.open), deployment.Parallelism)
 	}
 }
 

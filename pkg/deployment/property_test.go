@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -30,6 +31,7 @@ func drawDeployment(t *rapid.T) *model {
 	d := deployment.Deployment{
 		ID: "dep_1", State: deployment.Queued, Kind: deployment.Deploy, Created: t0,
 		PlanOnly: rapid.IntRange(0, 4).Draw(t, "plan only") == 0, AutoApprove: rapid.Bool().Draw(t, "auto-approve"),
+		Parallelism: rapid.SampledFrom([]int{0, 1, 2, 3}).Draw(t, "parallelism"),
 	}
 	for i := range rapid.SampledFrom([]int{4, 3, 2, 1, 6, 0}).Draw(t, "components") {
 		n := deployment.Node{Component: fmt.Sprintf("c%d", i), State: deployment.Pending, Destroy: rapid.IntRange(0, 3).Draw(t, "destroy") == 0}
@@ -127,6 +129,7 @@ func (m *model) judge(c deployment.Command) {
 // consistent holds the deployment's state against its nodes and jobs.
 func (m *model) consistent() {
 	var working, waiting, pending, failed int
+	limit := cmp.Or(m.d.Parallelism, deployment.Parallelism)
 	for _, n := range m.d.Nodes {
 		atWork := false
 		for _, c := range m.open {
@@ -141,7 +144,7 @@ func (m *model) consistent() {
 			continue
 		case deployment.Awaiting:
 			waiting++
-		case deployment.Pending:
+		case deployment.Pending, deployment.Approved:
 			pending++
 		case deployment.NodeFailed, deployment.NodeLost, deployment.NodeStopped:
 			failed++
@@ -154,8 +157,16 @@ func (m *model) consistent() {
 			m.t.Fatalf("%s is %s, and a job of it is at work", n.Component, n.State)
 		}
 	}
+	if working > limit {
+		m.t.Fatalf("%d components are at work, of %d that may be", working, limit)
+	}
 	if m.d.State == deployment.Queued {
 		return
+	}
+	for _, n := range m.d.Nodes {
+		if n.State == deployment.Approved && working < limit && !m.canceled {
+			m.t.Fatalf("%s is approved and waits, and %d of %d are at work", n.Component, working, limit)
+		}
 	}
 	want := deployment.Succeeded
 	switch {
@@ -188,8 +199,8 @@ func (m *model) approve(components ...string) {
 		}
 	}
 	if !m.do(deployment.Approve{Components: components}) {
-		for _, n := range m.d.Nodes { // refused as a whole: nothing is approved
-			m.approved[n.Component] = false
+		for _, n := range m.d.Nodes { // refused as a whole: nothing more is approved
+			m.approved[n.Component] = m.approved[n.Component] && n.State != deployment.Awaiting
 		}
 	}
 }

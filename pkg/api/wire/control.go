@@ -249,7 +249,7 @@ func (d Deployment) Done() bool {
 // DeploymentComponent is one component's way through a deployment.
 type DeploymentComponent struct {
 	Name    string   `json:"name"`
-	State   string   `json:"state" enum:"pending,planning,awaiting-approval,applying,reconciling,applied,unchanged,planned,failed,canceled,skipped,lost"`
+	State   string   `json:"state" enum:"pending,planning,awaiting-approval,approved,applying,reconciling,applied,unchanged,planned,failed,canceled,skipped,lost"`
 	Needs   []string `json:"needs" nullable:"false" doc:"Components that come first in this deployment"`
 	PlanJob string   `json:"plan_job,omitempty"`
 	Job     string   `json:"job,omitempty" doc:"The job that applies or destroys"`

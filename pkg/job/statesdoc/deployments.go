@@ -30,8 +30,9 @@ func writeDeployments(b *bytes.Buffer, root string) error {
 			for _, nodes := range [][]deployment.Node{
 				{{Component: "first", State: deployment.Pending}, {Component: "second", State: deployment.Pending, Needs: []string{"first"}}},
 				{{Component: "first", State: deployment.Applied}},
+				{{Component: "first", State: deployment.Pending}, {Component: "second", State: deployment.Pending}},
 			} {
-				d := deployment.Deployment{ID: "dep", State: deployment.Queued, PlanOnly: planOnly, AutoApprove: auto, Nodes: nodes}
+				d := deployment.Deployment{ID: "dep", State: deployment.Queued, PlanOnly: planOnly, AutoApprove: auto, Parallelism: 1, Nodes: nodes}
 				if err := w.visit(d); err != nil {
 					return err
 				}
@@ -43,8 +44,8 @@ func writeDeployments(b *bytes.Buffer, root string) error {
 		"takes an event and returns the deployment after it and the jobs to start or cancel; deployment, jobs\n" +
 		"and events are one commit. So a deployment has no process of its own that could crash: it is moved by\n" +
 		"a person, or by the end of one of its jobs, and a job always ends (see above). What follows was found\n" +
-		"by walking through every life of a deployment of two components, one of which needs the other, and of\n" +
-		"one that has nothing left to do.\n\n" +
+		"by walking through every life of a deployment of two components, one at a time, whether one needs\n" +
+		"the other or not, and of one that has nothing left to do.\n\n" +
 		"| State | Meaning | Goes to |\n|---|---|---|\n")
 	for _, s := range states {
 		if deployment.State(s.Value).Final() {
@@ -238,7 +239,10 @@ func describe(d deployment.Deployment, n deployment.Node, e deployment.Event, to
 	if to == deployment.Skipped {
 		return "what it needs did not succeed"
 	}
-	return "what it needs is done"
+	if n.State == deployment.Pending && len(n.Needs) > 0 {
+		return "what it needs is done"
+	}
+	return "fewer are at work"
 }
 
 func ended(s job.State) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -41,9 +42,10 @@ type ledger struct {
 	versions    map[engine.Key]int64
 	starts      map[string]string // step by attempt
 	heads       map[engine.Key]store.StateHead
-	made        map[string]string                // what a request has made, by its idempotency key
-	receipts    map[string]bool                  // of deliveries; true: used to delete
-	idle        map[fairlead.JobID]time.Duration // since when a queued job waits though a machine is idle
+	made        map[string]string                 // what a request has made, by its idempotency key
+	receipts    map[string]bool                   // of deliveries; true: used to delete
+	idle        map[fairlead.JobID]time.Duration  // since when a queued job waits though a machine is idle
+	ahead       map[fairlead.JobID]map[string]int // of a queued job that was made after the faults: jobs of others that were claimed meanwhile, by install
 }
 
 // thing is one resource in the cloud.
@@ -74,7 +76,7 @@ func newLedger(w *world) *ledger {
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
 		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
-		idle: map[fairlead.JobID]time.Duration{}}
+		idle: map[fairlead.JobID]time.Duration{}, ahead: map[fairlead.JobID]map[string]int{}}
 }
 
 func (l *ledger) next() int { l.seq++; return l.seq }
@@ -409,6 +411,7 @@ var leads = map[job.State][]job.State{
 }
 
 func (w *world) jobWritten(j store.Job, here site) {
+	now := w.since()
 	w.mu.Lock()
 	was, known := w.jobs[j.ID]
 	w.jobs[j.ID] = j
@@ -416,7 +419,13 @@ func (w *world) jobWritten(j store.Job, here site) {
 		w.stats.Jobs++
 	}
 	stopped := !known && w.deployments[j.Deployment].Stop != ""
+	if w.quiet && now-w.calmed > time.Minute && !known && j.Install != "" {
+		w.ahead[j.ID] = map[string]int{}
+	}
 	w.mu.Unlock()
+	if known && was.State == job.Queued {
+		w.leftQueue(j)
+	}
 	if stopped {
 		w.violate("nothing-starts-after-a-cancel", "job %s (%s) was made for deployment %s, which is being stopped", j.ID, j.Operation, j.Deployment)
 	}
@@ -448,11 +457,43 @@ func (w *world) jobWritten(j store.Job, here site) {
 	}
 }
 
+// leftQueue is told that a job is queued no more. A minute after the last fault no
+// wake-up is hidden any more because whoever had received it died, and they come in
+// the order in which they were sent: of another install those are before it that
+// were queued when it was, as many as may be at work at once.
+func (w *world) leftQueue(j store.Job) {
+	w.mu.Lock()
+	before := w.ahead[j.ID]
+	delete(w.ahead, j.ID)
+	if j.State == job.Claimed && j.Install != "" {
+		for id, others := range w.ahead {
+			if o := w.jobs[id]; o.Runner == j.Runner && o.Install != j.Install {
+				others[j.InstallName]++
+			}
+		}
+	}
+	w.mu.Unlock()
+	for _, install := range slices.Sorted(maps.Keys(before)) {
+		if n, limit := before[install], w.parallelism(); n > limit {
+			w.violate("queue-is-fair", "job %s of %s had to wait for %d jobs of %s, %d at most", j.ID, j.InstallName, n, install, limit)
+		}
+	}
+}
+
 func (w *world) deploymentWritten(d store.Deployment) {
 	w.mu.Lock()
 	was, known := w.deployments[d.ID]
 	w.deployments[d.ID] = d
 	w.mu.Unlock()
+	atWork := 0
+	for _, n := range d.Nodes {
+		if n.State == deployment.Planning || n.State == deployment.Applying || n.State == deployment.Reconciling {
+			atWork++
+		}
+	}
+	if limit := w.parallelism(); atWork > limit {
+		w.violate("few-at-a-time", "%d components of deployment %s are at work, %d may be", atWork, d.ID, limit)
+	}
 	if known && was.State.Final() && was.State != d.State {
 		w.violate("final-is-final", "deployment %s went from %s to %s", d.ID, was.State, d.State)
 	}

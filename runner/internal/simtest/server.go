@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -40,6 +41,15 @@ func (w *world) terms() job.Terms {
 	return job.Terms{}
 }
 
+// parallelism is how many components of a deployment may be at work at once: one,
+// in half of the runs, and else more than an app has.
+func (w *world) parallelism() int {
+	if w.unit("one at a time") < 0.5 {
+		return 1
+	}
+	return deployment.Parallelism
+}
+
 // startServer starts a server and lets it answer.
 func (w *world) startServer() *server {
 	s := &server{p: w.spawn(w.place("server"))}
@@ -47,7 +57,7 @@ func (w *world) startServer() *server {
 	s.control = control.New(control.Parts{
 		Store: store.New(&simEngine{s.p, w.backing}), Queue: &simQueue{s.p, w.backing}, Log: &simLog{s.p, w.backing}, Blobs: &simBlobs{s.p, w.backing},
 		Sealer: seal.NewKeyring(w.sealKey), Signer: events.NewSigner(w.signKey), Minter: identity.NewMinter(w.tokenKey), IDs: w.id,
-		Now: w.serverTime, Random: s.p.random, Logger: logger, Terms: w.terms(),
+		Now: w.serverTime, Random: s.p.random, Logger: logger, Terms: w.terms(), Parallelism: w.parallelism(),
 	})
 	o := api.Options{Control: s.control, Registry: "registry.example:443", Version: "sim", IDs: w.id, Logger: logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(s.control.Signer.Public()), PublicKey: s.control.Signer.Public()}}}

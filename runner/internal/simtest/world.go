@@ -91,6 +91,7 @@ type world struct {
 
 	mu         sync.Mutex
 	quiet      bool           // no fault fires any more
+	calmed     time.Duration  // since when
 	counts     map[string]int // crossings, by place
 	violations []Violation
 	happened   []string
@@ -202,8 +203,9 @@ func (w *world) count(kind string) {
 
 // calm ends the time of faults.
 func (w *world) calm() {
+	at := w.since()
 	w.mu.Lock()
-	w.quiet = true
+	w.quiet, w.calmed = true, at
 	w.mu.Unlock()
 	w.note("*** faults end")
 }

@@ -228,9 +228,11 @@ func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, bef
 	case "awaiting-approval":
 		f.drain(ctx, c.PlanJob)
 		return f.style.Warn("?"), join("plan", plan) + took, true
+	case "approved":
+		return f.style.Bold("▸"), "approved; others of this deployment are at work", true
 	case "applying":
 		f.drain(ctx, c.PlanJob)
-		if before.state != "awaiting-approval" && plan != "" {
+		if before.state != "awaiting-approval" && before.state != "approved" && plan != "" {
 			f.lines.write(c.Name, f.style.Good("✓"), "planned: "+plan+took)
 		}
 		return f.style.Bold("▸"), "applying", true

@@ -1,0 +1,57 @@
+package control_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// TestALargeDeploymentHoldsNobodyUp: two installs share a runner. The one with 40
+// components was asked for first, and queued 40 jobs, which the other's stood
+// behind at each turn.
+func TestALargeDeploymentHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		var app strings.Builder
+		app.WriteString("fairlead: v1\nname: many\ncomponents:\n")
+		for i := range 40 {
+			fmt.Fprintf(&app, "  part%d: {type: terraform, source: ./c}\n", i)
+		}
+		p.publish(app.String())
+		p.must("create install", func() error {
+			return errOf(p.CreateInstall(p.ctx, org, control.NewInstall{Name: "large", App: "many"}, "large"))
+		})
+		p.publish(shop)
+		p.install("acme")
+		large := p.deploy("large", control.NewDeployment{AutoApprove: true}, "deploy large")
+		small := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "deploy small")
+		between, longest, done := 0, 0, 0
+		p.misfortune = func(spec events.JobSpec) misfortune {
+			if strings.HasPrefix(spec.Component, "part") {
+				between++
+				done++
+				return none
+			}
+			longest = max(longest, between)
+			between = 0
+			return none
+		}
+		p.work()
+		if longest == 0 || longest > deployment.Parallelism {
+			t.Errorf("between two jobs of acme %d of the large install were done, want %d at the most", longest, deployment.Parallelism)
+		}
+		if done != 2*40 {
+			t.Errorf("the large install had %d jobs, want a plan and an apply of each component", done)
+		}
+		p.expect(small, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+		if d := p.deployment(large); d.State != deployment.Succeeded {
+			t.Errorf("the large one is %s", d.State)
+		}
+	})
+}

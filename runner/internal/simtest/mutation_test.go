@@ -3,10 +3,12 @@ package simtest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -161,6 +163,49 @@ func (m mutant) build(t *testing.T, root string) (string, error) {
 		return "", fmt.Errorf("the mutant does not compile: %w\n%s", err, out)
 	}
 	return binary, nil
+}
+
+// TestAFailingSeedSaysHowItFailsAgain: with a mistake planted, as whoever makes
+// one meets it. What is printed names the seed, has the trace of what is left
+// after shrinking, and a command that brings about the same again.
+func TestAFailingSeedSaysHowItFailsAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the product")
+	}
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := mutants()
+	m := all[slices.IndexFunc(all, func(m mutant) bool { return m.name == "a lost apply is queued again" })]
+	binary, err := m.build(t, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) string {
+		cmd := exec.CommandContext(t.Context(), binary, append([]string{"-test.run=^TestNothingIsLostStrandedOrRepeated$", "-test.timeout=0"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if _, failed := errors.AsType[*exec.ExitError](err); !failed {
+			t.Fatalf("it did not fail: %v\n%s", err, out)
+		}
+		return string(out)
+	}
+	first := run("-seed=0", "-seeds=20")
+	command := regexp.MustCompile(`make simulate SEED=(\d+) ONLY='([^']+)'`).FindStringSubmatch(first)
+	if command == nil {
+		t.Fatalf("it names no command:\n%s", first)
+	}
+	for _, want := range []string{"seed " + command[1] + ":", "mutations-are-not-repeated at ", "with no more than:", "trace:"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("it says nothing of %q:\n%s", want, first)
+		}
+	}
+	if left := strings.Count(command[2], ";") + 1; left > 5 {
+		t.Errorf("%d faults and actions are left, and it takes a deployment and a death: %s", left, command[2])
+	}
+	if again := run("-seed="+command[1], "-only="+command[2]); !strings.Contains(again, "mutations-are-not-repeated at ") {
+		t.Errorf("the command ends with something else:\n%s", again)
+	}
 }
 
 // TestMistakesCanBePlanted: each row's text is in the product's code, once. The

@@ -32,7 +32,7 @@ func mutants() []mutant {
 			within: 20, finds: []string{"few-at-a-time"}},
 		{name: "wake-ups are spread over a minute", edit: edit{"pkg/control/dispatch.go",
 			"delay := min(max(0, j.NotBefore.Sub(now)), queue.MaxDelay)", "delay := min(max(0, j.NotBefore.Sub(now))+time.Duration(j.ID[len(j.ID)-1]%4)*15*time.Second, queue.MaxDelay)"},
-			within: 20, finds: []string{"queue-is-fair"}},
+			within: 40, finds: []string{"queue-is-fair"}},
 		{name: "auto-approval covers what follows a lost apply", edit: edit{"pkg/deployment/apply.go",
 			"	case reconciled:\n		// Auto-approval", "	case reconciled && !d.AutoApprove:\n		// Auto-approval"},
 			also:   []edit{{"pkg/deployment/apply.go", "	case n.Lost:\n		// It was lost in", "	case n.Lost && !d.AutoApprove:\n		// It was lost in"}},

@@ -42,9 +42,9 @@ func (w *world) terms() job.Terms {
 }
 
 // parallelism is how many components of a deployment may be at work at once: one,
-// in half of the runs, and else more than an app has.
+// in a quarter of the runs, and else more than an app has.
 func (w *world) parallelism() int {
-	if w.unit("one at a time") < 0.5 {
+	if w.unit("one at a time") >= 0.75 {
 		return 1
 	}
 	return deployment.Parallelism

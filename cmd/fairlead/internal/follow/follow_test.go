@@ -110,7 +110,7 @@ func component(name, state string) wire.DeploymentComponent {
 		c.PlanJob = "plan-" + name
 	}
 	switch state {
-	case "awaiting-approval", "applying", "applied", "failed":
+	case "awaiting-approval", "approved", "applying", "applied", "failed":
 		c.Changes = &wire.Changes{Add: 2}
 	}
 	switch state {
@@ -150,6 +150,27 @@ db      ✓ unchanged
 `
 	if got := s.screen.String(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestAnApprovedComponentWaitsUntilFewerAreAtWork(t *testing.T) {
+	plane := planetest.New(t)
+	plane.SetDeployment(deployment("running", component("network", "applying"), component("db", "approved")))
+	s := watch(t, plane, nil)
+	s.screen.await(t, "approved")
+	plane.EndLog("plan-network")
+	plane.EndLog("apply-network")
+	plane.EndLog("plan-db")
+	plane.SetDeployment(deployment("running", component("network", "applied"), component("db", "applying")))
+	s.screen.await(t, "db      ▸ applying")
+	plane.EndLog("apply-db")
+	plane.SetDeployment(deployment("succeeded", component("network", "applied"), component("db", "applied")))
+	s.end()
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	if got := s.screen.String(); !strings.Contains(got, "db      ▸ approved; others of this deployment are at work\n") || strings.Contains(got, "db      ✓ planned") {
+		t.Errorf("the screen has:\n%s", got)
 	}
 }
 

@@ -196,7 +196,7 @@ func runnerProblems() []ProblemDoc {
 // faultProblems are nobody's fault but the server's or its world's.
 func faultProblems() []ProblemDoc {
 	return []ProblemDoc{
-		{"commit-too-large", http.StatusRequestEntityTooLarge, "The change touches more records than one commit holds.", "Make the app's graph smaller; the limit is some 30 components that become ready at once."},
+		{"commit-too-large", http.StatusRequestEntityTooLarge, "The change touches more records than one commit holds.", "Make what components are given smaller, or cut the app in two."},
 		{"data-busy", http.StatusServiceUnavailable, "The database stayed locked by another program.", "Look for a backup or another tool that has the file open, then repeat the request."},
 		{"data-corrupt", http.StatusInternalServerError, "A database file is damaged.", "Restore it from a backup. It was left as it is."},
 		{"data-io", http.StatusServiceUnavailable, "The disk failed to read or write.", "Check the disk and the system's log, then repeat the request."},

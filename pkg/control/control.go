@@ -55,7 +55,7 @@ type Parts struct {
 	Logger  *slog.Logger
 	Terms   job.Terms // of jobs; the zero value is the default
 	// Parallelism is how many components of one deployment are at work at once; 0:
-	// deployment.Parallelism.
+	// deployment.Parallelism, which is more than the simulator's apps have.
 	Parallelism int
 	Rhythm      Rhythm
 }

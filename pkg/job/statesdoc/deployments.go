@@ -207,6 +207,9 @@ func describe(d deployment.Deployment, n deployment.Node, e deployment.Event, to
 	case deployment.Begin:
 		return "the deployment begins"
 	case deployment.Approve:
+		if to == deployment.Approved {
+			return "a person approves, and as many are at work as may be"
+		}
 		return "a person approves"
 	case deployment.Cancel:
 		return "a person cancels" + lost

@@ -167,6 +167,9 @@ generated:
 imports:
 	@$(GO) test -count=1 .
 
+lines: ## Count the lines of product, test support, tests and documentation
+	@$(GO) run ./tools/lines
+
 generate: ## Write the generated files anew
 	$(GO) generate ./...
 

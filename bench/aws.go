@@ -197,7 +197,7 @@ const (
 // session take of the table is counted.
 func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEngine) (usage, error) {
 	meter.Reset()
-	session, err := openSession(ctx, c)
+	session, err := openSession(ctx, c, control.DefaultRunner)
 	if err != nil {
 		return usage{}, err
 	}

@@ -117,7 +117,7 @@ func measureUseCases(ctx context.Context, b *bench) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	c := s.Control()
-	session, err := openSession(ctx, c)
+	session, err := openSession(ctx, c, control.DefaultRunner)
 	if err != nil {
 		return err
 	}
@@ -180,9 +180,9 @@ func startLocal(ctx context.Context, b *bench, name string) (*local.Server, func
 	}, nil
 }
 
-// openSession opens a session of the runner of this machine.
-func openSession(ctx context.Context, c *control.Control) (store.Session, error) {
-	token, _, err := c.CreateEnrolment(ctx, fairlead.DefaultOrg, control.DefaultRunner)
+// openSession opens a session of a runner.
+func openSession(ctx context.Context, c *control.Control, name string) (store.Session, error) {
+	token, _, err := c.CreateEnrolment(ctx, fairlead.DefaultOrg, name)
 	if err != nil {
 		return store.Session{}, err
 	}

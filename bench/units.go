@@ -68,7 +68,7 @@ func measureUnits(ctx context.Context, b *bench) (err error) {
 
 // measureRenewals counts what a running job and an idle runner cost.
 func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetest.MeterEngine) error {
-	session, err := openSession(ctx, p.control)
+	session, err := openSession(ctx, p.control, control.DefaultRunner)
 	if err != nil {
 		return err
 	}
@@ -78,15 +78,18 @@ func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetes
 	}
 	b.set("write_units_per_heartbeat", meter.Total().Write())
 
-	// Of a runner without an agent, so that nobody else claims it.
-	made, err := p.control.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "nobody"}, "")
+	// No other agent claims the job of a runner that has none. A session is good
+	// for its own runner only.
+	made, err := p.control.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "idle"}, "")
 	if err != nil {
+		return err
+	}
+	if session, err = openSession(ctx, p.control, made.Name); err != nil {
 		return err
 	}
 	if _, err := p.control.CheckRunner(ctx, fairlead.DefaultOrg, made.Name, ""); err != nil {
 		return err
 	}
-	session.Runner = made.ID
 	c, err := p.control.Claim(ctx, session, time.Second)
 	if err != nil {
 		return err

@@ -12,14 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-const (
-	// checks is how many check jobs are sent one after the other.
-	checks = 50
-	// noopJobs is how many check jobs are sent at once, for each concurrency.
-	noopJobs = 600
-	// noopCallers is how many requests create them at a time.
-	noopCallers = 2
-)
+// noopCallers is how many requests at a time create the jobs of measureNoop.
+const noopCallers = 2
 
 // measureCheck sends jobs that do nothing through a real runner, one by one.
 func measureCheck(ctx context.Context, b *bench) (err error) {
@@ -32,7 +26,7 @@ func measureCheck(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	var whole, launch []float64
-	for range checks {
+	for range b.counts.checks {
 		j, err := p.CheckRunner(ctx, "local")
 		if err != nil {
 			return err
@@ -73,7 +67,7 @@ func awaitJob(ctx context.Context, cl *client.Client, id string) (wire.Job, erro
 // part of it.
 func measureNoop(ctx context.Context, b *bench) error {
 	var best noopRun
-	for _, concurrency := range []int{4, 8, 16} {
+	for _, concurrency := range b.counts.noopConcurrency {
 		r, err := noopAt(ctx, b, concurrency)
 		if err != nil {
 			return err
@@ -114,7 +108,7 @@ func noopAt(ctx context.Context, b *bench, concurrency int) (_ noopRun, err erro
 		return noopRun{}, err
 	}
 	began := time.Now()
-	ids, err := sendChecks(ctx, p.Client, noopJobs)
+	ids, err := sendChecks(ctx, p.Client, b.counts.noopJobs)
 	if err != nil {
 		return noopRun{}, err
 	}
@@ -137,8 +131,9 @@ func noopAt(ctx context.Context, b *bench, concurrency int) (_ noopRun, err erro
 			last = *j.FinishedAt
 		}
 	}
-	each := func(d time.Duration) float64 { return ms(d) / noopJobs }
-	return noopRun{concurrency: concurrency, rate: noopJobs / last.Sub(began).Seconds(),
+	jobs := float64(b.counts.noopJobs)
+	each := func(d time.Duration) float64 { return ms(d) / jobs }
+	return noopRun{concurrency: concurrency, rate: jobs / last.Sub(began).Seconds(),
 		server: each(after[0].cpu - before[0].cpu), agent: each(after[1].cpu - before[1].cpu),
 		step: each(after[1].children - before[1].children)}, nil
 }

@@ -9,12 +9,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// claims is how many claims are timed; warmClaims come before them.
-const (
-	claims     = 400
-	warmClaims = 20
-)
-
 // measureClaim times jobs from the moment before they are asked for until an
 // agent that was waiting has the answer to its claim. Both ends are in this
 // process, so one clock tells; the server is a process of its own.
@@ -29,12 +23,13 @@ func measureClaim(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	var seen, server, create []float64
-	for i := range warmClaims + claims {
+	n := b.counts
+	for i := range n.warmClaims + n.claims {
 		one, err := timeClaim(ctx, p, w)
 		if err != nil {
 			return err
 		}
-		if i >= warmClaims {
+		if i >= n.warmClaims {
 			seen, server, create = append(seen, one.seen), append(server, one.server), append(create, one.create)
 		}
 	}

@@ -14,14 +14,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-const (
-	// competitors is how many agents of one runner wait for the same jobs.
-	competitors = 50
-	// competedJobs is how many jobs they are given to look for one that is handed
-	// out twice.
-	competedJobs = 10_000
-)
-
 // claimed is a job in the hands of an agent, since the given time.
 type claimed struct {
 	wire.Claim
@@ -40,8 +32,8 @@ func measureCompetition(ctx context.Context, b *bench) (err error) {
 	working, done := context.WithCancel(ctx)
 	defer done()
 	g, working := errgroup.WithContext(working)
-	got := make(chan claimed, competitors)
-	for i := range competitors {
+	got := make(chan claimed, b.counts.competitors)
+	for i := range b.counts.competitors {
 		w, err := newWorker(ctx, p.Client, "local", fmt.Sprint("bench-", i))
 		if err != nil {
 			return err
@@ -78,7 +70,8 @@ func (w *worker) compete(ctx context.Context, got chan<- claimed) error {
 
 func timeCompetedClaims(ctx context.Context, b *bench, p *plane, got <-chan claimed) error {
 	var seen []float64
-	for i := range warmClaims + claims {
+	n := b.counts
+	for i := range n.warmClaims + n.claims {
 		time.Sleep(15*time.Millisecond + rand.N(10*time.Millisecond)) // as in timeClaim
 		began := time.Now()
 		if _, err := p.CheckRunner(ctx, "local"); err != nil {
@@ -86,7 +79,7 @@ func timeCompetedClaims(ctx context.Context, b *bench, p *plane, got <-chan clai
 		}
 		select {
 		case c := <-got:
-			if i >= warmClaims {
+			if i >= n.warmClaims {
 				seen = append(seen, ms(c.at.Sub(began)))
 			}
 		case <-ctx.Done():
@@ -115,7 +108,7 @@ func countRepeats(ctx context.Context, b *bench, p *plane, got <-chan claimed) e
 		}
 	})
 	began := time.Now()
-	jobs, err := runChecks(ctx, p.Client, competedJobs)
+	jobs, err := runChecks(ctx, p.Client, b.counts.competedJobs)
 	close(stop)
 	counting.Wait()
 	if err != nil {
@@ -132,7 +125,7 @@ func countRepeats(ctx context.Context, b *bench, p *plane, got <-chan claimed) e
 			b.note("job %s was handed out %d times; the control plane counts %d attempts", j.ID, handed[j.ID], j.Epoch)
 		}
 	}
-	b.set("compete_jobs_per_s", competedJobs/last.Sub(began).Seconds())
+	b.set("compete_jobs_per_s", float64(b.counts.competedJobs)/last.Sub(began).Seconds())
 	b.set("compete_repeated_jobs", float64(repeated))
 	return nil
 }

@@ -21,14 +21,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-const (
-	// controlJobs is how many jobs go through the control plane alone.
-	controlJobs = 4000
-	// controlCallers is how many callers take them through, each one job at a
-	// time from its creation to its end. With so many, most commits of the
-	// table share a sync of the disk; more bring nothing on two cores.
-	controlCallers = 16
-)
+// controlCallers is how many callers take jobs through the control plane, each
+// one job at a time from its creation to its end. With so many, most commits of
+// the table share a sync of the disk; more bring nothing on two cores.
+const controlCallers = 16
 
 // measureControl takes jobs through a control plane in a process of its own:
 // four requests for each, create, claim, start, finish, over loopback. The
@@ -71,7 +67,7 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		rate, err := through(ctx, func(ctx context.Context) error {
+		rate, err := through(ctx, b.counts.controlJobs, func(ctx context.Context) error {
 			if _, err := admin.CheckRunner(ctx, "local"); err != nil {
 				return err
 			}
@@ -101,9 +97,10 @@ func (b *bench) setControlCPU(pid int, server processUse, own time.Duration) err
 	if err != nil {
 		return err
 	}
-	b.set("control_server_cpu_ms", ms(now.cpu-server.cpu)/controlJobs)
+	jobs := float64(b.counts.controlJobs)
+	b.set("control_server_cpu_ms", ms(now.cpu-server.cpu)/jobs)
 	if pid != os.Getpid() {
-		b.set("control_caller_cpu_ms", ms(ownNow-own)/controlJobs)
+		b.set("control_caller_cpu_ms", ms(ownNow-own)/jobs)
 	}
 	return nil
 }
@@ -126,13 +123,13 @@ func measureUseCases(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		rate, err := through(ctx, func(ctx context.Context) error { return passJob(ctx, c, session) })
+		rate, err := through(ctx, b.counts.controlJobs, func(ctx context.Context) error { return passJob(ctx, c, session) })
 		if err != nil {
 			return err
 		}
 		ownNow, err := ownTime()
 		b.set("control_usecases_jobs_per_s", rate)
-		b.set("control_usecases_cpu_ms", ms(ownNow-own)/controlJobs)
+		b.set("control_usecases_cpu_ms", ms(ownNow-own)/float64(b.counts.controlJobs))
 		return err
 	})
 }
@@ -152,19 +149,19 @@ func passJob(ctx context.Context, c *control.Control, session store.Session) err
 	return c.FinishJob(ctx, control.Holder{Job: claim.ID, Epoch: claim.Lease.Epoch}, control.Report{Outcome: control.OutcomeSucceeded})
 }
 
-// through calls pass for each job, by many callers at once, and returns how
+// through calls pass for each of n jobs, by many callers at once, and returns how
 // many a second went through.
-func through(ctx context.Context, pass func(context.Context) error) (float64, error) {
+func through(ctx context.Context, n int, pass func(context.Context) error) (float64, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(controlCallers)
 	began := time.Now()
-	for range controlJobs {
+	for range n {
 		g.Go(func() error { return pass(ctx) })
 	}
 	if err := g.Wait(); err != nil {
 		return 0, fmt.Errorf("take a job through: %w", err)
 	}
-	return controlJobs / time.Since(began).Seconds(), nil
+	return float64(n) / time.Since(began).Seconds(), nil
 }
 
 // startLocal starts a control plane in this process.

@@ -16,12 +16,8 @@ import (
 	"github.com/fairlead/fairlead/runner/agent"
 )
 
-const (
-	// idleRunners is how many runners there are, each with an agent of its own.
-	idleRunners = 1000
-	// crowdStarts is how many agents are started at once.
-	crowdStarts = 8
-)
+// crowdStarts is how many agents are started at once.
+const crowdStarts = 8
 
 // measureCrowd looks at a server to which a thousand runners are connected that
 // have nothing to do. The agents are real ones, all in this process: as
@@ -40,7 +36,7 @@ func measureCrowd(ctx context.Context, b *bench) (err error) {
 	}()
 	starts, starting := errgroup.WithContext(running)
 	starts.SetLimit(crowdStarts)
-	for i := range idleRunners {
+	for i := range b.counts.crowdRunners {
 		starts.Go(func() error {
 			name := fmt.Sprint("crowd-", i)
 			cfg, err := p.settingsOf(starting, name)
@@ -78,10 +74,10 @@ func (p *plane) untilOnline(ctx context.Context, runner string) error {
 	})
 }
 
-// watchCrowd measures for idleFor, after as long a wait: by then all have
+// watchCrowd measures for crowdFor, after as long a wait: by then all have
 // renewed what they renew.
 func (b *bench) watchCrowd(ctx context.Context, server int) error {
-	if err := sleep(ctx, idleFor); err != nil {
+	if err := sleep(ctx, b.counts.crowdFor); err != nil {
 		return err
 	}
 	before, err := useOf(server)
@@ -92,7 +88,7 @@ func (b *bench) watchCrowd(ctx context.Context, server int) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, idleFor); err != nil {
+	if err := sleep(ctx, b.counts.crowdFor); err != nil {
 		return err
 	}
 	after, err := useOf(server)
@@ -103,7 +99,7 @@ func (b *bench) watchCrowd(ctx context.Context, server int) error {
 	if err != nil {
 		return err
 	}
-	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / idleFor.Seconds() }
+	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / b.counts.crowdFor.Seconds() }
 	b.set("crowd_server_rss_mib", after.rssMiB)
 	b.set("crowd_server_cpu_percent", percent(after.cpu-before.cpu))
 	b.set("crowd_agents_cpu_percent", percent(ownAfter-own))

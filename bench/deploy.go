@@ -15,10 +15,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// rounds is how often the bare tool, Fairlead, and Fairlead with a clock on
-// the tool are measured, in turn; one round more comes before them.
-const rounds = 15
-
 // clocked is the runner whose tool has a clock on it.
 const clocked = "clocked"
 
@@ -56,7 +52,7 @@ func measureDeploy(ctx context.Context, b *bench) (err error) {
 	}
 	var bare, ours, tool []float64
 	parts := map[string][]float64{}
-	for i := range 1 + rounds {
+	for i := range 1 + b.counts.deployRounds {
 		one, err := bareRun(ctx, b, fmt.Sprintf("bare-%d", i))
 		if err != nil {
 			return err

@@ -20,15 +20,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-const (
-	// deadSteps is how many steps are killed, one after the other.
-	deadSteps = 10
-	// deadHostJobs is how many jobs run on the host that dies.
-	deadHostJobs = 4
-	// noticeFor bounds how long anything may go unnoticed before the bench
-	// gives up.
-	noticeFor = 3 * time.Minute
-)
+// noticeFor bounds how long anything may go unnoticed before the bench gives up.
+const noticeFor = 3 * time.Minute
 
 // measureDetect kills steps and a whole host in the middle of an apply, and
 // takes a wake-up away, and times how long it goes unnoticed.
@@ -78,7 +71,7 @@ func killSteps(ctx context.Context, b *bench, p *plane) ([]float64, error) {
 		return nil, err
 	}
 	var took []float64
-	for i := range deadSteps {
+	for i := range b.counts.deadSteps {
 		job, err := p.applySleeper(ctx, "local", fmt.Sprintf("step-%d", i))
 		if err != nil {
 			return nil, err
@@ -109,19 +102,19 @@ func killSteps(ctx context.Context, b *bench, p *plane) ([]float64, error) {
 // killHost kills an agent and all that it has started, at once, and returns
 // when the last of its jobs was shown as dead.
 func killHost(ctx context.Context, b *bench, p *plane) (time.Duration, error) {
-	agent, err := p.startAgent(ctx, "host", deadHostJobs, b.tool)
+	agent, err := p.startAgent(ctx, "host", b.counts.deadHostJobs, b.tool)
 	if err != nil {
 		return 0, err
 	}
 	var jobs []string
-	for i := range deadHostJobs {
+	for i := range b.counts.deadHostJobs {
 		job, err := p.applySleeper(ctx, "host", fmt.Sprintf("host-%d", i))
 		if err != nil {
 			return 0, err
 		}
 		jobs = append(jobs, job)
 	}
-	if err := agent.sleeps(ctx, deadHostJobs); err != nil {
+	if err := agent.sleeps(ctx, b.counts.deadHostJobs); err != nil {
 		return 0, err
 	}
 	below, err := descendants(agent.pid())

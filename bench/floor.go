@@ -10,9 +10,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// commits is how many commits are timed for the floor.
-const commits = 500
-
 // measureFloor times the smallest durable commit and weighs the binaries.
 func measureFloor(ctx context.Context, b *bench) (err error) {
 	db, err := sqlitedb.Open(ctx, filepath.Join(b.work, "floor.db"), sqlitedb.Options{})
@@ -30,7 +27,7 @@ func measureFloor(ctx context.Context, b *bench) (err error) {
 	defer func() { err = errors.Join(err, insert.Close()) }()
 	body := make([]byte, 500) // about a job
 	var took []float64
-	for range commits {
+	for range b.counts.commits {
 		began := time.Now()
 		if _, err := insert.ExecContext(ctx, body); err != nil {
 			return err

@@ -10,10 +10,6 @@ import (
 	"time"
 )
 
-// idleFor is how long server and agent have nothing to do before they are
-// looked at: their runtimes have given back by then what they give back.
-const idleFor = 60 * time.Second
-
 // buildClusters builds the runner as its image has it, with every executor.
 func buildClusters(ctx context.Context, b *bench) (string, error) {
 	program := filepath.Join(b.work, "fairlead-runner-clusters")
@@ -61,7 +57,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(checkOften(ctx, p, "local", 20), checkOften(ctx, p, "clusters", 20)); err != nil {
+	if err := errors.Join(checkOften(ctx, p, "local", b.counts.idleChecks), checkOften(ctx, p, "clusters", b.counts.idleChecks)); err != nil {
 		return err
 	}
 	if _, err := deployRun(ctx, p, "idle", "local"); err != nil {
@@ -74,7 +70,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(idleFor):
+	case <-time.After(b.counts.idleFor):
 	}
 	after, err := useOfAll(agent.pid(), p.server.pid(), clusters.pid())
 	if err != nil {
@@ -83,7 +79,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	b.set("clusters_agent_rss_mib", after[2].rssMiB)
 	for i, who := range []string{"agent", "server"} {
 		b.set(who+"_rss_mib", after[i].rssMiB)
-		b.set(who+"_idle_cpu_percent", 100*(after[i].cpu-before[i].cpu).Seconds()/idleFor.Seconds())
+		b.set(who+"_idle_cpu_percent", 100*(after[i].cpu-before[i].cpu).Seconds()/b.counts.idleFor.Seconds())
 	}
 	return nil
 }

@@ -11,9 +11,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// logRuns is how often the app "ticker" is deployed, which writes 40 lines.
-const logRuns = 4
-
 // tick begins the time in a line of the app "ticker".
 const tick = "tick="
 
@@ -32,14 +29,14 @@ func measureLog(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	var took []float64
-	for i := range logRuns {
+	for i := range b.counts.logRuns {
 		some, err := followTicks(ctx, p, fmt.Sprintf("ticker-%d", i))
 		if err != nil {
 			return err
 		}
 		took = append(took, some...)
 	}
-	if len(took) < 30*logRuns {
+	if len(took) < 30*b.counts.logRuns {
 		return fmt.Errorf("%d lines have arrived, which is too few", len(took))
 	}
 	b.set("log_ms_p50", quantile(took, 0.5))

@@ -30,9 +30,6 @@ import (
 // it is measured. Above it, figures say more about them than about us.
 const maxOthers = 15
 
-// sniff is how long the machine is watched before anything is measured.
-const sniff = 3 * time.Second
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -76,6 +73,7 @@ func sections() []section {
 // bench is what all sections have in common.
 type bench struct {
 	report
+	counts  counts
 	root    string // of the repository
 	work    string // folder for everything that is made
 	tool    string // OpenTofu or Terraform
@@ -121,7 +119,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	b := &bench{report: report{values: map[string]float64{}}, profile: *profile, notes: stderr}
+	b := &bench{report: report{values: map[string]float64{}}, counts: full(), profile: *profile, notes: stderr}
 	if b.root, err = os.Getwd(); err != nil {
 		return err
 	}
@@ -145,7 +143,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	b.set("load_average", load)
 	b.set("cpus", float64(runtime.NumCPU()))
 	fmt.Fprintf(stderr, "%s, %d cores, load average %.2f\n", cpuModel(), runtime.NumCPU(), load)
-	if err := quiet(ctx, *force, stderr); err != nil {
+	if err := quiet(ctx, b.counts.watchFor, *force, stderr); err != nil {
 		return err
 	}
 	watch, err := observe()
@@ -178,8 +176,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return writeResults(*out, figures)
 }
 
-// quiet refuses a machine that others use right now.
-func quiet(ctx context.Context, force bool, stderr io.Writer) error {
+// quiet watches the machine for a while, and refuses one that others use.
+func quiet(ctx context.Context, watchFor time.Duration, force bool, stderr io.Writer) error {
 	watch, err := observe()
 	if err != nil {
 		return err
@@ -187,7 +185,7 @@ func quiet(ctx context.Context, force bool, stderr io.Writer) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(sniff):
+	case <-time.After(watchFor):
 	}
 	others, err := watch.others()
 	if err != nil {

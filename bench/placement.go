@@ -15,22 +15,15 @@ import (
 	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-// What placement has to choose from.
-const (
-	placementRules   = 10_000
-	placementRunners = 1_000
-	placementRounds  = 200
-)
-
 // measurePlacement decides for one install among many rules and runners: the
 // decision alone, and with what it takes to read all of them from the embedded
 // table.
 func measurePlacement(ctx context.Context, b *bench) (err error) {
-	runners, rules := manyRunners(), manyRules()
+	runners, rules := manyRunners(b.counts.placementRunners), manyRules(b.counts.placementRules)
 	install := placement.Install{ID: "ins_bench", Name: "bench", Org: fairlead.DefaultOrg, Group: "eu/prod", App: "shop",
 		Labels: placement.LabelsOf(map[string]string{"env": "prod", "tier": "t1", "name": strings.Repeat("x", 60)})}
 	var decide []float64
-	for range placementRounds {
+	for range b.counts.placementRounds {
 		began := time.Now()
 		if _, err := placement.Decide(install, rules, runners); err != nil {
 			return fmt.Errorf("decide: %w", err)
@@ -51,7 +44,7 @@ func measurePlacement(ctx context.Context, b *bench) (err error) {
 	}
 	c := control.New(control.Parts{Store: s, Now: time.Now, IDs: fairlead.RandomIDs(time.Now)}) // of which an explanation needs no more
 	var explain []float64
-	for range 20 {
+	for range b.counts.placementReads {
 		began := time.Now()
 		e, err := c.ExplainInstall(ctx, install.Org, install.Name)
 		if err != nil {
@@ -66,9 +59,9 @@ func measurePlacement(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-func manyRunners() []placement.Runner {
+func manyRunners(n int) []placement.Runner {
 	var runners []placement.Runner
-	for i := range placementRunners {
+	for i := range n {
 		r := placement.Runner{ID: fairlead.RunnerID(fmt.Sprintf("run_%05d", i)), Name: fmt.Sprintf("r-%05d", i), Org: fairlead.DefaultOrg,
 			Scope: placement.Group, State: placement.Enabled, Storage: placement.Storage{Kind: "http"}}
 		if i%10 != 0 {
@@ -79,10 +72,10 @@ func manyRunners() []placement.Runner {
 	return runners
 }
 
-// manyRules are rules of which a tenth match the install that is measured with.
-func manyRules() []placement.Rule {
+// manyRules returns n rules of which a tenth match the install that is measured with.
+func manyRules(n int) []placement.Rule {
 	var rules []placement.Rule
-	for i := range placementRules {
+	for i := range n {
 		// No two match on the same, as in a table.
 		m, own := placement.Match{Group: "eu/**", App: "shop"}, fmt.Sprintf("k%05d", i)
 		labels := map[string]string{"env": "p*", own: "*"}

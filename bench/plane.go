@@ -84,10 +84,13 @@ func (p *plane) launchServer() error {
 	if err := os.Remove(p.readyFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	var err error
-	p.server, err = start(p.b.path("bin/fairlead"), nil, "server", "--quiet", "--data", filepath.Join(p.dir, "data"),
-		"--listen", p.listen, "--ready-file", p.readyFile())
-	return err
+	server, err := start(p.b.path("bin/fairlead"), nil, "server", "--quiet", "--data", filepath.Join(p.dir, "data"),
+		"--listen", p.listen, "--lease", p.b.counts.lease.String(), "--ready-file", p.readyFile())
+	if err != nil {
+		return err
+	}
+	p.server = server
+	return nil
 }
 
 func (p *plane) connect(url string) error {

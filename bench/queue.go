@@ -12,14 +12,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-const (
-	queueInstalls = 20
-	queueAtOnce   = 2
-	queueRounds   = 3
-)
+// queueAtOnce is how many steps, or bare runs, there are at once.
+const queueAtOnce = 2
 
-// measureQueue deploys 20 installs through one runner that runs two steps at
-// once, and runs the bare tool 20 times, two at a time.
+// measureQueue deploys many installs at once through one runner, and runs the
+// bare tool as often.
 func measureQueue(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "queue")
 	if err != nil {
@@ -36,7 +33,7 @@ func measureQueue(ctx context.Context, b *bench) (err error) {
 		return err // the tool is known from here on
 	}
 	var bare, ours, ratio []float64
-	for round := range queueRounds {
+	for round := range b.counts.queueRounds {
 		one, err := queueBare(ctx, b, round)
 		if err != nil {
 			return err
@@ -45,7 +42,7 @@ func measureQueue(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		b.note("20 deployments %.2f s, 20 bare runs %.2f s", other.Seconds(), one.Seconds())
+		b.note("%d deployments %.2f s, as many bare runs %.2f s", b.counts.queueInstalls, other.Seconds(), one.Seconds())
 		bare, ours = append(bare, one.Seconds()), append(ours, other.Seconds())
 		ratio = append(ratio, other.Seconds()/one.Seconds())
 	}
@@ -59,7 +56,7 @@ func queueBare(ctx context.Context, b *bench, round int) (time.Duration, error) 
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(queueAtOnce)
 	began := time.Now()
-	for i := range queueInstalls {
+	for i := range b.counts.queueInstalls {
 		g.Go(func() error {
 			_, err := bareRun(ctx, b, fmt.Sprintf("queue-%d-%d", round, i))
 			return err
@@ -71,7 +68,7 @@ func queueBare(ctx context.Context, b *bench, round int) (time.Duration, error) 
 
 func queueOurs(ctx context.Context, p *plane, round int) (time.Duration, error) {
 	var installs []string
-	for i := range queueInstalls {
+	for i := range p.b.counts.queueInstalls {
 		name := fmt.Sprintf("queue-%d-%d", round, i)
 		if _, err := p.CreateInstall(ctx, wire.CreateInstallRequest{Name: name, App: "hello"}); err != nil {
 			return 0, err

@@ -15,12 +15,6 @@ import (
 )
 
 const (
-	// crowd is how many jobs are in the table when the server dies.
-	crowd = 10_000
-	// recoveries is how often it dies.
-	recoveries = 5
-	// leaseFor is how long a lease holds, as the server has it by default.
-	leaseFor = 45 * time.Second
 	// sweptFor bounds how long all leases may take to be found expired.
 	sweptFor = 5 * time.Minute
 	// probePause is between two claims that are timed while the sweep works.
@@ -50,14 +44,14 @@ func measureRecovery(ctx context.Context, b *bench) (err error) {
 // recoverQueued kills and starts the server again and again. The median is of
 // few, so the slowest is told, too.
 func recoverQueued(ctx context.Context, b *bench, p *plane, w *worker) error {
-	if err := each(ctx, crowd, func(ctx context.Context) error {
+	if err := each(ctx, b.counts.recoveryJobs, func(ctx context.Context) error {
 		_, err := p.CheckRunner(ctx, "local")
 		return err
 	}); err != nil {
 		return fmt.Errorf("queue jobs: %w", err)
 	}
 	var took []float64
-	for range recoveries {
+	for range b.counts.recoveries {
 		one, err := recoverOnce(ctx, p, w)
 		if err != nil {
 			return fmt.Errorf("recover: %w", err)
@@ -125,7 +119,7 @@ func recoverOnce(ctx context.Context, p *plane, w *worker) (time.Duration, error
 func expireAll(ctx context.Context, b *bench, p *plane, w *worker) error {
 	var mu sync.Mutex
 	var ids []string
-	if err := each(ctx, crowd, func(ctx context.Context) error {
+	if err := each(ctx, b.counts.recoveryJobs, func(ctx context.Context) error {
 		c, err := w.claim(ctx)
 		if err != nil {
 			return err
@@ -152,7 +146,7 @@ func expireAll(ctx context.Context, b *bench, p *plane, w *worker) error {
 	// The server holds all leases for as long as one lasts from here on, so the
 	// whole crowd is overdue at the same moment: that is the worst there is.
 	began := time.Now()
-	if err := sleep(ctx, leaseFor-time.Second); err != nil {
+	if err := sleep(ctx, b.counts.lease-time.Second); err != nil {
 		return err
 	}
 	took, err := whileExpiring(ctx, p, other, ids)

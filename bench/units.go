@@ -97,14 +97,14 @@ func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetes
 	if _, err := p.control.StartJob(ctx, c.ID, c.Lease.Epoch, "bench-"+string(c.ID)); err != nil {
 		return err
 	}
-	const renewals = 10
+	renewals := b.counts.renewals
 	meter.Reset()
 	for range renewals {
 		if _, err := p.control.RenewLease(ctx, control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}, 0, 0); err != nil {
 			return err
 		}
 	}
-	b.set("write_units_per_renewal", meter.Total().Write()/renewals)
+	b.set("write_units_per_renewal", meter.Total().Write()/float64(renewals))
 	return nil
 }
 

@@ -1,0 +1,62 @@
+package main
+
+import "time"
+
+// counts is how often the sections do what they measure, on how much, and how
+// long they wait. docs/BENCH.md has the full ones.
+type counts struct {
+	commits int // floor: commits of one row
+
+	warmClaims int // claim, compete: claims before those that are timed
+	claims     int // claim, compete: claims that are timed, one after the other
+
+	checks          int   // check: jobs, one after the other
+	noopJobs        int   // noop: jobs at once, for each concurrency
+	noopConcurrency []int // noop: steps that the agent runs at once
+	controlJobs     int   // control, usecases: jobs
+
+	lease         time.Duration // recovery, detect: of a job
+	recoveryJobs  int           // recovery: jobs in the table when the server is killed
+	recoveries    int           // recovery: kills of the server
+	deadSteps     int           // detect: steps that are killed, one after the other
+	deadHostJobs  int           // detect: jobs on the host that is killed
+	deployRounds  int           // deploy: rounds, without the first, which does not count
+	queueInstalls int           // queue: installs that are deployed at once
+	queueRounds   int           // queue: rounds
+	logRuns       int           // log: deployments of the app "ticker", which writes 40 lines
+
+	competitors  int // compete: agents of one runner
+	competedJobs int // compete: jobs at once
+
+	crowdRunners int           // crowd: runners, each with an agent
+	crowdFor     time.Duration // crowd: wait before the measurement, and its length
+
+	placementRules   int // placement
+	placementRunners int // placement
+	placementRounds  int // placement: decisions
+	placementReads   int // placement: decisions that read the table first
+
+	renewals int // units: renewals of a lease
+
+	idleChecks int           // idle: jobs through each agent before it has nothing to do
+	idleFor    time.Duration // idle: the runtimes have returned memory to the system by then
+
+	watchFor time.Duration // how long the machine is watched before anything is measured
+}
+
+// full returns the counts of a measurement.
+func full() counts {
+	return counts{
+		commits:    500,
+		warmClaims: 20, claims: 400,
+		checks: 50, noopJobs: 600, noopConcurrency: []int{4, 8, 16}, controlJobs: 4000,
+		lease: 45 * time.Second, recoveryJobs: 10_000, recoveries: 5, deadSteps: 10, deadHostJobs: 4,
+		deployRounds: 15, queueInstalls: 20, queueRounds: 3, logRuns: 4,
+		competitors: 50, competedJobs: 10_000,
+		crowdRunners: 1000, crowdFor: 60 * time.Second,
+		placementRules: 10_000, placementRunners: 1000, placementRounds: 200, placementReads: 20,
+		renewals:   10,
+		idleChecks: 20, idleFor: 60 * time.Second,
+		watchFor: 3 * time.Second,
+	}
+}

@@ -99,9 +99,11 @@ func (b *bench) setControlCPU(pid int, server processUse, own time.Duration) err
 	}
 	jobs := float64(b.counts.controlJobs)
 	b.set("control_server_cpu_ms", ms(now.cpu-server.cpu)/jobs)
-	if pid != os.Getpid() {
-		b.set("control_caller_cpu_ms", ms(ownNow-own)/jobs)
+	callers := ms(ownNow-own) / jobs
+	if pid == os.Getpid() {
+		callers = 0 // the server's time holds theirs
 	}
+	b.set("control_caller_cpu_ms", callers)
 	return nil
 }
 

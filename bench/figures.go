@@ -2,21 +2,31 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 )
 
-// Figure is one measured number, as bench/results.json holds it.
+// Figure is one measured number.
 type Figure struct {
 	Name      string  `json:"name"`
 	Value     float64 `json:"value"`
 	Unit      string  `json:"unit"`
 	Reference string  `json:"reference"` // the goal, and what others were measured at
+}
+
+// Result is a figure as bench/results.json holds it.
+type Result struct {
+	Figure
+	// Kept: an earlier run measured the value; the run that wrote the file did not.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // known is every figure there is, in the order of the report. docs/BENCH.md
@@ -121,8 +131,25 @@ func rounded(v float64) float64 {
 	return math.Round(v*scale) / scale
 }
 
+// missing returns those of the names that were not recorded.
+func (r *report) missing(names []string) (missing []string) {
+	for _, name := range names {
+		if _, ok := r.values[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// discard removes what was recorded under the names.
+func (r *report) discard(names []string) {
+	for _, name := range names {
+		delete(r.values, name)
+	}
+}
+
 // figures returns what was measured, in order, and the names of what was not.
-func (r *report) figures() (measured []Figure, missing []string) {
+func (r *report) figures() (measured []Result, missing []string) {
 	for _, f := range known() {
 		v, ok := r.values[f.Name]
 		if !ok {
@@ -130,30 +157,65 @@ func (r *report) figures() (measured []Figure, missing []string) {
 			continue
 		}
 		f.Value = v
-		measured = append(measured, f)
+		measured = append(measured, Result{Figure: f})
 	}
 	return measured, missing
 }
 
-func writeTable(w io.Writer, figures []Figure) error {
+// withOlder returns what was measured and, marked as kept, the older values of
+// what was not, in the order of known. A figure that is in neither is left out.
+func withOlder(measured, older []Result) (all []Result) {
+	for _, f := range known() {
+		same := func(r Result) bool { return r.Name == f.Name }
+		if i := slices.IndexFunc(measured, same); i >= 0 {
+			all = append(all, measured[i])
+		} else if i := slices.IndexFunc(older, same); i >= 0 {
+			f.Value = older[i].Value
+			all = append(all, Result{Figure: f, Kept: true})
+		}
+	}
+	return all
+}
+
+func writeTable(w io.Writer, results []Result) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "FIGURE\tVALUE\tUNIT\tREFERENCE")
-	for _, f := range figures {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", f.Name, strconv.FormatFloat(f.Value, 'f', -1, 64), f.Unit, f.Reference)
+	for _, r := range results {
+		kept := ""
+		if r.Kept {
+			kept = "(kept, not measured) "
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s%s\n", r.Name, strconv.FormatFloat(r.Value, 'f', -1, 64), r.Unit, kept, r.Reference)
 	}
 	return tw.Flush()
 }
 
+// readResults returns what is in the file, nothing if there is none.
+func readResults(path string) ([]Result, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var results []Result
+	if err := json.Unmarshal(text, &results); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return results, nil
+}
+
 // writeResults replaces the file, whole or not at all.
-func writeResults(path string, figures []Figure) error {
+func writeResults(path string, results []Result) error {
 	out := []byte("[\n")
-	for i, f := range figures {
-		b, err := json.Marshal(f) // one line each: a diff then shows what changed
+	for i, r := range results {
+		b, err := json.Marshal(r) // one line each: a diff then shows what changed
 		if err != nil {
 			return err
 		}
 		out = append(append(out, "  "...), b...)
-		if i < len(figures)-1 {
+		if i < len(results)-1 {
 			out = append(out, ',')
 		}
 		out = append(out, '\n')

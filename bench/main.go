@@ -3,8 +3,10 @@
 // the binaries in bin/ as a user would: a server, agents and their steps are
 // processes of their own. docs/BENCH.md says how each figure is measured.
 //
-// It prints a table and writes bench/results.json. On a machine that is busy
-// with something else it refuses, unless -force is given.
+// It prints a table and writes bench/results.json. After a section that fails
+// the others run, its figures keep their older values, and the exit code is 1.
+// On a machine that is busy with something else it refuses, unless -force is
+// given.
 package main
 
 import (
@@ -44,7 +46,7 @@ func main() {
 type section struct {
 	name     string
 	measures []string
-	run      func(context.Context, *bench) error
+	run      func(context.Context, *bench) error // nil: what is around the sections measures them
 }
 
 func sections() []section {
@@ -66,7 +68,7 @@ func sections() []section {
 		{"units", []string{"write_units_per_job", "write_units_per_job_shop", "write_units_per_renewal", "write_units_per_heartbeat"}, measureUnits},
 		{"aws", []string{"aws_idle_install_dollars", "aws_job_dollars"}, measureAWS},
 		{"idle", []string{"agent_rss_mib", "clusters_agent_rss_mib", "agent_idle_cpu_percent", "server_rss_mib", "server_idle_cpu_percent"}, measureIdle},
-		{"machine", []string{"cpus", "load_average", "other_cpu_percent"}, func(context.Context, *bench) error { return nil }},
+		{"machine", []string{"cpus", "load_average", "other_cpu_percent"}, nil},
 	}
 }
 
@@ -111,7 +113,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	only := flags.String("only", "", "measure these `SECTIONS` (names separated by commas) and write no results")
 	force := flags.Bool("force", false, "measure, and write results, on a busy machine too")
 	out := flags.String("out", "bench/results.json", "`FILE` for the results")
-	profile := flags.String("cpuprofile", "", "`DIR` for CPU profiles of what runs in this process")
+	profile := flags.String("cpuprofile", "", "put CPU profiles of what runs in this process into `DIR` and write no results")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -136,6 +138,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.work)) }()
 
+	older, err := readResults(*out)
+	if err != nil {
+		return err
+	}
 	load, err := loadAverage()
 	if err != nil {
 		return err
@@ -150,30 +156,98 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	for _, s := range chosen {
-		fmt.Fprintf(stderr, "%s:\n", s.name)
-		if err := s.run(ctx, b); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-	}
+	o := b.measure(ctx, chosen)
+	defer func() { err = errors.Join(o.err(), err) }()
 	others, err := watch.others()
 	if err != nil {
 		return err
 	}
 	b.set("other_cpu_percent", others)
-	figures, missing := b.figures()
-	if err := writeTable(stdout, figures); err != nil {
+	results, _ := b.figures()
+	if *only != "" || *profile != "" {
+		return writeTable(stdout, results)
+	}
+	results = withOlder(results, older)
+	if err := writeTable(stdout, results); err != nil {
 		return err
 	}
+	return save(*out, results, o.measured, others, *force)
+}
+
+// save writes the results, unless no section was measured, or other processes
+// used too much of the machine, in percent, and force is not given.
+func save(out string, results []Result, measured int, others float64, force bool) error {
 	switch {
-	case *only != "":
-		return nil
-	case len(missing) > 0:
-		return fmt.Errorf("not measured: %s", strings.Join(missing, ", "))
-	case others > maxOthers && !*force:
-		return fmt.Errorf("other processes used %.0f %% of the machine meanwhile: %s stays as it was (-force writes it)", others, *out)
+	case measured == 0:
+		return fmt.Errorf("no section was measured: %s stays as it was", out)
+	case others > maxOthers && !force:
+		return fmt.Errorf("other processes used %.0f %% of the machine meanwhile: %s stays as it was (-force writes it)", others, out)
 	}
-	return writeResults(*out, figures)
+	return writeResults(out, results)
+}
+
+// outcome is what became of the sections of a run.
+type outcome struct {
+	measured    int // sections that recorded all of their figures
+	failed      []failure
+	unmeasured  []string // sections that had not ended, or not begun, when the run was interrupted
+	interrupted error    // why
+}
+
+type failure struct {
+	section string
+	err     error
+}
+
+// err returns nil if every section was measured, and names those that were not.
+func (o outcome) err() error {
+	var errs []error
+	if len(o.failed) > 0 {
+		var names []string
+		for _, f := range o.failed {
+			names = append(names, f.section)
+			errs = append(errs, fmt.Errorf("%s: %w", f.section, f.err))
+		}
+		errs = append(errs, fmt.Errorf("sections that failed: %s", strings.Join(names, ", ")))
+	}
+	if len(o.unmeasured) > 0 {
+		errs = append(errs, fmt.Errorf("not measured: %s: %w", strings.Join(o.unmeasured, ", "), o.interrupted))
+	}
+	return errors.Join(errs...)
+}
+
+// measure runs the sections, one after the other, until ctx ends. A section that
+// fails, or does not record all of its figures, leaves no figure.
+func (b *bench) measure(ctx context.Context, sections []section) outcome {
+	var o outcome
+	for _, s := range sections {
+		if s.run == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			o.unmeasured, o.interrupted = append(o.unmeasured, s.name), context.Cause(ctx)
+			continue
+		}
+		fmt.Fprintf(b.notes, "%s:\n", s.name)
+		began := time.Now()
+		err := s.run(ctx, b)
+		if missing := b.missing(s.measures); err == nil && len(missing) > 0 {
+			err = fmt.Errorf("it did not measure %s", strings.Join(missing, ", "))
+		}
+		if err == nil {
+			o.measured++
+			b.note("took %.1f s", time.Since(began).Seconds())
+			continue
+		}
+		b.discard(s.measures)
+		if ctx.Err() != nil {
+			o.unmeasured, o.interrupted = append(o.unmeasured, s.name), context.Cause(ctx)
+			continue
+		}
+		o.failed = append(o.failed, failure{s.name, err})
+		b.note("failed: %v", err)
+	}
+	return o
 }
 
 // quiet watches the machine for a while, and refuses one that others use.

@@ -79,8 +79,10 @@ test-aws: bin/tofu-tool ## Deploy an app through the synthesised stack, on serve
 kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes on two cores
 	@$(GO) run ./tools/kubeserver
 
-bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json
-	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench
+# With SMOKE=1 every section runs once, as short as it can be: two minutes.
+SMOKE ?=
+bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json (SMOKE=1: only see that it works)
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench $(if $(SMOKE),-smoke)
 
 bench-aws: build bin/tofu-tool ## Measure how long the functions take to start, what they weigh, and what installs cost
 	@FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \

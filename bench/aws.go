@@ -168,11 +168,7 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	out.Minute = usage{Requests: renewals, GBSeconds: renewals * lambdaMS / 1000. * functionMB / 1024, Writes: renewals, Reads: 2 * renewals}
 	out.Month = atRest()
 
-	text, err := json.MarshalIndent(out, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(b.path("bench", "aws.json"), append(text, '\n'), 0o644); err != nil {
+	if err := b.writeCounted(out); err != nil {
 		return err
 	}
 	b.set("aws_idle_install_dollars", out.idle())
@@ -183,6 +179,17 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	printQuotas(&tables, out)
 	b.note("%s", strings.ReplaceAll(tables.String(), "\n", "\n  "))
 	return nil
+}
+
+func (b *bench) writeCounted(out taken) error {
+	if b.countedFile == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(out, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(b.countedFile, append(text, '\n'), 0o644)
 }
 
 // The rhythm of a runner in a customer's stack: what the control plane tells it,

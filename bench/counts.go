@@ -60,3 +60,21 @@ func full() counts {
 		watchFor: 3 * time.Second,
 	}
 }
+
+// smoke returns the least counts with which every section runs all of its code.
+// Its lease is long enough for a step on a busy machine to renew it in time.
+func smoke() counts {
+	return counts{
+		commits:    10,
+		warmClaims: 1, claims: 5,
+		checks: 2, noopJobs: 10, noopConcurrency: []int{4}, controlJobs: 50,
+		lease: 10 * time.Second, recoveryJobs: 100, recoveries: 1, deadSteps: 1, deadHostJobs: 2,
+		deployRounds: 1, queueInstalls: 4, queueRounds: 1, logRuns: 1,
+		competitors: 5, competedJobs: 50,
+		crowdRunners: 10, crowdFor: time.Second,
+		placementRules: 100, placementRunners: 10, placementRounds: 5, placementReads: 2,
+		renewals:   2,
+		idleChecks: 2, idleFor: time.Second,
+		watchFor: 500 * time.Millisecond,
+	}
+}

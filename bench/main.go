@@ -7,6 +7,9 @@
 // the others run, its figures keep their older values, and the exit code is 1.
 // On a machine that is busy with something else it refuses, unless -force is
 // given.
+//
+// With -smoke every section runs once, as short as it can be: it shows that the
+// benchmark works, and writes nothing.
 package main
 
 import (
@@ -81,6 +84,8 @@ type bench struct {
 	tool    string // OpenTofu or Terraform
 	profile string // folder for CPU profiles; "": none are made
 	notes   io.Writer
+	// countedFile is where measureAWS writes what it has counted; "": nowhere.
+	countedFile string
 }
 
 func (b *bench) note(format string, args ...any) { fmt.Fprintf(b.notes, "  "+format+"\n", args...) }
@@ -113,6 +118,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	only := flags.String("only", "", "measure these `SECTIONS` (names separated by commas) and write no results")
 	force := flags.Bool("force", false, "measure, and write results, on a busy machine too")
 	out := flags.String("out", "bench/results.json", "`FILE` for the results")
+	smokeRun := flags.Bool("smoke", false, "run every section once, as short as it can be, on a busy machine too, and write no results")
 	profile := flags.String("cpuprofile", "", "put CPU profiles of what runs in this process into `DIR` and write no results")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -124,6 +130,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	b := &bench{report: report{values: map[string]float64{}}, counts: full(), profile: *profile, notes: stderr}
 	if b.root, err = os.Getwd(); err != nil {
 		return err
+	}
+	b.countedFile = b.path("bench", "aws.json")
+	if *smokeRun {
+		b.counts, b.countedFile, *force = smoke(), "", true
 	}
 	for _, name := range []string{"bin/fairlead", "bin/fairlead-runner"} {
 		if _, err := os.Stat(b.path(name)); err != nil {
@@ -164,7 +174,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	b.set("other_cpu_percent", others)
 	results, _ := b.figures()
-	if *only != "" || *profile != "" {
+	if *smokeRun {
+		fmt.Fprintln(stdout, "This run was as short as can be: its values show that bench works, and nothing else.")
+	}
+	if *smokeRun || *only != "" || *profile != "" {
 		return writeTable(stdout, results)
 	}
 	results = withOlder(results, older)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -177,5 +178,22 @@ func TestWhenResultsAreWritten(t *testing.T) {
 				t.Errorf("stat: %v, want written: %t", err, test.written)
 			}
 		})
+	}
+}
+
+func TestSmokeCountsLeaveNoSectionOut(t *testing.T) {
+	least, most := reflect.ValueOf(smoke()), reflect.ValueOf(full())
+	for i := range least.NumField() {
+		name := least.Type().Field(i).Name
+		switch least, most := least.Field(i), most.Field(i); least.Kind() {
+		case reflect.Slice:
+			if least.Len() < 1 || least.Len() > most.Len() {
+				t.Errorf("%s has %d values, want 1 to %d", name, least.Len(), most.Len())
+			}
+		default:
+			if least.Int() < 1 || least.Int() > most.Int() {
+				t.Errorf("%s is %d, want 1 to %d", name, least.Int(), most.Int())
+			}
+		}
 	}
 }

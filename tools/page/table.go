@@ -1,0 +1,85 @@
+package page
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Table returns the rows of all tables of the file whose header has exactly
+// these columns, each as its cells without the space around them. It fails the
+// test if there is no such table, or if a row has another number of cells. It
+// only reads, so tests may call it at once.
+//
+// The working directory is as for [Hold].
+func Table(t testing.TB, file string, columns ...string) [][]string {
+	t.Helper()
+	root, _, err := workingPackage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows [][]string
+	found, inside := false, false
+	var before []string // the cells of the line before
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		row := cells(line)
+		switch {
+		case row == nil:
+			inside = false
+		case isRule(row):
+			inside = slices.Equal(before, columns)
+			found = found || inside
+		case inside && len(row) != len(columns):
+			t.Fatalf("%s, line %d: the row has %d cells, and its table %d columns", file, n, len(row), len(columns))
+		case inside:
+			rows = append(rows, row)
+		}
+		before = row
+	}
+	if !found {
+		t.Fatalf("%s has no table with the columns %q", file, columns)
+	}
+	return rows
+}
+
+// cells returns the cells of a line of a table; nil if it is none.
+func cells(line string) []string {
+	line, isRow := strings.CutPrefix(strings.TrimSpace(line), "|")
+	line, ended := strings.CutSuffix(line, "|")
+	if !isRow || !ended {
+		return nil
+	}
+	row := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")
+	for i := range row {
+		row[i] = strings.ReplaceAll(strings.TrimSpace(row[i]), "\x00", "|")
+	}
+	return row
+}
+
+var ruleCell = regexp.MustCompile(`^:?-+:?$`)
+
+// isRule reports whether the cells are the line between a header and its rows.
+func isRule(row []string) bool {
+	return !slices.ContainsFunc(row, func(cell string) bool { return !ruleCell.MatchString(cell) })
+}
+
+var code = regexp.MustCompile("`([^`]+)`")
+
+// Code returns the texts that Markdown shows as code, in their order, of a text
+// without fences.
+func Code(text string) []string {
+	var out []string
+	for _, m := range code.FindAllStringSubmatch(text, -1) {
+		out = append(out, m[1])
+	}
+	return out
+}

@@ -3,24 +3,29 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/tools/page"
 )
 
-func measured(t *testing.T) (all []Figure) {
+// load reads what was measured or counted from a file of JSON.
+func load[T any](t *testing.T, file string) (v T) {
 	t.Helper()
-	raw, err := os.ReadFile("results.json")
+	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(raw, &all); err != nil {
-		t.Fatal(err)
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatalf("%s: %v", file, err)
 	}
-	return all
+	return v
 }
 
 var goalOf = regexp.MustCompile(`^goal ([≤≥]) ([0-9.]+)`)
@@ -42,71 +47,139 @@ func met(t *testing.T, f Figure) string {
 	return "**no**"
 }
 
-// TestThePageHasTheFigures holds the table of docs/BENCH.md to results.json;
-// UPDATE_GOLDEN=1 writes it.
+// docs/BENCH.md lists the figures of results.json.
 func TestThePageHasTheFigures(t *testing.T) {
-	const page, begin, end = "../docs/BENCH.md", "<!-- figures: written by UPDATE_GOLDEN=1 go test ./bench -->\n", "<!-- end -->"
-	raw, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(raw), begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !ok || !ended {
-		t.Fatalf("%s has no place for the figures", page)
-	}
 	var b strings.Builder
 	b.WriteString("| Figure | Measured | Goal, and what others were measured at | Met |\n|---|---|---|---|\n")
-	for _, f := range measured(t) {
+	for _, f := range load[[]Figure](t, "results.json") {
 		fmt.Fprintf(&b, "| `%s` | %v %s | %s | %s |\n", f.Name, f.Value, f.Unit, f.Reference, met(t, f))
 	}
-	want := before + begin + b.String() + end + after
-	if want == string(raw) {
-		return
+	page.Hold(t, "docs/BENCH.md", "figures", b.String())
+}
+
+// The promises of docs/RELIABILITY.md have the figures of results.json, in
+// seconds, to two places below one. A promise whose test names figures, by a
+// pattern, has a span of each.
+func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
+	seconds := map[string]string{}
+	for _, f := range load[[]Figure](t, "results.json") {
+		s := f.Value
+		if f.Unit == "ms" {
+			s /= 1000
+		}
+		seconds[f.Name] = fmt.Sprintf("%.0f s", s)
+		if s < 1 {
+			seconds[f.Name] = fmt.Sprintf("%.2f s", s)
+		}
 	}
-	if os.Getenv("UPDATE_GOLDEN") == "" {
-		t.Fatalf("%s does not have the figures of results.json: UPDATE_GOLDEN=1 writes them", page)
+	promised := []string{"dead_host_s", "dead_step_s_max", "dead_step_s_p50", "expire_last_s", "lost_wakeup_s", "recovery_ms_max", "recovery_ms_p50"}
+	for _, name := range promised {
+		if seconds[name] == "" {
+			t.Errorf("results.json has no %s", name)
+		}
+		page.Hold(t, "docs/RELIABILITY.md", name, seconds[name])
 	}
-	if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-		t.Fatal(err)
+
+	named := map[string]bool{}
+	for _, row := range page.Table(t, "docs/RELIABILITY.md", "Promise", "Test", "Figure") {
+		spans, err := page.Spans(strings.Join(row, " | "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pattern := range page.Code(row[1]) {
+			for name := range seconds {
+				if ok, err := path.Match(pattern, name); err != nil {
+					t.Fatal(err)
+				} else if !ok {
+					continue
+				}
+				named[name] = true
+				if !slices.ContainsFunc(spans, func(s page.Span) bool { return s.Package == "bench" && s.Name == name }) {
+					t.Errorf("the promise %q names %s, and has no span of it", row[0], name)
+				}
+			}
+		}
+	}
+	if got := slices.Sorted(maps.Keys(named)); !slices.Equal(got, promised) {
+		t.Errorf("the promises name the figures %q, and this test holds %q", got, promised)
 	}
 }
 
-// TestPromisesHaveTheFiguresThatWereMeasured: whoever names a figure beside a
-// promise says what results.json says, in seconds, to two places below one.
-func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
-	raw, err := os.ReadFile("../docs/RELIABILITY.md")
-	if err != nil {
-		t.Fatal(err)
+// docs/SCALE.md has the bills that follow from the prices and from what was
+// counted.
+func TestThePageHasTheBills(t *testing.T) {
+	counted := load[taken](t, "aws.json")
+	if want := atRest(); counted.Month != want {
+		t.Errorf("aws.json has a month at rest as %+v, which takes %+v", counted.Month, want)
 	}
-	named := regexp.MustCompile("`make bench`, `([a-z_*]+)`")
-	found := 0
-	for line := range strings.Lines(string(raw)) {
-		m := named.FindStringSubmatch(line)
-		if m == nil {
-			continue
+
+	const cents = "%.2f"
+	rows := []struct {
+		name   string
+		prices []string
+	}{
+		{"HTTP API", []string{"HTTP API"}},
+		{"Lambda", []string{"Lambda", "Lambda, arm64"}},
+		{"DynamoDB", []string{"DynamoDB writes", "DynamoDB reads"}},
+		{"SQS", []string{"SQS"}},
+		{"CloudWatch Logs", []string{"CloudWatch Logs"}},
+		{"KMS, EventBridge", []string{"KMS", "EventBridge"}},
+		{"keys and alarms", []string{"keys and alarms"}},
+	}
+	columns := []struct {
+		installs int
+		format   string
+	}{{1, cents}, {100, cents}, {10000, "%.0f"}}
+	var table strings.Builder
+	table.WriteString("| $ a month | 1 install | 100 installs | 10,000 installs |\n|---|---|---|---|\n")
+	listed := make([]float64, len(columns))
+	for _, row := range rows {
+		table.WriteString("| " + row.name + " |")
+		for i, column := range columns {
+			u, sum := counted.month(typical(column.installs)), 0.0
+			for _, p := range prices() {
+				if slices.Contains(row.prices, p.what) {
+					sum += p.of(u) * p.dollars
+				}
+			}
+			listed[i] += sum
+			table.WriteString(" " + grouped(fmt.Sprintf(column.format, sum)) + " |")
 		}
-		for _, f := range measured(t) {
-			if ok, err := path.Match(m[1], f.Name); err != nil {
-				t.Fatal(err)
-			} else if !ok {
-				continue
-			}
-			found++
-			s := f.Value
-			if f.Unit == "ms" {
-				s /= 1000
-			}
-			want := fmt.Sprintf("%.0f s", s)
-			if s < 1 {
-				want = fmt.Sprintf("%.2f s", s)
-			}
-			if cells := strings.Split(line, "|"); !strings.Contains(cells[len(cells)-2], want) {
-				t.Errorf("%s is %v %s, and the promise of it does not say %q:\n%s", f.Name, f.Value, f.Unit, want, line)
-			}
+		table.WriteString("\n")
+	}
+	all, each := "| **all** |", "| each install |"
+	for i, column := range columns {
+		bill := cost(counted.month(typical(column.installs)))
+		if bill-listed[i] > 0.005 {
+			t.Errorf("the bill of %d installs is $%.2f, and the rows of the table have $%.2f of it", column.installs, bill, listed[i])
 		}
+		all += " **" + grouped(fmt.Sprintf(column.format, bill)) + "** |"
+		each += " " + fmt.Sprintf(cents, bill/float64(column.installs)) + " |"
 	}
-	if found < 6 {
-		t.Errorf("only %d figures are named", found)
+	page.Hold(t, "docs/SCALE.md", "bill", table.String()+all+"\n"+each+"\n")
+
+	rest := counted.Month
+	months, queues := cost(usage{Dollars: rest.Dollars}), cost(usage{Queue: rest.Queue})
+	for name, want := range map[string]string{
+		"at-rest":        fmt.Sprintf("$"+cents, cost(rest)),
+		"at-rest-fixed":  fmt.Sprintf(cents, months),
+		"at-rest-queues": fmt.Sprintf(cents, queues),
+		"at-rest-sweep":  fmt.Sprintf(cents, cost(rest)-months-queues),
+		"idle":           fmt.Sprintf("$"+cents, counted.idle()),
+		"build-runner":   fmt.Sprintf("$%.0f", cost(counted.buildRunner())),
+	} {
+		page.Hold(t, "docs/SCALE.md", name, want)
 	}
+}
+
+// grouped puts a comma before each three of the digits of a whole number.
+func grouped(number string) string {
+	whole, fraction, point := strings.Cut(number, ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if point {
+		return whole + "." + fraction
+	}
+	return whole
 }

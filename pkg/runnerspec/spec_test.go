@@ -10,8 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/tools/page"
 )
 
 const digest = "registry.example.com/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -55,7 +58,8 @@ func parse(t *testing.T, src string) *runnerspec.Spec {
 	return r.Spec
 }
 
-func page(t *testing.T) string {
+// document is the page about the configuration of a runner.
+func document(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/RUNNERS.md")
 	if err != nil {
@@ -65,7 +69,7 @@ func page(t *testing.T) string {
 }
 
 func TestARunnerIsReadChangedAndReadBack(t *testing.T) {
-	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(page(t))[1]
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(document(t))[1]
 	s := parse(t, example)
 	gke, ok := s.Runner.(*runnerspec.GKERunner)
 	if !ok || s.ID != "my-gke-runner" || gke.Cluster.Location != "europe-west3" || gke.Job.Namespace != "fairlead-runner" || s.Storage.Kind() != runnerspec.KubernetesState {
@@ -98,24 +102,29 @@ func TestARunnerIsReadChangedAndReadBack(t *testing.T) {
 }
 
 func TestTheProblemOfTheDocumentationIsTheProblem(t *testing.T) {
-	text := page(t)
-	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(text)[1]
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(document(t))[1]
 	r := runnerspec.Parse("runner.yaml", []byte(strings.Replace(example, "location:", "locaton:", 1)))
-	if len(r.Problems) == 0 || !strings.Contains(text, "\n"+r.Problems[0].String()+"\n") {
-		t.Errorf("the page does not show %v", r.Problems)
+	if len(r.Problems) == 0 {
+		t.Fatal("a field that there is not is no problem")
 	}
+	page.Hold(t, "docs/RUNNERS.md", "problem", "```\n"+r.Problems[0].String()+"\n```")
 }
 
-// Each row of the tables of other products' fields says what it becomes, of
-// which kind, and gives a value, which must be accepted there and be what is
-// read back.
+// mappings are the rows of the tables of other products' fields.
+func mappings(t *testing.T) [][]string {
+	t.Helper()
+	return page.Table(t, "docs/RUNNERS.md", "there", "here", "kind", "value")
+}
+
+// Each row of the tables of other products' fields has the field here, a kind of
+// runner, and a value, which must be accepted there and be what is read back.
 func TestWhatOtherProductsCallAField(t *testing.T) {
-	rows := regexp.MustCompile("(?m)^\\| (.+?) \\| `([a-z_.]+)` \\| ([a-z-]+) \\| (.+) \\|$").FindAllStringSubmatch(page(t), -1)
+	rows := mappings(t)
 	if len(rows) < 50 {
 		t.Fatalf("the page has %d rows", len(rows))
 	}
 	for _, row := range rows {
-		there, path, kind, value := row[1], row[2], runnerspec.Kind(row[3]), row[4]
+		there, path, kind, value := row[0], strings.Trim(row[1], "`"), runnerspec.Kind(row[2]), row[3]
 		t.Run(there, func(t *testing.T) {
 			src := direct(kind)
 			patch, depth := "", 0
@@ -167,8 +176,12 @@ func TestWhatOtherProductsCallAField(t *testing.T) {
 			if value == "42 MB" {
 				want = "42000000"
 			}
-			if path == "runner_configuration.job.pod_template" {
-				want = "map[spec:map[containers:[map[imagePullPolicy:IfNotPresent name:step]] imagePullSecrets:[map[name:regcred]]]]"
+			if strings.HasPrefix(value, "{") {
+				var fields map[string]any
+				if err := yaml.Unmarshal([]byte(value), &fields); err != nil {
+					t.Fatal(err)
+				}
+				want = fmt.Sprint(fields)
 			}
 			want = strings.NewReplacer(`", "`, " ", `"`, "", ", ", " ").Replace(want)
 			if fmt.Sprint(got) != want && fmt.Sprint(got) != "["+want+"]" {
@@ -178,26 +191,36 @@ func TestWhatOtherProductsCallAField(t *testing.T) {
 	}
 }
 
-// The variables and fields of the sources, so that no row of the tables is
-// forgotten.
+// The tables have the variables of the sources that become something, and no
+// others.
 func TestTheTablesAreComplete(t *testing.T) {
-	text := page(t)
-	for _, name := range []string{
+	want := []string{
 		"RUNNER_PATH", "SERVICE_ACCOUNT_PATH", "API_URL", "SERVICE_DISCOVERY_HOST", "CREDENTIAL_HELPER_CMD_PATH", "CREDENTIAL_HELPER_CMD_ARGS",
 		"JOB_DISPATCHER_TYPE", "JOB_DISPATCHER_DATA_API_URL", "JOB_DISPATCHER_DATA_TASK_DEFINITION", "JOB_DISPATCHER_DATA_REGION",
 		"JOB_DISPATCHER_DATA_CLUSTER", "JOB_DISPATCHER_DATA_SUBNETS", "JOB_DISPATCHER_DATA_LAUNCH_TYPE", "JOB_DISPATCHER_DATA_AUTH_TYPE",
 		"JOB_DISPATCHER_DATA_IMAGE", "JOB_DISPATCHER_DATA_MEMORY_REQUEST", "JOB_DISPATCHER_DATA_MEMORY_LIMIT", "JOB_DISPATCHER_DATA_NAMESPACE",
 		"JOB_DISPATCHER_DATA_EKS_CLUSTER", "JOB_DISPATCHER_DATA_HOST", "JOB_DISPATCHER_DATA_LOCAL_IMAGE", "JOB_DISPATCHER_DATA_EXTRA_HOSTS",
 		"JOB_DISPATCHER_DATA_BIND_PATH", "JOB_DISPATCHER_DATA_REGISTRY_USERNAME", "JOB_DISPATCHER_DATA_REGISTRY_PASSWORD",
-	} {
-		if !strings.Contains(text, "| `THARSIS_"+name+"`") {
-			t.Errorf("the page has no row for THARSIS_%s", name)
+		"RUNNER_ID", "SERVICE_ACCOUNT_ID", "JOB_DISPATCHER_DATA_CPU_REQUEST", "JOB_DISPATCHER_DATA_CPU_LIMIT",
+		"JOB_DISPATCHER_DATA_NODE_SELECTOR", "JOB_DISPATCHER_DATA_POD_LABELS", "JOB_DISPATCHER_DATA_POD_ANNOTATIONS",
+	}
+	slices.Sort(want)
+	var got []string
+	for _, row := range mappings(t) {
+		for _, code := range page.Code(row[0]) {
+			if name, ok := strings.CutPrefix(code, "THARSIS_"); ok {
+				got = append(got, name)
+			}
 		}
+	}
+	slices.Sort(got)
+	if got = slices.Compact(got); !slices.Equal(got, want) {
+		t.Errorf("docs/RUNNERS.md has rows for %q, want %q", got, want)
 	}
 }
 
 func TestTheReferenceIsThatOfTheCode(t *testing.T) {
-	if !strings.Contains(page(t), "\n"+runnerspec.Reference()+"\n<!-- end of reference -->") {
+	if !strings.Contains(document(t), "\n"+runnerspec.Reference()+"\n<!-- end of reference -->") {
 		t.Error("docs/RUNNERS.md is behind the code: go generate ./pkg/runnerspec")
 	}
 	for _, k := range runnerspec.Kinds() {

@@ -1,22 +1,19 @@
 package store
 
 import (
-	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/store/engine"
+	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestKeysAreDocumented holds docs/KEYS.md against every key that this package
-// can build: a key without a row, and a row without a key, fail.
+// TestKeysAreDocumented holds the tables of docs/KEYS.md against every key that
+// this package can build: a key without a row, and a row without a key, fail.
 func TestKeysAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/KEYS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	built := map[string]engine.Key{
 		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "Install": installKey("o", "n"),
 		"Component": componentKey("ins_1", "c"), "DeploymentRef": deploymentRefKey("ins_1", "dep_1"),
@@ -30,14 +27,13 @@ func TestKeysAreDocumented(t *testing.T) {
 		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"), "Channel": channelKey("n"),
 	}
 	seen := map[string]bool{}
-	row := regexp.MustCompile("(?m)^\\| (\\w+) \\| `([^`]+)` \\| `([^`]+)` \\|")
-	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
-		item, k := m[1], engine.Key{Partition: m[2], Sort: m[3]}
-		if item == "list" || item == "due" {
-			continue
+	for _, row := range page.Table(t, "docs/KEYS.md", "item", "partition", "sort key", "read by", "written by") {
+		item, k := row[0], engine.Key{Partition: strings.Trim(row[1], "`"), Sort: strings.Trim(row[2], "`")}
+		if seen[item] {
+			t.Errorf("docs/KEYS.md lists %s twice", item)
 		}
 		if got, ok := built[item]; !ok || !shape(k.Partition).MatchString(got.Partition) || !shape(k.Sort).MatchString(got.Sort) {
-			t.Errorf("docs/KEYS.md says %s is at %s; the store has it at %s", item, k, got)
+			t.Errorf("docs/KEYS.md lists %s at %s; the store has it at %s", item, k, got)
 		}
 		seen[item] = true
 	}
@@ -46,13 +42,17 @@ func TestKeysAreDocumented(t *testing.T) {
 			t.Errorf("docs/KEYS.md does not list %s, at %s", item, k)
 		}
 	}
-	for _, index := range []engine.Key{
-		{Partition: jobsList("{org}"), Sort: "{job}"}, {Partition: deploymentsList("{org}"), Sort: "{deployment}"},
-		{Partition: duePartition, Sort: "{time}#{job}"},
-	} {
-		if !strings.Contains(string(page), "`"+index.Partition+"` | `"+index.Sort+"`") {
-			t.Errorf("docs/KEYS.md does not list the index order %s", index)
-		}
+	var orders [][]string
+	for _, row := range page.Table(t, "docs/KEYS.md", "index", "partition", "sort key", "holds", "serves", "when it lags") {
+		orders = append(orders, row[:3])
+	}
+	want := [][]string{
+		{"list", "`" + deploymentsList("{org}") + "`", "`{deployment}`"},
+		{"list", "`" + jobsList("{org}") + "`", "`{job}`"},
+		{"due", "`" + duePartition + "`", "`{time}#{job}`"},
+	}
+	if !slices.EqualFunc(orders, want, slices.Equal) {
+		t.Errorf("docs/KEYS.md lists the orders of the indexes as %q; the store has %q", orders, want)
 	}
 }
 

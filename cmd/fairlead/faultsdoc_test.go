@@ -1,35 +1,43 @@
 package main_test
 
 import (
-	"os"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestFaultsPageNamesTests: every test of faults here is on the page. That what
-// the page names is there, a test at the root sees to.
+// docs/FAULTS.md lists every test of faults here, by its comment. A test at the
+// root holds that what the page names elsewhere exists.
 func TestFaultsPageNamesTests(t *testing.T) {
-	page, err := os.ReadFile("../../docs/FAULTS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var code strings.Builder
 	files, err := filepath.Glob("*_linux_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
+	var rows []string
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}
-		code.Write(b)
-	}
-	for _, m := range regexp.MustCompile(`\nfunc (Test[A-Za-z]+)\(`).FindAllStringSubmatch(code.String(), -1) {
-		if !strings.Contains(string(page), "`"+m[1]) {
-			t.Errorf("docs/FAULTS.md does not name %s", m[1])
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") {
+				continue
+			}
+			comment := strings.TrimPrefix(strings.Join(strings.Fields(f.Doc.Text()), " "), f.Name.Name+" ")
+			if comment == "" {
+				t.Fatalf("%s has no comment for docs/FAULTS.md", f.Name.Name)
+			}
+			rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", f.Name.Name, strings.ToUpper(comment[:1])+comment[1:]))
 		}
 	}
+	slices.Sort(rows)
+	page.Hold(t, "docs/FAULTS.md", "tests", "| test | |\n|---|---|\n"+strings.Join(rows, ""))
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/tools/page"
 )
 
 // TestPagesAreTold: each command of a page is one of the story that is told of
@@ -22,7 +24,7 @@ func TestPagesAreTold(t *testing.T) {
 		{"RUNNERS.md", "runners.txtar", 30, []string{"my-gke-runner.yaml"}},
 		{"IDENTITY.md", "identity.txtar", 16, []string{"eks.yaml", "", "github.yaml"}},
 	} {
-		page, err := os.ReadFile("../../docs/" + of.page)
+		text, err := os.ReadFile("../../docs/" + of.page)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +33,7 @@ func TestPagesAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		told := commands(string(story))
-		shown := regexp.MustCompile(`(?m)^\$ (.+)$`).FindAllStringSubmatch(string(page), -1)
+		shown := regexp.MustCompile(`(?m)^\$ (.+)$`).FindAllStringSubmatch(string(text), -1)
 		if len(shown) < of.commands {
 			t.Errorf("docs/%s has %d commands only", of.page, len(shown))
 		}
@@ -40,7 +42,7 @@ func TestPagesAreTold(t *testing.T) {
 				t.Errorf("docs/%s has `%s`, which no story tells", of.page, m[1])
 			}
 		}
-		rest := string(page)
+		rest := string(text)
 		for _, name := range of.files {
 			var example string
 			_, rest, _ = strings.Cut(rest, "```yaml\n")
@@ -70,10 +72,6 @@ func unshown() []string { return nil }
 // folders that it names. It is told which rows are not kept yet, and does not
 // let that be forgotten when they are.
 func TestEveryPromiseIsShown(t *testing.T) {
-	page, err := os.ReadFile("../../docs/RUNNERS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	stories, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil {
 		t.Fatal(err)
@@ -86,10 +84,9 @@ func TestEveryPromiseIsShown(t *testing.T) {
 		}
 		maps.Copy(told, commands(string(story)))
 	}
-	rows := regexp.MustCompile(`(?m)^\| (A\d+) \| (.+?) \| (.+) \| (.+?) \|$`).FindAllStringSubmatch(string(page), -1)
 	seen := map[string]int{}
-	for _, row := range rows {
-		id, shown, tests := row[1], row[3], row[4]
+	for _, row := range page.Table(t, "docs/RUNNERS.md", "row", "promise", "shown by", "tests") {
+		id, shown, tests := row[0], row[2], row[3]
 		seen[id]++
 		if notYet := shown == "not yet" || tests == "not yet"; notYet || slices.Contains(unshown(), id) {
 			if !notYet || !slices.Contains(unshown(), id) {
@@ -97,7 +94,7 @@ func TestEveryPromiseIsShown(t *testing.T) {
 			}
 			continue
 		}
-		found := quoted(shown)
+		found := page.Code(shown)
 		if len(found) == 0 {
 			t.Errorf("%s names no command", id)
 		}
@@ -106,7 +103,7 @@ func TestEveryPromiseIsShown(t *testing.T) {
 				t.Errorf("%s has `%s`, which no story tells", id, command)
 			}
 		}
-		found = quoted(tests)
+		found = page.Code(tests)
 		if len(found) < 2 {
 			t.Errorf("%s names no test", id)
 		}
@@ -126,15 +123,6 @@ func TestEveryPromiseIsShown(t *testing.T) {
 			t.Errorf("row %s is there %d times", id, seen[id])
 		}
 	}
-}
-
-// quoted are the texts between back quotes.
-func quoted(s string) []string {
-	var out []string
-	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(s, -1) {
-		out = append(out, m[1])
-	}
-	return out
 }
 
 // declares reports whether a test file of the folder declares the test.

@@ -1,11 +1,18 @@
 package fairlead_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/tools/page"
 )
 
 // TestPagesLeadSomewhere: every link of the README and of docs/ to a file of
@@ -17,8 +24,8 @@ func TestPagesLeadSomewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	link := regexp.MustCompile(`\]\(([^)#]+)`)
-	for _, page := range append(pages, "README.md") {
-		text, err := os.ReadFile(page)
+	for _, file := range append(pages, "README.md") {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,8 +33,8 @@ func TestPagesLeadSomewhere(t *testing.T) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", page, m[1])
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), m[1])); err != nil {
+				t.Errorf("%s links to %s, which is not there", file, m[1])
 			}
 		}
 	}
@@ -74,34 +81,104 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile("`(Test[A-Za-z]\\w+)[/`]")
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
+	for _, file := range pages {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
 			if !exists[m[1]] {
-				t.Errorf("%s names %s, which is not there", page, m[1])
+				t.Errorf("%s names %s, which is not there", file, m[1])
 			}
 		}
 	}
 
-	reliability, err := os.ReadFile("docs/RELIABILITY.md")
+	promises := page.Table(t, "docs/RELIABILITY.md", "Promise", "Test", "Figure")
+	for _, row := range promises {
+		shows := func(code string) bool { return strings.HasPrefix(code, "Test") || strings.HasPrefix(code, "make ") }
+		if !slices.ContainsFunc(page.Code(row[1]), shows) {
+			t.Errorf("docs/RELIABILITY.md promises without a test: %s", row[0])
+		}
+	}
+	if len(promises) < 10 {
+		t.Errorf("docs/RELIABILITY.md has %d rows", len(promises))
+	}
+}
+
+// Each generated span of a page is held by a test of the package that its marker
+// names: a function there calls page.Hold and has both the page and the name of
+// the span as literals. Otherwise a span stays as it is for good.
+func TestEverySpanIsHeld(t *testing.T) {
+	files, err := filepath.Glob("docs/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := 0
-	_, promises, _ := strings.Cut(string(reliability), "## Promises")
-	promises, _, _ = strings.Cut(promises, "\n## ")
-	for line := range strings.Lines(promises) {
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| Promise") {
-			continue
+	holders := map[string][]map[string]bool{} // literals of each such function, by package
+	found := 0
+	for _, file := range append(files, "README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if rows++; !named.MatchString(line) && !strings.Contains(line, "`make ") {
-			t.Errorf("docs/RELIABILITY.md promises without a test: %s", line)
+		spans, err := page.Spans(string(text))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		found += len(spans)
+		for _, s := range spans {
+			if _, ok := holders[s.Package]; !ok {
+				holders[s.Package] = holdersOf(t, s.Package)
+			}
+			if !slices.ContainsFunc(holders[s.Package], func(has map[string]bool) bool { return has[file] && has[s.Name] }) {
+				t.Errorf("%s, line %d: no test of %s holds the span %q", file, s.Line, s.Package, s.Name)
+			}
 		}
 	}
-	if rows < 10 {
-		t.Errorf("docs/RELIABILITY.md has %d rows", rows)
+	if found < 20 {
+		t.Errorf("the pages have %d spans", found)
 	}
+}
+
+// holdersOf returns the string literals of each function of the package's tests
+// that calls Hold of tools/page.
+func holdersOf(t *testing.T, pkg string) (found []map[string]bool) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(pkg, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		imported := ""
+		for _, i := range file.Imports {
+			if i.Path.Value == strconv.Quote(module+"tools/page") {
+				imported = "page"
+				if i.Name != nil {
+					imported = i.Name.Name
+				}
+			}
+		}
+		for _, d := range file.Decls {
+			holds, literals := false, map[string]bool{}
+			ast.Inspect(d, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.BasicLit:
+					if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
+						literals[s] = true
+					}
+				case *ast.SelectorExpr:
+					x, ok := n.X.(*ast.Ident)
+					holds = holds || ok && imported != "" && x.Name == imported && n.Sel.Name == "Hold"
+				}
+				return true
+			})
+			if holds {
+				found = append(found, literals)
+			}
+		}
+	}
+	return found
 }

@@ -60,8 +60,9 @@ func TestArchivedIndexConforms(t *testing.T) {
 	}
 	blobs := bucket(t)
 	joblogtest.Run(t, joblogtest.Harness{
+		MaxStream: maxStream(),
 		Open: func(t joblogtest.TB, dir string) (joblog.Log, func()) {
-			l, err := dynamo.New(cfg, dynamo.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second})
+			l, err := dynamo.New(cfg, dynamo.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second, MaxStream: maxStream()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +104,7 @@ func TestInterruptedMoveIsFinished(t *testing.T) {
 	if err := dynamo.CreateTable(t.Context(), cfg, table); err != nil {
 		t.Fatal(err)
 	}
-	l, err := dynamo.New(cfg, dynamo.Options{Table: table, Poll: time.Second})
+	l, err := dynamo.New(cfg, dynamo.Options{Table: table, Poll: time.Second, MaxStream: maxStream()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,8 @@ type Options struct {
 	// Poll is how often a follower looks for what another process has appended:
 	// one read unit each time.
 	Poll time.Duration
+	// MaxStream is the most bytes in one stream; 0: joblog.MaxStream.
+	MaxStream int64
 }
 
 // Index is a joblog.Log. Safe for concurrent use. Followers are woken at once
@@ -52,6 +54,7 @@ func New(cfg aws.Config, o Options) (*Index, error) {
 	if o.Table == "" || o.Poll <= 0 {
 		return nil, fairlead.Invalid("invalid-log-options", "a log needs a table and an interval at which its followers look")
 	}
+	o.MaxStream = cmp.Or(o.MaxStream, joblog.MaxStream)
 	return &Index{
 		client: dynamodb.NewFromConfig(cfg, func(d *dynamodb.Options) {
 			d.HTTPClient = awsapi.Bounded(d.HTTPClient, attemptTimeout)
@@ -90,7 +93,7 @@ func (l *Index) Append(ctx context.Context, s joblog.Stream, offset int64, data 
 		if err != nil {
 			return err
 		}
-		fresh, err := st.fresh(offset, data, func(n int64) ([]byte, error) { return l.stored(ctx, st, offset, n) })
+		fresh, err := st.fresh(offset, data, l.options.MaxStream, func(n int64) ([]byte, error) { return l.stored(ctx, st, offset, n) })
 		if err != nil || len(fresh) == 0 {
 			return err
 		}

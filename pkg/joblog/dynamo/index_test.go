@@ -36,6 +36,15 @@ func config(endpoint string) aws.Config {
 	}
 }
 
+// maxStream is the size of a full stream in the suite. 64 MiB through the JSON of
+// DynamoDB take a minute of CPU.
+func maxStream() int64 {
+	if testing.Short() {
+		return 4 << 20
+	}
+	return joblog.MaxStream
+}
+
 func TestIndexConforms(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
@@ -43,8 +52,9 @@ func TestIndexConforms(t *testing.T) {
 		t.Fatal(err)
 	}
 	joblogtest.Run(t, joblogtest.Harness{
+		MaxStream: maxStream(),
 		Open: func(t joblogtest.TB, dir string) (joblog.Log, func()) {
-			l, err := dynamo.New(cfg, dynamo.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second})
+			l, err := dynamo.New(cfg, dynamo.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second, MaxStream: maxStream()})
 			if err != nil {
 				t.Fatal(err)
 			}

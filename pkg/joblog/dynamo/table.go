@@ -64,9 +64,9 @@ type stream struct {
 }
 
 // fresh decides what an append does: it returns the part of data that is not
-// stored yet, or why it is refused. stored returns the first n bytes that are
+// stored yet, or why it is refused. limit is the most bytes in a stream. stored returns the first n bytes that are
 // stored from offset on.
-func (st stream) fresh(offset int64, data []byte, stored func(n int64) ([]byte, error)) ([]byte, error) {
+func (st stream) fresh(offset int64, data []byte, limit int64, stored func(n int64) ([]byte, error)) ([]byte, error) {
 	closed, size := st.fenced || st.info.Ended, st.info.Size
 	if offset > size { // first: further out, the sum below overflows
 		if closed {
@@ -78,7 +78,7 @@ func (st stream) fresh(offset int64, data []byte, stored func(n int64) ([]byte, 
 	if closed && end > size {
 		return nil, joblog.ErrFenced
 	}
-	if end > joblog.MaxStream {
+	if end > limit {
 		return nil, joblog.ErrFull
 	}
 	overlap := min(end, size) - offset

@@ -8,6 +8,7 @@ package joblogtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"hash/crc32"
@@ -23,6 +24,10 @@ type Harness struct {
 	// Open opens the log that keeps its data in dir, and returns what closes
 	// it. Opening the same dir again after closing must find what was stored.
 	Open func(t TB, dir string) (l joblog.Log, close func())
+
+	// MaxStream is the most bytes in a stream of the driver; 0: joblog.MaxStream.
+	// It is a multiple of joblog.MaxAppend.
+	MaxStream int64
 
 	// Volatile drivers keep nothing after close: not tested for durability.
 	Volatile bool
@@ -49,8 +54,12 @@ type suite struct {
 	close   func()
 }
 
+// brief reports whether to make few requests: in a short run, to a server.
+func (s *suite) brief() bool { return s.harness.Remote && testing.Short() }
+
 // Run runs the suite.
 func Run(t *testing.T, h Harness) {
+	h.MaxStream = cmp.Or(h.MaxStream, joblog.MaxStream)
 	tests := []struct {
 		name string
 		test func(*suite)

@@ -204,19 +204,20 @@ func maxAppend(s *suite) {
 }
 
 func maxStream(s *suite) {
+	most := s.harness.MaxStream
 	s.opened(at(1))
 	data := pattern(joblog.MaxAppend)
-	last := int64(joblog.MaxStream - joblog.MaxAppend)
+	last := most - joblog.MaxAppend
 	for offset := int64(0); offset < last; offset += joblog.MaxAppend {
 		s.append(at(1), offset, data)
 	}
 	s.append(at(1), last, data[:len(data)-1])
-	s.refused(at(1), joblog.MaxStream-1, "xy", joblog.ErrFull)
-	s.append(at(1), joblog.MaxStream-1, "x") // the last byte fits
-	s.refused(at(1), joblog.MaxStream, "y", joblog.ErrFull)
-	s.append(at(1), joblog.MaxStream-1, "x")
+	s.refused(at(1), most-1, "xy", joblog.ErrFull)
+	s.append(at(1), most-1, "x") // the last byte fits
+	s.refused(at(1), most, "y", joblog.ErrFull)
+	s.append(at(1), most-1, "x")
 	s.end(at(1), true)
-	if i := s.info(at(1)); i.Size != joblog.MaxStream || !i.Truncated {
+	if i := s.info(at(1)); i.Size != most || !i.Truncated {
 		s.Errorf("the full stream is %+v", i)
 	}
 	if got := s.all(at(1), joblog.MaxRead); string(got[last:]) != data[:len(data)-1]+"x" {

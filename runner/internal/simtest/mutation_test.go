@@ -2,6 +2,7 @@ package simtest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,11 +11,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/fairlead/fairlead/tools/page"
 )
 
 // mutant is a mistake that somebody could make, planted in a copy of the
@@ -37,13 +41,68 @@ type find struct {
 	violations []Violation
 }
 
+// A short run plants shortCount mistakes of those that need quickSeeds at most.
+// The day, a count of days that dayVariable gives, chooses them: after as many
+// days as there are mistakes, each was planted shortCount times.
+const (
+	shortCount  = 5
+	quickSeeds  = 150
+	dayVariable = "FAIRLEAD_TEST_DAY"
+)
+
+// planted returns the mutants that this run plants.
+func planted(all []mutant, within int, short bool, day int) []mutant {
+	if within > 0 {
+		return slices.DeleteFunc(all, func(m mutant) bool { return m.within > within })
+	}
+	if !short {
+		return all
+	}
+	quick := slices.DeleteFunc(all, func(m mutant) bool { return m.within > quickSeeds })
+	var chosen []mutant
+	for i := range min(shortCount, len(quick)) {
+		chosen = append(chosen, quick[(day*shortCount+i)%len(quick)])
+	}
+	return chosen
+}
+
+// TestPlantedMistakesRotate: no quick mistake waits longer than a full turn.
+func TestPlantedMistakesRotate(t *testing.T) {
+	seen, quick := map[string]bool{}, 0
+	for _, m := range mutants() {
+		if m.within <= quickSeeds {
+			quick++
+		}
+	}
+	days := (quick + shortCount - 1) / shortCount
+	for day := 20000; day < 20000+days; day++ {
+		chosen := planted(mutants(), 0, true, day)
+		if len(chosen) != shortCount {
+			t.Fatalf("day %d has %d mistakes", day, len(chosen))
+		}
+		for _, m := range chosen {
+			seen[m.name] = true
+		}
+	}
+	if len(seen) != quick {
+		t.Errorf("%d of %d mistakes were planted in %d days", len(seen), quick, days)
+	}
+	page.Hold(t, "docs/RELIABILITY.md", "mistakes", strconv.Itoa(len(mutants())))
+	page.Hold(t, "docs/RELIABILITY.md", "quick", strconv.Itoa(quick))
+	if n := len(planted(mutants(), 0, false, 0)); n != len(mutants()) {
+		t.Errorf("a whole run plants %d of %d mistakes", n, len(mutants()))
+	}
+}
+
 // TestPlantedMistakesAreFound shows that the simulator would notice: each
 // mistake of the table is planted alone, and must be found within as many seeds
 // as its row says. A mistake that is not found is a weakness of the simulator.
 func TestPlantedMistakesAreFound(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds and runs the product once for each mistake")
+	day, err := strconv.Atoi(cmp.Or(os.Getenv(dayVariable), "0"))
+	if err != nil || day < 0 {
+		t.Fatalf("%s=%q is no count of days", dayVariable, os.Getenv(dayVariable))
 	}
+	chosen := planted(mutants(), *mutantsWithin, testing.Short(), day)
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
@@ -51,10 +110,7 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 	var mu sync.Mutex
 	found := map[string]find{}
 	t.Run("mutants", func(t *testing.T) {
-		for _, m := range mutants() {
-			if *mutantsWithin > 0 && m.within > *mutantsWithin {
-				continue
-			}
+		for _, m := range chosen {
 			t.Run(m.name, func(t *testing.T) {
 				t.Parallel() // one for each CPU
 				f := m.hunt(t, root)
@@ -67,7 +123,7 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "mistake\tfound by seed\tseeds run\tof\ttook\tinvariant")
-	for _, m := range mutants() {
+	for _, m := range chosen {
 		f, ran := found[m.name]
 		if !ran {
 			continue
@@ -169,9 +225,6 @@ func (m mutant) build(t *testing.T, root string) (string, error) {
 // one meets it. What is printed names the seed, has the trace of what is left
 // after shrinking, and a command that brings about the same again.
 func TestAFailingSeedSaysHowItFailsAgain(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds the product")
-	}
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)

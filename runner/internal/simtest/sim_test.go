@@ -23,7 +23,7 @@ import (
 // What `make simulate` gives.
 var (
 	firstSeed     = flag.Uint64("seed", 0, "the first `seed`")
-	seedCount     = flag.Uint64("seeds", 30, "how many seeds")
+	seedCount     = flag.Uint64("seeds", 0, "how many seeds; 0: 1,000, or 100 with -short")
 	only          = flag.String("only", "", "leave out every fault and action but these, separated by semicolons; and print the trace")
 	wholeFile     = flag.String("report", "", "`file` for a report of the runs in JSON")
 	mutantsWithin = flag.Int("within", 0, "plant only mistakes that are found within so many `seeds`; 0: all")
@@ -51,6 +51,13 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if os.Getenv(workerVariable) == "" {
+		flag.Parse()
+		if *seedCount == 0 {
+			*seedCount = 1000
+			if testing.Short() {
+				*seedCount = 100
+			}
+		}
 		os.Exit(m.Run())
 	}
 	flag.Set("test.run", "^TestWorker$")

@@ -48,7 +48,7 @@ func TestTheAWSServiceIsDeployed(t *testing.T) {
 		t.Skipf("SKIPPED: EXAMPLES/AWS-SERVICE IS NEITHER VALIDATED NOR DEPLOYED. %s is not set; `go run ./tools/awsprovider` builds the provider and prints what to set it to.", awsProviderEnv)
 	}
 	t.Parallel() // it is asleep most of the time
-	var server moto.Server
+	server := moto.Server{Own: true}
 	endpoint := server.Endpoint(t)
 	t.Cleanup(server.Stop)
 	example, err := filepath.Abs("../../examples/aws-service")

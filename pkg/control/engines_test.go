@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"sync"
@@ -87,6 +88,7 @@ func sqliteTable(t *testing.T) *sqlite.Engine {
 
 func dynamoTable(t *testing.T, name string) *dynamo.Engine {
 	t.Helper()
+	name += "-" + rand.Text() // another run of this package may use the server too
 	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(server.Endpoint(t)),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "control", SecretAccessKey: "story"}, nil

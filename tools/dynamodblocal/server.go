@@ -30,13 +30,25 @@ var pom string
 
 // Server is at most one running server. Keep one per test binary and stop it
 // at the end of TestMain. The zero value is ready. Safe for concurrent use.
-type Server struct{ server testserver.Server }
+type Server struct {
+	// Own starts a server for these tests alone, whatever the environment names.
+	Own bool
+
+	server testserver.Server
+}
 
 // Endpoint returns the URL of the server, which is started if need be. Without
 // a server it skips the test, or fails it when RequireEnv is "1".
 func (s *Server) Endpoint(t testing.TB) string {
 	t.Helper()
-	return s.server.Endpoint(t, testserver.Program{
+	p := Program()
+	p.Own = s.Own
+	return s.server.Endpoint(t, p)
+}
+
+// Program returns how DynamoDB Local is installed and started.
+func Program() testserver.Program {
+	return testserver.Program{
 		Name: "DynamoDB Local", Folder: "dynamodb-local-" + version,
 		Tested: "WHAT USES DYNAMODB", Needs: "Java 17 and Maven",
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
@@ -46,7 +58,7 @@ func (s *Server) Endpoint(t testing.TB) string {
 				"com.amazonaws.services.dynamodbv2.local.main.ServerRunner",
 				"-inMemory", "-disableTelemetry", "-port", strconv.Itoa(port))
 		},
-	})
+	}
 }
 
 // Stop kills the server, if there is one, and waits for its end.

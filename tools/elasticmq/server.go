@@ -40,7 +40,12 @@ type Server struct{ server testserver.Server }
 // a server it skips the test, or fails it when RequireEnv is "1".
 func (s *Server) Endpoint(t testing.TB) string {
 	t.Helper()
-	return s.server.Endpoint(t, testserver.Program{
+	return s.server.Endpoint(t, Program())
+}
+
+// Program returns how ElasticMQ is installed and started.
+func Program() testserver.Program {
+	return testserver.Program{
 		Name: "ElasticMQ", Folder: "elasticmq-" + version,
 		Tested: "WHAT USES SQS", Needs: "Java 17 and Maven",
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
@@ -55,7 +60,7 @@ func (s *Server) Endpoint(t testing.TB) string {
 				"-Drest-stats.enabled=false",
 				"-cp", filepath.Join(lib, "*"), "org.elasticmq.server.Main")
 		},
-	})
+	}
 }
 
 // Stop kills the server, if there is one, and waits for its end.

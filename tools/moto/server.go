@@ -40,13 +40,27 @@ var (
 
 // Server is at most one running server. Keep one per test binary and stop it
 // at the end of TestMain. The zero value is ready. Safe for concurrent use.
-type Server struct{ server testserver.Server }
+type Server struct {
+	// Own starts a server for these tests alone, whatever the environment names:
+	// for tests whose names of stacks, buckets and the like are fixed, so that two
+	// of them cannot share an account.
+	Own bool
+
+	server testserver.Server
+}
 
 // Endpoint returns the URL of the server, which is started if need be. Without
 // a server it skips the test, or fails it when RequireEnv is "1".
 func (s *Server) Endpoint(t testing.TB) string {
 	t.Helper()
-	return s.server.Endpoint(t, testserver.Program{
+	p := Program()
+	p.Own = s.Own
+	return s.server.Endpoint(t, p)
+}
+
+// Program returns how moto is installed and started.
+func Program() testserver.Program {
+	return testserver.Program{
 		// Wheels are for one Python and not for the next.
 		Name: "moto server", Folder: "moto-" + version + "-" + pinned() + python(),
 		Tested: "WHAT USES S3 OR CLOUDWATCH LOGS, HOW SQS QUEUES ARE MADE, AND EXAMPLES/AWS-SERVICE,", Needs: "Python 3.11 with pip",
@@ -59,7 +73,7 @@ func (s *Server) Endpoint(t testing.TB) string {
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+lib, "MOTO_IAM_LOAD_MANAGED_POLICIES=true")
 			return cmd
 		},
-	})
+	}
 }
 
 // pinned tells what requirements.txt pins from what it pinned before.

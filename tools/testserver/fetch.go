@@ -31,17 +31,11 @@ func (p Program) fetch(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make a place for %s: %w", p.Name, err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	unlock, err := Lock(filepath.Join(dir, "lock"))
 	if err != nil {
 		return "", fmt.Errorf("lock the place of %s: %w", p.Name, err)
 	}
-	defer func() { _ = lock.Close() }() // which unlocks
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
-	}
-	if err != nil {
-		return "", fmt.Errorf("lock the place of %s: %w", p.Name, err)
-	}
+	defer unlock()
 	if _, err := os.Stat(lib); !errors.Is(err, fs.ErrNotExist) {
 		return lib, err
 	}
@@ -55,6 +49,22 @@ func (p Program) fetch(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("download %s: %w", p.Name, err)
 	}
 	return lib, os.Rename(part, lib)
+}
+
+// Lock waits for the lock on the file, which is made if need be. The system
+// frees it when the process ends.
+func Lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // which unlocks
 }
 
 // Maven returns an Install that copies to its folder the libraries on which

@@ -42,13 +42,27 @@ func Start(cmd *exec.Cmd, limit time.Duration, ready func() error) (*Process, er
 		return p, nil
 	}
 	if err := p.await(limit, ready); err != nil {
-		p.Stop(0) // after which nobody writes to output
-		return nil, fmt.Errorf("start %s: %w\n%s", name, err, p.output.Bytes())
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	return p, nil
 }
 
+// await waits until ready has no error. The error of a program that ended, or
+// was not ready in time, has what it printed.
 func (p *Process) await(limit time.Duration, ready func() error) error {
+	if err := await(p.exited, limit, ready); err != nil {
+		p.Stop(0) // after which nobody writes to output
+		return fmt.Errorf("%w\n%s", err, p.output.Bytes())
+	}
+	return nil
+}
+
+// Await waits until ready has no error, for limit at most.
+func Await(limit time.Duration, ready func() error) error { return await(nil, limit, ready) }
+
+// await calls ready again and again until it has no error, for limit at most.
+// It gives up when exited is closed.
+func await(exited <-chan struct{}, limit time.Duration, ready func() error) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(look)
@@ -59,7 +73,7 @@ func (p *Process) await(limit time.Duration, ready func() error) error {
 			return nil
 		}
 		select {
-		case <-p.exited:
+		case <-exited:
 			return errors.New("it ended at once")
 		case <-deadline.C:
 			return fmt.Errorf("not ready within %s: %w", limit, err)

@@ -30,6 +30,7 @@ type Program struct {
 	Needs       string // what a person installs to have it: "Java 17 and Maven"
 	EndpointEnv string // names the variable with the URL of a server to use instead
 	RequireEnv  string // names the variable which, when "1", makes a skip a failure
+	Own         bool   // starts one even if the environment names another
 
 	// Install downloads the program into the folder part, which is not there
 	// yet; dir is for files on the way.
@@ -46,8 +47,7 @@ type Server struct {
 	once     sync.Once
 	endpoint string
 	err      error
-	dir      string
-	process  *Process
+	launched *Launched
 }
 
 // Endpoint returns the URL of the server, which is started if need be; p is
@@ -65,43 +65,86 @@ func (s *Server) Endpoint(t testing.TB, p Program) string {
 
 // Stop kills the server, if there is one, and waits for its end.
 func (s *Server) Stop() {
-	if s.process == nil {
-		return
+	if s.launched != nil {
+		s.launched.Stop()
 	}
-	s.process.Stop(0)
-	_ = os.RemoveAll(s.dir) // a leftover in the temporary folder harms nobody
 }
 
+// start returns the URL of a server that answers: the one that the environment
+// names, which a run of all tests starts just before, or one of its own.
 func (s *Server) start(p Program) (string, error) {
-	if e := os.Getenv(p.EndpointEnv); e != "" {
-		return e, nil
+	if e := os.Getenv(p.EndpointEnv); e != "" && !p.Own {
+		return e, Await(startLimit, answers(e))
 	}
-	lib, err := p.fetch(context.Background())
+	l, err := p.Launch(context.Background())
 	if err != nil {
 		return "", err
+	}
+	if err := l.Ready(); err != nil {
+		return "", err
+	}
+	s.launched = l
+	return l.URL, nil
+}
+
+// Launched is a server that was started.
+type Launched struct {
+	URL string
+
+	name, dir string
+	process   *Process
+}
+
+// Launch fetches the program if need be and starts it on a free loopback port.
+// It does not wait until the server answers.
+func (p Program) Launch(ctx context.Context) (*Launched, error) {
+	lib, err := p.fetch(ctx)
+	if err != nil {
+		return nil, err
 	}
 	port, err := FreePort()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	// Some write files beside themselves.
-	if s.dir, err = os.MkdirTemp("", p.Folder+"-"); err != nil {
-		return "", err
+	dir, err := os.MkdirTemp("", p.Folder+"-")
+	if err != nil {
+		return nil, err
 	}
+	l := &Launched{URL: fmt.Sprintf("http://127.0.0.1:%d", port), name: p.Name, dir: dir}
 	cmd := p.Command(lib, port)
-	cmd.Dir = s.dir
+	cmd.Dir = dir
 	dieWithParent(cmd)
-	url := fmt.Sprintf("http://127.0.0.1:%d", port)
-	s.process, err = Start(cmd, startLimit, func() error { // anything at all is an answer
+	if l.process, err = Start(cmd, startLimit, nil); err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return l, nil
+}
+
+// Ready waits until the server answers. A server that does not is stopped.
+func (l *Launched) Ready() error {
+	if err := l.process.await(startLimit, answers(l.URL)); err != nil {
+		l.Stop()
+		return fmt.Errorf("%s: %w", l.name, err)
+	}
+	return nil
+}
+
+// Stop kills the server and waits for its end.
+func (l *Launched) Stop() {
+	l.process.Stop(0)
+	_ = os.RemoveAll(l.dir) // a leftover in the temporary folder harms nobody
+}
+
+// answers returns a check that has no error once a server at the URL answers
+// anything at all.
+func answers(url string) func() error {
+	return func() error {
 		resp, err := http.Get(url)
 		if err != nil {
 			return err
 		}
 		return resp.Body.Close()
-	})
-	if err != nil {
-		_ = os.RemoveAll(s.dir)
-		return "", fmt.Errorf("%s: %w", p.Name, err)
 	}
-	return url, nil
 }

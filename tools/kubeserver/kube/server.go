@@ -31,7 +31,7 @@ import (
 
 // The environment of the tests.
 const (
-	KubeconfigEnv = "FAIRLEAD_TEST_KUBECONFIG"    // kubeconfig of a cluster without nodes to use instead of starting one
+	KubeconfigEnv = "FAIRLEAD_TEST_KUBECONFIG"    // kubeconfig of a cluster without nodes to use instead of starting one; tests wait until it is there
 	RequireEnv    = "FAIRLEAD_REQUIRE_KUBERNETES" // "1": fail where a test would skip
 )
 
@@ -59,8 +59,12 @@ type Server struct {
 func (s *Server) Kubeconfig(t testing.TB) string {
 	t.Helper()
 	s.once.Do(func() {
-		if s.kubeconfig, s.err = s.start(); s.err != nil {
-			s.Stop()
+		if f := os.Getenv(KubeconfigEnv); f != "" {
+			s.kubeconfig, s.err = f, testserver.Await(startLimit, func() error { _, err := os.Stat(f); return err })
+			return
+		}
+		if s.kubeconfig, s.err = s.Prepare(); s.err == nil {
+			s.err = s.Start()
 		}
 	})
 	if s.err == nil {
@@ -70,21 +74,37 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 	return ""
 }
 
-func (s *Server) start() (string, error) {
-	if f := os.Getenv(KubeconfigEnv); f != "" {
-		return f, nil
-	}
-	bin, err := built()
-	if err != nil {
+// Prepare makes the folder of a cluster and returns where its kubeconfig will
+// be once Start has returned. It fails if `make kubernetes` has not run.
+func (s *Server) Prepare() (kubeconfig string, err error) {
+	if _, err := built(); err != nil {
 		return "", err
 	}
 	if s.dir, err = os.MkdirTemp("", "fairlead-kubernetes-"); err != nil {
 		return "", err
 	}
+	return filepath.Join(s.dir, "kubeconfig"), nil
+}
+
+// Start starts the cluster that Prepare has prepared, and writes its kubeconfig
+// when it is ready. After an error the cluster is stopped.
+func (s *Server) Start() error {
+	err := s.start()
+	if err != nil {
+		s.Stop()
+	}
+	return err
+}
+
+func (s *Server) start() error {
+	bin, err := built()
+	if err != nil {
+		return err
+	}
 	var ports [3]int
 	for i := range ports {
 		if ports[i], err = testserver.FreePort(); err != nil {
-			return "", err
+			return err
 		}
 	}
 	file := func(name string) string { return filepath.Join(s.dir, name) }
@@ -97,11 +117,11 @@ current-context: test
 `, ports[2], token)
 	key, err := signingKey()
 	if err != nil {
-		return "", err
+		return err
 	}
-	for name, content := range map[string]string{"tokens.csv": token + `,admin,1,"system:masters"` + "\n", "kubeconfig": kubeconfig, "sa.key": key} {
+	for name, content := range map[string]string{"tokens.csv": token + `,admin,1,"system:masters"` + "\n", "kubeconfig.new": kubeconfig, "sa.key": key} {
 		if err := os.WriteFile(file(name), []byte(content), 0o600); err != nil {
-			return "", err
+			return err
 		}
 	}
 	etcd := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
@@ -110,17 +130,21 @@ current-context: test
 	if err := s.run(filepath.Join(bin, "etcd"), etcd+"/health", "--data-dir", file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", peer,
 		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer); err != nil {
-		return "", err
+		return err
 	}
 	if err := s.run(filepath.Join(bin, "kube-apiserver"), api+"/readyz", "--etcd-servers", etcd, "--secure-port", strconv.Itoa(ports[2]), "--bind-address=127.0.0.1",
 		"--cert-dir", file("certificates"), "--token-auth-file", file("tokens.csv"), "--authorization-mode=RBAC",
 		"--service-account-issuer", api, "--service-account-jwks-uri", api+"/openid/v1/jwks", "--service-account-key-file", file("sa.key"), "--service-account-signing-key-file", file("sa.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--kubelet-preferred-address-types=InternalIP", "--v=0"); err != nil {
-		return "", err
+		return err
 	}
-	return file("kubeconfig"), s.run(filepath.Join(bin, "kube-controller-manager"), "", "--kubeconfig", file("kubeconfig"), "--secure-port=0", "--leader-elect=false",
+	if err := s.run(filepath.Join(bin, "kube-controller-manager"), "", "--kubeconfig", file("kubeconfig.new"), "--secure-port=0", "--leader-elect=false",
 		"--controllers=job-controller,deployment-controller,replicaset-controller,garbage-collector-controller,ttl-after-finished-controller,serviceaccount-controller,namespace-controller",
-		"--service-account-private-key-file", file("sa.key"), "--v=0")
+		"--service-account-private-key-file", file("sa.key"), "--v=0"); err != nil {
+		return err
+	}
+	// Tests of other processes wait for the name.
+	return os.Link(file("kubeconfig.new"), file("kubeconfig"))
 }
 
 // run starts a program and waits until url answers well, if it is not "".

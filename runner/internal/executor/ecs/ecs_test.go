@@ -35,9 +35,9 @@ func TestMain(m *testing.M) {
 
 const (
 	group    = "/fairlead/steps"
-	region   = "eu-west-1"
-	pullable = "runner"  // a task definition whose image is there
-	broken   = "nothing" // and one whose image is not
+	region   = "eu-west-3" // of its own: other packages have clusters and task definitions of these names at the same server
+	pullable = "runner"    // a task definition whose image is there
+	broken   = "nothing"   // and one whose image is not
 )
 
 func awsConfig(endpoint string, transport http.RoundTripper) aws.Config {

@@ -2,15 +2,13 @@ package main
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/moby/moby/client"
 
 	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/tools/dockerd"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // A step in a container goes on when its agent is killed; the next agent sees it
@@ -19,14 +17,8 @@ func TestAgentOfContainers(t *testing.T) {
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
 	host := engine.Host(t)
-	program := filepath.Join(t.TempDir(), "runner")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the runner: %v\n%s", err, out)
-	}
 	env := []string{"FAIRLEAD_EXECUTOR=docker", "FAIRLEAD_DOCKER_HOST=" + host, "FAIRLEAD_DOCKER_NETWORK=host", "FAIRLEAD_DOCKER_PULL=Never",
-		"FAIRLEAD_DOCKER_IMAGE=" + dockerd.Image(t, host, "runner", map[string]string{"/runner": program}, "/runner")}
+		"FAIRLEAD_DOCKER_IMAGE=" + dockerd.Image(t, host, "runner", map[string]string{"/runner": program.Build(t, "runner")}, "/runner")}
 	c, err := client.New(client.WithHost(host))
 	if err != nil {
 		t.Fatal(err)

@@ -4,12 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // TestIdleAgentIsSmall: an idle agent takes less than 30 MiB, after it has run
@@ -20,13 +19,7 @@ func TestIdleAgentIsSmall(t *testing.T) {
 	}
 	s := controltest.New(t, controltest.Options{})
 	// As it is shipped: what the tests import is in their binary, too.
-	program := filepath.Join(t.TempDir(), "runner")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	a := startProgram(t, s, program, "", "FAIRLEAD_CONCURRENCY=4", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0")
+	a := startProgram(t, s, program.Build(t, "runner", "-ldflags=-s -w"), "", "FAIRLEAD_CONCURRENCY=4", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0")
 	url := statusURL(s, a)
 	var jobs []string
 	for range 50 {

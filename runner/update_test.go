@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -10,15 +9,19 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// release builds the runner's program as a release does.
+// release puts the runner's program, built as a release does it, at path.
 func release(t *testing.T, path, version string) {
 	t.Helper()
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X main.version="+version, "-o", path, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v: %s", version, err, out)
+	b, err := os.ReadFile(program.Build(t, "runner", "-ldflags=-X main.version="+version))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -29,21 +32,21 @@ func release(t *testing.T, path, version string) {
 // peace, is reported once, and its log is whole.
 func TestANewVersionTakesOverDuringAnApply(t *testing.T) {
 	dir := t.TempDir()
-	program, next, gate := filepath.Join(dir, "fairlead-runner"), filepath.Join(dir, "next"), filepath.Join(dir, "gate")
-	release(t, program, "v1.0.0")
+	installed, next, gate := filepath.Join(dir, "fairlead-runner"), filepath.Join(dir, "next"), filepath.Join(dir, "gate")
+	release(t, installed, "v1.0.0")
 	release(t, next, "v2.0.0")
 	s := controltest.New(t, controltest.Options{})
-	a := startProgram(t, s, program, "", "FAIRLEAD_TOFU="+tool(t))
+	a := startProgram(t, s, installed, "", "FAIRLEAD_TOFU="+tool(t))
 	job := applying(t, s, module(`echo working; while ! test -e `+gate+`; do sleep 0.05; done; echo the-last-of-it`), nil)
 	step := a.stepPID(job)
 
-	if err := os.Rename(next, program); err != nil {
+	if err := os.Rename(next, installed); err != nil {
 		t.Fatal(err)
 	}
 	a.signal(syscall.SIGTERM)
 	s.Until("the old one drains", func() bool { return s.LastBeat().Draining })
 	a.kill()
-	b := startProgram(t, s, program, a.Data, "FAIRLEAD_TOFU="+tool(t))
+	b := startProgram(t, s, installed, a.Data, "FAIRLEAD_TOFU="+tool(t))
 	s.Until("the new version is there", func() bool { return strings.Contains(b.out.String(), "version=v2.0.0") })
 	s.Until("it has the step of the old one", func() bool {
 		beat := s.LastBeat()

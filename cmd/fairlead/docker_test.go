@@ -4,8 +4,6 @@ import (
 	"context"
 	"debug/elf"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fairlead/fairlead/tools/dockerd"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // TestDocker tells the story of a runner whose steps are containers: a real
@@ -26,13 +25,7 @@ func TestDocker(t *testing.T) {
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
 	host := engine.Host(t)
-	runner := filepath.Join(t.TempDir(), "runner")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", runner, "github.com/fairlead/fairlead/runner")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the runner: %v\n%s", err, out)
-	}
-	image := dockerd.Image(t, host, "runner", map[string]string{"/runner": runner, "/tofu": tool}, "/runner")
+	image := dockerd.Image(t, host, "runner", map[string]string{"/runner": program.Build(t, "runner"), "/tofu": tool}, "/runner")
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)

@@ -32,57 +32,29 @@ import (
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/elasticmq"
 	"github.com/fairlead/fairlead/tools/moto"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // The servers. The table and its stream are DynamoDB Local's, the runners' queues
 // ElasticMQ's; everything else is moto's, of which each account has its own.
 var (
-	tables dynamodblocal.Server
+	// A server that other packages load trims streams before they are read.
+	tables = dynamodblocal.Server{Own: true}
 	queues elasticmq.Server
 )
 
-// built is the folder of the binaries; "": no test has needed them.
-var built string
-
-// binaries builds the functions as they are deployed, but for this machine, with
-// the CLI and the runner, and returns their folder, which TestMain removes.
-var binaries = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "fairlead-aws-")
-	if err != nil {
-		return "", err
-	}
-	built = dir
-	for _, args := range [][]string{
-		{"-tags", "lambda.norpc", "-o", dir + "/", "./functions/..."},
-		{"-o", filepath.Join(dir, "fairlead"), "./cmd/fairlead"},
-		{"-o", filepath.Join(dir, "fairlead-runner"), "./runner"},
-	} {
-		build := exec.Command("go", append([]string{"build", "-trimpath"}, args...)...)
-		build.Dir, build.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return dir, fmt.Errorf("build %v: %w: %s", args, err, out)
-		}
-	}
-	return dir, nil
-})
-
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if built != "" {
-		_ = os.RemoveAll(built)
-	}
 	tables.Stop()
 	queues.Stop()
 	os.Exit(code)
 }
 
-func binary(t *testing.T, name string) string {
+// functionProgram returns the path of a function's program as it is deployed, but for
+// this machine.
+func functionProgram(t *testing.T, name string) string {
 	t.Helper()
-	dir, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, name)
+	return filepath.Join(program.Folder(t, "functions/...", "-tags=lambda.norpc"), name)
 }
 
 // account is an AWS account in which the control plane's stack was deployed.
@@ -128,7 +100,7 @@ func deploy(t *testing.T, tmpl template) *account {
 		t.Fatal(err)
 	}
 	// Stacks and repositories have the same names in each account.
-	var server moto.Server
+	server := moto.Server{Own: true}
 	t.Cleanup(server.Stop)
 	other := server.Endpoint(t)
 	a := &account{id: strings.ToLower(rand.Text())[:8], moto: other, functions: map[string]*function{},
@@ -313,7 +285,7 @@ func (a *account) rule(id string, p map[string]any) made {
 func (a *account) lambda(id string, p map[string]any) made {
 	name := a.text(p["FunctionName"])
 	short := name[strings.LastIndex(name, "-")+1:]
-	cmd := exec.Command(binary(a.t, short))
+	cmd := exec.Command(functionProgram(a.t, short))
 	cmd.Env = []string{"AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "TMPDIR=" + a.t.TempDir()}
 	for service, g := range a.gates {
 		cmd.Env = append(cmd.Env, "AWS_ENDPOINT_URL_"+service+"="+g.url)

@@ -16,6 +16,7 @@ import (
 // Done once more nothing changes, not asked for it stays, and when it is taken
 // away its role goes, which the next one would not have.
 func TestABuildRunnerRunsBesideTheControlPlane(t *testing.T) {
+	whole(t)
 	v := arrives(t)
 	defer v.close()
 	v.ok("deploy", v.Do(t.Context()))

@@ -35,6 +35,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/tools/deployment"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // vendorRole is the role of the person who deploys.
@@ -238,7 +239,7 @@ func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) 
 		}
 		return nil, v.deploys(ctx)
 	}
-	cmd := exec.CommandContext(ctx, binary(v.account.t, "fairlead"), c.Args[1:]...)
+	cmd := exec.CommandContext(ctx, program.Build(v.account.t, "cmd/fairlead"), c.Args[1:]...)
 	cmd.Env, cmd.Stdin = append([]string{"FAIRLEAD_CONFIG_DIR=" + v.config}, v.environ...), strings.NewReader(c.Stdin)
 	return cmd.Output()
 }
@@ -303,6 +304,7 @@ func (v *vendor) times(name string) (n int) {
 // customer's consent between the third and its end. The first is interrupted at every step of its, and is done again; in
 // the end all is there once. Done once more, it changes nothing.
 func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
+	whole(t)
 	v := arrives(t)
 	defer v.close()
 	v.DryRun = true

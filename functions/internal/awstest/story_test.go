@@ -24,6 +24,7 @@ import (
 // misbehaves in the way that its kind does; nothing is lost, and nothing is done
 // twice.
 func TestAnAppIsDeployedThroughTheStacks(t *testing.T) {
+	whole(t)
 	w := open(t)
 	defer w.close()
 	w.cli("app", "apply", "examples/shop")

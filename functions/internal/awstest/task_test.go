@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // places are resources that say where a task runs: a process on this machine does
@@ -39,7 +41,7 @@ func (w *world) starts(r *resolver, definition string) (stop func()) {
 	for _, a := range container["Command"].([]any) {
 		args = append(args, r.text(a))
 	}
-	cmd, log, done := exec.Command(binary(w.t, "fairlead-runner"), append(args, "--data", w.t.TempDir())...), &bytes.Buffer{}, make(chan struct{})
+	cmd, log, done := exec.Command(program.Build(w.t, "runner"), append(args, "--data", w.t.TempDir())...), &bytes.Buffer{}, make(chan struct{})
 	cmd.Env = append([]string{"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY", "AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true",
 		"AWS_CONTAINER_CREDENTIALS_FULL_URI=" + credentials.URL + "/v2/credentials/x"}, w.environ...)
 	for _, v := range container["Environment"].([]any) {

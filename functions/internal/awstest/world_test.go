@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/functions/internal/runtimetest"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // The names under which the world knows what is served here.
@@ -38,6 +39,14 @@ type world struct {
 	config           string // folder of the CLI's
 	close            func() // to be called before the test ends, and the functions with it
 	roles            *roles
+}
+
+// whole skips a test that takes minutes in a short run.
+func whole(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes minutes; make test-all runs it")
+	}
 }
 
 // open deploys the stack, puts the control plane on the net, and has a token.
@@ -103,7 +112,7 @@ func (w *world) cli(args ...string) []byte {
 
 // command is the CLI as the vendor runs it.
 func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, binary(w.t, "fairlead"), args...)
+	cmd := exec.CommandContext(ctx, program.Build(w.t, "cmd/fairlead"), args...)
 	cmd.Env = append([]string{"FAIRLEAD_CONFIG_DIR=" + w.config}, w.environ...)
 	if w.token != "" {
 		cmd.Env = append(cmd.Env, "FAIRLEAD_URL=https://"+planeHost, "FAIRLEAD_TOKEN="+w.token)

@@ -26,7 +26,7 @@ func BenchmarkColdStart(b *testing.B) {
 		b.Run(f.name, func(b *testing.B) {
 			var wall, cpu []time.Duration
 			for b.Loop() {
-				cmd := program(b, f.name)
+				cmd := function(b, f.name)
 				cmd.Env = c.environ(f.cfg)
 				start := time.Now()
 				started := runtimetest.Start(b, cmd)

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
@@ -74,17 +74,11 @@ func TestARunnerOfAStackWorksFromItsOwnQueue(t *testing.T) {
 	seen := &recorded{next: runtimetest.Front(t, c.start("runnerapi", c.runnerAPI()))}
 	api := httptest.NewServer(seen)
 	t.Cleanup(api.Close)
-	binary := filepath.Join(t.TempDir(), "runner")
-	build := exec.Command("go", "build", "-o", binary, "github.com/fairlead/fairlead/runner")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 	roles := "arn:aws:iam::123456789012:role/fairlead/" + stack.InstallID + "/"
 	told := &config.RunnerStack{Install: stack.InstallID, ExternalID: stack.ExternalID, TrustedKeys: "x", StackID: "arn:aws:cloudformation:eu-central-1:123456789012:stack/acme/1",
 		StackVersion: "1", StateBucket: "b", StateKey: "k", Images: "i", Artifacts: "a", Boundary: "p",
 		RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"}
-	agent := exec.Command(binary, "agent", "--url", api.URL, "--data", t.TempDir(), "--log-level", "debug")
+	agent := exec.Command(program.Build(t, "runner"), "agent", "--url", api.URL, "--data", t.TempDir(), "--log-level", "debug")
 	agent.Env = append(c.environ(told), "PATH="+os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN="+enrolment.Token)
 	var said bytes.Buffer
 	agent.Stdout, agent.Stderr = &said, &said

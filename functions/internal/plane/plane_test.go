@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"log/slog"
@@ -17,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +46,7 @@ import (
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/elasticmq"
 	"github.com/fairlead/fairlead/tools/moto"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 var (
@@ -58,9 +57,6 @@ var (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir, _ := programs(); dir != "" { // made now, if no test has
-		_ = os.RemoveAll(dir)
-	}
 	tables.Stop()
 	queues.Stop()
 	others.Stop()
@@ -143,38 +139,16 @@ func (c *cloud) environ(cfg any) []string {
 	return list
 }
 
-// programs builds the functions' programs as they are deployed, but for this
-// machine, and returns their folder, which TestMain removes.
-var programs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "fairlead-functions-")
-	if err != nil {
-		return "", err
-	}
-	args := []string{"build", "-tags", "lambda.norpc", "-o", dir + "/"}
-	for _, name := range []string{"controlapi", "runnerapi", "dispatch", "sweep", "logindex", "webhook"} {
-		args = append(args, "github.com/fairlead/fairlead/functions/"+name)
-	}
-	build := exec.Command("go", args...)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("%w: %s", err, out)
-	}
-	return dir, nil
-})
-
-func program(t testing.TB, name string) *exec.Cmd {
+// function returns a program of a function as it is deployed, but for this machine.
+func function(t testing.TB, name string) *exec.Cmd {
 	t.Helper()
-	dir, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return exec.Command(filepath.Join(dir, name))
+	return exec.Command(filepath.Join(program.Folder(t, "functions/...", "-tags=lambda.norpc"), name))
 }
 
 // start starts the function's program.
 func (c *cloud) start(name string, cfg any) *runtimetest.Function {
 	c.t.Helper()
-	cmd := program(c.t, name)
+	cmd := function(c.t, name)
 	cmd.Env = c.environ(cfg)
 	return runtimetest.Start(c.t, cmd)
 }
@@ -448,7 +422,7 @@ func TestFunctionThatCannotStartSaysWhy(t *testing.T) {
 		{"a level that is none", []string{"FAIRLEAD_QUEUE_PREFIX=q", "FAIRLEAD_EVENT_BUS=b", "FAIRLEAD_LOG_LEVEL=loud"}, "FAIRLEAD_LOG_LEVEL"},
 		{"a prefix that SQS does not take", []string{"FAIRLEAD_QUEUE_PREFIX=q!", "FAIRLEAD_EVENT_BUS=b"}, "q!"},
 	} {
-		cmd := program(t, "dispatch")
+		cmd := function(t, "dispatch")
 		cmd.Env = append(test.environ, "AWS_REGION=eu-central-1")
 		f := runtimetest.Start(t, cmd)
 		if _, err := f.Invoke(t.Context(), nil); !errors.Is(err, runtimetest.ErrExited) {

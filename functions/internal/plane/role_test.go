@@ -49,7 +49,7 @@ func TestARoleBuysASessionOfTheFunction(t *testing.T) {
 
 	sts := ststest.New(time.Now)
 	authority, proxy := runtimetest.OnTheNet(t, map[string]http.Handler{stsHost: sts})
-	cmd := program(t, "runnerapi")
+	cmd := function(t, "runnerapi")
 	cmd.Env = append(c.environ(c.runnerAPI()), "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
 	agent := must(client.New(front(t, runtimetest.Start(t, cmd)), "", client.Options{Retries: -1}))(t)
 	creds := sts.AssumeRole("aws", "123456789012", "acme-runner", ownRoleID, "task-1")

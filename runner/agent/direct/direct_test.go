@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -174,18 +173,6 @@ func (p *plane) nowhere(secret string) {
 	if err != nil || strings.Contains(string(r.Config), secret) {
 		p.t.Errorf("it is read back, %v: %s", err, r.Config)
 	}
-}
-
-// program builds the runner, whose steps the containers of these tests are.
-func program(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "runner")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/fairlead/fairlead/runner")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the runner: %v\n%s", err, out)
-	}
-	return path
 }
 
 func logger(t *testing.T) *slog.Logger {

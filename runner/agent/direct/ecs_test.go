@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/runner/internal/executor/ecstest"
 	"github.com/fairlead/fairlead/tools/moto"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 var others moto.Server
@@ -32,7 +33,7 @@ const region = "eu-west-1"
 // the same, well and badly.
 func TestTasksOfBothEndTheSame(t *testing.T) {
 	endpoint := others.Endpoint(t)
-	steps := program(t)
+	steps := program.Build(t, "runner")
 	cfg := aws.Config{Region: region, BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("id", "key", "")}
 	api := awsecs.NewFromConfig(cfg)
 	if _, err := api.CreateCluster(t.Context(), &awsecs.CreateClusterInput{ClusterName: aws.String("runners")}); err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead/fairlead/runner/internal/executor/kubelettest"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
+	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
@@ -105,7 +106,7 @@ func newPods(t *testing.T) *pods {
 	if err := clientcmd.WriteToFile(*api, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	kubelettest.Start(t, admin, ns.Name, kubelettest.Options{Image: image, Program: program(t)})
+	kubelettest.Start(t, admin, ns.Name, kubelettest.Options{Image: image, Program: program.Build(t, "runner")})
 	return &pods{cfg: cfg, admin: admin, ns: ns.Name, token: token, authority: authority, kubeconfig: kubeconfig}
 }
 

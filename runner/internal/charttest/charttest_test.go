@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/executor/kubelettest"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 var cluster kube.Server
@@ -48,18 +47,6 @@ const (
 	deployed    = "acme-fairlead-runner" // the name of what the chart makes
 	patience    = 2 * time.Minute
 )
-
-// program builds the runner as its image has it.
-func program(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "fairlead-runner")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-tags=clusters", "-o", path, "github.com/fairlead/fairlead/runner")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the runner: %v\n%s", err, out)
-	}
-	return path
-}
 
 // helm is Helm in one namespace.
 type helm struct {
@@ -151,7 +138,7 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := inventory(t, c, ns.Name)
-	kubelettest.Start(t, c, ns.Name, kubelettest.Options{Image: repository + "@" + digest, Program: program(t), Cluster: cfg})
+	kubelettest.Start(t, c, ns.Name, kubelettest.Options{Image: repository + "@" + digest, Program: program.Build(t, "runner", "-tags=clusters"), Cluster: cfg})
 
 	h := newHelm(t, kubeconfig, ns.Name, map[string]any{
 		"controlPlane": map[string]any{"url": s.URL()},

@@ -12,8 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // Programs are the paths of what is under test.
@@ -24,49 +25,12 @@ type Programs struct {
 	Tool     string // OpenTofu or Terraform
 }
 
-var built struct {
-	sync.Mutex
-	users int
-	dir   string
-}
-
 // Build returns the programs, built as the test was (with the race detector or
-// without). They are removed when the last test that asked for them has ended,
-// so tests ask before they call t.Parallel. A machine without OpenTofu and
-// Terraform skips the test.
+// without). A machine without OpenTofu and Terraform skips the test.
 func Build(t testing.TB) Programs {
 	t.Helper()
-	tool := findTool(t)
-	built.Lock()
-	defer built.Unlock()
-	if built.dir == "" {
-		dir, err := os.MkdirTemp("", "fairlead-faults-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range []struct {
-			name, pkg string
-			flags     []string
-		}{{"fairlead", "cmd/fairlead", raceFlags}, {"fairlead-runner", "runner", raceFlags}, {"fairlead-command", "cmd/fairlead", nil}} {
-			args := append(append([]string{"build"}, b.flags...), "-o", filepath.Join(dir, b.name), "github.com/fairlead/fairlead/"+b.pkg)
-			if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-				os.RemoveAll(dir)
-				t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-			}
-		}
-		built.dir = dir
-	}
-	built.users++
-	t.Cleanup(func() {
-		built.Lock()
-		defer built.Unlock()
-		if built.users--; built.users == 0 {
-			os.RemoveAll(built.dir)
-			built.dir = ""
-		}
-	})
-	return Programs{Fairlead: filepath.Join(built.dir, "fairlead"), Command: filepath.Join(built.dir, "fairlead-command"),
-		Runner: filepath.Join(built.dir, "fairlead-runner"), Tool: tool}
+	return Programs{Tool: findTool(t), Fairlead: program.Build(t, "cmd/fairlead", raceFlags...),
+		Runner: program.Build(t, "runner", raceFlags...), Command: program.Build(t, "cmd/fairlead")}
 }
 
 func findTool(t testing.TB) string {

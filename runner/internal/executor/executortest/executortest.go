@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // Subject is a driver under test, and what it can do beyond the least.
@@ -54,18 +54,7 @@ const limit = 60 * time.Second
 // Program builds the step that the suite runs, statically, and returns its path.
 func Program(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "fairlead-step-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "step")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/fairlead/fairlead/runner/internal/executor/executortest/step")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the step: %v\n%s", err, out)
-	}
-	return path
+	return program.Build(t, "runner/internal/executor/executortest/step")
 }
 
 // bench is one test's surroundings.

@@ -1,0 +1,55 @@
+package program_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead/fairlead/tools/program"
+)
+
+const small = "tools/lines"
+
+func TestBuild(t *testing.T) {
+	path := program.Build(t, small)
+	cmd := exec.Command(path)
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) == 0 {
+		t.Errorf("the program does not run: %v\n%s", err, out)
+	}
+	if other := program.Build(t, small, "-ldflags=-s -w"); other == path {
+		t.Errorf("other flags give the same program, %s", other)
+	}
+}
+
+// Another process of the same run finds what the first has built; one of another
+// run builds anew what the code has become.
+func TestAProgramIsBuiltOnceInARun(t *testing.T) {
+	process := func(id string) error {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestBuild$")
+		cmd.Env = append(os.Environ(), program.RunEnv+"="+id)
+		return cmd.Run()
+	}
+	path := filepath.Join(program.Folder(t, small), "lines")
+	if err := process(t.Name() + "-1"); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := whole[:1024] // go build replaces programs, and nothing that is none
+	if err := os.WriteFile(path, part, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := process(t.Name() + "-1"); err == nil {
+		t.Error("the same run ran another program than the one that is there")
+	}
+	if now, err := os.ReadFile(path); err != nil || len(now) != len(part) {
+		t.Errorf("the same run built the program twice: %v", err)
+	}
+	if err := process(t.Name() + "-2"); err != nil {
+		t.Errorf("another run did not build the program: %v", err)
+	}
+}

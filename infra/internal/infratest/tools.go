@@ -16,15 +16,38 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // toolsFolder has what the tests fetch, pinned.
 const toolsFolder = "../../tools/infra"
 
-// fetch returns a folder of the user's cache that make has filled. A folder is
-// used whole or not at all: of several processes that fill it, one wins. If
-// what is needed cannot be had, the test is skipped and says so.
-func fetch(t *testing.T, kind string, pins []string, fill func(ctx context.Context, folder string) error) string {
+// checker is a program that tests run on the templates.
+type checker struct {
+	name       string // "cfn-lint"
+	requireEnv string // names the variable which, when "1", makes a skip a failure
+	needs      string // what a person installs to have it
+}
+
+func cfnLint() checker { return checker{"cfn-lint", "FAIRLEAD_REQUIRE_CFN_LINT", "Python 3 with pip"} }
+func cfnGuard() checker {
+	return checker{"cfn-guard", "FAIRLEAD_REQUIRE_CFN_GUARD", "Node with npm"}
+}
+func iamSimulator() checker {
+	return checker{"the IAM simulator", "FAIRLEAD_REQUIRE_IAM_SIMULATOR", "Node with npm"}
+}
+
+// missing skips the test, or fails it where the environment requires the checker.
+func (c checker) missing(t *testing.T, err error) {
+	t.Helper()
+	testserver.Missing(t, "NOT CHECKED with "+c.name, c.requireEnv, "Install "+c.needs, err)
+}
+
+// fetch returns a folder of the user's cache that fill has filled. A folder is
+// used whole or not at all: of several processes that fill it, one wins. If it
+// cannot be filled, the test is skipped, or fails where c is required.
+func fetch(t *testing.T, c checker, kind string, pins []string, fill func(ctx context.Context, folder string) error) string {
 	t.Helper()
 	h := sha256.New()
 	for _, pin := range pins {
@@ -36,7 +59,7 @@ func fetch(t *testing.T, kind string, pins []string, fill func(ctx context.Conte
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		t.Skipf("NOT CHECKED with %s: there is no cache folder: %v", kind, err)
+		c.missing(t, err)
 	}
 	parent := filepath.Join(cache, "fairlead-infra")
 	folder := filepath.Join(parent, kind+"-"+hex.EncodeToString(h.Sum(nil))[:16])
@@ -44,7 +67,7 @@ func fetch(t *testing.T, kind string, pins []string, fill func(ctx context.Conte
 		return folder
 	}
 	if err := os.MkdirAll(parent, 0o755); err != nil {
-		t.Skipf("NOT CHECKED with %s: %v", kind, err)
+		c.missing(t, err)
 	}
 	temp, err := os.MkdirTemp(parent, ".new-")
 	if err != nil {
@@ -54,7 +77,7 @@ func fetch(t *testing.T, kind string, pins []string, fill func(ctx context.Conte
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := fill(ctx, temp); err != nil {
-		t.Skipf("NOT CHECKED with %s: it could not be fetched: %v", kind, err)
+		c.missing(t, fmt.Errorf("fetch it: %w", err))
 	}
 	if err := os.Rename(temp, folder); err != nil && !errors.Is(err, fs.ErrExist) {
 		if _, statErr := os.Stat(folder); statErr != nil {
@@ -76,11 +99,11 @@ func command(ctx context.Context, folder, name string, args ...string) error {
 
 func tail(b []byte) []byte { return b[max(0, len(b)-1000):] }
 
-// node returns the folder with the npm packages of tools/infra.
-func node(t *testing.T) string {
+// node returns the folder with the npm packages of tools/infra, for c.
+func node(t *testing.T, c checker) string {
 	t.Helper()
 	pins := []string{"package.json", "package-lock.json"}
-	return fetch(t, "node", pins, func(ctx context.Context, folder string) error {
+	return fetch(t, c, "node", pins, func(ctx context.Context, folder string) error {
 		for _, pin := range pins {
 			b, err := os.ReadFile(filepath.Join(toolsFolder, pin))
 			if err != nil {
@@ -99,7 +122,7 @@ func node(t *testing.T) string {
 // have.
 func Lint(t *testing.T, template Template) {
 	t.Helper()
-	folder := fetch(t, "cfn-lint", []string{"requirements.txt"}, func(ctx context.Context, folder string) error {
+	folder := fetch(t, cfnLint(), "cfn-lint", []string{"requirements.txt"}, func(ctx context.Context, folder string) error {
 		requirements, err := filepath.Abs(filepath.Join(toolsFolder, "requirements.txt"))
 		if err != nil {
 			return err
@@ -121,9 +144,9 @@ func Guard(t *testing.T, template Template, argued map[string]string) {
 	arch, ok := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	system, known := map[string]string{"linux": "ubuntu", "darwin": "macos"}[runtime.GOOS]
 	if !ok || !known {
-		t.Skipf("NOT CHECKED with cfn-guard: there is none for %s on %s", runtime.GOOS, runtime.GOARCH)
+		cfnGuard().missing(t, fmt.Errorf("there is none for %s on %s", runtime.GOOS, runtime.GOARCH))
 	}
-	folder := filepath.Join(node(t), "node_modules", "@cdklabs", "cdk-validator-cfnguard")
+	folder := filepath.Join(node(t, cfnGuard()), "node_modules", "@cdklabs", "cdk-validator-cfnguard")
 	binary := filepath.Join(folder, "bin", system, arch, "cfn-guard")
 	if err := os.Chmod(binary, 0o755); err != nil {
 		t.Fatal(err)
@@ -188,7 +211,7 @@ type Question struct {
 // allowed. A question that makes no sense to IAM fails the test.
 func Ask(t *testing.T, questions []Question) []bool {
 	t.Helper()
-	folder := node(t)
+	folder := node(t, iamSimulator())
 	named := func(ps ...map[string]any) []any {
 		out := []any{}
 		for i, p := range ps {

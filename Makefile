@@ -3,10 +3,17 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes help demo dev build functions deploy test test-real test-simulated test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes help demo dev build functions deploy test test-all test-tools test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
+# One way to build, so that all targets share the build cache: without cgo, which
+# nothing needs but the race detector, and without the paths of this folder, so
+# that a clone elsewhere finds it too.
+export CGO_ENABLED := 0
+export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
+# The day that chooses which planted mistakes a short run tries.
+export FAIRLEAD_TEST_DAY ?= $(shell date -u +%j | sed 's/^0*//')
 
 # A tool configuration that is not there makes the tool complain in its output.
 ifneq ($(TF_CLI_CONFIG_FILE),)
@@ -15,7 +22,7 @@ unexport TF_CLI_CONFIG_FILE
 endif
 endif
 
-BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
+BUILD := $(GO) build -ldflags '-s -w'
 # The modules of the workshop that have code of ours.
 TOOL_MODULES := tools/tofu
 
@@ -39,42 +46,38 @@ bin/fairlead: FORCE
 bin/fairlead-runner: FORCE
 	@$(BUILD) -o $@ ./runner
 bin/tofu-tool: FORCE
-	@CGO_ENABLED=0 $(GO) build -C tools/tofu -o $(CURDIR)/$@ .
+	@$(GO) build -C tools/tofu -o $(CURDIR)/$@ .
 bin/gotestsum: FORCE
-	@CGO_ENABLED=0 $(GO) build -C tools/gotestsum -o $(CURDIR)/$@ gotest.tools/gotestsum
+	@$(GO) build -C tools/gotestsum -o $(CURDIR)/$@ gotest.tools/gotestsum
 bin/staticcheck: FORCE
-	@CGO_ENABLED=0 $(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
+	@$(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
 
-# The simulator's clock is its own, so it runs beside the tests that wait for real
-# ones, on the CPU that they leave: a third of two cores.
-test: bin/tofu-tool bin/gotestsum ## Run every test, with the race detector
-	@$(MAKE) --no-print-directory -k -j2 test-real test-simulated
-
-# The CDK's runtime has a race of its own, so what uses it is not watched; nor is
-# what is one thread by its nature and much slower when watched: the simulator, the
-# packing of functions, the parsing of large files, logs of 64 MiB in DynamoDB's JSON.
-# pkg/control runs both ways: every fault at every place without, at some of them with;
-# pkg/joblog/dynamo too: with, what happens at once.
-# The tests take the pinned OpenTofu, whatever is on PATH. The runner of the
-# tests lists what was skipped, and why; go test keeps that to itself. The
-# provider of examples/aws-service is built once; where it cannot be had, its
-# variable is empty, and its test is among those skipped.
-test-real: bin/tofu-tool bin/gotestsum
+# Packages that use goroutines are watched by the race detector. Tests choose
+# small sizes: 100 seeds of the simulator, five planted mistakes by the day of the
+# year, streams of 4 MiB. The tests take the pinned OpenTofu, whatever is on PATH.
+# tools/testrun has the rules; with STRICT=1 a skipped test fails that it does not list.
+STRICT ?=
+test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes (STRICT=1: fail on a skip): 8 minutes
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
-		FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) && export FAIRLEAD_AWS_PROVIDER && \
-		bin/gotestsum --format pkgname -- -race -timeout 20m $$($(GO) list ./... | grep -v -e '/infra' -e '/tools/functions$$' -e '/pkg/appspec$$' -e '/joblog/dynamo$$')
-	@$(GO) test ./infra/... ./tools/functions ./pkg/appspec ./pkg/control ./pkg/joblog/dynamo
-	@$(GO) test -race -run '/(concurrent|follower)' ./pkg/joblog/dynamo
-	@for module in $(TOOL_MODULES); do $(GO) test -C $$module -race ./... || exit 1; done
-	@$(GO) test ./runner/agent -count=1 -run TestTenThousandAgentsStartAtOnce
+		$(GO) run ./tools/testrun -short $(if $(STRICT),-strict)
 
-test-simulated:
-	@nice -n 19 $(GO) test ./runner/internal/simtest -count=1 -timeout 0 -args -seeds=1000 -within=20
+# Each server and each tool is there, or the test that needs it fails.
+REQUIRED := FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 FAIRLEAD_REQUIRE_KUBERNETES=1 FAIRLEAD_REQUIRE_DOCKER=1 \
+	FAIRLEAD_REQUIRE_CFN_LINT=1 FAIRLEAD_REQUIRE_CFN_GUARD=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 FAIRLEAD_REQUIRE_SYSTEMD=1
 
-# What cannot be had for it, a server or a tool, is said loudly and fails it.
+test-all: build bin/tofu-tool bin/gotestsum test-tools ## Run every test in full, then five minutes of soak: an hour and a half
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) && \
+		export FAIRLEAD_TOFU FAIRLEAD_AWS_PROVIDER && \
+		$(REQUIRED) FAIRLEAD_REQUIRE_AWS_PROVIDER=1 FAIRLEAD_TEST_IMAGE=1 $(GO) run ./tools/testrun -strict
+	@$(MAKE) --no-print-directory soak DURATION=5m
+
+test-tools: kubernetes ## Install what tests need besides Go: Debian packages where apt is, and the Kubernetes API server
+	@sh tools/testtools.sh
+
+# What cannot be had for it, a server or a tool, is named and fails it.
 test-aws: bin/tofu-tool ## Deploy an app through the synthesised stack, on servers of AWS's kind
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_TEST_IMAGE=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
-		$(GO) test -count=1 -timeout 20m ./functions/... ./infra/... ./pkg/queue/sqs ./pkg/blob/s3 ./pkg/joblog/cloudwatch ./pkg/joblog/dynamo ./pkg/artifact/ecr ./pkg/store/dynamo ./pkg/seal/kms ./pkg/eventbus/... ./pkg/identity/awsiam/...
+		$(GO) test -timeout 20m ./functions/... ./infra/... ./pkg/queue/sqs ./pkg/blob/s3 ./pkg/joblog/cloudwatch ./pkg/joblog/dynamo ./pkg/artifact/ecr ./pkg/store/dynamo ./pkg/seal/kms ./pkg/eventbus/... ./pkg/identity/awsiam/...
 
 kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes on two cores
 	@$(GO) run ./tools/kubeserver
@@ -84,11 +87,11 @@ SMOKE ?=
 bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json (SMOKE=1: only see that it works)
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench $(if $(SMOKE),-smoke)
 
-bench-aws: build bin/tofu-tool ## Measure how long the functions take to start, what they weigh, and what installs cost
+bench-aws: build bin/tofu-tool ## Measure how long the functions take to start, what they weigh, and what installs cost (SMOKE=1)
 	@FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
-		$(GO) test ./functions/internal/plane -run '^$$' -bench ColdStart -benchtime 30x
+		$(GO) test ./functions/internal/plane -run '^$$' -bench ColdStart -benchtime $(if $(SMOKE),1x,30x)
 	@$(GO) run ./tools/functions -out bin/functions
-	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench -force -only aws
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench $(if $(SMOKE),-smoke,-force) -only aws
 
 # What happens in a run follows from its seed; a run that fails says which it had.
 SEED ?= 0
@@ -101,10 +104,12 @@ simulate: ## Search for a counter-example under every fault (SEEDS=1000 SEED=0 O
 	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -v -run '^TestNothingIsLostStrandedOrRepeated$$' \
 		-args -seeds=$(SEEDS) -seed=$(SEED) -only="$(ONLY)" -report="$(abspath $(REPORT))"
 
-# With WITHIN=20, those that 20 seeds find: half of them, in five minutes.
+# With WITHIN=20, those that 20 seeds find: half of them, in five minutes. With
+# MISTAKE, one by its name.
 WITHIN ?= 0
-mutations: ## Plant one mistake after the other and see that the simulator finds each (WITHIN=seeds)
-	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -v -run '^TestPlantedMistakesAreFound$$' -args -within=$(WITHIN)
+MISTAKE ?=
+mutations: ## Plant one mistake after the other and see that the simulator finds each (WITHIN=seeds MISTAKE=name)
+	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -v -run '^TestPlantedMistakesAreFound$$$(if $(MISTAKE),/^mutants$$/^$(MISTAKE)$$)' -args -within=$(WITHIN)
 
 DURATION ?= 5m
 OUT ?=
@@ -116,8 +121,9 @@ soak: bin/tofu-tool ## Break everything around real deployments, then account fo
 VERSION ?= dev
 ARCH ?= arm64
 PUSH ?=
-runner-image: ## Build the runner's image, and push it if told where to (VERSION=dev ARCH=arm64 PUSH=repository)
-	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)"
+TOFU ?=
+runner-image: ## Build the runner's image, and push it if PUSH names a repository (VERSION=dev ARCH=arm64 PUSH= TOFU=program)
+	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)" -tofu "$(TOFU)"
 
 REGION ?=
 ACCOUNT ?=
@@ -167,7 +173,7 @@ generated:
 			echo "go generate changed files: commit what it wrote" >&2; git --no-pager diff --stat >&2; exit 1; fi
 
 imports:
-	@$(GO) test -count=1 .
+	@$(GO) test .
 
 lines: ## Count the lines of product, test support, tests and documentation
 	@$(GO) run ./tools/lines

@@ -78,8 +78,12 @@ func TestNoRequestIsAFaultOfOursAndEveryAnswerIsAsDocumented(t *testing.T) {
 			}
 		}
 	})
-	// Otherwise the requests do not come near.
-	if len(succeeded) < len(all)/2 && !t.Failed() {
+	// Otherwise the requests do not come near. A short run makes a fifth of them.
+	least := len(all) / 2
+	if testing.Short() {
+		least = len(all) / 5
+	}
+	if len(succeeded) < least && !t.Failed() {
 		t.Errorf("only %d of %d operations ever succeeded: %v", len(succeeded), len(all), succeeded)
 	}
 	t.Logf("%d of %d operations succeeded; never:", len(succeeded), len(all))

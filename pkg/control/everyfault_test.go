@@ -17,9 +17,18 @@ type everyFault struct {
 	least  int                 // places that there must be, or the story has been emptied
 }
 
-// thinned: of so many places one is tried under the race detector, which makes
-// each ten times as slow. `make test` tries them all without it.
-const thinned = 4
+// thinned returns n if every n-th place is tried. The race detector makes each
+// ten times as slow; every run tries all places without it as well.
+func thinned() int {
+	switch {
+	case !raced.On:
+		return 1
+	case testing.Short():
+		return 12
+	default:
+		return 4
+	}
+}
 
 // run tells the story on an engine of its own, in a bubble. No fault befalls
 // before the story has set armed.
@@ -30,10 +39,9 @@ func (f everyFault) run(t *testing.T, story func(t *testing.T, e engine.Engine, 
 	if f.next == nil {
 		f.next = func(int) int { return 1 }
 	}
-	if next := f.next; raced.On {
-		f.next = func(place int) int { return thinned * next(place) }
-		f.least /= thinned
-	}
+	next := f.next
+	f.next = func(place int) int { return thinned() * next(place) }
+	f.least /= thinned()
 	for _, fault := range f.faults {
 		t.Run(fault.String(), func(t *testing.T) {
 			t.Parallel()

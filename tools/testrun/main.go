@@ -1,0 +1,191 @@
+// Command testrun runs the tests of this module: each package with the race
+// detector if it uses goroutines, without it otherwise. The servers that tests
+// share run once: DynamoDB Local, an SQS server and moto. At the end it prints
+// the slowest packages and every test that was skipped.
+//
+// Without flags it runs everything, which takes an hour on two cores. With
+// -short the tests choose small sizes: 100 seeds of the simulator, five planted
+// mistakes, streams of 4 MiB. With -strict a skipped test fails the run unless
+// skips.go lists it with a reason.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/tools/program"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	short, strict bool
+	gotestsum     string // path of the program
+	out           string // folder for the JSON events; "": a temporary one
+	only          string // import path pattern; "": ./...
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	var o options
+	flags := flag.NewFlagSet("testrun", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.BoolVar(&o.short, "short", false, "run with small sizes")
+	flags.BoolVar(&o.strict, "strict", false, "fail when a test is skipped that skips.go does not list")
+	flags.StringVar(&o.gotestsum, "gotestsum", "bin/gotestsum", "`path` of gotestsum")
+	flags.StringVar(&o.out, "out", "", "`folder` that keeps the events of go test as JSON")
+	flags.StringVar(&o.only, "packages", "./...", "`pattern` of the packages to test")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	// The tests of another module run in its folder.
+	if o.gotestsum, err = filepath.Abs(o.gotestsum); err != nil {
+		return err
+	}
+	if o.out == "" {
+		if o.out, err = os.MkdirTemp("", "fairlead-testrun-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(o.out)) }()
+	}
+	if o.out, err = filepath.Abs(o.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	packages, err := list(ctx, "", o.only)
+	if err != nil {
+		return err
+	}
+	shared := startServers(ctx, stderr)
+	defer shared.stop()
+	shared.environ = append(shared.environ, program.RunEnv+"="+rand.Text())
+
+	began := time.Now()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failures []error
+	groups := groupsOf(packages, o.short)
+	if o.only == "./..." {
+		groups = append(groups, group{name: "tofu-module", dir: "tools/tofu", race: true, parallel: 1, packages: []string{"./..."}})
+	}
+	for _, g := range groups {
+		wg.Go(func() {
+			if err := g.test(ctx, o, shared.environ, stdout, stderr); err != nil {
+				mu.Lock()
+				failures = append(failures, fmt.Errorf("%s: %w", g.name, err))
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var r report
+	for _, g := range groups {
+		if err := r.read(filepath.Join(o.out, g.name+".json")); err != nil {
+			return errors.Join(append(failures, err)...)
+		}
+	}
+	r.print(stdout, time.Since(began))
+	if o.strict {
+		failures = append(failures, r.checkSkips(allowedSkips(o.short), o.only == "./...")...)
+	}
+	return errors.Join(failures...)
+}
+
+// group is one run of go test.
+type group struct {
+	name     string // of its file of events
+	dir      string // of its module; "": this one
+	race     bool
+	again    bool   // its packages are in another group as well
+	tests    string // pattern of the tests; "": all
+	parallel int    // how many packages run at once
+	nice     bool
+	packages []string
+}
+
+// groupsOf returns the runs of go test. They run side by side: tests that wait
+// leave the CPU to the others, and the simulator takes what is left.
+func groupsOf(packages []pkg, short bool) []group {
+	raced := group{name: "raced", race: true, parallel: 3}
+	plain := group{name: "plain", parallel: 2}
+	simulator := group{name: "simulator", parallel: 1, nice: true}
+	var more []group
+	repeat := func(p pkg, table map[string]again, race bool) {
+		if a, ok := table[p.name()]; ok {
+			more = append(more, group{name: "again-" + strings.ReplaceAll(p.name(), "/", "-"), again: true, race: race, tests: a.tests, parallel: 1, packages: []string{p.ImportPath}})
+		}
+	}
+	for _, p := range packages {
+		switch {
+		case p.simulates():
+			simulator.packages = append(simulator.packages, p.ImportPath)
+		case p.raced(short):
+			raced.packages = append(raced.packages, p.ImportPath)
+			repeat(p, againPlain, false)
+		default:
+			plain.packages = append(plain.packages, p.ImportPath)
+			repeat(p, againRaced, true)
+		}
+	}
+	groups := append([]group{raced, plain, simulator}, more...)
+	return slices.DeleteFunc(groups, func(g group) bool { return len(g.packages) == 0 })
+}
+
+// parallelTests is how many tests of a package run at once that say they may: those
+// that wait for processes and servers take little CPU.
+const parallelTests = 6
+
+func (g group) test(ctx context.Context, o options, environ []string, stdout, stderr io.Writer) error {
+	// make check runs go vet over all packages, so go test need not.
+	args := []string{"--format", "pkgname", "--hide-summary", "skipped", "--jsonfile", filepath.Join(o.out, g.name+".json"), "--",
+		"-vet=off", "-timeout=30m", fmt.Sprintf("-parallel=%d", parallelTests), fmt.Sprintf("-p=%d", g.parallel)}
+	if o.short {
+		args = append(args, "-short")
+	}
+	if g.tests != "" {
+		args = append(args, "-run="+g.tests)
+	}
+	// Only the race detector needs cgo. Without it, tests and product share the
+	// build cache.
+	cgo := "CGO_ENABLED=0"
+	if g.race {
+		cgo, args = "CGO_ENABLED=1", append(args, "-race")
+	}
+	args = append(args, g.packages...)
+	name := o.gotestsum
+	if g.nice {
+		name, args = "nice", append([]string{"-n", "19", name}, args...)
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = g.dir
+	cmd.Env = slices.Concat(os.Environ(), environ, []string{cgo})
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	return cmd.Run()
+}

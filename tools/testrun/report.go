@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// event is a line that `go test -json` prints.
+type event struct {
+	Action, Package, Test, Output string
+	Elapsed                       float64 // seconds
+}
+
+// testName is a test of a package; Test is "" for the package itself.
+type testName struct{ Package, Test string }
+
+// report is what the events of a run come to.
+type report struct {
+	passed, failed int
+	elapsed        map[string]time.Duration // of packages
+	seen           map[testName]bool        // value: it ran to its end in some group
+	skipped        []skip
+}
+
+// skip is a skipped test with what it printed.
+type skip struct {
+	testName
+	output string
+}
+
+// read adds the events of a file.
+func (r *report) read(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := r.add(f); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func (r *report) add(events io.Reader) error {
+	if r.seen == nil {
+		r.seen, r.elapsed = map[testName]bool{}, map[string]time.Duration{}
+	}
+	output := map[testName]string{}
+	in := bufio.NewScanner(events)
+	in.Buffer(nil, 16<<20) // a line has at most one line of a test's output
+	for in.Scan() {
+		var e event
+		if err := json.Unmarshal(in.Bytes(), &e); err != nil {
+			return fmt.Errorf("%q is no event of go test: %w", in.Text(), err)
+		}
+		name := testName{strings.TrimPrefix(strings.TrimPrefix(e.Package, module), "/"), e.Test}
+		switch e.Action {
+		case "output":
+			if !strings.HasPrefix(strings.TrimSpace(e.Output), "--- ") && !strings.HasPrefix(e.Output, "=== ") {
+				output[name] += e.Output
+			}
+			continue
+		case "pass", "fail", "skip":
+		default:
+			continue
+		}
+		r.seen[name] = r.seen[name] || e.Action != "skip"
+		switch {
+		case e.Test == "":
+			r.elapsed[name.Package] += time.Duration(e.Elapsed * float64(time.Second))
+		case e.Action == "pass":
+			r.passed++
+		case e.Action == "fail":
+			r.failed++
+		default:
+			r.skipped = append(r.skipped, skip{name, strings.Join(strings.Fields(output[name]), " ")})
+		}
+		delete(output, name)
+	}
+	return in.Err()
+}
+
+// skips returns the tests that were skipped. A test that one group skips and
+// another runs is none of them.
+func (r *report) skips() []skip {
+	return slices.DeleteFunc(slices.Clone(r.skipped), func(s skip) bool { return r.seen[s.testName] })
+}
+
+// slowest is how many packages the report names.
+const slowest = 12
+
+func (r *report) print(to io.Writer, took time.Duration) {
+	type row struct {
+		name string
+		time.Duration
+	}
+	var rows []row
+	for name, d := range r.elapsed {
+		rows = append(rows, row{name, d})
+	}
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(b.Duration, a.Duration), strings.Compare(a.name, b.name))
+	})
+	fmt.Fprintln(to, "\nThe slowest packages:")
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range rows[:min(len(rows), slowest)] {
+		fmt.Fprintf(w, "%s\t  %s\n", row.Round(100*time.Millisecond), row.name)
+	}
+	w.Flush()
+	skips := r.skips()
+	for i, s := range skips {
+		if i == 0 {
+			fmt.Fprintln(to, "\nSkipped:")
+		}
+		fmt.Fprintf(to, "  %s %s\n      %s\n", s.Package, s.Test, s.output)
+	}
+	fmt.Fprintf(to, "\n%d packages in %s\n%d passed, %d failed, %d skipped\n", len(r.elapsed), took.Round(time.Second), r.passed, r.failed, len(skips))
+}
+
+// checkSkips returns an error for each skip that is not allowed and, after a
+// run of all packages, for each row of the list whose test did not run.
+func (r *report) checkSkips(allowed []allowedSkip, all bool) []error {
+	var errs []error
+	for _, s := range r.skips() {
+		if !slices.ContainsFunc(allowed, func(a allowedSkip) bool { return a.covers(s.testName) }) {
+			errs = append(errs, fmt.Errorf("%s %s was skipped, and tools/testrun/skips.go does not list it: %s", s.Package, s.Test, s.output))
+		}
+	}
+	if !all {
+		return errs
+	}
+	for _, a := range allowed {
+		found := false
+		for name := range r.seen {
+			found = found || a.covers(name)
+		}
+		if !found {
+			errs = append(errs, fmt.Errorf("tools/testrun/skips.go lists %s %s, which no package has: remove the row", a.Package, a.Test))
+		}
+	}
+	return errs
+}

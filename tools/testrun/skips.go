@@ -1,0 +1,47 @@
+package main
+
+import "strings"
+
+// allowedSkip is a test that a strict run may skip. Test may name a parent: its
+// subtests are then allowed too.
+type allowedSkip struct {
+	testName
+	reason string
+}
+
+func (a allowedSkip) covers(name testName) bool {
+	return a.Package == name.Package && (a.Test == name.Test || strings.HasPrefix(name.Test, a.Test+"/"))
+}
+
+// allowedSkips lists the tests that a strict run may skip, with the reasons.
+func allowedSkips(short bool) []allowedSkip {
+	var rows []allowedSkip
+	add := func(reason string, tests ...testName) {
+		for _, name := range tests {
+			rows = append(rows, allowedSkip{name, reason})
+		}
+	}
+	add("a driver that keeps nothing has nothing to find after it is opened again",
+		testName{"pkg/blob/blobtest", "TestMemory/what_was_put_is_there_after_reopening"},
+		testName{"pkg/joblog/joblogtest", "TestMemory/what_was_acknowledged_is_there_after_reopening"},
+		testName{"pkg/queue/queuetest", "TestMemory/what_was_sent_is_there_after_reopening"})
+	add("the model moves the clock of the driver, and a server's clock cannot be moved",
+		testName{"pkg/queue/sqs", "TestSQSConforms/any_sequence_of_calls_agrees_with_a_model"})
+	add("the plugin has no tool that could be slow to stop",
+		testName{"runner/internal/plugin/agentlog", "TestPlugin/a_slow_one_stops,_within_its_grace,_and_leaves_nothing_at_work"},
+		testName{"runner/internal/plugin/check", "TestPlugin/a_slow_one_stops,_within_its_grace,_and_leaves_nothing_at_work"})
+	add("root may read and write every file; tests of root's are beside it",
+		testName{"pkg/artifact", "TestPackUnreadableFile"},
+		testName{"pkg/sqlitedb", "TestFolderWithoutPermission"})
+	add("other tests start it, in a process of its own",
+		testName{"runner/internal/simtest", "TestWorker"})
+	if short {
+		add("minutes of work: make test-all runs it",
+			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
+			testName{"infra/images/runner", "TestTheImageHasOpenTofuForItsProcessor"},
+			testName{"functions/internal/awstest", "TestAnAppIsDeployedThroughTheStacks"},
+			testName{"functions/internal/awstest", "TestABuildRunnerRunsBesideTheControlPlane"},
+			testName{"functions/internal/awstest", "TestAnAccountIsDeployedToByOneCommand"})
+	}
+	return rows
+}

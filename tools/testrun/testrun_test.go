@@ -1,0 +1,153 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// events are those of two packages in two groups: what one group skips, the
+// other runs.
+const events = `{"Action":"start","Package":"github.com/fairlead/fairlead/runner"}
+{"Action":"run","Package":"github.com/fairlead/fairlead/runner","Test":"TestSmall"}
+{"Action":"output","Package":"github.com/fairlead/fairlead/runner","Test":"TestSmall","Output":"=== RUN   TestSmall\n"}
+{"Action":"output","Package":"github.com/fairlead/fairlead/runner","Test":"TestSmall","Output":"    a_test.go:1: too slow\n"}
+{"Action":"output","Package":"github.com/fairlead/fairlead/runner","Test":"TestSmall","Output":"--- SKIP: TestSmall (0.00s)\n"}
+{"Action":"skip","Package":"github.com/fairlead/fairlead/runner","Test":"TestSmall","Elapsed":0}
+{"Action":"pass","Package":"github.com/fairlead/fairlead/runner","Test":"TestLarge","Elapsed":2}
+{"Action":"pass","Package":"github.com/fairlead/fairlead/runner","Elapsed":2.5}
+{"Action":"output","Package":"github.com/fairlead/fairlead/pkg/job","Test":"TestRoot/as root","Output":"    b_test.go:1: only root can\n"}
+{"Action":"skip","Package":"github.com/fairlead/fairlead/pkg/job","Test":"TestRoot/as root","Elapsed":0}
+{"Action":"fail","Package":"github.com/fairlead/fairlead/pkg/job","Test":"TestBroken","Elapsed":0.1}
+{"Action":"fail","Package":"github.com/fairlead/fairlead/pkg/job","Elapsed":0.2}
+`
+
+const rerun = `{"Action":"pass","Package":"github.com/fairlead/fairlead/runner","Test":"TestSmall","Elapsed":1}
+{"Action":"pass","Package":"github.com/fairlead/fairlead/runner","Elapsed":1.5}
+`
+
+func TestReport(t *testing.T) {
+	var r report
+	for _, text := range []string{events, rerun} {
+		if err := r.add(strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	r.print(&out, 90*time.Second)
+	for _, want := range []string{"4s  runner\n", "pkg/job TestRoot/as root\n      b_test.go:1: only root can\n", "2 packages in 1m30s\n2 passed, 1 failed, 1 skipped\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "TestSmall") {
+		t.Errorf("the report lists a test as skipped that another group ran:\n%s", out.String())
+	}
+}
+
+func TestReportRefusesOtherText(t *testing.T) {
+	if err := new(report).add(strings.NewReader("FAIL\n")); err == nil {
+		t.Error("text that is no event was accepted")
+	}
+}
+
+func TestCheckSkips(t *testing.T) {
+	var r report
+	if err := r.add(strings.NewReader(events)); err != nil {
+		t.Fatal(err)
+	}
+	row := func(pkg, test string) allowedSkip { return allowedSkip{testName{pkg, test}, "a reason"} }
+	small, root := row("runner", "TestSmall"), row("pkg/job", "TestRoot")
+	for _, tt := range []struct {
+		name    string
+		allowed []allowedSkip
+		all     bool
+		want    []string
+	}{
+		{"all are listed", []allowedSkip{small, root}, true, nil},
+		{"a parent lists its subtests, and no other test", []allowedSkip{small, row("pkg/job", "TestRo")}, false, []string{"pkg/job TestRoot/as root was skipped"}},
+		{"the list of another package does not count", []allowedSkip{small, row("pkg/graph", "TestRoot")}, false, []string{"pkg/job TestRoot/as root was skipped"}},
+		{"a row without a test is an error", []allowedSkip{small, root, row("pkg/job", "TestGone")}, true, []string{"lists pkg/job TestGone"}},
+		{"unless only some packages ran", []allowedSkip{small, root, row("pkg/job", "TestGone")}, false, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			errs := r.checkSkips(tt.allowed, tt.all)
+			if len(errs) != len(tt.want) {
+				t.Fatalf("got %v, want %q", errs, tt.want)
+			}
+			for i, want := range tt.want {
+				if !strings.Contains(errs[i].Error(), want) {
+					t.Errorf("got %v, want %q", errs[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestStartsGoroutines(t *testing.T) {
+	for _, tt := range []struct {
+		name, source string
+		want         bool
+	}{
+		{"a go statement", "package a\nfunc f() { if true { go f() } }\n", true},
+		{"a mutex", "package a\nimport \"sync\"\nvar _ sync.Mutex\n", true},
+		{"a test server", "package a\nimport _ \"net/http/httptest\"\n", true},
+		{"none of them", "package a\nimport _ \"os\"\n// go f()\n", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "a.go"), []byte(tt.source), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := startsGoroutines(dir, []string{"a.go"}); err != nil || got != tt.want {
+				t.Errorf("got %t, %v, want %t", got, err, tt.want)
+			}
+		})
+	}
+}
+
+// Every package with tests is in exactly one group of either run, and a whole
+// run watches every package that neverRaced does not list.
+func TestGroupsHaveEveryPackage(t *testing.T) {
+	packages, err := list(t.Context(), "../..", "./...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(packages) < 50 {
+		t.Fatalf("there are %d packages with tests", len(packages))
+	}
+	for _, short := range []bool{true, false} {
+		in := map[string][]string{}
+		for _, g := range groupsOf(packages, short) {
+			if g.again {
+				continue // they run again
+			}
+			for _, path := range g.packages {
+				in[path] = append(in[path], g.name)
+			}
+		}
+		for _, p := range packages {
+			if len(in[p.ImportPath]) != 1 {
+				t.Errorf("with -short=%t %s is in the groups %q", short, p.ImportPath, in[p.ImportPath])
+			}
+			if !short && !p.listed(neverRaced) && !slices.Equal(in[p.ImportPath], []string{"raced"}) {
+				t.Errorf("the whole run has %s in %q", p.ImportPath, in[p.ImportPath])
+			}
+		}
+	}
+	for i, name := range early {
+		if i < len(packages) && packages[i].name() != name {
+			t.Errorf("%s starts as number %d, and early lists %s there", packages[i].name(), i, name)
+		}
+	}
+	for table, rows := range map[string]map[string]string{"neverRaced": neverRaced, "slowRaced": slowRaced} {
+		for name := range rows {
+			if !slices.ContainsFunc(packages, func(p pkg) bool { return p.matches(name) }) {
+				t.Errorf("%s lists %s, which is no package with tests", table, name)
+			}
+		}
+	}
+}

@@ -50,6 +50,7 @@ var neverRaced = map[string]string{
 // that the others run beside them and none of them is left alone at the end.
 var early = []string{
 	"cmd/fairlead", "runner", "pkg/queue/sqs", "runner/agent/direct", "pkg/control", "infra/control", "infra/runnerstack",
+	"runner/internal/executor/kubernetes", "runner/internal/plugin/terraform",
 	"tools/functions", "functions/internal/plane", "functions/internal/awstest", "pkg/store/dynamo", "pkg/joblog/cloudwatch",
 	"pkg/joblog/dynamo", "infra/images/internal/image", "pkg/blob/s3",
 }

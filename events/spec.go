@@ -41,7 +41,7 @@ type JobSpec struct {
 	Timeout     Seconds               `json:"timeout_seconds"`    // of the whole step
 	Grace       Seconds               `json:"grace_seconds"`      // between interrupt and kill
 	Artifact    *ArtifactRef          `json:"artifact,omitempty"` // the component's source
-	Vars        map[string]SpecVar    `json:"vars,omitempty"`     // absent for apply and destroy: they are in the saved plan
+	Vars        map[string]SpecVar    `json:"vars,omitempty"`     // of an apply or destroy, those of its plan: what is sensitive is masked
 	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
 	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
 	Move        []MovedState          `json:"move,omitempty"`     // states to be copied to another storage

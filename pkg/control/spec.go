@@ -59,15 +59,16 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
-	if j.Operation.Mutates() {
-		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
-		return c.Signer.Sign(ctx, s)
-	}
 	u := &unit{c: c, ctx: ctx, now: now}
 	var vars map[string]appspec.Resolved
-	if j.Operation == job.OpPlanDestroy {
+	switch {
+	case j.Operation.Mutates():
+		// The saved plan has them too. The step masks the sensitive ones.
+		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
+		vars, err = u.lastVars(j.Install, j.Component) // written with the job
+	case j.Operation == job.OpPlanDestroy:
 		vars, err = u.lastVars(j.Install, j.Component)
-	} else {
+	default:
 		vars, err = u.resolve(inst.V, v, j.Component)
 	}
 	if err != nil {

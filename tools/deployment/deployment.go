@@ -333,9 +333,9 @@ func (d *Deployment) say(format string, args ...any) {
 // assembly is the folder of the synthesized stacks.
 func (d *Deployment) assembly() string { return filepath.Join(d.Root, "bin", "infra") }
 
-// cdk runs the CDK's CLI where its cdk.json is.
+// cdk runs the CDK's CLI in the root, where cdk.json is.
 func (d *Deployment) cdk(ctx context.Context, args ...string) ([]byte, error) {
 	c := Command{Args: slices.Concat([]string{"npx", "--yes", CDK}, args, []string{"--no-notices", "--no-version-reporting"}),
-		Folder: filepath.Join(d.Root, "infra"), Env: []string{"AWS_REGION=" + d.Config.Region}, Interactive: true}
+		Folder: d.Root, Env: []string{"AWS_REGION=" + d.Config.Region}, Interactive: true}
 	return d.Run(ctx, c)
 }

@@ -38,6 +38,7 @@ func allowedSkips(short bool) []allowedSkip {
 	if short {
 		add("minutes of work: make test-all runs it",
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
+			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/images/runner", "TestTheImageHasOpenTofuForItsProcessor"},
 			testName{"functions/internal/awstest", "TestAnAppIsDeployedThroughTheStacks"},
 			testName{"functions/internal/awstest", "TestABuildRunnerRunsBesideTheControlPlane"},

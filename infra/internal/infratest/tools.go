@@ -194,6 +194,22 @@ func Guard(t *testing.T, template Template, argued map[string]string) {
 	t.Logf("cfn-guard: %d rules followed, %d argued with", passed, len(found))
 }
 
+// CDK runs the CDK's CLI in the root of the repository, as a vendor does, and
+// returns what it prints.
+func CDK(t *testing.T, args ...string) string {
+	t.Helper()
+	cli := filepath.Join(node(t, checker{"the CDK's CLI", "FAIRLEAD_REQUIRE_CDK", "Node with npm"}), "node_modules", "aws-cdk", "bin", "cdk")
+	cmd := exec.CommandContext(t.Context(), "node", append([]string{cli, "--no-notices", "--no-version-reporting"}, args...)...)
+	cmd.Dir = filepath.Dir(filepath.Dir(toolsFolder))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("cdk %v: %v\n%s", args, err, stderr.Bytes())
+	}
+	return string(out)
+}
+
 // A Question is whether a principal may do something.
 type Question struct {
 	Principal string // ARN

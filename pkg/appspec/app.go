@@ -169,7 +169,8 @@ func (a *App) Canonical() ([]byte, error) {
 // FromCanonical reads what Canonical wrote. Bytes that Canonical would not
 // have written are refused, whether they are no app, an app with problems, or
 // an app in another spelling: content is addressed by these bytes, so one app
-// must not have two addresses. The error is of fairlead.KindInvalid or
+// must not have two addresses. The escapes of encoding/json are no other spelling,
+// as the address is computed without them. The error is of fairlead.KindInvalid or
 // fairlead.KindTooLarge.
 func FromCanonical(data []byte) (*App, error) {
 	if len(data) > MaxFileSize {
@@ -208,7 +209,10 @@ func FromCanonical(data []byte) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(again, data) {
+	// encoding/json, which carries these bytes within other JSON, escapes <, > and &.
+	var escaped bytes.Buffer
+	json.HTMLEscape(&escaped, again)
+	if !bytes.Equal(again, data) && !bytes.Equal(escaped.Bytes(), data) {
 		return nil, fairlead.Invalid("not-canonical", "the app's configuration is not in canonical form")
 	}
 	return doc.App, nil

@@ -99,7 +99,9 @@ func versionID(org fairlead.OrgID, canonical []byte, artifacts map[string]string
 	return fairlead.VersionID(fairlead.PrefixVersion + "_" + hex.EncodeToString(sum[:])[:26]), nil
 }
 
-// Version returns a version with its configuration.
+// Version returns a version with its configuration. It recomputes the identifier:
+// whoever can write the table, and has no signing key, cannot have runners take
+// another app's artifact for this version's.
 func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, error) {
 	r, err := c.Store.Version(ctx, id)
 	if err != nil {
@@ -108,6 +110,16 @@ func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, 
 	spec, err := appspec.FromCanonical(r.V.Config)
 	if err != nil {
 		return Version{}, fmt.Errorf("read configuration of version %s: %w", id, err)
+	}
+	canonical, err := spec.Canonical() // the table may hold the same JSON with other escapes
+	if err != nil {
+		return Version{}, fmt.Errorf("canonical configuration of version %s: %w", id, err)
+	}
+	switch made, err := versionID(r.V.Org, canonical, r.V.Artifacts); {
+	case err != nil:
+		return Version{}, err
+	case made != id || r.V.ID != id:
+		return Version{}, fmt.Errorf("version %s of app %s was altered in the table: its content has the identifier %s", id, r.V.App, made)
 	}
 	return Version{Version: r.V, Spec: spec}, nil
 }

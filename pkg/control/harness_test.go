@@ -53,6 +53,7 @@ type misfortune int
 const (
 	none       misfortune = iota
 	fails                 // the tool fails
+	unsaved               // the tool fails and cannot save its state
 	diesBefore            // the step is killed before its tool changed anything
 	diesAfter             // the step is killed after its tool changed everything
 	vanishes              // the host is gone after its tool changed everything; nobody reports
@@ -244,8 +245,10 @@ func (p *plane) step(c control.Claim) {
 		p.died(h)
 		return
 	}
-	rep := p.tool(spec, what == fails)
+	rep := p.tool(spec, what == fails || what == unsaved)
 	switch what {
+	case unsaved:
+		rep.Reason = "state-unsaved"
 	case diesAfter:
 		p.died(h)
 		return

@@ -236,14 +236,31 @@ func (c *Control) endLog(ctx context.Context, h Holder, rep Report) error {
 	return logError(h.Job, c.Log.End(ctx, s, rep.Truncated))
 }
 
+// stateIsTrue reports whether the state of a component has all that an apply or
+// destroy did which ended for the reason: its tool ended by itself and saved it.
+func stateIsTrue(reason string) bool {
+	switch reason {
+	case "state-unsaved", "tool-killed", "report-refused":
+		return false
+	}
+	return true
+}
+
 // learn records what a finished job says about its component.
 func (u *unit) learn(j store.Job, rep Report) error {
-	if j.State != job.Succeeded || j.Component == "" {
+	if j.Component == "" {
 		return nil
 	}
 	k, err := u.component(j.Install, j.Component)
 	if err != nil {
 		return err
+	}
+	if j.State != job.Succeeded {
+		if j.Operation.Mutates() && stateIsTrue(rep.Reason) {
+			k.V.State, k.V.Deployment = store.Failed, j.Deployment
+			u.putComponent(k)
+		}
+		return nil
 	}
 	noOp := j.Plan != nil && j.Plan.NoOp
 	switch {

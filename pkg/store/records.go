@@ -88,7 +88,8 @@ type ComponentState string
 const (
 	Absent  ComponentState = "absent"  // never applied, or destroyed
 	Present ComponentState = "present" // its last apply was reported
-	Unknown ComponentState = "unknown" // an apply began, and its end is not known yet
+	Failed  ComponentState = "failed"  // its last apply or destroy ended without success; what exists is what its state has
+	Unknown ComponentState = "unknown" // an apply or destroy began, and was lost or is not over; what exists may not be what its state has
 )
 
 // Component is one component of an install.

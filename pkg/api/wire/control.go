@@ -156,7 +156,7 @@ type Install struct {
 // InstallComponent is what an install knows of one component.
 type InstallComponent struct {
 	Name       string    `json:"name"`
-	State      string    `json:"state" enum:"absent,present,unknown" doc:"unknown: an apply was interrupted and nothing has reconciled it yet"`
+	State      string    `json:"state" enum:"absent,present,failed,unknown" doc:"failed: the last apply or destroy ended without success. unknown: an apply or destroy runs, or was lost and nothing has reconciled it yet"`
 	Version    string    `json:"version,omitempty" doc:"App version it was last applied from"`
 	Deployment string    `json:"deployment,omitempty" doc:"Deployment that last changed it"`
 	UpdatedAt  time.Time `json:"updated_at"`

@@ -316,10 +316,32 @@ func (c *Control) move(ctx context.Context, org fairlead.OrgID, id fairlead.Depl
 	return c.Deployment(ctx, org, id)
 }
 
+// deployedSince returns the newest of the deployments that came after the given
+// one of an install and may have changed something; "" if there is none.
+func (c *Control) deployedSince(ctx context.Context, install fairlead.InstallID, id fairlead.DeploymentID) (fairlead.DeploymentID, error) {
+	for q := (store.PageQuery{Limit: 50}); ; {
+		page, err := c.Store.InstallDeployments(ctx, install, q)
+		if err != nil {
+			return "", err
+		}
+		for _, d := range page.Items {
+			if d.V.ID == id {
+				return "", nil
+			}
+			if d.V.MayChange() {
+				return d.V.ID, nil
+			}
+		}
+		if q.After = page.Next; q.After == "" {
+			return "", nil
+		}
+	}
+}
+
 // RetryDeployment makes a deployment of the same version that goes on where
 // the given one ended: what it completed is not done again. It is refused when
-// the install has been deployed since, because what was completed may not be
-// true any more.
+// a later deployment may have changed the install, because what was completed
+// may not be true any more.
 func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (store.Deployment, error) {
 	newID := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
 	once := Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
@@ -345,13 +367,13 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 			// deployment completed is part of this one.
 			return fairlead.NotFound("install", string(old.V.Install))
 		}
-		newest, err := c.Store.InstallDeployments(ctx, inst.V.ID, store.PageQuery{Limit: 1})
+		since, err := c.deployedSince(ctx, inst.V.ID, id)
 		if err != nil {
 			return err
 		}
-		if len(newest.Items) > 0 && newest.Items[0].V.ID != id && newest.Items[0].V.ID != newID {
+		if since != "" && since != newID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployed-since",
-				Message: fmt.Sprintf("install %s has been deployed since deployment %s", inst.V.Name, id),
+				Message: fmt.Sprintf("deployment %s came after deployment %s of install %s", since, id, inst.V.Name),
 				Hint:    fmt.Sprintf("Deploy it anew with `fairlead install deploy %s`.", inst.V.Name)}
 		}
 		d := store.Deployment{InstallName: inst.V.Name}

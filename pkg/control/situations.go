@@ -36,12 +36,8 @@ func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) 
 			return nil, err
 		}
 	case d.State.Final():
-		newest, err := c.Store.InstallDeployments(ctx, d.Install, store.PageQuery{Limit: 1})
-		if err != nil {
+		if f.Since, err = c.deployedSince(ctx, d.Install, d.ID); err != nil {
 			return nil, err
-		}
-		if len(newest.Items) > 0 && newest.Items[0].V.ID != d.ID {
-			f.Since = newest.Items[0].V.ID
 		}
 	}
 	if err := c.nodeFacts(ctx, &f, d, inst.V); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
+	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // TestInstallIsDeployedUpdatedAndTornDown is the main story: everything after
@@ -231,6 +232,98 @@ func TestRetryGoesOnWhereItFailed(t *testing.T) {
 			t.Errorf("a second retry of an old deployment: %v", err)
 		}
 	})
+}
+
+// A component is unknown only while what exists of it may not be what its state has.
+func TestComponentAfterAnApplyThatDidNotSucceed(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		what misfortune
+		want store.ComponentState
+	}{
+		{"its tool failed", fails, store.Failed},
+		{"its tool could not save its state", unsaved, store.Unknown},
+		{"it was lost", vanishes, store.Unknown},
+		{"it succeeded", none, store.Present},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.publish(appOf("  web: {type: terraform, source: ./web}\n"))
+				p.install("acme")
+				planned := 0
+				p.misfortune = func(s events.JobSpec) misfortune {
+					if s.Operation == "apply" {
+						return tt.what
+					}
+					if planned++; planned > 1 {
+						return fails // so that no plan reconciles what was lost
+					}
+					return none
+				}
+				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+				p.work()
+				if got := p.component("acme", "web").V.State; got != tt.want {
+					t.Errorf("the component is %s, want %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// What a person does to look, and what they take back, does not keep them from
+// going on.
+func TestRetryAfterWhatChangedNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		then func(p *plane)
+	}{
+		{"a deployment that only planned", func(p *plane) {
+			p.deploy("acme", control.NewDeployment{PlanOnly: true}, "look")
+			p.work()
+		}},
+		{"a deployment that was canceled in the queue", func(p *plane) {
+			first := p.deploy("acme", control.NewDeployment{PlanOnly: true}, "first")
+			queued := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "queued")
+			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, queued); return err })
+			p.work()
+			_ = first
+		}},
+		{"a deployment whose plans were not approved", func(p *plane) {
+			id := p.deploy("acme", control.NewDeployment{}, "unapproved")
+			p.work()
+			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
+			p.work()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.publish(shop)
+				p.install("acme")
+				p.misfortune = func(s events.JobSpec) misfortune {
+					if s.Component == "database" && s.Operation == "apply" {
+						return fails
+					}
+					return none
+				}
+				id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+				p.work()
+				p.expect(id, deployment.Failed, "network=applied cache=applied database=failed web=skipped")
+				tt.then(p)
+				if kinds, text := p.told(id); slices.Contains(kinds, wayout.DeployedSince) || !strings.Contains(text, "fairlead deployment retry "+string(id)) {
+					t.Errorf("the advice is %v:\n%s", kinds, text)
+				}
+				p.misfortune = nil
+				again, err := p.RetryDeployment(p.ctx, org, id, "retry")
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.work()
+				p.expect(again.ID, deployment.Succeeded, "network=unchanged cache=unchanged database=applied web=applied")
+			})
+		})
+	}
 }
 
 // TestOneDeploymentAtATime shows that others queue, in order, and that the

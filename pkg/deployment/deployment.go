@@ -9,6 +9,7 @@
 package deployment
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -125,6 +126,13 @@ type Deployment struct {
 	Created     time.Time             `json:"created"`
 	Began       time.Time             `json:"began,omitzero"`
 	Finished    time.Time             `json:"finished,omitzero"`
+}
+
+// MayChange reports whether the deployment has changed something, or may yet: it
+// is not over, or has begun an apply or destroy. A node with past jobs counts,
+// since one of them may have been an apply. One that only plans changes nothing.
+func (d Deployment) MayChange() bool {
+	return !d.PlanOnly && (!d.State.Final() || slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.ApplyJob != "" || len(n.Past) > 0 }))
 }
 
 // Node returns the node of the component, or nil.

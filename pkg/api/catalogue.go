@@ -87,7 +87,7 @@ func nounProblems() []ProblemDoc {
 		{"component-not-found", http.StatusNotFound, "The deployment, or the install, has no such component.", "`fairlead deployment show` and `fairlead install show` list their components."},
 		{"deployed-since", http.StatusConflict, "The install has been deployed since the deployment that was to be retried.", "Deploy it anew with `fairlead install deploy NAME`."},
 		{"deployment-not-found", http.StatusNotFound, "There is no such deployment.", "`fairlead deployment list` shows those that exist."},
-		{"deployment-runs", http.StatusConflict, "A deployment of the install is not over.", "Wait for it, or cancel it."},
+		{"deployment-runs", http.StatusConflict, "A deployment of the install is not over.", "`detail` names it: approve it if it awaits approval, wait for it, or cancel it."},
 		{"deployment-state", http.StatusConflict, "The deployment is not in a state that allows this.", "`fairlead deployment show` says where it is."},
 		{"install-exists", http.StatusConflict, "There is an install of this name already.", "Choose another name, or change its inputs with `fairlead install update`."},
 		{"install-not-empty", http.StatusConflict, "Components of the install may still exist.", "Run `fairlead install teardown NAME` first, or leave everything where it is with `--abandon`."},

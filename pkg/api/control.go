@@ -200,16 +200,16 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.CreateDeploymentRequest
 	}
 	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
-		problems: creator + " install-not-found version-not-found version-of-other-app invalid-inputs queue-full state-moving " + placing + " " + storesMuch},
+		problems: creator + " install-not-found version-not-found version-of-other-app invalid-inputs deployment-runs queue-full state-moving " + placing + " " + storesMuch},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
-				PlanOnly: in.Body.PlanOnly, AutoApprove: in.Body.AutoApprove, Version: fairlead.VersionID(in.Body.Version)}, in.IdempotencyKey)
+				PlanOnly: in.Body.PlanOnly, AutoApprove: in.Body.AutoApprove, Version: fairlead.VersionID(in.Body.Version),
+				NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
 			if err != nil {
 				return nil, err
 			}
-			r, err := c.Deployment(ctx, org, d.ID)
-			return answer(renderDeployment(r), err)
+			return s.newDeployment(ctx, org, d.ID)
 		})
 	type lst struct {
 		ListInput
@@ -265,9 +265,18 @@ func (s *server) deploymentRoutes(c *control.Control) {
 			if err != nil {
 				return nil, err
 			}
-			r, err := c.Deployment(ctx, org, d.ID)
-			return answer(renderDeployment(r), err)
+			return s.newDeployment(ctx, org, d.ID)
 		})
+}
+
+// newDeployment renders a deployment that was just made: a queued one with what
+// it waits for.
+func (s *server) newDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (*body[wire.Deployment], error) {
+	r, err := s.Control.Deployment(ctx, org, id)
+	if err == nil && r.V.State == deployment.Queued {
+		return s.oneDeployment(ctx, r)
+	}
+	return answer(renderDeployment(r), err)
 }
 
 // oneDeployment renders a deployment with what there is to know or to decide.

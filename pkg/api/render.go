@@ -129,6 +129,9 @@ func hint(out *wire.Deployment, situations []wayout.Situation) {
 		c := byName[s.Component]
 		switch {
 		case s.Kind == wayout.Queued || s.Kind == wayout.Approval:
+			if a := s.Ahead; a != nil {
+				out.Ahead = &wire.DeploymentAhead{ID: string(a.ID), State: string(a.State), Since: a.Since.UTC(), Between: a.Between}
+			}
 			out.Message, out.Hint = strings.TrimSuffix(s.What, "."), wayout.Hint(s)
 		case c == nil:
 			out.Hint = wayout.Hint(s)

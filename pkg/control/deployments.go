@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // MaxQueue is how many deployments of one install may wait.
@@ -21,7 +22,8 @@ type NewDeployment struct {
 	Kind        deployment.Kind    `json:"kind"`
 	PlanOnly    bool               `json:"plan_only"`
 	AutoApprove bool               `json:"auto_approve"`
-	Version     fairlead.VersionID `json:"version"` // "": the newest
+	Version     fairlead.VersionID `json:"version"`            // "": the newest
+	NoQueue     bool               `json:"no_queue,omitempty"` // refuse it while another deployment has the install
 }
 
 // CreateDeployment starts a deployment of the install, or queues it behind the
@@ -50,10 +52,27 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 		if err := u.send(&inst, &d); err != nil {
 			return err
 		}
+		if active := inst.V.Active; in.NoQueue && active != "" && active != id {
+			return u.notQueued(inst.V)
+		}
 		out, err = u.admit(inst, d)
 		return err
 	})
 	return out, err
+}
+
+// notQueued refuses a deployment that would wait for the install's active one.
+func (u *unit) notQueued(inst store.Install) error {
+	ahead, err := u.c.ahead(u.ctx, inst, "")
+	if err != nil {
+		return err
+	}
+	if ahead.State.Final() {
+		return errTorn // it ended after its install was read
+	}
+	message, hint := wayout.NotQueued(inst.Name, *ahead)
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs", Message: message, Hint: hint,
+		Details: map[string]string{"deployment": string(ahead.ID), "state": string(ahead.State)}}
 }
 
 // send gives the deployment the runner of its install, which is bound by its

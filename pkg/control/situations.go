@@ -55,7 +55,7 @@ func (c *Control) ahead(ctx context.Context, inst store.Install, id fairlead.Dep
 	if err != nil {
 		return nil, err
 	}
-	return &wayout.Ahead{ID: r.V.ID, State: r.V.State, Between: max(0, slices.Index(inst.Queue, id))}, nil
+	return &wayout.Ahead{ID: r.V.ID, State: r.V.State, Since: r.V.Changed, Between: max(0, slices.Index(inst.Queue, id))}, nil
 }
 
 // nodeFacts reads the jobs of those components that are at work or in trouble,

@@ -259,7 +259,7 @@ func TestAQueuedDeploymentIsToldWhatGoesFirst(t *testing.T) {
 		third := p.deploy("acme", control.NewDeployment{}, "3")
 		p.work()
 		kinds, text := p.told(third)
-		p.expectTold("the third", kinds, text, []wayout.Kind{wayout.Queued}, string(first)+" of install acme is not over: it is awaiting-approval", "1 more comes before", "deployment approve "+string(first))
+		p.expectTold("the third", kinds, text, []wayout.Kind{wayout.Queued}, string(first)+" of install acme, which awaits approval since 2", "1 more comes before", "deployment approve "+string(first))
 	})
 }
 

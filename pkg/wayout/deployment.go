@@ -313,7 +313,8 @@ func changes(c *deployment.Changes) string {
 func (d Deployment) queued() Situation {
 	s := Situation{Kind: Queued, What: fmt.Sprintf("Another deployment of install %s is not over.", d.Install)}
 	if a := d.Ahead; a != nil {
-		s.What = fmt.Sprintf("The deployment %s of install %s is not over: it is %s.", a.ID, d.Install, a.State)
+		s.Ahead = a
+		s.What = fmt.Sprintf("This deployment waits for deployment %s of install %s, which %s.", a.ID, d.Install, a.does())
 		if a.Between > 0 {
 			s.What += fmt.Sprintf(" %s come before this one.", count(a.Between, "more", "more"))
 			if a.Between == 1 {
@@ -321,13 +322,35 @@ func (d Deployment) queued() Situation {
 			}
 		}
 		s.Known = []string{"This one begins by itself, and is planned then."}
-		s.Next = append(s.Next, showDeployment(a.ID, "says what that one waits for"))
-		if a.State == deployment.Waiting {
-			s.Next = append(s.Next, approve(a.ID, "lets it go on"), cancelDeployment(a.ID, "gives it up"))
-		}
+		s.Next = append(s.Next, a.next()...)
 	}
 	s.Next = append(s.Next, cancelDeployment(d.ID, "takes this one out of the queue"))
 	return s
+}
+
+// does ends a sentence about the deployment: what it does now.
+func (a Ahead) does() string {
+	if a.State != deployment.Waiting {
+		return "is " + string(a.State)
+	}
+	if a.Since.IsZero() {
+		return "awaits approval"
+	}
+	return "awaits approval since " + at(a.Since)
+}
+
+// next is what ends the wait for the deployment.
+func (a Ahead) next() []Step {
+	if a.State == deployment.Waiting {
+		return []Step{approve(a.ID, "carries out its plans"), cancelDeployment(a.ID, "carries out none of them"), showDeployment(a.ID, "shows its plans")}
+	}
+	return []Step{showDeployment(a.ID, "shows what it does")}
+}
+
+// NotQueued says why a deployment was not made whose caller did not want it to
+// wait for the one that has the install, and what ends that one.
+func NotQueued(install string, a Ahead) (message, hint string) {
+	return fmt.Sprintf("deployment %s of install %s %s", a.ID, install, a.does()), Hint(Situation{Next: a.next()})
 }
 
 // approval is about plans that a person has not looked at yet.

@@ -24,7 +24,8 @@ type Deployment struct {
 type Ahead struct {
 	ID      fairlead.DeploymentID // that has the install now
 	State   deployment.State
-	Between int // queued ones that come before
+	Since   time.Time // when it changed last: one that awaits approval does so since then; zero: not known
+	Between int       // queued ones that come before
 }
 
 // Job is what is known of a job by itself.

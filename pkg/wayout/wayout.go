@@ -55,6 +55,7 @@ type Situation struct {
 	What      string         // what happened; full sentences
 	Known     []string       // what is known, above all about the cloud; full sentences
 	Next      []Step         // in the order in which a person would take them; empty: wait
+	Ahead     *Ahead         // of a queued deployment: what it waits for; nil: not looked at
 }
 
 // Step is something that a person can do.

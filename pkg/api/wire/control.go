@@ -219,6 +219,7 @@ type CreateDeploymentRequest struct {
 	PlanOnly    bool   `json:"plan_only,omitempty"`
 	AutoApprove bool   `json:"auto_approve,omitempty"`
 	Version     string `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
+	NoQueue     bool   `json:"no_queue,omitempty" doc:"Refuse with deployment-runs, instead of queueing, while another deployment of the install is not over"`
 }
 
 // Deployment is a graph of jobs on one install.
@@ -236,9 +237,18 @@ type Deployment struct {
 	Message     string                `json:"message,omitempty" doc:"What happened, when that is not plain from the components"`
 	Hint        string                `json:"hint,omitempty" doc:"What a person can do next"`
 	Situations  []Situation           `json:"situations,omitempty" doc:"What there is to know or to decide; on single deployments only"`
+	Ahead       *DeploymentAhead      `json:"ahead,omitempty" doc:"The deployment that a queued one waits for; on single deployments only"`
 	Components  []DeploymentComponent `json:"components" nullable:"false" doc:"In an order that respects dependencies"`
 	CreatedAt   time.Time             `json:"created_at"`
 	FinishedAt  *time.Time            `json:"finished_at,omitempty"`
+}
+
+// DeploymentAhead is the deployment that a queued one waits for.
+type DeploymentAhead struct {
+	ID      string    `json:"id" doc:"That has the install now"`
+	State   string    `json:"state" enum:"queued,running,awaiting-approval,canceling,succeeded,failed,canceled"`
+	Since   time.Time `json:"since" doc:"When it changed last: one that awaits approval does so since then"`
+	Between int       `json:"between" minimum:"0" doc:"Queued deployments that begin before this one"`
 }
 
 // Done reports whether the deployment has reached a final state.

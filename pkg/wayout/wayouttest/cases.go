@@ -200,7 +200,7 @@ func waitingCases() []Case {
 		{"three plans wait", two(false)},
 		{"two plans wait, and one after a loss", two(true)},
 		{"queued behind one that runs", queued(&wayout.Ahead{ID: "dep_0", State: deployment.Running})},
-		{"queued behind one that waits for approval, and one more", queued(&wayout.Ahead{ID: "dep_0", State: deployment.Waiting, Between: 1})},
+		{"queued behind one that waits for approval, and one more", queued(&wayout.Ahead{ID: "dep_0", State: deployment.Waiting, Since: sec(40), Between: 1})},
 		{"queued, nothing was looked at", queued(nil)},
 		{"canceled", dep(deployment.Node{State: deployment.NodeStopped}, nil, func(d *wayout.Deployment) { d.State = deployment.Canceled })},
 	}

@@ -207,6 +207,11 @@ Every change is planned first. On a terminal you are shown each plan and asked;
 otherwise the command ends with exit code 4 and says which command approves.
 With --auto-approve, plans are applied as they come.
 
+An install has one deployment at a time; others queue behind it. If that one
+waits for approval and this is no terminal, the command ends with exit code 4
+and says which commands end the wait; the deployment stays queued. With
+--no-queue it is not made at all, and the exit code is 6.
+
 Ctrl-C stops the following, not the deployment.`,
 		Example: `  fairlead install deploy acme
   fairlead install deploy acme --auto-approve
@@ -225,9 +230,14 @@ Ctrl-C stops the following, not the deployment.`,
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "plan, print the plans, and change nothing")
 	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION` of the app (default: the newest)")
 	c.must(cmd.RegisterFlagCompletionFunc("version", cobra.NoFileCompletions))
+	noQueue(cmd, &in)
 	cmd.MarkFlagsMutuallyExclusive("auto-approve", "plan-only")
 	progress.register(cmd)
 	return cmd
+}
+
+func noQueue(cmd *cobra.Command, in *wire.CreateDeploymentRequest) {
+	cmd.Flags().BoolVar(&in.NoQueue, "no-queue", false, "fail, instead of queueing, while another deployment of the install is not over")
 }
 
 func (c *cli) installOutputs() *cobra.Command {
@@ -299,6 +309,7 @@ You are asked to type the install's name; that approves every destroy plan.
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print what would be destroyed, and destroy nothing")
+	noQueue(cmd, &in)
 	cmd.MarkFlagsMutuallyExclusive("yes", "plan-only")
 	progress.register(cmd)
 	return cmd

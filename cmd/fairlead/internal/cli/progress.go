@@ -31,6 +31,10 @@ func (f *progressFlags) register(cmd *cobra.Command) {
 // outcome.
 func (c *cli) see(ctx context.Context, cl *client.Client, d wire.Deployment, f progressFlags) error {
 	if f.detach {
+		if view.Behind(d) {
+			what, next := view.Blocker(d)
+			c.say("Note: %s. %s", what, next)
+		}
 		c.say("`fairlead deployment show %s --follow` shows how it goes on.", d.ID)
 		return c.print(view.Started(d))
 	}
@@ -104,6 +108,14 @@ func (c *cli) askLine(ctx context.Context, question string) (string, error) {
 func (c *cli) stopped(d wire.Deployment, cause error) error {
 	next := fmt.Sprintf("Follow it with `fairlead deployment show %s --follow`; cancel it with `fairlead deployment cancel %s`.", d.ID, d.ID)
 	switch {
+	case errors.Is(cause, follow.ErrBehind):
+		if c.json {
+			if err := c.print(view.Outcome{Deployment: d}); err != nil {
+				return err
+			}
+		}
+		what, how := view.Blocker(d)
+		return &failure{code: exitWaiting, problem: local("queued", "Waiting", what, how+" "+next)}
 	case errors.Is(cause, follow.ErrWaiting):
 		if c.json {
 			if err := c.print(view.Outcome{Deployment: d}); err != nil {

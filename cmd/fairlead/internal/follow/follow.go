@@ -23,6 +23,9 @@ const (
 	// stateWait is how long one question for news waits: the longest that the
 	// server allows.
 	stateWait = 20 * time.Second
+	// queuedWait is how long it waits while the deployment is queued. What the
+	// one before it waits for changes without news of this one.
+	queuedWait = 5 * time.Second
 	// defaultPatience is how long the control plane may be away.
 	defaultPatience = time.Minute
 	// logTail is how long the end of a finished job's log is waited for before
@@ -34,12 +37,16 @@ const (
 // and that nobody here did.
 var ErrWaiting = errors.New("the deployment waits for approval")
 
+// ErrBehind says that the deployment is queued behind one that awaits approval,
+// and that there is no person here who could give it.
+var ErrBehind = errors.New("the deployment waits for another one, which awaits approval")
+
 // Options say how a deployment is followed.
 type Options struct {
 	Client   *client.Client
 	Out      io.Writer     // progress
 	Style    view.Style    // of Out
-	Quiet    bool          // no progress, only what waits for approval
+	Quiet    bool          // no progress, only what waits for approval, its own or another one's
 	Attached bool          // the deployment is older than this command: the logs of components that are through are not shown
 	Patience time.Duration // how long the control plane may be away; 0: a minute
 	// SlowClaim is how long a job may be queued before the person is told why,
@@ -52,7 +59,7 @@ type Options struct {
 }
 
 // Deployment follows d until it is over, and returns what became of it. The
-// error is ErrWaiting when a person has to act, ctx's own when it ended, and
+// error is ErrWaiting or ErrBehind when a person has to act, ctx's own when it ended, and
 // otherwise that of the control plane; the deployment is then the last that was
 // seen.
 func Deployment(ctx context.Context, d wire.Deployment, o Options) (wire.Deployment, error) {
@@ -83,7 +90,7 @@ type follower struct {
 	jobs     map[string]*jobLog // by id
 	readers  sync.WaitGroup
 	seen     map[string]phase // by component
-	queued   bool             // said that it waits in the queue
+	queued   string           // what was shown last of its wait in the queue
 	first    bool             // nothing has been shown yet
 }
 
@@ -96,6 +103,9 @@ type phase struct {
 
 func (f *follower) run(ctx context.Context, d wire.Deployment) (wire.Deployment, error) {
 	for {
+		if view.Behind(d) && f.o.Approve == nil {
+			return d, ErrBehind
+		}
 		f.show(ctx, d)
 		if d.Done() {
 			return d, nil
@@ -108,8 +118,12 @@ func (f *follower) run(ctx context.Context, d wire.Deployment) (wire.Deployment,
 			d = approved
 			continue
 		}
+		wait := stateWait
+		if d.State == "queued" {
+			wait = queuedWait
+		}
 		next, err := ask(ctx, f.patience, func(ctx context.Context) (wire.Deployment, error) {
-			return f.o.Client.WaitDeployment(ctx, d.ID, d.Revision, stateWait)
+			return f.o.Client.WaitDeployment(ctx, d.ID, d.Revision, wait)
 		})
 		if err != nil {
 			return d, fmt.Errorf("follow deployment %s: %w", d.ID, err)
@@ -120,17 +134,38 @@ func (f *follower) run(ctx context.Context, d wire.Deployment) (wire.Deployment,
 
 // show writes what has changed since the last time.
 func (f *follower) show(ctx context.Context, d wire.Deployment) {
+	f.showQueued(d)
 	if f.o.Quiet {
 		return
-	}
-	if d.State == "queued" && !f.queued {
-		f.queued = true
-		f.lines.write("", f.style.Warn("…"), view.Cell(cmp.Or(d.Message, "queued: another deployment of install "+d.Install+" goes first")))
 	}
 	for _, c := range d.Components {
 		f.showComponent(ctx, c)
 	}
 	f.first = false
+}
+
+// showQueued writes what a queued deployment waits for, and once more when that
+// is another deployment. What needs a person is shown to those, too, who want no
+// progress: without them the command would not end.
+func (f *follower) showQueued(d wire.Deployment) {
+	if d.State != "queued" {
+		return
+	}
+	text := cmp.Or(d.Message, "queued: another deployment of install "+d.Install+" goes first")
+	key := "queued"
+	switch {
+	case view.Behind(d):
+		what, next := view.Blocker(d)
+		text, key = what+". "+next, d.Ahead.ID+" awaits approval"
+	case f.o.Quiet:
+		return
+	case d.Ahead != nil:
+		key = d.Ahead.ID
+	}
+	if f.queued != key {
+		f.queued = key
+		f.lines.write("", f.style.Warn("…"), view.Cell(text))
+	}
 }
 
 // showComponent writes the component's state, if that is new, and starts to

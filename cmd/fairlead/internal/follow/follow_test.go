@@ -344,3 +344,44 @@ func TestJobThatNobodyTakesIsExplained(t *testing.T) {
 		t.Error(s.err)
 	}
 }
+
+func behind(state string) wire.Deployment {
+	d := deployment("queued", component("web", "pending"))
+	d.Ahead = &wire.DeploymentAhead{ID: "dep_0", State: state, Since: time.Unix(0, 0)}
+	d.Message = "This deployment waits for deployment dep_0 of install acme, which is " + state
+	return d
+}
+
+func TestQueuedBehindAnApprovalDoesNotWait(t *testing.T) {
+	plane := planetest.New(t)
+	plane.SetDeployment(behind("running"))
+	s := watch(t, plane, func(o *follow.Options) { o.Quiet = true })
+	plane.Await(t, wire.GetDeployment, 1)
+	plane.SetDeployment(behind("awaiting-approval")) // later than the command began to wait
+	s.end()
+	if !errors.Is(s.err, follow.ErrBehind) || s.last.Ahead.ID != "dep_0" {
+		t.Errorf("it ended with %v, at %+v", s.err, s.last)
+	}
+	if s.screen.String() != "" {
+		t.Errorf("quietly, it showed:\n%s", s.screen)
+	}
+}
+
+func TestQuietNamesTheApprovalWaitedForOnce(t *testing.T) {
+	plane := planetest.New(t)
+	plane.SetDeployment(behind("awaiting-approval"))
+	s := watch(t, plane, func(o *follow.Options) {
+		o.Quiet = true
+		o.Approve = func(context.Context, wire.Deployment) (bool, error) { return false, nil }
+	})
+	plane.Await(t, wire.GetDeployment, 1)
+	plane.SetDeployment(behind("awaiting-approval"))
+	plane.Await(t, wire.GetDeployment, 2)
+	plane.SetDeployment(deployment("succeeded", component("web", "applied")))
+	s.end()
+	for _, want := range []string{"waits for deployment dep_0, which awaits approval since 1970-01-01 00:00:00 UTC", "`fairlead deployment approve dep_0`", "`fairlead deployment cancel dep_0`"} {
+		if strings.Count(s.screen.String(), want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, s.screen)
+		}
+	}
+}

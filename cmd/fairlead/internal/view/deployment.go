@@ -89,6 +89,20 @@ func Changes(c wire.Changes) string {
 	return strings.Join(parts, ", ")
 }
 
+// Behind reports whether the deployment waits for another one that awaits
+// approval: only a person can end that wait.
+func Behind(d wire.Deployment) bool {
+	return d.State == "queued" && d.Ahead != nil && d.Ahead.State == "awaiting-approval"
+}
+
+// Blocker says what a deployment that is Behind another one waits for, and how
+// the wait ends.
+func Blocker(d wire.Deployment) (what, next string) {
+	a := d.Ahead
+	what = fmt.Sprintf("deployment %s waits for deployment %s, which awaits approval since %s", d.ID, a.ID, a.Since.UTC().Format("2006-01-02 15:04:05 UTC"))
+	return what, fmt.Sprintf("`fairlead deployment approve %s` carries out its plans, `fairlead deployment cancel %s` carries out none of them. Deployment %s then begins by itself.", a.ID, a.ID, d.ID)
+}
+
 // Outcome is how a deployment that was followed ended.
 type Outcome struct {
 	Deployment wire.Deployment

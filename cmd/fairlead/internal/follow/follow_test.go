@@ -385,3 +385,15 @@ func TestQuietNamesTheApprovalWaitedForOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestJobOfADrainingRunnerNamesTheDraining(t *testing.T) {
+	plane := planetest.New(t)
+	plane.SetJob(wire.Job{ID: "plan-web", State: "queued", Runner: "local"})
+	plane.SetRunner(wire.Runner{Name: "local", State: "online", Mode: "draining"})
+	plane.SetDeployment(deployment("running", component("web", "planning")))
+	s := watch(t, plane, func(o *follow.Options) { o.SlowClaim = time.Second })
+	s.screen.await(t, "waits: runner local is draining. `fairlead runner enable local` lets it take work")
+	plane.EndLog("plan-web")
+	plane.SetDeployment(deployment("canceled", component("web", "canceled")))
+	s.end()
+}

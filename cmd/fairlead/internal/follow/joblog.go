@@ -133,20 +133,6 @@ func (f *follower) tellWaiting(ctx context.Context, component, job string) bool 
 	if err != nil {
 		return false // an answer to a question that nobody asked
 	}
-	why := "waits for a free place on runner " + view.Cell(r.Name)
-	if r.State != "online" {
-		why = fmt.Sprintf("waits: runner %s is %s. `fairlead runner show %s` says more", view.Cell(r.Name), view.Cell(runnerState(r.State)), view.Cell(r.Name))
-	}
-	f.lines.write(component, f.style.Warn("!"), why)
+	f.lines.write(component, f.style.Warn("!"), view.WhyWaiting(r))
 	return true
-}
-
-func runnerState(state string) string {
-	switch state {
-	case "never-seen":
-		return "not started yet"
-	case "lost":
-		return "not reachable"
-	}
-	return state
 }

@@ -200,3 +200,42 @@ func (r NewRunner) Human(p *Page) {
 	p.Line("  FAIRLEAD_RUNNER_ID=%s", r.Runner.ID)
 	p.Line("  FAIRLEAD_TRUSTED_KEYS=%s", keyList(r.Keys))
 }
+
+// WhyWaiting says why the runner does not take a job, and the command that
+// changes it or says more.
+func WhyWaiting(r wire.Runner) string {
+	name := Cell(r.Name)
+	online, draining, running, capacity := 0, 0, 0, 0
+	for _, s := range r.Sessions {
+		if s.State == "online" {
+			online, running, capacity = online+1, running+len(s.Running), capacity+s.Capacity
+			if s.Draining {
+				draining++
+			}
+		}
+	}
+	more := fmt.Sprintf("`fairlead runner show %s` says more", name)
+	switch {
+	case r.Mode != "" && r.Mode != "enabled":
+		return fmt.Sprintf("waits: runner %s is %s. `fairlead runner enable %s` lets it take work", name, Cell(r.Mode), name)
+	case r.State != "online":
+		return fmt.Sprintf("waits: runner %s is %s. %s", name, Cell(runnerState(r.State)), more)
+	case r.Customer != nil:
+		return fmt.Sprintf("waits: runner %s is %s by its customer, who alone can enable it. %s", name, Cell(r.Customer.Mode), more)
+	case online > 0 && draining == online:
+		return fmt.Sprintf("waits: every agent of runner %s is draining. %s", name, more)
+	case capacity > 0 && running >= capacity:
+		return fmt.Sprintf("waits for a free place on runner %s: it runs %d of %d jobs", name, running, capacity)
+	}
+	return fmt.Sprintf("waits for runner %s to take it. %s", name, more)
+}
+
+func runnerState(state string) string {
+	switch state {
+	case "never-seen":
+		return "not started yet"
+	case "lost":
+		return "not reachable"
+	}
+	return state
+}

@@ -184,3 +184,27 @@ func TestPublishedSaysWhatIsNew(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestWaitingJobNamesWhyItsRunnerTakesNone(t *testing.T) {
+	agent := func(draining bool, running ...string) wire.RunnerSession {
+		return wire.RunnerSession{State: "online", Capacity: 2, Draining: draining, Running: running}
+	}
+	gone := wire.RunnerSession{State: "lost", Capacity: 8}
+	for _, tt := range []struct {
+		runner wire.Runner
+		want   string
+	}{
+		{wire.Runner{State: "online", Mode: "draining", Sessions: []wire.RunnerSession{agent(false)}}, "waits: runner local is draining. `fairlead runner enable local` lets it take work"},
+		{wire.Runner{State: "lost", Mode: "disabled"}, "waits: runner local is disabled. `fairlead runner enable local` lets it take work"},
+		{wire.Runner{State: "online", Mode: "enabled", Customer: &wire.CustomerWord{Mode: "paused"}, Sessions: []wire.RunnerSession{agent(false)}}, "waits: runner local is paused by its customer, who alone can enable it"},
+		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(true), gone}}, "waits: every agent of runner local is draining"},
+		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1", "job_2"), gone}}, "waits for a free place on runner local: it runs 2 of 2 jobs"},
+		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1")}}, "waits for runner local to take it"},
+		{wire.Runner{State: "never-seen", Mode: "enabled"}, "waits: runner local is not started yet"},
+	} {
+		tt.runner.Name = "local"
+		if got := view.WhyWaiting(tt.runner); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("it says %q, want %q", got, tt.want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -301,4 +302,52 @@ func (p *plane) untilSucceeded(job string) {
 		j, err := p.GetJob(p.t.Context(), job)
 		return err == nil && j.State == "succeeded"
 	})
+}
+
+// A person who has paused the agent may rely on it from then on.
+func TestPauseReturnsWhenTheAgentHasObeyed(t *testing.T) {
+	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	a := startAgent(t, s, "")
+	s.Until("the agent is there", func() bool { return strings.Contains(a.out.String(), "msg=ready") })
+	if line := say(t, a.Data, "pause"); !strings.HasPrefix(line, "paused since 20") || strings.Count(line, "\n") != 1 {
+		t.Errorf("it says %q", line)
+	}
+	waits := s.Queue(checkSpec()) // for any agent that asks, at once
+	_, before := s.Counts()
+	s.Until("it has had time to claim", func() bool { _, beats := s.Counts(); return beats > before+1 })
+	if s.Job(waits).Finish != nil {
+		t.Fatal("a job was begun after the pause was acknowledged")
+	}
+}
+
+// The command does not claim that an agent has obeyed which does not look, and
+// does not wait for one that is not there.
+func TestPauseSaysThatNoAgentHasObeyed(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	begun := time.Now()
+	if line := say(t, data, "pause"); !strings.HasPrefix(line, "paused since 20") || !strings.Contains(line, "No agent runs on this data folder.") {
+		t.Errorf("without an agent it says %q", line)
+	}
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("without an agent it took %s", took)
+	}
+	f, err := os.OpenFile(filepath.Join(data, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "agent", "pause", "--data", data)
+	cmd.Env = []string{"GOCOVERDIR=" + t.TempDir()}
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), "The agent has not obeyed within 6s") {
+		t.Errorf("it ends with %d (%v) and says %s", code, err, out)
+	}
 }

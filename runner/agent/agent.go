@@ -69,6 +69,7 @@ type Agent struct {
 	status  *status.Status // nil: nobody asks
 	started mode.Word      // the customer's, of the environment
 	heard   change         // of the customer's word
+	obeyed  change         // of what records that it is obeyed
 
 	mu       sync.Mutex
 	wanted   string             // version that this agent is to run; "": any
@@ -143,14 +144,19 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
 		ways: ways, session: s, work: newWork(s, log, time.Now),
 		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
-		started: mode.Word{Mode: said}, heard: change{log: log},
+		started: mode.Word{Mode: said}, heard: change{log: log}, obeyed: change{log: log},
 	}
-	a.word = a.hear() // before anything is claimed
+	a.word, _ = a.hear() // before anything is claimed
 	if cfg.StatusAddress != "" {
 		a.status = status.New(status.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.ways.executor, Look: a.look, Clock: a.now})
 	}
 	return a, nil
 }
+
+const (
+	lockTries = 10
+	lockPause = 20 * time.Millisecond
+)
 
 // takeLock makes sure that one agent alone uses the data folder. The lock goes
 // with the process, however that ends.
@@ -159,7 +165,15 @@ func takeLock(data string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the data folder: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for range lockTries { // agentRuns may hold it for a moment
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(lockPause)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("another agent uses the data folder %s; stop it, or give this one a folder of its own", data)
@@ -167,6 +181,16 @@ func takeLock(data string) (*os.File, error) {
 		return nil, fmt.Errorf("lock the data folder: %w", err)
 	}
 	return f, nil
+}
+
+// agentRuns reports whether an agent uses the data folder.
+func agentRuns(data string) bool {
+	f, err := os.Open(filepath.Join(data, lockFile))
+	if err != nil {
+		return false
+	}
+	defer f.Close() // which gives the lock back
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // run works until it was told to stop and every step has gone. The first value

@@ -13,18 +13,20 @@ import (
 const lookEvery = 2 * time.Second
 
 // hear returns the customer's word: the stricter of what the environment and
-// the data folder say.
-func (a *Agent) hear() mode.Word {
-	w, err := mode.Read(a.cfg.Data)
+// the data folder say; and the latter alone.
+func (a *Agent) hear() (word, kept mode.Word) {
+	kept, err := mode.Read(a.cfg.Data)
 	a.heard.error("the customer's word cannot be read; nothing is begun until it can", err)
-	return mode.Stricter(w, a.started)
+	return mode.Stricter(kept, a.started), kept
 }
 
 // listen obeys the customer until ctx ends: it looks at what was said now and
 // then, and needs no control plane to be told.
 func (a *Agent) listen(ctx context.Context) {
 	for {
-		a.obey(ctx, a.hear())
+		word, kept := a.hear()
+		a.obey(ctx, word)
+		a.obeyed.error("a person who waits for it does not learn that the customer's word is obeyed", mode.Obey(a.cfg.Data, kept))
 		sleep(ctx, lookEvery)
 		if ctx.Err() != nil {
 			return

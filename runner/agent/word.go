@@ -32,9 +32,16 @@ func isVerb(arg string) bool {
 // drainLook is the time between two looks at what still runs.
 const drainLook = time.Second
 
-// say runs a command of the customer's, which is said to the data folder and
-// not to the agent: one that is not there, or does not answer, obeys it when it
-// starts.
+const (
+	// obeyFor is how long the agent has to obey: it looks every two seconds.
+	obeyFor = 6 * time.Second
+	// obeyLook is the time between two looks at whether it has.
+	obeyLook = 20 * time.Millisecond
+)
+
+// say runs a command of the customer's. It writes to the data folder, and waits
+// until the agent there has obeyed. One that is not there obeys when it starts;
+// one that has not obeyed in time is a failure.
 func say(verb string, args []string, o Options) int {
 	fs := flag.NewFlagSet("agent "+verb, flag.ContinueOnError)
 	fs.SetOutput(o.Stderr)
@@ -52,11 +59,16 @@ func say(verb string, args []string, o Options) int {
 	if out == nil {
 		out = io.Discard
 	}
+	code := exitOK
 	if m, ok := verbs()[verb]; ok {
 		w := mode.Word{Mode: m, Since: time.Now().UTC().Truncate(time.Second), Reason: mode.Line(*reason)}
 		if err := mode.Write(cfg.Data, w); err != nil {
 			fmt.Fprintln(o.Stderr, err)
 			return exitError
+		}
+		if !awaitObeyed(cfg.Data, w) {
+			fmt.Fprintf(o.Stderr, "The agent has not obeyed within %s: until it does, it may begin jobs. Its log may say why; an agent of an older version obeys and does not confirm it.\n", obeyFor)
+			code = exitError
 		}
 	}
 	if err := tell(out, cfg); err != nil {
@@ -64,9 +76,23 @@ func say(verb string, args []string, o Options) int {
 		return exitError
 	}
 	if *wait {
-		return awaitIdle(out, o.Stderr, cfg.Data)
+		return max(code, awaitIdle(out, o.Stderr, cfg.Data))
 	}
-	return exitOK
+	return code
+}
+
+// awaitObeyed waits until the agent on the data folder obeys the word, and
+// reports whether it does. Where no agent runs, none can begin anything.
+func awaitObeyed(data string, w mode.Word) bool {
+	for limit := time.Now().Add(obeyFor); agentRuns(data); time.Sleep(obeyLook) {
+		if mode.Obeyed(data, w) {
+			return true
+		}
+		if time.Now().After(limit) {
+			return false
+		}
+	}
+	return true
 }
 
 // tell prints the word that counts.
@@ -86,6 +112,9 @@ func tell(out io.Writer, cfg config.RunnerMode) error {
 		line += " (" + w.Reason + ")"
 	}
 	fmt.Fprintln(out, line)
+	if !agentRuns(cfg.Data) {
+		fmt.Fprintln(out, "No agent runs on this data folder. One that starts obeys it.")
+	}
 	if given, err := mode.Parse(cfg.Mode); err == nil && mode.Stricter(w, mode.Word{Mode: given}) != w {
 		fmt.Fprintf(out, "FAIRLEAD_MODE is %s here: an agent that was started with it keeps to that.\n", given)
 	}

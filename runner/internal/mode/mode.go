@@ -74,8 +74,12 @@ func Stricter(a, b Word) Word {
 	return a
 }
 
-// file is the name of the word's file in the data folder.
-const file = "mode.json"
+const (
+	// file is the name of the word's file in the data folder.
+	file = "mode.json"
+	// obeyedFile has the word of file that the agent obeys.
+	obeyedFile = "mode-obeyed.json"
+)
 
 // unreadable is what counts while nobody knows what was said: somebody has
 // said something, and it was not yet that the agent may work.
@@ -108,6 +112,31 @@ func Read(data string) (Word, error) {
 // Write keeps the word in the data folder, whole or not at all; when it returns,
 // a power cut does not take it back. The file is its owner's, also if an administrator writes it: the agent has to read it.
 func Write(data string, w Word) error {
+	// What is found there from now on was written by an agent that runs.
+	if err := os.Remove(filepath.Join(data, obeyedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("keep the customer's word: %w", err)
+	}
+	return write(data, file, w)
+}
+
+// Obey records that the agent on the data folder obeys the word that is kept
+// there. A word that was never kept is not recorded.
+func Obey(data string, w Word) error {
+	if w.Since.IsZero() || Obeyed(data, w) {
+		return nil
+	}
+	return write(data, obeyedFile, w)
+}
+
+// Obeyed reports whether an agent has obeyed the word since it was kept in the
+// data folder.
+func Obeyed(data string, w Word) bool {
+	b, err := os.ReadFile(filepath.Join(data, obeyedFile))
+	var obeyed Word
+	return err == nil && json.Unmarshal(b, &obeyed) == nil && obeyed.Mode == w.Mode && obeyed.Reason == w.Reason && obeyed.Since.Equal(w.Since)
+}
+
+func write(data, file string, w Word) error {
 	folder, err := os.Stat(data)
 	if err != nil {
 		return fmt.Errorf("find the agent's data folder: %w", err)

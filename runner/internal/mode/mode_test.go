@@ -110,3 +110,33 @@ func TestAnAdministratorsWordIsTheAgentsToRead(t *testing.T) {
 		t.Errorf("it is of %d:%d, with mode %v", of.Uid, of.Gid, st.Mode().Perm())
 	}
 }
+
+// What is obeyed is the word that was kept last.
+func TestAWordIsObeyedSinceItWasKept(t *testing.T) {
+	data := t.TempDir()
+	paused := Word{Mode: Paused, Since: time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)}
+	expect := func(when string, want bool) {
+		t.Helper()
+		if got := Obeyed(data, paused); got != want {
+			t.Errorf("%s, the pause is obeyed: %t", when, got)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(Obey(data, Word{Mode: Enabled})) // of an agent without a word of its customer
+	if left, _ := filepath.Glob(filepath.Join(data, "*")); len(left) != 0 {
+		t.Errorf("the folder has %v", left)
+	}
+	must(Write(data, paused))
+	expect("kept", false)
+	must(Obey(data, paused))
+	expect("obeyed", true)
+	must(Write(data, paused))
+	expect("kept again", false)
+	must(Obey(data, Word{Mode: Paused, Since: paused.Since.Add(time.Second)}))
+	expect("when another is obeyed", false)
+}

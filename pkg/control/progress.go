@@ -122,8 +122,8 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 	}
 	vars, err := u.varsFor(inst, d.Deployment, cmd)
 	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
-		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: "needs-outputs",
-			Message: problem.Error()}, nil
+		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: deployment.NeedsOutputs,
+			Message: unplanned(d.Deployment, problem)}, nil
 	}
 	if fairlead.KindOf(err) == fairlead.KindInvalid {
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err), Message: err.Error()}, nil
@@ -154,6 +154,17 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 	}
 	u.newJob(j, runner.V)
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
+}
+
+// unplanned says why a component has no plan. In a deployment that only plans, the
+// outputs of what it plans, or does not plan either, are not known yet.
+func unplanned(d deployment.Deployment, problem *appspec.UnresolvedError) string {
+	if r := problem.Reference; d.PlanOnly && r.Namespace == appspec.Components {
+		if n := d.Node(r.Name); n != nil && n.State != deployment.Unchanged {
+			return deployment.NotPlanned(r.Name)
+		}
+	}
+	return problem.Error()
 }
 
 const (

@@ -360,12 +360,34 @@ func settle(d *Deployment) []Command {
 		case len(broken) > 0:
 			n.State, n.Reason = Skipped, "needs-failed"
 			n.Message = "it needs " + strings.Join(broken, ", ")
+			if d.unplanned(broken) {
+				n.Reason, n.Message = NeedsOutputs, "not planned: needs "+strings.Join(broken, ", ")+", of which there is no plan"
+			}
 		case ready && free > 0:
 			free--
 			cmds = append(cmds, n.plan(Planning))
 		}
 	}
 	return cmds
+}
+
+// NeedsOutputs is the reason of a node that has no plan, because it needs outputs
+// that are not there.
+const NeedsOutputs = "needs-outputs"
+
+// NotPlanned is the message of a node that a plan-only deployment skips, because
+// the outputs of another component are not known before that is applied.
+func NotPlanned(component string) string {
+	return "not planned: needs outputs of " + component
+}
+
+// unplanned reports whether all of the nodes were skipped only because outputs are
+// not known yet: nothing has failed.
+func (d *Deployment) unplanned(components []string) bool {
+	return d.PlanOnly && !slices.ContainsFunc(components, func(name string) bool {
+		n := d.Node(name)
+		return n.State != Skipped || n.Reason != NeedsOutputs
+	})
 }
 
 // derive computes the deployment's state from its nodes.

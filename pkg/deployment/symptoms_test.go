@@ -89,3 +89,27 @@ func TestARetryAfterALossWaitsForAPersonAlsoWithAutoApproval(t *testing.T) {
 		t.Errorf("web is %s, other is %s, %+v", d.Nodes[0].State, d.Nodes[1].State, cmds)
 	}
 }
+
+// What a plan-only deployment cannot know yet is no failure of what is needed.
+func TestPlanOnlySkipsWithoutNamingAFailure(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		first  deployment.Event
+		reason string
+	}{
+		{"outputs that are not known yet", deployment.Unplannable{Component: "network", Skip: true, Reason: deployment.NeedsOutputs, Message: deployment.NotPlanned("base")}, deployment.NeedsOutputs},
+		{"a failure", deployment.Unplannable{Component: "network", Reason: "wrong-type"}, "needs-failed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d, _ := begun(t, newWorld(t, deployment.Deployment{PlanOnly: true, Nodes: diamond()[:2]}).d, deployment.Begin{})
+			d, _ = begun(t, d, tt.first)
+			n := d.Node("cache")
+			if n.State != deployment.Skipped || n.Reason != tt.reason {
+				t.Errorf("cache is %s: %s, %q", n.State, n.Reason, n.Message)
+			}
+			if want := "not planned: needs network, of which there is no plan"; tt.reason == deployment.NeedsOutputs && n.Message != want {
+				t.Errorf("it says %q, want %q", n.Message, want)
+			}
+		})
+	}
+}

@@ -280,6 +280,9 @@ func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, bef
 	case "planned":
 		return f.style.Good("✓"), join("planned", plan) + took, true
 	case "skipped", "canceled":
+		if view.NotPlanned(c) {
+			return f.style.Warn("–"), view.Cell(c.Message), true
+		}
 		return f.style.Warn("–"), join(c.State+took, view.Cell(c.Message)), true
 	case "failed", "lost":
 		return f.style.Bad("✗"), join(c.State+took, view.Cell(c.Message)), true

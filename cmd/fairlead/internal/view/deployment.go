@@ -130,10 +130,28 @@ func (o Outcome) JSON() any {
 	return out
 }
 
-// Human writes the plans and the outputs.
+// NotPlanned reports whether a plan-only deployment skipped the component, because
+// it needs outputs that are not known yet.
+func NotPlanned(c wire.DeploymentComponent) bool {
+	return c.State == "skipped" && c.Reason == "needs-outputs"
+}
+
+// Human writes the plans, what was not planned, and the outputs.
 func (o Outcome) Human(p *Page) {
 	for _, plan := range o.Plans {
 		plan.Human(p)
+	}
+	if o.Deployment.PlanOnly {
+		skipped := 0
+		for _, c := range o.Deployment.Components {
+			if c.State == "skipped" {
+				skipped++
+				p.Line("%s: %s", Styled(p.Style.Bold(Cell(c.Name))), c.Message)
+			}
+		}
+		if all := len(o.Deployment.Components); skipped > 0 {
+			p.Line("%d of %d components not planned", skipped, all)
+		}
 	}
 	if o.Outputs != nil {
 		Outputs(*o.Outputs).Human(p)

@@ -208,3 +208,12 @@ func TestWaitingJobNamesWhyItsRunnerTakesNone(t *testing.T) {
 		}
 	}
 }
+
+func TestPlanOnlyCountsWhatIsNotPlanned(t *testing.T) {
+	d := wire.Deployment{PlanOnly: true, State: "succeeded", Components: []wire.DeploymentComponent{{Name: "vpc", State: "unchanged"}, {Name: "postgres", State: "planned"},
+		{Name: "api", State: "skipped", Reason: "needs-outputs", Message: "not planned: needs outputs of postgres"}}}
+	got := human(t, view.Outcome{Deployment: d, Plans: []view.Plan{{Component: "postgres"}}})
+	if want := "postgres: no changes\napi: not planned: needs outputs of postgres\n1 of 3 components not planned\n"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

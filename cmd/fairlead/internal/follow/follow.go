@@ -328,6 +328,9 @@ func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deploym
 			f.lines.write("", " ", line)
 		}
 	}
+	if err := f.warn(ctx, d); err != nil {
+		return d, err
+	}
 	if f.o.Approve == nil {
 		return d, ErrWaiting
 	}
@@ -345,6 +348,36 @@ func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deploym
 		return d, fmt.Errorf("approve deployment %s: %w", d.ID, err)
 	}
 	return next, nil
+}
+
+// warn shows what is particular to plans that wait: an apply that was lost, with
+// what to compare before its new plan is approved. It is why a deployment asks
+// that approves plans by itself.
+func (f *follower) warn(ctx context.Context, d wire.Deployment) error {
+	if d.Situations == nil { // the answer of a change has none
+		id := d.ID
+		var err error
+		if d, err = ask(ctx, f.patience, func(ctx context.Context) (wire.Deployment, error) { return f.o.Client.GetDeployment(ctx, id) }); err != nil {
+			return fmt.Errorf("read deployment %s: %w", id, err)
+		}
+	}
+	var why view.Warning
+	for _, s := range d.Situations {
+		if s.Kind == "lost" {
+			why = append(why, s)
+		}
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	f.lines.write("", "", "")
+	if d.AutoApprove {
+		f.lines.write("", f.style.Warn("!"), "Auto-approval does not cover the plan after an apply that was lost:")
+	}
+	for _, line := range why.Lines(f.style) {
+		f.lines.write("", " ", line)
+	}
+	return nil
 }
 
 func join(a, b string) string {

@@ -397,3 +397,35 @@ func TestJobOfADrainingRunnerNamesTheDraining(t *testing.T) {
 	plane.SetDeployment(deployment("canceled", component("web", "canceled")))
 	s.end()
 }
+
+func TestWarningOfALostApplyIsAboveTheQuestion(t *testing.T) {
+	plane := planetest.New(t)
+	d := deployment("awaiting-approval", component("web", "awaiting-approval"))
+	d.AutoApprove = true
+	d.Situations = []wire.Situation{
+		{Kind: "runner-full", What: "Runner local runs as many jobs as it can."},
+		{Kind: "lost", Component: "web", What: "The apply job_1 was lost.", Known: []string{"Its log ends where its step did."}, Next: []wire.NextStep{{Command: "fairlead job logs job_1", Effect: "shows what it had done"}}},
+	}
+	plane.SetDeployment(d)
+	plane.SetJob(wire.Job{ID: "plan-web", Plan: &wire.Plan{Digest: "sha256:1"}})
+	var s *story
+	shown := make(chan string, 1)
+	s = watch(t, plane, func(o *follow.Options) {
+		o.Quiet = true
+		screen := o.Out.(*screen)
+		o.Approve = func(context.Context, wire.Deployment) (bool, error) {
+			shown <- screen.String()
+			return false, nil
+		}
+	})
+	s.end()
+	before := <-shown
+	for _, want := range []string{"Auto-approval does not cover", "The apply job_1 was lost.", "Its log ends where its step did.", "`fairlead job logs job_1`"} {
+		if !strings.Contains(before, want) {
+			t.Errorf("%q is not above the question:\n%s", want, before)
+		}
+	}
+	if strings.Contains(before, "Runner local") {
+		t.Errorf("what has nothing to do with it is there:\n%s", before)
+	}
+}

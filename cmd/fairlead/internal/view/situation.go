@@ -1,6 +1,20 @@
 package view
 
-import "github.com/fairlead/fairlead/pkg/api/wire"
+import (
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// Warning is what a person has to know before they approve.
+type Warning []wire.Situation
+
+// Lines returns each situation with what is known and what can be done.
+func (w Warning) Lines(style Style) []string {
+	page := &Page{Style: style}
+	situations(page, w)
+	return strings.Split(strings.Trim(page.buf.String(), "\n"), "\n")
+}
 
 // situations writes what there is to know or to decide, each with what is
 // known and what can be done.

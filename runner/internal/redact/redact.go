@@ -230,10 +230,9 @@ func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\
 
 // longest returns the end of the longest secret that begins at b[0], or 0.
 // more says that b ends before that can be known.
-func (s *trie) longest(b []byte) (end int, more bool) {
-	if t, m := token(b); t > 0 || m {
-		end, more = t, m
-	}
+// With final set nothing follows b.
+func (s *trie) longest(b []byte, final bool) (end int, more bool) {
+	end, more = token(b, final)
 	n := s.root
 	for i := 0; i < len(b); {
 		e := n.by(' ')
@@ -272,7 +271,9 @@ const minToken = 16
 // than any real one must not hold up the stream.
 const maxToken = 512
 
-func token(b []byte) (end int, more bool) {
+// token returns the end of the token that begins at b[0], or 0. more says that b
+// ends before that can be known. With final set the token ends with b.
+func token(b []byte, final bool) (end int, more bool) {
 	for i, c := range b {
 		switch {
 		case i == 0 && c == 'f', i == 1 && c == 'l', i == 2 && c >= 'a' && c <= 'z', i == 3 && c == '_':
@@ -282,6 +283,9 @@ func token(b []byte) (end int, more bool) {
 		default:
 			return 0, false
 		}
+	}
+	if final && len(b) >= 4+minToken {
+		return len(b), false
 	}
 	return 0, len(b) > 0
 }
@@ -321,15 +325,15 @@ func (s *trie) mask(out, in []byte, final bool) (masked, rest []byte) {
 // match is longest, extended by the secrets that begin within the match and
 // reach beyond it: overlapping secrets must not leave each other's ends.
 func (s *trie) match(b []byte, final bool) (end int, more bool) {
-	end, more = s.longest(b)
-	if final && end == 0 {
-		end, _ = token(append(b[:len(b):len(b)], ' ')) // a token that the end of the stream ends
-	}
+	end, more = s.longest(b, final)
 	if more && !final {
 		return end, true
 	}
 	for k := 1; k < end; k++ {
-		e, m := s.longest(b[k:])
+		if !s.first[b[k]] {
+			continue
+		}
+		e, m := s.longest(b[k:], final)
 		if m && !final {
 			return end, true
 		}

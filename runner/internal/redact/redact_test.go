@@ -63,6 +63,7 @@ func TestWhatIsASecret(t *testing.T) {
 		"the longer of two that begin":   {[]string{"abcd", "abcdef"}, "abcdefg", "(sensitive)g"},
 		"both of two that overlap":       {[]string{"abcd", "bcdef"}, "abcdefg", "(sensitive)g"},
 		"a token of ours":                {"none", "t=flr_0123456789abcdefXYZ.", "t=(sensitive)"},
+		"a token that a value runs into": {"abcdfl", "abcdflr_0123456789abcdefXYZ", "(sensitive)"},
 		"a token's name is not":          {"none", "fl_oat flx_short", "fl_oat flx_short"},
 		"a beginning that is not one":    {"abcdabcx", "abcdabcdabcx", "abcd(sensitive)"},
 		"a secret at once after another": {"abcd", "abcdabcd", "(sensitive)(sensitive)"},

@@ -7,11 +7,8 @@
 package redact
 
 import (
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"io"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -140,52 +137,6 @@ func (s *trie) addValue(v string) {
 			s.addForms(strings.TrimSpace(line), minLine)
 		}
 	}
-}
-
-func (s *trie) addForms(v string, least int) {
-	if len(v) < least {
-		return
-	}
-	s.add(v)
-	quoted := quote(v)
-	escaped := strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(quoted) // as Go's encoder writes it
-	for _, form := range []string{quoted, escaped} {
-		s.add(form)
-		s.add(quote(form)) // JSON within JSON
-	}
-	s.add(strings.NewReplacer("${", "$${", "%{", "%%{").Replace(quoted)) // HCL
-	s.add(url.QueryEscape(v))
-	s.add(url.PathEscape(v))
-	s.add(hex.EncodeToString([]byte(v)))
-	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		s.addBase64(enc, v)
-	}
-}
-
-// addBase64 adds the encoding of v at each of the three places where it may
-// begin within a longer text that is encoded as a whole, such as
-// "user:password". The characters that neighbours share are left off.
-func (s *trie) addBase64(enc *base64.Encoding, v string) {
-	s.add(enc.EncodeToString([]byte(v)))
-	for pad := range 3 {
-		b := enc.EncodeToString(append(make([]byte, pad), v...))
-		from := (pad*8 + 5) / 6
-		to := (pad + len(v)) * 8 / 6
-		if to-from >= 8 {
-			s.add(b[from:to])
-		}
-	}
-}
-
-// quote returns v as JSON without its quotation marks.
-func quote(v string) string {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(v) != nil {
-		return v
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(strings.TrimSuffix(b.String(), "\n"), `"`), `"`)
 }
 
 func (s *trie) add(text string) {

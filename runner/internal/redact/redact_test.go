@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"net/url"
 	"runtime"
@@ -44,6 +46,46 @@ func TestSecretIsMaskedHoweverItIsPrinted(t *testing.T) {
 			}
 			if !strings.HasPrefix(got, "before ") || !strings.HasSuffix(got, " after") {
 				t.Errorf("the text around is gone: %q", got)
+			}
+		})
+	}
+}
+
+// Each row is named after what was seen. The text has the secret in one form of
+// a tool, between two bars.
+func TestSecretIsMaskedInTheFormsOfTools(t *testing.T) {
+	const secret = `p@ss "wo'rd"&<${x}>;/1` // nearly no two tools escape it alike
+	upper := func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) }
+	percent := func(format string) string {
+		var b strings.Builder
+		for i := range len(secret) {
+			fmt.Fprintf(&b, format, secret[i])
+		}
+		return b.String()
+	}
+	for name, tc := range map[string]struct{ secret, text string }{
+		"upper-case hex was printed":                 {secret, upper(secret)},
+		"HTML with &#34; and &#39; was printed":      {secret, html.EscapeString(secret)},
+		"HTML with &quot; and &#39; was printed":     {secret, `p@ss &quot;wo&#39;rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"HTML with &quot; and &#x27; was printed":    {secret, `p@ss &quot;wo&#x27;rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"HTML with &quot; and &#039; was printed":    {secret, `p@ss &quot;wo&#039;rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"XML with &quot; and &apos; was printed":     {secret, `p@ss &quot;wo&apos;rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"HTML with plain quotes was printed":         {secret, `p@ss "wo'rd"&amp;&lt;${x}&gt;;/1`},
+		"HTML with &quot; and ' was printed":         {secret, `p@ss &quot;wo'rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"printf %q of bash was printed":              {secret, `p@ss\ \"wo\'rd\"\&\<\$\{x\}\>\;/1`},
+		"shell double quotes were printed":           {secret, `p@ss \"wo'rd\"&<\${x}>;/1`},
+		"a grave in double quotes was printed":       {"a`b\\c$d", "a\\`b\\\\c\\$d"},
+		"shell single quotes were printed":           {secret, `p@ss "wo'\''rd"&<${x}>;/1`},
+		"single quotes in double were printed":       {secret, `p@ss "wo'"'"'rd"&<${x}>;/1`},
+		"$'…' of bash was printed":                   {"it's\na \\ \x1b", `it\'s\na \\ \E`},
+		"%XX of each byte was printed":               {secret, percent("%%%02X")},
+		"%xx of each byte was printed":               {secret, percent("%%%02x")},
+		"a query with lower-case digits was printed": {secret, "p%40ss+%22wo%27rd%22%26%3c%24%7bx%7d%3e%3b%2f1"},
+		"a query with %20 was printed":               {secret, "p%40ss%20%22wo%27rd%22%26%3C%24%7Bx%7D%3E%3B%2F1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := redact.New(raw(tc.secret)).String("|" + tc.text + "|"); got != "|"+redact.Mask+"|" {
+				t.Errorf("%q is printed as %q", tc.text, got)
 			}
 		})
 	}

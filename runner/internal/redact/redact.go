@@ -1,9 +1,18 @@
 // Package redact masks secrets in a stream of bytes, however the stream is cut
 // into writes.
 //
-// It knows the values of one job (in the forms in which tools print them) and
-// the shape of the product's own tokens. What it is not: a guarantee against a
-// tool that prints a secret in a form of its own, such as reversed or encrypted.
+// It knows the values of one job and the shape of the product's own tokens. It
+// finds a value as it is and in the forms in which tools print it (see addForms),
+// also where line breaks part it, with the prefixes that OpenTofu and Terraform put
+// before the lines of a provisioner.
+//
+// It does not find
+//   - a value of less than 4 bytes, true, false, null, and the keys of a map;
+//   - a value with other bytes inside, such as ANSI codes, NUL and zero-width
+//     characters, or with lines of others between its parts;
+//   - a value that was encoded twice (JSON within JSON is found), reversed, put in
+//     upper case, hashed or encrypted;
+//   - a number in another notation.
 package redact
 
 import (
@@ -35,8 +44,24 @@ type Set struct {
 
 // trie is what a Set knows at a time. It does not change once it is made.
 type trie struct {
-	root  *node
-	first [256]bool // bytes with which a secret can begin: nearly no byte of a log does
+	top    *edge          // to the root; it has no text
+	first  [256]bool      // bytes with which a secret can begin: nearly no byte of a log does
+	second [256][4]uint64 // of each such byte, a bit for each byte that can follow it
+}
+
+// begins says whether a secret can begin with b.
+func (s *trie) begins(b []byte) bool {
+	return s.first[b[0]] && (len(b) == 1 || s.second[b[0]][b[1]>>6]>>(b[1]&63)&1 == 1)
+}
+
+// pair notes that a secret can begin with a and b.
+func (s *trie) pair(a, b byte) {
+	for c := range 256 {
+		if c := byte(c); c == b || isSpace(c) { // a secret may be broken behind each byte
+			s.first[a] = true
+			s.second[a][c>>6] |= 1 << (c & 63)
+		}
+	}
 }
 
 // node is where secrets part, or one ends. A run of white space, in a value as
@@ -86,16 +111,18 @@ func (s *Set) Add(text string) {
 }
 
 func newTrie(values []json.RawMessage) *trie {
-	s := &trie{root: &node{}}
-	s.first['f'] = true // a token
+	s := &trie{top: &edge{to: &node{}}}
 	for _, v := range values {
 		s.addJSON(v)
 	}
-	for c := range 256 {
-		if n := byte(c); isSpace(n) {
-			s.first[c] = s.root.by(' ') != nil
-		} else if s.root.by(n) != nil {
-			s.first[c] = true
+	s.pair('f', 'l') // a token
+	for _, e := range s.top.to.next {
+		if len(e.text) > 1 {
+			s.pair(e.text[0], e.text[1])
+			continue
+		}
+		for _, f := range e.to.next {
+			s.pair(e.text[0], f.text[0])
 		}
 	}
 	return s
@@ -143,7 +170,7 @@ func (s *trie) add(text string) {
 	if len(text) < minValue {
 		return
 	}
-	n := s.root
+	n := s.top.to
 	for text = oneSpace(text); text != ""; {
 		e := n.by(text[0])
 		if e == nil {
@@ -184,34 +211,9 @@ func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\
 // With final set nothing follows b.
 func (s *trie) longest(b []byte, final bool) (end int, more bool) {
 	end, more = token(b, final)
-	n := s.root
-	for i := 0; i < len(b); {
-		e := n.by(' ')
-		if !isSpace(b[i]) {
-			e = n.by(b[i])
-		}
-		if e == nil {
-			return end, more
-		}
-		for k := range len(e.text) {
-			if i == len(b) {
-				return end, true
-			}
-			c := b[i]
-			i++
-			if isSpace(c) {
-				for c = ' '; i < len(b) && isSpace(b[i]); i++ {
-				}
-			}
-			if c != e.text[k] {
-				return end, more
-			}
-		}
-		if n = e.to; n.end && i > end {
-			end = i
-		}
-	}
-	return end, more || len(n.next) > 0
+	w := walk{b: b, end: end, more: more}
+	w.from(place{e: s.top}, 0)
+	return w.end, w.more
 }
 
 // Tokens of the product are "fl", a letter for their kind, "_", and at least
@@ -251,8 +253,8 @@ func (s *Set) String(text string) string {
 // must wait for the bytes that follow. With final set nothing waits.
 func (s *trie) mask(out, in []byte, final bool) (masked, rest []byte) {
 	for i := 0; i < len(in); {
-		if j := i; !s.first[in[i]] {
-			for i < len(in) && !s.first[in[i]] {
+		if j := i; !s.begins(in[i:]) {
+			for i < len(in) && !s.begins(in[i:]) {
 				i++
 			}
 			out = append(out, in[j:i]...)
@@ -281,7 +283,7 @@ func (s *trie) match(b []byte, final bool) (end int, more bool) {
 		return end, true
 	}
 	for k := 1; k < end; k++ {
-		if !s.first[b[k]] {
+		if !s.begins(b[k:]) {
 			continue
 		}
 		e, m := s.longest(b[k:], final)

@@ -9,10 +9,14 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/fairlead/fairlead/runner/internal/redact"
 )
@@ -91,6 +95,199 @@ func TestSecretIsMaskedInTheFormsOfTools(t *testing.T) {
 	}
 }
 
+// wrap returns text in lines of width bytes, with sep between them.
+func wrap(text string, width int, sep string) string {
+	var lines []string
+	for ; len(text) > width; text = text[width:] {
+		lines = append(lines, text[:width])
+	}
+	return strings.Join(append(lines, text), sep)
+}
+
+// Each row is named after what was seen. The secret stands between two bars.
+func TestSecretIsMaskedAcrossLines(t *testing.T) {
+	const plain = "hunter2-and-more"
+	long := strings.Repeat("0123456789 a long secret, such as a key; ", 9) + "."
+	encoded := base64.StdEncoding.EncodeToString([]byte(long))
+	within := base64.StdEncoding.EncodeToString([]byte("user:" + long))
+	for name, tc := range map[string]struct{ secret, text, want string }{
+		"base64 of 76 columns was printed":            {long, wrap(encoded, 76, "\n"), "|(sensitive)|"},
+		"base64 of 64 columns was printed":            {long, wrap(encoded, 64, "\n"), "|(sensitive)|"},
+		"base64 of 76 columns and CRLF was printed":   {long, wrap(encoded, 76, "\r\n"), "|(sensitive)|"},
+		"base64 with indentation was printed":         {long, wrap(encoded, 76, "\n\t    "), "|(sensitive)|"},
+		"base64 of 64, CRLF, indented was printed":    {long, wrap(encoded, 64, "\r\n  "), "|(sensitive)|"},
+		"base64 of a provisioner was printed":         {long, wrap(encoded, 76, "\nterraform_data.u (local-exec): "), "|(sensitive)|"},
+		"user:password in 76 columns was printed":     {long, wrap(within, 76, "\n"), "|dXNlcjo(sensitive)|"},
+		"hex of 60 columns was printed":               {long, wrap(hex.EncodeToString([]byte(long)), 60, "\n"), "|(sensitive)|"},
+		"two writes of a local-exec were printed":     {plain, "hunter2\nterraform_data.u (local-exec): -and-more", "|(sensitive)|"},
+		"two writes of a remote-exec were printed":    {plain, "hunter2\naws_instance.u[0] (remote-exec): -and-more", "|(sensitive)|"},
+		"three writes of a provisioner were printed":  {plain, "h\na.b (local-exec): unter2-and-mor\na.b (local-exec): e", "|(sensitive)|"},
+		"two writes of a module's were printed":       {plain, "hunter2\nmodule.m[\"a \\\" key\"].null_resource.r (local-exec): -and-more", "|(sensitive)|"},
+		"two writes with CRLF were printed":           {plain, "hunter2\r\nterraform_data.u (local-exec): -and-more", "|(sensitive)|"},
+		"two writes, parted at a space, were printed": {"two parts", "two\nterraform_data.u (local-exec): parts", "|(sensitive)|"},
+		"two writes, parted by a space, were printed": {"two parts", "two\nterraform_data.u (local-exec):  parts", "|(sensitive)|"},
+		"short lines of a provisioner were printed":   {"ab\ncd\nef", "ab\na.b (local-exec): cd\na.b (local-exec): ef", "|(sensitive)|"},
+		"a line break in its middle was printed":      {plain, "hunter2\n-and-more", "|(sensitive)|"},
+		"a line break and indentation was printed":    {plain, "hunter2\r\n    \t-and-more", "|(sensitive)|"},
+		"a line break in its JSON was printed":        {`a"b"c"d`, "a\\\"b\\\n\"c\\\"d", "|(sensitive)|"},
+
+		"a line break before it stays":          {plain, "\n" + plain, "|\n(sensitive)|"},
+		"a line break behind it stays":          {plain, plain + "\n", "|(sensitive)\n|"},
+		"two line breaks in it are not skipped": {plain, "hunter2\n\n-and-more", "|hunter2\n\n-and-more|"},
+		"a space in it is not skipped":          {plain, "hunter2 -and-more", "|hunter2 -and-more|"},
+		"a return alone is not skipped":         {plain, "hunter2\r-and-more", "|hunter2\r-and-more|"},
+		"another prefix is not skipped":         {plain, "hunter2\na.b: -and-more", "|hunter2\na.b: -and-more|"},
+		"a prefix on its line is not skipped":   {plain, "hunter2a.b (local-exec): -and-more", "|hunter2a.b (local-exec): -and-more|"},
+		"far indentation is not skipped":        {plain, "hunter2\n" + strings.Repeat(" ", 257) + "-and-more", "|hunter2\n" + strings.Repeat(" ", 257) + "-and-more|"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redact.New(raw(tc.secret))
+			if got := s.String("|" + tc.text + "|"); strings.ReplaceAll(got, "=", "") != tc.want {
+				t.Errorf("%q is printed as %q, want %q", tc.text, got, tc.want)
+			}
+		})
+	}
+}
+
+// A line break is the space of one secret and in the middle of another. Both are
+// found, the longer one where both are there.
+func TestLineBreakIsASpaceOrInTheMiddle(t *testing.T) {
+	const prefix = "a.b (local-exec): "
+	s := redact.New(raw([]string{"ab cd 1", "abcd 22", "ab" + prefix + "cd 333", "ab " + prefix + "cd 4444"}))
+	for text, want := range map[string]string{
+		"ab\ncd 1":                    "(sensitive)",
+		"ab\ncd 22":                   "(sensitive)",
+		"ab\ncd\n22":                  "(sensitive)",
+		"ab\n" + prefix + "cd 1":      "(sensitive)",
+		"ab\n" + prefix + "cd 22":     "(sensitive)",
+		"ab\n" + prefix + "cd 333":    "(sensitive)",
+		"ab\n" + prefix + "cd\n4444":  "(sensitive)",
+		"ab\n" + prefix + "cd 5":      "ab\n" + prefix + "cd 5",
+		"ab \n cd 22":                 "ab \n cd 22",
+		"ab \n cd 1":                  "(sensitive)",
+		"ab\n" + prefix + "\ncd 22":   "ab\n" + prefix + "\ncd 22",
+		"ab\n" + prefix + " c\nd 22.": "(sensitive).",
+	} {
+		if got := s.String(text); got != want {
+			t.Errorf("%q is printed as %q, want %q", text, got, want)
+		}
+	}
+}
+
+// inPieces is what comes out for text, cut into writes of the sizes.
+func inPieces(t interface{ Fatal(...any) }, s *redact.Set, text string, sizes []int) string {
+	var out bytes.Buffer
+	w := s.NewWriter(&out)
+	for i := 0; text != ""; i++ {
+		n := min(len(text), sizes[i%len(sizes)])
+		if _, err := io.WriteString(w, text[:n]); err != nil {
+			t.Fatal(err)
+		}
+		text = text[n:]
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+var breaks = []string{"\n", "\r\n", "\n  ", "\n\t", "\na.b (local-exec): ", "\r\nmodule.m[\"a b\"].c.d (remote-exec):  "}
+
+// Whatever the secret, its form, the line breaks in it and the cut of the writes:
+// nothing of it is left.
+func TestNoFormLeaksHoweverItIsBrokenAndCut(t *testing.T) {
+	percent := func(v, format string) (all string) {
+		for i := range len(v) {
+			all += fmt.Sprintf(format, v[i])
+		}
+		return all
+	}
+	forms := map[string]func(string) string{
+		"plain":           func(v string) string { return v },
+		"JSON":            func(v string) string { q := string(raw(v)); return q[1 : len(q)-1] },
+		"base64":          func(v string) string { return base64.RawStdEncoding.EncodeToString([]byte(v)) },
+		"hex":             func(v string) string { return hex.EncodeToString([]byte(v)) },
+		"upper-case hex":  func(v string) string { return strings.ToUpper(hex.EncodeToString([]byte(v))) },
+		"HTML":            html.EscapeString,
+		"HTML with &quot": strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace,
+		"single quotes":   func(v string) string { return strings.ReplaceAll(v, "'", `'\''`) },
+		"double quotes":   strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace,
+		"query":           url.QueryEscape,
+		"%XX":             func(v string) string { return percent(v, "%%%02X") },
+		"%xx":             func(v string) string { return percent(v, "%%%02x") },
+	}
+	names := slices.Sorted(maps.Keys(forms))
+	rapid.Check(t, func(t *rapid.T) {
+		secret := rapid.StringMatching("[a-cA-C012$\"'&<;`{}\\\\]([a-cA-C012$\"'&<;`{}\\\\ ]{4,40})[a-cA-C012$\"'&<;`{}\\\\]").Draw(t, "secret")
+		form := forms[rapid.SampledFrom(names).Draw(t, "form")](secret)
+		var text strings.Builder
+		for i := range len(form) {
+			if i > 0 && form[i] != ' ' && form[i-1] != ' ' && rapid.IntRange(0, 7).Draw(t, "broken") == 0 {
+				text.WriteString(rapid.SampledFrom(breaks).Draw(t, "break"))
+			}
+			if form[i] == ' ' && (i == 0 || form[i-1] != ' ') && rapid.Bool().Draw(t, "space is broken") {
+				text.WriteString(rapid.SampledFrom(breaks).Draw(t, "break"))
+				continue
+			}
+			text.WriteByte(form[i])
+		}
+		s := redact.New(raw(secret))
+		sizes := rapid.SliceOfN(rapid.IntRange(1, 30), 1, 5).Draw(t, "sizes")
+		if got := inPieces(t, s, "|"+text.String()+"|", sizes); got != "|"+redact.Mask+"|" {
+			t.Fatalf("%q is printed as %q", text.String(), got)
+		}
+	})
+}
+
+// Whatever the secrets, the text and the cut of the writes: the same comes out as
+// for one write.
+func TestEachCutOfWritesGivesTheSame(t *testing.T) {
+	part := rapid.SampledFrom(append([]string{"a", "b", "ab", "a", "b", " ", "  ", "\r", "\n\n", "|", "%61",
+		" (local-exec): ", "a.b", "fla_0123456789abcdefgh", "YWJh", "&#34;", "\\", "\""}, breaks...))
+	rapid.Check(t, func(t *rapid.T) {
+		secrets := rapid.SliceOfN(rapid.SliceOfN(part, 1, 8), 1, 4).Draw(t, "secrets")
+		var values []string
+		for _, parts := range secrets {
+			values = append(values, strings.Join(parts, ""))
+		}
+		s := redact.New(raw(values))
+		text := strings.Join(rapid.SliceOfN(part, 0, 30).Draw(t, "text"), "")
+		if rapid.Bool().Draw(t, "with a secret") {
+			text += values[0] + strings.Join(rapid.SliceOfN(part, 0, 5).Draw(t, "rest"), "")
+		}
+		sizes := rapid.SliceOfN(rapid.IntRange(1, 9), 1, 5).Draw(t, "sizes")
+		if whole, got := s.String(text), inPieces(t, s, text, sizes); got != whole {
+			t.Fatalf("%q: in pieces %q, whole %q", text, got, whole)
+		}
+	})
+}
+
+// Each line may be the first part of a secret, and look like a provisioner's.
+func TestStreamIsHeldUpForABoundedLength(t *testing.T) {
+	const secret, most = "hunter2-and-more", 2000
+	s := redact.New(raw(secret))
+	for name, text := range map[string]string{
+		"lines that begin it":         strings.Repeat("hunt\n", 10000),
+		"a long address":              strings.Repeat("hunt\n"+strings.Repeat("a.", 5000), 5),
+		"a long key of an instance":   strings.Repeat("hunt\na[\""+strings.Repeat("a ", 5000), 5),
+		"wide indentation":            strings.Repeat("hunt\n"+strings.Repeat(" ", 10000), 5),
+		"wide indentation, a prefix":  strings.Repeat("hunt\na.b (local-exec): "+strings.Repeat(" ", 10000), 5),
+		"nothing but empty lines":     "hunt" + strings.Repeat("\n", 10000),
+		"lines with another's prefix": strings.Repeat("hunt\na.b (local-exec): x\n", 10000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			w := s.NewWriter(&out)
+			for n := 0; n < len(text); n += 50 {
+				if held := n - out.Len(); held > most {
+					t.Fatalf("%d bytes are held of %q", held, text[:n])
+				}
+				io.WriteString(w, text[n:min(n+50, len(text))])
+			}
+		})
+	}
+}
+
 func TestWhatIsASecret(t *testing.T) {
 	for name, tc := range map[string]struct {
 		secret     any
@@ -125,27 +322,16 @@ func FuzzNoSplitLeaks(f *testing.F) {
 	f.Add("abab", "ababab flr_0123456789abcdefghij", uint8(1), uint8(1))
 	f.Add("two words", "two\n words two words", uint8(2), uint8(5))
 	f.Add("line one\nline two", "line one\nline two\n", uint8(4), uint8(9))
+	f.Add("hunter2secret", "a hunter\r\n  2secret hun\na.b[\"c\"] (local-exec): ter2secret", uint8(3), uint8(7))
+	f.Add("ab cdabc", "ab\na.b (local-exec): cd\nab\nc", uint8(1), uint8(1))
 	f.Fuzz(func(t *testing.T, secret, text string, a, b uint8) {
 		if len(secret) > 100 || len(text) > 1000 {
 			return
 		}
 		s := redact.New(raw(secret))
 		whole := s.String(text)
-		var out bytes.Buffer
-		w := s.NewWriter(&out)
-		steps := []int{int(a)%7 + 1, int(b)%13 + 1}
-		for i, rest := 0, []byte(text); len(rest) > 0; i++ {
-			n := min(len(rest), steps[i%2])
-			if _, err := w.Write(rest[:n]); err != nil {
-				t.Fatal(err)
-			}
-			rest = rest[n:]
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if out.String() != whole {
-			t.Fatalf("in pieces %q, whole %q", out.String(), whole)
+		if got := inPieces(t, s, text, []int{int(a)%7 + 1, int(b)%13 + 1}); got != whole {
+			t.Fatalf("in pieces %q, whole %q", got, whole)
 		}
 		plain := strings.TrimSpace(secret)
 		if len(plain) >= 4 && !strings.Contains(redact.Mask, plain) && !strings.Contains(strings.ReplaceAll(text, plain, ""), plain) {
@@ -164,6 +350,32 @@ func BenchmarkPlainText(b *testing.B) {
 	for b.Loop() {
 		if _, err := w.Write(line); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// Lines of many kinds, and as many secrets as a job has.
+func BenchmarkLog(b *testing.B) {
+	var secrets []json.RawMessage
+	for n := range 20 {
+		sum := sha256.Sum256([]byte{byte(n)})
+		secrets = append(secrets, raw(base64.RawURLEncoding.EncodeToString(sum[:])))
+	}
+	s := redact.New(secrets...)
+	var log []byte
+	for n := 0; len(log) < 10<<20; n++ {
+		log = fmt.Appendf(log, "module.m[%d].aws_instance.web: Creation complete after %ds [id=i-%x]\n  + tags = { Name = %q }\n", n%7, n%60, n*7919, wrap("The quick brown fox", 5, "-"))
+		log = fmt.Appendf(log, "terraform_data.d%d (local-exec): %s Step %d/9: RUN apt-get install -y curl\n", n%9, "2026-01-02T03:04:05Z", n%9)
+	}
+	b.SetBytes(int64(len(log)))
+	for b.Loop() {
+		w := s.NewWriter(io.Discard)
+		for rest := log; len(rest) > 0; {
+			n := min(len(rest), 4096)
+			if _, err := w.Write(rest[:n]); err != nil {
+				b.Fatal(err)
+			}
+			rest = rest[n:]
 		}
 	}
 }

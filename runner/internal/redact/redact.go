@@ -57,7 +57,7 @@ func (s *trie) begins(b []byte) bool {
 // pair notes that a secret can begin with a and b.
 func (s *trie) pair(a, b byte) {
 	for c := range 256 {
-		if c := byte(c); c == b || isSpace(c) { // a secret may be broken behind each byte
+		if c := byte(c); c == b || b == ' ' && isSpace(c) {
 			s.first[a] = true
 			s.second[a][c>>6] |= 1 << (c & 63)
 		}

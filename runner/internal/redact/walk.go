@@ -8,6 +8,9 @@ import (
 // The most bytes that may part a secret. So much of the stream waits until it is
 // known whether the secret goes on behind them.
 const (
+	// minPart is how much of a secret stands before a line break that parts it. With
+	// less, the end of nearly every line would wait for the line after it.
+	minPart   = 4
 	maxIndent = 256  // indentation of a line
 	maxPrefix = 1024 // prefix of a provisioner's line
 )
@@ -107,7 +110,7 @@ type gap struct {
 // with it. With space set a secret goes on with white space.
 func (w *walk) gaps(i int, space bool) (all [2]gap) {
 	end := spaces(w.b, i)
-	skip := i > 0 && lineBreak(w.b[i:end], end == len(w.b))
+	skip := i >= minPart && lineBreak(w.b[i:end], end == len(w.b))
 	if !space && !skip {
 		return all
 	}

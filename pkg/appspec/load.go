@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,13 +27,19 @@ func Load(fsys fs.FS) (*App, Problems) {
 	app, r, problems := parseFile(FileName, src)
 	modules := map[string]module{}
 	for name, source := range r.sources {
-		m, message, hint := checkFolder(fsys, source)
+		m, message, hint, wrong := checkFolder(fsys, source)
+		problems = append(problems, wrong...)
 		if m != nil {
 			modules[name] = *m
 		}
-		if message != "" {
-			where := "components." + name + ".source"
-			p := r.placeOf(where)
+		p := r.placeOf("components." + name + ".source")
+		if wrapper, ok := fromRegistry(fsys, source, r.written[name]); ok {
+			problems = append(problems, Problem{
+				File: FileName, Line: p.Line, Column: p.Column, Code: "registry-source",
+				Message: fmt.Sprintf("the source %s of component %s is an address in a module registry, not a folder of the app", yamldoc.Quote(r.written[name]), yamldoc.Quote(name)),
+				Hint:    wrapper,
+			})
+		} else if message != "" {
 			problems = append(problems, Problem{
 				File: FileName, Line: p.Line, Column: p.Column, Code: "missing-source",
 				Message: fmt.Sprintf("the source %s of component %s %s", yamldoc.Quote("./"+source), yamldoc.Quote(name), message), Hint: hint,
@@ -133,45 +140,48 @@ func follow(fsys fs.FS, name string) (string, error) {
 }
 
 // checkFolder says what is wrong with a component's folder, and what to do, or
-// returns what its module declares, nil where that is not known.
-func checkFolder(fsys fs.FS, source string) (m *module, message, hint string) {
+// returns what its module declares, nil where that is not known, and what is
+// wrong in the module's files.
+func checkFolder(fsys fs.FS, source string) (m *module, message, hint string, wrong Problems) {
 	real, err := follow(fsys, source)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, "does not exist", nearFolder(fsys, source)
+		hint, _ := nearFolder(fsys, source)
+		return nil, "does not exist", hint, nil
 	case errors.Is(err, errLeaves):
-		return nil, "leaves the app's folder through a symbolic link", "Only what is inside the app's folder is shipped; copy the module into it."
+		return nil, "leaves the app's folder through a symbolic link", "Only what is inside the app's folder is shipped; copy the module into it.", nil
 	case err != nil:
-		return nil, "cannot be read: " + reason(err), ""
+		return nil, "cannot be read: " + reason(err), "", nil
 	}
 	info, err := fs.Stat(fsys, real)
 	if err != nil {
-		return nil, "cannot be read: " + reason(err), ""
+		return nil, "cannot be read: " + reason(err), "", nil
 	}
 	if !info.IsDir() {
-		return nil, "is not a folder", "Name the folder that holds the module's .tf files."
+		return nil, "is not a folder", "Name the folder that holds the module's .tf files.", nil
 	}
 	files, given, err := moduleFiles(fsys, real)
 	if err != nil {
-		return nil, "cannot be read: " + reason(err), ""
+		return nil, "cannot be read: " + reason(err), "", nil
 	}
 	if len(files) == 0 {
-		return nil, "holds no .tf or .tofu file", "A component of type terraform is a folder with a root module."
+		return nil, "holds no .tf or .tofu file", "A component of type terraform is a folder with a root module.", nil
 	}
-	read, err := readModule(fsys, real, files)
+	read, wrong, err := readModule(fsys, real, source, files)
 	if err != nil {
-		return nil, "", ""
+		return nil, "", "", wrong
 	}
 	if given {
 		for name := range read.variables {
 			read.variables[name] = false
 		}
 	}
-	return &read, "", ""
+	return &read, "", "", wrong
 }
 
-// nearFolder names the folder beside the missing one whose name is nearest.
-func nearFolder(fsys fs.FS, source string) string {
+// nearFolder names the folder beside the missing one whose name is nearest;
+// found is false if it knows none.
+func nearFolder(fsys fs.FS, source string) (hint string, found bool) {
 	parent, base := path.Split(source)
 	parent = path.Clean(parent)
 	if real, err := follow(fsys, parent); err == nil {
@@ -186,12 +196,37 @@ func nearFolder(fsys fs.FS, source string) string {
 					}
 				}
 				if name := yamldoc.Nearest(base, names); name != "" {
-					return fmt.Sprintf("Did you mean %s?", yamldoc.Quote("./"+path.Join(parent, name)))
+					return fmt.Sprintf("Did you mean %s?", yamldoc.Quote("./"+path.Join(parent, name))), true
 				}
 			}
 		}
 	}
-	return "Sources are relative to the folder of app.yaml."
+	return "Sources are relative to the folder of app.yaml.", false
+}
+
+// registryAddress matches the address of a module in a registry, as Terraform
+// writes it: NAMESPACE/NAME/SYSTEM, perhaps below a host and with a subfolder.
+// It captures the module's name.
+var registryAddress = regexp.MustCompile(`^(?:[a-z0-9.-]+\.[a-z]+/)?[0-9A-Za-z_-]+/([0-9A-Za-z_-]+)/[0-9a-z]+(?://[0-9A-Za-z/_.-]+)?$`)
+
+// fromRegistry reports whether a source is the address of a module in a
+// registry and no folder, and shows the module that calls it.
+func fromRegistry(fsys fs.FS, source, written string) (hint string, ok bool) {
+	address := registryAddress.FindStringSubmatch(written)
+	if address == nil {
+		return "", false
+	}
+	if _, err := follow(fsys, source); !errors.Is(err, fs.ErrNotExist) {
+		return "", false
+	}
+	if _, near := nearFolder(fsys, source); near {
+		return "", false
+	}
+	return fmt.Sprintf(`A module of a registry needs a wrapper module in the app's folder. Write ./%[1]s/main.tf, and "source: ./%[1]s" here:
+module %[1]q {
+  source  = %[2]q
+  version = "1.2.3" # the version that you have tested
+}`, address[1], written), true
 }
 
 // moduleFiles returns the files of a module, and whether there are files that

@@ -186,10 +186,13 @@ locals { variable = { "no" = {} } }
 
 func TestModulesThatCannotBeReadAreLeftToTheTool(t *testing.T) {
 	for name, src := range map[string]string{
-		"too large":       "# " + strings.Repeat("x", 3<<20),
-		"deep":            "x = " + strings.Repeat("(", 1<<20),
-		"not terraform":   strings.Repeat("}", 1000) + "\x00\xff",
-		"an unclosed one": "variable \"",
+		"too large":             "# " + strings.Repeat("x", 3<<20),
+		"deep":                  "x = " + strings.Repeat("(", 1<<20),
+		"deep in texts":         "x = " + strings.Repeat(`"${`, 1<<14),
+		"deep without brackets": "x = " + strings.Repeat("!", 1<<16),
+		"a long chain":          "x = " + strings.Repeat("a ? b : ", 1<<14),
+		"a long sum":            "x = a" + strings.Repeat("+a", 1<<15),
+		"deep in directives":    "x = \"" + strings.Repeat("%{if a}", 1<<14),
 	} {
 		app, problems := appspec.Load(fstest.MapFS{
 			"app.yaml":  {Data: []byte("fairlead: v1\nname: a\ncomponents:\n  a: {type: terraform, source: a}\n")},
@@ -197,6 +200,136 @@ func TestModulesThatCannotBeReadAreLeftToTheTool(t *testing.T) {
 		})
 		if app == nil {
 			t.Errorf("%s: %v", name, problems)
+		}
+	}
+}
+
+// loadModules loads an app of one component that holds the files, and returns
+// its problems as compilers print them.
+func loadModules(files map[string]string) string {
+	fsys := fstest.MapFS{"app.yaml": {Data: []byte("fairlead: v1\nname: a\ncomponents:\n  a: {type: terraform, source: ./a}\n")}}
+	for name, src := range files {
+		fsys[name] = &fstest.MapFile{Data: []byte(src)}
+	}
+	_, problems := appspec.Load(fsys)
+	return problems.Error()
+}
+
+func TestSyntaxErrorsOfModulesHaveFileAndLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"no label":     {map[string]string{"a/main.tf": "\nresource {\n}\n"}, `a/main.tf:2:1: the block resource has no label, and needs 2 labels [malformed-module]. Write: resource "TYPE" "NAME" { … }`},
+		"never closed": {map[string]string{"a/main.tf": "locals {}\nresource {\n"}, "a/main.tf:2:10: unclosed configuration block [malformed-module]"},
+		"an argument outside of blocks": {
+			map[string]string{"a/main.tf": "x = 1\n"}, `a/main.tf:1:1: the argument "x" stands outside of any block [malformed-module]`,
+		},
+		"garbage":     {map[string]string{"a/main.tf": strings.Repeat("}", 1000) + "\x00\xff"}, "a/main.tf:1:1: "},
+		"half a text": {map[string]string{"a/main.tf": "variable \""}, "a/main.tf:1:"},
+		"JSON":        {map[string]string{"a/main.tf.json": "{\n  \"variable\": {,}\n}"}, "a/main.tf.json:2:16: the file is not JSON here"},
+		"a module that the module calls": {
+			map[string]string{"a/main.tf": "module \"m\" {\n  source = \"./m\"\n}\n", "a/m/main.tf": "output {}\n"}, "a/m/main.tf:1:1: the block output has no label, and needs 1 label",
+		},
+		"a circle of calls":                  {map[string]string{"a/main.tf": "module \"m\" {\n  source = \"./m\"\n}\n", "a/m/main.tf": "module \"m\" {\n  source = \"../m\"\n}\n"}, ""},
+		"a folder that no module calls":      {map[string]string{"a/main.tf": "", "a/templates/main.tf": "resource {"}, ""},
+		"a call that leaves the component":   {map[string]string{"a/main.tf": "module \"m\" {\n  source = \"../b\"\n}\n", "b/main.tf": "resource {"}, ""},
+		"a block that a later version knows": {map[string]string{"a/main.tf": "novelty \"a\" \"b\" \"c\" {}\n"}, ""},
+	} {
+		if got := loadModules(c.files); !strings.HasPrefix(got, c.want) || (c.want == "" && got != "") {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, c.want)
+		}
+	}
+}
+
+func TestUndeclaredVariablesOfModulesAreReported(t *testing.T) {
+	for name, c := range map[string]struct{ src, want string }{
+		"a typing error": {
+			"variable \"size\" {\n  default = 1\n}\nresource \"terraform_data\" \"x\" {\n  input = [\"${var.sise}\"]\n}\n",
+			`a/main.tf:5:15: the module declares no variable "sise" [undeclared-variable]. Did you mean "size"?`,
+		},
+		"none at all":     {"output \"x\" {\n  value = var.nope\n}\n", `a/main.tf:2:11: the module declares no variable "nope" [undeclared-variable]. Declare it: variable "nope" {}`},
+		"a loop's own":    {"output \"x\" {\n  value = [for var in [] : var.nope]\n}\n", ""},
+		"a dynamic block": {"resource \"a\" \"b\" {\n  dynamic \"var\" {\n    for_each = []\n    content {\n      a = var.value\n    }\n  }\n}\n", ""},
+		"an attribute":    {"resource \"a\" \"b\" {\n  lifecycle {\n    ignore_changes = [var.nope]\n  }\n}\n", ""},
+		"another's":       {"output \"x\" {\n  value = local.var.nope\n}\n", ""},
+	} {
+		if got := loadModules(map[string]string{"a/main.tf": c.src}); got != c.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, c.want)
+		}
+	}
+}
+
+func TestARegistrySourceIsAnsweredWithAWrapper(t *testing.T) {
+	load := func(source string, more fstest.MapFS) appspec.Problems {
+		fsys := fstest.MapFS{"app.yaml": {Data: []byte("fairlead: v1\nname: a\ncomponents:\n  a: {type: terraform, source: " + source + "}\n")}}
+		for name, f := range more {
+			fsys[name] = f
+		}
+		_, problems := appspec.Load(fsys)
+		return problems
+	}
+	for _, source := range []string{"terraform-aws-modules/vpc/aws", "registry.opentofu.org/terraform-aws-modules/vpc/aws"} {
+		problems := load(source, nil)
+		want := "module \"vpc\" {\n  source  = \"" + source + "\"\n  version = \"1.2.3\" # the version that you have tested\n}"
+		if len(problems) != 1 || problems[0].Code != "registry-source" || problems[0].Line != 4 || !strings.HasSuffix(problems[0].Hint, want) ||
+			!strings.Contains(problems[0].Hint, `"source: ./vpc"`) || strings.Contains(problems[0].String(), "\n") {
+			t.Errorf("%s: got %v", source, problems)
+		}
+	}
+	for name, c := range map[string]struct {
+		source string
+		more   fstest.MapFS
+	}{
+		"a path":       {"./terraform-aws-modules/vpc/aws", nil},
+		"a near one":   {"modules/vpc/aws", fstest.MapFS{"modules/vpc/aw/main.tf": {}}},
+		"one that is":  {"modules/vpc/aws", fstest.MapFS{"modules/vpc/aws/README.md": {}}},
+		"of two parts": {"modules/vpc", nil},
+	} {
+		if problems := load(c.source, c.more); codes(problems) != "4:32 missing-source" {
+			t.Errorf("%s: got %v", name, problems)
+		}
+	}
+}
+
+func TestWrongIndentationIsNamedAsSuch(t *testing.T) {
+	const head = "fairlead: v1\nname: a\ncomponents:\n  web:\n"
+	for name, c := range map[string]struct {
+		src  string
+		want string
+	}{
+		"one space too few": {
+			head + "    type: terraform\n   source: ./web\n", "6:4: value is not allowed in this context [malformed-yaml]. " +
+				"Line 6 begins with 3 spaces, which is the indentation of no line that it could belong to. Is it indented too little?",
+		},
+		"one space too many": {
+			head + "    type: terraform\n     source: ./web\n", "5:11: mapping value is not allowed in this context [malformed-yaml]. " +
+				"Line 6 begins with 5 spaces, line 5 with 4, and has its value already. Is line 6 indented too much?",
+		},
+		"vars beside the component": {
+			head + "    type: terraform\n    source: ./web\n  vars:\n    a: 1\n    b: 2\n", `7:3: "vars" stands beside the component "web", not in it [wrong-indentation]. ` +
+				"Is it indented too little? Indent line 7 further, and what belongs to it.",
+		},
+		"all fields beside the component": {
+			head + "  type: terraform\n  source: ./web\n", `5:3: "type" stands beside the component "web", not in it [wrong-indentation]. Is it indented too little? Indent line 5 further, and what belongs to it.`,
+		},
+		"vars beside the components": {
+			head + "    type: terraform\n    source: ./web\nvars:\n  a: 1\n", `7:1: the file has no field "vars" [unknown-field]. "vars" is a field of a component. Is line 7 indented too little?`,
+		},
+		"a variable beside vars": {
+			head + "    type: terraform\n    source: ./web\n    vars:\n    a: 1\n", `8:5: components.web has no field "a" [unknown-field]. vars, in line 7, is empty. Is line 8 indented too little?`,
+		},
+		"a field beside the input": {
+			"fairlead: v1\nname: a\ninputs:\n  size:\n    type: number\n  default: 2\ncomponents:\n  web: {type: terraform, source: ./web}\n",
+			`6:3: "default" stands beside the input "size", not in it [wrong-indentation]. Is it indented too little? Indent line 6 further, and what belongs to it.`,
+		},
+		"names that are fields elsewhere": {
+			"fairlead: v1\nname: a\ninputs:\n  size:\n  default:\n  type: {type: number}\ncomponents:\n  web: {type: terraform, source: ./web}\n  vars: {type: terraform, source: ./web}\n", "",
+		},
+	} {
+		_, problems := appspec.Parse("app.yaml", []byte(c.src))
+		if got := strings.ReplaceAll(problems.Error(), "app.yaml:", ""); got != c.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, c.want)
 		}
 	}
 }

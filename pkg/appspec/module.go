@@ -7,11 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"path"
 	"slices"
-	"strings"
 
-	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/fairlead/fairlead/pkg/yamldoc"
@@ -34,35 +31,14 @@ const (
 // errNotRead says that a module's declarations are not known.
 var errNotRead = errors.New("the module is not read")
 
-// readModule collects the variables and outputs that the files declare. It
-// looks at tokens and leaves the grammar to the tool: a parser that recurses
-// could be brought down by a file of a million brackets.
-func readModule(fsys fs.FS, dir string, names []string) (module, error) {
-	m := module{variables: map[string]bool{}, outputs: map[string]bool{}}
-	size := 0
-	if len(names) > maxModuleFiles {
-		return m, errNotRead
-	}
-	for _, name := range names {
-		real, err := follow(fsys, path.Join(dir, name))
-		if err != nil {
-			return m, errNotRead // the packer says what is wrong with it
-		}
-		src, err := readBounded(fsys, real, maxModuleSize-size)
-		if err != nil {
-			return m, errNotRead
-		}
-		size += len(src)
-		if strings.HasSuffix(name, ".json") {
-			err = m.addJSON(src)
-		} else {
-			m.addHCL(src)
-		}
-		if err != nil {
-			return m, errNotRead
-		}
-	}
-	return m, nil
+// readModule collects the variables and outputs that the files in dir declare,
+// and reports what no tool would accept in them, and in the modules below dir
+// that they call. shown is how the person wrote dir. The declarations are taken
+// from tokens, so that they are known of a file whose grammar is not read.
+func readModule(fsys fs.FS, dir, shown string, names []string) (module, Problems, error) {
+	r := &moduleReader{fsys: fsys, root: dir, shown: shown, size: maxModuleSize, files: maxModuleFiles, seen: map[string]bool{}}
+	m, err := r.read(dir, names)
+	return m, r.problems, err
 }
 
 // readBounded returns the content of a regular file of at most limit bytes.
@@ -90,8 +66,7 @@ var (
 )
 
 // addHCL adds what a file in Terraform's language declares.
-func (m module) addHCL(src []byte) {
-	tokens, _ := hclsyntax.LexConfig(src, "", hcl.InitialPos) // what is no token is the tool's to report
+func (m module) addHCL(tokens hclsyntax.Tokens) {
 	depth := 0
 	variable := "" // whose block it is, at depth 1
 	for i, tk := range tokens {

@@ -21,7 +21,7 @@ func Parse(filename string, src []byte) (*App, Problems) {
 
 // parseFile is Parse that also returns where everything stands.
 func parseFile(filename string, src []byte) (*App, *reader, Problems) {
-	r := &reader{file: filename, places: map[string]yamldoc.Place{"": {Line: 1, Column: 1}}, silent: map[string]bool{}, sources: map[string]string{}}
+	r := &reader{file: filename, places: map[string]yamldoc.Place{"": {Line: 1, Column: 1}}, silent: map[string]bool{}, sources: map[string]string{}, written: map[string]string{}, partial: map[string]bool{}}
 	if len(src) > MaxFileSize {
 		r.at(yamldoc.Place{Line: 1, Column: 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", MaxFileSize), "Keep files and data in the modules.")
 		return nil, r, r.problems
@@ -52,6 +52,8 @@ type reader struct {
 	places   map[string]yamldoc.Place // by the paths that check reports
 	silent   map[string]bool          // paths of which the problem is reported already
 	sources  map[string]string        // clean source by component, where there is one
+	written  map[string]string        // source by component, as it is written
+	partial  map[string]bool          // paths of maps whose missing fields stand elsewhere by mistake
 }
 
 func (r *reader) at(p yamldoc.Place, code, message, hint string) {
@@ -127,7 +129,11 @@ func (r *reader) object(n yamldoc.Node, where string, specs []fieldSpec) (fields
 	for _, f := range r.unique(n) {
 		i := slices.IndexFunc(specs, func(s fieldSpec) bool { return s.name == f.Key })
 		if i < 0 {
-			r.at(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", name(where), yamldoc.Quote(f.Key)), fieldHint(f.Key, specs))
+			hint := r.indentHint(where, f, fields)
+			if hint == "" {
+				hint = fieldHint(f.Key, specs)
+			}
+			r.at(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", name(where), yamldoc.Quote(f.Key)), hint)
 			continue
 		}
 		r.places[prefix+f.Key] = f.Value.Place
@@ -135,6 +141,10 @@ func (r *reader) object(n yamldoc.Node, where string, specs []fieldSpec) (fields
 	}
 	for _, spec := range specs {
 		if _, ok := fields[spec.name]; spec.required && !ok {
+			if r.partial[where] {
+				r.silent[prefix+spec.name] = true
+				continue
+			}
 			hint := spec.doc
 			if spec.name == "fairlead" {
 				hint = "Begin the file with: fairlead: " + FormatVersion
@@ -230,7 +240,8 @@ func (r *reader) named(n yamldoc.Node, where, noun string, each func(where, key 
 		return
 	}
 	first := map[string]yamldoc.Place{}
-	for _, f := range n.Fields {
+	fields := r.indented(n, where, noun)
+	for _, f := range fields {
 		if before, twice := first[f.Key]; twice {
 			r.at(f.Place, "duplicate-name", fmt.Sprintf("the %s %s is declared twice, first in line %d", noun, yamldoc.Quote(f.Key), before.Line), "Rename or remove one of the two.")
 			continue
@@ -315,6 +326,7 @@ func (r *reader) component(where, key string, n yamldoc.Node) Component {
 	}
 	c.Type = r.string(fields, where, "type")
 	c.Source = r.string(fields, where, "source")
+	r.written[key] = c.Source
 	if clean, message, _ := cleanSource(c.Source); message == "" {
 		c.Source = clean
 		r.sources[key] = clean

@@ -31,14 +31,14 @@ type Problem struct {
 	Column  int    `json:"column"`         // from 1, in characters
 	Code    string `json:"code"`           // stable, kebab-case
 	Message string `json:"message"`        // one sentence without a final stop
-	Hint    string `json:"hint,omitempty"` // what to do, in full sentences; may be empty
+	Hint    string `json:"hint,omitempty"` // what to do, in full sentences; may be empty; an example in it has lines of its own
 }
 
 // String returns the problem as compilers print it, on one line.
 func (p Problem) String() string {
 	s := fmt.Sprintf("%s:%d:%d: %s [%s]", p.File, p.Line, p.Column, p.Message, p.Code)
 	if p.Hint != "" {
-		s += ". " + p.Hint
+		s += ". " + strings.ReplaceAll(p.Hint, "\n", " ")
 	}
 	return s
 }

@@ -295,8 +295,60 @@ func (s *source) syntaxProblem(err error) Problem {
 		p.Hint = `Inside [ ] and { } a reference needs quotes: "${inputs.name}".`
 	case strings.HasPrefix(strings.TrimLeft(line, " "), "\t"):
 		p.Hint = "Indent with spaces, not with tabs."
+	default:
+		p.Hint = s.indentHint(p.Line)
 	}
 	return p
+}
+
+// indentHint asks whether the line n, or the one below it, is indented by
+// mistake. It returns "" where the indentation explains nothing.
+func (s *source) indentHint(n int) string {
+	own, ok := s.indent(n)
+	if !ok {
+		return ""
+	}
+	open := -1 // the smallest indent so far on the way up: what is deeper is closed
+	for above := n - 1; above > 0; above-- {
+		in, ok := s.indent(above)
+		if !ok || (open >= 0 && in >= open) {
+			continue
+		}
+		if in == own {
+			break
+		}
+		if in < own {
+			if open < 0 {
+				break // it begins a level of its own
+			}
+			return fmt.Sprintf("Line %d begins with %s, which is the indentation of no line that it could belong to. Is it indented too little?", n, spaces(own))
+		}
+		open = in
+	}
+	for below := n + 1; below <= len(s.lines); below++ {
+		if in, ok := s.indent(below); ok {
+			if in > own && strings.Contains(s.line(below), ":") {
+				return fmt.Sprintf("Line %d begins with %s, line %d with %d, and has its value already. Is line %d indented too much?", below, spaces(in), n, own, below)
+			}
+			break
+		}
+	}
+	return ""
+}
+
+// indent returns how many spaces the line n begins with; ok is false for a
+// line without content.
+func (s *source) indent(n int) (count int, ok bool) {
+	line := s.line(n)
+	text := strings.TrimLeft(line, " ")
+	return len(line) - len(text), text != "" && text[0] != '#'
+}
+
+func spaces(n int) string {
+	if n == 1 {
+		return "1 space"
+	}
+	return fmt.Sprintf("%d spaces", n)
 }
 
 // line returns the text of a line, counted from 1.

@@ -1,0 +1,289 @@
+package appspec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
+
+// The limits within which the grammar of a module's file is read. The parser,
+// and what walks its tree, recurse for each of these: without limits a file of
+// a million brackets would end the program.
+const (
+	maxNesting     = 100   // brackets that are open at a time
+	maxOperators   = 10000 // operators between two places where no bracket is open
+	maxModuleDepth = 10    // modules that call each other
+	maxFileErrors  = 5     // problems of one file: one mistake often makes several
+)
+
+// moduleReader reads the module of one component, and those that it calls in
+// folders below its own. All of them share the limits.
+type moduleReader struct {
+	fsys        fs.FS
+	root, shown string // the component's folder, and as the person wrote it
+	size, files int    // bytes and files that may still be read
+	depth       int
+	seen        map[string]bool
+	problems    Problems
+}
+
+// read reads the module whose files are names, in dir.
+func (r *moduleReader) read(dir string, names []string) (module, error) {
+	m := module{variables: map[string]bool{}, outputs: map[string]bool{}}
+	r.seen[dir] = true
+	if r.files -= len(names); r.files < 0 {
+		return m, errNotRead
+	}
+	var bodies []parsedFile
+	complete := true
+	for _, name := range names {
+		real, err := follow(r.fsys, path.Join(dir, name))
+		if err != nil {
+			return m, errNotRead // the packer says what is wrong with it
+		}
+		src, err := readBounded(r.fsys, real, r.size)
+		if err != nil {
+			return m, errNotRead
+		}
+		r.size -= len(src)
+		shown := r.show(dir, name)
+		if strings.HasSuffix(name, ".json") {
+			err := m.addJSON(src)
+			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+				r.jsonProblem(shown, src, syntax)
+			}
+			complete = complete && err == nil
+			continue
+		}
+		tokens, _ := hclsyntax.LexConfig(src, "", hcl.InitialPos) // what is no token is the parser's to report
+		m.addHCL(tokens)
+		if !shallow(tokens) {
+			continue
+		}
+		body, ok := r.parse(shown, src)
+		complete = complete && ok
+		if body != nil {
+			bodies = append(bodies, parsedFile{shown, body})
+		}
+	}
+	if complete {
+		for _, f := range bodies {
+			r.checkVariables(f, m)
+		}
+	}
+	for _, f := range bodies {
+		r.calls(dir, f.body)
+	}
+	if !complete {
+		return m, errNotRead
+	}
+	return m, nil
+}
+
+// show returns the path of a file as a person would write it.
+func (r *moduleReader) show(dir, name string) string {
+	if r.root != "." {
+		dir = strings.TrimPrefix(strings.TrimPrefix(dir, r.root), "/")
+	}
+	return path.Join(r.shown, dir, name)
+}
+
+type parsedFile struct {
+	shown string
+	body  *hclsyntax.Body
+}
+
+func (r *moduleReader) report(file string, at hcl.Pos, code, message, hint string) {
+	r.problems = append(r.problems, Problem{
+		File: yamldoc.Printable(file), Line: max(1, at.Line), Column: max(1, at.Column), Code: code, Message: message, Hint: hint,
+	})
+}
+
+// parse reads the grammar of a file within the limits. ok is false if the file
+// is broken; body is nil if nothing can be made of it.
+func (r *moduleReader) parse(shown string, src []byte) (body *hclsyntax.Body, ok bool) {
+	file, diags := hclsyntax.ParseConfig(src, shown, hcl.InitialPos)
+	count := 0
+	for _, d := range diags {
+		if d.Severity != hcl.DiagError || d.Subject == nil {
+			continue
+		}
+		if count++; count <= maxFileErrors {
+			r.report(shown, d.Subject.Start, "malformed-module", lowerFirst(yamldoc.Printable(d.Summary)), yamldoc.Printable(d.Detail))
+		}
+	}
+	if diags.HasErrors() {
+		return nil, false
+	}
+	body, _ = file.Body.(*hclsyntax.Body) // what ParseConfig documents
+	return body, r.checkBlocks(shown, body)
+}
+
+func lowerFirst(s string) string {
+	_, size := utf8.DecodeRuneInString(s)
+	return strings.ToLower(s[:size]) + s[size:]
+}
+
+// shallow reports whether the parser may read the file; see the limits.
+func shallow(tokens hclsyntax.Tokens) bool {
+	depth, operators := 0, 0
+	for _, tk := range tokens {
+		switch tk.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl, hclsyntax.TokenOHeredoc, hclsyntax.TokenOQuote:
+			depth++
+			operators++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd, hclsyntax.TokenCHeredoc, hclsyntax.TokenCQuote:
+			depth--
+		case hclsyntax.TokenNewline:
+			if depth <= 0 {
+				depth, operators = 0, 0
+			}
+		case hclsyntax.TokenIdent, hclsyntax.TokenNumberLit, hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit, hclsyntax.TokenComment, hclsyntax.TokenComma, hclsyntax.TokenEOF:
+		default:
+			operators++
+		}
+		if depth > maxNesting || operators > maxOperators {
+			return false
+		}
+	}
+	return true
+}
+
+// labels are how many labels the blocks have that every version of the tools
+// knows. Newer versions may know more kinds of blocks.
+var labels = map[string][]string{
+	"resource": {"type", "name"}, "data": {"type", "name"},
+	"module": {"name"}, "variable": {"name"}, "output": {"name"}, "provider": {"name"},
+	"locals": {}, "terraform": {},
+}
+
+// checkBlocks reports what stands at the top of a file and cannot.
+func (r *moduleReader) checkBlocks(shown string, body *hclsyntax.Body) (ok bool) {
+	before := len(r.problems)
+	for _, name := range slices.Sorted(maps.Keys(body.Attributes)) {
+		r.report(shown, body.Attributes[name].NameRange.Start, "malformed-module", fmt.Sprintf("the argument %s stands outside of any block", yamldoc.Quote(name)),
+			"Put it into a block, such as locals.")
+	}
+	for _, b := range body.Blocks {
+		want, known := labels[b.Type]
+		if !known || len(b.Labels) == len(want) {
+			continue
+		}
+		form := b.Type
+		for _, label := range want {
+			form += fmt.Sprintf(" %q", strings.ToUpper(label))
+		}
+		r.report(shown, b.TypeRange.Start, "malformed-module", fmt.Sprintf("the block %s has %s, and needs %s", b.Type, count(len(b.Labels)), count(len(want))),
+			fmt.Sprintf("Write: %s { … }", form))
+	}
+	return len(r.problems) == before
+}
+
+func count(n int) string {
+	switch n {
+	case 0:
+		return "no label"
+	case 1:
+		return "1 label"
+	}
+	return fmt.Sprintf("%d labels", n)
+}
+
+// jsonProblem reports what is wrong with the text of a file in the JSON form.
+func (r *moduleReader) jsonProblem(shown string, src []byte, syntax *json.SyntaxError) {
+	before := string(src[:min(len(src), max(0, int(syntax.Offset)-1))])
+	line := strings.LastIndexByte(before, '\n') + 1
+	r.report(shown, hcl.Pos{Line: 1 + strings.Count(before, "\n"), Column: 1 + utf8.RuneCountInString(before[line:])},
+		"malformed-module", "the file is not JSON here: "+yamldoc.Printable(syntax.Error()), "")
+}
+
+// checkVariables reports references to variables that the module does not
+// declare.
+func (r *moduleReader) checkVariables(f parsedFile, m module) {
+	declared := slices.Collect(maps.Keys(m.variables))
+	reported := map[string]bool{}
+	r.eachExpression(f.body, func(e hclsyntax.Expression) {
+		for _, t := range e.Variables() {
+			if len(t) < 2 || t.RootName() != "var" {
+				continue
+			}
+			attr, ok := t[1].(hcl.TraverseAttr)
+			if _, known := m.variables[attr.Name]; !ok || known || reported[attr.Name] || len(reported) == maxFileErrors {
+				continue
+			}
+			reported[attr.Name] = true
+			hint := yamldoc.DidYouMean(attr.Name, "variables", declared)
+			if yamldoc.Nearest(attr.Name, declared) == "" {
+				hint = fmt.Sprintf("Declare it: variable %q {}", attr.Name)
+			}
+			r.report(f.shown, t.SourceRange().Start, "undeclared-variable", fmt.Sprintf("the module declares no variable %s", yamldoc.Quote(attr.Name)), hint)
+		}
+	})
+}
+
+// eachExpression calls f with the value of each argument that the tools
+// evaluate as an expression, in the order of the file. It leaves out those
+// that name attributes, and the blocks in which var may be something else.
+func (r *moduleReader) eachExpression(body *hclsyntax.Body, f func(hclsyntax.Expression)) {
+	var attrs []*hclsyntax.Attribute
+	for name, attr := range body.Attributes {
+		if name != "ignore_changes" && name != "replace_triggered_by" {
+			attrs = append(attrs, attr)
+		}
+	}
+	slices.SortFunc(attrs, func(a, b *hclsyntax.Attribute) int { return a.SrcRange.Start.Byte - b.SrcRange.Start.Byte })
+	for _, attr := range attrs {
+		f(attr.Expr)
+	}
+	for _, b := range body.Blocks {
+		if b.Type == "dynamic" && (slices.Contains(b.Labels, "var") || b.Body.Attributes["iterator"] != nil) {
+			continue
+		}
+		r.eachExpression(b.Body, f)
+	}
+}
+
+// calls reads the modules below the component's folder that a file calls.
+func (r *moduleReader) calls(dir string, body *hclsyntax.Body) {
+	for _, b := range body.Blocks {
+		attr := b.Body.Attributes["source"]
+		if b.Type != "module" || attr == nil || r.depth == maxModuleDepth {
+			continue
+		}
+		text, ok := attr.Expr.(*hclsyntax.TemplateExpr)
+		if !ok || !text.IsStringLiteral() {
+			continue
+		}
+		value, diags := text.Value(nil)
+		if diags.HasErrors() {
+			continue
+		}
+		source := value.AsString()
+		if !strings.HasPrefix(source, "./") && !strings.HasPrefix(source, "../") {
+			continue
+		}
+		real, err := follow(r.fsys, path.Join(dir, source))
+		if err != nil || r.seen[real] || (r.root != "." && !strings.HasPrefix(real, r.root+"/")) {
+			continue // the packer or the tool says what is wrong with it
+		}
+		names, _, err := moduleFiles(r.fsys, real)
+		if err != nil || len(names) == 0 {
+			continue
+		}
+		r.depth++
+		// What it declares is for the module that calls it, and the tool.
+		_, _ = r.read(real, names)
+		r.depth--
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mattn/go-isatty"
+	"golang.org/x/term"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/cli"
 )
@@ -37,6 +38,7 @@ func run() int {
 		Args:  os.Args[1:],
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdinTTY: isTerminal(os.Stdin), StdoutTTY: isTerminal(os.Stdout), StderrTTY: isTerminal(os.Stderr),
+		Width:       width(os.Stdout),
 		Getenv:      os.Getenv,
 		Now:         time.Now,
 		Version:     buildVersion(),
@@ -67,6 +69,15 @@ func interrupts(cancel context.CancelFunc) <-chan struct{} {
 
 func isTerminal(f *os.File) bool {
 	return isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd())
+}
+
+// width returns the columns of a terminal, 0 of anything else.
+func width(f *os.File) int {
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
 }
 
 // buildVersion is the release, else what the Go toolchain knows of the build.

@@ -23,7 +23,15 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
 		os.Exit(run())
 	}
-	testscript.Main(m, map[string]func(){"fairlead": main})
+	testscript.Main(m, map[string]func(){"fairlead": main, "fairlead-runner": runnerMain})
+}
+
+// runnerMain is the program fairlead-runner, whose main is in another package.
+func runnerMain() {
+	if len(os.Args) < 2 || os.Args[1] != "agent" {
+		os.Exit(2)
+	}
+	os.Exit(runnerAgent(os.Args[2:]))
 }
 
 // TestAlone tells the stories that need no control plane.

@@ -58,7 +58,7 @@ func TestPagesAreTold(t *testing.T) {
 // commands are the commands of a story.
 func commands(story string) map[string]bool {
 	told := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^(?:exec|exits \d+) (fairlead .*?)(?: &\w*&)?$`).FindAllStringSubmatch(story, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:exec|exits \d+) (fairlead(?:-runner)? .*?)(?: &\w*&)?$`).FindAllStringSubmatch(story, -1) {
 		told[m[1]] = true
 	}
 	return told

@@ -27,6 +27,7 @@ type Env struct {
 	StdinTTY       bool // a person can be asked
 	StdoutTTY      bool
 	StderrTTY      bool
+	Width          int // columns of the standard output; 0 if it is no terminal
 	Getenv         func(string) string
 	Now            func() time.Time
 	Version        string
@@ -199,7 +200,7 @@ func (c *cli) printer() view.Printer {
 	if c.json {
 		return view.NewJSON(c.env.Stdout, c.env.Stderr)
 	}
-	return view.NewHuman(c.env.Stdout, c.env.Stderr, c.outStyle(), c.errStyle(), c.env.Now)
+	return view.NewHuman(c.env.Stdout, c.env.Stderr, c.outStyle(), c.errStyle(), view.Screen{Terminal: c.env.StdoutTTY, Width: c.env.Width}, c.env.Now)
 }
 
 func (c *cli) print(d view.Document) error { return c.printer().Print(d) }

@@ -60,7 +60,7 @@ func (c *cli) deploymentShow() *cobra.Command {
 			return c.print(view.Deployment(d))
 		}),
 	}
-	cmd.Flags().BoolVarP(&wait, "follow", "f", false, "follow it to its end, as `install deploy` does")
+	cmd.Flags().BoolVarP(&wait, "follow", "f", false, "follow it to its end, as 'install deploy' does")
 	cmd.Flags().BoolVarP(&progress.quiet, "quiet", "q", false, "with --follow: show no progress and no logs, only the outcome")
 	return cmd
 }

@@ -89,10 +89,11 @@ func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags)
 	if online := waitOnline(ctx, cl); !online && ctx.Err() == nil {
 		c.say("fairlead: the runner is not online after %s; jobs wait until it is", onlineWait)
 	}
+	tool := c.tool()
 	if ctx.Err() == nil && !f.quiet {
-		c.say("%s", welcome(s.URL(), data, login))
+		c.say("%s", welcome(s.URL(), data, login, tool))
 	}
-	if !c.haveTool() {
+	if tool == "" {
 		c.say("fairlead: there is neither tofu nor terraform on the PATH, and $FAIRLEAD_TOFU is not set; deployments fail until there is, and this is started again")
 	}
 	if err := ready(f.readyFile, s); err != nil {
@@ -102,17 +103,29 @@ func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags)
 	return nil
 }
 
-// haveTool reports whether the runner will find a tool where it looks.
-func (c *cli) haveTool() bool {
-	if c.env.Getenv("FAIRLEAD_TOFU") != "" {
-		return true // if it is wrong, the runner says so better
+// tool returns the program that the runner will find where it looks, "" if there
+// is none.
+func (c *cli) tool() string {
+	if path := c.env.Getenv("FAIRLEAD_TOFU"); path != "" {
+		return path // if it is wrong, the runner says so better
 	}
 	for _, name := range []string{"tofu", "terraform"} {
-		if _, err := exec.LookPath(name); err == nil {
-			return true
+		if path, err := exec.LookPath(name); err == nil {
+			return path
 		}
 	}
-	return false
+	return ""
+}
+
+// toolName names the product whose program it is; the two differ in licence.
+func toolName(path string) string {
+	switch strings.TrimSuffix(filepath.Base(path), ".exe") {
+	case "tofu":
+		return "OpenTofu, " + path
+	case "terraform":
+		return "Terraform, " + path
+	}
+	return path
 }
 
 // devLogin logs the CLI in to the server, unless it is logged in to another
@@ -134,7 +147,10 @@ func (c *cli) devLogin(s Server) (string, error) {
 	return "You are logged in to it, by " + path, nil
 }
 
-func welcome(url, data, login string) string {
+func welcome(url, data, login, tool string) string {
+	if tool != "" {
+		login += "\nIts runner deploys with " + toolName(tool)
+	}
 	return fmt.Sprintf(`Fairlead is running, with a runner, at %s
 Its data is in %s
 %s

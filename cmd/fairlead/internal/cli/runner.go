@@ -24,7 +24,7 @@ func (c *cli) runner() *cobra.Command {
 		c.runnerMode("disable", "disabled", "Let a runner begin nothing; what waits for it waits on"),
 		c.runnerMode("pause", "paused", "Let a runner begin nothing for a while; what is given to it waits"),
 		c.runnerMode("drain", "draining", "Let a runner end what it has begun, and begin nothing"),
-		c.runnerExplain(), c.runnerRule(), c.runnerChannel(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck(), c.runnerLogs())
+		c.runnerExplain(), c.runnerRule(), c.runnerChannel(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck(), c.runnerLogs(), c.runnerAgent())
 }
 
 func (c *cli) runnerList() *cobra.Command {
@@ -71,7 +71,7 @@ and for a short time. --out writes it to a file that only you can read.`,
 			if err != nil {
 				return err
 			}
-			until := e.ExpiresAt.Local().Format(time.DateTime)
+			until := view.Time(e.ExpiresAt)
 			if out == "" {
 				c.say("Good once, until %s.", until)
 				return c.print(view.Enrolment{Runner: args[0], Enrolment: e})
@@ -108,6 +108,21 @@ func (c *cli) runnerCheck() *cobra.Command {
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the runner")
 	c.must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
+}
+
+// runnerAgent is in the list of commands for its help. The program's main runs
+// the agent before the flags of the CLI are read.
+func (c *cli) runnerAgent() *cobra.Command {
+	return &cobra.Command{
+		Use: "agent", Short: "Run a runner's agent here, as the program fairlead-runner does",
+		Long: `Runs the agent of a runner, and its jobs, on this machine. It is what the program
+'fairlead-runner agent' does, which holds nothing else and is what customers run.
+'fairlead runner agent --help' lists its flags.`,
+		Args: cobra.ArbitraryArgs, DisableFlagParsing: true, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			return usage("Write the flags of the agent behind `fairlead runner agent`.", "`fairlead runner agent` takes no flag before it")
+		},
+	}
 }
 
 // awaitCheck reads the job's log as it grows, and returns the job when it has

@@ -101,7 +101,11 @@ func (c *cli) printImport(file, out string, r foreign.Result) error {
 	if err := profile.WriteFile(out, view.YAML(config)); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
-	c.say("The configuration is in %s. `fairlead runner create NAME -f %s` makes the runner.", out, out)
+	name := r.Spec.ID
+	if name == "" {
+		name = "NAME"
+	}
+	c.say("The configuration is in %s. `fairlead runner create %s -f %s` makes the runner.", out, name, out)
 	return nil
 }
 

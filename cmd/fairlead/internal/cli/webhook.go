@@ -19,7 +19,7 @@ func (c *cli) webhook() *cobra.Command {
 func (c *cli) webhookCreate() *cobra.Command {
 	var in wire.CreateWebhookRequest
 	cmd := &cobra.Command{
-		Use: "create NAME --url URL", Short: "Make a webhook, and print its secret once",
+		Use: "create NAME --endpoint URL", Short: "Make a webhook, and print its secret once",
 		Long: `Makes a webhook, and prints the secret by which the endpoint verifies signatures;
 it is never shown again. The endpoint is reached by https at a public address.
 

@@ -39,7 +39,7 @@ func (a App) JSON() any { return wire.App(a) }
 // Human writes the app with the inputs and components of its newest version.
 func (a App) Human(p *Page) {
 	p.Fields([2]string{"App", a.Name}, [2]string{"About", a.Description},
-		[2]string{"Version", a.Version.ID}, [2]string{"Published", p.Ago(a.Version.CreatedAt)})
+		[2]string{"Version", a.Version.ID}, [2]string{"Published", Time(a.Version.CreatedAt)})
 	if len(a.Version.Inputs) > 0 {
 		p.Gap()
 		rows := make([][]string, len(a.Version.Inputs))

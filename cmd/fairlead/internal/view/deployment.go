@@ -43,7 +43,7 @@ func (d Deployment) JSON() any { return wire.Deployment(d) }
 func (d Deployment) Human(p *Page) {
 	p.Fields([2]string{"Deployment", d.ID}, [2]string{"Install", d.Install}, [2]string{"App", d.App},
 		[2]string{"Version", d.Version}, [2]string{"Kind", kind(wire.Deployment(d))}, [2]string{"State", d.State},
-		[2]string{"Retry of", d.RetryOf}, [2]string{"Created", p.Ago(d.CreatedAt)},
+		[2]string{"Retry of", d.RetryOf}, [2]string{"Created", Time(d.CreatedAt)},
 		[2]string{"Took", took(wire.Deployment(d))})
 	p.Gap()
 	rows := make([][]string, len(d.Components))

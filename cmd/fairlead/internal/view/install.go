@@ -40,7 +40,7 @@ func (in Install) Human(p *Page) {
 	p.Fields([2]string{"Install", in.Name}, [2]string{"App", in.App}, [2]string{"Group", in.Group}, [2]string{"Labels", labels(in.Labels)}, [2]string{"Runner", runnerOf(in)},
 		[2]string{"State", in.State}, [2]string{"Runner's stack", in.Stack}, [2]string{"Running", in.Deployment}, [2]string{"State is moved by", in.Moving},
 		[2]string{"Queued", strings.Join(in.Queued, ", ")},
-		[2]string{"Created", p.Ago(in.CreatedAt)}, [2]string{"Id", in.ID})
+		[2]string{"Created", Time(in.CreatedAt)}, [2]string{"Id", in.ID})
 	if len(in.Inputs) > 0 {
 		p.Gap()
 		rows := [][]string{}

@@ -53,7 +53,7 @@ func (j Job) Human(p *Page) {
 	}
 	p.Fields([2]string{"Job", j.ID}, [2]string{"Operation", j.Operation}, [2]string{"State", j.State},
 		[2]string{"Install", j.Install}, [2]string{"Component", j.Component}, [2]string{"Deployment", j.Deployment},
-		[2]string{"Runner", j.Runner}, [2]string{"Attempt", attempt}, [2]string{"Created", p.Ago(j.CreatedAt)},
+		[2]string{"Runner", j.Runner}, [2]string{"Attempt", attempt}, [2]string{"Created", Time(j.CreatedAt)},
 		[2]string{"Waited", waited}, [2]string{"Ran", ran(wire.Job(j))}, [2]string{"Exit code", exit},
 		[2]string{"Reason", j.Reason}, [2]string{"Message", j.Message})
 	if j.Plan != nil {

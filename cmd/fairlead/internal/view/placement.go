@@ -208,7 +208,7 @@ func (g Group) JSON() any { return wire.Group(g) }
 func (g Group) Human(p *Page) {
 	created := ""
 	if g.CreatedAt != nil {
-		created = p.Ago(*g.CreatedAt)
+		created = Time(*g.CreatedAt)
 	}
 	p.Fields([2]string{"Group", g.Path}, [2]string{"About", g.Description}, [2]string{"Created", created})
 }

@@ -54,7 +54,7 @@ func word(w *wire.CustomerWord) string {
 	}
 	out := w.Mode
 	if w.Since != nil {
-		out += " since " + w.Since.Local().Format(time.DateTime)
+		out += " since " + Time(*w.Since)
 	}
 	if w.Reason != "" {
 		out += ": " + w.Reason
@@ -85,7 +85,7 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 func (r Runner) Human(p *Page) {
 	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"Kind", r.Kind}, [2]string{"Serves", serves(wire.Runner(r))}, [2]string{"State", state(wire.Runner(r))},
 		[2]string{"Vendor's word", orElse(r.Mode, "enabled")}, [2]string{"Customer's word", word(r.Customer)}, [2]string{"Wanted version", wanted(r.Wanted)},
-		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Trusts", strings.Join(r.Trusts, ", ")}, [2]string{"Created", p.Ago(r.CreatedAt)}, [2]string{"Id", r.ID})
+		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Trusts", strings.Join(r.Trusts, ", ")}, [2]string{"Created", Time(r.CreatedAt)}, [2]string{"Id", r.ID})
 	if len(r.Sessions) > 0 {
 		p.Gap()
 		r.sessions(p)
@@ -166,7 +166,7 @@ func awsRole(a *wire.RunnerAWSRole, p *Page) string {
 	case a.RoleID != "":
 		return fmt.Sprintf("%s (%s)", a.RoleARN, a.RoleID)
 	case a.WaitsUntil != nil:
-		return fmt.Sprintf("%s (waits for its first proof until %s)", a.RoleARN, a.WaitsUntil.Local().Format(time.DateTime))
+		return fmt.Sprintf("%s (waits for its first proof until %s)", a.RoleARN, Time(*a.WaitsUntil))
 	}
 	return a.RoleARN
 }

@@ -20,7 +20,7 @@ func StackState(s wire.Stack) string {
 		if t == nil {
 			return ""
 		}
-		return t.Local().Format(time.DateTime)
+		return Time(*t)
 	}
 	switch s.State {
 	case "waiting":

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -30,19 +28,26 @@ type Printer interface {
 	Fail(Failure)
 }
 
-// NewHuman returns the Printer for people. Times are shown relative to now.
-func NewHuman(out, errOut io.Writer, outStyle, errStyle Style, now func() time.Time) Printer {
-	return human{out: out, err: errOut, outStyle: outStyle, errStyle: errStyle, now: now}
+// Screen is where people read what is printed.
+type Screen struct {
+	Terminal bool // tables show times relative to now
+	Width    int  // columns that tables keep to; 0 if there is no limit
+}
+
+// NewHuman returns the Printer for people.
+func NewHuman(out, errOut io.Writer, outStyle, errStyle Style, screen Screen, now func() time.Time) Printer {
+	return human{out: out, err: errOut, outStyle: outStyle, errStyle: errStyle, screen: screen, now: now}
 }
 
 type human struct {
 	out, err           io.Writer
 	outStyle, errStyle Style
+	screen             Screen
 	now                func() time.Time
 }
 
 func (h human) Print(d Document) error {
-	page := &Page{Style: h.outStyle, now: h.now()}
+	page := &Page{Style: h.outStyle, screen: h.screen, now: h.now()}
 	d.Human(page)
 	if _, err := h.out.Write(page.buf.Bytes()); err != nil {
 		return fmt.Errorf("write the result: %w", err)
@@ -79,9 +84,10 @@ func encode(v any, indent string) ([]byte, error) {
 // Page is where a Document writes itself for people. Everything that is
 // written to it, other than by its Style, is cleaned.
 type Page struct {
-	Style Style
-	buf   bytes.Buffer
-	now   time.Time
+	Style  Style
+	screen Screen
+	buf    bytes.Buffer
+	now    time.Time
 }
 
 // Line writes one line of text. The format is ours; the arguments are cleaned.
@@ -107,34 +113,6 @@ func cleanAll(args []any) []any {
 	return out
 }
 
-// Table writes rows under a header, columns aligned. A cell is one line.
-// Nothing is written when there are no rows.
-func (p *Page) Table(header []string, rows [][]string) {
-	if len(rows) == 0 {
-		return
-	}
-	var aligned bytes.Buffer
-	tw := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	writeRow(tw, header)
-	for _, row := range rows {
-		writeRow(tw, row)
-	}
-	tw.Flush() // into memory: cannot fail
-	for line := range strings.Lines(aligned.String()) {
-		p.buf.WriteString(strings.TrimRight(line, " \n") + "\n") // empty last cells leave blanks
-	}
-}
-
-func writeRow(w io.Writer, cells []string) {
-	for i, c := range cells {
-		if i > 0 {
-			io.WriteString(w, "\t")
-		}
-		io.WriteString(w, Cell(c))
-	}
-	io.WriteString(w, "\n")
-}
-
 // Fields writes names and values, aligned. Pairs with an empty value are left
 // out.
 func (p *Page) Fields(pairs ...[2]string) {
@@ -154,10 +132,20 @@ func (p *Page) Fields(pairs ...[2]string) {
 // Gap writes an empty line.
 func (p *Page) Gap() { p.buf.WriteByte('\n') }
 
-// Ago says how long ago t was.
-func (p *Page) Ago(t time.Time) string {
+// Time renders t wherever it is not a cell of a table: RFC 3339, UTC, whole
+// seconds.
+func Time(t time.Time) string {
 	if t.IsZero() {
 		return "never"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// Ago renders t as a cell of a table: how long ago it was at a terminal, and as
+// Time does for whatever else reads the table.
+func (p *Page) Ago(t time.Time) string {
+	if t.IsZero() || !p.screen.Terminal {
+		return Time(t)
 	}
 	if d := p.now.Sub(t); d < time.Second && d > -time.Minute { // clocks differ a little
 		return "now"

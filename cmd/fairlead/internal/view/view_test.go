@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -16,7 +17,7 @@ func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 func human(t *testing.T, d view.Document) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := view.NewHuman(&out, &out, view.Style{}, view.Style{}, now).Print(d); err != nil {
+	if err := view.NewHuman(&out, &out, view.Style{}, view.Style{}, view.Screen{}, now).Print(d); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -121,7 +122,7 @@ func TestNothingOfOthersReachesTheTerminal(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	view.NewHuman(&out, &out, view.Style{}, view.Style{}, now).Fail(view.Failure{Problem: wire.Problem{
+	view.NewHuman(&out, &out, view.Style{}, view.Style{}, view.Screen{}, now).Fail(view.Failure{Problem: wire.Problem{
 		Status: 500, Detail: evil, Hint: evil, RequestID: evil, Errors: []wire.FieldError{{Location: evil, Message: evil}}}})
 	if r, ok := harmless(out.String()); !ok {
 		t.Errorf("a failure lets %U through: %q", r, out.String())
@@ -182,6 +183,77 @@ func TestPublishedSaysWhatIsNew(t *testing.T) {
 	got = human(t, view.Published{Version: wire.AppVersion{App: "shop", ID: "ver_2"}})
 	if got != "App shop is unchanged: version ver_2\n" {
 		t.Errorf("got %q", got)
+	}
+}
+
+func printed(t *testing.T, screen view.Screen, d view.Document) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := view.NewHuman(&out, &out, view.Style{}, view.Style{}, screen, now).Print(d); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestTimesHaveTwoForms(t *testing.T) {
+	app := wire.App{Name: "a", Version: wire.AppVersion{ID: "ver_1", CreatedAt: now().Add(-time.Hour).In(time.FixedZone("", 7200))}}
+	const absolute, relative = "2026-01-02T02:04:05Z", "1 hour ago"
+	for name, c := range map[string]struct {
+		screen view.Screen
+		doc    view.Document
+		want   string
+	}{
+		"a table at a terminal":   {view.Screen{Terminal: true}, view.Apps{app}, relative},
+		"a table in a pipe":       {view.Screen{}, view.Apps{app}, absolute},
+		"a field at a terminal":   {view.Screen{Terminal: true}, view.App(app), absolute},
+		"a field in a pipe":       {view.Screen{}, view.App(app), absolute},
+		"what a customer has set": {view.Screen{Terminal: true}, view.Runner{Customer: &wire.CustomerWord{Mode: "paused", Since: &app.Version.CreatedAt}}, absolute},
+	} {
+		if got := printed(t, c.screen, c.doc); !strings.Contains(got, c.want) {
+			t.Errorf("%s has no %s:\n%s", name, c.want, got)
+		}
+	}
+}
+
+func TestTablesFitNarrowTerminals(t *testing.T) {
+	const width = 60
+	id := "dep_" + strings.Repeat("0", 26)
+	finished := now()
+	for name, d := range map[string]view.Document{
+		"deployments": view.Deployments{{ID: id, Install: "acme", Kind: "deploy", PlanOnly: true, State: "awaiting-approval", CreatedAt: now(), FinishedAt: &finished}, {ID: id}},
+		"a failure":   view.Deployment{ID: id, Components: []wire.DeploymentComponent{{Name: "web", State: "failed", Message: strings.Repeat("the tool failed ", 20)}}},
+		"apps":        view.Apps{{Name: "shop", Description: strings.Repeat("a shop ", 30), Version: wire.AppVersion{ID: "ver_" + strings.Repeat("0", 26)}}},
+		"runners":     view.Runners{{Name: "acme-eu", Kind: "process", State: "online", Storage: "local", Description: "In Frankfurt, beside the database."}},
+	} {
+		for _, columns := range []int{width, 80} {
+			got := printed(t, view.Screen{Terminal: true, Width: columns}, d)
+			for line := range strings.Lines(got) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
+					t.Errorf("%s: a line of %d columns at %d:\n%s", name, n, columns, got)
+				}
+			}
+			if name == "deployments" && strings.Count(got, id) != 2 {
+				t.Errorf("an identifier is not whole:\n%s", got)
+			}
+		}
+	}
+	got := printed(t, view.Screen{Terminal: true, Width: 40}, view.Webhooks{{Name: "ops", URL: "https://a.example", Events: []string{"fairlead.job.failed", "fairlead.job.lost"}}})
+	want := `WEBHOOK  ops
+URL      https://a.example
+EVENTS   fairlead.job.failed
+         fairlead.job.lost
+CREATED  never
+`
+	if got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	got = printed(t, view.Screen{Terminal: true, Width: 60}, view.Webhooks{{Name: "ops", URL: "https://a.example", Events: []string{"a.b", "c.d", "e.f", "g.h", "i.j", "k.l", "m.n"}}})
+	want = `WEBHOOK  URL                EVENTS                   CREATED
+ops      https://a.example  a.b c.d e.f g.h i.j k.l  never
+                            m.n
+`
+	if got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
 

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// commands calls f for every command.
+func commands(f func(*cobra.Command)) {
+	c := &cli{env: Env{Getenv: func(string) string { return "" }}}
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		f(cmd)
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(c.root())
+}
+
+func TestUsageLinesNameFlagsOfTheCommand(t *testing.T) {
+	commands(func(cmd *cobra.Command) {
+		for _, arg := range strings.Fields(cmd.Use)[1:] {
+			name, isFlag := strings.CutPrefix(strings.Trim(arg, "[]"), "--")
+			if isFlag && cmd.LocalNonPersistentFlags().Lookup(name) == nil {
+				t.Errorf("%s: --%s is no flag of this command", cmd.CommandPath(), name)
+			}
+		}
+	})
+}
+
+func TestPlaceholdersOfFlagsAreOneWord(t *testing.T) {
+	commands(func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			placeholder, usage := pflag.UnquoteUsage(f)
+			if strings.Contains(placeholder, " ") || (f.Value.Type() == "bool" && placeholder != "") {
+				t.Errorf("%s: the help of --%s shows %q as its value: %s", cmd.CommandPath(), f.Name, placeholder, usage)
+			}
+		})
+	})
+}
+
+func TestHelpListsTheAgent(t *testing.T) {
+	var out bytes.Buffer
+	code := Main(t.Context(), Env{Args: []string{"runner", "--help"}, Stdout: &out, Stderr: &out, Getenv: func(string) string { return "" }})
+	if code != 0 || !strings.Contains(out.String(), "\n  agent ") {
+		t.Errorf("code %d:\n%s", code, out.String())
+	}
+}
+
+func TestToolsAreNamedByProduct(t *testing.T) {
+	for path, want := range map[string]string{"/opt/tofu": "OpenTofu, /opt/tofu", "/usr/bin/terraform": "Terraform, /usr/bin/terraform", "/x/y": "/x/y"} {
+		if got := toolName(path); got != want || !strings.Contains(welcome("http://x", "data", "login", path), "Its runner deploys with "+want+"\n") {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}

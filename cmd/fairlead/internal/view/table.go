@@ -1,0 +1,138 @@
+package view
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	columnGap = 2  // blanks between two columns
+	minText   = 12 // columns that a text keeps when it is wrapped
+)
+
+// Table writes rows under a header, columns aligned. A cell is one line, unless
+// the screen is too narrow: then the widest texts are wrapped between words,
+// and if that is not enough each row is written as fields, one below the other.
+// Identifiers and other single words stay whole, so that they can be copied.
+// Nothing is written when there are no rows.
+func (p *Page) Table(header []string, rows [][]string) {
+	if len(rows) == 0 {
+		return
+	}
+	cells := make([][]string, 0, len(rows)+1)
+	for _, row := range append([][]string{header}, rows...) {
+		clean := make([]string, len(row))
+		for i, c := range row {
+			clean[i] = Cell(c)
+		}
+		cells = append(cells, clean)
+	}
+	widths, fit := p.columns(cells)
+	if !fit {
+		p.records(cells)
+		return
+	}
+	for _, row := range cells {
+		p.tableRow(row, widths)
+	}
+}
+
+// columns returns the width of each column. It takes from the widest column
+// whose words leave room, until the table fits; fit is false if it cannot.
+func (p *Page) columns(cells [][]string) (widths []int, fit bool) {
+	widths, least := make([]int, len(cells[0])), make([]int, len(cells[0]))
+	for _, row := range cells {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+			for _, w := range strings.Fields(c) {
+				least[i] = max(least[i], utf8.RuneCountInString(w))
+			}
+		}
+	}
+	over := columnGap*(len(widths)-1) - p.screen.Width
+	for _, w := range widths {
+		over += w
+	}
+	if p.screen.Width <= 0 {
+		return widths, true
+	}
+	for over > 0 {
+		widest := -1
+		for i, w := range widths {
+			if w > max(least[i], minText) && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return widths, false
+		}
+		widths[widest]--
+		over--
+	}
+	return widths, true
+}
+
+// tableRow writes one row, on as many lines as its longest cell needs.
+func (p *Page) tableRow(row []string, widths []int) {
+	lines := make([][]string, len(row))
+	height := 1
+	for i, c := range row {
+		lines[i] = wrap(c, widths[i])
+		height = max(height, len(lines[i]))
+	}
+	for n := range height {
+		var b strings.Builder
+		for i, cell := range lines {
+			text := ""
+			if n < len(cell) {
+				text = cell[n]
+			}
+			b.WriteString(text)
+			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)+columnGap))
+		}
+		p.buf.WriteString(strings.TrimRight(b.String(), " ") + "\n") // empty last cells leave blanks
+	}
+}
+
+// records writes each row as its fields, and an empty line between two rows.
+func (p *Page) records(cells [][]string) {
+	name := 0
+	for _, h := range cells[0] {
+		name = max(name, utf8.RuneCountInString(h))
+	}
+	for i, row := range cells[1:] {
+		if i > 0 {
+			p.Gap()
+		}
+		for j, c := range row {
+			if c == "" {
+				continue
+			}
+			for n, line := range wrap(c, max(minText, p.screen.Width-name-columnGap)) {
+				head := ""
+				if n == 0 {
+					head = cells[0][j]
+				}
+				p.buf.WriteString(head + strings.Repeat(" ", name-utf8.RuneCountInString(head)+columnGap) + line + "\n")
+			}
+		}
+	}
+}
+
+// wrap breaks text between words into lines of at most width columns. A word
+// that is longer has a line of its own. Text that fits stays as it is.
+func wrap(text string, width int) []string {
+	if utf8.RuneCountInString(text) <= width {
+		return []string{text}
+	}
+	var lines []string
+	for _, word := range strings.Fields(text) {
+		last := len(lines) - 1
+		if last >= 0 && utf8.RuneCountInString(lines[last])+1+utf8.RuneCountInString(word) <= width {
+			lines[last] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
+}

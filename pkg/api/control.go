@@ -103,6 +103,17 @@ func (s *server) appRoutes(c *control.Control) {
 			a, err := c.App(ctx, callerOf(ctx).org, in.App)
 			return answer(renderApp(a), err)
 		})
+	type versions struct {
+		AppPath
+		ListInput
+	}
+	register(s, op{Route: wire.ListVersions, auth: apiToken, tag: "Apps", summary: "List an app's versions, newest first",
+		problems: listing + " app-not-found"},
+		func(ctx context.Context, in *versions) (*body[wire.Page[wire.AppVersion]], error) {
+			return list(&in.ListInput, renderVersion, func(q control.PageQuery) ([]control.Version, string, error) {
+				return c.Versions(ctx, callerOf(ctx).org, in.App, q)
+			})
+		})
 }
 
 // list renders one page of a listing.

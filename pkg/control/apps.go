@@ -84,6 +84,9 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 		if app.V.Latest != id || app.V.Description != spec.Description {
 			app.V.Latest, app.V.Description = id, spec.Description
 			u.PutApp(app)
+			// A version that was published before there were references gets its
+			// own when it becomes the newest again.
+			u.PutVersionRef(app.V.ID, out.Version)
 		}
 		return nil
 	})
@@ -131,6 +134,27 @@ func (c *Control) App(ctx context.Context, org fairlead.OrgID, name string) (App
 		return App{}, err
 	}
 	return c.app(ctx, r.V)
+}
+
+// Versions lists the versions of an app, newest first.
+func (c *Control) Versions(ctx context.Context, org fairlead.OrgID, name string, q store.PageQuery) ([]Version, string, error) {
+	a, err := c.Store.App(ctx, org, name)
+	if err != nil {
+		return nil, "", err
+	}
+	p, err := c.Store.Versions(ctx, a.V.ID, q)
+	if err != nil {
+		return nil, "", err
+	}
+	versions := make([]Version, 0, len(p.Items))
+	for _, r := range p.Items {
+		spec, err := appspec.FromCanonical(r.V.Config)
+		if err != nil {
+			return nil, "", fmt.Errorf("read configuration of version %s: %w", r.V.ID, err)
+		}
+		versions = append(versions, Version{Version: r.V, Spec: spec})
+	}
+	return versions, p.Next, nil
 }
 
 func (c *Control) app(ctx context.Context, a store.App) (App, error) {

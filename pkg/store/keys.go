@@ -41,6 +41,7 @@ func varsPartition(org fairlead.OrgID) string     { return ofOrg(org, "VARIABLES
 func installPartition(id fairlead.InstallID) string {
 	return join("INSTALL", string(id))
 }
+func appPartition(id fairlead.AppID) string       { return join("APP", string(id)) }
 func runnerPartition(id fairlead.RunnerID) string { return join("RUNNER", string(id)) }
 
 func channelsPartition() string { return ofOrg("", "CHANNEL") }
@@ -63,6 +64,9 @@ func appKey(org fairlead.OrgID, name string) engine.Key     { return key(appsPar
 func installKey(org fairlead.OrgID, name string) engine.Key { return key(installsPartition(org), name) }
 func runnerKey(org fairlead.OrgID, name string) engine.Key  { return key(runnersPartition(org), name) }
 func versionKey(id fairlead.VersionID) engine.Key           { return key(join("VERSION", string(id)), "VERSION") }
+func versionRefKey(app fairlead.AppID, at time.Time, id fairlead.VersionID) engine.Key {
+	return key(appPartition(app), versionRefPrefix+join(dueTime(at), string(id)))
+}
 func componentKey(id fairlead.InstallID, name string) engine.Key {
 	return key(installPartition(id), componentPrefix+name)
 }
@@ -153,6 +157,7 @@ func nounOf(k engine.Key) noun {
 // Prefixes of sort keys within a partition.
 const (
 	componentPrefix     = "COMPONENT#"
+	versionRefPrefix    = "VERSION#"
 	deploymentRefPrefix = "DEPLOYMENT#"
 	statePrefix         = "STATE#"
 	sessionPrefix       = "SESSION#"

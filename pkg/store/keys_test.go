@@ -15,7 +15,7 @@ import (
 // this package can build: a key without a row, and a row without a key, fail.
 func TestKeysAreDocumented(t *testing.T) {
 	built := map[string]engine.Key{
-		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "Install": installKey("o", "n"),
+		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "VersionRef": versionRefKey("app_1", time.Now(), "ver_1"), "Install": installKey("o", "n"),
 		"Component": componentKey("ins_1", "c"), "DeploymentRef": deploymentRefKey("ins_1", "dep_1"),
 		"StateHead": stateKey("ins_1", "c"), "Deployment": deploymentKey("dep_1"), "Job": jobKey("job_1"), "PlanSummary": planSummaryKey("job_1", 2),
 		"Runner": runnerKey("o", "n"), "RunnerName": runnerByIDKey("run_1"), "Session": sessionKey("run_1", "ses_1"),

@@ -29,6 +29,33 @@ func (s *Store) Version(ctx context.Context, id fairlead.VersionID) (Stored[Vers
 	return get[Version](ctx, s, versionKey(id), missing("version", string(id)))
 }
 
+// VersionRef finds an app's versions in the order they were published.
+type VersionRef struct {
+	ID fairlead.VersionID `json:"id"`
+}
+
+// Versions lists the versions of an app, newest first.
+func (s *Store) Versions(ctx context.Context, app fairlead.AppID, q PageQuery) (Page[Version], error) {
+	refs, err := query[VersionRef](ctx, s, engine.Query{Partition: appPartition(app), Prefix: versionRefPrefix, After: q.After, Limit: q.Limit, Backward: true})
+	if err != nil {
+		return Page[Version]{}, err
+	}
+	p := Page[Version]{Next: refs.Next}
+	for _, r := range refs.Items {
+		v, err := s.Version(ctx, r.V.ID)
+		if err != nil {
+			return Page[Version]{}, err
+		}
+		p.Items = append(p.Items, v)
+	}
+	return p, nil
+}
+
+// PutVersionRef writes the reference by which an app finds a version.
+func (t *Tx) PutVersionRef(app fairlead.AppID, v Version) {
+	t.put(versionRefKey(app, v.Created, v.ID), anyVersion, VersionRef{ID: v.ID})
+}
+
 // PutApp writes an app.
 func (t *Tx) PutApp(r Stored[App]) { t.put(appKey(r.V.Org, r.V.Name), r.Version, r.V) }
 

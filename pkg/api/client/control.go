@@ -37,6 +37,11 @@ func (c *Client) GetApp(ctx context.Context, app string) (wire.App, error) {
 	return get[wire.App](ctx, c, call{route: wire.GetApp, path: vars{"app": app}})
 }
 
+// ListVersions lists one page of an app's versions, newest first.
+func (c *Client) ListVersions(ctx context.Context, app string, o ListOptions) (wire.Page[wire.AppVersion], error) {
+	return get[wire.Page[wire.AppVersion]](ctx, c, call{route: wire.ListVersions, path: vars{"app": app}, query: o.query()})
+}
+
 // CreateInstall makes an install.
 func (c *Client) CreateInstall(ctx context.Context, in wire.CreateInstallRequest) (wire.Install, error) {
 	return get[wire.Install](ctx, c, call{route: wire.CreateInstall, in: in, key: NewIdempotencyKey()})

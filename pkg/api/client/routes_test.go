@@ -41,10 +41,11 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 			_, err := c.PublishVersion(ctx, "shop", wire.PublishVersionRequest{Config: json.RawMessage("{}")})
 			return err
 		},
-		"GET /v1/apps?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListApps(ctx, one); return err },
-		"GET /v1/apps/shop":             func(c *client.Client) error { _, err := c.GetApp(ctx, "shop"); return err },
-		"POST /v1/installs key":         func(c *client.Client) error { _, err := c.CreateInstall(ctx, wire.CreateInstallRequest{}); return err },
-		"GET /v1/installs":              func(c *client.Client) error { _, err := c.ListInstalls(ctx, client.ListOptions{}); return err },
+		"GET /v1/apps?cursor=c&limit=7":               func(c *client.Client) error { _, err := c.ListApps(ctx, one); return err },
+		"GET /v1/apps/shop/versions?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListVersions(ctx, "shop", one); return err },
+		"GET /v1/apps/shop":                           func(c *client.Client) error { _, err := c.GetApp(ctx, "shop"); return err },
+		"POST /v1/installs key":                       func(c *client.Client) error { _, err := c.CreateInstall(ctx, wire.CreateInstallRequest{}); return err },
+		"GET /v1/installs":                            func(c *client.Client) error { _, err := c.ListInstalls(ctx, client.ListOptions{}); return err },
 		"PATCH /v1/installs/acme": func(c *client.Client) error {
 			_, err := c.UpdateInstall(ctx, "acme", wire.UpdateInstallRequest{})
 			return err

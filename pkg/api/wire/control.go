@@ -9,6 +9,7 @@ import (
 var (
 	GetMeta             = Route{"get-meta", "GET", "/v1/meta"}
 	PublishVersion      = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
+	ListVersions        = Route{"list-versions", "GET", "/v1/apps/{app}/versions"}
 	OpenRegistry        = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
 	ListApps            = Route{"list-apps", "GET", "/v1/apps"}
 	GetApp              = Route{"get-app", "GET", "/v1/apps/{app}"}

@@ -25,7 +25,7 @@ const pushes = 4
 
 func (c *cli) app() *cobra.Command {
 	return noun("app", "Publish apps", "An app is a folder with an app.yaml: the inputs a customer gives, and the\ncomponents that are deployed from them. Each published version is immutable.",
-		c.appValidate(), c.appApply(), c.appList(), c.appShow())
+		c.appValidate(), c.appApply(), c.appList(), c.appShow(), c.appVersions())
 }
 
 func (c *cli) appValidate() *cobra.Command {
@@ -240,5 +240,37 @@ func (c *cli) appShow() *cobra.Command {
 			}
 			return c.print(view.App(a))
 		}),
+	}
+}
+
+func (c *cli) appVersions() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use: "versions NAME", Short: "List the versions of an app, the newest first",
+		Long: `Lists the versions of an app, when each was published, and which installs have
+components that were applied from it. 'fairlead install deploy --version' takes
+the identifiers that are printed here.`,
+		Example: `  fairlead app versions hello
+  fairlead install deploy acme --version ver_7cca6d766eef`,
+		Args: exactly, ValidArgsFunction: c.names(appNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			versions, err := pages(ctx, limit, versionsOf(cl, args[0]))
+			if err != nil {
+				return err
+			}
+			installs, err := pages(ctx, 0, cl.ListInstalls)
+			if err != nil {
+				return err
+			}
+			return listing(c, versions, view.NewVersions(versions, installs), fmt.Sprintf("No version of app %s is listed. `fairlead app apply DIR` publishes one.", args[0]))
+		}),
+	}
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+func versionsOf(cl *client.Client, app string) func(context.Context, client.ListOptions) (wire.Page[wire.AppVersion], error) {
+	return func(ctx context.Context, o client.ListOptions) (wire.Page[wire.AppVersion], error) {
+		return cl.ListVersions(ctx, app, o)
 	}
 }

@@ -219,6 +219,11 @@ Ctrl-C stops the following, not the deployment.`,
   fairlead install deploy acme --auto-approve --json | jq .outputs`,
 		Args: exactly, ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			version, err := fullVersion(ctx, cl, args[0], in.Version)
+			if err != nil {
+				return err
+			}
+			in.Version = version
 			d, err := cl.CreateDeployment(ctx, args[0], in)
 			if err != nil {
 				return err
@@ -228,8 +233,8 @@ Ctrl-C stops the following, not the deployment.`,
 	}
 	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without asking")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "plan, print the plans, and change nothing")
-	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION` of the app (default: the newest)")
-	c.must(cmd.RegisterFlagCompletionFunc("version", cobra.NoFileCompletions))
+	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION` of the app, as 'app versions' lists it (default: the newest)")
+	c.must(cmd.RegisterFlagCompletionFunc("version", c.versionIDs))
 	noQueue(cmd, &in)
 	cmd.MarkFlagsMutuallyExclusive("auto-approve", "plan-only")
 	progress.register(cmd)

@@ -30,6 +30,49 @@ func (a Apps) Human(p *Page) {
 	p.Table([]string{"NAME", "VERSION", "COMPONENTS", "PUBLISHED", "DESCRIPTION"}, rows)
 }
 
+// Versions is a listing of an app's versions.
+type Versions struct {
+	versions []wire.AppVersion
+	installs map[string][]string // names by version
+}
+
+// NewVersions returns the listing of the versions, with those of the installs
+// that have a component of one.
+func NewVersions(versions []wire.AppVersion, installs []wire.Install) Versions {
+	by := map[string][]string{}
+	for _, in := range installs {
+		for _, c := range in.Components {
+			if c.State != "absent" && c.Version != "" && !slices.Contains(by[c.Version], in.Name) {
+				by[c.Version] = append(by[c.Version], in.Name)
+			}
+		}
+	}
+	return Versions{versions, by}
+}
+
+// JSON returns an array of wire.AppVersion, each with the names of its
+// installs.
+func (v Versions) JSON() any {
+	type version struct {
+		wire.AppVersion
+		Installs []string `json:"installs"`
+	}
+	out := make([]version, len(v.versions))
+	for i, one := range v.versions {
+		out[i] = version{one, array(v.installs[one.ID])}
+	}
+	return out
+}
+
+// Human writes a table.
+func (v Versions) Human(p *Page) {
+	rows := make([][]string, len(v.versions))
+	for i, one := range v.versions {
+		rows[i] = []string{short(one.ID), p.Ago(one.CreatedAt), orDash(strings.Join(v.installs[one.ID], ", "))}
+	}
+	p.Table([]string{"VERSION", "PUBLISHED", "INSTALLS"}, rows)
+}
+
 // App is one app.
 type App wire.App
 
@@ -93,7 +136,7 @@ func (v Validation) Human(p *Page) {
 	for _, pr := range v.Problems {
 		p.Line("%s", Styled(v.line(p.Style, pr)))
 		if pr.Hint != "" {
-			p.Line("    %s", pr.Hint)
+			p.Line("    %s", strings.ReplaceAll(pr.Hint, "\n", "\n    "))
 		}
 	}
 	if len(v.Problems) == 0 {

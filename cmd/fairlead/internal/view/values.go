@@ -18,11 +18,14 @@ func array[S ~[]T, T any](items S) []T {
 
 func orDash(s string) string { return cmp.Or(s, "-") }
 
+// ShortID is how much of an identifier or digest tables show behind its prefix.
+const ShortID = 12
+
 // short abbreviates a content address: the twelve digits that people compare.
 func short(id string) string {
 	for _, prefix := range []string{"sha256:", "ver_"} {
-		if digits, ok := strings.CutPrefix(id, prefix); ok && len(digits) > 12 {
-			return prefix + digits[:12]
+		if digits, ok := strings.CutPrefix(id, prefix); ok && len(digits) > ShortID {
+			return prefix + digits[:ShortID]
 		}
 	}
 	return orDash(id)

@@ -201,6 +201,11 @@ func FromCanonical(data []byte) (*App, error) {
 			File: FileName, Line: 1, Column: 1, Code: code, Message: name(where) + ": " + message, Hint: hint,
 		})
 	})
+	root, unreadable := yamldoc.ReadJSON(data)
+	for _, p := range append(unreadable, yamldoc.ControlCharacters(root)...) {
+		p.File, p.Line, p.Column = FileName, 1, 1 // those of its one line help no one
+		problems = append(problems, p)
+	}
 	if err := Problems(yamldoc.Finish(problems)).Err(); err != nil {
 		return nil, err
 	}

@@ -36,6 +36,11 @@ func parseFile(filename string, src []byte) (*App, *reader, Problems) {
 	}
 	app := r.app(root)
 	check(app, r.report)
+	controls := yamldoc.ControlCharacters(root)
+	for i := range controls {
+		controls[i].File = filename
+	}
+	r.problems = append(r.problems, yamldoc.Unreported(controls, r.problems)...)
 	if len(r.problems) > 0 {
 		return nil, r, yamldoc.Finish(r.problems)
 	}

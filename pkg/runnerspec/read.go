@@ -97,6 +97,17 @@ func (c *checker) readFile(src []byte, settings []string) (root yamldoc.Node, ok
 
 // spec reads the whole configuration.
 func (c *checker) spec(root yamldoc.Node) *Spec {
+	s := c.parts(root)
+	var controls []Problem
+	for _, p := range yamldoc.ControlCharacters(root) {
+		controls = append(controls, c.problem(yamldoc.Place{Line: p.Line, Column: p.Column}, p.Code, p.Message, p.Hint))
+	}
+	c.problems = append(c.problems, yamldoc.Unreported(controls, c.problems)...)
+	return s
+}
+
+// parts reads the head, the runner and its state storage.
+func (c *checker) parts(root yamldoc.Node) *Spec {
 	var h head
 	c.structure(root, reflect.ValueOf(&h).Elem(), "")
 	s := &Spec{ID: h.ID, Description: h.Description, Group: h.Group, Install: h.Install}

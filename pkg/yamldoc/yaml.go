@@ -172,9 +172,13 @@ func cleanText(src []byte) (string, *Problem) {
 				Hint: "Save it as UTF-8.",
 			}
 		case (r < ' ' && r != '\t') || r == 0x7f || (r >= 0x80 && r < 0xa0) || r == '\ufeff' || r == '\u2028' || r == '\u2029':
+			hint := "Remove it."
+			if !IsControl(r) {
+				hint = "Remove it, or write it as an escape inside double quotes."
+			}
 			return "", &Problem{
 				Line: line, Column: column, Code: "malformed-yaml",
-				Message: fmt.Sprintf("the file holds the control character U+%04X", r), Hint: "Remove it, or write it as an escape inside double quotes.",
+				Message: fmt.Sprintf("the file holds the control character U+%04X", r), Hint: hint,
 			}
 		}
 		rest = rest[size:]

@@ -159,7 +159,7 @@ func (p *packer) addEntry(name string, e fs.DirEntry) error {
 	}
 	if earlier, ok := p.names.Add(name); !ok {
 		return tree.Invalid("source-case-collision", "Rename one of them.",
-			"%q and %q differ only in case and are one file on some systems", earlier, name)
+			"%+q and %+q are one file on some systems: they differ only in case, or in how a letter is composed", earlier, name)
 	}
 	p.files = append(p.files, name)
 	return nil

@@ -189,7 +189,7 @@ func TestPackRefuses(t *testing.T) {
 		{"names that differ in case", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "Mod/a"), "")
 			write(t, filepath.Join(dir, "mod/b"), "")
-		}, "source-case-collision", "differ only in case"},
+		}, "source-case-collision", "are one file on some systems"},
 		{"nothing but state", func(t *testing.T, dir string) {
 			if err := os.Rename(filepath.Join(dir, "main.tf"), filepath.Join(dir, "terraform.tfstate")); err != nil {
 				t.Fatal(err)

@@ -10,6 +10,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
@@ -77,7 +80,8 @@ func (l Limits) CheckPath(prefix, path string) error {
 }
 
 // Names notices two paths that are one path on a file system which ignores
-// case: such a folder cannot be unpacked on every runner.
+// case, or how a letter is composed: such a folder cannot be unpacked on every
+// runner.
 type Names map[string]string
 
 // Add records a file's path and the directories above it. It returns the
@@ -88,18 +92,30 @@ func (n Names) Add(path string) (earlier string, ok bool) {
 		if r != '/' {
 			continue
 		}
-		dir, folded := path[:i], strings.ToLower(path[:i])
+		dir, folded := path[:i], fold(path[:i])
 		if known, seen := n[folded]; seen && known != dir+"/" {
 			return known, false
 		}
 		n[folded] = dir + "/"
 	}
-	folded := strings.ToLower(path)
+	folded := fold(path)
 	if known, seen := n[folded]; seen {
 		return known, false
 	}
 	n[folded] = path
 	return "", true
+}
+
+// fold returns the spelling that a path has in common with all that are the same
+// to some file system: Unicode's canonical caseless match, which APFS and a
+// case-folding ext4 follow.
+func fold(path string) string {
+	for i := range len(path) {
+		if path[i] >= utf8.RuneSelf {
+			return norm.NFD.String(cases.Fold().String(norm.NFD.String(path)))
+		}
+	}
+	return strings.ToLower(path)
 }
 
 // Abbreviate cuts a name that somebody else chose to what a message can hold.

@@ -40,7 +40,6 @@ func forms() map[string]form {
 		"secretarn":      {`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S{1,512}$`, "the ARN of a Secrets Manager secret"},
 		"launchtype":     {`^(fargate|fargate-spot|ec2)$`, "fargate, fargate-spot or ec2"},
 		"pullpolicy":     {`^(Always|IfNotPresent|Never)$`, "Always, IfNotPresent or Never"},
-		"identity":       {`^(aws-iam|kubernetes|azure|gcp|oidc|token)$`, "aws-iam, kubernetes, azure, gcp, oidc or token"},
 		"dns":            {`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`, "a Kubernetes name: lower-case letters, digits, hyphens and dots"},
 		"uuid":           {`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`, "a UUID"},
 		"gcpaudience":    {`^//iam\.googleapis\.com/projects/[0-9]+/locations/[a-z0-9-]+/workloadIdentityPools/[a-z0-9-]+/providers/[a-z0-9-]+$`, "the full name of a workload identity provider, which begins with //iam.googleapis.com/projects/"},
@@ -211,42 +210,11 @@ func (c *checker) checkJob(r Configuration) {
 	if of := r.common(); of.Version != "" && of.Channel != "" {
 		c.report("runner_configuration.channel", "excluded", "a runner has a version or follows a channel", "Remove one of the two.")
 	}
-	if id := r.common().Identity; id != nil {
-		c.identity(r.Kind(), id)
-	}
 	if p := j.Proxy; p != nil {
 		for _, v := range []struct{ name, value string }{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}, {"NO_PROXY", p.No}} {
 			if _, set := j.Secrets[v.name]; v.value != "" && set {
 				c.report(where+".proxy", "duplicate-name", fmt.Sprintf("the proxy sets %s, and so do the secrets", v.name), "Remove one of the two.")
 			}
 		}
-	}
-}
-
-// identity checks that a runner of the kind has such an identity.
-func (c *checker) identity(k Kind, id *Identity) {
-	const where = "runner_configuration.identity"
-	has := map[string][]Kind{
-		"aws-iam": {AWSECS, AWSEKS, Docker, Local}, "azure": {AzureAKS, Docker, Local}, "gcp": {GCPGKE, Docker, Local},
-		"kubernetes": {AWSEKS, AzureAKS, GCPGKE, Kubernetes}, "oidc": Kinds(), "token": {Docker, Local, Kubernetes},
-	}
-	if kinds, known := has[id.Type]; known && !slices.Contains(kinds, k) {
-		var can []string
-		for t, kinds := range has {
-			if slices.Contains(kinds, k) {
-				can = append(can, t)
-			}
-		}
-		slices.Sort(can)
-		c.report(where+".type", "invalid-value", fmt.Sprintf("a runner of kind %s has no identity of type %s", k, id.Type), "It has: "+strings.Join(can, ", ")+".")
-	}
-	only := func(field, value string, types ...string) {
-		if value != "" && !slices.Contains(types, id.Type) {
-			c.report(where+"."+field, "invalid-value", fmt.Sprintf("%s.%s has no meaning for an identity of type %s", where, field, yamldoc.Printable(id.Type)), "")
-		}
-	}
-	only("token_file", id.TokenFile, "kubernetes", "oidc")
-	if id.Type == "oidc" && id.TokenFile == "" {
-		c.report(where+".token_file", "missing-field", where+` lacks the field "token_file"`, "An identity of type oidc is read from a file.")
 	}
 }

@@ -60,28 +60,17 @@ func kindAliases() map[string]Kind {
 
 // Common is what the configurations of all kinds have.
 type Common struct {
-	Type        Kind      `json:"type" must:"true" doc:"The kind of the runner. It cannot be changed later."`
-	Endpoint    string    `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which the agent reaches the control plane; jobs as well, if nothing else is said. The agent itself is told by its environment."`
-	Concurrency int       `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Most jobs at a time, 1 to 1000, over all agents of the runner. If absent: what each agent's machine can hold."`
-	Version     string    `json:"version,omitempty" check:"version" doc:"Version that its agents are to run, such as v1.2.3. If absent: that of the channel, or any."`
-	Channel     string    `json:"channel,omitempty" check:"name" doc:"Update channel, such as stable: whoever runs the control plane says which version that is. Not together with version."`
-	Identity    *Identity `json:"identity,omitempty" doc:"How the agent proves who it is. If absent: by a key pair that a single-use token enrolled."`
+	Type        Kind   `json:"type" must:"true" doc:"The kind of the runner. It cannot be changed later."`
+	Endpoint    string `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which jobs reach the control plane, if job.endpoint says nothing else. If absent: the one that the agent uses. The agent itself is told by its environment."`
+	Concurrency int    `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Most jobs at a time, 1 to 1000, over all agents of the runner. If absent: what each agent's machine can hold."`
+	Version     string `json:"version,omitempty" check:"version" doc:"Version that its agents are to run, such as v1.2.3. If absent: that of the channel, or any."`
+	Channel     string `json:"channel,omitempty" check:"name" doc:"Update channel, such as stable: whoever runs the control plane says which version that is. Not together with version."`
 }
 
 func (c *Common) common() *Common { return c }
 
 // Kind is the type.
 func (c *Common) Kind() Kind { return c.Type }
-
-// Identity says how the agent proves who it is.
-type Identity struct {
-	Type           string `json:"type" must:"true" check:"identity" doc:"aws-iam, kubernetes, azure, gcp, oidc or token."`
-	ServiceAccount string `json:"service_account,omitempty" check:"path" alias:"service_account_path" doc:"Who the agent is to its platform: a trust of the runner says whether that is let in."`
-	Issuer         string `json:"issuer,omitempty" check:"url" alias:"endpoint issuer_url" doc:"Issuer of the agent's tokens, as a trust of the runner names it."`
-	Audience       string `json:"audience,omitempty" alias:"aud" doc:"Audience that the agent's tokens are made for, as the trust names it."`
-	Region         string `json:"region,omitempty" check:"region" doc:"AWS region of the identity's endpoint; of aws-iam."`
-	TokenFile      string `json:"token_file,omitempty" check:"abspath" doc:"File that holds the agent's token, read again for each session; of kubernetes and oidc."`
-}
 
 // AWSAuth is the role by which an agent beside the control plane reaches a
 // customer's AWS account.

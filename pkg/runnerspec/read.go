@@ -284,6 +284,9 @@ func meant(name string) string { return fmt.Sprintf("Did you mean %q?", name) }
 // fieldHint names the field that was probably meant, also one that belongs
 // into a map of the same level.
 func fieldHint(got string, specs []fieldSpec) string {
+	if got == "identity" {
+		return "The environment of an agent says how it proves who it is, and `fairlead runner trust create` or --aws-role lets it in."
+	}
 	named := func(specs []fieldSpec) string {
 		for _, s := range specs {
 			if s.name == got || slices.Contains(s.aliases, got) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -20,9 +21,11 @@ type configFlags struct {
 	file string
 	yaml string
 	set  []string
+	cmd  *cobra.Command // whose flags they are
 }
 
 func (f *configFlags) register(c *cli, cmd *cobra.Command) {
+	f.cmd = cmd
 	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the configuration, YAML or JSON, from this `FILE`; - is the standard input")
 	cmd.Flags().StringVar(&f.yaml, "set-yaml", "", "the configuration itself, as `YAML`, or @FILE, or -")
 	cmd.Flags().StringArrayVar(&f.set, "set", nil, "set one field on top, as `path=value`, the value being YAML; repeatable")
@@ -32,12 +35,28 @@ func (f *configFlags) register(c *cli, cmd *cobra.Command) {
 	}
 }
 
-func (f *configFlags) any() bool { return f.file != "" || f.yaml != "" || len(f.set) > 0 }
+func (f *configFlags) any() bool {
+	return f.file != "" || f.yaml != "" || len(f.set) > 0 || f.empty() != ""
+}
+
+// empty returns the flag that is given with nothing, as --set-yaml "$(…)" is where
+// the command fails, or "".
+func (f *configFlags) empty() string {
+	for name, value := range map[string]string{"file": f.file, "set-yaml": f.yaml} {
+		if f.cmd != nil && f.cmd.Flags().Changed(name) && strings.TrimSpace(value) == "" {
+			return "--" + name
+		}
+	}
+	return ""
+}
 
 // read returns what is sent: the text as it is, so that whatever is wrong with
 // it is told by line and column.
 func (c *cli) readConfig(f configFlags) (wire.RunnerConfigurationInput, error) {
 	in := wire.RunnerConfigurationInput{File: "--set-yaml", Text: f.yaml, Set: f.set}
+	if name := f.empty(); name != "" {
+		return in, usage("If a command writes it, see whether that failed.", "the configuration %s is empty", name)
+	}
 	name, isFile := strings.CutPrefix(f.yaml, "@")
 	switch {
 	case f.file != "":
@@ -65,6 +84,9 @@ func (c *cli) readConfig(f configFlags) (wire.RunnerConfigurationInput, error) {
 	}
 	if len(data) > runnerspec.MaxFileSize {
 		return in, usage("", "the configuration %s is larger than %d bytes", in.File, runnerspec.MaxFileSize)
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return in, usage("If a command writes it, see whether that failed.", "the configuration %s is empty", in.File)
 	}
 	in.Text = string(data)
 	return in, nil

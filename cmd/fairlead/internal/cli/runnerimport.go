@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -31,7 +32,8 @@ func (c *cli) runnerImport() *cobra.Command {
 it is mapped to a field that says the same, changed, or dropped, and what is then
 to be done. What is not known is an error. Nothing is sent anywhere.
 
-  humanitec   the file of a runner of the Platform Orchestrator, YAML or JSON
+  humanitec   the file of a runner of the Platform Orchestrator, YAML or JSON: also
+              what its API answers, and the attributes of its Terraform resources
   tharsis     the environment file of a runner, as docker run --env-file reads it
 
 FILE may be -, the standard input. The configuration holds the secrets that the
@@ -101,11 +103,7 @@ func (c *cli) printImport(file, out string, r foreign.Result) error {
 	if err := profile.WriteFile(out, view.YAML(config)); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
-	name := r.Spec.ID
-	if name == "" {
-		name = "NAME"
-	}
-	c.say("The configuration is in %s. `fairlead runner create %s -f %s` makes the runner.", out, name, out)
+	c.say("The configuration is in %s. `fairlead runner create %s -f %s` makes the runner.", out, cmp.Or(r.Spec.ID, "NAME"), out)
 	return nil
 }
 

@@ -58,21 +58,20 @@ func unquoted(s string) string {
 	return s
 }
 
-// arguments reads -name=value, --name value and so on.
-func arguments(s string) (names, values []string, ok bool) {
-	words := strings.Fields(s)
-	for i := 0; i < len(words); i++ {
-		name, value, given := strings.Cut(strings.TrimLeft(words[i], "-"), "=")
-		if !strings.HasPrefix(words[i], "-") || name == "" {
-			return names, values, false
+// arguments returns the names of -name=value, --name value and so on.
+func arguments(s string) (names []string, ok bool) {
+	given := strings.Fields(s)
+	for i := 0; i < len(given); i++ {
+		name, _, whole := strings.Cut(strings.TrimLeft(given[i], "-"), "=")
+		if !strings.HasPrefix(given[i], "-") || name == "" {
+			return names, false
 		}
-		if !given {
-			if i++; i == len(words) {
-				return names, values, false
+		if !whole {
+			if i++; i == len(given) {
+				return names, false
 			}
-			value = words[i]
 		}
-		names, values = append(names, name), append(values, unquoted(value))
+		names = append(names, name)
 	}
-	return names, values, true
+	return names, true
 }

@@ -138,7 +138,8 @@ func TestSettingsComplete(t *testing.T) {
 	}
 }
 
-// docs/RUNNERS.md has a row for each variable that becomes something.
+// docs/RUNNERS.md has a row for each variable that becomes something. Those that
+// are dropped have a table of their own, which pkg/runnerspec holds whole.
 func TestEveryMappingIsInTheDocumentation(t *testing.T) {
 	documented := map[string]bool{}
 	for _, row := range page.Table(t, "docs/RUNNERS.md", "there", "here", "kind", "value") {
@@ -157,6 +158,120 @@ func TestEveryMappingIsInTheDocumentation(t *testing.T) {
 				t.Errorf("%s: docs/RUNNERS.md has no row for %s", file, m[1])
 			}
 		}
+	}
+}
+
+// What a row says becomes of a setting is what the importer makes of it, in a
+// file of the row's kind.
+func TestEveryRowOfTharsisIsImportedAsWritten(t *testing.T) {
+	const sets, role = "THARSIS_JOB_DISPATCHER_", "runner_configuration.cluster.auth.role_arn=arn:aws:iam::123456789012:role/in"
+	dispatchers := map[string]string{
+		"local": "TYPE=local", "docker": "TYPE=docker", "kubernetes": "TYPE=kubernetes", "aws-eks": "TYPE=kubernetes\n" + sets + "DATA_AUTH_TYPE=eks_iam",
+		"aws-ecs": "TYPE=ecs",
+	}
+	count := 0
+	for _, row := range page.Table(t, "docs/RUNNERS.md", "there", "here", "kind", "value") {
+		there, here := page.Code(row[0]), page.Code(row[1])[0]
+		if !strings.HasPrefix(there[0], "THARSIS_") {
+			continue
+		}
+		count++
+		t.Run(row[0], func(t *testing.T) {
+			value := strings.NewReplacer(`", "`, ",", ", ", ",", `"`, "", "[", "", "]", "", "{", "", "}", "", ": ", "=").Replace(row[3])
+			switch {
+			case here == "id":
+				value = "a/" + value
+			case here == "group":
+				value += "/x"
+			case len(there) > 1:
+				value = there[1]
+			case strings.Contains(value, "annotations"):
+				value = "team=shop"
+			}
+			src := sets + dispatchers[row[2]] + "\n"
+			if !strings.Contains(src, there[0]+"=") {
+				src += there[0] + "=" + value + "\n"
+			}
+			var settings []string
+			if strings.Contains(row[0], "with a role") {
+				settings = []string{role}
+			}
+			r := foreign.Tharsis("f", []byte(src), settings)
+			for _, n := range r.Notes {
+				if n.From == there[0] && (n.To == here || strings.HasPrefix(n.To, here+".")) && n.Fate != foreign.Dropped {
+					return
+				}
+			}
+			t.Errorf("of\n%sbecame %v, %v; want %s", src, r.Notes, r.Problems, here)
+		})
+	}
+	if count < 30 {
+		t.Errorf("the page has %d rows", count)
+	}
+}
+
+func TestWhatIsDroppedNamesWhatTakesItsPlace(t *testing.T) {
+	const eks = "THARSIS_JOB_DISPATCHER_TYPE=kubernetes\nTHARSIS_JOB_DISPATCHER_DATA_AUTH_TYPE=eks_iam\n"
+	for line, want := range map[string]string{
+		"THARSIS_API_URL=https://t":                                 "--set runner_configuration.endpoint=URL",
+		"THARSIS_SERVICE_DISCOVERY_HOST=t":                          "--set runner_configuration.endpoint=URL",
+		"THARSIS_JOB_DISPATCHER_DATA_API_URL=https://t":             "--set runner_configuration.endpoint=URL",
+		"THARSIS_JOB_DISPATCHER_DATA_DISCOVERY_PROTOCOL_HOST=t":     "--set runner_configuration.endpoint=URL",
+		"THARSIS_JOB_DISPATCHER_DATA_EKS_CLUSTER=c":                 "--set runner_configuration.cluster.auth.role_arn=ARN",
+		"THARSIS_JOB_DISPATCHER_DATA_REGION=eu-west-1":              "--set runner_configuration.cluster.auth.role_arn=ARN",
+		"THARSIS_TLS_SKIP_VERIFY=true":                              "SSL_CERT_FILE names further authorities",
+		"TLS_SKIP_VERIFY=true":                                      "SSL_CERT_FILE names further authorities",
+		"THARSIS_JOB_DISPATCHER_DATA_TLS_SKIP_VERIFY=true":          "SSL_CERT_FILE names further authorities",
+		"SSL_CERT_FILE=/etc/ca.pem":                                 "set it in the environment of the agent",
+		"THARSIS_CREDENTIAL_HELPER_CMD_PATH=/opt/iamoidccredhelper": "FAIRLEAD_IDENTITY=aws-iam",
+		"THARSIS_CREDENTIAL_HELPER_CMD_PATH=/opt/token-from-vault":  "a token that is good once enrols it",
+	} {
+		t.Run(line, func(t *testing.T) {
+			r := foreign.Tharsis("f", []byte(eks+line+"\n"), nil)
+			last := r.Notes[len(r.Notes)-1]
+			if r.Spec == nil && !strings.Contains(r.Problems.Error(), "namespace") || last.Line != 3 || last.Fate != foreign.Dropped || !strings.Contains(last.Why, want) {
+				t.Errorf("it became %v, %v", last, r.Problems)
+			}
+		})
+	}
+}
+
+func TestTheTerraformFormOfHumanitecIsImported(t *testing.T) {
+	const storage = `"state_storage_configuration": {"type": "s3", "s3_configuration": {"bucket": "states", "path_prefix": null}, "gcs_configuration": null}`
+	region := []string{"state_storage_configuration.region=eu-west-1"}
+	for theirs, c := range map[string]struct {
+		runner string
+		want   runnerspec.Kind
+	}{
+		"kubernetes-agent": {`{"key": "k"}`, runnerspec.Kubernetes},
+		"kubernetes":       {`{"cluster": {"cluster_data": {"server": "https://k", "certificate_authority_data": "eA=="}, "auth": {"service_account_token": "t"}}}`, runnerspec.Kubernetes},
+		"kubernetes-eks":   {`{"cluster": {"name": "c", "region": "eu-west-1", "auth": {"role_arn": "arn:aws:iam::123456789012:role/r"}}}`, runnerspec.AWSEKS},
+		"kubernetes-gke":   {`{"cluster": {"name": "c", "project_id": "p", "location": "l", "auth": {"gcp_audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q", "gcp_service_account": "r@p.iam.gserviceaccount.com"}}}`, runnerspec.GCPGKE},
+	} {
+		t.Run(theirs, func(t *testing.T) {
+			runner := strings.TrimSuffix(c.runner, "}") + `, "job": {"namespace": "n", "service_account": "s", "pod_template": "{\"metadata\":{\"annotations\":{\"a\":\"b\"}}}"}}`
+			r := foreign.Humanitec("f", []byte(`{"id": "x", "runner_configuration": `+runner+`, `+storage+`}`), region)
+			if r.Spec == nil {
+				t.Fatal(r.Problems)
+			}
+			data, _ := json.Marshal(r.Spec)
+			if r.Spec.Runner.Kind() != c.want || !strings.Contains(string(data), `"annotations":{"a":"b"}`) || r.Spec.Storage.(*runnerspec.S3Storage).Bucket != "states" {
+				t.Errorf("it became %s", data)
+			}
+		})
+	}
+	for consequence, c := range map[string]struct{ job, storage, want string }{
+		"a template that is no JSON":  {`{"pod_template": "{"}`, storage, "f:1:63: runner_configuration.job.pod_template is a text that is no JSON"},
+		"a template that is no map":   {`{"pod_template": "[]"}`, storage, "runner_configuration.job.pod_template must be a map, not a list"},
+		"a block of another type":     {`{}`, strings.Replace(storage, `"gcs_configuration": null`, `"gcs_configuration": {"bucket": "states"}`, 1), "state_storage_configuration.gcs_configuration is not of a state storage of type s3"},
+		"an unknown field of a block": {`{}`, strings.Replace(storage, `"path_prefix"`, `"prefix"`, 1), `state_storage_configuration.s3_configuration has no field "prefix"`},
+	} {
+		t.Run(consequence, func(t *testing.T) {
+			r := foreign.Humanitec("f", []byte(`{"runner_configuration": {"key": "k", "job": `+c.job+`}, `+c.storage+`}`), region)
+			if r.Spec != nil || !strings.Contains(r.Problems.Error(), c.want) {
+				t.Errorf("got %v, want %s", r.Problems, c.want)
+			}
+		})
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 )
 
 // Humanitec reads the file of a runner of Humanitec's Platform Orchestrator,
-// YAML or JSON. The settings are as for runnerspec.Parse.
+// YAML or JSON, what its API answers, and the attributes of its Terraform
+// resources. The settings are as for runnerspec.Parse.
 func Humanitec(file string, src []byte, settings []string) Result {
 	h := &humanitec{newImporter(file, settings)}
 	read := yamldoc.Read
@@ -27,8 +28,10 @@ func Humanitec(file string, src []byte, settings []string) Result {
 	if len(h.problems) > 0 {
 		return h.result()
 	}
+	record := h.drop("it is of Humanitec's record of the runner; Fairlead keeps its own")
 	h.object(root, "", handlers{
 		"id": h.name, "description": h.same("description"), runnerPart: h.runner, storagePart: h.storage,
+		"org_id": record, "created_at": record, "updated_at": record,
 	})
 	h.bucketRegion()
 	return h.result()
@@ -60,7 +63,45 @@ func (h *humanitec) theirType(n yamldoc.Node, where string, known []string) (str
 	return s, t.Place
 }
 
+// withType adds the type that Terraform's form has in the name of the resource:
+// what only one type has tells it.
+func (h *humanitec) withType(n yamldoc.Node, where string) yamldoc.Node {
+	field := func(path ...string) bool {
+		at := n
+		for _, name := range path {
+			i := slices.IndexFunc(at.Fields, func(f yamldoc.Field) bool { return f.Key == name && !f.Value.IsNull() })
+			if i < 0 {
+				return false
+			}
+			at = at.Fields[i].Value
+		}
+		return true
+	}
+	if field("type") {
+		return n
+	}
+	theirs := ""
+	switch {
+	case field("key"):
+		theirs = "kubernetes-agent"
+	case field("cluster", "cluster_data"):
+		theirs = "kubernetes"
+	case field("cluster", "project_id"):
+		theirs = "kubernetes-gke"
+	case field("cluster", "region"):
+		theirs = "kubernetes-eks"
+	case field("auth") && field("job", "subnets"):
+		theirs = "serverless-ecs"
+	default:
+		return n
+	}
+	h.note(n.Place, Changed, where, runnerPart+".type", "Terraform's form has no type; these fields are those of "+theirs)
+	n.Fields = append([]yamldoc.Field{{Place: n.Place, Key: "type", Value: text(n.Place, theirs)}}, n.Fields...)
+	return n
+}
+
 func (h *humanitec) runner(n yamldoc.Node, where string) {
+	n = h.withType(n, where)
 	theirs, at := h.theirType(n, where, []string{"kubernetes", "kubernetes-agent", "kubernetes-eks", "kubernetes-gke", "serverless-ecs"})
 	if theirs == "" {
 		return
@@ -186,6 +227,19 @@ func (h *humanitec) storage(n yamldoc.Node, where string) {
 	}
 	if fields["path_prefix"] != nil {
 		fields["path_prefix"] = h.prefix
+	}
+	// Terraform's form has the fields in a block of the type's name.
+	inner := handlers{}
+	for _, name := range of[theirs] {
+		inner[name] = fields[name]
+	}
+	fields[theirs+"_configuration"] = func(n yamldoc.Node, where string) { h.object(n, where, inner) }
+	for other := range of {
+		if other != theirs { // known only to hold null, which no handler gets
+			fields[other+"_configuration"] = func(n yamldoc.Node, where string) {
+				h.problem(n.Place, "excluded", fmt.Sprintf("%s is not of a state storage of type %s", where, theirs), "Remove it.")
+			}
+		}
 	}
 	h.object(n, where, fields)
 }

@@ -116,25 +116,31 @@ func (th *tharsis) dispatcher() {
 // known are all variables that Tharsis has, and what becomes of each.
 func (th *tharsis) known() handlers {
 	nothing := func(yamldoc.Node, string) {} // said elsewhere
-	theirs := th.drop("it is Tharsis' own address; the agent is told this control plane's when it is started, and jobs get it from the agent")
+	theirs := th.drop("it is Tharsis' own address; the agent is told this control plane's when it is started, and jobs get it from the agent. --set " +
+		runnerPart + ".endpoint=URL gives jobs another")
+	tls := th.drop("a certificate is always verified; SSL_CERT_FILE names further authorities to the agent")
+	authorities := th.drop("it names authorities of TLS; the agent reads it, too: set it in the environment of the agent")
 	all := handlers{
 		prefix + "RUNNER_PATH": th.path, prefix + "RUNNER_ID": th.path,
 		prefix + "SERVICE_ACCOUNT_PATH": th.serviceAccount, prefix + "SERVICE_ACCOUNT_ID": th.serviceAccount,
 		prefix + "API_URL": theirs, prefix + "ENDPOINT": theirs, prefix + "SERVICE_DISCOVERY_HOST": theirs,
 		prefix + "CREDENTIAL_HELPER_CMD_PATH": th.helper, prefix + "CREDENTIAL_HELPER_CMD_ARGS": th.helperArguments,
-		prefix + "TLS_SKIP_VERIFY": th.drop("a certificate is always verified; SSL_CERT_FILE names further authorities to the agent"),
-		dispatcher:                 nothing,
-		data + "API_URL":           theirs, data + "ENDPOINT": theirs, data + "EXTRA_SERVICE_DISCOVERY_HOSTS": theirs,
+		prefix + "TLS_SKIP_VERIFY": tls, "TLS_SKIP_VERIFY": tls, "SSL_CERT_FILE": authorities, "SSL_CERT_DIR": authorities,
+		dispatcher:       nothing,
+		data + "API_URL": theirs, data + "ENDPOINT": theirs, data + "EXTRA_SERVICE_DISCOVERY_HOSTS": theirs,
+		"DISCOVERY_PROTOCOL_HOST": theirs, "DISCOVERY_PROTOCOL_HOSTS": theirs,
+		data + "DISCOVERY_PROTOCOL_HOST": theirs, data + "DISCOVERY_PROTOCOL_HOSTS": theirs,
 	}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {
 		to := th.with(Mapped, jobPart+".proxy."+strings.ToLower(name), "set it in the environment of the agent, too")
 		all[name], all[strings.ToLower(name)] = to, to
 	}
+	all[data+"TLS_SKIP_VERIFY"] = tls // of its kubernetes, docker and local dispatchers
 	used := th.ofDispatcher()
 	for _, name := range strings.Fields("TASK_DEFINITION REGION CLUSTER SUBNETS LAUNCH_TYPE " +
 		"AUTH_TYPE IMAGE MEMORY_REQUEST MEMORY_LIMIT CPU_REQUEST CPU_LIMIT NAMESPACE EKS_CLUSTER KUBE_CONFIG_PATH KUBE_SERVER CLIENT_CERT CLIENT_KEY CA_CERT " +
 		"SECURITY_CONTEXT_RUN_AS_USER SECURITY_CONTEXT_RUN_AS_GROUP SECURITY_CONTEXT_RUN_AS_NON_ROOT NODE_SELECTOR HOST_ALIASES POD_ANNOTATIONS POD_LABELS " +
-		"HOST LOCAL_IMAGE EXTRA_HOSTS BIND_PATH REGISTRY_USERNAME REGISTRY_PASSWORD TLS_SKIP_VERIFY") {
+		"HOST LOCAL_IMAGE EXTRA_HOSTS BIND_PATH REGISTRY_USERNAME REGISTRY_PASSWORD") {
 		if all[data+name] = used[name]; used[name] == nil {
 			all[data+name] = th.drop(fmt.Sprintf("a runner of kind %s does not use it", th.kind))
 		}
@@ -177,8 +183,6 @@ func (th *tharsis) ofDispatcher() handlers {
 			"MEMORY_LIMIT": to("memory_limit"), "BIND_PATH": items("volumes"), "REGISTRY_USERNAME": to("registry.username"),
 			"REGISTRY_PASSWORD": th.with(Mapped, jobPart+".registry.password", "it is secret: keep the file where only you can read it"),
 		}
-	case runnerspec.Local:
-		return handlers{"TLS_SKIP_VERIFY": th.drop("a certificate is always verified")}
 	}
 	return nil
 }
@@ -195,6 +199,10 @@ func (th *tharsis) cluster() handlers {
 	switch {
 	case th.auth == "eks_iam" && th.given(clusterPart):
 		h["REGION"], h["EKS_CLUSTER"] = th.same(clusterPart+".region"), th.same(clusterPart+".name")
+	case th.auth == "eks_iam":
+		role := th.drop("the agent runs in the cluster, and needs no way to it; one that does not needs a role there: --set " +
+			clusterPart + ".auth.role_arn=ARN keeps region and name")
+		h["REGION"], h["EKS_CLUSTER"] = role, role
 	case th.auth == "x509_cert":
 		h["KUBE_SERVER"], h["CA_CERT"] = th.same(clusterPart+".server"), th.same(clusterPart+".certificate_authority_data")
 		h["CLIENT_CERT"] = th.same(clusterPart + ".auth.client_certificate_data")
@@ -272,51 +280,53 @@ func (th *tharsis) iamHelper() bool {
 	return strings.HasPrefix(path.Base(th.of[prefix+"CREDENTIAL_HELPER_CMD_PATH"].value), "iamoidc")
 }
 
-const noHelper = "Fairlead's runner starts no helper for its credentials: without an identity here, a token that is good once enrols it"
+// Who the agent is, is no part of a configuration: it proves that before it is
+// told one. So what says it is left out, with what takes its place.
+const (
+	noHelper = "Fairlead's runner starts no helper for its credentials: a token that is good once enrols it, or a trust lets its platform's in"
+	ownRole  = "the agent proves its AWS role itself, without a helper: start it with FAIRLEAD_IDENTITY=aws-iam, and give the role to `fairlead runner create`: --aws-role ARN"
+)
 
 func (th *tharsis) helper(n yamldoc.Node, where string) {
-	if !th.iamHelper() {
-		th.drop(noHelper)(n, where)
+	if th.iamHelper() {
+		th.drop(ownRole)(n, where)
 		return
 	}
-	th.put(runnerPart+".identity.type", text(n.Place, "aws-iam"))
-	th.note(n.Place, Changed, where, runnerPart+".identity.type", "the agent proves its AWS role itself, without a helper; `fairlead runner create` takes the role: --aws-role ARN")
+	th.drop(noHelper)(n, where)
 }
 
 func (th *tharsis) serviceAccount(n yamldoc.Node, where string) {
-	s := n.Value.(string)
-	if i := strings.LastIndexByte(s, ':'); i >= 0 && strings.HasPrefix(s, "trn:") {
-		s = s[i+1:]
-	}
-	if !th.iamHelper() || !strings.Contains(s, "/") {
-		th.drop(noHelper)(n, where)
+	if th.iamHelper() {
+		th.drop("a role takes its place: `fairlead runner create` takes it, --aws-role ARN")(n, where)
 		return
 	}
-	fixed := strings.ToLower(strings.ReplaceAll(strings.Trim(s, "/"), "_", "-"))
-	th.put(runnerPart+".identity.service_account", text(n.Place, fixed))
-	th.note(n.Place, Mapped, where, runnerPart+".identity.service_account", "")
+	th.drop(noHelper)(n, where)
 }
 
+// helperArguments reads -region, -endpoint and -aud, all of which the helper
+// needs for a token of Tharsis' issuer.
 func (th *tharsis) helperArguments(n yamldoc.Node, where string) {
 	if !th.iamHelper() {
 		th.drop(noHelper)(n, where)
 		return
 	}
-	fields := map[string]string{"region": "region", "endpoint": "issuer", "aud": "audience"}
-	names, values, ok := arguments(n.Value.(string))
+	whys := map[string]string{
+		"region":   "set AWS_REGION in the environment of the agent",
+		"endpoint": "it is the issuer that Tharsis trusts; no token is needed with a role",
+		"aud":      "it is the audience of Tharsis' token; no token is needed with a role",
+	}
+	names, ok := arguments(n.Value.(string))
 	if !ok {
 		th.problem(n.Place, "invalid-value", where+" is no list of -name=value", "It has -region, -endpoint and -aud.")
 		return
 	}
-	for i, name := range names {
-		field, known := fields[name]
+	for _, name := range names {
+		why, known := whys[name]
 		if !known {
 			th.problem(n.Place, "unknown-argument", fmt.Sprintf("%s: the helper has no argument -%s", where, yamldoc.Printable(name)),
-				yamldoc.DidYouMean(name, "arguments", slices.Sorted(maps.Keys(fields))))
+				yamldoc.DidYouMean(name, "arguments", slices.Sorted(maps.Keys(whys))))
 			continue
 		}
-		to := runnerPart + ".identity." + field
-		th.put(to, text(n.Place, values[i]))
-		th.note(n.Place, Mapped, where+" -"+name, to, "")
+		th.drop(why)(n, where+" -"+name)
 	}
 }

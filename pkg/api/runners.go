@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -19,6 +21,9 @@ func configuration(in wire.RunnerConfigurationInput) (control.RunnerFile, error)
 	f := control.RunnerFile{Name: in.File, Text: in.Text, Set: in.Set}
 	object := bytes.TrimSpace(in.Config)
 	if len(object) == 0 || string(object) == "null" {
+		if f.Name != "" && strings.TrimSpace(f.Text) == "" {
+			return f, fairlead.Invalid("invalid-runner", "the file %s is empty, which is no configuration", strconv.Quote(f.Name))
+		}
 		return f, nil
 	}
 	if in.Text != "" {

@@ -60,6 +60,21 @@ func TestARunnerIsMadeReadChangedAndDeletedOverTheAPI(t *testing.T) {
 	}
 }
 
+// An import that fails writes nothing into the pipe.
+func TestAnEmptyFileIsNoRunnerConfiguration(t *testing.T) {
+	p := newPlane(t)
+	for _, text := range []string{"", "\n \n"} {
+		in := wire.CreateRunnerRequest{Name: "wide", RunnerConfigurationInput: wire.RunnerConfigurationInput{File: "stdin", Text: text}}
+		if got := p.send("POST", "/v1/runners", p.api, in).code(t); got != "invalid-runner" {
+			t.Errorf("%q is refused with %s", text, got)
+		}
+	}
+	if got := p.send("GET", "/v1/runners/wide", p.api, nil).code(t); got != "runner-not-found" {
+		t.Errorf("the runner is %s", got)
+	}
+	call[wire.Runner](p, "POST", "/v1/runners", p.api, wire.CreateRunnerRequest{Name: "wide"}) // without a file
+}
+
 // TestATenantLetsASharedRunnerWorkAndNoMore: with a tenant's token nothing of it
 // is changed, and nothing seen of what others have on it.
 func TestATenantLetsASharedRunnerWorkAndNoMore(t *testing.T) {

@@ -220,8 +220,8 @@ func judge(v *Delivery, status int, failed error, now time.Time) {
 	} else {
 		v.Problem = fmt.Sprintf("it answered %d %s", status, http.StatusText(status))
 	}
-	// 410 is an endpoint's way to say that it is gone; an address that is not
-	// public does not become it by waiting.
+	// 410 is an endpoint's way to say that it is gone; an address in the URL that
+	// is not public does not become it by waiting.
 	never := status == http.StatusGone || failed != nil && fairlead.KindOf(failed) == fairlead.KindInvalid
 	if never || v.Attempts > len(retries) {
 		v.State = store.DeliveryFailed

@@ -175,9 +175,9 @@ func TestWhoHearsOfWhat(t *testing.T) {
 		if pauses := p.drive(d, failed(1)); pauses != nil || p.deliveries("bad")[0].State != store.DeliveryFailed {
 			t.Errorf("an endpoint that is gone is tried after %v", pauses)
 		}
-		ends.answer[bad], ends.refuse = 0, fairlead.Invalid("webhook-address", "its host has an address that is not public")
-		if pauses := p.drive(d, failed(2)); pauses != nil || p.deliveries("bad")[0].Problem != "its host has an address that is not public" {
-			t.Errorf("an address that is not public is tried after %v: %+v", pauses, p.deliveries("bad")[0])
+		ends.answer[bad], ends.refuse = 0, fairlead.Invalid("invalid-webhook-url", "the URL is none")
+		if pauses := p.drive(d, failed(2)); pauses != nil || p.deliveries("bad")[0].Problem != "the URL is none" {
+			t.Errorf("a URL that is none is tried after %v: %+v", pauses, p.deliveries("bad")[0])
 		}
 		sent := len(ends.got[bad])
 		for _, other := range []string{"", "another"} {

@@ -8,10 +8,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"syscall"
 	"time"
@@ -77,7 +77,7 @@ func (s *Sender) Send(ctx context.Context, endpoint string, secret []byte, m web
 	req.Header.Set(webhook.HeaderSignature, webhook.Sign(secret, m, at))
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return 0, refused(err)
+		return 0, refused(err, req.URL.Hostname())
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // the status has come
 	_ = resp.Body.Close()
@@ -85,20 +85,28 @@ func (s *Sender) Send(ctx context.Context, endpoint string, secret []byte, m web
 }
 
 // refused makes the error one that the webhook's owner may read: it says what
-// happened, and no address of a network of ours.
-func refused(err error) error {
-	if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) {
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "webhook-address",
-			Message: "its host has an address that is not public", Hint: "Webhooks are sent to public addresses only."}
-	}
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		if e.Timeout() {
-			return errors.New("it did not answer in time")
-		}
+// happened, no address of a network of ours, and not whether our resolver knows
+// a name of that network. A resolver that fails is such an error, so it is none
+// after which a delivery is given up; an address that stands in the URL is, as
+// it stays what it is.
+func refused(err error, host string) error {
+	e, ok := errors.AsType[*url.Error](err)
+	if ok {
 		err = e.Err // without method and URL
 	}
-	if d, ok := errors.AsType[*net.DNSError](err); ok {
-		return fmt.Errorf("its host %s is not found", d.Name)
+	_, unresolved := errors.AsType[*net.DNSError](err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case unresolved, errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork):
+		kind := fairlead.KindUnavailable
+		if _, err := netip.ParseAddr(host); err == nil {
+			kind = fairlead.KindInvalid
+		}
+		return &fairlead.Error{Kind: kind, Code: "webhook-address",
+			Message: "its host has no public address", Hint: "Webhooks are sent to public addresses only."}
+	case ok && e.Timeout():
+		return errors.New("it did not answer in time")
 	}
 	return err
 }

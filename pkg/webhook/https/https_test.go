@@ -3,6 +3,7 @@ package https_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -72,12 +73,43 @@ func TestOnlyPublicAddressesAreReached(t *testing.T) {
 		"198.18.0.1", "192.0.2.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[ff02::1]", "[2001:db8::1]",
 	} {
 		status, err := s.Send(t.Context(), "https://"+host+":"+port+"/", secret, message)
-		if err == nil || status != 0 || fairlead.KindOf(err) != fairlead.KindInvalid || strings.Contains(err.Error(), "prohibited") {
+		if err == nil || status != 0 || fairlead.CodeOf(err) != "webhook-address" || strings.Contains(err.Error(), "prohibited") ||
+			fairlead.KindOf(err) != fairlead.KindInvalid && host != "localhost" {
 			t.Errorf("%s: %d, %v; want it refused for its address, which is not told", host, status, err)
 		}
 	}
 	if reached.Load() > 0 {
 		t.Error("a request arrived")
+	}
+}
+
+// The resolver knows names of the inside. Whether it knows one is not for the
+// owner of a webhook to learn: not by the message, nor by the kind of the error,
+// by which the delivery is tried again or given up.
+func TestAnswersDoNotTellInternalNamesFromUnknown(t *testing.T) {
+	s := sender(https.Transport(), 5*time.Second)
+	send := func(host string) string {
+		_, err := s.Send(t.Context(), "https://"+host+"/", secret, message)
+		var e *fairlead.Error
+		if !errors.As(err, &e) {
+			return fmt.Sprintf("%v", err)
+		}
+		return fmt.Sprintf("%s %s %s %s", e.Kind, e.Code, e.Message, e.Hint)
+	}
+	known := send("localhost")
+	if unknown := send("there-is-no-such-host.invalid"); unknown != known {
+		t.Errorf("a name of the inside gives\n%s\nand one that there is not\n%s", known, unknown)
+	}
+	if strings.Contains(known, "localhost") || strings.Contains(known, "127.0.0.1") {
+		t.Errorf("it gives %s", known)
+	}
+	for _, timeout := range []bool{true, false} { // a resolver that is slow, or fails
+		failing := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "server misbehaving", Name: "inside.example", IsTimeout: timeout, IsTemporary: true}}
+		}}
+		if _, err := sender(failing, time.Minute).Send(t.Context(), "https://inside.example/", secret, message); fairlead.CodeOf(err) != "webhook-address" {
+			t.Errorf("a resolver that fails, timeout %t: %v", timeout, err)
+		}
 	}
 }
 

@@ -49,6 +49,9 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 			h.Middlewares = append(h.Middlewares, s.authenticate(o.auth))
 		}
 		t := reflect.TypeFor[I]()
+		if names := valuedQueries(t); len(names) > 0 {
+			h.Middlewares = append(h.Middlewares, refuseEmpty(names))
+		}
 		_, hasBody := t.FieldByName("Body")
 		_, hasRaw := t.FieldByName("RawBody")
 		if hasBody || hasRaw {
@@ -80,6 +83,37 @@ func (s *server) fail(ctx context.Context, operation string, err error) *problem
 		s.Logger.Error("a request failed", "request", p.RequestID, "operation", operation, "error", err)
 	}
 	return p
+}
+
+// valuedQueries returns the parameters of the query that are numbers or bools,
+// of which an empty value is none.
+func valuedQueries(input reflect.Type) (names []string) {
+	for _, f := range reflect.VisibleFields(input) {
+		if name := f.Tag.Get("query"); name != "" && f.Type.Kind() != reflect.String {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// refuseEmpty refuses an empty value of such a parameter, which huma takes for a
+// parameter that is absent.
+func refuseEmpty(names []string) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		u := ctx.URL()
+		query := u.Query()
+		p := coded("invalid-request", "validation failed", requestID(ctx.Context()))
+		for _, name := range names {
+			if slices.Contains(query[name], "") {
+				p.Errors = append(p.Errors, wire.FieldError{Location: "query." + name, Message: "the value is empty"})
+			}
+		}
+		if len(p.Errors) > 0 {
+			refuse(ctx, p)
+			return
+		}
+		next(ctx)
+	}
 }
 
 // takeBody reads the body, all of it and no more than limit bytes, before huma

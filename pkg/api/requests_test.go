@@ -17,6 +17,35 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
+// huma takes an empty value for one that is not there.
+func TestEmptyIntegersAndBoolsAreRefused(t *testing.T) {
+	c := newCast(t)
+	deployment := "/v1/deployments/" + c.deployment
+	for _, test := range []struct{ method, path, where string }{
+		{"GET", "/v1/runner-channels?limit=", "query.limit"},
+		{"GET", "/v1/apps?limit", "query.limit"},
+		{"GET", "/v1/apps?limit=5&limit=", "query.limit"},
+		{"GET", deployment + "?wait_seconds=", "query.wait_seconds"},
+		{"GET", deployment + "?after=&wait_seconds=0", "query.after"},
+		{"DELETE", "/v1/installs/acme?abandon=", "query.abandon"},
+		{"GET", "/v1/installs/acme/outputs?show_sensitive=", "query.show_sensitive"},
+	} {
+		res := c.send(test.method, test.path, c.api, nil)
+		p := res.problem(t)
+		if code := res.code(t); res.StatusCode != 422 || code != "invalid-request" || len(p.Errors) != 1 || p.Errors[0].Location != test.where {
+			t.Errorf("%s %s is %d %s with %+v", test.method, test.path, res.StatusCode, code, p.Errors)
+		}
+	}
+	for _, path := range []string{"/v1/apps?cursor=", "/v1/apps?limit=5", deployment + "?wait_seconds=0"} {
+		if res := c.send("GET", path, c.api, nil); res.StatusCode != 200 {
+			t.Errorf("%s is %d", path, res.StatusCode)
+		}
+	}
+	if res := c.send("GET", "/v1/apps?limit=", "", nil); res.StatusCode != 401 {
+		t.Errorf("without a token it is %d: the caller comes first", res.StatusCode)
+	}
+}
+
 func TestAMalformedRequestIsAProblemThatSaysWhere(t *testing.T) {
 	c := newCast(t)
 	lease, job := c.running.lease, "/runner/v1/jobs/"+c.running.claim.Job

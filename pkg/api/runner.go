@@ -256,7 +256,7 @@ func readCustomer(in *wire.CustomerWord) *control.CustomerWord {
 }
 
 func readReport(in wire.FinishRequest) control.Report {
-	rep := control.Report{Outcome: in.Outcome, Reason: in.Reason, Message: in.Message, ExitCode: in.ExitCode,
+	rep := control.Report{Outcome: in.Outcome, Reason: in.Reason, Message: in.Message, ExitCode: in.ExitCode, Mutated: in.Mutated,
 		LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
 	if in.Plan != nil {
 		rep.Plan = &control.PlanRecord{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes)}

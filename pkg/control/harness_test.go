@@ -54,6 +54,7 @@ const (
 	none       misfortune = iota
 	fails                 // the tool fails
 	unsaved               // the tool fails and cannot save its state
+	killed                // the tool is killed in the middle of its work
 	diesBefore            // the step is killed before its tool changed anything
 	diesAfter             // the step is killed after its tool changed everything
 	vanishes              // the host is gone after its tool changed everything; nobody reports
@@ -245,10 +246,12 @@ func (p *plane) step(c control.Claim) {
 		p.died(h)
 		return
 	}
-	rep := p.tool(spec, what == fails || what == unsaved)
+	rep := p.tool(spec, what == fails || what == unsaved || what == killed)
 	switch what {
 	case unsaved:
 		rep.Reason = "state-unsaved"
+	case killed:
+		rep.Reason, rep.Mutated = "tool-killed", true
 	case diesAfter:
 		p.died(h)
 		return

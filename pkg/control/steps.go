@@ -121,7 +121,8 @@ type Report struct {
 	Outcome   string
 	Reason    string
 	Message   string
-	ExitCode  *int
+	ExitCode  *int // of the tool; nil if none ran, or a signal ended it
+	Mutated   bool // the tool began to change something
 	Plan      *store.Plan
 	Summary   []byte            // JSON; what the plan would change, sensitive values masked
 	Outputs   map[string]Output // all outputs in the state after the job
@@ -237,13 +238,13 @@ func (c *Control) endLog(ctx context.Context, h Holder, rep Report) error {
 }
 
 // stateIsTrue reports whether the state of a component has all that an apply or
-// destroy did which ended for the reason: its tool ended by itself and saved it.
-func stateIsTrue(reason string) bool {
-	switch reason {
-	case "state-unsaved", "tool-killed", "report-refused":
+// destroy did which did not succeed: its tool changed nothing, or ended by itself
+// and saved its state.
+func (rep Report) stateIsTrue() bool {
+	if rep.Reason == "state-unsaved" || rep.Reason == "report-refused" {
 		return false
 	}
-	return true
+	return !rep.Mutated || rep.ExitCode != nil
 }
 
 // learn records what a finished job says about its component.
@@ -256,7 +257,7 @@ func (u *unit) learn(j store.Job, rep Report) error {
 		return err
 	}
 	if j.State != job.Succeeded {
-		if j.Operation.Mutates() && stateIsTrue(rep.Reason) {
+		if j.Operation.Mutates() && rep.stateIsTrue() {
 			k.V.State, k.V.Deployment = store.Failed, j.Deployment
 			u.putComponent(k)
 		}

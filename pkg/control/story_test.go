@@ -243,6 +243,7 @@ func TestComponentAfterAnApplyThatDidNotSucceed(t *testing.T) {
 	}{
 		{"its tool failed", fails, store.Failed},
 		{"its tool could not save its state", unsaved, store.Unknown},
+		{"its tool was killed", killed, store.Unknown},
 		{"it was lost", vanishes, store.Unknown},
 		{"it succeeded", none, store.Present},
 	} {

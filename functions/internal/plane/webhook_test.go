@@ -160,7 +160,7 @@ func TestEventsReachEndpointsOnAWS(t *testing.T) {
 	if string(out) != `{"batchItemFailures":[]}` || len(got) != 2 {
 		t.Errorf("it answers %s, and the endpoint got %q", out, got)
 	}
-	if d := deliveries()[0]; d.State != store.DeliveryFailed || !strings.Contains(d.Problem, "not public") {
+	if d := deliveries()[0]; d.State != store.DeliveryFailed || !strings.Contains(d.Problem, "no public address") {
 		t.Errorf("the delivery is %+v", d)
 	}
 }

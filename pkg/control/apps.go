@@ -102,15 +102,20 @@ func versionID(org fairlead.OrgID, canonical []byte, artifacts map[string]string
 	return fairlead.VersionID(fairlead.PrefixVersion + "_" + hex.EncodeToString(sum[:])[:26]), nil
 }
 
-// Version returns a version with its configuration. It recomputes the identifier:
-// whoever can write the table, and has no signing key, cannot have runners take
-// another app's artifact for this version's.
+// Version returns a version with its configuration.
 func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, error) {
 	r, err := c.Store.Version(ctx, id)
 	if err != nil {
 		return Version{}, err
 	}
-	spec, err := appspec.FromCanonical(r.V.Config)
+	return readVersion(id, r.V)
+}
+
+// readVersion reads the configuration of a version. It recomputes the identifier:
+// whoever can write the table, and has no signing key, cannot have runners take
+// another app's artifact for this version's.
+func readVersion(id fairlead.VersionID, v store.Version) (Version, error) {
+	spec, err := appspec.FromCanonical(v.Config)
 	if err != nil {
 		return Version{}, fmt.Errorf("read configuration of version %s: %w", id, err)
 	}
@@ -118,13 +123,13 @@ func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, 
 	if err != nil {
 		return Version{}, fmt.Errorf("canonical configuration of version %s: %w", id, err)
 	}
-	switch made, err := versionID(r.V.Org, canonical, r.V.Artifacts); {
+	switch made, err := versionID(v.Org, canonical, v.Artifacts); {
 	case err != nil:
 		return Version{}, err
-	case made != id || r.V.ID != id:
-		return Version{}, fmt.Errorf("version %s of app %s was altered in the table: its content has the identifier %s", id, r.V.App, made)
+	case made != id || v.ID != id:
+		return Version{}, fmt.Errorf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made)
 	}
-	return Version{Version: r.V, Spec: spec}, nil
+	return Version{Version: v, Spec: spec}, nil
 }
 
 // App returns an app with its newest version.
@@ -148,11 +153,11 @@ func (c *Control) Versions(ctx context.Context, org fairlead.OrgID, name string,
 	}
 	versions := make([]Version, 0, len(p.Items))
 	for _, r := range p.Items {
-		spec, err := appspec.FromCanonical(r.V.Config)
+		v, err := readVersion(r.V.ID, r.V)
 		if err != nil {
-			return nil, "", fmt.Errorf("read configuration of version %s: %w", r.V.ID, err)
+			return nil, "", err
 		}
-		versions = append(versions, Version{Version: r.V, Spec: spec})
+		versions = append(versions, v)
 	}
 	return versions, p.Next, nil
 }

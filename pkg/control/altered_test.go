@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// Whoever can write the table has no signing key. Without this, the artifact of
-// another app, put into a version's record, was planned under the install.
+// A writer of the table, without the signing key, put the artifact of another app
+// into the record of a version. Runners planned it under the version's installs.
 func TestAlteredVersionsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string

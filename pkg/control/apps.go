@@ -111,8 +111,8 @@ func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, 
 	return readVersion(id, r.V)
 }
 
-// readVersion reads the configuration of a version. It recomputes the identifier:
-// whoever can write the table, and has no signing key, cannot have runners take
+// readVersion reads the configuration of a version. It recomputes the identifier, so
+// that a writer of the table, without the signing key, cannot make runners take
 // another app's artifact for this version's.
 func readVersion(id fairlead.VersionID, v store.Version) (Version, error) {
 	spec, err := appspec.FromCanonical(v.Config)

@@ -66,9 +66,9 @@ func build(root, dir, pattern string, flags []string) error {
 		return err
 	}
 	defer unlock()
-	// The marker names the run that has built the programs. While they are built
-	// it is not there: what a build left that was killed, the next one would take
-	// for a file of somebody else's.
+	// The marker names the run that has built the programs. It is removed while they
+	// are built. A build that was killed leaves files that go build refuses to
+	// replace, so without the marker the folder is emptied first.
 	run, marker := os.Getenv(RunEnv), dir+".run"
 	last, err := os.ReadFile(marker)
 	switch {

@@ -1,7 +1,7 @@
 // Command testrun runs the tests of this module: each package with the race
 // detector if it uses goroutines, without it otherwise. The servers that tests
-// share run once: DynamoDB Local, an SQS server and moto. At the end it prints
-// the slowest packages and every test that was skipped.
+// share run once: DynamoDB Local, an SQS server, moto and a Kubernetes API server.
+// At the end it prints the slowest packages and every test that was skipped.
 //
 // Without flags it runs everything, which takes an hour on two cores. With
 // -short the tests choose small sizes: 100 seeds of the simulator, five planted

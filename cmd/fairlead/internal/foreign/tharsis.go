@@ -280,8 +280,8 @@ func (th *tharsis) iamHelper() bool {
 	return strings.HasPrefix(path.Base(th.of[prefix+"CREDENTIAL_HELPER_CMD_PATH"].value), "iamoidc")
 }
 
-// Who the agent is, is no part of a configuration: it proves that before it is
-// told one. So what says it is left out, with what takes its place.
+// A configuration does not say who the agent is: the agent authenticates before it
+// reads one. The importer drops such fields and names what replaces each.
 const (
 	noHelper = "Fairlead's runner starts no helper for its credentials: a token that is good once enrols it, or a trust lets its platform's in"
 	ownRole  = "the agent proves its AWS role itself, without a helper: start it with FAIRLEAD_IDENTITY=aws-iam, and give the role to `fairlead runner create`: --aws-role ARN"

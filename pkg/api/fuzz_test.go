@@ -69,8 +69,8 @@ func TestNoRequestIsAFaultOfOursAndEveryAnswerIsAsDocumented(t *testing.T) {
 	all := targets(t)
 	succeeded := map[string]bool{}
 	rapid.Check(t, func(rt *rapid.T) {
-		c := newCast(t)
-		c.install("idle")
+		c := &fuzzed{cast: newCast(t)}
+		c.furnish()
 		for range rapid.IntRange(1, 30).Draw(rt, "requests") {
 			tg := rapid.SampledFrom(all).Draw(rt, "operation")
 			if c.ask(rt, tg) {
@@ -94,11 +94,33 @@ func TestNoRequestIsAFaultOfOursAndEveryAnswerIsAsDocumented(t *testing.T) {
 	}
 }
 
+// fuzzed is a cast with one of each thing that a path can name.
+type fuzzed struct {
+	*cast
+	fixtures *strings.Replacer
+}
+
+// furnish makes the things.
+func (c *fuzzed) furnish() {
+	c.t.Helper()
+	c.install("idle")
+	call[wire.Group](c.plane, "POST", "/v1/groups", c.api, wire.CreateGroupRequest{Path: "team"})
+	call[wire.Trust](c.plane, "POST", "/v1/runners/local/trusts", c.api, wire.CreateTrustRequest{Name: "builds", TrustRule: trustRule})
+	call[wire.Webhook](c.plane, "POST", "/v1/webhooks", c.api, wire.CreateWebhookRequest{Name: "hook", URL: "https://203.0.113.9/hook"})
+	rule := call[wire.RunnerRule](c.plane, "POST", "/v1/runner-rules", c.api, wire.CreateRunnerRuleRequest{Runner: "local", App: "shop"})
+	runner := call[wire.Runner](c.plane, "GET", "/v1/runners/local", c.api, nil)
+	c.fixtures = strings.NewReplacer("{trust}", "builds", "{webhook}", "hook", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
+}
+
+// trustRule is a rule that is right.
+var trustRule = wire.TrustRule{Issuer: "https://issuer.test", Audience: "https://fairlead.test", Claims: map[string]string{"sub": "build"}}
+
 // ask sends one request and reports whether it succeeded.
-func (c *cast) ask(rt *rapid.T, tg target) bool {
-	g := generator{rt: rt, doc: tg.doc, cast: c}
+func (c *fuzzed) ask(rt *rapid.T, tg target) bool {
+	g := generator{rt: rt, doc: tg.doc, cast: c.cast}
 	scheme := tg.op.scheme()
 	path, query := c.path(tg.path, scheme), url.Values{}
+	path = c.fixtures.Replace(path)
 	path = strings.Replace(path, "installs/acme", "installs/"+rapid.SampledFrom([]string{"acme", "idle"}).Draw(rt, "install"), 1)
 	if g.rarely("strange path") {
 		path = pathParam.ReplaceAllStringFunc(tg.path, func(string) string { return url.PathEscape(g.text()) })
@@ -109,6 +131,9 @@ func (c *cast) ask(rt *rapid.T, tg target) bool {
 			continue
 		}
 		v := fmt.Sprint(g.value(p.Schema))
+		if p.Name == "path" && rapid.Bool().Draw(rt, "known path") {
+			v = "team"
+		}
 		if p.Name == "wait_seconds" {
 			v = "0" // patience is tested elsewhere
 		}
@@ -274,6 +299,21 @@ func (g generator) body(operation string, schema map[string]any) any {
 		if operation == "release-job" {
 			right = map[string]any{"epoch": 1}
 		}
+	case "create-group":
+		right = map[string]any{"path": "team/east"}
+	case "create-runner":
+		right = map[string]any{"name": "another", "storage": "http"}
+	case "create-runner-rule":
+		right = map[string]any{"runner": "local", "app": "shop"}
+	case "create-trust", "update-trust":
+		right = wire.CreateTrustRequest{Name: "more-builds", TrustRule: trustRule}
+		if operation == "update-trust" {
+			right = trustRule
+		}
+	case "create-webhook":
+		right = map[string]any{"name": "another", "url": "https://203.0.113.9/hook"}
+	case "set-variables":
+		right = map[string]any{"values": map[string]any{"TF_LOG": map[string]any{"value": "info"}}}
 	case "start-job":
 		right = map[string]any{"step_id": "step-1234"}
 	case "finish-job":

@@ -382,7 +382,7 @@ func (s *Server) finish(w http.ResponseWriter, r *http.Request) {
 		}
 		if j.Finish != nil && j.startedEpoch() == j.Epoch {
 			j.Finishes++
-			w.WriteHeader(http.StatusNoContent)
+			s.answerFinish(w)
 			return
 		}
 		if !s.live(w, j) {
@@ -402,13 +402,18 @@ func (s *Server) finish(w http.ResponseWriter, r *http.Request) {
 		}
 		j.Finish = &in
 		j.Finishes++
-		if s.loseFinish > 0 {
-			s.loseFinish--
-			hang(w)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
+		s.answerFinish(w)
 	})
+}
+
+// answerFinish answers an accepted report, unless its answer is to be lost.
+func (s *Server) answerFinish(w http.ResponseWriter) {
+	if s.loseFinish > 0 {
+		s.loseFinish--
+		hang(w)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (s *Server) renewLogAccess(w http.ResponseWriter, _ *http.Request, j *Job, _ []byte) {

@@ -160,10 +160,22 @@ func groupsOf(packages []pkg, short bool) []group {
 // that wait for processes and servers take little CPU.
 const parallelTests = 6
 
+// The times after which a package's tests are killed and its goroutines printed.
+// The simulator builds and runs each planted mistake in a whole run, on what CPU
+// the other groups leave: on two busy cores that takes more than half an hour.
+const (
+	shortTimeout = 30 * time.Minute
+	wholeTimeout = 2 * time.Hour
+)
+
 func (g group) test(ctx context.Context, o options, environ []string, stdout, stderr io.Writer) error {
 	// make check runs go vet over all packages, so go test need not.
+	timeout := wholeTimeout
+	if o.short {
+		timeout = shortTimeout
+	}
 	args := []string{"--format", "pkgname", "--hide-summary", "skipped", "--jsonfile", filepath.Join(o.out, g.name+".json"), "--",
-		"-vet=off", "-timeout=30m", fmt.Sprintf("-parallel=%d", parallelTests), fmt.Sprintf("-p=%d", g.parallel)}
+		"-vet=off", "-timeout=" + timeout.String(), fmt.Sprintf("-parallel=%d", parallelTests), fmt.Sprintf("-p=%d", g.parallel)}
 	if o.short {
 		args = append(args, "-short")
 	}

@@ -6,12 +6,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -139,7 +141,7 @@ func (j *job) snapshot(b backend) string {
 // readySnapshot lays down in dir what `init` would, if that is known.
 func (j *job) readySnapshot(dir string, b backend) (bool, error) {
 	known, err := os.ReadFile(j.snapshot(b))
-	if err != nil {
+	if err != nil || !leadsTo(known, b) {
 		return false, nil
 	}
 	data := filepath.Join(dir, dataDir)
@@ -147,6 +149,61 @@ func (j *job) readySnapshot(dir string, b backend) (bool, error) {
 		return false, fmt.Errorf("make the module ready: %w", err)
 	}
 	return true, nil
+}
+
+// leadsTo reports whether a snapshot says the backend that is set, and nothing
+// else. The tool believes what it says, and another job may have written it: this
+// one's state would go where that wants it.
+func leadsTo(snapshot []byte, b backend) bool {
+	var s struct {
+		Version int    `json:"version"`
+		Serial  int64  `json:"serial"`
+		Lineage string `json:"lineage"`
+		Tool    string `json:"terraform_version"`
+		Backend struct {
+			Type   string `json:"type"`
+			Config any    `json:"config"`
+			Hash   int64  `json:"hash"`
+		} `json:"backend"`
+		Modules []struct { // before Terraform 1.9
+			Path      []string            `json:"path"`
+			Outputs   map[string]struct{} `json:"outputs"`
+			Resources map[string]struct{} `json:"resources"`
+			DependsOn []struct{}          `json:"depends_on"`
+		} `json:"modules"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(snapshot))
+	dec.DisallowUnknownFields()
+	if dec.Decode(&s) != nil || s.Backend.Type != b.kind {
+		return false
+	}
+	for _, m := range s.Modules {
+		if len(m.Outputs)+len(m.Resources) > 0 {
+			return false
+		}
+	}
+	return sameConfig(s.Backend.Config, b.config)
+}
+
+// sameConfig compares what is configured with what was to be. The tool writes
+// null for what is not set.
+func sameConfig(is, set any) bool {
+	wants, nested := set.(map[string]any)
+	has, ok := is.(map[string]any)
+	if !nested || !ok {
+		return reflect.DeepEqual(is, set)
+	}
+	for name := range wants {
+		if _, ok := has[name]; !ok {
+			return false
+		}
+	}
+	for name, value := range has {
+		if want, ok := wants[name]; !ok && value != nil || ok && !sameConfig(value, want) {
+			return false
+		}
+	}
+	return true
 }
 
 // keepSnapshot keeps what `init` has laid down in dir. What cannot be kept is

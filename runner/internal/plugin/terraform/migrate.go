@@ -28,6 +28,9 @@ func (p *Plugin) migrate(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	if j.tool, err = p.findTool(ctx); err != nil {
 		return plugin.Result{}, err
 	}
+	if j.launch, err = j.tool.makeLauncher(env.Workspace); err != nil {
+		return plugin.Result{}, err
+	}
 	if err := os.Mkdir(j.path("tmp"), 0o700); err != nil {
 		return plugin.Result{}, fmt.Errorf("lay out the workspace: %w", err)
 	}

@@ -35,6 +35,7 @@ type runner struct {
 	tf    *tfexec.Terraform
 	mute  *tfexec.Terraform // what it prints is for us: it does not reach the log
 	tool  *tool
+	notes bool   // what is started writes pid
 	pid   string // file with the process number of the tool at work
 	grace time.Duration
 	errs  *head
@@ -90,9 +91,9 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 		}
 	}
 
-	r := &runner{tool: j.tool, pid: env[pidVariable], grace: j.spec.Grace.Duration(), errs: &head{}}
+	r := &runner{tool: j.tool, notes: j.launch != j.tool.path, pid: env[pidVariable], grace: j.spec.Grace.Duration(), errs: &head{}}
 	for _, tf := range []**tfexec.Terraform{&r.tf, &r.mute} {
-		if *tf, err = tfexec.NewTerraform(dir, j.tool.launch); err != nil {
+		if *tf, err = tfexec.NewTerraform(dir, j.launch); err != nil {
 			return nil, fmt.Errorf("set up the tool: %w", err)
 		}
 		if err := errors.Join((*tf).SetEnv(env), (*tf).SetWaitDelay(r.grace+time.Second)); err != nil {
@@ -215,7 +216,7 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	if err == nil {
 		return nil
 	}
-	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || r.tool.launch == r.tool.path, told: r.told, err: err}
+	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || !r.notes, told: r.told, err: err}
 	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			te.signal = ws.Signal().String()

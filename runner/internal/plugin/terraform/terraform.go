@@ -17,6 +17,7 @@
 //	slot-…/    where the tool runs to read or write something else than the state
 //	plan       the saved plan
 //	reserve    space for the state, in local storage
+//	launcher   what is started in the tool's place
 //	tool.pid   process number of the tool at work
 package terraform
 
@@ -141,14 +142,15 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 
 // job is one run of the plugin.
 type job struct {
-	p     *Plugin
-	spec  plugin.Spec
-	env   plugin.Env
-	tool  *tool
-	src   string // where the tool runs
-	state storage
-	run   *runner
-	bare  bool // the module needs nothing installed
+	p      *Plugin
+	spec   plugin.Spec
+	env    plugin.Env
+	tool   *tool
+	launch string // what terraform-exec starts: the launcher, or the tool
+	src    string // where the tool runs
+	state  storage
+	run    *runner
+	bare   bool // the module needs nothing installed
 
 	elsewhere reached // where the tool was at work last, if that is not state
 }
@@ -160,6 +162,9 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	j := &job{p: p, spec: spec, env: env, src: filepath.Join(env.Workspace, workspace.Source)}
 	var err error
 	if j.tool, err = p.findTool(ctx); err != nil {
+		return nil, err
+	}
+	if j.launch, err = j.tool.makeLauncher(env.Workspace); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{workspace.Source, "tmp"} {

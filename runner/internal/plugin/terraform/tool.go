@@ -1,7 +1,6 @@
 package terraform
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,17 +11,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
-	"github.com/fairlead/fairlead/runner/internal/durable"
+	"golang.org/x/mod/semver"
+
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
 // tool is the program that plans and applies.
 type tool struct {
-	path   string // of the program
-	launch string // what terraform-exec starts: the launcher, or path
-	known  string // folder of what is known of this very program
+	path    string // of the program
+	known   string // folder of what is known of this very program: data, which every job that reads it judges
+	version string // what it answers to `version -json`, on one line; "": there is no shell to say it
 }
 
 // shell runs the launcher. It is on every system but the barest containers.
@@ -49,11 +50,8 @@ func (p *Plugin) findTool(ctx context.Context) (*tool, error) {
 			Message: fmt.Sprintf("%s cannot be used on this runner: %v", path, errors.Unwrap(err))}
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "1\n%s\n%d\n%d", path, st.Size(), st.ModTime().UnixNano()))
-	t := &tool{path: path, launch: path, known: filepath.Join(p.cfg.Data, "tools", hex.EncodeToString(sum[:8]))}
-	if err := os.MkdirAll(t.known, 0o700); err != nil {
-		return nil, fmt.Errorf("keep what is known of %s: %w", path, err)
-	}
-	if err := t.makeLauncher(ctx, p.baseEnv("/")); err != nil {
+	t := &tool{path: path, known: filepath.Join(p.cfg.Data, "tools", hex.EncodeToString(sum[:8]))}
+	if err := t.learnVersion(ctx, p.baseEnv("/")); err != nil {
 		return nil, err
 	}
 	p.tool = t
@@ -80,66 +78,86 @@ func (p *Plugin) lookUp() (string, error) {
 		"neither tofu nor terraform is on this runner's PATH; install one, or set FAIRLEAD_TOFU to its path")
 }
 
-// makeLauncher makes the script that terraform-exec starts in the tool's place.
-// It answers `version`, which terraform-exec asks in every process before
-// anything else, with what the tool has said once; for everything else it
-// notes its process number and becomes the tool. Without a shell the tool is
-// started as it is.
-func (t *tool) makeLauncher(ctx context.Context, env map[string]string) error {
-	path := filepath.Join(t.known, "launcher")
-	if t.launches(path) {
-		t.launch = path
-		return nil
+// toolVersion is what of a tool's answer to `version -json` is kept.
+type toolVersion struct {
+	Version   string            `json:"terraform_version"`
+	Platform  string            `json:"platform,omitempty"`
+	Providers map[string]string `json:"provider_selections"` // none: they are a module's
+}
+
+// parseAnswer returns the answer on one line, without what is not of the tool
+// alone. It refuses what is no version: a kept answer may be torn, or a job's.
+func parseAnswer(b []byte) (string, error) {
+	var a toolVersion
+	if err := json.Unmarshal(b, &a); err != nil {
+		return "", err
 	}
+	if !semver.IsValid("v" + a.Version) {
+		return "", fmt.Errorf("%q is no version", a.Version)
+	}
+	line, err := json.Marshal(toolVersion{Version: a.Version, Platform: a.Platform, Providers: map[string]string{}})
+	return string(line), err
+}
+
+// learnVersion learns what the tool says of its version, from what is kept or
+// from the tool. What cannot be kept is asked again by the next job.
+func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 	if _, err := os.Stat(shell); err != nil {
 		return nil
+	}
+	kept := filepath.Join(t.known, "version.json")
+	if b, err := os.ReadFile(kept); err == nil {
+		if t.version, err = parseAnswer(b); err == nil {
+			return nil
+		}
 	}
 	cmd := exec.CommandContext(ctx, t.path, "version", "-json")
 	for k, v := range env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	cmd.Dir = t.known
+	cmd.Dir = os.TempDir() // where no module is
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask %s for its version: %w", t.path, ctx.Err())
 	}
-	var compact bytes.Buffer
 	if err == nil {
-		err = json.Compact(&compact, out)
+		t.version, err = parseAnswer(out)
 	}
 	if err != nil {
 		return &plugin.Error{Reason: plugin.ReasonToolMissing, Err: err,
 			Message: fmt.Sprintf("%s does not answer to `version -json` as OpenTofu and Terraform do: %v; is FAIRLEAD_TOFU right? %s",
 				t.path, err, strings.TrimSpace(stderr.String()))}
 	}
-	script := launcherBegins + quoteShell(compact.String()) + t.launcherEnds()
-	if err := durable.Write(path, []byte(script), 0o700); err != nil {
-		return fmt.Errorf("make the launcher of %s: %w", t.path, err)
+	if os.MkdirAll(t.known, 0o700) == nil {
+		writeFile(kept, []byte(t.version), 0o600)
 	}
-	t.launch = path
 	return nil
 }
 
-// launcherBegins is the launcher up to what the tool has said of its version.
-const launcherBegins = "#!" + shell + "\n" + `[ "$1" = version ] && { printf '%s\n' `
-
-// launcherEnds is what follows that.
-func (t *tool) launcherEnds() string {
-	return "; exit 0; }\n" + `[ -n "$` + pidVariable + `" ] && echo $$ >"$` + pidVariable + `"` + "\nexec " + quoteShell(t.path) + ` "$@"` + "\n"
-}
-
-// launches reports whether there is a launcher of this tool. One that a power
-// cut has emptied is none: it would end every job well and have done nothing, or
-// fail every job.
-func (t *tool) launches(path string) bool {
-	st, err := os.Stat(path)
-	if err != nil || st.Mode().Perm()&0o100 == 0 {
-		return false
+// makeLauncher makes, in a job's own folder, the script that terraform-exec
+// starts in the tool's place, and returns its path. It answers `version`, which
+// terraform-exec asks in every process before anything else, with what the tool
+// has said once; for everything else it notes its process number and becomes
+// the tool. Without a shell the tool is started as it is.
+//
+// It is never one that another job could have written: it would run in this one.
+func (t *tool) makeLauncher(dir string) (string, error) {
+	if t.version == "" {
+		return t.path, nil
 	}
-	b, err := os.ReadFile(path)
-	return err == nil && bytes.HasPrefix(b, []byte(launcherBegins)) && bytes.HasSuffix(b, []byte(t.launcherEnds()))
+	path := filepath.Join(dir, "launcher")
+	script := "#!" + shell + "\n" + `[ "$1" = version ] && { printf '%s\n' ` + quoteShell(t.version) + "; exit 0; }\n" +
+		`[ -n "$` + pidVariable + `" ] && echo $$ >"$` + pidVariable + `"` + "\nexec " + quoteShell(t.path) + ` "$@"` + "\n"
+	// A process that is forked while the file is open for writing has it open, too,
+	// for a moment, and the kernel starts no program that is being written.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		return "", fmt.Errorf("make the launcher of %s: %w", t.path, err)
+	}
+	return path, nil
 }
 
 func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -86,12 +86,18 @@ func startAt(t testing.TB, url, program, data string, env ...string) *agentProce
 		}
 		program = self
 	}
-	a := &agentProcess{t: t, Data: data, out: &lockedBuffer{}, done: make(chan struct{})}
-	a.cmd = exec.Command(program, "agent", "--url", url, "--data", data, "--log-level", "debug")
-	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"),
+	cmd := exec.Command(program, "agent", "--url", url, "--data", data, "--log-level", "debug")
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"),
 		"AMBIENT_SECRET=must-not-reach-a-tool", "GOCOVERDIR=" + t.TempDir(),
 		// The race detector otherwise keeps every step for a second after its end.
 		"GORACE=atexit_sleep_ms=0", "FAIRLEAD_PASS_ENV=GORACE"}, env...)
+	return startCommand(t, cmd, data)
+}
+
+// startCommand starts an agent on data by a command of the test's own.
+func startCommand(t testing.TB, cmd *exec.Cmd, data string) *agentProcess {
+	t.Helper()
+	a := &agentProcess{t: t, cmd: cmd, Data: data, out: &lockedBuffer{}, done: make(chan struct{})}
 	a.cmd.Stdout, a.cmd.Stderr = a.out, a.out
 	if err := a.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -117,10 +117,8 @@ func Main(ctx context.Context, args []string, o Options) int {
 		fmt.Fprintf(o.Stderr, "FAIRLEAD_LOG_LEVEL: %q is none of debug, info, warn, error\n", cfg.LogLevel)
 		return exitUsage
 	}
-	if o.Stack != nil { // as in the step: tools run as the same user
-		if err := proc.Hide(); err != nil {
-			fmt.Fprintln(o.Stderr, err)
-		}
+	if err := proc.Hide(); err != nil { // tools run as the same user
+		fmt.Fprintln(o.Stderr, err)
 	}
 	debug.SetMemoryLimit(idleHeap)
 	debug.SetGCPercent(50)

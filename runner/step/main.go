@@ -83,12 +83,10 @@ func Main(ctx context.Context, args []string, o Options) int {
 		return stepdir.ExitUsage
 	}
 	log := slog.New(slog.NewTextHandler(o.Stderr, nil))
-	if in.Role != nil {
-		// Our environment leads to the runner's own role, which may take those of
-		// all operations; the tool, which runs as the same user, may have but one.
-		if err := proc.Hide(); err != nil {
-			log.Warn("a tool could take another operation's role", "err", err)
-		}
+	// The tool, which runs as the same user, is to read of us neither the launch
+	// token nor what our environment leads to, such as the runner's own role.
+	if err := proc.Hide(); err != nil {
+		log.Warn("a tool can read the step's environment and memory", "err", err)
 	}
 	if err := proc.BecomeSubreaper(); err != nil {
 		log.Warn("processes that the tool hides may outlive it", "err", err)

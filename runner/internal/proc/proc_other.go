@@ -21,6 +21,9 @@ func Stat(pid int) (Info, error) {
 // HasArgument returns false: command lines are not read on this system.
 func HasArgument(int, string) bool { return false }
 
+// All returns nothing: other systems have no /proc.
+func All() ([]Info, error) { return nil, nil }
+
 // Find returns nothing: other systems have no /proc.
 func Find(int, string) ([]Info, error) { return nil, nil }
 

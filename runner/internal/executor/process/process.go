@@ -118,15 +118,16 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 		return h, nil
 	}
 	if h.rec.PID == 0 {
-		// The agent died between starting the step and noting its number.
-		ps, err := proc.Find(0, h.mark)
+		// The agent died between starting the step and noting its number. Of a
+		// step, which hides, the command line is all that can be read.
+		ps, err := proc.All()
 		if err != nil {
 			return nil, fmt.Errorf("attach to step %s: %w", id, err)
 		}
 		for _, p := range ps {
-			// What the step has started may lead a session, too, and bears the
-			// same mark; only the step was called with its folder.
-			if p.Session == p.PID && proc.HasArgument(p.PID, filepath.Join(e.root, id)) {
+			// What the step has started may lead a session, too; only the step was
+			// called with its folder.
+			if p.Session == p.PID && p.State != 'Z' && proc.HasArgument(p.PID, filepath.Join(e.root, id)) {
 				h.rec.PID, h.rec.Start, h.rec.OOM = p.PID, p.Start, oomKills()
 				h.watch(ctx)
 				return h, writeRecord(filepath.Join(e.root, id), h.rec)

@@ -189,6 +189,29 @@ func TestNothingAmbientReachesTheTool(t *testing.T) {
 	}
 }
 
+// TestATornCopyOfAStateIsReportedAsWhole cuts the copy that the tool leaves, as a
+// full disk does.
+func TestATornCopyOfAStateIsReportedAsWhole(t *testing.T) {
+	wrapper := filepath.Join(t.TempDir(), "tofu")
+	script := fmt.Sprintf("#!/bin/sh\n%q \"$@\"\nended=$?\n[ ! -f errored.tfstate ] || truncate -s 100 errored.tfstate\nexit $ended\n", tool(t))
+	if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := controltest.New(t, controltest.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+wrapper)
+	ref := s.Push(map[string]string{"main.tf": exampleModule})
+	plan := succeeded(t, s.UntilFinished(s.Queue(planSpec("http", ref))))
+	s.RefuseState(true)
+	job := s.Queue(applySpec("apply", "http", ref, plan))
+	f := s.UntilFinished(job).Finish
+	if f.Outcome != "failed" || f.Reason != "state-incomplete" || !f.Mutated || f.Salvaged == nil || f.Salvaged.Whole {
+		t.Errorf("finished as %+v, kept %+v", *f, f.Salvaged)
+	}
+	if b, err := os.ReadFile(filepath.Join(a.Data, "salvage", job+"-1", "errored.tfstate")); err != nil || len(b) != 100 {
+		t.Errorf("kept %d bytes, %v", len(b), err)
+	}
+}
+
 func TestStateThatCannotBeSavedIsSalvaged(t *testing.T) {
 	s := controltest.New(t, controltest.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -197,8 +220,8 @@ func TestStateThatCannotBeSavedIsSalvaged(t *testing.T) {
 	s.RefuseState(true)
 	job := s.Queue(applySpec("apply", "http", ref, plan))
 	f := s.UntilFinished(job).Finish
-	if f.Outcome != "failed" || f.Reason != "state-unsaved" || !f.Mutated || !strings.Contains(f.Message, "salvage") {
-		t.Errorf("finished as %+v", *f)
+	if f.Outcome != "failed" || f.Reason != "state-unsaved" || !f.Mutated || f.Salvaged == nil || !f.Salvaged.Whole || f.Salvaged.Path != "salvage/"+job+"-1/errored.tfstate" {
+		t.Errorf("finished as %+v, kept %+v", *f, f.Salvaged)
 	}
 	if strings.Contains(f.Message, password) {
 		t.Errorf("the message holds the password: %s", f.Message)

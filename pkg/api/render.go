@@ -157,13 +157,13 @@ func renderSituations(situations []wayout.Situation) []wire.Situation {
 func renderJob(j control.JobRecord) wire.Job {
 	out := wire.Job{ID: string(j.ID), State: string(j.State), Operation: string(j.Operation), Runner: j.RunnerName,
 		Install: j.InstallName, Deployment: string(j.Deployment), Component: j.Component, Epoch: j.Lease.Epoch,
-		Reason: j.Reason, Message: j.Message, ExitCode: j.ExitCode, CreatedAt: j.Created.UTC(),
+		Reason: j.Reason, Message: j.Message, ExitCode: j.ExitCode, Salvaged: (*wire.Salvaged)(j.Salvaged), DiskFull: j.DiskFull, CreatedAt: j.Created.UTC(),
 		ClaimedAt: moment(j.Claimed), StartedAt: moment(j.Started), FinishedAt: moment(j.Finished)}
 	if j.Plan != nil {
 		out.Plan = &wire.Plan{Digest: j.Plan.Digest, NoOp: j.Plan.NoOp, Changes: wire.Changes(j.Plan.Changes)}
 	}
 	for _, d := range j.Deaths {
-		out.Deaths = append(out.Deaths, wire.JobDeath{Epoch: d.Epoch, Reason: d.Reason, Message: d.Message, ExitCode: d.ExitCode,
+		out.Deaths = append(out.Deaths, wire.JobDeath{Epoch: d.Epoch, Reason: d.Reason, Message: d.Message, ExitCode: d.ExitCode, DiskFull: d.DiskFull,
 			StartedAt: moment(d.Started), HeardAt: moment(d.Heard), At: d.At.UTC()})
 	}
 	if j.State == job.Lost || j.State == job.Failed {

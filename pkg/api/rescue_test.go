@@ -120,3 +120,35 @@ func TestTheWireKnowsEveryKindOfSituation(t *testing.T) {
 		t.Errorf("the document lists %q, want %q", enum, kinds)
 	}
 }
+
+// What a runner reports of a state that was not saved reaches whoever reads the
+// job, and is no path to anywhere else: a person types it.
+func TestWhatIsKeptOfAStateIsReadFromAMessage(t *testing.T) {
+	p := newPlane(t)
+	p.publish()
+	p.install("acme")
+	session := p.session("local")
+	p.deploy("acme")
+	r := p.start(p.claim(session))
+	for r.claim.Operation != "apply" {
+		p.finish(r)
+		r = p.start(p.claim(session))
+	}
+	finish := "/runner/v1/jobs/" + r.claim.Job + "/finish"
+	in := wire.FinishRequest{Outcome: "failed", Reason: "state-incomplete", Message: "the copy is in salvage", DiskFull: true}
+	for _, elsewhere := range []string{"/etc/passwd", "salvage/../state/a/errored.tfstate", "salvage/a b/errored.tfstate", "salvage/$(id)/errored.tfstate", "salvage/a/errored.tfstate\n"} {
+		in.Salvaged = &wire.Salvaged{Path: elsewhere}
+		if pr := p.send("POST", finish, r.lease, in); pr.StatusCode != 422 || pr.code(t) != "invalid-request" {
+			t.Errorf("%q: %s", elsewhere, short(pr.body))
+		}
+	}
+	in.Salvaged = &wire.Salvaged{Path: "salvage/" + r.claim.Job + "-1/errored.tfstate"}
+	call[struct{}](p, "POST", finish, r.lease, in)
+	j := call[wire.Job](p, "GET", "/v1/jobs/"+r.claim.Job, p.api, nil)
+	if j.Reason != in.Reason || !j.DiskFull || j.Salvaged == nil || *j.Salvaged != *in.Salvaged {
+		t.Errorf("the job has %+v, %v", j.Salvaged, j.DiskFull)
+	}
+	if !strings.Contains(j.Hint, "is not whole") || strings.Contains(j.Hint, "push-state") {
+		t.Errorf("the person is advised: %s", j.Hint)
+	}
+}

@@ -151,7 +151,8 @@ func (s *server) sessionRoutes(c *control.Control) {
 	register(s, op{Route: wire.ReportDied, auth: sessionToken, tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent,
 		problems: "job-not-found stale-epoch job-state invalid-reason"},
 		func(ctx context.Context, in *died) (*struct{}, error) {
-			d := control.Death{Epoch: in.Body.Epoch, ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Reason: in.Body.Reason, Message: in.Body.Message}
+			d := control.Death{Epoch: in.Body.Epoch, ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Reason: in.Body.Reason, Message: in.Body.Message,
+				Salvaged: (*job.Salvaged)(in.Body.Salvaged), DiskFull: in.Body.DiskFull}
 			if l := in.Body.Log; l != nil {
 				d.Log = &control.WholeLog{Size: l.Size, CRC32: l.CRC32}
 			}
@@ -257,7 +258,7 @@ func readCustomer(in *wire.CustomerWord) *control.CustomerWord {
 
 func readReport(in wire.FinishRequest) control.Report {
 	rep := control.Report{Outcome: in.Outcome, Reason: in.Reason, Message: in.Message, ExitCode: in.ExitCode, Mutated: in.Mutated,
-		LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
+		Salvaged: (*job.Salvaged)(in.Salvaged), DiskFull: in.DiskFull, LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
 	if in.Plan != nil {
 		rep.Plan = &control.PlanRecord{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes)}
 		rep.Summary = in.Plan.Summary

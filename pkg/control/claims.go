@@ -242,7 +242,9 @@ type Death struct {
 	Signal   string
 	Reason   string
 	Message  string
-	Log      *WholeLog // nil: bytes may be missing
+	Salvaged *job.Salvaged // nil: the runner keeps nothing of a state
+	DiskFull bool          // a disk of the runner had no space left
+	Log      *WholeLog     // nil: bytes may be missing
 }
 
 // WholeLog describes a log of which nothing is missing.
@@ -278,7 +280,7 @@ func (c *Control) ReportDeath(ctx context.Context, s store.Session, id fairlead.
 			return err
 		}
 		u.whole = d.Log
-		r, err = u.applyJob(r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: "step-" + d.Reason, Message: message, ExitCode: d.ExitCode})
+		r, err = u.applyJob(r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: "step-" + d.Reason, Message: message, ExitCode: d.ExitCode, Salvaged: d.Salvaged, DiskFull: d.DiskFull})
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -98,7 +99,8 @@ func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
 			t.Errorf("while it is applied: %v", err)
 		}
 		p.must("end the log", func() error {
-			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "state-unsaved", Message: "the tool could not save its state; the runner keeps it in /data/salvage/x/errored.tfstate"})
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "state-unsaved", Message: "the tool could not save its state",
+				Salvaged: &job.Salvaged{Path: "salvage/" + string(j.ID) + "-1/errored.tfstate", Whole: true}})
 		})
 		_, text := p.told(id)
 		if want := "fairlead install push-state acme network salvage/" + string(j.ID) + "-1/errored.tfstate"; !strings.Contains(text, want) {

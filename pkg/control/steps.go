@@ -121,8 +121,10 @@ type Report struct {
 	Outcome   string
 	Reason    string
 	Message   string
-	ExitCode  *int // of the tool; nil if none ran, or a signal ended it
-	Mutated   bool // the tool began to change something
+	ExitCode  *int          // of the tool; nil if none ran, or a signal ended it
+	Mutated   bool          // the tool began to change something
+	Salvaged  *job.Salvaged // nil: the runner keeps nothing of a state
+	DiskFull  bool          // a disk of the runner had no space left
 	Plan      *store.Plan
 	Summary   []byte            // JSON; what the plan would change, sensitive values masked
 	Outputs   map[string]Output // all outputs in the state after the job
@@ -135,7 +137,7 @@ type Report struct {
 // once; the same step repeating it hears success again. The log must be
 // complete first: if bytes are missing, the answer says from where.
 func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
-	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: clip(rep.Message, 4000), ExitCode: rep.ExitCode}
+	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: clip(rep.Message, 4000), ExitCode: rep.ExitCode, Salvaged: rep.Salvaged, DiskFull: rep.DiskFull}
 	switch rep.Outcome {
 	case OutcomeSucceeded:
 		e.Kind = job.Succeed
@@ -241,7 +243,8 @@ func (c *Control) endLog(ctx context.Context, h Holder, rep Report) error {
 // destroy did which did not succeed: its tool changed nothing, or ended by itself
 // and saved its state.
 func (rep Report) stateIsTrue() bool {
-	if rep.Reason == "state-unsaved" || rep.Reason == "report-refused" {
+	switch rep.Reason {
+	case job.ReasonStateUnsaved, job.ReasonStateIncomplete, "report-refused":
 		return false
 	}
 	return !rep.Mutated || rep.ExitCode != nil

@@ -116,7 +116,9 @@ type Job struct {
 	Reason    string    `json:"reason,omitempty"`    // typed; see Reasons
 	Message   string    `json:"message,omitempty"`
 	ExitCode  *int      `json:"exit_code,omitempty"`
-	Deaths    []Death   `json:"deaths,omitempty"` // attempts whose step vanished, oldest first; MaxAttempts at most
+	Salvaged  *Salvaged `json:"salvaged,omitempty"`  // nil: nothing is known to be kept
+	DiskFull  bool      `json:"disk_full,omitempty"` // a disk of the runner had no space left
+	Deaths    []Death   `json:"deaths,omitempty"`    // attempts whose step vanished, oldest first; MaxAttempts at most
 
 	Created  time.Time `json:"created"`
 	Requeued time.Time `json:"requeued,omitzero"` // when it was queued again; zero: only once, when it was made
@@ -136,6 +138,14 @@ type Death struct {
 	Reason   string             `json:"reason"`            // typed
 	Message  string             `json:"message,omitempty"` // maxDeath bytes at most
 	ExitCode *int               `json:"exit_code,omitempty"`
+	DiskFull bool               `json:"disk_full,omitempty"`
+}
+
+// Salvaged is what a runner keeps of a state that the job's tool could not save.
+// Jobs that ended before runners reported it have none, whatever was kept.
+type Salvaged struct {
+	Path  string `json:"path"`  // of the file, below the runner's data folder
+	Whole bool   `json:"whole"` // the file is one JSON value; else a part of the state is missing
 }
 
 // maxDeath is how much of a death's message is kept beside the job's own.
@@ -242,6 +252,15 @@ const (
 	ReasonPoison       = "poison"
 	ReasonStepDied     = "step-died"
 	ReasonLeaseExpired = "lease-expired"
+)
+
+// Reasons of plugins by which more than the plugin decides.
+const (
+	ReasonStateUnsaved    = "state-unsaved"    // the tool could not save its state
+	ReasonStateIncomplete = "state-incomplete" // nor could it write down all of it for the runner to keep
+	ReasonStateLocked     = "state-locked"     // somebody else works on the state
+	ReasonToolKilled      = "tool-killed"      // a signal that was not the runner's ended the tool
+	ReasonDiskFull        = "disk-full"        // the runner's disk has no space for the state; nothing was changed
 )
 
 // New returns a job that is queued at the given time. The caller fills in

@@ -50,6 +50,8 @@ type Event struct {
 	Reason   string             // typed; of Cancel, TimeOut, Fail, Stopped, Die
 	Message  string
 	ExitCode *int
+	Salvaged *Salvaged // of Fail, Stopped, Die
+	DiskFull bool      // of Fail, Stopped, Die
 }
 
 // Guard is a condition on the job that chooses between two transitions of the
@@ -192,7 +194,7 @@ func effect(j Job, e Event, to State) Job {
 		j.Attempts++
 		j.Lease = Lease{Epoch: j.Lease.Epoch + 1, Session: e.Session, Expires: e.At.Add(j.Terms.OrDefault().StartTTL)}
 		j.Claimed, j.Started = e.At, time.Time{}
-		j.Reason, j.Message, j.ExitCode = "", "", nil
+		j.Reason, j.Message, j.ExitCode, j.Salvaged, j.DiskFull = "", "", nil, nil, false
 	case Release:
 		j.Attempts--
 	case Start:
@@ -222,12 +224,12 @@ func effect(j Job, e Event, to State) Job {
 		j.NotBefore = e.At
 		if e.Kind != Release {
 			j.NotBefore = e.At.Add(Backoff(j.Attempts))
-			j.Reason, j.Message, j.ExitCode = reasonOf(e, from), e.Message, e.ExitCode
+			j.Reason, j.Message, j.ExitCode, j.Salvaged, j.DiskFull = reasonOf(e, from), e.Message, e.ExitCode, e.Salvaged, e.DiskFull
 		}
 	case to.Final():
 		j.Finished = e.At
 		j.Lease.Expires = time.Time{} // nobody may renew it
-		j.ExitCode = e.ExitCode
+		j.ExitCode, j.Salvaged, j.DiskFull = e.ExitCode, e.Salvaged, e.DiskFull
 		why := j.Message // why it was stopped, if time has done it
 		j.Message = ""
 		if to != Succeeded {
@@ -243,7 +245,7 @@ func effect(j Job, e Event, to State) Job {
 // death is what is known of the attempt that e ends. The last renewal is told
 // from the lease that it bought.
 func (j Job) death(e Event) Death {
-	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e, j.State), Message: e.Message, ExitCode: e.ExitCode}
+	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e, j.State), Message: e.Message, ExitCode: e.ExitCode, DiskFull: e.DiskFull}
 	if len(d.Message) > maxDeath {
 		d.Message = strings.ToValidUTF8(d.Message[:maxDeath], "") + "…"
 	}

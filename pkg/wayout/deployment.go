@@ -138,10 +138,15 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 		s.Known = append(s.Known, fmt.Sprintf("The plan %s looks now what is missing. If that is nothing, the deployment goes on by itself; else it waits for you.", n.PlanJob))
 		s.Next = append(s.Next, followDeployment(d.ID))
 	case deployment.Awaiting:
+		s.Next = append(s.Next, d.salvaged(j)...)
+		if j.Salvaged != nil && j.Salvaged.Whole {
+			s.Known = append(s.Known, "The runner keeps a state that the job could not save. Once that has taken its place, the new plan is stale: cancel this deployment then, and retry it.")
+		}
 		s.Known = append(s.Known, fmt.Sprintf("The new plan %s shows what is still missing, by the state and the cloud: %s.", n.PlanJob, changes(n.Changes)))
 		s.Next = append(s.Next, showJob(n.PlanJob, "shows that plan: compare it with the log"), byHand(afterCompare),
 			approve(d.ID, "carries the new plan out", n.Component), cancelDeployment(d.ID, "leaves everything as it is; what is not applied stays so"))
 	case deployment.NodeLost:
+		s.Next = append(s.Next, d.salvaged(j)...)
 		if d.Stop != "" {
 			s.Known = append(s.Known, "The deployment was canceled before a new plan was carried out.")
 		} else if p, ok := d.Jobs[n.PlanJob]; ok && p.State.Final() && p.State != job.Succeeded {
@@ -153,6 +158,15 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 		s.Next = append(s.Next, d.onward("plans it anew and shows what is missing before anything is changed")...)
 	}
 	return s
+}
+
+// salvaged says what to do about what the runner keeps of the state of a job
+// that was lost.
+func (d Deployment) salvaged(j job.Job) []Step {
+	if j.Salvaged == nil {
+		return nil
+	}
+	return salvage(j, d.Install, d.Parts[j.Component].storage())
 }
 
 // afterCompare is what a person decides on, between reading and approving.
@@ -197,36 +211,29 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 			j.Lease.Epoch = 0
 		}
 	}
-	storage := ""
 	c, known := d.Parts[n.Component]
-	if known && c.State != nil {
-		switch storage = "http"; {
-		case c.State.OnRunner != "":
-			storage = "local"
-		case c.State.Outside != "":
-			storage = c.State.Outside
-		}
-	}
-	s := failure(j, d.Install, storage, nil)
+	s := failure(j, d.Install, c.storage(), nil)
 	if j.Reason == job.ReasonQueueTimeout && d.Runner != nil && !d.Runner.Gone {
 		s.Next = append(s.Next, showRunner(d.Runner.Name, "says whether an agent is there"))
 	}
-	if known && c.Unknown && j.Operation.Mutates() && !untouched(s) {
+	if known && c.Unknown && j.Operation.Mutates() && !s.untouched {
 		s.Known = append(s.Known, stateOf(c, &j)...)
 	}
 	s.Next = append(s.Next, on...)
 	return s
 }
 
-// untouched reports whether a situation says that nothing was changed: then
-// what is there is what there was.
-func untouched(s Situation) bool {
-	for _, k := range s.Known {
-		if strings.HasPrefix(k, nothing) {
-			return true
-		}
+// storage returns the kind of storage of the component's state; "": not known.
+func (c Component) storage() string {
+	switch {
+	case c.State == nil:
+		return ""
+	case c.State.OnRunner != "":
+		return "local"
+	case c.State.Outside != "":
+		return c.State.Outside
 	}
-	return false
+	return "http"
 }
 
 // stopped is about a component whose apply was canceled.

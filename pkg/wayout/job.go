@@ -3,7 +3,6 @@ package wayout
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/job"
@@ -135,22 +134,24 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		for i, d := range j.Deaths {
 			s.Known = append(s.Known, fmt.Sprintf("Attempt %d, at %s%s", i+1, at(d.At), deathOf(d)))
 		}
+		s.untouched = true
 		s.Known = append(s.Known, nothing+": a job that may have changed something gets one attempt only.")
 		read.Effect = "shows what the tool said, attempt by attempt"
 		s.Next = append(s.Next, read, byHand(mendPoison(j)))
-	case reasonStateUnsaved:
+	case job.ReasonStateUnsaved, job.ReasonStateIncomplete:
 		s.Kind = StateUnsaved
 		s.Known = append(s.Known, "What the tool made is there, and the component's state does not have it.")
 		s.Next = append(s.Next, salvage(j, install, storage)...)
 		s.Next = append(s.Next, read)
-	case reasonToolKilled:
+	case job.ReasonToolKilled:
 		if j.Operation.Mutates() {
 			s.Known = append(s.Known, "A tool that was killed may have made things that its state does not have. The log names them.")
 			s.Next = append(s.Next, read, byHand(importByHand))
 			break
 		}
 		s.Next = append(s.Next, read)
-	case reasonStateLocked:
+	case job.ReasonStateLocked:
+		s.untouched = true
 		s.Known = append(s.Known, nothing+": the tool takes the lock first.")
 		if install != "" && (storage == "" || storage == "http" || storage == "local") {
 			s.Next = append(s.Next, showInstall(install, "shows who holds the lock, if it is the control plane's to give"))
@@ -163,11 +164,13 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 			s.Next = append(s.Next, byHand("The lock is beside the state, in the runner's own storage, and the control plane cannot break it. A tool that was killed leaves it there: once nobody is at work on the state any more, the command in the job's message takes it off."))
 		}
 	case job.ReasonQueueTimeout:
+		s.untouched = true
 		s.Known = append(s.Known, nothing+": no agent ever took it.")
 		s.Next = append(s.Next, read)
 	default:
 		if said, ok := reasons()[j.Reason]; ok {
 			if said.known != "" {
+				s.untouched = true
 				s.Known = append(s.Known, said.known)
 			}
 			s.Next = append(s.Next, read)
@@ -178,8 +181,12 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 			s.Next = append(s.Next, read)
 		}
 	}
-	if fullDisk(j) && j.Reason != job.ReasonPoison && j.Reason != reasonStateUnsaved {
-		s.Next = append(s.Next, byHand(freeSpace))
+	switch j.Reason {
+	case job.ReasonPoison, job.ReasonStateUnsaved, job.ReasonStateIncomplete, job.ReasonDiskFull: // it is in their advice
+	default:
+		if j.DiskFull {
+			s.Next = append(s.Next, byHand(freeSpace))
+		}
 	}
 	s.Next = append(s.Next, on...)
 	return s
@@ -188,20 +195,14 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 // nothing begins what is known where no tool has changed anything.
 const nothing = "Nothing was changed"
 
-// Reasons of plugins that a person has to treat in their own way.
-const (
-	reasonStateUnsaved = "state-unsaved"
-	reasonStateLocked  = "state-locked"
-	reasonToolKilled   = "tool-killed"
-)
-
 // importByHand is what to do about things that a state does not have.
 const importByHand = "Bring what is there and not in the state under control first: add an `import` block for each to the component's source and publish it with `fairlead app apply FOLDER`; or remove it by hand."
 
 const freeSpace = "Free some space on the disk of the runner's data folder first."
 
 // reasons are those of plugins and of the control plane after which it is
-// enough to mend something. known is what is true of the cloud.
+// enough to mend something. known is what is true of the cloud; where it is not
+// "", nothing was changed there.
 func reasons() map[string]struct{ known, mend string } {
 	return map[string]struct{ known, mend string }{
 		"tool-failed":      {"", "Mend what its log names."},
@@ -224,13 +225,10 @@ func reasons() map[string]struct{ known, mend string } {
 	}
 }
 
-// deathOf renders the death of an attempt as the rest of a sentence.
+// deathOf renders the death of an attempt as the rest of a sentence. Its message
+// has the exit code.
 func deathOf(d job.Death) string {
-	reason := d.Reason
-	if d.ExitCode != nil && !strings.Contains(d.Message, "exit code") {
-		reason += fmt.Sprintf(", exit code %d", *d.ExitCode)
-	}
-	return because(reason, d.Message)
+	return because(d.Reason, d.Message)
 }
 
 // mendPoison says what to look for, by how the attempts died.
@@ -256,25 +254,31 @@ func mendPoison(j job.Job) string {
 	return "Look into the agent's log, which has the end of each step, and mend the cause."
 }
 
-// fullDisk reports whether what the job died of says that a disk is full.
+// fullDisk reports whether the job, or an attempt of it, ended at a full disk.
 func fullDisk(j job.Job) bool {
-	said := j.Message
-	for _, d := range j.Deaths {
-		said += "\n" + d.Message
-	}
-	return strings.Contains(said, "no space left on device") || strings.Contains(said, "disk full") || strings.Contains(said, "disk is full")
+	return j.DiskFull || slices.ContainsFunc(j.Deaths, func(d job.Death) bool { return d.DiskFull })
 }
 
-// salvage says how a state that was not saved comes back.
+// salvage says how a state that was not saved comes back. A copy takes the
+// state's place only if it is known to be whole: half of one would take away
+// what is known of everything else.
 func salvage(j job.Job, install, storage string) []Step {
-	kept := fmt.Sprintf("salvage/%s-%d/errored.tfstate", j.ID, j.Lease.Epoch)
 	var out []Step
 	if fullDisk(j) {
 		out = append(out, byHand(freeSpace))
 	}
-	switch {
-	case !strings.Contains(j.Message, "salvage"):
+	if j.Salvaged == nil && j.Reason == job.ReasonStateIncomplete {
 		return append(out, byHand("No copy of the state was kept: what was made is in the log alone. "+importByHand))
+	}
+	if j.Salvaged == nil {
+		// The job ended before runners reported what they keep, or they keep nothing.
+		return append(out, byHand(fmt.Sprintf("It is not known whether a copy of the state was kept. Look on the runner's host, in its data folder, for salvage/%s-%d/errored.tfstate. "+
+			"Copy it over no state unless it is whole, which `jq empty FILE` shows. Where there is none, or a part of one, what was made is in the log alone. %s", j.ID, j.Lease.Epoch, importByHand)))
+	}
+	kept := j.Salvaged.Path
+	switch {
+	case !j.Salvaged.Whole:
+		return append(out, byHand(fmt.Sprintf("The copy that the runner keeps, in %s of its data folder, is not whole. Copy it over no state: use it, beside the log, to read what was made. %s", kept, importByHand)))
 	case storage == "local":
 		return append(out, byHand(fmt.Sprintf("On the runner's host, in its data folder, copy %s over state/%s/%s/terraform.tfstate before anything else is applied.", kept, j.Install, j.Component)))
 	case storage != "" && storage != "http":

@@ -56,6 +56,8 @@ type Situation struct {
 	Known     []string       // what is known, above all about the cloud; full sentences
 	Next      []Step         // in the order in which a person would take them; empty: wait
 	Ahead     *Ahead         // of a queued deployment: what it waits for; nil: not looked at
+
+	untouched bool // of a failure: nothing was changed
 }
 
 // Step is something that a person can do.

@@ -119,3 +119,21 @@ func TestFactsThatAreMissingAreNotMadeUp(t *testing.T) {
 		}
 	}
 }
+
+// TestATornCopyOfAStateIsCopiedOverTheGoodOne: a state takes the place of another
+// only if a typed fact says that it is whole, whatever the message of the job
+// holds.
+func TestATornCopyOfAStateIsCopiedOverTheGoodOne(t *testing.T) {
+	for _, c := range wayouttest.Cases() {
+		for _, s := range c.Said {
+			if s.Kind != wayout.StateUnsaved && s.Kind != wayout.Lost {
+				continue
+			}
+			whole := strings.Contains(c.Name, "unsaved, kept, ") || strings.Contains(c.Name, "keeps a state")
+			said := page([]wayout.Situation{s})
+			if overwrites := regexp.MustCompile(`copy salvage/|install push-state|tofu state push`).MatchString(said); overwrites != whole {
+				t.Errorf("%s: advised to replace the state: %v, want %v:\n%s", c.Name, overwrites, whole, said)
+			}
+		}
+	}
+}

@@ -132,7 +132,7 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 		a.gone(attempt)
 		a.status.Ended(kindOf(c), launchReason(err), stepdir.Tally{})
 		log.Error("step not launched", "err", err)
-		a.settle(life, attempt, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: launchReason(err), Message: err.Error()})
+		a.settle(life, attempt, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: launchReason(err), Message: err.Error(), DiskFull: workspace.DiskFull(err)})
 		return
 	}
 	log.Debug("step launched", "operation", c.Operation, "component", c.Component)
@@ -262,11 +262,13 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 	case survivor.Working:
 		d.Message += "\nThe tool was interrupted with its step, did not end in time, and was killed: its state may lack what it made last."
 	}
-	if kept, err := workspace.Salvage(by.work(a.cfg.Data), h.ID()); err != nil {
+	kept, err := workspace.Salvage(by.work(a.cfg.Data), h.ID())
+	d.Salvaged = kept
+	if err != nil {
 		a.log.Error("a state that the tool could not save is at risk", "attempt", h.ID(), "err", err)
 		d.Message += "\nThe tool had left a state that it could not save: " + err.Error()
-	} else if kept != "" {
-		d.Message += "\nThe tool had left a state that it could not save; the runner keeps it in " + kept + "."
+	} else if kept != nil {
+		d.Message += "\nThe tool had left a state that it could not save; the runner keeps it in " + kept.Path + " of its data folder."
 	}
 	a.settle(life, h.ID(), epoch, d)
 }
@@ -309,7 +311,7 @@ func (a *Agent) letSave(life context.Context, by *launcher, attempt string, exit
 	}
 	if exit.Code != nil {
 		switch *exit.Code {
-		case stepdir.ExitFinished, stepdir.ExitStale, stepdir.ExitNotStarted, stepdir.ExitUndelivered:
+		case stepdir.ExitFinished, stepdir.ExitStale, stepdir.ExitNotStarted, stepdir.ExitUndelivered, stepdir.ExitDiskFull:
 			return survivor.None // it has ended its tool itself
 		}
 	}
@@ -356,7 +358,8 @@ const maxLastWords = 2 << 10
 const outputFor = 10 * time.Second
 
 func (a *Agent) obituary(life context.Context, by *launcher, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
-	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Message: exit.Message}
+	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Message: exit.Message,
+		DiskFull: exit.Code != nil && *exit.Code == stepdir.ExitDiskFull}
 	var said string
 	if by.place.Shared {
 		said = a.dir(h.ID()).Tail(stepdir.StderrFile, maxLastWords)

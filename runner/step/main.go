@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
 	"github.com/fairlead/fairlead/runner/internal/proc"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
 // Options of Main.
@@ -74,7 +75,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	if input != "" {
 		if _, err := stepdir.Receive(*path, []byte(input)); err != nil {
 			fmt.Fprintln(o.Stderr, err)
-			return stepdir.ExitUsage
+			return exitOf(err, stepdir.ExitUsage)
 		}
 	}
 	in, err := dir.Input()
@@ -98,6 +99,15 @@ func Main(ctx context.Context, args []string, o Options) int {
 	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: transport(), Signal: proc.SignalDescendants, Kill: proc.KillDescendants,
 		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env)})
+}
+
+// exitOf returns the step's exit code after err: otherwise, unless the disk is
+// full, which the agent reports as what it is.
+func exitOf(err error, otherwise int) int {
+	if workspace.DiskFull(err) {
+		return stepdir.ExitDiskFull
+	}
+	return otherwise
 }
 
 // valuesOf returns what the variables of these names hold.

@@ -73,7 +73,7 @@ func (a *attempt) run(ctx context.Context, token string) int {
 	cancel()
 	if err != nil {
 		a.Log.Error("the control plane gives no job spec for this launch token", "job", a.in.Job, "err", err)
-		return stepdir.ExitNotStarted
+		return exitOf(err, stepdir.ExitNotStarted)
 	}
 	c = c.WithToken(started.LeaseToken)
 
@@ -196,7 +196,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	ship, err := logship.New(shipCtx, a.dir.Path(stepdir.LogFile), way.append, logship.Options{})
 	if err != nil {
 		a.Log.Error("the job cannot keep its log", "err", err)
-		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: plugin.ReasonInternal,
+		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: plugin.ReasonInternal, DiskFull: workspace.DiskFull(err),
 			Message: "the runner cannot write to its data folder: is its disk full?"})
 	}
 	logw := secrets.NewWriter(ship)
@@ -459,6 +459,7 @@ func (a *attempt) report(res plugin.Result, err error, secrets *redact.Set) wire
 	if err == nil {
 		return f
 	}
+	f.Salvaged, f.DiskFull = res.Salvaged, res.DiskFull || workspace.DiskFull(err)
 	f.Outcome, f.Reason, f.Message = "failed", plugin.ReasonOf(err), err.Error()
 	if s, ok := errors.AsType[*stop](err); ok {
 		f.Outcome, f.Reason, f.Message = s.outcome, s.reason, s.message

@@ -300,6 +300,8 @@ type Job struct {
 	Message    string          `json:"message,omitempty"`
 	Hint       string          `json:"hint,omitempty"`
 	ExitCode   *int            `json:"exit_code,omitempty"`
+	Salvaged   *Salvaged       `json:"salvaged,omitempty" doc:"What the runner keeps of a state that the tool could not save"`
+	DiskFull   bool            `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
 	Plan       *Plan           `json:"plan,omitempty"`
 	CreatedAt  time.Time       `json:"created_at"`
 	ClaimedAt  *time.Time      `json:"claimed_at,omitempty"`
@@ -316,6 +318,7 @@ type JobDeath struct {
 	Reason    string     `json:"reason"`
 	Message   string     `json:"message,omitempty"`
 	ExitCode  *int       `json:"exit_code,omitempty"`
+	DiskFull  bool       `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
 	StartedAt *time.Time `json:"started_at,omitempty"`
 	HeardAt   *time.Time `json:"heard_at,omitempty" doc:"Last word of it; absent if that is not known"`
 	At        time.Time  `json:"at" doc:"When it was noticed"`

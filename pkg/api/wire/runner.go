@@ -236,7 +236,15 @@ type DiedRequest struct {
 	Signal   string    `json:"signal,omitempty" maxLength:"64" example:"killed"`
 	Reason   string    `json:"reason" enum:"exited,killed,out-of-memory,launch-failed,misconfigured,vanished"`
 	Message  string    `json:"message,omitempty" doc:"The last of what the step said, without secrets"`
+	Salvaged *Salvaged `json:"salvaged,omitempty" doc:"What the runner keeps of a state that the tool could not save"`
+	DiskFull bool      `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
 	Log      *WholeLog `json:"log,omitempty" doc:"Given when nothing is missing of the log; without it the log is marked as truncated"`
+}
+
+// Salvaged is what a runner keeps of a state that the job's tool could not save.
+type Salvaged struct {
+	Path  string `json:"path" maxLength:"200" pattern:"^salvage/[A-Za-z0-9_-]+/errored\\.tfstate$" doc:"Of the file, below the runner's data folder"`
+	Whole bool   `json:"whole" doc:"The file is one JSON value; else a part of the state is missing, and it must not take the state's place"`
 }
 
 // WholeLog describes a log of which nothing is missing.
@@ -298,6 +306,8 @@ type FinishRequest struct {
 	Outputs  map[string]FullOutput `json:"outputs,omitempty" doc:"All outputs in the state after the job"`
 	Log      LogEnd                `json:"log"`
 	Mutated  bool                  `json:"mutated,omitempty" doc:"The tool began to change something"`
+	Salvaged *Salvaged             `json:"salvaged,omitempty" doc:"What the runner keeps of a state that the tool could not save"`
+	DiskFull bool                  `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
 }
 
 // FullOutput is an output with its value, sensitive or not.

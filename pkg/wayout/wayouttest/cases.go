@@ -17,7 +17,13 @@ func lostCases() []Case {
 	badPlan := aJob("job_r", job.OpPlan, failed("init-failed", "the registry does not answer"))
 	poisonPlan := aJob("job_r", job.OpPlan, die(70, 1, "step-killed", "k"), job.Event{Kind: job.Claim, At: sec(80)}, die(81, 2, "step-killed", "k"),
 		job.Event{Kind: job.Claim, At: sec(90)}, die(91, 3, "step-killed", "k"))
+	kept := lostApply()
+	kept.Salvaged = &job.Salvaged{Path: "salvage/job_a-1/errored.tfstate", Whole: true}
+	torn := lostApply()
+	torn.Salvaged = &job.Salvaged{Path: "salvage/job_a-1/errored.tfstate"}
 	return []Case{
+		{"lost: a person decides, and the runner keeps a state", dep(awaiting, []job.Job{kept})},
+		{"lost: the plan failed, and the runner keeps a part of a state", dep(final, []job.Job{torn, badPlan}, with(onRunner))},
 		{"lost: a plan looks", dep(deployment.Node{State: deployment.Reconciling, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"},
 			[]job.Job{lostApply(), aJob("job_r", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3590), Epoch: 1})})},
 		{"lost: a person decides, the state was saved before", dep(awaiting, []job.Job{lostApply()})},
@@ -40,26 +46,33 @@ func lostCases() []Case {
 func failedCases() []Case {
 	plan := deployment.Node{State: deployment.NodeFailed, PlanJob: "job_p"}
 	apply := deployment.Node{State: deployment.NodeFailed, PlanJob: "job_p", ApplyJob: "job_a"}
-	poison := func(reason, message string) job.Job {
-		return aJob("job_p", job.OpPlan, die(70, 1, reason, message), job.Event{Kind: job.Claim, At: sec(80), Session: "ses_1"},
+	poison := func(reason, message string, change ...func(job.Event) job.Event) job.Job {
+		died := die(70, 1, reason, message)
+		for _, c := range change {
+			died = c(died)
+		}
+		return aJob("job_p", job.OpPlan, died, job.Event{Kind: job.Claim, At: sec(80), Session: "ses_1"},
 			job.Event{Kind: job.Expire, At: sec(100), Epoch: 2, Message: "its runner took it, and it did not start within 20s"}, job.Event{Kind: job.Claim, At: sec(110), Session: "ses_1"}, die(111, 3, reason, message))
 	}
 	all := []Case{
 		{"poison: memory", dep(plan, []job.Job{poison("step-out-of-memory", "the step ran out of memory")})},
 		{"poison: killed", dep(plan, []job.Job{poison("step-killed", "the step was killed (killed)")})},
 		{"poison: launch", dep(plan, []job.Job{poison("step-launch-failed", "the step could not be launched: exec format error")})},
-		{"poison: disk", dep(plan, []job.Job{poison("step-exited", "the step ended without a report (exit code 1): no space left on device")})},
+		{"poison: disk", dep(plan, []job.Job{poison("step-exited", "the step ended without a report (exit code 1): no space left on device", full)})},
 		{"poison: other", dep(plan, []job.Job{poison("step-exited", "the step ended without a report (exit code 1)")})},
-		{"state unsaved, kept, at the control plane", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))})},
-		{"state unsaved, kept, on the runner", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(onRunner))},
-		{"state unsaved, not kept, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("state-unsaved", "the tool could not save its state: no space left on device"))}, with(onRunner))},
+		{"state unsaved, kept, at the control plane", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))})},
+		{"state unsaved, kept, on the runner", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))}, with(onRunner))},
+		{"state unsaved, kept in part, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, full(unsaved(false)))}, with(onRunner))},
+		{"state unsaved, kept in part, at the control plane", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(false))})},
+		{"state unsaved, not kept, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, full(failed("state-incomplete", "the tool could not save its state: no space left on device")))}, with(onRunner))},
+		{"state unsaved, by a runner that did not report what it kept", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(onRunner))},
 		{"tool killed during an apply", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("tool-killed", "something ended the tool with a signal (killed)"))})},
 		{"tool killed during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("tool-killed", "something ended the tool with a signal (killed)"))})},
 		{"state locked, at the control plane", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@laptop"))})},
 		{"state locked, on the runner", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@host-1"))}, with(onRunner))},
 		{"state locked, in the customer's bucket", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@host-1 since 2026-11-21 08:42:51 for Apply, lock 0d0a7508. If nobody is at work on s3://states/state/ins_1/web.tfstate any more, `aws s3 rm s3://states/state/ins_1/web.tfstate.tflock` takes the lock off."))}, with(outside))},
-		{"state unsaved, kept, in the customer's bucket", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(outside))},
-		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("internal", "lay out the workspace: no space left on device"))})},
+		{"state unsaved, kept, in the customer's bucket", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))}, with(outside))},
+		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, full(failed("internal", "lay out the workspace: no space left on device")))})},
 		{"nobody took it for a day", dep(plan, []job.Job{expiredInQueue()}, func(d *wayout.Deployment) { d.Runner = runner(silent) })},
 		{"it never began", dep(plan, []job.Job{neverBegan()})},
 		{"no job could be made", dep(deployment.Node{State: deployment.NodeFailed, Reason: "invalid-inputs", Message: "input size is not a number"}, nil)},

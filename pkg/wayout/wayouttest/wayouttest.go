@@ -65,6 +65,23 @@ func failed(reason, message string) job.Event {
 	return job.Event{Kind: job.Fail, At: sec(90), Epoch: 1, Reason: reason, Message: message}
 }
 
+// unsaved is an apply whose tool could not save its state; the runner keeps it, or
+// a part of it.
+func unsaved(whole bool) job.Event {
+	e := failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate")
+	if !whole {
+		e = failed("state-incomplete", "the tool could not save its state; what there is of it is kept in /data/salvage/job_a-1/errored.tfstate")
+	}
+	e.Salvaged = &job.Salvaged{Path: "salvage/job_a-1/errored.tfstate", Whole: whole}
+	return e
+}
+
+// full is the event of a runner whose disk was full.
+func full(e job.Event) job.Event {
+	e.DiskFull = true
+	return e
+}
+
 func stopped() job.Event {
 	return job.Event{Kind: job.Stopped, At: sec(92), Epoch: 1, Message: "apply was interrupted and stopped in order"}
 }

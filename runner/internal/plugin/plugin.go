@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/job"
 )
 
 // Spec is the verified job spec.
@@ -48,6 +49,8 @@ type Result struct {
 	Outputs  map[string]wire.FullOutput // all outputs in the state; nil if not known
 	Mutated  bool                       // the tool began to change something
 	ExitCode *int                       // the tool's, if one ran
+	Salvaged *wire.Salvaged             // what is kept of a state that the tool could not save
+	DiskFull bool                       // the tool, or what was done for it, met a disk without space
 }
 
 // Plugin runs jobs of one kind. Safe for concurrent use.
@@ -86,8 +89,13 @@ const (
 	ReasonArtifactInvalid = "artifact-invalid" // hostile or damaged
 	ReasonToolMissing     = "tool-missing"     // the tool is not on this machine
 	ReasonToolFailed      = "tool-failed"      // the tool ran and said no
-	ReasonToolKilled      = "tool-killed"      // the tool ended by a signal that was not ours
 	ReasonInternal        = "internal"         // a fault of ours
+
+	ReasonToolKilled      = job.ReasonToolKilled
+	ReasonStateUnsaved    = job.ReasonStateUnsaved
+	ReasonStateIncomplete = job.ReasonStateIncomplete
+	ReasonStateLocked     = job.ReasonStateLocked
+	ReasonDiskFull        = job.ReasonDiskFull
 )
 
 // ReasonOf returns the reason of the nearest *Error in err's chain, or

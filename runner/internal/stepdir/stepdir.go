@@ -47,6 +47,7 @@ const (
 	ExitStale       = 3 // the lease belongs to somebody else; the tool was killed and nothing more was written
 	ExitNotStarted  = 4 // the launch token bought no job spec; no tool was run
 	ExitUndelivered = 5 // the job is over, but the control plane did not take the report
+	ExitDiskFull    = 6 // as ExitInternal or ExitUsage: the runner's disk has no space left
 )
 
 // Input is what an agent tells a step.

@@ -7,10 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/internal/regular"
 )
 
@@ -29,50 +31,63 @@ const Reserve = "reserve"
 // that it could not save.
 var ErrNotWhole = errors.New("the copy of the state that the tool left is not whole: is the disk full?")
 
+// DiskFull reports whether err says that a disk has no space left, or none for
+// this user.
+func DiskFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
 // Salvage moves a state that the tool could not save out of the workspace of
-// the attempt, to salvage/<id>/ in the data folder, and returns its path; ""
-// if there is none. Nothing removes it but a person. If it is not whole, the
-// error wraps ErrNotWhole and says where what there is of it is kept.
+// the attempt, to salvage/<id>/ in the data folder, and says what is kept there;
+// nil if there is nothing. Nothing removes it but a person. If it is not whole,
+// the error wraps ErrNotWhole and says where what there is of it is kept. Beside
+// any error what is kept is not called whole.
 //
 // The workspace is as a job has left it, and the folder salvage may be open to
 // others that run, so nothing is opened twice and no link is followed.
-func Salvage(data, id string) (string, error) {
+func Salvage(data, id string) (*wire.Salvaged, error) {
 	src := filepath.Join(Path(data, id), Source)
 	if st, err := os.Lstat(src); err == nil && !st.IsDir() {
-		return "", nil // a link, say: what it leads to is not of this attempt
+		return nil, nil // a link, say: what it leads to is not of this attempt
 	}
 	from := filepath.Join(src, Errored)
 	f, err := regular.Open(from)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, regular.ErrNot) {
-		return "", nil
+		return nil, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("look for a state that was not saved: %w", err)
+		return nil, fmt.Errorf("look for a state that was not saved: %w", err)
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return "", fmt.Errorf("look for a state that was not saved: %w", err)
+		return nil, fmt.Errorf("look for a state that was not saved: %w", err)
 	}
 	if st.Size() == 0 {
-		return "", ErrNotWhole
+		return nil, ErrNotWhole
 	}
 	to, err := move(f, from, data, id)
+	if to == "" {
+		return nil, fmt.Errorf("keep a state that was not saved: %w", err)
+	}
+	kept := &wire.Salvaged{Path: path.Join("salvage", id, Errored)}
 	if err != nil {
-		return "", fmt.Errorf("keep a state that was not saved: %w", err)
+		return kept, fmt.Errorf("keep a state that was not saved: %w", err)
 	}
 	whole, err := isJSON(f)
 	if err != nil {
-		return "", fmt.Errorf("read a state that was not saved: %w", err)
+		return kept, fmt.Errorf("read a state that was not saved: %w", err)
 	}
 	if !whole {
-		return "", fmt.Errorf("%w; what there is of it is kept in %s", ErrNotWhole, to)
+		return kept, fmt.Errorf("%w; what there is of it is kept in %s", ErrNotWhole, to)
 	}
-	return to, nil
+	kept.Whole = true
+	return kept, nil
 }
 
 // move moves the file, which f has open, to the folder of the attempt in
-// salvage, so that it is there after a power cut.
+// salvage, so that it is there after a power cut. Once it is moved, its path is
+// returned beside an error too.
 func move(f *os.File, from, data, id string) (to string, err error) {
 	folder := filepath.Join(data, "salvage", id)
 	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {

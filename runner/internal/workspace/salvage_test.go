@@ -4,11 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
@@ -34,12 +36,16 @@ func TestAnEmptyOrTornCopyOfAStateIsNotTakenForOne(t *testing.T) {
 				t.Fatal(err)
 			}
 			to := filepath.Join(data, "salvage", "job-1", "errored.tfstate")
+			var want *wire.Salvaged
+			if tc.kept {
+				want = &wire.Salvaged{Path: "salvage/job-1/errored.tfstate", Whole: tc.whole}
+			}
 			kept, err := workspace.Salvage(data, "job-1")
 			switch {
-			case tc.whole && (err != nil || kept != to):
-				t.Errorf("got %q, %v", kept, err)
-			case !tc.whole && (!errors.Is(err, workspace.ErrNotWhole) || kept != ""):
-				t.Errorf("got %q, %v", kept, err)
+			case !reflect.DeepEqual(kept, want):
+				t.Errorf("got %+v, %v", kept, err)
+			case tc.whole && err != nil, !tc.whole && !errors.Is(err, workspace.ErrNotWhole):
+				t.Errorf("got %+v, %v", kept, err)
 			case !tc.whole && tc.kept && !strings.Contains(err.Error(), to):
 				t.Errorf("it does not say where it is: %v", err)
 			}
@@ -84,8 +90,8 @@ func TestSalvageFollowsNoLinkAndWaitsForNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			kept, err := workspace.Salvage(data, "job-1")
-			if kept != "" || (err != nil) != tc.fails {
-				t.Errorf("got %q, %v", kept, err)
+			if kept != nil || (err != nil) != tc.fails {
+				t.Errorf("got %+v, %v", kept, err)
 			}
 			if st, err := os.Stat(other); err != nil || st.Mode().Perm() != 0o644 {
 				t.Errorf("what is not the job's is %v, %v", st, err)

@@ -54,7 +54,8 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		if err := j.rescueDump(j.run.dump); err != nil {
 			failure = errors.Join(failure, err)
 		}
-		return res, j.salvage(failure)
+		failure = j.salvage(&res, failure)
+		return res, failure
 	}
 	res := plugin.Result{Mutated: true, ExitCode: new(int)}
 	// What follows only reads: it must not make a failure of an apply that went
@@ -62,7 +63,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	after, done := outlasting(ctx, readFor, j.run.grace)
 	defer done()
 	if err := j.state.synced(); err != nil {
-		return res, &plugin.Error{Reason: ReasonStateUnsaved, Err: err,
+		return res, &plugin.Error{Reason: plugin.ReasonStateUnsaved, Err: err,
 			Message: fmt.Sprintf("the apply went well, but the folder of its state cannot be synced to disk: %v", err)}
 	}
 	values, err := j.outputs(after)

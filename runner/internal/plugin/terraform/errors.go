@@ -8,14 +8,18 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
 // result holds what can be said of a run that failed.
 func (j *job) result(err error) plugin.Result {
 	if te, ok := errors.AsType[*toolError](err); ok {
-		return plugin.Result{ExitCode: te.code}
+		// The tool has no other sign of it than the system's own text.
+		full := workspace.DiskFull(err) || strings.Contains(te.stderr, syscall.ENOSPC.Error())
+		return plugin.Result{ExitCode: te.code, DiskFull: full}
 	}
 	return plugin.Result{}
 }

@@ -84,7 +84,8 @@ output "password" {
 			log := plugintest.NewLog()
 			res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-3", log, sources, sp))
 			kept := filepath.Join(data, "salvage/job_1-3/errored.tfstate")
-			if plugin.ReasonOf(err) != terraform.ReasonStateUnsaved || !res.Mutated || !strings.Contains(err.Error(), kept) || !strings.Contains(err.Error(), "no space left") {
+			if plugin.ReasonOf(err) != plugin.ReasonStateUnsaved || !res.Mutated || !strings.Contains(err.Error(), kept) || !strings.Contains(err.Error(), "no space left") ||
+				!res.DiskFull || res.Salvaged == nil || !res.Salvaged.Whole {
 				t.Errorf("%v, %+v", err, res)
 			}
 			b, err := os.ReadFile(kept)

@@ -50,16 +50,15 @@ const (
 
 // Reasons of this plugin besides the common ones.
 const (
-	ReasonInitFailed   = "init-failed"   // providers, modules or the backend are not to be had
-	ReasonPlanStale    = "plan-stale"    // the state has changed since the plan was made
-	ReasonPlanDigest   = "plan-digest"   // the saved plan is not the one that was approved
-	ReasonPlanMissing  = "plan-missing"  // the saved plan is not where it was put
-	ReasonPlanUnsaved  = "plan-unsaved"  // the plan could not be put where an apply finds it
-	ReasonStateLocked  = "state-locked"  // somebody else works on this state
-	ReasonStateUnsaved = "state-unsaved" // the tool could not save its state; it is kept on the runner
-	ReasonDiskFull     = "disk-full"     // there is no space for the state; nothing was changed
-	ReasonEnvInvalid   = "env-invalid"   // the spec sets a variable that is not its to set
-	ReasonSpecInvalid  = "spec-invalid"  // the spec lacks what the operation needs
+	ReasonInitFailed  = "init-failed"  // providers, modules or the backend are not to be had
+	ReasonPlanStale   = "plan-stale"   // the state has changed since the plan was made
+	ReasonPlanDigest  = "plan-digest"  // the saved plan is not the one that was approved
+	ReasonPlanMissing = "plan-missing" // the saved plan is not where it was put
+	ReasonPlanUnsaved = "plan-unsaved" // the plan could not be put where an apply finds it
+	ReasonStateLocked = plugin.ReasonStateLocked
+	ReasonDiskFull    = plugin.ReasonDiskFull
+	ReasonEnvInvalid  = "env-invalid"  // the spec sets a variable that is not its to set
+	ReasonSpecInvalid = "spec-invalid" // the spec lacks what the operation needs
 
 	ReasonStateUnversioned = "state-unversioned" // the bucket in which a state was to begin keeps no versions
 
@@ -195,19 +194,24 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 
 func (j *job) close() { j.run.close() }
 
-// salvage keeps a state that the tool could not save, and says so.
-func (j *job) salvage(err error) error {
-	kept, serr := workspace.Salvage(j.p.cfg.Work, j.env.Attempt)
+// salvage keeps a state that the tool could not save, and says so in the result.
+func (j *job) salvage(res *plugin.Result, err error) error {
+	var kept string
+	var serr error
+	res.Salvaged, serr = workspace.Salvage(j.p.cfg.Work, j.env.Attempt)
+	if res.Salvaged != nil {
+		kept = filepath.Join(j.p.cfg.Work, filepath.FromSlash(res.Salvaged.Path))
+	}
 	switch {
 	case errors.Is(serr, workspace.ErrNotWhole):
-		return &plugin.Error{Reason: ReasonStateUnsaved, Err: errors.Join(err, serr),
+		return &plugin.Error{Reason: plugin.ReasonStateIncomplete, Err: errors.Join(err, serr),
 			Message: fmt.Sprintf("the tool could not save its state, and %s. What it made is in the job's log alone: import that before anything else is applied; what the tool said: %s",
 				serr, j.env.Mask(messageOf(err)))}
 	case serr != nil:
-		return &plugin.Error{Reason: ReasonStateUnsaved, Err: errors.Join(err, serr),
+		return &plugin.Error{Reason: plugin.ReasonStateUnsaved, Err: errors.Join(err, serr),
 			Message: "the tool could not save its state, and the runner could not keep the copy that it left: " + serr.Error()}
 	case kept != "":
-		return &plugin.Error{Reason: ReasonStateUnsaved, Err: err,
+		return &plugin.Error{Reason: plugin.ReasonStateUnsaved, Err: err,
 			Message: fmt.Sprintf("the tool could not save its state; the runner keeps it in %s. Push it (`state push`) before anything else is applied; what the tool said: %s",
 				kept, j.env.Mask(messageOf(err)))}
 	}

@@ -125,7 +125,7 @@ func (b *book) interrupted(attempt string) bool {
 		return true
 	case "failed":
 		switch j.Reason {
-		case "tool-killed", "state-unsaved", "timeout", "start-timeout", "no-output-timeout", "poison", "interrupted", "lease-expired":
+		case "tool-killed", "state-unsaved", "state-incomplete", "timeout", "start-timeout", "no-output-timeout", "poison", "interrupted", "lease-expired":
 			return true
 		}
 	}

@@ -214,10 +214,19 @@ func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEn
 		return usage{}, err
 	}
 	beat := meter.Total()
+	meter.Reset()
+	online, err := c.Online(ctx, session.Runner)
+	if err != nil || !online {
+		return usage{}, fmt.Errorf("look at a runner that is online: %t, %w", online, err)
+	}
+	look := meter.Total()
+	look.Read++ // its watch, which is found by an index
+	looksAnHour := time.Hour.Seconds() / c.WatchEvery().Seconds()
 	beatsAnHour := time.Hour.Seconds() / c.HeartbeatEvery().Seconds()
 	requests := beatsAnHour + 2*sessionsAnHour // a challenge and a session
 	return usage{Requests: requests, GBSeconds: requests * lambdaMS / 1000 * functionMB / 1024, Queue: receivesAnHour,
-		Writes: beatsAnHour*beat.Write() + sessionsAnHour*opening.Write(), Reads: beatsAnHour*beat.Read + sessionsAnHour*opening.Read}, nil
+		Writes: beatsAnHour*beat.Write() + sessionsAnHour*opening.Write(),
+		Reads:  beatsAnHour*beat.Read + sessionsAnHour*opening.Read + looksAnHour*look.Read}, nil
 }
 
 // What a month at rest is made of. The sweep's schedule starts it each minute, and

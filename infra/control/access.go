@@ -133,7 +133,7 @@ var access = map[string][]Grant{
 		readTable, writeTable, useBlobs, listBlobs, sealValues, wakeRunners,
 		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage"}, On: func(b *builder) []string {
 			return []string{b.arn("sqs", b.queuePrefix()+runnerQueue+"*"+deadSuffix)}
-		}, By: "pkg/queue/sqs", Why: "a job whose wake-up was received too often fails as poison"},
+		}, By: "pkg/queue/sqs", Why: "messages that were received too often become an event"},
 		{Sid: "StartAgain", Actions: []string{"sqs:SendMessage"}, On: onSweeps, By: "pkg/queue/sqs", Why: "a schedule has minutes; the sweeps within one are its own messages"},
 		{Sid: "TakeSweeps", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: onSweeps, By: "lambda", Why: "the event source mapping receives in the function's name"},
 		{Sid: "FailedRuns", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Sweep"].AttrArn()} },

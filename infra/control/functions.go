@@ -154,6 +154,7 @@ func (b *builder) session() {
 // docs/KEYS.md has them. A test holds them against the store's.
 var dispatched = []struct{ partition, sort string }{
 	{"JOB#", "JOB"}, {"DEPLOYMENT#", "DEPLOYMENT"}, {"INSTALL#", "STATE#"}, {"WEBHOOK#", "DELIVERY#"},
+	{"RUNNER#", "WATCH"},
 }
 
 // finalEvents are the events after which a log has no writer; a test holds them

@@ -70,6 +70,8 @@ type Control struct {
 	recheck time.Duration
 	// holdUntil is until when no lease is taken for expired, in Unix nanoseconds.
 	holdUntil atomic.Int64
+	// watched is when the runners were looked at last, in Unix nanoseconds.
+	watched atomic.Int64
 }
 
 // New returns a Control on its parts.

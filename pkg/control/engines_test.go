@@ -57,6 +57,7 @@ var server dynamodblocal.Server
 func TestMain(m *testing.M) {
 	code := m.Run()
 	server.Stop()
+	queues.Stop()
 	os.Exit(code)
 }
 

@@ -55,12 +55,16 @@ type Rhythm struct {
 	// a cancelation until the next is due; a cancelation is then heard by the
 	// next renewal, up to 15 s later.
 	Prompt bool
+	Watch  time.Duration // how often each runner is looked at for being lost; 0: 15 s
 }
 
 // Metered is the rhythm where each request is paid for. Heartbeats are most of
 // what an idle runner costs, and a request that waits is a function that waits.
 // 36 s leave an agent time for two more tries before it would be shown as lost.
-func Metered() Rhythm { return Rhythm{Heartbeat: 36 * time.Second, Prompt: true} }
+// Looks at runners are reads, which grow with their number.
+func Metered() Rhythm {
+	return Rhythm{Heartbeat: 36 * time.Second, Prompt: true, Watch: 2 * time.Minute}
+}
 
 // HeartbeatEvery is how often an agent is to say how it is.
 func (c *Control) HeartbeatEvery() time.Duration {
@@ -93,13 +97,7 @@ func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
 		if c.Now().After(s.V.Forgotten()) {
 			continue
 		}
-		v := Session{Session: s.V, State: "online"}
-		switch {
-		case s.V.Ended:
-			v.State = "ended"
-		case c.Now().Sub(s.V.LastSeen) > c.lostAfter():
-			v.State = "lost"
-		}
+		v := Session{Session: s.V, State: c.sessionState(s.V)}
 		if v.State == "online" {
 			out.State = "online"
 		} else if out.State == "never-seen" {
@@ -110,6 +108,17 @@ func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
 	out.Customer = customerOf(out.Sessions)
 	out.Wanted, err = c.wanted(ctx, r.Version, r.Channel)
 	return out, err
+}
+
+// sessionState is the state of a session now.
+func (c *Control) sessionState(s store.Session) string {
+	switch {
+	case s.Ended:
+		return "ended"
+	case c.Now().Sub(s.LastSeen) > c.lostAfter():
+		return "lost"
+	}
+	return "online"
 }
 
 // customerOf is the customer's word on a runner: as long as one agent may work,
@@ -324,7 +333,7 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 			Version: clip(p.Version, 100), Protocol: clip(p.Protocol, 20), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
 		u.PutSession(store.Stored[store.Session]{V: s})
-		return nil
+		return u.hearRunner(runner.ID)
 	})
 	if err == nil && p.Stack != nil {
 		if err := c.adoptBucket(ctx, runner); err != nil {
@@ -409,6 +418,11 @@ func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heart
 		r, err := c.Store.Session(ctx, s.Runner, s.ID)
 		if err != nil {
 			return err
+		}
+		if c.sessionState(r.V) == "lost" && !h.Ending { // else its runner is known to be online
+			if err := u.hearRunner(s.Runner); err != nil {
+				return err
+			}
 		}
 		r.V.Capacity, r.V.Running, r.V.Draining, r.V.LastSeen = h.Capacity, h.Running, h.Draining, u.now
 		if r.V.Customer = h.Customer; h.Customer != nil {

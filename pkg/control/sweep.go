@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -24,7 +25,12 @@ const (
 const maxResend = 10 * time.Minute
 
 // Swept counts what a sweep did.
-type Swept struct{ Looked, Woken, Expired, TimedOut, Failed int }
+type Swept struct {
+	Looked, Woken, Expired, TimedOut, Failed int
+	Stuck                                    int // jobs that were found to be
+	Turned                                   int // runners that were found to be lost, or online again
+	Letters                                  int // dead letters
+}
 
 // HoldLeases keeps the sweep from taking a lease for expired until it had time
 // to be renewed from now on. A control plane that is one process calls it when
@@ -36,20 +42,24 @@ func (c *Control) HoldLeases() {
 
 // Sweep repairs what was lost: wake-ups of queued jobs, and leases whose
 // holder is gone. It looks at what is due and at nothing else, so an idle
-// control plane costs one query. It looks after one job at a time, so that
-// those who claim and report meanwhile wait for one short commit at most. Many
-// may run at once.
+// control plane costs one query; now and then it looks at the runners as well.
+// It looks after one job at a time, so that those who claim and report meanwhile
+// wait for one short commit at most. Many may run at once.
 func (c *Control) Sweep(ctx context.Context) (Swept, error) {
 	var s Swept
+	return s, errors.Join(c.sweepJobs(ctx, &s), c.watchRunners(ctx, &s))
+}
+
+func (c *Control) sweepJobs(ctx context.Context, s *Swept) error {
 	for range sweepPages {
 		due, err := c.Store.DueJobs(ctx, c.Now(), sweepPage)
 		if err != nil {
-			return s, err
+			return err
 		}
 		moved := 0
 		for _, r := range due {
 			s.Looked++
-			did, err := c.sweepJob(ctx, r.V, &s)
+			did, err := c.sweepJob(ctx, r.V, s)
 			if err != nil {
 				s.Failed++
 				c.Logger.Warn("the sweep could not look after a job; the next one will", "job", r.V.ID, "error", err)
@@ -58,14 +68,14 @@ func (c *Control) Sweep(ctx context.Context) (Swept, error) {
 				moved++
 			}
 			if ctx.Err() != nil {
-				return s, ctx.Err()
+				return ctx.Err()
 			}
 		}
 		if len(due) < sweepPage || moved == 0 {
-			return s, nil // the next page would hold the same jobs
+			return nil // the next page would hold the same jobs
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // sweepJob looks after one job and reports whether it is no longer due.
@@ -107,8 +117,15 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 			return u.lookAfterClaim(ctx, r, s)
 		case j.State == job.Queued:
 			s.Woken++
+			if u.noteStuck(&r) {
+				s.Stuck++
+			}
 			u.wakes = append(u.wakes, j)
-			u.PutJobAt(r, u.now.Add(min(max(u.now.Sub(j.QueuedAt()), job.ResendAfter), maxResend)))
+			again := u.now.Add(min(max(u.now.Sub(j.QueuedAt()), job.ResendAfter), maxResend))
+			if stuck := j.WaitsSince().Add(job.StuckAfter); stuck.After(u.now) && stuck.Before(again) {
+				again = stuck
+			}
+			u.PutJobAt(r, again)
 		default:
 			u.PutJobAt(r, j.Due()) // its lease was renewed, or it is over
 		}

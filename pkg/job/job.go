@@ -283,11 +283,7 @@ func (j Job) QueuedAt() time.Time {
 func (j Job) Due() time.Time {
 	switch {
 	case j.State == Queued:
-		at := j.QueuedAt().Add(ResendAfter)
-		if j.NotBefore.After(j.QueuedAt()) {
-			at = j.NotBefore.Add(ResendAfter)
-		}
-		return at
+		return j.WaitsSince().Add(ResendAfter)
 	case j.State == Running:
 		if end := j.deadline(); end.Before(j.Lease.Expires) {
 			return end
@@ -318,6 +314,18 @@ func (j Job) Overdue(at time.Time) (Event, bool) {
 // have done so Grace before.
 func (j Job) deadline() time.Time {
 	return j.Started.Add(j.Timeout() + j.Terms.OrDefault().Grace)
+}
+
+// StuckAfter is how long a job may wait for a runner to take it before it
+// counts as stuck. Every other wait of a job ends by its lease.
+const StuckAfter = 10 * time.Minute
+
+// WaitsSince is since when a queued job waits for a runner to take it.
+func (j Job) WaitsSince() time.Time {
+	if at := j.QueuedAt(); !j.NotBefore.After(at) {
+		return at
+	}
+	return j.NotBefore
 }
 
 // ResendAfter is how long a job waits in the queue before the sweep sends its

@@ -55,6 +55,12 @@ func Happening(c engine.Change) (Happened, error) {
 			return Happened{Event: &e}, nil
 		}
 		return Happened{}, err
+	case nounWatch:
+		r, err := decode[RunnerWatch](*c.New)
+		if e, ok := r.V.Event(r.Version); ok && err == nil {
+			return Happened{Event: &e}, nil
+		}
+		return Happened{}, err
 	case nounOther:
 	}
 	return Happened{}, nil
@@ -77,6 +83,9 @@ func jobHappening(c engine.Change) (Happened, error) {
 	}
 	h.Job = &r.V
 	h.Woken = h.Event != nil && r.V.State == job.Queued
+	if e, ok := r.V.StuckEvent(r.Version); ok { // of a version that changes nothing else
+		h.Event, h.Woken = &e, false
+	}
 	return h, nil
 }
 

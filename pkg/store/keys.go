@@ -53,6 +53,10 @@ func webhookPartition(id string) string           { return join("WEBHOOK", id) }
 func jobsList(org fairlead.OrgID) string        { return join("ORG", string(org), "JOBS") }
 func deploymentsList(org fairlead.OrgID) string { return join("ORG", string(org), "DEPLOYMENTS") }
 
+// watchesList holds the watch of every runner of every org. An entry is made
+// once in a runner's life.
+const watchesList = "WATCHES"
+
 // duePartition is the one partition of the Due index. Its entries are written
 // once for each claim, so it stays far below the 1,000 writes a second that
 // DynamoDB gives a partition; beyond that it is split by a digit of the job's
@@ -101,6 +105,7 @@ func stackRefKey(id fairlead.InstallID) engine.Key { return key(installPartition
 func runnerUseKey(runner fairlead.RunnerID, install fairlead.InstallID) engine.Key {
 	return key(runnerPartition(runner), usePrefix+string(install))
 }
+func watchKey(id fairlead.RunnerID) engine.Key            { return key(runnerPartition(id), watchSort) }
 func runnerSlotsKey(id fairlead.RunnerID) engine.Key      { return key(runnerPartition(id), "SLOTS") }
 func ruleKey(org fairlead.OrgID, match string) engine.Key { return key(rulesPartition(org), match) }
 func groupKey(org fairlead.OrgID, path placement.Path) engine.Key {
@@ -136,6 +141,7 @@ const (
 	nounDeployment
 	nounState
 	nounDelivery
+	nounWatch
 )
 
 // nounOf returns what is kept at the key.
@@ -150,6 +156,8 @@ func nounOf(k engine.Key) noun {
 		return nounState
 	case kind == "WEBHOOK" && strings.HasPrefix(k.Sort, deliveryPrefix):
 		return nounDelivery
+	case kind == "RUNNER" && k.Sort == watchSort:
+		return nounWatch
 	}
 	return nounOther
 }
@@ -164,6 +172,7 @@ const (
 	usePrefix           = "INSTALL#"
 	trustPrefix         = "TRUST#"
 	deliveryPrefix      = "DELIVERY#"
+	watchSort           = "WATCH"
 )
 
 // dueKey places an item in the order in which the sweep must look at things.

@@ -21,7 +21,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		"Runner": runnerKey("o", "n"), "RunnerName": runnerByIDKey("run_1"), "Session": sessionKey("run_1", "ses_1"),
 		"Agent": agentKey("run_1", "k"), "Trust": trustKey("run_1", "n"), "TokenUse": tokenUseKey("h"), "Enrolment": enrolmentKey("h"), "Token": tokenKey("h"),
 		"Idempotency": idempotencyKey("h"), "Stack": stackKey("run_1"), "StackRef": stackRefKey("ins_1"),
-		"SharedRunner": runnerKey("", "n"), "RunnerUse": runnerUseKey("run_1", "ins_1"), "RunnerRule": ruleKey("o", "h"), "RunnerSlots": runnerSlotsKey("run_1"),
+		"SharedRunner": runnerKey("", "n"), "RunnerUse": runnerUseKey("run_1", "ins_1"), "RunnerRule": ruleKey("o", "h"), "RunnerSlots": runnerSlotsKey("run_1"), "RunnerWatch": watchKey("run_1"),
 		"Group": groupKey("o", "a/b"), "Member": memberKey("o", Member{Group: "a/b", Kind: MemberRunner, Name: "n"}),
 		"Variables": varsKey("o", Scope{Kind: ScopeGroup, Name: "a/b"}), "SharedVariables": varsKey("", Scope{Kind: ScopeRunner, Name: "run_1"}),
 		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"), "Channel": channelKey("n"),
@@ -49,6 +49,7 @@ func TestKeysAreDocumented(t *testing.T) {
 	want := [][]string{
 		{"list", "`" + deploymentsList("{org}") + "`", "`{deployment}`"},
 		{"list", "`" + jobsList("{org}") + "`", "`{job}`"},
+		{"list", "`" + watchesList + "`", "`{runner}`"},
 		{"due", "`" + duePartition + "`", "`{time}#{job}`"},
 	}
 	if !slices.EqualFunc(orders, want, slices.Equal) {

@@ -138,7 +138,14 @@ type Job struct {
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
 	Plan        *Plan              `json:"plan,omitempty"`        // what a plan job reported
 	DueAt       time.Time          `json:"due_at,omitzero"`       // its place in the Due index
+	Stuck       *Stuck             `json:"stuck,omitempty"`       // the last time; nil: never
 	OpenLogs    []OpenLog          `json:"open_logs,omitempty"`   // of attempts that were given up; the sweep has to end them yet
+}
+
+// Stuck says when it was noticed that no runner takes a job.
+type Stuck struct {
+	At      time.Time `json:"at"`
+	Version int64     `json:"version"` // of the job, by that commit
 }
 
 // OpenLog is the log of an attempt that ended without a report of its step.
@@ -203,6 +210,16 @@ func (j Job) Event(version int64) events.Domain {
 	case job.Queued:
 	}
 	return events.Domain{V: 1, Type: eventPrefix + "job." + string(j.State), Org: string(j.Org), Subject: string(j.ID), Version: version, Time: at}
+}
+
+// StuckEvent returns that the job is stuck, if that is what the given version of
+// it was committed for.
+func (j Job) StuckEvent(version int64) (events.Domain, bool) {
+	if j.Stuck == nil || j.Stuck.Version != version {
+		return events.Domain{}, false
+	}
+	return events.Domain{V: 1, Type: eventPrefix + "job.stuck", Org: string(j.Org), Subject: string(j.ID), Version: version, Time: j.Stuck.At,
+		Data: map[string]string{"runner": j.RunnerName}}, true
 }
 
 // FinalEvents are the types of the events that say that a job is over.

@@ -262,6 +262,7 @@ func (t *Tx) DeleteRunner(r Stored[Runner]) {
 	t.delete(runnerKey(r.V.Org, r.V.Name), r.Version)
 	t.drop(runnerByIDKey(r.V.ID))
 	t.drop(runnerSlotsKey(r.V.ID))
+	t.drop(watchKey(r.V.ID))
 }
 
 // RunnerSlots returns the jobs that a runner with a limit has begun; of one that

@@ -1,0 +1,245 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+)
+
+// watchEvery is how often the sweep looks at every runner, unless Rhythm says
+// otherwise.
+const watchEvery = 15 * time.Second
+
+// letterLooks is for how many looks at a runner its queue is searched for dead
+// letters once: SQS takes a second to say that there are none.
+const letterLooks = 30
+
+// How many looks at runners, and how many queues, are under way at a time.
+const (
+	maxWatches  = 16
+	maxSearches = 32
+)
+
+// newestSessions is how many sessions of a runner are read before all of them
+// are: as a rule one of them is online.
+const newestSessions = 3
+
+// WatchEvery is how often the sweep looks at each runner.
+func (c *Control) WatchEvery() time.Duration {
+	if c.Rhythm.Watch > 0 {
+		return c.Rhythm.Watch
+	}
+	return watchEvery
+}
+
+// watchRunners looks at every runner that ever had a session, once in
+// watchEvery for each process: what nobody reports, because whoever would is
+// gone, is noticed here. It costs reads only, as long as nothing changed. Where
+// processes look at the same time, one of them commits the change.
+func (c *Control) watchRunners(ctx context.Context, s *Swept) error {
+	now := c.now()
+	last := c.watched.Load()
+	if now.UnixNano()-last < int64(c.WatchEvery()) || now.Before(time.Unix(0, c.holdUntil.Load())) {
+		return nil // nobody could say anything while we were down
+	}
+	if !c.watched.CompareAndSwap(last, now.UnixNano()) {
+		return nil
+	}
+	var search []store.RunnerWatch
+	for q := (store.PageQuery{Limit: engine.MaxPage}); ; {
+		p, err := c.Store.Watches(ctx, q)
+		if err != nil {
+			return err
+		}
+		turned := make([]bool, len(p.Items))
+		var g errgroup.Group
+		g.SetLimit(maxWatches)
+		for i, w := range p.Items {
+			if now.Sub(w.V.LookedForLetters) >= letterLooks*c.WatchEvery() {
+				search = append(search, w.V)
+			}
+			g.Go(func() error {
+				var err error
+				if turned[i], err = c.watchRunner(ctx, w.V); err != nil {
+					c.Logger.Warn("a runner was not looked at; the next look is due", "runner", w.V.Name, "error", err)
+				}
+				return ctx.Err()
+			})
+		}
+		err = g.Wait()
+		for _, t := range turned {
+			if t {
+				s.Turned++
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if q.After = p.Next; p.Next == "" {
+			break
+		}
+	}
+	letters := make([]int, len(search))
+	var g errgroup.Group
+	g.SetLimit(maxSearches)
+	for i, w := range search {
+		g.Go(func() error {
+			var err error
+			if letters[i], err = c.takeLetters(ctx, w); err != nil {
+				c.Logger.Warn("dead letters were not looked for; the next look is due", "runner", w.Name, "error", err)
+			}
+			return ctx.Err()
+		})
+	}
+	err := g.Wait()
+	for _, n := range letters {
+		s.Letters += n
+	}
+	return err
+}
+
+// watchRunner notes whether an agent of the runner is online, and reports whether
+// that has changed.
+func (c *Control) watchRunner(ctx context.Context, found store.RunnerWatch) (turned bool, err error) {
+	online, err := c.Online(ctx, found.Runner)
+	if err != nil || online == found.Online {
+		return false, err
+	}
+	err = c.transact(ctx, "watch runner "+found.Name, func(u *unit) error {
+		turned = false
+		online, err := c.Online(ctx, found.Runner)
+		if err != nil {
+			return err
+		}
+		w, err := c.Store.Watch(ctx, found.Runner)
+		if err != nil || w.Version == 0 || w.V.Online == online {
+			return err // it was deleted, or somebody else has noted it
+		}
+		u.turnWatch(w, online)
+		turned = true
+		return nil
+	})
+	if turned && err == nil && found.Online {
+		c.Logger.Warn("a runner is lost: none of its agents is heard of", "runner", found.Name)
+	}
+	return turned, err
+}
+
+// Online reports whether an agent of the runner is.
+func (c *Control) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) {
+	for _, limit := range []int{newestSessions, maxAgents} {
+		sessions, err := c.Store.Sessions(ctx, id, limit)
+		if err != nil {
+			return false, err
+		}
+		for _, s := range sessions {
+			if c.sessionState(s.V) == "online" {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// turnWatch notes that the runner is online now, or is not.
+func (u *unit) turnWatch(w store.Stored[store.RunnerWatch], online bool) {
+	w.V.Online, w.V.Since, w.V.Turned = online, u.now, w.Version+1
+	u.PutWatch(w)
+}
+
+// hearRunner notes that an agent of the runner says something, in the commit
+// that keeps what.
+func (u *unit) hearRunner(id fairlead.RunnerID) error {
+	w, err := u.c.Store.Watch(u.ctx, id)
+	if err != nil || w.Version > 0 && w.V.Online {
+		return err
+	}
+	if w.Version == 0 {
+		n, err := u.c.Store.RunnerName(u.ctx, id)
+		if err != nil {
+			return err
+		}
+		w.V.Org, w.V.Name, w.V.LookedForLetters = n.V.Org, n.V.Name, u.now
+	}
+	u.turnWatch(w, true)
+	return nil
+}
+
+// takeLetters takes the dead letters out of the runner's queue, and returns how
+// many there were. They are gone with this process if it dies before the commit;
+// the log has them then.
+func (c *Control) takeLetters(ctx context.Context, found store.RunnerWatch) (int, error) {
+	// First that they are looked for: who comes second leaves them to the first.
+	mine := false
+	err := c.transact(ctx, "look for dead letters of runner "+found.Name, func(u *unit) error {
+		mine = false
+		w, err := c.Store.Watch(ctx, found.Runner)
+		if err != nil || w.Version == 0 || !w.V.LookedForLetters.Equal(found.LookedForLetters) {
+			return err
+		}
+		w.V.LookedForLetters = u.now
+		u.PutWatch(w)
+		mine = true
+		return nil
+	})
+	if err != nil || !mine {
+		return 0, err
+	}
+	letters := store.DeadLetters{}
+	for letters.Count < maxLetters {
+		list, err := c.Queue.DeadLetters(ctx, queueName(found.Runner), maxLetters-letters.Count)
+		if err != nil && letters.Count == 0 {
+			return 0, fmt.Errorf("take dead letters of runner %s: %w", found.Name, err)
+		}
+		if err != nil || len(list) == 0 {
+			break
+		}
+		for _, m := range list {
+			w, err := events.DecodeWake(m.Body)
+			c.Logger.Warn("a message of a runner's queue was received too often and is given up", "runner", found.Name, "message", m.ID,
+				"bytes", len(m.Body), "job", w.Job, "error", err)
+			if letters.Count++; err == nil && len(letters.Jobs) < maxLetterJobs && len(w.Job) <= maxJobID {
+				letters.Jobs = append(letters.Jobs, w.Job)
+			}
+		}
+	}
+	if letters.Count == 0 {
+		return 0, nil
+	}
+	return letters.Count, c.transact(context.WithoutCancel(ctx), "note dead letters of runner "+found.Name, func(u *unit) error {
+		w, err := c.Store.Watch(ctx, found.Runner)
+		if err != nil || w.Version == 0 {
+			return err
+		}
+		letters.At, letters.Version = u.now, w.Version+1
+		w.V.Letters = &letters
+		u.PutWatch(w)
+		return nil
+	})
+}
+
+// What is taken, and kept, of dead letters at a time.
+const (
+	maxLetters    = 100
+	maxLetterJobs = 10
+)
+
+// noteStuck notes that the queued job waits for longer than job.StuckAfter, once
+// for each wait, and reports whether it was noted now.
+func (u *unit) noteStuck(r *store.Stored[store.Job]) bool {
+	since := r.V.WaitsSince()
+	if u.now.Before(since.Add(job.StuckAfter)) || r.V.Stuck != nil && !r.V.Stuck.At.Before(since) {
+		return false
+	}
+	r.V.Stuck = &store.Stuck{At: u.now, Version: r.Version + 1}
+	u.c.Logger.Warn("a job is stuck: no runner takes it", "job", r.V.ID, "runner", r.V.RunnerName, "since", since)
+	return true
+}

@@ -1,0 +1,348 @@
+package control_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/eventbus/queued"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
+	"github.com/fairlead/fairlead/pkg/queue/sqs"
+	"github.com/fairlead/fairlead/pkg/sqlitedb"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+	"github.com/fairlead/fairlead/pkg/store/sqlite"
+	"github.com/fairlead/fairlead/pkg/webhook"
+	"github.com/fairlead/fairlead/tools/dynamodblocal"
+	"github.com/fairlead/fairlead/tools/elasticmq"
+)
+
+// watched is a control plane with an endpoint that is told of what nobody
+// reports.
+type watched struct {
+	*plane
+	changes func() []control.Record // that were made since it was last called
+	got     []sentEvent
+	speaks  bool // the agent of the session sends heartbeats
+}
+
+type sentEvent struct {
+	Type, Subject string
+	Data          map[string]any
+}
+
+// Send implements webhook.Sender: the endpoint takes all that comes.
+func (w *watched) Send(_ context.Context, _ string, _ []byte, m webhook.Message) (int, error) {
+	var e sentEvent
+	if err := json.Unmarshal(m.Body, &e); err != nil {
+		return 0, err
+	}
+	w.got = append(w.got, e)
+	return 204, nil
+}
+
+// pass lets time pass, with a sweep each 30 s and a heartbeat if the agent
+// speaks, and returns the types of the events that the endpoint was sent.
+func (w *watched) pass(d time.Duration) string {
+	w.t.Helper()
+	for end := w.Now().Add(d); w.Now().Before(end); {
+		w.sleep(30 * time.Second)
+		if w.speaks {
+			w.must("heartbeat", func() error { return w.HeartbeatSession(w.ctx, w.session, control.Heartbeat{Capacity: 4}) })
+		}
+		w.must("sweep", func() error { _, err := w.Sweep(w.ctx); return err })
+	}
+	return w.told()
+}
+
+// told carries the changes to the endpoint, by a bus and a queue, and returns
+// the types of what it was sent.
+func (w *watched) told() string {
+	w.t.Helper()
+	d := &control.Deliverer{Store: w.Store, Sealer: w.Sealer, Sender: w, IDs: w.IDs, Now: w.Now, Logger: slog.New(slog.DiscardHandler)}
+	events := queuetest.Memory(w.Now, 5)
+	dispatcher := &control.Dispatcher{Bus: queued.Bus{Queue: events, Name: "events", Wanted: d.Wanted}, Now: w.Now, Logger: w.Logger}
+	if again := dispatcher.Dispatch(w.ctx, w.changes()); len(again) > 0 {
+		w.t.Fatalf("records %v were not dispatched", again)
+	}
+	w.got = nil
+	for {
+		m, err := events.Receive(w.ctx, "events", time.Hour, 0)
+		if errors.Is(err, queue.ErrNoMessage) {
+			break
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		e, err := queued.Decode(m.Body)
+		if err == nil {
+			_, err = d.Deliver(w.ctx, e)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	var types []string
+	for _, e := range w.got {
+		types = append(types, strings.TrimPrefix(e.Type, "fairlead."))
+	}
+	return strings.Join(types, " ")
+}
+
+func (w *watched) want(what, got, want string) {
+	w.t.Helper()
+	if got != want {
+		w.t.Errorf("%s: the endpoint was sent %q, want %q (%v)", what, got, want, w.got)
+	}
+}
+
+// bury sends the runner's queue a message and receives it until it is a dead
+// letter.
+func (w *watched) bury(body string) {
+	w.t.Helper()
+	name := "runner-" + string(w.session.Runner)
+	if err := w.Queue.Send(w.ctx, name, []byte(body), 0); err != nil {
+		w.t.Fatal(err)
+	}
+	for range 50 {
+		m, err := w.Queue.Receive(w.ctx, name, time.Minute, 0)
+		if errors.Is(err, queue.ErrNoMessage) {
+			return
+		}
+		switch {
+		case err == nil && string(m.Body) != body: // a wake-up
+			err = w.Queue.Delete(w.ctx, name, m.Receipt)
+		case err == nil:
+			err = w.Queue.Extend(w.ctx, name, m.Receipt, 0)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.t.Fatal("a message is received for ever")
+}
+
+// watchStory: a runner that goes silent, a job that nobody takes and messages that nobody can read reach a webhook, each once.
+func watchStory(w *watched) {
+	w.runner("east", control.RunnerFile{})
+	w.hook("ops", good, "fairlead.runner.*", "fairlead.job.stuck")
+	w.told() // of the runner "local"
+	w.enrolAs("local", "test")
+	w.want("a second agent of a runner that is online", w.told(), "")
+	w.enrolAt("east")
+	w.want("the first session of a runner", w.told(), "runner.online")
+	if e := w.got; len(e) != 1 || e[0].Subject != string(w.session.Runner) || e[0].Data["runner"] != "east" {
+		w.t.Errorf("sent %v", e)
+	}
+	w.speaks = true
+	w.want("it speaks, and the other runner does not", w.pass(5*time.Minute), "runner.lost")
+	if e := w.got; len(e) != 1 || e[0].Data["runner"] != "local" {
+		w.t.Errorf("sent %v", e)
+	}
+	w.speaks = false
+	w.want("it is silent", w.pass(3*time.Minute), "runner.lost")
+	w.want("it stays silent", w.pass(12*time.Minute), "")
+	w.enrolAt("east")
+	w.want("it is back", w.told(), "runner.online")
+	w.want("its network is away", w.pass(2*time.Minute), "runner.lost")
+	w.must("heartbeat", func() error { return w.HeartbeatSession(w.ctx, w.session, control.Heartbeat{Capacity: 4}) })
+	w.want("its network is back", w.told(), "runner.online")
+	w.must("end", func() error { return w.HeartbeatSession(w.ctx, w.session, control.Heartbeat{Ending: true}) })
+	w.want("its last agent has ended in order", w.pass(time.Minute), "runner.lost")
+	w.enrolAt("east")
+	w.speaks = true
+	w.want("another one has begun", w.pass(time.Minute), "runner.online")
+
+	// A job that nobody takes.
+	var j store.Job
+	w.must("check the runner", func() (err error) { j, err = w.CheckRunner(w.ctx, org, "east", "check"); return })
+	w.want("a job waits", w.pass(job.StuckAfter-time.Minute), "")
+	w.want("nobody takes it", w.pass(2*time.Minute), "job.stuck")
+	if e := w.got; len(e) != 1 || e[0].Subject != string(j.ID) || e[0].Data["runner"] != "east" {
+		w.t.Errorf("sent %v", e)
+	}
+	w.want("still nobody takes it", w.pass(12*time.Minute), "")
+	w.must("claim", func() error { _, err := w.Claim(w.ctx, w.session, 0); return err })
+	w.want("it is taken, and given up because nobody starts it", w.pass(10*time.Minute), "")
+	w.want("nobody takes the next attempt either", w.pass(10*time.Minute), "job.stuck")
+
+	// What is no wake-up, and the wake-up of a job that is taken by nobody.
+	w.bury("no wake-up")
+	w.bury(`{"v":1,"job":"job_1"}`)
+	w.want("two messages are dead letters", w.pass(10*time.Minute), "runner.dead-letter")
+	if e := w.got; len(e) != 1 || !maps.Equal(e[0].Data, map[string]any{"runner": "east", "letters": "2", "jobs": "job_1", "version": e[0].Data["version"]}) {
+		w.t.Errorf("sent %v", e)
+	}
+	w.want("there are no more", w.pass(12*time.Minute), "")
+}
+
+// TestALostRunnerIsToldOfOnSQLite and its siblings: nobody was told of a lost
+// runner, a job that nobody takes or a dead letter.
+func TestALostRunnerIsToldOfInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stream{Engine: enginetest.Memory()}
+		w, seen := &watched{plane: newPlane(t, s)}, 0
+		w.changes = func() []control.Record {
+			list := s.since(seen)
+			seen += len(list)
+			return list
+		}
+		watchStory(w)
+	})
+}
+
+func TestALostRunnerIsToldOfOnSQLite(t *testing.T) {
+	t.Parallel()
+	c, dir := newClock(), t.TempDir()
+	e, err := sqlite.Open(t.Context(), filepath.Join(dir, "table.db"), sqlite.Options{Record: store.Announces})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sqlitedb.Open(t.Context(), filepath.Join(dir, "queue.db"), sqlitedb.Options{Relaxed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := queuesqlite.New(db, queuesqlite.Options{Now: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(q.Close(), db.Close(), e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &watched{plane: newPlaneAt(t, e, c.now, c.sleep)}
+	w.Queue = q
+	w.changes = func() (records []control.Record) {
+		for {
+			list, err := e.Changes(t.Context(), 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list) == 0 {
+				return records
+			}
+			for _, r := range list {
+				records = append(records, control.Record{At: c.now(), Change: r.Change})
+			}
+			if err := e.Forget(t.Context(), list[len(list)-1].Sequence); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	watchStory(w)
+}
+
+func TestALostRunnerIsToldOfOnDynamoDBAndSQS(t *testing.T) {
+	t.Parallel()
+	c, table := newClock(), "watch-"+rand.Text()
+	cfg := func(endpoint string) aws.Config {
+		return aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(endpoint),
+			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+			})}
+	}
+	tables := cfg(server.Endpoint(t))
+	if err := dynamo.CreateTable(t.Context(), tables, table); err != nil {
+		t.Fatal(err)
+	}
+	q, err := sqs.New(cfg(queues.Endpoint(t)), sqs.Options{Prefix: "watch-" + rand.Text()[:8] + "-", MaxReceives: 5, Make: true, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watched{plane: newPlaneAt(t, dynamo.New(tables, table), c.now, c.sleep)}
+	w.Queue, w.Rhythm = q, control.Rhythm{Prompt: true} // of a renewal, which would wait by this clock
+	changes := dynamodblocal.Stream{Endpoint: server.Endpoint(t), Table: table}
+	w.changes = func() (records []control.Record) {
+		list, err := changes.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, raw := range list {
+			var r dynamo.StreamRecord
+			if err := json.Unmarshal(raw, &r); err != nil {
+				t.Fatal(err)
+			}
+			change, err := r.Change()
+			records = append(records, control.Record{ID: r.EventID, At: r.Time(), Change: change, Err: err})
+		}
+		return records
+	}
+	watchStory(w)
+}
+
+// queues is one SQS server for the tests of this package.
+var queues elasticmq.Server
+
+// A control plane that has just started cannot know who spoke while it was down.
+func TestARestartLosesNoRunner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.sleep(time.Hour) // it is down, and the agent as well as alive
+		p.HoldLeases()
+		for range 3 {
+			p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
+			p.sleep(15 * time.Second)
+			p.must("heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4}) })
+		}
+		p.sleep(time.Second)
+		p.must("sweep", func() error {
+			s, err := p.Sweep(p.ctx)
+			if s.Turned != 0 {
+				t.Errorf("the sweep found %d runners lost", s.Turned)
+			}
+			return err
+		})
+		w, err := p.Store.Watch(p.ctx, p.session.Runner)
+		if err != nil || !w.V.Online {
+			t.Errorf("the watch is %+v, %v", w.V, err)
+		}
+	})
+}
+
+// What a runner leaves behind when it is deleted, nobody is told of.
+func TestADeletedRunnerIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stream{Engine: enginetest.Memory()}
+		p := newPlane(t, s)
+		p.runner("gone", control.RunnerFile{})
+		p.enrolAt("gone")
+		p.must("delete the runner", func() error {
+			err := p.DeleteRunner(p.ctx, control.User{Org: org}, "gone")
+			if fairlead.KindOf(err) == fairlead.KindNotFound {
+				return nil
+			}
+			return err
+		})
+		before := len(s.since(0))
+		p.sleep(time.Hour)
+		p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
+		for _, r := range s.since(before) {
+			h, err := store.Happening(r.Change)
+			if err != nil || h.Event != nil && h.Event.Subject == string(p.session.Runner) {
+				t.Errorf("told %+v, %v", h.Event, err)
+			}
+		}
+		page, err := p.Store.Watches(p.ctx, store.PageQuery{})
+		if err != nil || slices.ContainsFunc(page.Items, func(w store.Stored[store.RunnerWatch]) bool { return w.V.Name == "gone" }) {
+			t.Errorf("watches %+v, %v", page.Items, err)
+		}
+	})
+}

@@ -119,7 +119,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 				return nil, err
 			}
 			return &claimed{Status: http.StatusOK, Body: &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
-				Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, Component: k.Component,
+				Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, PlanJob: string(k.PlanJob),
 				LaunchToken: k.LaunchToken, StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second)}}, nil
 		})
 	type release struct {

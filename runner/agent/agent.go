@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/mode"
+	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/status"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
@@ -64,6 +66,7 @@ type Agent struct {
 	ways    *launchers
 	session *session
 	work    *work
+	cache   *providers.Store
 	id      identity
 	lock    *os.File
 	status  *status.Status // nil: nobody asks
@@ -87,6 +90,7 @@ type Agent struct {
 // step is a step that is alive.
 type step struct {
 	handle  executor.Handle // nil: it is being launched
+	of      string          // its install and component; "": of none
 	grace   time.Duration
 	kind    status.Kind
 	killFor time.Duration // how long its killing may take
@@ -143,6 +147,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	a := &Agent{
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
 		ways: ways, session: s, work: newWork(s, log, time.Now),
+		cache: providers.Open(cmp.Or(cfg.PluginCache, filepath.Join(data, "plugin-cache")), filepath.Join(data, "providers.json"), log),
 		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
 		started: mode.Word{Mode: said}, heard: change{log: log}, obeyed: change{log: log},
 	}

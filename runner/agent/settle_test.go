@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/mode"
+	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
@@ -38,6 +39,7 @@ func agentOn(t *testing.T, control http.RoundTripper, e executor.Executor) *Agen
 		freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1)}
 	by := &launcher{executor: e, place: e.Place()}
 	a.ways = &launchers{holds: 1, now: by, alone: by, of: map[string]*launcher{}, kept: a.kept, log: a.log}
+	a.cache = providers.Open(filepath.Join(a.cfg.Data, "plugin-cache"), filepath.Join(a.cfg.Data, "providers.json"), a.log)
 	a.session = newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, a.ways, time.Now)
 	for _, folder := range []string{stepsFolder, attemptsFolder} {
 		if err := os.Mkdir(filepath.Join(a.cfg.Data, folder), 0o700); err != nil {
@@ -217,15 +219,15 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 	disabled, enabled := mode.Word{Mode: mode.Disabled}, mode.Word{Mode: mode.Enabled}
 	for name, say := range map[string]func(ctx context.Context, a *Agent, s *absent){
 		"the customer disables the agent": func(ctx context.Context, a *Agent, s *absent) {
-			a.add(ctx, s, a.ways.now, 0, kindOf(claimOf("job_1")))
+			a.add(ctx, s, a.ways.now, stepdir.Input{})
 			a.obey(ctx, disabled)
 		},
 		"the step was launched late": func(ctx context.Context, a *Agent, s *absent) {
 			a.obey(ctx, disabled)
-			a.add(ctx, s, a.ways.now, 0, kindOf(claimOf("job_1")))
+			a.add(ctx, s, a.ways.now, stepdir.Input{})
 		},
 		"a second signal": func(ctx context.Context, a *Agent, s *absent) {
-			a.add(ctx, s, a.ways.now, 0, kindOf(claimOf("job_1")))
+			a.add(ctx, s, a.ways.now, stepdir.Input{})
 			stop, idle := make(chan os.Signal, 1), make(chan struct{})
 			stop <- os.Interrupt
 			time.AfterFunc(time.Minute, func() { close(idle) })
@@ -260,7 +262,7 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &absent{dead: attempt, misses: 1 << 30}
 				a := agentOn(t, &moody{}, &counted{})
-				a.add(t.Context(), s, a.ways.now, 0, kindOf(claimOf("job_1")))
+				a.add(t.Context(), s, a.ways.now, stepdir.Input{})
 				a.obey(t.Context(), disabled)
 				synctest.Wait()
 				end(t.Context(), a)

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/pause"
 	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
+	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/internal/status"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
@@ -76,14 +77,23 @@ func (a *Agent) folders(attempt string, in stepdir.Input) (stepdir.Dir, error) {
 func (a *Agent) reserve(c wire.Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.steps[stepdir.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c), over: make(chan struct{})}
+	a.steps[stepdir.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c), of: componentOf(c.InstallID, c.Component), over: make(chan struct{})}
 }
 
-func (a *Agent) add(life context.Context, h executor.Handle, by *launcher, grace time.Duration, k status.Kind) {
+// componentOf names a component among all of a runner's; "" if a job is of none.
+func componentOf(install, component string) string {
+	if install == "" || component == "" {
+		return ""
+	}
+	return install + "/" + component
+}
+
+func (a *Agent) add(life context.Context, h executor.Handle, by *launcher, in stepdir.Input) {
+	grace := in.Grace
 	if grace <= 0 {
 		grace = defaultGrace
 	}
-	s := &step{handle: h, grace: grace, kind: k, killFor: by.place.KillFor, over: make(chan struct{})}
+	s := &step{handle: h, of: componentOf(in.InstallID, in.Component), grace: grace, kind: status.Kind{Plugin: in.Plugin, Operation: in.Operation}, killFor: by.place.KillFor, over: make(chan struct{})}
 	a.mu.Lock()
 	a.steps[h.ID()] = s
 	stopping := a.stopping || a.word.Mode == mode.Disabled
@@ -158,7 +168,7 @@ func (a *Agent) input(c wire.Claim) stepdir.Input {
 	in := stepdir.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
-		Install: c.Install, Component: c.Component, Grace: time.Duration(c.GraceSeconds) * time.Second, StartBefore: c.StartBefore,
+		Install: c.Install, InstallID: c.InstallID, Component: c.Component, Grace: time.Duration(c.GraceSeconds) * time.Second, StartBefore: c.StartBefore,
 		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
 	}
 	return in
@@ -188,6 +198,10 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	}
 	in := by.placed(a.input(c))
 	in.Role = role
+	if by.place.Shared {
+		a.awaitBefore(ctx, attempt)
+		in.Providers = a.cache.Usable(c.InstallID)
+	}
 	// Made for a step that does not see it, too: it is by this folder that the
 	// next agent knows of the attempt.
 	if _, err := a.folders(attempt, in); err != nil {
@@ -218,7 +232,7 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	if err != nil {
 		return nil, err
 	}
-	a.add(ctx, h, by, in.Grace, kindOf(c))
+	a.add(ctx, h, by, in)
 	return h, nil
 }
 
@@ -249,6 +263,7 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		}
 		cancel()
 	}
+	a.keepProviders(by, h.ID())
 	a.gone(h.ID())
 	a.count(h.ID(), clean, exit)
 	if clean || dir.Finished() {
@@ -271,6 +286,48 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		d.Message += "\nThe tool had left a state that it could not save; the runner keeps it in " + kept.Path + " of its data folder."
 	}
 	a.settle(life, h.ID(), epoch, d)
+}
+
+// settleFor bounds the wait for the step before.
+const settleFor = 10 * time.Second
+
+// awaitBefore waits until an earlier step of the same component is over, whose end
+// the control plane may hear of before we do: what it has fetched need not be
+// fetched again. One that goes on all the same is waited for no longer.
+func (a *Agent) awaitBefore(ctx context.Context, attempt string) {
+	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	defer cancel()
+	a.mu.Lock()
+	var before []chan struct{}
+	if mine := a.steps[attempt]; mine != nil && mine.of != "" {
+		for _, s := range a.steps {
+			if s != mine && s.of == mine.of {
+				before = append(before, s.over)
+			}
+		}
+	}
+	a.mu.Unlock()
+	for _, over := range before {
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// keepProviders keeps the providers that a job has fetched. Nothing of its step is
+// alive.
+func (a *Agent) keepProviders(by *launcher, attempt string) {
+	if !by.place.Shared {
+		return
+	}
+	in, err := a.kept(attempt).Input()
+	if err != nil {
+		a.log.Warn("the providers of a job are not kept", "attempt", attempt, "err", err)
+		return
+	}
+	a.cache.Take(a.dir(attempt).Path(providers.Private), in.InstallID)
 }
 
 // count counts a step that has ended.
@@ -614,7 +671,7 @@ func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) f
 	switch {
 	case err == nil:
 		a.log.Info("watching a step of an earlier agent", "attempt", attempt)
-		a.add(life, h, by, in.Grace, status.Kind{Plugin: in.Plugin, Operation: in.Operation})
+		a.add(life, h, by, in)
 		return func() { a.watch(life, h, epoch) }
 	case errors.Is(err, executor.ErrGone):
 		if inErr != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/plugin/check"
 	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
 	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
@@ -96,7 +97,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
+	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(dir, in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: transport(), Signal: proc.SignalDescendants, Kill: proc.KillDescendants,
 		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env)})
 }
@@ -147,12 +148,13 @@ func Run(ctx context.Context, dir stepdir.Dir, in stepdir.Input, token string, s
 	return a.run(ctx, token)
 }
 
-// Plugins returns the plugins of this runner, as a step of in uses them.
-func Plugins(in stepdir.Input, env []string) plugin.Registry {
+// Plugins returns the plugins of this runner, as the step of a folder uses them.
+func Plugins(dir stepdir.Dir, in stepdir.Input, env []string) plugin.Registry {
 	return plugin.Registry{
 		check.Name: check.Plugin{},
 		terraform.Name: terraform.New(terraform.Config{
-			Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env,
+			Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Install: dir.Path(providers.Private),
+			CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env,
 		}),
 	}
 }

@@ -218,7 +218,9 @@ type Claim struct {
 	Operation    string    `json:"operation"`
 	Plugin       string    `json:"plugin"`
 	Install      string    `json:"install,omitempty"`
+	InstallID    string    `json:"install_id,omitempty"`
 	Component    string    `json:"component,omitempty"`
+	PlanJob      string    `json:"plan_job,omitempty" doc:"The job whose saved plan is carried out"`
 	LaunchToken  string    `json:"launch_token" doc:"Good once, for this epoch"`
 	StartBefore  time.Time `json:"start_before" doc:"A step that has not started by then has lost its lease"`
 	GraceSeconds int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`

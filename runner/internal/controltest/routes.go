@@ -157,8 +157,12 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) {
 		j.Claimed, j.fenced, j.launch, j.lease = true, false, "fll_"+random(), ""
 		j.expires = s.now().Add(s.opt.LeaseTTL)
 		sp := j.Spec
+		planJob := ""
+		if sp.Plan != nil {
+			planJob = string(sp.Plan.Job)
+		}
 		answer(w, wire.Claim{Job: j.ID, Epoch: j.Epoch, Operation: sp.Operation, Plugin: sp.Plugin, Install: sp.InstallName,
-			Component: sp.Component, LaunchToken: j.launch, StartBefore: s.now().Add(20 * time.Second), GraceSeconds: int(sp.Grace)})
+			InstallID: string(sp.Install), Component: sp.Component, PlanJob: planJob, LaunchToken: j.launch, StartBefore: s.now().Add(20 * time.Second), GraceSeconds: int(sp.Grace)})
 	})
 }
 

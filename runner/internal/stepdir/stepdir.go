@@ -26,6 +26,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/regular"
 )
 
@@ -62,12 +63,14 @@ type Input struct {
 	Operation   string                 `json:"operation"`
 	Plugin      string                 `json:"plugin"`
 	Install     string                 `json:"install,omitempty"`
+	InstallID   string                 `json:"install_id,omitempty"`
 	Component   string                 `json:"component,omitempty"`
 	Grace       time.Duration          `json:"grace_ns"`
 	StartBefore time.Time              `json:"start_before"`
 	Data        string                 `json:"data"` // the runner's data folder
 	Tofu        string                 `json:"tofu,omitempty"`
 	PluginCache string                 `json:"plugin_cache,omitempty"`
+	Providers   []providers.Package    `json:"providers,omitempty"` // in the plugin cache, each verified; none where the step does not see that
 	CLIConfig   string                 `json:"cli_config,omitempty"`
 	PassEnv     []string               `json:"pass_env,omitempty"`
 	SecretEnv   []string               `json:"secret_env,omitempty"` // names of variables as PassEnv whose values no log shows

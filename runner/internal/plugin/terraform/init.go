@@ -22,6 +22,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/providers"
 )
 
 // overrideFile sets the backend. Override files replace what the module says.
@@ -245,16 +246,14 @@ func (j *job) ensure(ctx context.Context) (ran bool, err error) {
 		j.keepSnapshot(j.src, j.state.backend())
 		return true, nil
 	}
-	unlock, err := j.lockCache(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
 	return true, j.init(ctx)
 }
 
 // init runs `init`.
 func (j *job) init(ctx context.Context) error {
+	if err := j.linkProviders(); err != nil {
+		return err
+	}
 	err := j.run.do(ctx, "init", func() error {
 		if err := j.run.learnVersion(ctx, j.run.tf); err != nil {
 			return err
@@ -263,6 +262,9 @@ func (j *job) init(ctx context.Context) error {
 	})
 	if err != nil {
 		return j.failed(err, ReasonInitFailed)
+	}
+	if err := writeFile(filepath.Join(j.install(), providers.Whole), nil, 0o600); err != nil {
+		return fmt.Errorf("keep what was installed: %w", err)
 	}
 	return nil
 }
@@ -279,11 +281,6 @@ func (j *job) retryWithInit(ctx context.Context, ran bool, again func(*toolError
 	if err := os.RemoveAll(filepath.Join(j.src, dataDir)); err != nil {
 		return fmt.Errorf("make the module ready: %w", err)
 	}
-	unlock, err := j.lockCache(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	if err := j.init(ctx); err != nil {
 		return err
 	}
@@ -351,7 +348,10 @@ func (j *job) carryIn() bool {
 	}
 	os.Remove(filepath.Join(j.src, dependencyLock))
 	os.Rename(filepath.Join(dir, dependencyLock), filepath.Join(j.src, dependencyLock)) // a module may have none
-	return os.Rename(filepath.Join(dir, dataDir), filepath.Join(j.src, dataDir)) == nil
+	if err := os.Rename(filepath.Join(dir, dataDir), filepath.Join(j.src, dataDir)); err != nil {
+		return false
+	}
+	return j.relinkProviders() == nil // else `init` is run, and says it
 }
 
 // lockFromPlan lays down the dependency lock file that the plan was made with,

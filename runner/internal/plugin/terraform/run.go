@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,11 +71,11 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 	if len(env["TMPDIR"]) > maxSocketPath {
 		env["TMPDIR"] = os.TempDir()
 	}
-	err := os.MkdirAll(j.p.cfg.PluginCache, 0o700)
+	err := os.MkdirAll(j.install(), 0o700)
 	if err != nil {
-		return nil, fmt.Errorf("make the plugin cache: %w", err)
+		return nil, fmt.Errorf("make the folder of providers: %w", err)
 	}
-	env["TF_PLUGIN_CACHE_DIR"] = j.p.cfg.PluginCache
+	env["TF_PLUGIN_CACHE_DIR"] = j.install()
 	// Without it a cached provider is downloaded again for each module that has
 	// no lock file. What it may break is a lock file for other platforms, and
 	// nobody takes one from here.
@@ -359,28 +358,3 @@ func (t *head) Write(p []byte) {
 
 func (t *head) reset()         { t.buf.Reset() }
 func (t *head) String() string { return t.buf.String() }
-
-// lockCache lets one tool at a time install into the plugin cache: the tools
-// write into it without a lock of their own. The lock goes with the process.
-func (j *job) lockCache(ctx context.Context) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(j.p.cfg.PluginCache, ".fairlead.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the plugin cache: %w", err)
-	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock the plugin cache: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("wait for the plugin cache: %w", ctx.Err())
-		case <-time.After(25 * time.Millisecond):
-		}
-	}
-}

@@ -33,6 +33,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
@@ -70,13 +71,15 @@ const (
 
 // Config is what the operator has set.
 type Config struct {
-	Data        string   // the runner's data folder: local state, plans, what is known of tools
-	Work        string   // the folder in whose folder work jobs work; "": Data
-	Tool        string   // path of the tool; "": tofu, else terraform, on PATH
-	PluginCache string   // folder of providers; "": plugin-cache in Data
-	CLIConfig   string   // the tool's own configuration file; "": none
-	PassEnv     []string // names of variables that tools get from Environ
-	Environ     []string // "name=value"
+	Data        string              // the runner's data folder: local state, plans, what is known of tools
+	Work        string              // the folder in whose folder work jobs work; "": Data
+	Tool        string              // path of the tool; "": tofu, else terraform, on PATH
+	PluginCache string              // folder of providers, which is not written to; "": plugin-cache in Data
+	Providers   []providers.Package // in it, each verified; the newer of two of a name comes first
+	Install     string              // folder of this job alone, into which `init` installs providers; "": one of the workspace
+	CLIConfig   string              // the tool's own configuration file; "": none
+	PassEnv     []string            // names of variables that tools get from Environ
+	Environ     []string            // "name=value"
 }
 
 // Plugin implements plugin.Plugin.

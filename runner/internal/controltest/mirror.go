@@ -1,0 +1,90 @@
+package controltest
+
+import (
+	"archive/zip"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Mirror is a mirror of providers on disk, of one that is built here:
+// hashicorp/time of the version that tools/providers pins.
+type Mirror struct {
+	Config string   // the CLI configuration that names it
+	Files  []string // the provider at each of the tools' default hosts: a program, or an archive
+}
+
+// NewMirror builds the provider and lays it out, unpacked or as archives. A tool
+// links to what is unpacked, and unpacks archives as it does those that it has
+// downloaded.
+func NewMirror(t testing.TB, packed bool) Mirror {
+	t.Helper()
+	const version = "0.14.2"
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	built := filepath.Join(dir, "provider")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", filepath.Join(filepath.Dir(strings.TrimSpace(string(root))), "tools", "providers"),
+		"-o", built, "github.com/hashicorp/terraform-provider-time")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the provider: %v\n%s", err, out)
+	}
+	m := Mirror{Config: filepath.Join(dir, "tools.tfrc")}
+	platform, program := runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-time_v"+version
+	for _, host := range []string{"registry.opentofu.org", "registry.terraform.io"} {
+		at := filepath.Join(dir, "mirror", host, "hashicorp", "time")
+		file := filepath.Join(at, version, platform, program)
+		if packed {
+			file = filepath.Join(at, fmt.Sprintf("terraform-provider-time_%s_%s.zip", version, platform))
+		}
+		err := os.MkdirAll(filepath.Dir(file), 0o755)
+		switch {
+		case err == nil && packed:
+			err = Archive(file, program, built)
+		case err == nil:
+			err = os.Link(built, file)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Files = append(m.Files, file)
+	}
+	text := fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", filepath.Join(dir, "mirror"))
+	if err := os.WriteFile(m.Config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Archive writes a zip archive with one program, named name, to path.
+func Archive(path, name, program string) error {
+	in, err := os.Open(program)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	z := zip.NewWriter(out)
+	h := &zip.FileHeader{Name: name, Method: zip.Store}
+	h.SetMode(0o755)
+	w, err := z.CreateHeader(h)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, in); err != nil {
+		return err
+	}
+	return z.Close()
+}

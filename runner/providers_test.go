@@ -1,0 +1,149 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+)
+
+const timed = `
+terraform {
+  required_providers {
+    time = { source = "hashicorp/time" }
+  }
+}
+resource "time_static" "now" {}
+output "year" { value = time_static.now.year > 2000 }
+`
+
+// ofInstall is a spec of another install.
+func ofInstall(sp events.JobSpec, install string) events.JobSpec {
+	state := *sp.State
+	state.Key, state.Path = install+"/web", "/runner/v1/state/"+install+"/web"
+	sp.Install, sp.InstallName, sp.State = fairlead.InstallID(install), install, &state
+	return sp
+}
+
+// fake puts a program in the provider's place in a mirror: it says that it ran,
+// and is no provider.
+func fake(t *testing.T, m controltest.Mirror, ran string) {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), "fake")
+	err := os.WriteFile(script, []byte("#!/bin/sh\necho ran >>'"+ran+"'\nexit 1\n"), 0o700)
+	for _, file := range m.Files {
+		err = errors.Join(err, controltest.Archive(file, "terraform-provider-time_v0.14.2", script))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestASecondJobDownloadsAProviderAgain: what the first job of an install has
+// downloaded, the next ones use: another program is in the mirror by then, and
+// who downloads it fails. A job of another install does; that it fails shows that
+// the test sees a download.
+func TestASecondJobDownloadsAProviderAgain(t *testing.T) {
+	for tool, path := range controltest.Tools(t) {
+		for _, storage := range []string{"local", "http"} {
+			t.Run(tool+"/"+storage, func(t *testing.T) {
+				s, m := controltest.New(t, controltest.Options{}), controltest.NewMirror(t, true)
+				startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config)
+				ref := s.Push(map[string]string{"main.tf": timed})
+				bare := func(sp events.JobSpec) events.JobSpec { sp.Vars = nil; return sp }
+				plan := succeeded(t, s.UntilFinished(s.Queue(bare(planSpec(storage, ref)))))
+				ran := filepath.Join(t.TempDir(), "ran")
+				fake(t, m, ran)
+				// At once: the agent may hear of the apply before it sees the plan's step end.
+				succeeded(t, s.UntilFinished(s.Queue(bare(applySpec("apply", storage, ref, plan)))))
+				succeeded(t, s.UntilFinished(s.Queue(bare(planSpec(storage, ref)))))
+				if _, err := os.Stat(ran); err == nil {
+					t.Error("a provider was downloaded again")
+				}
+				j := s.UntilFinished(s.Queue(ofInstall(bare(planSpec(storage, ref)), "ins_2")))
+				if _, err := os.Stat(ran); err != nil || j.Finish.Outcome != "failed" {
+					t.Errorf("a job of another install used what this one's code may have made: %+v, %v", *j.Finish, err)
+				}
+			})
+		}
+	}
+}
+
+// TestALockFileFetchesWhatAnotherInstallHasFetched: the lock file of the module
+// has the hash of what is in the cache, so it need not be downloaded by each
+// install.
+func TestALockFileFetchesWhatAnotherInstallHasFetched(t *testing.T) {
+	for tool, path := range controltest.Tools(t) {
+		t.Run(tool, func(t *testing.T) {
+			s, m := controltest.New(t, controltest.Options{}), controltest.NewMirror(t, true)
+			startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config)
+			// The first job prints its lock file.
+			first := s.Push(map[string]string{"main.tf": timed + "output \"lock\" { value = fileexists(\".terraform.lock.hcl\") ? file(\".terraform.lock.hcl\") : \"\" }\n"})
+			sp := planSpec("http", first)
+			sp.Vars = nil
+			plan := succeeded(t, s.UntilFinished(s.Queue(sp)))
+			apply := applySpec("apply", "http", first, plan)
+			j := succeeded(t, s.UntilFinished(s.Queue(apply)))
+			var lock string
+			if err := json.Unmarshal(j.Finish.Outputs["lock"].Value, &lock); err != nil || !strings.Contains(lock, "h1:") {
+				t.Fatalf("the lock file is %q, %v", lock, err)
+			}
+			ran := filepath.Join(t.TempDir(), "ran")
+			fake(t, m, ran)
+			sp.Artifact = s.Push(map[string]string{"main.tf": timed, ".terraform.lock.hcl": lock})
+			succeeded(t, s.UntilFinished(s.Queue(ofInstall(sp, "ins_2"))))
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("it was downloaded again")
+			}
+		})
+	}
+}
+
+// TestAProviderThatAJobAltersRunsInTheNext: a module replaces the providers that
+// it finds in the runner's cache. Before, each later job of every install ran its
+// program in their place, with that install's credentials.
+func TestAProviderThatAJobAltersRunsInTheNext(t *testing.T) {
+	for tool, path := range controltest.Tools(t) {
+		t.Run(tool, func(t *testing.T) {
+			s, m := controltest.New(t, controltest.Options{}), controltest.NewMirror(t, true)
+			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config)
+			ref := s.Push(map[string]string{"main.tf": timed})
+			sp := planSpec("http", ref)
+			sp.Vars = nil
+			succeeded(t, s.UntilFinished(s.Queue(sp)))
+
+			ran := filepath.Join(t.TempDir(), "ran")
+			hostile := s.Push(map[string]string{"main.tf": fmt.Sprintf(`
+resource "terraform_data" "x" {
+  provisioner "local-exec" {
+    command = <<-E
+      for f in $(find '%s/plugin-cache' -name 'terraform-provider-time_*' -type f); do
+        rm -f "$f"; printf '#!/bin/sh\necho ran >>%s\nexit 1\n' >"$f"; chmod 700 "$f"; echo "altered $f"
+      done
+    E
+  }
+}`, a.Data, ran)})
+			evil := ofInstall(sp, "ins_2")
+			evil.Artifact = hostile
+			plan := succeeded(t, s.UntilFinished(s.Queue(evil)))
+			evil.Operation, evil.Plan = "apply", &events.PlanRef{Job: fairlead.JobID(plan.ID), Digest: plan.Finish.Plan.Digest}
+			if j := succeeded(t, s.UntilFinished(s.Queue(evil))); !strings.Contains(string(j.Log), "altered /") {
+				t.Fatalf("nothing was altered:\n%s", j.Log)
+			}
+			succeeded(t, s.UntilFinished(s.Queue(sp)))
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("what the other install's job planted was run")
+			}
+			if !strings.Contains(a.out.String(), "a cached provider was altered") {
+				t.Error("the agent does not say so")
+			}
+		})
+	}
+}

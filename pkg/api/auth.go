@@ -79,7 +79,8 @@ func (s *server) authenticate(k scheme) func(huma.Context, func(huma.Context)) {
 			refuse(ctx, s.fail(ctx.Context(), ctx.Operation().OperationID, err))
 			return
 		}
-		next(huma.WithValue(ctx, callerKey{}, c))
+		as := control.As(ctx.Context(), c.user.Token)
+		next(huma.WithContext(ctx, context.WithValue(as, callerKey{}, c)))
 	}
 }
 

@@ -57,6 +57,7 @@ func (s *server) controlRoutes() {
 	s.placementRoutes(c)
 	s.groupRoutes(c)
 	s.webhookRoutes(c)
+	s.tokenRoutes(c)
 	s.variableRoutes(c)
 }
 

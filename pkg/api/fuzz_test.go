@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
@@ -109,7 +110,8 @@ func (c *fuzzed) furnish() {
 	call[wire.Webhook](c.plane, "POST", "/v1/webhooks", c.api, wire.CreateWebhookRequest{Name: "hook", URL: "https://203.0.113.9/hook"})
 	rule := call[wire.RunnerRule](c.plane, "POST", "/v1/runner-rules", c.api, wire.CreateRunnerRuleRequest{Runner: "local", App: "shop"})
 	runner := call[wire.Runner](c.plane, "GET", "/v1/runners/local", c.api, nil)
-	c.fixtures = strings.NewReplacer("{trust}", "builds", "{webhook}", "hook", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
+	call[wire.Token](c.plane, "POST", "/v1/tokens", c.api, wire.CreateTokenRequest{Name: "ci"})
+	c.fixtures = strings.NewReplacer("{token}", "ci", "{trust}", "builds", "{webhook}", "hook", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
 }
 
 // trustRule is a rule that is right.
@@ -310,6 +312,8 @@ func (g generator) body(operation string, schema map[string]any) any {
 		if operation == "update-trust" {
 			right = trustRule
 		}
+	case "create-token":
+		right = map[string]any{"name": "another", "expires_at": time.Now().Add(time.Hour)}
 	case "create-webhook":
 		right = map[string]any{"name": "another", "url": "https://203.0.113.9/hook"}
 	case "set-variables":

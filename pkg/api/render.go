@@ -105,12 +105,12 @@ func renderDeployment(r control.StoredDeployment) wire.Deployment {
 	d := r.V
 	out := wire.Deployment{ID: string(d.ID), Revision: r.Version, Install: d.InstallName, App: d.App, Version: string(d.Version),
 		Kind: string(d.Kind), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, RetryOf: string(d.RetryOf),
-		Components: []wire.DeploymentComponent{}, CreatedAt: d.Created.UTC(), FinishedAt: moment(d.Finished)}
+		Components: []wire.DeploymentComponent{}, CreatedAt: d.Created.UTC(), CreatedBy: renderActor(d.By), CanceledBy: renderActor(d.StopBy), FinishedAt: moment(d.Finished)}
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
 		out.Components = append(out.Components, wire.DeploymentComponent{Name: n.Component, State: string(n.State),
 			Needs: append([]string{}, n.Needs...), PlanJob: string(n.PlanJob), Job: string(n.ApplyJob),
-			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: n.Reason, Message: n.Message})
+			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: n.Reason, Message: n.Message, ApprovedBy: renderActor(n.Approved)})
 	}
 	hint(&out, wayout.OfDeployment(wayout.Deployment{Deployment: d.Deployment, Install: d.InstallName}, time.Time{}))
 	return out
@@ -158,7 +158,7 @@ func renderJob(j control.JobRecord) wire.Job {
 	out := wire.Job{ID: string(j.ID), State: string(j.State), Operation: string(j.Operation), Runner: j.RunnerName,
 		Install: j.InstallName, Deployment: string(j.Deployment), Component: j.Component, Epoch: j.Lease.Epoch,
 		Reason: j.Reason, Message: j.Message, ExitCode: j.ExitCode, Salvaged: (*wire.Salvaged)(j.Salvaged), DiskFull: j.DiskFull, CreatedAt: j.Created.UTC(),
-		ClaimedAt: moment(j.Claimed), StartedAt: moment(j.Started), FinishedAt: moment(j.Finished)}
+		ClaimedAt: moment(j.Claimed), StartedAt: moment(j.Started), FinishedAt: moment(j.Finished), CanceledBy: renderActor(j.StopBy)}
 	if j.Plan != nil {
 		out.Plan = &wire.Plan{Digest: j.Plan.Digest, NoOp: j.Plan.NoOp, Changes: wire.Changes(j.Plan.Changes)}
 	}

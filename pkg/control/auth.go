@@ -12,19 +12,25 @@ import (
 // User is who calls the control API.
 type User struct {
 	Org      fairlead.OrgID
-	Operator bool // may change what is shared with every org
+	Operator bool           // may change what is shared with every org
+	Token    fairlead.Actor // by which the user is known
 }
 
-// AuthenticateUser returns whose an API token is.
+// AuthenticateUser returns whose an API token is. It is read from the table each
+// time, so a token that is revoked or has expired is refused at once.
 func (c *Control) AuthenticateUser(ctx context.Context, token string) (User, error) {
 	if !strings.HasPrefix(token, identity.PrefixAPI+"_") {
 		return User{}, identity.Unauthenticated()
 	}
-	r, err := c.Store.Token(ctx, identity.Hash(token))
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
+	hash := identity.Hash(token)
+	r, err := c.Store.Token(ctx, hash)
+	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && !r.V.Good(c.now()) {
 		return User{}, identity.Unauthenticated()
 	}
-	return User{Org: r.V.Org, Operator: r.V.Operator}, err
+	if err == nil && c.now().Sub(r.V.Used) >= tokenUsed {
+		c.noteUse(ctx, hash)
+	}
+	return User{Org: r.V.Org, Operator: r.V.Operator, Token: r.V.Actor()}, err
 }
 
 // AuthenticateSession returns the session of a session token. It is read from
@@ -58,36 +64,4 @@ func (c *Control) AuthenticateJob(token string, purpose identity.Purpose, id fai
 			Message: "the token is for another job"}
 	}
 	return Holder{Job: fairlead.JobID(claims.Subject), Epoch: claims.Epoch}, nil
-}
-
-// RegisterToken makes an API token of a tenant known, by its hash, unless it is
-// known already.
-func (c *Control) RegisterToken(ctx context.Context, org fairlead.OrgID, name, token string) error {
-	return c.registerToken(ctx, User{Org: org}, name, token)
-}
-
-// RegisterOperator makes the API token of whoever runs the control plane known:
-// it is a token of the tenant org, and changes what is shared with all.
-func (c *Control) RegisterOperator(ctx context.Context, org fairlead.OrgID, name, token string) error {
-	return c.registerToken(ctx, User{Org: org, Operator: true}, name, token)
-}
-
-func (c *Control) registerToken(ctx context.Context, of User, name, token string) error {
-	hash := identity.Hash(token)
-	id := c.IDs(fairlead.PrefixToken)
-	return c.transact(ctx, "register token "+name, func(u *unit) error {
-		r, err := c.Store.Token(ctx, hash)
-		switch {
-		case err == nil && (r.V.Operator || !of.Operator):
-			return nil
-		case err == nil: // of a time without operators
-			r.V.Operator = true
-		case fairlead.KindOf(err) != fairlead.KindNotFound:
-			return err
-		default:
-			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Created: u.now}
-		}
-		u.PutToken(hash, r)
-		return nil
-	})
 }

@@ -45,7 +45,7 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: id, Org: org, Install: inst.V.ID, App: inst.V.App, Kind: in.Kind,
-			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now}
+			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now, By: actor(ctx)}
 		if err := u.fillNodes(inst.V, &d.Deployment, in.Version); err != nil {
 			return err
 		}
@@ -304,12 +304,12 @@ func (c *Control) Deployments(ctx context.Context, org fairlead.OrgID, install s
 // components, or all. plans holds the digests of those that were looked at, by
 // component; one that has changed since is refused.
 func (c *Control) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (store.Stored[store.Deployment], error) {
-	return c.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans})
+	return c.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, By: actor(ctx)})
 }
 
 // CancelDeployment stops what runs and starts nothing more.
 func (c *Control) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
-	return c.move(ctx, org, id, "cancel", deployment.Cancel{})
+	return c.move(ctx, org, id, "cancel", deployment.Cancel{By: actor(ctx)})
 }
 
 // move applies an event that a person caused.
@@ -397,7 +397,7 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,
-			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now}
+			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now, By: actor(ctx)}
 		if err := u.fillNodes(inst.V, &d.Deployment, old.V.Version); err != nil {
 			return err
 		}

@@ -65,7 +65,7 @@ func (c *Control) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead
 		if err != nil {
 			return err
 		}
-		if r, err = u.applyJob(r, job.Event{Kind: job.Cancel}); err != nil {
+		if r, err = u.applyJob(r, job.Event{Kind: job.Cancel, By: actor(ctx)}); err != nil {
 			return err
 		}
 		out = r.V

@@ -247,7 +247,7 @@ func (u *unit) cancelJob(id fairlead.JobID) (deployment.Event, error) {
 	if r.V.State.Final() {
 		return nil, nil
 	}
-	r, err = u.applyJob(r, job.Event{Kind: job.Cancel, Reason: job.ReasonCanceled})
+	r, err = u.applyJob(r, job.Event{Kind: job.Cancel, Reason: job.ReasonCanceled, By: actor(u.ctx)})
 	if err != nil || !r.V.State.Final() {
 		return nil, err
 	}

@@ -75,8 +75,8 @@ func notOurs(in store.Install, component string) error {
 // breakLock takes the lock off a state, and notes that a person did so.
 func (u *unit) breakLock(head *store.Stored[store.StateHead]) {
 	l := head.V.Lock
-	u.c.Logger.Info("a person breaks the lock of a state", "install", head.V.Install, "component", head.V.Component, "lock", l.ID, "job", l.Job, "epoch", l.Epoch)
-	head.V.Broken = &store.BrokenLock{StateLock: *l, At: u.now, Version: head.Version + 1}
+	u.c.Logger.Info("a person breaks the lock of a state", "install", head.V.Install, "component", head.V.Component, "lock", l.ID, "job", l.Job, "epoch", l.Epoch, "by", actor(u.ctx).Name)
+	head.V.Broken = &store.BrokenLock{StateLock: *l, At: u.now, By: actor(u.ctx), Version: head.Version + 1}
 	head.V.Broken.Info = nil // it may be large, and has been shown
 	head.V.Lock = nil
 	u.PutState(*head)
@@ -141,9 +141,9 @@ func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, co
 		if err := c.Blobs.Put(ctx, key, sealed); err != nil {
 			return fmt.Errorf("store state of %s: %w", component, err)
 		}
-		c.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial)
+		c.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial, "by", actor(ctx).Name)
 		old = replaceState(&head.V, key, len(data), given.Serial, u.now)
-		head.V.Pushed = &store.PushedState{Blob: key, At: u.now, Version: head.Version + 1}
+		head.V.Pushed = &store.PushedState{Blob: key, At: u.now, By: actor(ctx), Version: head.Version + 1}
 		head.V.Lock = nil
 		u.PutState(head)
 		out = head.V

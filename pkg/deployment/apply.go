@@ -53,10 +53,14 @@ type Unplannable struct {
 type Approve struct {
 	Components []string
 	Plans      map[string]string
+	By         fairlead.Actor
 }
 
 // Cancel stops what runs and starts nothing more.
-type Cancel struct{ Reason string }
+type Cancel struct {
+	Reason string
+	By     fairlead.Actor
+}
 
 func (Begin) event()       {}
 func (JobStarted) event()  {}
@@ -157,7 +161,7 @@ func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
 // found, and its job, count no longer.
 func (n *Node) plan(s NodeState) Command {
 	n.past(n.PlanJob)
-	n.State, n.PlanJob, n.Digest, n.Changes = s, "", "", nil
+	n.State, n.PlanJob, n.Digest, n.Changes, n.Approved = s, "", "", nil, fairlead.Actor{}
 	return Command{Component: n.Component, Operation: n.operation(false)}
 }
 
@@ -283,7 +287,7 @@ func approve(d *Deployment, e Approve) error {
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
 		if n.State == Awaiting && (len(names) == 0 || slices.Contains(names, n.Component)) {
-			n.State, n.Message = Approved, ""
+			n.State, n.Message, n.Approved = Approved, "", e.By
 			approved = true
 		}
 	}
@@ -298,10 +302,7 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 		return nil, refuse(*d, "be canceled")
 	}
 	if d.Stop == "" {
-		d.Stop = e.Reason
-	}
-	if d.Stop == "" {
-		d.Stop = job.ReasonCanceled
+		d.Stop, d.StopBy = cmp.Or(e.Reason, job.ReasonCanceled), e.By
 	}
 	var cmds []Command
 	for i := range d.Nodes {

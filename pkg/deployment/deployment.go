@@ -100,6 +100,7 @@ type Node struct {
 	LostJob   fairlead.JobID   `json:"lost_job,omitempty"` // the one that was lost before this deployment
 	Reason    string           `json:"reason,omitempty"`
 	Message   string           `json:"message,omitempty"`
+	Approved  fairlead.Actor   `json:"approved,omitzero"` // whose approval the last plan has; zero: none, or that of AutoApprove
 }
 
 // Parallelism is how many components of a deployment are at work at once, unless
@@ -121,8 +122,10 @@ type Deployment struct {
 	Parallelism int                   `json:"parallelism,omitempty"` // nodes that have a job queued or at work at once; 0: Parallelism
 	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
 	State       State                 `json:"state"`
-	Stop        string                `json:"stop,omitempty"`  // why it was canceled
-	Nodes       []Node                `json:"nodes,omitempty"` // in an order that respects Needs
+	By          fairlead.Actor        `json:"by,omitzero"`      // who asked for it
+	Stop        string                `json:"stop,omitempty"`   // why it was canceled
+	StopBy      fairlead.Actor        `json:"stop_by,omitzero"` // who canceled it
+	Nodes       []Node                `json:"nodes,omitempty"`  // in an order that respects Needs
 	Created     time.Time             `json:"created"`
 	Began       time.Time             `json:"began,omitzero"`
 	Finished    time.Time             `json:"finished,omitzero"`

@@ -123,6 +123,12 @@ func NewToken(prefix string) string {
 	return prefix + "_" + base64.RawURLEncoding.EncodeToString(b)
 }
 
+// Token returns the token with the prefix that belongs to the text, which holds
+// what only its asker knows. An answer that was lost can be repeated.
+func (m *Minter) Token(prefix, text string) string {
+	return prefix + "_" + m.mac("token\n"+prefix+"\n"+text)
+}
+
 // Hash returns what the table keeps of a token. The token is random, so a
 // plain digest is as good as a slow one.
 func Hash(token string) string {

@@ -107,18 +107,19 @@ type Job struct {
 
 	Terms Terms `json:"terms,omitzero"` // as they were when it was made
 
-	State     State     `json:"state"`
-	Lease     Lease     `json:"lease"`
-	Attempts  int       `json:"attempts"`            // claims that were not given back
-	NotBefore time.Time `json:"not_before,omitzero"` // of a retry
-	Stop      string    `json:"stop,omitempty"`      // why it is canceling
-	StopAsked time.Time `json:"stop_asked,omitzero"` // since when
-	Reason    string    `json:"reason,omitempty"`    // typed; see Reasons
-	Message   string    `json:"message,omitempty"`
-	ExitCode  *int      `json:"exit_code,omitempty"`
-	Salvaged  *Salvaged `json:"salvaged,omitempty"`  // nil: nothing is known to be kept
-	DiskFull  bool      `json:"disk_full,omitempty"` // a disk of the runner had no space left
-	Deaths    []Death   `json:"deaths,omitempty"`    // attempts whose step vanished, oldest first; MaxAttempts at most
+	State     State          `json:"state"`
+	Lease     Lease          `json:"lease"`
+	Attempts  int            `json:"attempts"`            // claims that were not given back
+	NotBefore time.Time      `json:"not_before,omitzero"` // of a retry
+	Stop      string         `json:"stop,omitempty"`      // why it is canceling
+	StopAsked time.Time      `json:"stop_asked,omitzero"` // since when
+	StopBy    fairlead.Actor `json:"stop_by,omitzero"`    // who canceled it; zero: nobody
+	Reason    string         `json:"reason,omitempty"`    // typed; see Reasons
+	Message   string         `json:"message,omitempty"`
+	ExitCode  *int           `json:"exit_code,omitempty"`
+	Salvaged  *Salvaged      `json:"salvaged,omitempty"`  // nil: nothing is known to be kept
+	DiskFull  bool           `json:"disk_full,omitempty"` // a disk of the runner had no space left
+	Deaths    []Death        `json:"deaths,omitempty"`    // attempts whose step vanished, oldest first; MaxAttempts at most
 
 	Created  time.Time `json:"created"`
 	Requeued time.Time `json:"requeued,omitzero"` // when it was queued again; zero: only once, when it was made

@@ -50,8 +50,9 @@ type Event struct {
 	Reason   string             // typed; of Cancel, TimeOut, Fail, Stopped, Die
 	Message  string
 	ExitCode *int
-	Salvaged *Salvaged // of Fail, Stopped, Die
-	DiskFull bool      // of Fail, Stopped, Die
+	Salvaged *Salvaged      // of Fail, Stopped, Die
+	DiskFull bool           // of Fail, Stopped, Die
+	By       fairlead.Actor // of Cancel
 }
 
 // Guard is a condition on the job that chooses between two transitions of the
@@ -211,7 +212,9 @@ func effect(j Job, e Event, to State) Job {
 	}
 	switch e.Kind {
 	case Cancel:
-		j.Stop = first(j.Stop, e.Reason, ReasonCanceled)
+		if j.Stop == "" {
+			j.Stop, j.StopBy = first(e.Reason, ReasonCanceled), e.By
+		}
 	case TimeOut:
 		if to == Canceling {
 			j.Stop, j.Message = first(e.Reason, ReasonTimeout), e.Message

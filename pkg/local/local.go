@@ -270,16 +270,40 @@ func (s *Server) open(ctx context.Context, path string) (*sqlitedb.DB, error) {
 // firstStart makes what a control plane cannot be used without: an API token,
 // and the runner of this machine.
 func (s *Server) firstStart(ctx context.Context) error {
-	token, err := tokenFile(s.TokenFile())
-	if err != nil {
-		return err
-	}
-	if err := s.control.RegisterOperator(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
+	if err := s.adminToken(ctx); err != nil {
 		return err
 	}
 	return s.control.EnsureRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: control.DefaultRunner,
 		Description: "Runs jobs on this machine.", Storage: s.opts.Storage})
 }
+
+// adminToken makes the token in the admin's file known: a new one, if there is
+// none, or if that one was revoked or has expired. Who may write the data folder
+// has the control plane anyway; what they do shows in the log and in the list of
+// tokens.
+func (s *Server) adminToken(ctx context.Context) error {
+	token, err := tokenFile(s.TokenFile())
+	if err != nil {
+		return err
+	}
+	err = s.control.RegisterOperator(ctx, fairlead.DefaultOrg, adminName, token)
+	if fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+		return err
+	}
+	token = identity.NewToken(identity.PrefixAPI)
+	if err := s.control.RegisterOperator(ctx, fairlead.DefaultOrg, adminName, token); err != nil {
+		return err
+	}
+	s.opts.Logger.Warn("the administrator's token was revoked or has expired: there is a new one", "file", s.TokenFile())
+	if err := replaceFile(s.TokenFile(), []byte(token+"\n")); err != nil {
+		return folderError(s.TokenFile(), err)
+	}
+	return nil
+}
+
+// adminName is the name of the token in the admin's file; the next of that name
+// gets a number.
+const adminName = "admin"
 
 // handler puts both APIs and the registry on one port.
 func (s *Server) handler(address, audience string) (http.Handler, error) {

@@ -46,6 +46,8 @@ func runnerPartition(id fairlead.RunnerID) string { return join("RUNNER", string
 
 func channelsPartition() string { return ofOrg("", "CHANNEL") }
 
+func tokensPartition(org fairlead.OrgID) string { return join("ORG", string(org), "TOKEN") }
+
 func webhooksPartition(org fairlead.OrgID) string { return join("ORG", string(org), "WEBHOOK") }
 func webhookPartition(id string) string           { return join("WEBHOOK", id) }
 
@@ -117,8 +119,11 @@ func memberKey(org fairlead.OrgID, m Member) engine.Key {
 func varsKey(org fairlead.OrgID, of Scope) engine.Key {
 	return key(varsPartition(org), join(of.Kind, of.Name))
 }
-func enrolmentKey(hash string) engine.Key   { return key(join("ENROLMENT", hash), "ENROLMENT") }
-func tokenKey(hash string) engine.Key       { return key(join("TOKEN", hash), "TOKEN") }
+func enrolmentKey(hash string) engine.Key { return key(join("ENROLMENT", hash), "ENROLMENT") }
+func tokenKey(hash string) engine.Key     { return key(join("TOKEN", hash), "TOKEN") }
+func tokenRefKey(org fairlead.OrgID, name string) engine.Key {
+	return key(tokensPartition(org), name)
+}
 func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
 
 func channelKey(name string) engine.Key { return key(channelsPartition(), name) }

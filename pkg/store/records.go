@@ -441,15 +441,6 @@ type Enrolment struct {
 	Expires time.Time         `json:"expires"`
 }
 
-// Token is an API token, by its hash.
-type Token struct {
-	ID       string         `json:"id"`
-	Org      fairlead.OrgID `json:"org"`
-	Name     string         `json:"name"`
-	Operator bool           `json:"operator,omitempty"` // of whoever runs the control plane
-	Created  time.Time      `json:"created"`
-}
-
 // StateHead is the Terraform state of a component in http storage: which blob
 // is current, and who holds the lock.
 type StateHead struct {
@@ -470,15 +461,17 @@ type StateHead struct {
 // BrokenLock is a lock that a person has broken.
 type BrokenLock struct {
 	StateLock
-	At      time.Time `json:"at"`
-	Version int64     `json:"version"` // of the head, by that commit
+	At      time.Time      `json:"at"`
+	By      fairlead.Actor `json:"by,omitzero"`
+	Version int64          `json:"version"` // of the head, by that commit
 }
 
 // PushedState is a state that a person has put in place of another.
 type PushedState struct {
-	Blob    string    `json:"blob"`
-	At      time.Time `json:"at"`
-	Version int64     `json:"version"` // of the head, by that commit
+	Blob    string         `json:"blob"`
+	At      time.Time      `json:"at"`
+	By      fairlead.Actor `json:"by,omitzero"`
+	Version int64          `json:"version"` // of the head, by that commit
 }
 
 // Event returns what a person did to the state when the given version of the

@@ -325,15 +325,7 @@ func (t *Tx) PutEnrolment(hash string, r Stored[Enrolment]) {
 	t.put(enrolmentKey(hash), r.Version, r.V, expires(r.V.Expires.Add(time.Hour)))
 }
 
-// Tokens, idempotency and Terraform state.
-
-// Token returns an API token by its hash.
-func (s *Store) Token(ctx context.Context, hash string) (Stored[Token], error) {
-	return get[Token](ctx, s, tokenKey(hash), missing("token", "given"))
-}
-
-// PutToken writes an API token.
-func (t *Tx) PutToken(hash string, r Stored[Token]) { t.put(tokenKey(hash), r.Version, r.V) }
+// Idempotency and Terraform state.
 
 // Idempotency returns what a creating request with this key made.
 func (s *Store) Idempotency(ctx context.Context, hash string) (Stored[Idempotency], error) {

@@ -106,7 +106,10 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		"DELETE /v1/runners/local/trusts/ci":    func(c *client.Client) error { return c.DeleteTrust(ctx, "local", "ci") },
 		"DELETE /v1/runners/local/sessions/ses": func(c *client.Client) error { return c.EndSession(ctx, "local", "ses") },
 
-		"POST /v1/webhooks key": func(c *client.Client) error { _, err := c.CreateWebhook(ctx, wire.CreateWebhookRequest{}); return err },
+		"POST /v1/tokens key":             func(c *client.Client) error { _, err := c.CreateToken(ctx, wire.CreateTokenRequest{}); return err },
+		"GET /v1/tokens?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListTokens(ctx, one); return err },
+		"DELETE /v1/tokens/ci":            func(c *client.Client) error { return c.RevokeToken(ctx, "ci") },
+		"POST /v1/webhooks key":           func(c *client.Client) error { _, err := c.CreateWebhook(ctx, wire.CreateWebhookRequest{}); return err },
 		"PUT /v1/runner-channels/stable": func(c *client.Client) error {
 			_, err := c.SetRunnerChannel(ctx, "stable", wire.SetRunnerChannelRequest{})
 			return err

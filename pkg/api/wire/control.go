@@ -241,6 +241,8 @@ type Deployment struct {
 	Ahead       *DeploymentAhead      `json:"ahead,omitempty" doc:"The deployment that a queued one waits for; on single deployments only"`
 	Components  []DeploymentComponent `json:"components" nullable:"false" doc:"In an order that respects dependencies"`
 	CreatedAt   time.Time             `json:"created_at"`
+	CreatedBy   *Actor                `json:"created_by,omitempty" doc:"Absent of deployments of an earlier release"`
+	CanceledBy  *Actor                `json:"canceled_by,omitempty"`
 	FinishedAt  *time.Time            `json:"finished_at,omitempty"`
 }
 
@@ -269,6 +271,8 @@ type DeploymentComponent struct {
 	Reason  string   `json:"reason,omitempty" doc:"Typed reason of a failure"`
 	Message string   `json:"message,omitempty"`
 	Hint    string   `json:"hint,omitempty"`
+
+	ApprovedBy *Actor `json:"approved_by,omitempty" doc:"Whose approval the plan has; absent if nobody was asked"`
 }
 
 // Changes counts what a plan would do.
@@ -307,6 +311,7 @@ type Job struct {
 	ClaimedAt  *time.Time      `json:"claimed_at,omitempty"`
 	StartedAt  *time.Time      `json:"started_at,omitempty"`
 	FinishedAt *time.Time      `json:"finished_at,omitempty"`
+	CanceledBy *Actor          `json:"canceled_by,omitempty"`
 	Log        []LogStreamInfo `json:"log,omitempty" doc:"One stream for each attempt; on single jobs only"`
 	Deaths     []JobDeath      `json:"deaths,omitempty" doc:"Attempts that ended without a report, the oldest first"`
 	Situations []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single jobs only"`

@@ -152,7 +152,7 @@ account. A runner beside the customer's resources polls for jobs and runs them.`
 		cmd.GroupID = local
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.job(), c.runner(), c.group(), c.variable(), c.webhook()} {
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.token()} {
 		cmd.GroupID = objects
 		root.AddCommand(cmd)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
@@ -89,6 +90,10 @@ func runnerNames(ctx context.Context, cl *client.Client) ([]string, error) {
 
 func webhookNames(ctx context.Context, cl *client.Client) ([]string, error) {
 	return offerOf(cl.ListWebhooks, func(w wire.Webhook) (string, string) { return w.Name, w.URL })(ctx)
+}
+
+func tokenNames(ctx context.Context, cl *client.Client) ([]string, error) {
+	return offerOf(cl.ListTokens, func(t wire.Token) (string, string) { return t.Name, "made " + view.Time(t.CreatedAt) })(ctx)
 }
 
 func deploymentIDs(ctx context.Context, cl *client.Client) ([]string, error) {

@@ -44,7 +44,8 @@ func (d Deployment) Human(p *Page) {
 	p.Fields([2]string{"Deployment", d.ID}, [2]string{"Install", d.Install}, [2]string{"App", d.App},
 		[2]string{"Version", d.Version}, [2]string{"Kind", kind(wire.Deployment(d))}, [2]string{"State", d.State},
 		[2]string{"Retry of", d.RetryOf}, [2]string{"Created", Time(d.CreatedAt)},
-		[2]string{"Took", took(wire.Deployment(d))})
+		[2]string{"Took", took(wire.Deployment(d))}, [2]string{"Created by", actor(d.CreatedBy)},
+		[2]string{"Approved by", approvers(d.Components)}, [2]string{"Canceled by", actor(d.CanceledBy)})
 	p.Gap()
 	rows := make([][]string, len(d.Components))
 	for i, c := range d.Components {
@@ -60,6 +61,35 @@ func (d Deployment) Human(p *Page) {
 	}
 	p.Table([]string{"COMPONENT", "STATE", "PLAN", "JOB", "MESSAGE"}, rows)
 	situations(p, d.Situations)
+}
+
+// actor names the token by which something was asked for.
+func actor(a *wire.Actor) string {
+	if a == nil {
+		return ""
+	}
+	return "token " + a.Name
+}
+
+// approvers names the tokens by which plans were approved, with the components if
+// there are several.
+func approvers(components []wire.DeploymentComponent) string {
+	var names []string
+	of := map[string][]string{}
+	for _, c := range components {
+		if who := actor(c.ApprovedBy); who != "" {
+			if of[who] == nil {
+				names = append(names, who)
+			}
+			of[who] = append(of[who], c.Name)
+		}
+	}
+	if len(names) > 1 {
+		for i, who := range names {
+			names[i] = fmt.Sprintf("%s (%s)", who, strings.Join(of[who], ", "))
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 func took(d wire.Deployment) string {

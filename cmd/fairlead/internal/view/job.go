@@ -55,7 +55,7 @@ func (j Job) Human(p *Page) {
 		[2]string{"Install", j.Install}, [2]string{"Component", j.Component}, [2]string{"Deployment", j.Deployment},
 		[2]string{"Runner", j.Runner}, [2]string{"Attempt", attempt}, [2]string{"Created", Time(j.CreatedAt)},
 		[2]string{"Waited", waited}, [2]string{"Ran", ran(wire.Job(j))}, [2]string{"Exit code", exit},
-		[2]string{"Reason", j.Reason}, [2]string{"Message", j.Message}, [2]string{"Kept state", kept(j.Salvaged)})
+		[2]string{"Reason", j.Reason}, [2]string{"Message", j.Message}, [2]string{"Canceled by", actor(j.CanceledBy)}, [2]string{"Kept state", kept(j.Salvaged)})
 	if j.Plan != nil {
 		p.Gap()
 		Plan{Component: cmp.Or(j.Component, j.ID), Plan: *j.Plan}.Human(p)

@@ -1,0 +1,24 @@
+package client
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// CreateToken makes an API token. The answer has what is sent, which is not told
+// again.
+func (c *Client) CreateToken(ctx context.Context, in wire.CreateTokenRequest) (wire.Token, error) {
+	return get[wire.Token](ctx, c, call{route: wire.CreateToken, in: in, key: NewIdempotencyKey()})
+}
+
+// ListTokens lists one page of API tokens, by name.
+func (c *Client) ListTokens(ctx context.Context, o ListOptions) (wire.Page[wire.Token], error) {
+	return get[wire.Page[wire.Token]](ctx, c, call{route: wire.ListTokens, query: o.query()})
+}
+
+// RevokeToken revokes an API token, by its name or identifier.
+func (c *Client) RevokeToken(ctx context.Context, token string) error {
+	_, err := c.do(ctx, call{route: wire.RevokeToken, path: vars{"token": token}}, nil)
+	return err
+}

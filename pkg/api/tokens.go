@@ -1,0 +1,62 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+func (s *server) tokenRoutes(c *control.Control) {
+	type create struct {
+		OnceInput
+		Body wire.CreateTokenRequest
+	}
+	register(s, op{Route: wire.CreateToken, auth: apiToken, tag: "Tokens", summary: "Make an API token", status: http.StatusCreated,
+		doc:      "The control plane keeps its hash. What is sent is in this answer, and in that to the same request with the same Idempotency-Key.",
+		problems: creator + " invalid-name invalid-expiry operator-only token-exists too-many-tokens"},
+		func(ctx context.Context, in *create) (*body[wire.Token], error) {
+			asked := control.NewToken{Name: in.Body.Name, Operator: in.Body.Operator}
+			if in.Body.ExpiresAt != nil {
+				asked.Expires = *in.Body.ExpiresAt
+			}
+			t, err := c.CreateToken(ctx, callerOf(ctx).user, asked, in.IdempotencyKey)
+			out := renderToken(ctx)(t.Token)
+			out.Token = t.Secret
+			return answer(out, err)
+		})
+	register(s, op{Route: wire.ListTokens, auth: apiToken, tag: "Tokens", summary: "List API tokens by name",
+		doc:      "Those that have expired are listed until they are revoked.",
+		problems: listing},
+		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Token]], error) {
+			return list(in, renderToken(ctx), func(q control.PageQuery) ([]control.TokenRecord, string, error) {
+				return c.Tokens(ctx, callerOf(ctx).org, q)
+			})
+		})
+	type revoke struct {
+		Token string `path:"token" maxLength:"64" doc:"Name or identifier of the token"`
+	}
+	register(s, op{Route: wire.RevokeToken, auth: apiToken, tag: "Tokens", summary: "Revoke an API token", status: http.StatusNoContent,
+		doc:      "It is refused from now on. The last one that is good cannot be revoked, nor the last of an operator.",
+		problems: "token-not-found last-token operator-only"},
+		func(ctx context.Context, in *revoke) (*struct{}, error) {
+			return nil, c.RevokeToken(ctx, callerOf(ctx).user, in.Token)
+		})
+}
+
+// renderToken renders tokens for the caller of the request.
+func renderToken(ctx context.Context) func(control.TokenRecord) wire.Token {
+	own := callerOf(ctx).user.Token.Token
+	return func(t control.TokenRecord) wire.Token {
+		return wire.Token{ID: t.ID, Name: t.Name, Operator: t.Operator, Current: t.ID == own, CreatedAt: t.Created.UTC(), ExpiresAt: moment(t.Expires), LastUsedAt: moment(t.Used)}
+	}
+}
+
+func renderActor(a fairlead.Actor) *wire.Actor {
+	if a == (fairlead.Actor{}) {
+		return nil
+	}
+	return &wire.Actor{Token: a.Token, Name: a.Name}
+}

@@ -1,0 +1,270 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// MaxTokens is how many API tokens an org makes for itself at most.
+const MaxTokens = 200
+
+// tokenUsed is how old the note of a token's last use may be: a note for each
+// request would cost a commit for each.
+const tokenUsed = time.Hour
+
+// NewToken says what API token to make.
+type NewToken struct {
+	Name     string    `json:"name"`
+	Operator bool      `json:"operator,omitempty"`
+	Expires  time.Time `json:"expires,omitzero"` // zero: never
+}
+
+// Token is an API token. Secret is what is sent; it is "" but in the answer to
+// the request that makes the token.
+type Token struct {
+	store.Token
+	Secret string
+}
+
+// TokenRecord is an API token as the table has it.
+type TokenRecord = store.Token
+
+type actorKey struct{}
+
+// As returns a context whose use cases record that the actor asked for them.
+func As(ctx context.Context, a fairlead.Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, a)
+}
+
+// actor returns who asks; the zero Actor if that is no holder of an API token.
+func actor(ctx context.Context) fairlead.Actor {
+	a, _ := ctx.Value(actorKey{}).(fairlead.Actor)
+	return a
+}
+
+// CreateToken makes an API token. Only an operator makes one of an operator. The
+// table keeps no more than its hash; the same request, under the same key, makes
+// the same token again from the key.
+func (c *Control) CreateToken(ctx context.Context, by User, in NewToken, key string) (Token, error) {
+	if err := fairlead.CheckName("token", in.Name); err != nil {
+		return Token{}, err
+	}
+	if !in.Expires.IsZero() && !in.Expires.After(c.now()) {
+		return Token{}, fairlead.Invalid("invalid-expiry", "the token would expire at %s, which is past", in.Expires.UTC().Format(time.RFC3339))
+	}
+	if in.Operator && !by.Operator {
+		return Token{}, operatorsOwn("a token of an operator is made with one")
+	}
+	in.Expires = in.Expires.UTC().Truncate(time.Millisecond)
+	id := c.IDs(fairlead.PrefixToken)
+	random := identity.NewToken(identity.PrefixAPI)
+	secretOf := func(id string) string {
+		if key == "" {
+			return random
+		}
+		return c.Minter.Token(identity.PrefixAPI, string(by.Org)+"\n"+key+"\n"+id)
+	}
+	out := Token{}
+	err := c.transact(ctx, "create token "+in.Name, func(u *unit) error {
+		// Before the key: the same request, at the same moment, may commit
+		// between the two, and is then seen by its key.
+		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
+		if err != nil {
+			return err
+		}
+		named, err := c.Store.TokenRef(ctx, by.Org, in.Name)
+		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+			return err
+		}
+		made, err := u.seen(Once{Org: by.Org, Route: "create-token", Key: key, Body: in}, id)
+		if err != nil {
+			return err
+		}
+		if made != "" {
+			out.Secret = secretOf(made)
+			r, err := c.Store.Token(ctx, identity.Hash(out.Secret))
+			out.Token = r.V
+			return err
+		}
+		if named.V.ID == id {
+			return nil // our own commit, whose answer was unclear
+		}
+		if named.V.ID != "" {
+			return fairlead.Conflict("token-exists", "there is a token %q already", in.Name)
+		}
+		if len(refs) >= MaxTokens {
+			return fairlead.Conflict("too-many-tokens", "there are %d API tokens, as many as there can be", len(refs))
+		}
+		out = Token{Token: store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: u.now, Expires: in.Expires}, Secret: secretOf(id)}
+		u.putNewToken(identity.Hash(out.Secret), out.Token)
+		return nil
+	})
+	if err != nil {
+		return Token{}, err
+	}
+	c.Logger.Info("an API token was made", "token", out.ID, "name", out.Name, "by", by.Token.Name)
+	return out, nil
+}
+
+func operatorsOwn(message string) error {
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "operator-only", Message: message, Hint: "Use the token of an operator."}
+}
+
+func (u *unit) putNewToken(hash string, t store.Token) {
+	u.PutToken(hash, store.Stored[store.Token]{V: t})
+	u.PutTokenRef(t.Org, t.Name, store.TokenRef{ID: t.ID, Hash: hash})
+}
+
+// Tokens lists API tokens by name, also those that have expired.
+func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q PageQuery) ([]store.Token, string, error) {
+	refs, err := c.Store.TokenRefs(ctx, org, q)
+	if err != nil {
+		return nil, "", err
+	}
+	var out []store.Token
+	for _, r := range refs.Items {
+		t, err := c.Store.Token(ctx, r.V.Hash)
+		if err != nil {
+			return nil, "", fmt.Errorf("token %s: %w", r.V.ID, err)
+		}
+		if t.V.Revoked.IsZero() { // or it was, after its page was read
+			out = append(out, t.V)
+		}
+	}
+	return out, refs.Next, nil
+}
+
+// RevokeToken refuses an API token from now on, by its name or identifier. The
+// last one that is good, and the last of an operator, stay: without one there is
+// no way in but that of whoever has the control plane's machine or account.
+func (c *Control) RevokeToken(ctx context.Context, by User, which string) error {
+	return c.transact(ctx, "revoke token "+which, func(u *unit) error {
+		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
+		if err != nil {
+			return err
+		}
+		var ref store.Stored[store.TokenRef]
+		var found store.Stored[store.Token]
+		others, operators := 0, 0
+		for _, r := range refs {
+			t, err := c.Store.Token(ctx, r.V.Hash)
+			if err != nil {
+				return err
+			}
+			switch {
+			case which == t.V.Name || which == t.V.ID:
+				ref, found = r, t
+			case t.V.Good(u.now):
+				others++
+				if t.V.Operator {
+					operators++
+				}
+			}
+		}
+		if ref.V.ID == "" {
+			if u.again {
+				return nil // our own commit, whose answer was unclear
+			}
+			return fairlead.NotFound("token", which)
+		}
+		if found.V.Operator && !by.Operator {
+			return operatorsOwn("token " + found.V.Name + " is an operator's")
+		}
+		if found.V.Good(u.now) && (others == 0 || found.V.Operator && operators == 0) {
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "last-token",
+				Message: fmt.Sprintf("token %s is the last by which the control plane can be used in full", found.V.Name),
+				Hint:    "Make another one first: `fairlead token create NAME --operator`."}
+		}
+		found.V.Revoked = u.now
+		u.PutToken(ref.V.Hash, found)
+		u.DeleteTokenRef(by.Org, found.V.Name, ref)
+		c.Logger.Info("an API token was revoked", "token", found.V.ID, "name", found.V.Name, "by", by.Token.Name)
+		return nil
+	})
+}
+
+// noteUse notes that a token is used, and lists it if nothing does: one that an
+// earlier release registered has no reference. That it cannot be noted keeps
+// nobody out.
+func (c *Control) noteUse(ctx context.Context, hash string) {
+	err := c.transact(ctx, "note the use of a token", func(u *unit) error {
+		r, err := c.Store.Token(ctx, hash)
+		if err != nil || u.now.Sub(r.V.Used) < tokenUsed || !r.V.Good(u.now) {
+			return err
+		}
+		r.V.Used = u.now
+		if err := u.list(&r.V, hash); err != nil {
+			return err
+		}
+		u.PutToken(hash, r)
+		return nil
+	})
+	if err != nil {
+		c.Logger.Warn("the use of an API token was not noted", "error", err)
+	}
+}
+
+// list lets the token be found by its name: under another one, with a number, if
+// that is taken.
+func (u *unit) list(t *store.Token, hash string) error {
+	base := strings.TrimRight(t.Name[:min(len(t.Name), fairlead.MaxName-4)], "-")
+	for n, name := 2, t.Name; ; n, name = n+1, fmt.Sprintf("%s-%d", base, n) {
+		r, err := u.c.Store.TokenRef(u.ctx, t.Org, name)
+		switch {
+		case fairlead.KindOf(err) == fairlead.KindNotFound:
+			t.Name = name
+			u.PutTokenRef(t.Org, name, store.TokenRef{ID: t.ID, Hash: hash})
+			return nil
+		case err != nil:
+			return err
+		case r.V.Hash == hash:
+			t.Name = name
+			return nil
+		}
+	}
+}
+
+// RegisterToken makes an API token of a tenant known, by its hash, unless it is
+// known already. If its name is taken it gets another, with a number.
+func (c *Control) RegisterToken(ctx context.Context, org fairlead.OrgID, name, token string) error {
+	return c.registerToken(ctx, User{Org: org}, name, token)
+}
+
+// RegisterOperator makes the API token of whoever runs the control plane known:
+// it is a token of the tenant org, and changes what is shared with all. One that
+// was revoked or has expired is of KindUnauthenticated.
+func (c *Control) RegisterOperator(ctx context.Context, org fairlead.OrgID, name, token string) error {
+	return c.registerToken(ctx, User{Org: org, Operator: true}, name, token)
+}
+
+func (c *Control) registerToken(ctx context.Context, of User, name, token string) error {
+	hash := identity.Hash(token)
+	id := c.IDs(fairlead.PrefixToken)
+	return c.transact(ctx, "register token "+name, func(u *unit) error {
+		r, err := c.Store.Token(ctx, hash)
+		was := r.V
+		switch {
+		case err == nil && !r.V.Good(u.now):
+			return identity.Unauthenticated()
+		case err == nil:
+			r.V.Operator = r.V.Operator || of.Operator // one of a time without operators
+		case fairlead.KindOf(err) != fairlead.KindNotFound:
+			return err
+		default:
+			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Created: u.now}
+		}
+		if err := u.list(&r.V, hash); err != nil {
+			return err
+		}
+		if r.V != was || !u.Empty() {
+			u.PutToken(hash, r)
+		}
+		return nil
+	})
+}

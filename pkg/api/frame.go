@@ -16,7 +16,8 @@ import (
 )
 
 // frame puts around a handler what every request passes through: an id, the
-// headers of every answer, and the refusal of what is no text. A handler that
+// headers of every answer, an end to the wait for its body, and the refusal of
+// what is no text. A handler that
 // panics becomes a problem like any other.
 func (s *server) frame(next func(w http.ResponseWriter, r *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +29,12 @@ func (s *server) frame(next func(w http.ResponseWriter, r *http.Request)) http.H
 		w.Header().Set(wire.HeaderProtocol, wire.Protocol)
 		w.Header().Set("Cache-Control", "no-store") // answers hold tokens and secrets
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+		body := arrive(w, r)
+		defer body.leave()
+		r = r.WithContext(context.WithValue(context.WithValue(r.Context(), requestIDKey{}, id), arrivalKey{}, body))
+		if !body.whole {
+			r.Body = body
+		}
 		defer func() {
 			if p := recover(); p != nil {
 				if p == http.ErrAbortHandler {

@@ -31,7 +31,7 @@ type op struct {
 	tag      string
 	status   int           // of success; 0: 200
 	body     int64         // largest body in bytes; 0: MaxBody
-	read     time.Duration // how long the body may take; 0: 15 s
+	read     time.Duration // how long the body may take; 0: bodyTime
 	problems string        // codes, separated by spaces, beyond those of every route
 }
 
@@ -55,7 +55,7 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 		_, hasBody := t.FieldByName("Body")
 		_, hasRaw := t.FieldByName("RawBody")
 		if hasBody || hasRaw {
-			h.Middlewares = append(h.Middlewares, s.takeBody(cmp.Or(o.body, MaxBody), cmp.Or(o.read, 15*time.Second)))
+			h.Middlewares = append(h.Middlewares, s.takeBody(cmp.Or(o.body, MaxBody), cmp.Or(o.read, bodyTime)))
 		}
 		codes := problemsOf(o, t.NumField() > 0, hasBody || hasRaw)
 		h.Responses = responsesOf(a, codes)
@@ -156,13 +156,8 @@ func readWhole(body io.Reader, setDeadline func(time.Time) error, limit int64, t
 		return nil, nil
 	}
 	// Not every ResponseWriter has deadlines; one without reads as long as it takes.
-	_ = setDeadline(time.Now().Add(timeout))
+	_ = setDeadline(time.Now().Add(timeout)) // arrival lifts it once the body is there
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
-	if err == nil && int64(len(data)) <= limit {
-		_ = setDeadline(time.Time{}) // it would end a long poll
-	}
-	// Otherwise it stays: net/http goes on reading what is left of a body that
-	// was refused, and whoever trickles it would hold the connection.
 	return data, bodyProblem(err, int64(len(data)), limit, id)
 }
 

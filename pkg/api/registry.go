@@ -31,6 +31,7 @@ func RegistryGuard(o Options, registry http.Handler) http.Handler {
 			writeProblem(w, p)
 			return
 		}
+		takeLong(r)
 		registry.ServeHTTP(w, r)
 	})
 }

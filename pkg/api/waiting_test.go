@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -164,4 +165,54 @@ func TestABodyMayNotTakeForEver(t *testing.T) {
 		<-written
 		p.shutDown()
 	})
+}
+
+// TestRefusedBodiesHeldTheirConnections: a request that is refused before anybody
+// reads its body was answered once 256 KB of it had come, a byte a second.
+// Without a token, 290 such requests locked everybody out. The answer comes at
+// once, and closes the connection.
+func TestRefusedBodiesHeldTheirConnections(t *testing.T) {
+	for name, test := range map[string]struct {
+		request string
+		status  int
+	}{
+		"no such path":                   {"POST /v1/nothing", 404},
+		"no such method":                 {"PUT /v1/apps", 405},
+		"a route that wants a token":     {"POST /v1/installs", 401},
+		"a step's":                       {"PUT /runner/v1/jobs/job_1/plan", 401},
+		"a body where none is taken":     {"GET /v1/meta", 200},
+		"an upload to the registry":      {"PATCH /v2/x/blobs/uploads/1", 401},
+		"a manifest for the registry":    {"PUT /v2/x/manifests/1", 401},
+		"a document":                     {"GET /v1/openapi.yaml", 200},
+		"a path that is no text":         {"POST /v1/%00", 400},
+		"a state that nobody has leased": {"POST /runner/v1/state/ins_1/web", 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newBubblePlane(t)
+				conn, err := p.http.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "fairlead.test")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				began := time.Now()
+				if _, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: fairlead.test\r\nContent-Length: 250000\r\n\r\n{", test.request); err != nil {
+					t.Fatal(err)
+				}
+				r := bufio.NewReader(conn)
+				answer, err := http.ReadResponse(r, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+					t.Fatal(err)
+				}
+				_, err = r.ReadByte()
+				if took := time.Since(began); answer.StatusCode != test.status || !errors.Is(err, io.EOF) || took > time.Second {
+					t.Errorf("it is %d, and then %v, after %s", answer.StatusCode, err, took)
+				}
+				p.shutDown()
+			})
+		})
+	}
 }

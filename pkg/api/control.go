@@ -305,13 +305,14 @@ func (s *server) oneDeployment(ctx context.Context, r control.StoredDeployment) 
 
 func (s *server) jobRoutes(c *control.Control) {
 	type lst struct {
-		ListInput
+		CursorInput
+		Limit      int    `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Items a page"`
 		Deployment string `query:"deployment" maxLength:"64" doc:"Of this deployment only, in the order of its components"`
 	}
 	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
 		problems: "deployment-not-found " + listing},
 		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Job]], error) {
-			return list(&in.ListInput, renderJob, func(q control.PageQuery) ([]control.JobRecord, string, error) {
+			return list(&ListInput{in.CursorInput, in.Limit}, renderJob, func(q control.PageQuery) ([]control.JobRecord, string, error) {
 				org := callerOf(ctx).org
 				if in.Deployment != "" {
 					jobs, err := c.DeploymentJobs(ctx, org, fairlead.DeploymentID(in.Deployment))

@@ -193,10 +193,15 @@ func checkContentType(ctx huma.Context, id string) *problem {
 	return coded("unsupported-media-type", "the body is to be "+strings.Join(takes, " or "), id)
 }
 
+// CursorInput goes on with a listing.
+type CursorInput struct {
+	Cursor string `query:"cursor" maxLength:"2048" doc:"Next of the page before"`
+}
+
 // ListInput selects a page.
 type ListInput struct {
-	Cursor string `query:"cursor" maxLength:"2048" doc:"Next of the page before"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Items a page"`
+	CursorInput
+	Limit int `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Items a page"`
 }
 
 func (in ListInput) page() (control.PageQuery, error) {

@@ -7,11 +7,14 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -68,16 +71,30 @@ func query[T any](ctx context.Context, s *Store, q engine.Query) (Page[T], error
 	if err != nil {
 		return Page[T]{}, fmt.Errorf("query %s %s: %w", q.Index, q.Partition, err)
 	}
-	out := Page[T]{Next: p.Next, Items: make([]Stored[T], 0, len(p.Items))}
-	for _, it := range p.Items {
-		r, err := decode[T](it)
-		if err != nil {
-			return Page[T]{}, err
+	out := Page[T]{Next: p.Next, Items: make([]Stored[T], len(p.Items))}
+	// Decoding is most of what a long page takes.
+	var g errgroup.Group
+	for from := 0; from < len(p.Items); from += decodedTogether {
+		some := func() (err error) {
+			for i := from; i < min(from+decodedTogether, len(p.Items)) && err == nil; i++ {
+				out.Items[i], err = decode[T](p.Items[i])
+			}
+			return err
 		}
-		out.Items = append(out.Items, r)
+		if len(p.Items) <= decodedTogether {
+			err = some()
+			break
+		}
+		g.Go(some)
+	}
+	if err := cmp.Or(err, g.Wait()); err != nil {
+		return Page[T]{}, err
 	}
 	return out, nil
 }
+
+// decodedTogether is how many items of a page one goroutine decodes.
+const decodedTogether = 250
 
 // all reads every page of a query that is bounded by design, such as the
 // components of one install.

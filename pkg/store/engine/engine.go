@@ -177,7 +177,7 @@ const (
 	MaxPartition = 2048
 	MaxSort      = 1024
 	MaxToken     = 36
-	MaxPage      = 500
+	MaxPage      = 1000
 )
 
 // CheckCommit reports why an engine must refuse the commit, or nil. Every

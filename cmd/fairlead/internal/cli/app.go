@@ -213,19 +213,19 @@ func invalidApp(dir string, problems appspec.Problems) error {
 }
 
 func (c *cli) appList() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "list", Short: "List apps and their newest versions",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			apps, err := pages(ctx, limit, cl.ListApps)
+			apps, err := pages(ctx, c, shown, cl.ListApps)
 			if err != nil {
 				return err
 			}
 			return listing(c, apps, view.Apps(apps), "There are no apps yet. `fairlead app apply DIR` publishes one.")
 		}),
 	}
-	limitFlag(cmd, &limit)
+	limitFlag(cmd, &shown)
 	return cmd
 }
 
@@ -244,7 +244,7 @@ func (c *cli) appShow() *cobra.Command {
 }
 
 func (c *cli) appVersions() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "versions NAME", Short: "List the versions of an app, the newest first",
 		Long: `Lists the versions of an app, when each was published, and which installs have
@@ -254,18 +254,18 @@ the identifiers that are printed here.`,
   fairlead install deploy acme --version ver_7cca6d766eef`,
 		Args: exactly, ValidArgsFunction: c.names(appNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			versions, err := pages(ctx, limit, versionsOf(cl, args[0]))
+			versions, err := pages(ctx, c, shown, versionsOf(cl, args[0]))
 			if err != nil {
 				return err
 			}
-			installs, err := pages(ctx, 0, cl.ListInstalls)
+			installs, err := pages(ctx, c, extent{}, cl.ListInstalls)
 			if err != nil {
 				return err
 			}
 			return listing(c, versions, view.NewVersions(versions, installs), fmt.Sprintf("No version of app %s is listed. `fairlead app apply DIR` publishes one.", args[0]))
 		}),
 	}
-	limitFlag(cmd, &limit)
+	newestFlags(cmd, &shown)
 	return cmd
 }
 

@@ -18,14 +18,14 @@ func (c *cli) deployment() *cobra.Command {
 }
 
 func (c *cli) deploymentList() *cobra.Command {
-	var limit int
+	var shown extent
 	var install string
 	cmd := &cobra.Command{
 		Use: "list", Short: "List deployments, the newest first",
 		Example: "  fairlead deployment list --install acme --limit 5",
 		Args:    exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			ds, err := pages(ctx, limit, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
+			ds, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
 				return cl.ListDeployments(ctx, install, o)
 			})
 			if err != nil {
@@ -36,7 +36,7 @@ func (c *cli) deploymentList() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&install, "install", "", "only those of this `INSTALL`")
 	c.flagNames(cmd, "install", installNames)
-	limitFlag(cmd, &limit)
+	newestFlags(cmd, &shown)
 	return cmd
 }
 

@@ -37,19 +37,19 @@ func (c *cli) groupCreate() *cobra.Command {
 }
 
 func (c *cli) groupList() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "list", Short: "List groups by path",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			groups, err := pages(ctx, limit, cl.ListGroups)
+			groups, err := pages(ctx, c, shown, cl.ListGroups)
 			if err != nil {
 				return err
 			}
 			return listing(c, groups, view.Groups(groups), "There are no groups but the root group, /. `fairlead group create PATH` makes one.")
 		}),
 	}
-	limitFlag(cmd, &limit)
+	limitFlag(cmd, &shown)
 	return cmd
 }
 

@@ -25,7 +25,7 @@ func fullVersion(ctx context.Context, cl *client.Client, install, id string) (st
 	if err != nil {
 		return "", err
 	}
-	versions, err := pages(ctx, 0, versionsOf(cl, in.App))
+	versions, err := client.All(ctx, versionsOf(cl, in.App))
 	if err != nil {
 		return "", err
 	}

@@ -164,19 +164,19 @@ deployed by "fairlead install refresh-runner".`,
 }
 
 func (c *cli) installList() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "list", Short: "List installs",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			installs, err := pages(ctx, limit, cl.ListInstalls)
+			installs, err := pages(ctx, c, shown, cl.ListInstalls)
 			if err != nil {
 				return err
 			}
 			return listing(c, installs, view.Installs(installs), "There are no installs yet. `fairlead install create NAME --app APP` creates one.")
 		}),
 	}
-	limitFlag(cmd, &limit)
+	limitFlag(cmd, &shown)
 	return cmd
 }
 

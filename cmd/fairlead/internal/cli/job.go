@@ -22,13 +22,13 @@ func (c *cli) job() *cobra.Command {
 }
 
 func (c *cli) jobList() *cobra.Command {
-	var limit int
+	shown := extent{page: jobsPageSize}
 	var filter client.JobFilter
 	cmd := &cobra.Command{
 		Use: "list", Short: "List jobs, the newest first",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			jobs, err := pages(ctx, limit, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Job], error) {
+			jobs, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Job], error) {
 				return cl.ListJobs(ctx, filter, o)
 			})
 			if err != nil {
@@ -39,7 +39,7 @@ func (c *cli) jobList() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&filter.Deployment, "deployment", "", "only those of this `DEPLOYMENT`")
 	c.flagNames(cmd, "deployment", deploymentIDs)
-	limitFlag(cmd, &limit)
+	newestFlags(cmd, &shown)
 	return cmd
 }
 

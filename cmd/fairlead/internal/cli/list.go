@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/spf13/cobra"
@@ -10,29 +11,61 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// pageSize is how many items are asked for at a time: the most that the
-// control API gives.
-const pageSize = 100
+// How many items are asked for at a time: the most that the control API gives.
+const (
+	pageSize     = 200
+	jobsPageSize = 1000
+)
+
+// newest is how many items of a listing are printed that grows for ever, the
+// newest first.
+const newest = 100
+
+// extent is how much of a listing is printed.
+type extent struct {
+	limit int  // 0: all
+	all   bool // whatever the limit
+	grows bool // nobody has asked for the limit
+	page  int  // 0: pageSize
+}
 
 // limitFlag bounds a listing.
-func limitFlag(cmd *cobra.Command, limit *int) {
-	cmd.Flags().IntVar(limit, "limit", 0, "print at most `N` (default: all)")
-	if err := cmd.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions); err != nil {
+func limitFlag(cmd *cobra.Command, e *extent) {
+	cmd.Flags().IntVar(&e.limit, "limit", 0, "print at most `N` (default: all)")
+	fixed(cmd, "limit")
+}
+
+// newestFlags bound a listing that grows for ever.
+func newestFlags(cmd *cobra.Command, e *extent) {
+	cmd.Flags().IntVar(&e.limit, "limit", newest, "print at most `N`")
+	cmd.Flags().BoolVar(&e.all, "all", false, "print all of them")
+	cmd.MarkFlagsMutuallyExclusive("limit", "all")
+	fixed(cmd, "limit")
+	e.grows = true
+}
+
+func fixed(cmd *cobra.Command, flag string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
 		panic(err) // the flag was defined a line above
 	}
 }
 
-// pages returns the items of all pages, or of as many as hold limit items.
-func pages[T any](ctx context.Context, limit int, list func(context.Context, client.ListOptions) (wire.Page[T], error)) ([]T, error) {
+// pages returns as many items as are to be printed, and says so when there are
+// more that nobody has asked for less of.
+func pages[T any](ctx context.Context, c *cli, e extent, list func(context.Context, client.ListOptions) (wire.Page[T], error)) ([]T, error) {
+	limit := e.limit
 	if limit < 0 {
 		return nil, usage("Leave it out to print all.", "--limit is %d, it cannot be negative", limit)
+	}
+	if e.all {
+		limit = 0
 	}
 	all := []T{}
 	o := client.ListOptions{}
 	for {
-		o.Limit = pageSize
+		o.Limit = cmp.Or(e.page, pageSize)
 		if limit > 0 {
-			o.Limit = min(pageSize, limit-len(all))
+			o.Limit = min(o.Limit, limit-len(all))
 		}
 		page, err := list(ctx, o)
 		if err != nil {
@@ -40,6 +73,9 @@ func pages[T any](ctx context.Context, limit int, list func(context.Context, cli
 		}
 		all = append(all, page.Items...)
 		if limit > 0 && len(all) >= limit {
+			if e.grows && limit == newest && (page.Next != "" || len(all) > limit) {
+				c.say("These are the newest %d; there are more: --all prints all of them.", limit)
+			}
 			return all[:limit], nil
 		}
 		if page.Next == "" {

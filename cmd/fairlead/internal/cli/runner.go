@@ -28,19 +28,19 @@ func (c *cli) runner() *cobra.Command {
 }
 
 func (c *cli) runnerList() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "list", Short: "List runners",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			runners, err := pages(ctx, limit, cl.ListRunners)
+			runners, err := pages(ctx, c, shown, cl.ListRunners)
 			if err != nil {
 				return err
 			}
 			return listing(c, runners, view.Runners(runners), "There are no runners. `fairlead runner create NAME` makes one.")
 		}),
 	}
-	limitFlag(cmd, &limit)
+	limitFlag(cmd, &shown)
 	return cmd
 }
 

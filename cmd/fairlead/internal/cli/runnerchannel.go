@@ -37,19 +37,19 @@ func (c *cli) channelSet() *cobra.Command {
 }
 
 func (c *cli) channelList() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "list", Short: "List channels",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			channels, err := pages(ctx, limit, cl.ListRunnerChannels)
+			channels, err := pages(ctx, c, shown, cl.ListRunnerChannels)
 			if err != nil {
 				return err
 			}
 			return listing(c, channels, view.Channels(channels), "There are no channels. `fairlead runner channel set NAME VERSION` makes one.")
 		}),
 	}
-	limitFlag(cmd, &limit)
+	limitFlag(cmd, &shown)
 	return cmd
 }
 

@@ -309,19 +309,19 @@ until they are refreshed. In the value of a label, * stands for any text.`,
 }
 
 func (c *cli) ruleList() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "list", Short: "List rules",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			rules, err := pages(ctx, limit, cl.ListRunnerRules)
+			rules, err := pages(ctx, c, shown, cl.ListRunnerRules)
 			if err != nil {
 				return err
 			}
 			return listing(c, rules, view.Rules(rules), "There are no rules. `fairlead runner rule create` makes one.")
 		}),
 	}
-	limitFlag(cmd, &limit)
+	limitFlag(cmd, &shown)
 	return cmd
 }
 

@@ -82,19 +82,19 @@ func lifeOf(text string) (time.Duration, error) {
 }
 
 func (c *cli) tokenList() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "list", Short: "List API tokens, and when each was used last",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			tokens, err := pages(ctx, limit, cl.ListTokens)
+			tokens, err := pages(ctx, c, shown, cl.ListTokens)
 			if err != nil {
 				return err
 			}
 			return listing(c, tokens, view.Tokens(tokens), "There are no tokens.")
 		}),
 	}
-	limitFlag(cmd, &limit)
+	limitFlag(cmd, &shown)
 	return cmd
 }
 
@@ -107,7 +107,7 @@ last token cannot be revoked, nor the last of an operator.`,
 		Example: "  fairlead token revoke ci",
 		Args:    exactly, ValidArgsFunction: c.names(tokenNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			tokens, err := pages(ctx, 0, cl.ListTokens)
+			tokens, err := pages(ctx, c, extent{}, cl.ListTokens)
 			if err != nil {
 				return err
 			}

@@ -46,19 +46,19 @@ status of 2xx is sent again, eight times within 7 h 36 min.`,
 }
 
 func (c *cli) webhookList() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "list", Short: "List webhooks",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			hooks, err := pages(ctx, limit, cl.ListWebhooks)
+			hooks, err := pages(ctx, c, shown, cl.ListWebhooks)
 			if err != nil {
 				return err
 			}
 			return listing(c, hooks, view.Webhooks(hooks), "There are no webhooks. `fairlead webhook create NAME --endpoint URL` makes one.")
 		}),
 	}
-	limitFlag(cmd, &limit)
+	limitFlag(cmd, &shown)
 	return cmd
 }
 
@@ -76,12 +76,12 @@ func (c *cli) webhookDelete() *cobra.Command {
 }
 
 func (c *cli) webhookDeliveries() *cobra.Command {
-	var limit int
+	var shown extent
 	cmd := &cobra.Command{
 		Use: "deliveries NAME", Short: "List what was delivered to a webhook, the newest event first",
 		Args: exactly, ValidArgsFunction: c.names(webhookNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			list, err := pages(ctx, limit, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.WebhookDelivery], error) {
+			list, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.WebhookDelivery], error) {
 				return cl.ListDeliveries(ctx, args[0], o)
 			})
 			if err != nil {
@@ -90,7 +90,7 @@ func (c *cli) webhookDeliveries() *cobra.Command {
 			return listing(c, list, view.Deliveries(list), "Nothing was delivered to it within the last 30 days.")
 		}),
 	}
-	limitFlag(cmd, &limit)
+	newestFlags(cmd, &shown)
 	return cmd
 }
 

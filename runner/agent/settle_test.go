@@ -148,6 +148,39 @@ func TestADeathWasOldNewsWhenNoSessionWasToBeHad(t *testing.T) {
 	}
 }
 
+// lingering is a step of which something cannot be killed at first.
+type lingering struct {
+	dead
+	left *int
+}
+
+// Kill implements executor.Handle.
+func (l lingering) Kill(context.Context) error {
+	if *l.left == 0 {
+		return nil
+	}
+	*l.left--
+	return errors.New("kill process 7: operation not permitted")
+}
+
+// A death was reported, and another attempt could begin, while something of the
+// step was alive that could not be killed in time.
+func TestADeathIsReportedWhenNothingIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := 3
+		m := &moody{heard: func() {
+			if left > 0 {
+				t.Error("the control plane heard of it while something was alive")
+			}
+		}}
+		a := agentOn(t, m, &counted{})
+		a.watch(t.Context(), lingering{attempt, &left}, 1)
+		if m.taken != 1 || left != 0 {
+			t.Errorf("reported %d times, left %d", m.taken, left)
+		}
+	})
+}
+
 // What could not be removed is removed later, by this agent, and nobody who
 // waits for its steps waits for that.
 func TestWhatCouldNotBeRemovedOnceStayedAndHeldUpADrain(t *testing.T) {

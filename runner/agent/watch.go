@@ -257,11 +257,9 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		}
 		// Whatever the step has started must be gone before anybody hears that
 		// the step is: the answer to the report may be another attempt.
-		kill, cancel := context.WithTimeout(life, by.place.KillFor)
-		if err := h.Kill(kill); err != nil {
-			a.log.Error("something of the step is still alive", "attempt", h.ID(), "err", err)
+		if a.killAll(life, by, h); life.Err() != nil {
+			return // the next agent does
 		}
-		cancel()
 	}
 	a.keepProviders(by, h.ID())
 	a.gone(h.ID())
@@ -328,6 +326,28 @@ func (a *Agent) keepProviders(by *launcher, attempt string) {
 		return
 	}
 	a.cache.Take(a.dir(attempt).Path(providers.Private), in.InstallID)
+}
+
+// killAll returns when nothing of the step is left, or with the agent's life.
+// What cannot be killed, as a process that the kernel holds up or one of another
+// user, keeps its place; if it does for longer than the lease, the control plane
+// gives the job up.
+func (a *Agent) killAll(life context.Context, by *launcher, h executor.Handle) {
+	told := &change{log: a.log.With("attempt", h.ID())}
+	pauses := patient(a.options)
+	for {
+		kill, cancel := context.WithTimeout(life, by.place.KillFor)
+		err := h.Kill(kill)
+		cancel()
+		if life.Err() != nil {
+			return
+		}
+		told.error("something of the step is still alive, so its end is not reported yet", err)
+		if err == nil {
+			return
+		}
+		sleep(life, pauses.NextBackOff())
+	}
 }
 
 // count counts a step that has ended.

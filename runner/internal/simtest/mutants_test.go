@@ -153,7 +153,7 @@ func mutants() []mutant {
 
 		// The agent.
 		{name: "what a dead step has left is not killed", edit: edit{"runner/agent/watch.go",
-			"if err := h.Kill(kill); err != nil {", "if err := kill.Err(); err != nil {"},
+			"err := h.Kill(kill)", "err := kill.Err()"},
 			within: 20, finds: []string{"nothing-is-left", "one-apply-at-a-time"}},
 		{name: "the folder of a finished step is left", edit: edit{"runner/agent/watch.go",
 			"	if clean || dir.Finished() {\n		a.remove(life, h.ID())\n		return", "	if clean || dir.Finished() {\n		return"},

@@ -2,7 +2,8 @@ package main
 
 import (
 	"bytes"
-	"fmt"
+	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/runner/internal/proc"
 )
 
 // TestMain lets the test binary be the runner, so that agents and steps are
@@ -79,6 +82,12 @@ func startProgram(t testing.TB, s *controltest.Server, program, data string, env
 // an URL.
 func startAt(t testing.TB, url, program, data string, env ...string) *agentProcess {
 	t.Helper()
+	return startWith(t, url, program, data, nil, env...)
+}
+
+// startWith is startAt of a process with attributes.
+func startWith(t testing.TB, url, program, data string, attr *syscall.SysProcAttr, env ...string) *agentProcess {
+	t.Helper()
 	if program == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -91,6 +100,7 @@ func startAt(t testing.TB, url, program, data string, env ...string) *agentProce
 		"AMBIENT_SECRET=must-not-reach-a-tool", "GOCOVERDIR=" + t.TempDir(),
 		// The race detector otherwise keeps every step for a second after its end.
 		"GORACE=atexit_sleep_ms=0", "FAIRLEAD_PASS_ENV=GORACE"}, env...)
+	cmd.SysProcAttr = attr
 	return startCommand(t, cmd, data)
 }
 
@@ -148,28 +158,42 @@ func (a *agentProcess) exit(s *controltest.Server) int {
 	return a.cmd.ProcessState.ExitCode()
 }
 
+// startedStep is what an agent notes of a step that it has started.
+type startedStep struct {
+	PID    int `json:"pid"`
+	Keeper *keeper.Process
+	Group  proc.Group
+}
+
+// started returns the steps of the attempts of that name, which may be a pattern.
+func (a *agentProcess) started(attempts string) (all []startedStep) {
+	for _, f := range a.glob("steps/" + attempts + "/process.json") {
+		b, err := os.ReadFile(f)
+		var s startedStep
+		if err == nil && json.Unmarshal(b, &s) == nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // stepPID returns the process number of the job's step, or 0.
 func (a *agentProcess) stepPID(job string) int {
-	for _, f := range a.glob("steps/" + job + "-*/process.json") {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(string(b), `{"pid":%d`, &pid); err == nil {
-			return pid
-		}
+	for _, s := range a.started(job + "-*") {
+		return s.PID
 	}
 	return 0
 }
 
 func (a *agentProcess) killSteps() {
-	for _, f := range a.glob("steps/*/process.json") {
-		b, _ := os.ReadFile(f)
-		var pid int
-		if _, err := fmt.Sscanf(string(b), `{"pid":%d`, &pid); err == nil && pid > 1 {
-			syscall.Kill(pid, syscall.SIGKILL)
+	for _, s := range a.started("*") {
+		if s.PID > 1 {
+			syscall.Kill(s.PID, syscall.SIGKILL)
 		}
+		if s.Keeper != nil {
+			keeper.Kill(context.Background(), *s.Keeper)
+		}
+		s.Group.Remove(context.Background())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/runner/internal/keeper"
 )
 
 // unprivileged is a user without rights, as the runner's service has.
@@ -74,6 +75,7 @@ func TestToolReadsTheEnvironmentAndMemoryOfAgentAndStep(t *testing.T) {
 		for of, opens := range map[string]string{
 			program + " agent --url":                               "refused",
 			program + " step --dir":                                "refused",
+			keeper.Name + " " + program + " step --dir":            "refused",
 			filepath.Join(filepath.Dir(a.Data), "tofu") + " apply": "open", // so the test looks
 		} {
 			if want := opens + ": " + what + " of " + of; !strings.Contains(log, want) {

@@ -8,17 +8,27 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/internal/proc/proctest"
 )
 
 // A killed step used to take its tool with it, and what the tool had made since
 // it last saved its state was in no state: the next plan wanted to make it again.
 func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
-	for _, storage := range []string{"local", "http"} {
-		t.Run(storage, func(t *testing.T) {
+	for name, tc := range map[string]struct {
+		storage string
+		group   func(testing.TB) proc.Group
+	}{
+		"local":                        {"local", proctest.Group},
+		"http":                         {"http", proctest.Group},
+		"local, the step has a keeper": {"local", proctest.Barren},
+	} {
+		storage := tc.storage
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := mark()
 			s := controltest.New(t, controltest.Options{})
-			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+			a := startWith(t, s.URL(), "", t.TempDir(), beginIn(t, tc.group(t)), "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t))
 			job, ref := applyingOn(t, s, storage, patientModule(m))
 			syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 			j := s.UntilDied(job)
@@ -48,7 +58,7 @@ func TestStateThatTheToolOfAKilledStepCannotSave(t *testing.T) {
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 	j := s.UntilDied(job)
 	kept := a.glob("salvage/" + job + "-1/errored.tfstate")
-	if len(kept) != 1 || !strings.Contains(j.Died.Message, kept[0]) {
+	if len(kept) != 1 || !strings.Contains(j.Died.Message, strings.TrimPrefix(kept[0], a.Data+"/")) {
 		t.Fatalf("kept %q, reported as %+v", kept, *j.Died)
 	}
 	if b, err := os.ReadFile(kept[0]); err != nil || !strings.Contains(string(b), `"first"`) {

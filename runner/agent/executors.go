@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/docker"
 	"github.com/fairlead/fairlead/runner/internal/executor/process"
+	"github.com/fairlead/fairlead/runner/internal/keeper"
 	"github.com/fairlead/fairlead/runner/internal/setup"
 )
 
@@ -24,6 +25,7 @@ type Site struct {
 	Runner  string // the runner's id
 	Setup   setup.Setup
 	command []string // that runs a step
+	orphans *keeper.Orphans
 }
 
 // OpenExecutor makes the executor that the site's setup names.
@@ -66,7 +68,7 @@ func openExecutor(ctx context.Context, data, runner string, s setup.Setup, o Opt
 		return nil, fmt.Errorf("FAIRLEAD_EXECUTOR: %q is none that this program has: %s (kubernetes and ecs take a runner that was built with -tags clusters, as its image is)",
 			s.Executor, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 	}
-	e, err := open(ctx, Site{Data: data, Steps: filepath.Join(data, stepsFolder), Runner: runner, Setup: s, command: o.StepCommand})
+	e, err := open(ctx, Site{Data: data, Steps: filepath.Join(data, stepsFolder), Runner: runner, Setup: s, command: o.StepCommand, orphans: o.orphans})
 	if err != nil {
 		return nil, fmt.Errorf("executor %s: %w", s.Executor, err)
 	}
@@ -74,7 +76,7 @@ func openExecutor(ctx context.Context, data, runner string, s setup.Setup, o Opt
 }
 
 func openProcess(_ context.Context, s Site) (executor.Executor, error) {
-	return process.New(s.Steps, s.command), nil
+	return process.New(s.Steps, s.command, s.orphans), nil
 }
 
 // sharedFolders are those of the data folder that jobs use beside their own:

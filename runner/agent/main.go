@@ -19,6 +19,8 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/executor/process"
+	"github.com/fairlead/fairlead/runner/internal/keeper"
 	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/internal/proc"
 	"github.com/fairlead/fairlead/runner/internal/survivor"
@@ -71,7 +73,8 @@ type Options struct {
 	// nil: survivor.Await.
 	AwaitTool func(ctx context.Context, workspace string) (survivor.Outcome, error)
 
-	recent *agentlog.Recent // of the log, for who asks for it; nil: none is kept
+	orphans *keeper.Orphans  // what the process inherits of jobs; nil: nothing
+	recent  *agentlog.Recent // of the log, for who asks for it; nil: none is kept
 }
 
 func (o Options) random() func() float64 {
@@ -119,6 +122,12 @@ func Main(ctx context.Context, args []string, o Options) int {
 	}
 	if err := proc.Hide(); err != nil { // tools run as the same user
 		fmt.Fprintln(o.Stderr, err)
+	}
+	// A keeper that is killed leaves what it has kept to the agent.
+	if err := proc.BecomeSubreaper(); err != nil {
+		fmt.Fprintln(o.Stderr, err)
+	} else {
+		o.orphans = keeper.NewOrphans(process.Groups)
 	}
 	debug.SetMemoryLimit(idleHeap)
 	debug.SetGCPercent(50)

@@ -201,6 +201,9 @@ func (s *Server) died(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	if s.opt.Death != nil {
+		s.opt.Death(r.PathValue("job"))
+	}
 	s.change(func() {
 		if !s.inSession(w, r) {
 			return

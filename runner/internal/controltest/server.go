@@ -32,6 +32,10 @@ type Options struct {
 	Renew     int           // seconds; 0: 15
 	Heartbeat int           // seconds between session heartbeats; 0: 15
 
+	// Death is called when the death of a job's step is reported, before anything
+	// follows from it; nil: nothing is.
+	Death func(job string)
+
 	// Ways past the API; nil: none.
 	Queue *wire.QueueAccess                               // of a session
 	Log   func(job string, epoch int64) *wire.LogAccess   // of an attempt; called under the server's lock

@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 		fmt.Println("ready")
 		io.Copy(io.Discard, os.Stdin) // until the test closes it
 		os.Exit(0)
+	case "desert":
+		os.Exit(desert())
 	case "look":
 		for _, name := range []string{"environ", "mem"} {
 			f, err := os.Open(filepath.Join("/proc", os.Args[1], name))
@@ -51,24 +53,7 @@ func TestHide(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: only root can start processes as another user, whom /proc does not show everything")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir() // which the other user is to reach
-	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	program := filepath.Join(dir, "program")
-	if err := os.WriteFile(program, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	program := outsideProgram(t)
 	start := func(role string, args ...string) *exec.Cmd {
 		cmd := exec.Command(program, args...)
 		cmd.Env = []string{"PROC_TEST=" + role, "SECRET=the-runners-own", "GOCOVERDIR=/tmp"}
@@ -101,4 +86,28 @@ func TestHide(t *testing.T) {
 			t.Errorf("of a process that is %s another sees:\n%s", role, looked)
 		}
 	}
+}
+
+// outsideProgram returns a copy of this program that any user can run.
+func outsideProgram(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(dir, "program")
+	if err := os.WriteFile(program, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return program
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -121,18 +122,39 @@ func KillAll(ctx context.Context, session int, mark string) (int, error) {
 // BecomeSubreaper) for this to reach processes whose parents have ended, and
 // must not be waiting for a child elsewhere.
 func KillDescendants(ctx context.Context) (int, error) {
-	if reapAll() {
+	if _, err := peekChild(); errors.Is(err, unix.ECHILD) {
 		return 0, nil // the usual case, for the price of one system call
 	}
-	n, err := killUntilNone(ctx, 0, descendants)
-	reapAll()
-	return n, err
+	return killUntilNone(ctx, 0, func() ([]Info, error) { return descendants(os.Getpid()) })
+}
+
+// KillBelow kills every process that descends from another one, which must be a
+// subreaper that reaps its children and ends when it has none, until that one
+// has ended.
+func KillBelow(ctx context.Context, pid int, start uint64) error {
+	for Alive(pid, start) {
+		unix.Kill(pid, unix.SIGCONT) // stopped, it would reap nothing
+		ps, err := descendants(pid)
+		if err != nil {
+			return err
+		}
+		if _, err := kill(ps); err != nil {
+			return err
+		}
+		moment, cancel := context.WithTimeout(ctx, gone)
+		err = WaitGone(moment, pid, start)
+		cancel()
+		if err != nil && ctx.Err() != nil {
+			return fmt.Errorf("%d processes do not end: %w", len(ps), ctx.Err())
+		}
+	}
+	return nil
 }
 
 // SignalDescendants kills the caller's descendants once, without reaping: for
 // use while a child is waited for elsewhere.
 func SignalDescendants() {
-	ps, err := descendants()
+	ps, err := descendants(os.Getpid())
 	if err != nil {
 		return
 	}
@@ -141,21 +163,87 @@ func SignalDescendants() {
 	}
 }
 
-// reapAll collects ended children and reports whether there is none at all.
-func reapAll() bool {
+// KillChildren kills children of the caller, which find returns, and what
+// becomes one when its parent is killed, until find returns none. It reaps them.
+func KillChildren(ctx context.Context, find func() ([]Info, error)) error {
 	for {
-		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return errors.Is(err, unix.ECHILD)
-		case pid == 0:
-			return false
+		ps, err := find()
+		if err != nil || len(ps) == 0 {
+			return err
+		}
+		if _, err := kill(ps); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d processes do not end: %w", len(ps), ctx.Err())
+		case <-time.After(gone):
+		}
+		for _, p := range ps {
+			unix.Wait4(p.PID, nil, unix.WNOHANG, nil) // not ended yet: next time
 		}
 	}
 }
 
-func descendants() ([]Info, error) {
+// ReapWhile reaps children of the caller that have ended, until there is none,
+// or one that is no orphan: that one is waited for elsewhere.
+func ReapWhile(orphan func(Info) bool) {
+	for {
+		pid, err := peekChild()
+		if err != nil || pid == 0 {
+			return
+		}
+		p, err := Stat(pid)
+		if err != nil || !orphan(p) {
+			return
+		}
+		unix.Wait4(pid, nil, unix.WNOHANG, nil)
+	}
+}
+
+// peekChild returns the number of a child that has ended, without reaping it: it
+// may be waited for elsewhere. It is 0 if none has ended, and ECHILD if there is
+// none.
+func peekChild() (pid int, err error) {
+	var info struct { // the beginning of siginfo_t; its union is aligned as a pointer is
+		signo, errno, code int32
+		child              struct {
+			_   [0]uintptr
+			pid int32
+		}
+		_ [128]byte
+	}
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return int(info.child.pid), err
+		}
+	}
+}
+
+// KillTree kills a subreaper and all that descends from it. It is stopped until
+// nothing else is left, so that what it reaps or starts is not missed.
+func KillTree(ctx context.Context, pid int, start uint64) error {
+	if !Alive(pid, start) {
+		return nil
+	}
+	self := []Info{{PID: pid}}
+	unix.Kill(pid, unix.SIGSTOP)
+	_, err := killUntilNone(ctx, 0, func() ([]Info, error) { return descendants(pid) })
+	if err != nil {
+		return err
+	}
+	_, err = killUntilNone(ctx, 0, func() ([]Info, error) {
+		if Alive(pid, start) {
+			return self, nil
+		}
+		return nil, nil
+	})
+	return err
+}
+
+// descendants lists what descends from a process, zombies excepted.
+func descendants(pid int) ([]Info, error) {
 	all, err := All()
 	if err != nil {
 		return nil, err
@@ -174,7 +262,7 @@ func descendants() ([]Info, error) {
 			walk(c.PID)
 		}
 	}
-	walk(os.Getpid())
+	walk(pid)
 	return found, nil
 }
 
@@ -190,11 +278,12 @@ func killUntilNone(ctx context.Context, leader int, find func() ([]Info, error))
 		if len(ps) == 0 {
 			return len(killed), nil
 		}
-		for _, p := range ps {
-			if err := unix.Kill(p.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return len(killed), fmt.Errorf("kill process %d: %w", p.PID, err)
-			}
-			killed[p.PID] = true
+		hit, err := kill(ps)
+		for _, pid := range hit {
+			killed[pid] = true
+		}
+		if err != nil {
+			return len(killed), err
 		}
 		select {
 		case <-ctx.Done():
@@ -207,6 +296,20 @@ func killUntilNone(ctx context.Context, leader int, find func() ([]Info, error))
 			}
 		}
 	}
+}
+
+// kill kills the processes and returns the numbers of those that it could. One
+// that may not be killed, as of another user, keeps no other one alive.
+func kill(ps []Info) (hit []int, err error) {
+	for _, p := range ps {
+		switch kerr := unix.Kill(p.PID, unix.SIGKILL); {
+		case kerr == nil:
+			hit = append(hit, p.PID)
+		case !errors.Is(kerr, unix.ESRCH):
+			err = errors.Join(err, fmt.Errorf("kill process %d: %w", p.PID, kerr))
+		}
+	}
+	return hit, err
 }
 
 // BecomeSubreaper makes the caller the parent of every descendant whose own

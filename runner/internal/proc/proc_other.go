@@ -18,6 +18,9 @@ func Stat(pid int) (Info, error) {
 	return Info{PID: pid}, nil
 }
 
+// All lists nothing: other systems have no /proc.
+func All() ([]Info, error) { return nil, nil }
+
 // HasArgument returns false: command lines are not read on this system.
 func HasArgument(int, string) bool { return false }
 
@@ -54,6 +57,15 @@ func KillDescendants(context.Context) (int, error) { return 0, nil }
 
 // SignalDescendants does nothing on this system.
 func SignalDescendants() {}
+
+// KillChildren does nothing on this system, where no process is inherited.
+func KillChildren(context.Context, func() ([]Info, error)) error { return nil }
+
+// ReapWhile does nothing on this system.
+func ReapWhile(func(Info) bool) {}
+
+// KillTree does nothing on this system: there is no keeper, so none is needed.
+func KillTree(context.Context, int, uint64) error { return nil }
 
 // BecomeSubreaper does nothing on this system.
 func BecomeSubreaper() error { return nil }

@@ -25,10 +25,19 @@ func TestMain(m *testing.M) {
 }
 
 func TestExecutor(t *testing.T) {
-	program := executortest.Program(t)
-	executortest.Run(t, executortest.Subject{
-		New: func(_ *testing.T, root string, _ func(http.RoundTripper) http.RoundTripper) executor.Executor {
-			return process.New(root, []string{program})
-		},
-	})
+	suite := func(t *testing.T) {
+		program := executortest.Program(t)
+		executortest.Run(t, executortest.Subject{
+			New: func(_ *testing.T, root string, _ func(http.RoundTripper) http.RoundTripper) executor.Executor {
+				return process.New(root, []string{program}, nil)
+			},
+		})
+	}
+	t.Run("as this machine has it", suite)
+	for place, enter := range places {
+		t.Run(place, func(t *testing.T) {
+			enter(t)
+			suite(t)
+		})
+	}
 }

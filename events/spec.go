@@ -195,8 +195,9 @@ type Expect struct {
 	Operations []string // that this runner supports
 }
 
-// MaxEnvelope is the largest envelope that a step reads, in bytes.
-const MaxEnvelope = 8 << 20
+// MaxEnvelope is the largest envelope that a step reads, in bytes: its payload, in
+// base64, is as large as the variables of a component may be, and some more.
+const MaxEnvelope = 28 << 20
 
 // clockSkew is how far a runner's clock may be behind or ahead of the control
 // plane's before a fresh spec is refused.

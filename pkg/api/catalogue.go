@@ -55,7 +55,7 @@ func requestProblems() []ProblemDoc {
 		{"malformed-request", http.StatusBadRequest, "The request is not well formed: broken JSON, a body that is missing or broke off, or a path that is not text.", "Repair the program that sent it."},
 		{"method-not-allowed", http.StatusMethodNotAllowed, "The path is known, and the method is not one of it.", "The header `Allow` lists those that are."},
 		{"no-route", http.StatusNotFound, "There is nothing at the path.", "Check the URL and the version of the caller."},
-		{"record-too-large", http.StatusRequestEntityTooLarge, "What the request would store is larger than one record may be (375,000 bytes).", "Make inputs, outputs, plans' summaries or the app's configuration smaller: keep large values in files or buckets, and pass where they are."},
+		{"record-too-large", http.StatusRequestEntityTooLarge, "What the request would store is larger than one record may be (375,000 bytes).", "Make inputs, plans' summaries or the app's configuration smaller: keep large values in files or buckets, and pass where they are."},
 		{"request-timeout", http.StatusRequestTimeout, "The body did not arrive in time.", "Repeat the request over a better connection."},
 		{"unsupported-media-type", http.StatusUnsupportedMediaType, "The body is of a media type that the route does not take.", "`detail` names those that it takes."},
 	}
@@ -188,6 +188,7 @@ func runnerProblems() []ProblemDoc {
 		{"log-offset", http.StatusConflict, "The bytes before this offset are not there, or the log is shorter than its writer says.", "Go on at `details.want`."},
 		{"plan-missing", http.StatusUnprocessableEntity, "A plan job is said to have succeeded and comes without a plan.", "Repair the runner."},
 		{"plan-not-found", http.StatusNotFound, "The saved plan is gone: its deployment is over.", "Plan again with a new deployment."},
+		{"outputs-too-large", http.StatusRequestEntityTooLarge, "The outputs of a component are larger than 16 MiB in all.", "Keep large values in files or buckets, and output where they are."},
 		{"plan-too-large", http.StatusRequestEntityTooLarge, "The saved plan is larger than 64 MiB.", "Split the component."},
 		{"session-not-found", http.StatusNotFound, "The session has been forgotten.", "Ask for a new session."},
 		{"stale-epoch", http.StatusConflict, "The lease has been given to somebody else, or the job is over.", "Kill the tool and stop: whatever is reported is not recorded any more."},

@@ -238,8 +238,8 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Body wire.FinishRequest
 	}
-	register(s, op{Route: wire.FinishJob, auth: leaseToken, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: 8 << 20,
-		problems: ofAStep + " job-state log-offset log-fenced log-not-found plan-missing " + storesMuch},
+	register(s, op{Route: wire.FinishJob, auth: leaseToken, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs + 2<<20, read: 2 * time.Minute,
+		problems: ofAStep + " job-state log-offset log-fenced log-not-found plan-missing outputs-too-large " + storesMuch},
 		func(ctx context.Context, in *finish) (*struct{}, error) {
 			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
 		})

@@ -14,8 +14,9 @@ import (
 
 // What the keys of blobs begin with.
 const (
-	plansPrefix  = "plan/"  // plan/<plan job>/<digest>
-	statesPrefix = "state/" // state/<install>/<component>/<number>-<name>
+	plansPrefix  = "plan/"   // plan/<plan job>/<digest>
+	statesPrefix = "state/"  // state/<install>/<component>/<number>-<name>
+	valuesPrefix = "values/" // values/<install>/<component>/<name>; outputs or variables
 )
 
 // unnamedFor is how long a blob that nothing names is kept for the commit that may
@@ -86,6 +87,9 @@ func blobMade(key string) (time.Time, bool) {
 		id, _, _ := strings.Cut(of, "/")
 		return fairlead.TimeOf(id)
 	}
+	if strings.HasPrefix(key, valuesPrefix) {
+		return fairlead.TimeOf(path.Base(key))
+	}
 	if !strings.HasPrefix(key, statesPrefix) {
 		return time.Time{}, false
 	}
@@ -98,6 +102,13 @@ func (c *Control) blobNamed(ctx context.Context, key string, heads map[string]st
 	case strings.HasPrefix(key, plansPrefix):
 		id, digest, _ := strings.Cut(strings.TrimPrefix(key, plansPrefix), "/")
 		return c.planNamed(ctx, fairlead.JobID(id), digest)
+	case strings.HasPrefix(key, valuesPrefix):
+		parts := strings.Split(strings.TrimPrefix(key, valuesPrefix), "/")
+		if len(parts) != 3 {
+			return true, nil // not ours to judge
+		}
+		r, err := c.Store.Component(ctx, fairlead.InstallID(parts[0]), parts[1])
+		return r.V.VarsBlob == key || r.V.OutputsBlob == key, err
 	case strings.HasPrefix(key, statesPrefix):
 		parts := strings.Split(strings.TrimPrefix(key, statesPrefix), "/")
 		if len(parts) != 3 {

@@ -105,8 +105,9 @@ type unit struct {
 	over       []store.Deployment // that this commit ends
 	components map[string]store.Stored[store.Component]
 	slots      map[fairlead.RunnerID]store.Stored[store.RunnerSlots]
-	runner     *store.Stored[store.Runner] // that the install of this commit has just been given
-	spent      []string                    // blobs that nothing names after this commit
+	runner     *store.Stored[store.Runner]        // that the install of this commit has just been given
+	outputs    map[string]map[string]store.Output // that were read from blobs, by key
+	spent      []string                           // blobs that nothing names after this commit
 }
 
 // endedLog is a log whose attempt is over without a report of its step.

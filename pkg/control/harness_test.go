@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -38,9 +39,10 @@ type plane struct {
 	ctx     context.Context
 	pub     ed25519.PublicKey
 	session store.Session
-	cloud   map[string]string // what is there, by component: the variables it was applied with
-	plans   map[string]string // saved plans by digest: the variables they would apply, "" to destroy
-	applied []string          // each apply and destroy that a tool began, in order
+	cloud   map[string]string                    // what is there, by component: the variables it was applied with
+	plans   map[string]string                    // saved plans by digest: the variables they would apply, "" to destroy
+	outputs map[string]map[string]control.Output // what a component outputs besides, or instead
+	applied []string                             // each apply and destroy that a tool began, in order
 	// misfortune is asked before a step reports: what it returns happens instead.
 	misfortune func(events.JobSpec) misfortune
 	refused    []string // reports that were refused as stale
@@ -319,6 +321,7 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 			"id":     {Value: json.RawMessage(`"id-of-` + spec.Component + `"`)},
 			"secret": {Value: json.RawMessage(`"secret-of-` + spec.Component + `"`), Sensitive: true},
 		}
+		maps.Copy(rep.Outputs, p.outputs[spec.Component])
 	}
 	return rep
 }

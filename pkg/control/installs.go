@@ -488,6 +488,7 @@ func (u *unit) forgetComponents(id fairlead.InstallID, comps []store.Stored[stor
 		if removed+2 > forgetAtOnce {
 			return false, nil
 		}
+		u.spent = append(u.spent, k.V.VarsBlob, k.V.OutputsBlob)
 		u.DeleteComponent(k)
 		removed++
 		dropState(k.V.Name)
@@ -549,11 +550,15 @@ func (c *Control) Outputs(ctx context.Context, org fairlead.OrgID, name string, 
 		if k.V.State == store.Absent {
 			continue
 		}
+		kept, err := c.outputsOf(ctx, k.V)
+		if err != nil {
+			return nil, err
+		}
 		out[k.V.Name] = map[string]Output{}
-		for _, name := range slices.Sorted(maps.Keys(k.V.Outputs)) {
-			o := Output{Sensitive: k.V.Outputs[name].Sensitive}
+		for _, name := range slices.Sorted(maps.Keys(kept)) {
+			o := Output{Sensitive: kept[name].Sensitive}
 			if !o.Sensitive || showSensitive {
-				if o.Value, err = c.openOutput(ctx, k.V, name); err != nil {
+				if o.Value, err = c.openOutput(ctx, k.V, name, kept[name]); err != nil {
 					return nil, err
 				}
 			}
@@ -561,16 +566,4 @@ func (c *Control) Outputs(ctx context.Context, org fairlead.OrgID, name string, 
 		}
 	}
 	return out, nil
-}
-
-func (c *Control) openOutput(ctx context.Context, k store.Component, name string) ([]byte, error) {
-	o := k.Outputs[name]
-	if o.Sealed == nil {
-		return o.Value, nil
-	}
-	raw, err := c.Sealer.Open(ctx, o.Sealed, outputContext(k.Install, k.Name, name))
-	if err != nil {
-		return nil, fmt.Errorf("open output %s of component %s: %w", name, k.Name, err)
-	}
-	return raw, nil
 }

@@ -1,7 +1,9 @@
 package control
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -130,6 +132,12 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 	}
 	if err != nil {
 		return nil, err
+	}
+	if raw, err := json.Marshal(varsRecord(vars)); err != nil {
+		return nil, fmt.Errorf("encode vars of component %s: %w", cmd.Component, err)
+	} else if len(raw) > maxVars {
+		return deployment.Unplannable{Component: cmd.Component, Reason: "variables-too-large",
+			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), maxVars)}, nil
 	}
 	runner, err := u.runnerOf(inst)
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -148,6 +146,9 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 	default:
 		return fairlead.Invalid("invalid-outcome", "%q is no outcome of a job", rep.Outcome)
 	}
+	if err := checkOutputs(h.Job, rep.Outputs); err != nil {
+		return err
+	}
 	if err := c.endLog(ctx, h, rep); err != nil {
 		return err
 	}
@@ -260,7 +261,13 @@ func (u *unit) learn(j store.Job, rep Report) error {
 		return err
 	}
 	if j.State != job.Succeeded {
-		if j.Operation.Mutates() && rep.stateIsTrue() {
+		switch {
+		case j.Operation == job.OpApply && rep.Reason == job.ReasonOutputsTooLarge:
+			// All that it should make is there. Those that it had before are not its outputs any more.
+			k.V.State, k.V.Version, k.V.Deployment, k.V.Lost = store.Present, j.Version, j.Deployment, ""
+			k.V.Outputs, k.V.OutputsBlob = nil, ""
+			u.putComponent(k)
+		case j.Operation.Mutates() && rep.stateIsTrue():
 			k.V.State, k.V.Deployment = store.Failed, j.Deployment
 			u.putComponent(k)
 		}
@@ -270,7 +277,7 @@ func (u *unit) learn(j store.Job, rep Report) error {
 	switch {
 	case j.Operation == job.OpApply: // whose commit has noted what it is given
 		k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
-		if k.V.Outputs, err = u.sealOutputs(j, rep.Outputs); err != nil {
+		if err := u.keepOutputs(&k.V, rep.Outputs); err != nil {
 			return err
 		}
 	case j.Operation == job.OpPlan && noOp:
@@ -278,7 +285,9 @@ func (u *unit) learn(j store.Job, rep Report) error {
 			return err
 		}
 	case j.Operation == job.OpDestroy, j.Operation == job.OpPlanDestroy && noOp && k.V.State != store.Absent:
+		u.spent = append(u.spent, k.V.OutputsBlob, k.V.VarsBlob)
 		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars = store.Absent, j.Deployment, nil, nil
+		k.V.OutputsBlob, k.V.VarsBlob = "", ""
 	default:
 		return nil
 	}
@@ -320,7 +329,7 @@ func (u *unit) vouch(k *store.Stored[store.Component], j store.Job, rep Report) 
 		return false, err
 	}
 	k.V.State, k.V.Deployment = store.Present, j.Deployment
-	k.V.Outputs, err = u.sealOutputs(j, rep.Outputs)
+	err = u.keepOutputs(&k.V, rep.Outputs)
 	return err == nil, err
 }
 
@@ -333,29 +342,12 @@ func (u *unit) madeFrom(k *store.Stored[store.Component], v Version, vars map[st
 	if err != nil {
 		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
 	}
-	if k.V.Vars, err = u.c.Sealer.Seal(u.ctx, raw, varsContext(k.V.Install, k.V.Name)); err != nil {
-		return fmt.Errorf("seal vars of component %s: %w", k.V.Name, err)
+	if err := u.keepVars(&k.V, raw); err != nil {
+		return err
 	}
 	k.V.Version, k.V.DependsOn = v.ID, nil
 	if spec, ok := v.Spec.Component(k.V.Name); ok {
 		k.V.DependsOn = spec.DependsOn
 	}
 	return nil
-}
-
-func (u *unit) sealOutputs(j store.Job, given map[string]Output) (map[string]store.Output, error) {
-	out := make(map[string]store.Output, len(given))
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		o := given[name]
-		if !o.Sensitive {
-			out[name] = store.Output{Value: o.Value}
-			continue
-		}
-		sealed, err := u.c.Sealer.Seal(u.ctx, o.Value, outputContext(j.Install, j.Component, name))
-		if err != nil {
-			return nil, fmt.Errorf("seal output %s of component %s: %w", name, j.Component, err)
-		}
-		out[name] = store.Output{Sealed: sealed, Sensitive: true}
-	}
-	return out, nil
 }

@@ -48,10 +48,13 @@ func (u *unit) varsFor(inst store.Install, d deployment.Deployment, cmd deployme
 // lastVars returns the variables that the component was last applied with.
 func (u *unit) lastVars(id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
 	k, err := u.component(id, component)
-	if err != nil || k.V.Vars == nil {
+	if err != nil {
 		return nil, err
 	}
-	raw, err := u.c.Sealer.Open(u.ctx, k.V.Vars, varsContext(id, component))
+	raw, err := u.varsOf(k.V)
+	if err == nil && raw == nil {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open vars of component %s: %w", component, err)
 	}
@@ -154,11 +157,15 @@ func (u *unit) output(id fairlead.InstallID, component, name string) (appspec.Re
 	if err != nil || k.V.State != store.Present {
 		return appspec.Resolved{}, false, err
 	}
-	o, ok := k.V.Outputs[name]
+	all, err := u.outputsOf(k.V)
+	if err != nil {
+		return appspec.Resolved{}, false, err
+	}
+	o, ok := all[name]
 	if !ok {
 		return appspec.Resolved{}, false, nil
 	}
-	raw, err := u.c.openOutput(u.ctx, k.V, name)
+	raw, err := u.c.openOutput(u.ctx, k.V, name, o)
 	if err != nil {
 		return appspec.Resolved{}, false, err
 	}

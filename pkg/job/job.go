@@ -257,12 +257,16 @@ const (
 
 // Reasons of plugins by which more than the plugin decides.
 const (
-	ReasonStateUnsaved    = "state-unsaved"    // the tool could not save its state
-	ReasonStateIncomplete = "state-incomplete" // nor could it write down all of it for the runner to keep
-	ReasonStateLocked     = "state-locked"     // somebody else works on the state
-	ReasonToolKilled      = "tool-killed"      // a signal that was not the runner's ended the tool
-	ReasonDiskFull        = "disk-full"        // the runner's disk has no space for the state; nothing was changed
+	ReasonStateUnsaved    = "state-unsaved"     // the tool could not save its state
+	ReasonStateIncomplete = "state-incomplete"  // nor could it write down all of it for the runner to keep
+	ReasonStateLocked     = "state-locked"      // somebody else works on the state
+	ReasonToolKilled      = "tool-killed"       // a signal that was not the runner's ended the tool
+	ReasonOutputsTooLarge = "outputs-too-large" // all went well, and the outputs cannot be kept
+	ReasonDiskFull        = "disk-full"         // the runner's disk has no space for the state; nothing was changed
 )
+
+// MaxOutputs bounds the outputs of a component, in bytes: names and JSON values.
+const MaxOutputs = 16 << 20
 
 // New returns a job that is queued at the given time. The caller fills in
 // what it is about.

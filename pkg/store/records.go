@@ -94,13 +94,17 @@ const (
 
 // Component is one component of an install.
 type Component struct {
-	Install    fairlead.InstallID    `json:"install"`
-	Name       string                `json:"name"`
-	State      ComponentState        `json:"state"`
-	Version    fairlead.VersionID    `json:"version,omitempty"` // it was last applied from
-	DependsOn  []string              `json:"depends_on,omitempty"`
-	Vars       []byte                `json:"vars,omitempty"` // sealed; as last applied, for the day it is destroyed
-	Outputs    map[string]Output     `json:"outputs,omitempty"`
+	Install   fairlead.InstallID `json:"install"`
+	Name      string             `json:"name"`
+	State     ComponentState     `json:"state"`
+	Version   fairlead.VersionID `json:"version,omitempty"` // it was last applied from
+	DependsOn []string           `json:"depends_on,omitempty"`
+	Vars      []byte             `json:"vars,omitempty"` // sealed; as last applied, for the day it is destroyed
+	Outputs   map[string]Output  `json:"outputs,omitempty"`
+
+	VarsBlob    string `json:"vars_blob,omitempty"`    // sealed; Vars, if they are too many for this record
+	OutputsBlob string `json:"outputs_blob,omitempty"` // sealed; Outputs as JSON, with none sealed again, if they are too many
+
 	Deployment fairlead.DeploymentID `json:"deployment,omitempty"`
 	Lost       fairlead.JobID        `json:"lost,omitempty"` // an apply or destroy that was lost, and that nothing has completed since
 	Updated    time.Time             `json:"updated"`

@@ -163,6 +163,14 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		default:
 			s.Next = append(s.Next, byHand("The lock is beside the state, in the runner's own storage, and the control plane cannot break it. A tool that was killed leaves it there: once nobody is at work on the state any more, the command in the job's message takes it off."))
 		}
+	case job.ReasonOutputsTooLarge:
+		if j.Operation.Mutates() {
+			s.Known = append(s.Known, "What it was to do is done, and the component's state has it. Only its outputs are not stored: components that need them cannot be planned.")
+		} else {
+			s.untouched = true
+			s.Known = append(s.Known, nothing+", and nothing has to be. The outputs are not stored: components that need them cannot be planned.")
+		}
+		s.Next = append(s.Next, byHand("Make the component's outputs smaller: keep large values in files or buckets, and output where they are. Publish the app again with `fairlead app apply FOLDER`, and deploy that version."))
 	case job.ReasonQueueTimeout:
 		s.untouched = true
 		s.Known = append(s.Known, nothing+": no agent ever took it.")

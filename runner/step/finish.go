@@ -3,12 +3,14 @@ package step
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
@@ -26,6 +28,29 @@ func shortLog(err error) bool {
 // tooLarge reports whether something is larger than the way to the control plane
 // lets through, whoever says so: it does not become smaller by being sent again.
 func tooLarge(err error) bool { return client.HasStatus(err, http.StatusRequestEntityTooLarge) }
+
+// sizeOf returns how many bytes the outputs take in a report.
+func sizeOf(outputs map[string]wire.FullOutput) int {
+	size := 0
+	for name, o := range outputs {
+		size += len(name) + len(o.Value)
+	}
+	return size
+}
+
+// withoutOutputs returns the report of a job whose outputs, of the size in bytes,
+// cannot be reported. What it did is what it did: only that nobody gets its
+// outputs has failed. Of a plan to change something they do not matter yet.
+func withoutOutputs(report wire.FinishRequest, size int) wire.FinishRequest {
+	report.Outputs = nil
+	if report.Outcome != "succeeded" || report.Plan != nil && !report.Plan.NoOp {
+		return report
+	}
+	report.Outcome, report.Reason, report.Plan = "failed", job.ReasonOutputsTooLarge, nil
+	report.Message = fmt.Sprintf("the outputs have %d bytes, which is more than the control plane takes (%d, or less where it is behind a front end with a lower limit). They were not stored, so no other component gets them. "+
+		"Keep large values in files or buckets, and output where they are", size, job.MaxOutputs)
+	return report
+}
 
 // finish delivers the report and returns the step's exit code. It does not end
 // with the job's context, and it goes on while the control plane is down, or
@@ -45,7 +70,16 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(finishFor))
 		return err
 	}
+	if size := sizeOf(report.Outputs); size > job.MaxOutputs {
+		report = withoutOutputs(report, size)
+	}
 	err := deliver()
+	if size := sizeOf(report.Outputs); tooLarge(err) && size > 0 {
+		// Some front end takes less than the control plane, such as the 6 MB of Lambda.
+		a.Log.Error("the report is too large and goes without its outputs", "job", a.in.Job, "bytes", size, "err", err)
+		report = withoutOutputs(report, size)
+		err = deliver()
+	}
 	for range maxResends {
 		if !shortLog(err) || ctx.Err() != nil {
 			break
@@ -66,7 +100,7 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		err = deliver()
 	}
 	if e, ok := errors.AsType[*client.Error](err); ok && !stale(err) && (client.Refused(err) || tooLarge(err)) {
-		// The report itself is not acceptable (too large, say). A job whose end
+		// The report itself is not acceptable. A job whose end
 		// nobody hears of would be worse than one that has lost its details.
 		a.Log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)
 		report = wire.FinishRequest{Outcome: "failed", Reason: "report-refused", Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log,

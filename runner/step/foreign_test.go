@@ -3,10 +3,12 @@ package step
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
@@ -158,6 +161,68 @@ func TestReportIsGivenUpForWhoIsNotTheControlPlane(t *testing.T) {
 				code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded", Outputs: map[string]wire.FullOutput{"a": {Value: large}}})
 				if code != tt.code || reported.Outcome != tt.outcome {
 					t.Errorf("the step ends with %d, the control plane heard %q; want %d, %q", code, reported.Outcome, tt.code, tt.outcome)
+				}
+			})
+		})
+	}
+}
+
+// TestReportThatIsTooLargeLosesWhatHappened: a good apply whose outputs did not fit
+// ended as if nobody knew what it did.
+func TestReportThatIsTooLargeLosesWhatHappened(t *testing.T) {
+	noop, change := &wire.Plan{Digest: "sha256:1", NoOp: true}, &wire.Plan{Digest: "sha256:2"}
+	for name, tt := range map[string]struct {
+		report  wire.FinishRequest
+		size    int // of the outputs
+		takes   int // bytes that the front end lets through
+		want    wire.FinishRequest
+		outputs bool
+	}{
+		"what fits arrives": {wire.FinishRequest{Outcome: "succeeded", Mutated: true}, 4000, 5000, wire.FinishRequest{Outcome: "succeeded", Mutated: true}, true},
+		"an apply went well, and its outputs are not stored": {wire.FinishRequest{Outcome: "succeeded", Mutated: true, ExitCode: new(int)}, 9000, 5000,
+			wire.FinishRequest{Outcome: "failed", Reason: "outputs-too-large", Mutated: true, ExitCode: new(int)}, false},
+		"above the bound they are not even sent": {wire.FinishRequest{Outcome: "succeeded", Mutated: true, ExitCode: new(int)}, job.MaxOutputs, job.MaxOutputs * 2,
+			wire.FinishRequest{Outcome: "failed", Reason: "outputs-too-large", Mutated: true, ExitCode: new(int)}, false},
+		"an apply that failed failed for its own reason": {wire.FinishRequest{Outcome: "failed", Reason: "state-unsaved", Mutated: true, Salvaged: &wire.Salvaged{Path: "salvage/job_1-1/errored.tfstate"}}, 9000, 5000,
+			wire.FinishRequest{Outcome: "failed", Reason: "state-unsaved", Mutated: true, Salvaged: &wire.Salvaged{Path: "salvage/job_1-1/errored.tfstate"}}, false},
+		"a plan that finds nothing to change brings no outputs": {wire.FinishRequest{Outcome: "succeeded", Plan: noop}, 9000, 5000,
+			wire.FinishRequest{Outcome: "failed", Reason: "outputs-too-large"}, false},
+		"a plan to change something needs none": {wire.FinishRequest{Outcome: "succeeded", Plan: change}, 9000, 5000,
+			wire.FinishRequest{Outcome: "succeeded", Plan: change}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got wire.FinishRequest
+				sent := 0
+				c := clientOf(t, func(r *http.Request) (*http.Response, error) {
+					b, err := io.ReadAll(r.Body)
+					if err != nil {
+						return nil, err
+					}
+					sent = max(sent, len(b))
+					if len(b) > tt.takes {
+						return said{"a front end finds it too large", http.StatusRequestEntityTooLarge, "text/html", "<html>"}.response(r), nil
+					}
+					if err := json.Unmarshal(b, &got); err != nil {
+						return nil, err
+					}
+					return good(r, struct{}{})
+				}, 0)
+				a := &attempt{in: stepdir.Input{Job: "job_1", Epoch: 1}, dir: stepdir.Dir(t.TempDir()), Surroundings: Surroundings{
+					Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
+				tt.report.Outputs = map[string]wire.FullOutput{"a": {Value: json.RawMessage(`"` + strings.Repeat("x", tt.size-2) + `"`)}}
+				if code := a.finish(t.Context(), c, tt.report); code != stepdir.ExitFinished {
+					t.Fatalf("the step ends with %d", code)
+				}
+				if (got.Outputs != nil) != tt.outputs || tt.size >= job.MaxOutputs && sent > 5000 {
+					t.Errorf("outputs arrived: %v; at most %d bytes were sent", got.Outputs != nil, sent)
+				}
+				if got.Reason == job.ReasonOutputsTooLarge && !strings.Contains(got.Message, fmt.Sprint(tt.size+1)) {
+					t.Errorf("the message does not say how large they are: %s", got.Message)
+				}
+				got.Outputs, got.Message = nil, ""
+				if !reflect.DeepEqual(got, tt.want) {
+					t.Errorf("the control plane hears %+v, want %+v", got, tt.want)
 				}
 			})
 		})

@@ -106,7 +106,11 @@ func (o Outputs) JSON() any {
 	return out
 }
 
-// Human writes a table in which a sensitive value reads "(sensitive)".
+// maxShown is how much of one output a table shows, in bytes.
+const maxShown = 1000
+
+// Human writes a table in which a sensitive value reads "(sensitive)", and a large
+// one is cut.
 func (o Outputs) Human(p *Page) {
 	var rows [][]string
 	for _, component := range sortedKeys(o.Components) {
@@ -115,6 +119,9 @@ func (o Outputs) Human(p *Page) {
 			shown := "(sensitive)"
 			if len(outputs[name].Value) > 0 {
 				shown = value(outputs[name].Value)
+			}
+			if all := len(shown); all > maxShown {
+				shown = fmt.Sprintf("%s… (%d bytes; `fairlead install outputs NAME --json` has all)", strings.ToValidUTF8(shown[:maxShown], ""), all)
 			}
 			rows = append(rows, []string{component, name, shown})
 		}

@@ -1,0 +1,155 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// maxInline is how much of a component's outputs, and of its variables, its record
+// holds, in bytes: every reader of the component reads the record. What is larger
+// is a sealed blob, which the record names and a reader of the values fetches.
+const maxInline = 64 << 10
+
+// maxVars bounds the variables of one component, in bytes of JSON: a step gets them
+// in its job spec.
+const maxVars = job.MaxOutputs
+
+func outputsContext(k store.Component) string {
+	return "install/" + string(k.Install) + "/outputs/" + k.Name
+}
+
+// checkOutputs refuses outputs that the control plane does not keep.
+func checkOutputs(id fairlead.JobID, given map[string]Output) error {
+	if size := sizeOf(given); size > job.MaxOutputs {
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: job.ReasonOutputsTooLarge,
+			Message: fmt.Sprintf("the outputs of job %s have %d bytes; a component may have %d", id, size, job.MaxOutputs)}
+	}
+	return nil
+}
+
+func sizeOf(outputs map[string]Output) int {
+	size := 0
+	for name, o := range outputs {
+		size += len(name) + len(o.Value)
+	}
+	return size
+}
+
+// keepOutputs makes given the outputs of the component: in its record, the
+// sensitive ones sealed, or all of them in one sealed blob.
+func (u *unit) keepOutputs(k *store.Component, given map[string]Output) (err error) {
+	k.Outputs, k.OutputsBlob = make(map[string]store.Output, len(given)), ""
+	if sizeOf(given) > maxInline {
+		for name, o := range given {
+			k.Outputs[name] = store.Output{Value: o.Value, Sensitive: o.Sensitive}
+		}
+		raw, err := json.Marshal(k.Outputs)
+		if err != nil {
+			return fmt.Errorf("encode outputs of component %s: %w", k.Name, err)
+		}
+		k.Outputs = nil
+		k.OutputsBlob, err = u.putValues(*k, raw, outputsContext(*k))
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		o := store.Output{Sensitive: given[name].Sensitive}
+		if !o.Sensitive {
+			o.Value = given[name].Value
+		} else if o.Sealed, err = u.c.Sealer.Seal(u.ctx, given[name].Value, outputContext(k.Install, k.Name, name)); err != nil {
+			return fmt.Errorf("seal output %s of component %s: %w", name, k.Name, err)
+		}
+		k.Outputs[name] = o
+	}
+	return nil
+}
+
+// outputsOf returns the component's outputs as they are kept: sensitive ones
+// sealed if the record has them, and open if a blob has.
+func (c *Control) outputsOf(ctx context.Context, k store.Component) (map[string]store.Output, error) {
+	if k.OutputsBlob == "" {
+		return k.Outputs, nil
+	}
+	raw, err := c.openBlob(ctx, k.OutputsBlob, outputsContext(k))
+	if err != nil {
+		return nil, fmt.Errorf("read outputs of component %s: %w", k.Name, err)
+	}
+	var out map[string]store.Output
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return nil, fmt.Errorf("decode outputs of component %s: %w", k.Name, err)
+	}
+	return out, nil
+}
+
+// outputsOf is Control's, and fetches a blob once for all that the unit reads.
+func (u *unit) outputsOf(k store.Component) (map[string]store.Output, error) {
+	if all, ok := u.outputs[k.OutputsBlob]; ok && k.OutputsBlob != "" {
+		return all, nil
+	}
+	all, err := u.c.outputsOf(u.ctx, k)
+	if err == nil && k.OutputsBlob != "" {
+		if u.outputs == nil {
+			u.outputs = map[string]map[string]store.Output{}
+		}
+		u.outputs[k.OutputsBlob] = all
+	}
+	return all, err
+}
+
+// openOutput returns the value of an output of the component.
+func (c *Control) openOutput(ctx context.Context, k store.Component, name string, o store.Output) ([]byte, error) {
+	if o.Sealed == nil {
+		return o.Value, nil
+	}
+	raw, err := c.Sealer.Open(ctx, o.Sealed, outputContext(k.Install, k.Name, name))
+	if err != nil {
+		return nil, fmt.Errorf("open output %s of component %s: %w", name, k.Name, err)
+	}
+	return raw, nil
+}
+
+// keepVars makes raw, JSON, the variables that the component was made with.
+func (u *unit) keepVars(k *store.Component, raw []byte) (err error) {
+	k.Vars, k.VarsBlob = nil, ""
+	if len(raw) > maxInline {
+		k.VarsBlob, err = u.putValues(*k, raw, varsContext(k.Install, k.Name))
+		return err
+	}
+	if k.Vars, err = u.c.Sealer.Seal(u.ctx, raw, varsContext(k.Install, k.Name)); err != nil {
+		return fmt.Errorf("seal vars of component %s: %w", k.Name, err)
+	}
+	return nil
+}
+
+// varsOf returns the variables that the component was made with as JSON, or nil
+// if there are none.
+func (u *unit) varsOf(k store.Component) (raw []byte, err error) {
+	switch {
+	case k.VarsBlob != "":
+		return u.c.openBlob(u.ctx, k.VarsBlob, varsContext(k.Install, k.Name))
+	case k.Vars == nil:
+		return nil, nil
+	}
+	return u.c.Sealer.Open(u.ctx, k.Vars, varsContext(k.Install, k.Name))
+}
+
+// putValues stores values of the component in a blob, which the unit's commit is to
+// name. What a commit that comes to nothing leaves, and what it replaces, is for
+// CollectBlobs: somebody may be reading it.
+func (u *unit) putValues(k store.Component, raw []byte, sealContext string) (key string, err error) {
+	sealed, err := u.c.Sealer.Seal(u.ctx, raw, sealContext)
+	if err != nil {
+		return "", fmt.Errorf("seal values of component %s: %w", k.Name, err)
+	}
+	key = valuesPrefix + string(k.Install) + "/" + k.Name + "/" + u.c.IDs("w")
+	if err := u.c.Blobs.Put(u.ctx, key, sealed); err != nil {
+		return "", fmt.Errorf("store values of component %s: %w", k.Name, err)
+	}
+	return key, nil
+}

@@ -1,0 +1,145 @@
+package control_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// text is an output of n bytes of c.
+func text(c string, n int) json.RawMessage {
+	return json.RawMessage(`"` + strings.Repeat(c, n-2) + `"`)
+}
+
+// largeOutputs is the life of a component whose outputs no record holds: an output
+// of 400 KB made a good apply failed, and the component unknown.
+func largeOutputs(p *plane) {
+	t := p.t
+	p.publish(shop)
+	p.install("acme")
+	for i, tt := range []struct {
+		name       string
+		id, secret json.RawMessage // of network and of database; others get them as variables
+		inBlobs    int             // of outputs, and of what others are given
+	}{
+		{"small ones are in the record", text("a", 100), text("s", 100), 0},
+		{"400 KB", text("b", 400_000), text("t", 100), 3}, // the outputs of network, and what two others are given
+		{"1 MB and 5 MB", text("c", 1_000_000), text("u", 5_000_000), 5},
+		{"small again", text("d", 100), text("v", 100), 0},
+	} {
+		p.outputs = map[string]map[string]control.Output{"network": {"id": {Value: tt.id}}, "database": {"secret": {Value: tt.secret, Sensitive: true}}}
+		p.cloud = map[string]string{} // all of it is applied again
+		given := map[string]json.RawMessage{}
+		p.misfortune = func(s events.JobSpec) misfortune {
+			if s.Operation == "apply" {
+				for name, v := range s.Vars {
+					given[s.Component+"."+name] = v.Value
+				}
+			}
+			return none
+		}
+		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "large-"+string(rune('0'+i)))
+		p.work()
+		p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+		if !bytes.Equal(given["cache.net"], tt.id) || !bytes.Equal(given["web.db"], tt.secret) {
+			t.Errorf("%s: others are given %d and %d bytes, want %d and %d", tt.name, len(given["cache.net"]), len(given["web.db"]), len(tt.id), len(tt.secret))
+		}
+		shown, err := p.Outputs(p.ctx, org, "acme", true)
+		if err != nil || !bytes.Equal(shown["network"]["id"].Value, tt.id) || !bytes.Equal(shown["database"]["secret"].Value, tt.secret) || !shown["database"]["secret"].Sensitive {
+			t.Errorf("%s: the outputs are not what the tool said: %v", tt.name, err)
+		}
+		if hidden, err := p.Outputs(p.ctx, org, "acme", false); err != nil || hidden["database"]["secret"].Value != nil {
+			t.Errorf("%s: a sensitive output is shown, %v", tt.name, err)
+		}
+		unnamed, err := p.CollectBlobs(p.ctx, nil) // what was replaced
+		p.must("collect", func() error { _, err := p.CollectBlobs(p.ctx, unnamed); return err })
+		kept := p.blobs("values/")
+		if err != nil || len(kept) != tt.inBlobs {
+			t.Errorf("%s: kept %q, want %d, %v", tt.name, kept, tt.inBlobs, err)
+		}
+		for _, k := range kept {
+			if b, err := p.Blobs.Get(p.ctx, k); err != nil || bytes.Contains(b, bytes.Repeat([]byte{tt.secret[1]}, 50)) || bytes.Contains(b, bytes.Repeat([]byte{tt.id[1]}, 50)) {
+				t.Errorf("%s: the blob %s is not sealed, %v", tt.name, k, err)
+			}
+		}
+	}
+}
+
+func TestAnOutputOf400KBMadeAGoodApplyUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { largeOutputs(newPlane(t, enginetest.Memory())) })
+}
+
+func TestLargeOutputsOnSQLite(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	largeOutputs(newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
+}
+
+func TestLargeOutputsOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	largeOutputs(newPlaneAt(t, dynamoTable(t, "outputs"), c.now, c.sleep))
+}
+
+// TestOutputsThatNothingKeepsMakeAGoodApplyUnknown: what was made is there, and
+// only its outputs are not.
+func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.outputs = map[string]map[string]control.Output{"network": {"id": {Value: text("a", 100_000)}}}
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "before")
+		p.work()
+		p.cloud = map[string]string{}
+		id, j, h := p.applying("acme")
+		err := p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeSucceeded, Mutated: true, ExitCode: new(int),
+			Outputs: map[string]control.Output{"id": {Value: text("a", job.MaxOutputs)}}})
+		if fairlead.CodeOf(err) != job.ReasonOutputsTooLarge || fairlead.KindOf(err) != fairlead.KindTooLarge {
+			t.Fatalf("outputs above the bound: %v", err)
+		}
+		p.must("finish", func() error {
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: job.ReasonOutputsTooLarge, Mutated: true, ExitCode: new(int)})
+		})
+		k, err := p.Store.Component(p.ctx, j.Install, "network")
+		if err != nil || k.V.State != store.Present || k.V.Version != j.Version || k.V.Outputs != nil || k.V.OutputsBlob != "" {
+			t.Errorf("the component is %s of version %s with outputs %q, %v; want present, of %s, without the outputs of before", k.V.State, k.V.Version, k.V.OutputsBlob, err, j.Version)
+		}
+		_, said := p.told(id)
+		for _, want := range []string{"What it was to do is done", "Make the component's outputs smaller"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("%q is not said:\n%s", want, said)
+			}
+		}
+	})
+}
+
+// TestLargeValuesOutliveTheirInstall: what was output and given is the customer's.
+func TestLargeValuesOutliveTheirInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.outputs = map[string]map[string]control.Output{"network": {"id": {Value: text("a", 100_000)}}}
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		p.work()
+		if len(p.blobs("values/")) == 0 {
+			t.Fatal("nothing is in a blob")
+		}
+		p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true}, "t")
+		p.work()
+		if left := p.blobs("values/"); len(left) > 0 {
+			t.Errorf("after the teardown: %q", left)
+		}
+	})
+}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
@@ -27,18 +26,36 @@ const codeStorage = "INSUFFICIENT_STORAGE"
 // RegistryOptions are the limits of a registry. A zero field stands for the
 // default beside it.
 type RegistryOptions struct {
-	MaxBlob    int64            // bytes of one blob; default: the largest artifact of the default Limits
-	MaxUploads int              // uploads under way at a time; default 64
-	IdleUpload time.Duration    // an upload untouched for this long may be dropped for another; default 10 minutes
-	Now        func() time.Time // default time.Now
-	Log        *slog.Logger     // told of damaged files; default slog.Default()
+	MaxBlob      int64            // bytes of one blob; default: the largest artifact of the default Limits
+	MaxUploads   int              // uploads under way at a time; default 64
+	MaxOfCaller  int              // of these, with one Authorization header; default 16, two pushes of an app at once
+	IdleUpload   time.Duration    // an upload untouched for this long may be dropped for another; default 10 minutes
+	MaxBytes     int64            // of blobs and manifests of one account; default 20 GiB
+	MaxManifests int              // of one account, a tag counting as one; default 50,000
+	KeepFor      time.Duration    // what nothing names is collected when it was not asked for this long; default 24 hours
+	Now          func() time.Time // default time.Now
+	Log          *slog.Logger     // told of damaged files; default slog.Default()
+
+	// Account returns who a repository belongs to, for MaxBytes and MaxManifests;
+	// default: all repositories are of one account.
+	Account func(repository string) string
 }
+
+// maxPushed is the largest manifest that is taken, in bytes. A component's has less
+// than a thousand.
+const maxPushed = 64 << 10
 
 // RegistryHandler returns an OCI registry that keeps its content in dir, which
 // it makes if need be. One process may use a folder at a time. It serves what
 // Push and Pull need of the distribution API below "/v2/", from the site's
-// root: blobs and image manifests by digest, tags, uploads. Nothing can be
-// deleted, and no list of repositories is given.
+// root: blobs and image manifests of one layer by digest, tags, uploads. Nothing
+// can be deleted by a request, and no list of repositories is given; Collect
+// removes what nothing names.
+//
+// Nothing but counts and verdicts is kept in memory: a manifest is a file that is
+// read when it is asked for, and none is read at the start. An account that is
+// full, of bytes or of manifests, is answered with 507, a caller that has too many
+// uploads under way with 429.
 //
 // Who may call is the caller's business: wrap the handler, and answer 401 with
 // `WWW-Authenticate: Basic realm="…"`, after which Push and Pull send their
@@ -48,9 +65,10 @@ type RegistryOptions struct {
 // What was answered with 201 is on disk and survives a crash. A blob exists
 // under its digest only when whole, a manifest only after its blobs, and what
 // was damaged on disk meanwhile is not served but counted as absent, so that
-// the next push heals it. What cannot be stored, on a full disk for instance, is
+// the next push heals it. A blob is verified when it is first asked for, and again
+// when its file has changed. What cannot be stored, on a full disk for instance, is
 // answered with 507, which clients do not try again.
-func RegistryHandler(dir string, options RegistryOptions) (http.Handler, error) {
+func RegistryHandler(dir string, options RegistryOptions) (*Registry, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open artifact registry: %w", err)
 	}
@@ -59,40 +77,42 @@ func RegistryHandler(dir string, options RegistryOptions) (http.Handler, error) 
 		return nil, fmt.Errorf("open artifact registry: %w", err)
 	}
 	l := cmp.Or(options.Log, slog.Default())
-	blobs := &blobStore{root: root, log: l}
-	uploads, err := newUploads(root, blobs, options)
-	if err != nil {
-		return nil, fmt.Errorf("open artifact registry %s: %w", dir, err)
+	now := options.Now
+	if now == nil {
+		now = time.Now
 	}
-	h := &registryHandler{
-		blobs:   blobs,
-		uploads: uploads,
-		// The library answers reads and keeps manifests, in memory. Uploads are
-		// not left to it: it holds them in memory too, forever if they are
-		// abandoned, and makes all wait for the slowest.
-		library: registry.New(registry.WithBlobHandler(blobs), registry.Logger(log.New(io.Discard, "", 0))),
+	h := &Registry{
 		root:    root,
 		log:     l,
-		needs:   map[route][]v1.Descriptor{},
+		now:     now,
+		keepFor: cmp.Or(options.KeepFor, 24*time.Hour),
 	}
-	if err := h.replay(); err != nil {
+	h.blobs = &blobStore{root: root, log: l, touch: h.touch, hashing: make(chan struct{}, 2), whole: map[string]identity{}}
+	h.accounts = newAccounts(root, options)
+	if h.uploads, err = newUploads(root, h.blobs, h.accounts, now, options); err != nil {
 		return nil, fmt.Errorf("open artifact registry %s: %w", dir, err)
 	}
+	// The library answers reads of blobs. Uploads and manifests are not left to it:
+	// it holds them in memory, uploads forever if they are abandoned, and makes all
+	// wait for the slowest.
+	h.library = registry.New(registry.WithBlobHandler(h.blobs), registry.Logger(log.New(io.Discard, "", 0)))
 	return h, nil
 }
 
-type registryHandler struct {
-	blobs   *blobStore
-	uploads *uploads
-	library http.Handler
-	root    *os.Root
-	log     *slog.Logger
+// Registry is an OCI registry. Safe for concurrent use.
+type Registry struct {
+	blobs    *blobStore
+	uploads  *uploads
+	accounts *accounts
+	library  http.Handler
+	root     *os.Root
+	log      *slog.Logger
+	now      func() time.Time
+	keepFor  time.Duration
 
-	puts sync.Mutex // held while a manifest is stored
-
-	mu sync.RWMutex
-	// needs holds what each manifest needs, by repository and reference.
-	needs map[route][]v1.Descriptor
+	// files is held while a manifest is stored, and while something is removed:
+	// what a manifest needs is there when it gets its name.
+	files sync.Mutex
 }
 
 // repositoryPattern and tagPattern are the distribution specification's. They
@@ -147,7 +167,8 @@ func parseRoute(path string) (route, bool) {
 	return r, true
 }
 
-func (h *registryHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+// ServeHTTP implements http.Handler.
+func (h *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	read := req.Method == http.MethodGet || req.Method == http.MethodHead
 	if read && (req.URL.Path == "/v2/" || req.URL.Path == "/v2") {
 		h.library.ServeHTTP(w, req)
@@ -163,9 +184,10 @@ func (h *registryHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		h.uploads.serve(w, req, r)
 	case r.noun == "manifests" && read && isReference(r.name):
 		h.getManifest(w, req, r)
-	case r.noun == "blobs" && read && tree.IsDigest(r.name),
-		r.noun == "tags" && req.Method == http.MethodGet && r.name == "list":
+	case r.noun == "blobs" && read && tree.IsDigest(r.name):
 		h.library.ServeHTTP(w, req)
+	case r.noun == "tags" && req.Method == http.MethodGet && r.name == "list":
+		h.listTags(w, req, r)
 	case r.noun == "manifests" && req.Method == http.MethodPut && isReference(r.name):
 		h.putManifest(w, req, r)
 	case !read:

@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"sync"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -23,16 +25,37 @@ const blobsDir = "blobs/sha256"
 // disk handler with what that lacks: files are flushed before they get their
 // name, and a failed upload leaves nothing.
 type blobStore struct {
-	root *os.Root
-	log  *slog.Logger
+	root  *os.Root
+	log   *slog.Logger
+	touch func(name string, info fs.FileInfo) bool // reports whether it has changed the file's time
+
+	hashing chan struct{} // a place for each file that is verified at a time
+
+	mu    sync.Mutex
+	whole map[string]identity // files that were found to be what their name says, by hex digest
 }
+
+// identity is what of a file changes when somebody writes it.
+type identity struct {
+	size    int64
+	changed time.Time
+	file    fs.FileInfo
+}
+
+// same reports whether info is of the file as it was.
+func (i identity) same(info fs.FileInfo) bool {
+	return i.file != nil && i.size == info.Size() && i.changed.Equal(info.ModTime()) && os.SameFile(i.file, info)
+}
+
+// maxVerdicts is how many verdicts are remembered; then all are found anew.
+const maxVerdicts = 100_000
 
 var _ registry.BlobStatHandler = (*blobStore)(nil)
 
 // Stat returns the size of the blob, or registry.ErrNotFound if there is none
 // or it is damaged.
-func (s *blobStore) Stat(_ context.Context, _ string, h v1.Hash) (int64, error) {
-	f, size, err := s.open(h)
+func (s *blobStore) Stat(ctx context.Context, _ string, h v1.Hash) (int64, error) {
+	f, size, err := s.open(ctx, h)
 	if err != nil {
 		return 0, err
 	}
@@ -40,49 +63,102 @@ func (s *blobStore) Stat(_ context.Context, _ string, h v1.Hash) (int64, error) 
 }
 
 // Get returns the blob, verified, or registry.ErrNotFound.
-func (s *blobStore) Get(_ context.Context, _ string, h v1.Hash) (io.ReadCloser, error) {
-	f, _, err := s.open(h)
+func (s *blobStore) Get(ctx context.Context, _ string, h v1.Hash) (io.ReadCloser, error) {
+	f, _, err := s.open(ctx, h)
 	if err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// open verifies the whole blob each time: it is small and in the page cache,
-// and a remembered verdict would outlive what it was about.
-func (s *blobStore) open(h v1.Hash) (*os.File, int64, error) {
+// open returns the blob, verified, and its size. A file is read through once, and
+// again if it has changed: a request that names a blob often, or a blob that is
+// named by many, costs nothing more.
+func (s *blobStore) open(ctx context.Context, h v1.Hash) (f *os.File, size int64, err error) {
 	if h.Algorithm != "sha256" {
 		return nil, 0, registry.ErrNotFound
 	}
-	f, err := s.root.Open(path.Join(blobsDir, h.Hex))
+	name := path.Join(blobsDir, h.Hex)
+	f, err = s.root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, registry.ErrNotFound
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("open blob %s: %w", h, err)
 	}
-	digest, size, err := hashFile(f)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+			f = nil
+		}
+	}()
+	info, err := f.Stat()
 	if err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("read blob %s: %w", h, err), f.Close())
+		return f, 0, fmt.Errorf("open blob %s: %w", h, err)
 	}
-	if digest != h {
-		s.log.Warn("an artifact's blob is damaged on disk and is not served; pushing it again heals it",
-			"blob", h.String(), "found", digest.String())
-		return nil, 0, errors.Join(registry.ErrNotFound, f.Close())
+	if !s.verified(h, info) {
+		select {
+		case s.hashing <- struct{}{}:
+		case <-ctx.Done():
+			return f, 0, fmt.Errorf("read blob %s: %w", h, ctx.Err())
+		}
+		defer func() { <-s.hashing }()
+		if !s.verified(h, info) {
+			digest, _, err := hashFile(ctx, f)
+			if err != nil {
+				return f, 0, fmt.Errorf("read blob %s: %w", h, err)
+			}
+			if digest != h {
+				s.log.Warn("an artifact's blob is damaged on disk and is not served; pushing it again heals it",
+					"blob", h.String(), "found", digest.String())
+				return f, 0, registry.ErrNotFound
+			}
+			s.remember(h, info)
+		}
 	}
-	return f, size, nil
+	if s.touch(name, info) {
+		if touched, err := f.Stat(); err == nil && touched.Size() == info.Size() {
+			s.remember(h, touched)
+		}
+	}
+	return f, info.Size(), nil
+}
+
+func (s *blobStore) verified(h v1.Hash, info fs.FileInfo) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whole[h.Hex].same(info)
+}
+
+func (s *blobStore) remember(h v1.Hash, info fs.FileInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.whole) >= maxVerdicts {
+		clear(s.whole)
+	}
+	s.whole[h.Hex] = identity{info.Size(), info.ModTime(), info}
 }
 
 // hashFile returns the digest and size of the whole file and leaves its offset
-// at the start.
-func hashFile(f *os.File) (v1.Hash, int64, error) {
+// at the start. It ends early with ctx.
+func hashFile(ctx context.Context, f *os.File) (v1.Hash, int64, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return v1.Hash{}, 0, err
 	}
 	sum := sha256.New()
-	size, err := io.Copy(sum, f)
-	if err != nil {
-		return v1.Hash{}, 0, err
+	var size int64
+	for {
+		if err := ctx.Err(); err != nil {
+			return v1.Hash{}, 0, err
+		}
+		n, err := io.CopyN(sum, f, 1<<20)
+		size += n
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return v1.Hash{}, 0, err
+		}
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return v1.Hash{}, 0, err
@@ -99,12 +175,27 @@ func (s *blobStore) commit(name string, h v1.Hash) error {
 // publish moves a flushed file to its name and flushes the name.
 func publish(root *os.Root, from, to string) error {
 	dir := path.Dir(to)
+	_, err := root.Stat(dir)
+	made := errors.Is(err, fs.ErrNotExist)
 	if err := root.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	if err := root.Rename(from, to); err != nil {
 		return err
 	}
+	if err := syncDir(root, dir); err != nil || !made {
+		return err
+	}
+	for dir != "." { // the names of the folders that were made
+		dir = path.Dir(dir)
+		if err := syncDir(root, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDir(root *os.Root, dir string) error {
 	d, err := root.Open(dir)
 	if err != nil {
 		return err

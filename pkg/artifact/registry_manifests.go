@@ -2,9 +2,6 @@ package artifact
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +10,9 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"slices"
+	"strconv"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -23,8 +23,8 @@ import (
 
 const manifestsDir = "manifests"
 
-// record is a manifest under one of its names, in a file. The library knows
-// manifests in memory only; the records are given to it again at the start.
+// record is a manifest under one of its names, in a file:
+// manifests/<account>/<repository>/<reference>.json, each name hashed.
 type record struct {
 	Repository string `json:"repository"`
 	Reference  string `json:"reference"` // a digest or a tag
@@ -33,11 +33,20 @@ type record struct {
 	Manifest   []byte `json:"manifest"`
 }
 
+// repositoryDir is the folder of a repository's records.
+func (h *Registry) repositoryDir(repository string) string {
+	return path.Join(manifestsDir, h.accounts.folder(repository), hashed(repository))
+}
+
 // fileName is the same for the same repository and reference, and is a plain
 // name whatever they are.
-func (r record) fileName() string {
-	sum := sha256.Sum256([]byte(r.Repository + "\x00" + r.Reference))
-	return path.Join(manifestsDir, hex.EncodeToString(sum[:])+".json")
+func (h *Registry) fileName(repository, reference string) string {
+	return path.Join(h.repositoryDir(repository), hashed(reference)+".json")
+}
+
+// formerName is where records were before accounts had folders.
+func formerName(repository, reference string) string {
+	return path.Join(manifestsDir, digestOf([]byte(repository+"\x00"+reference)).Hex+".json")
 }
 
 // whole reports whether the record is what was once written.
@@ -47,10 +56,10 @@ func (r record) whole() bool {
 		repositoryPattern().MatchString(r.Repository)
 }
 
-func (h *registryHandler) putManifest(w http.ResponseWriter, req *http.Request, r route) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, tree.MaxManifest))
+func (h *Registry) putManifest(w http.ResponseWriter, req *http.Request, r route) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxPushed))
 	if err != nil {
-		writeBodyError(w, err, tree.MaxManifest)
+		writeBodyError(w, err, maxPushed)
 		return
 	}
 	rec := record{
@@ -61,7 +70,10 @@ func (h *registryHandler) putManifest(w http.ResponseWriter, req *http.Request, 
 		writeError(w, http.StatusBadRequest, "DIGEST_INVALID", "the manifest has the digest "+rec.Digest)
 		return
 	}
-	needs, err := blobsOf(rec)
+	needs, layers, err := blobsOf(rec)
+	if err == nil && layers > 1 {
+		err = errors.New("an artifact has one layer")
+	}
 	if err != nil {
 		writeError(w, http.StatusBadRequest, "MANIFEST_INVALID", err.Error())
 		return
@@ -69,62 +81,189 @@ func (h *registryHandler) putManifest(w http.ResponseWriter, req *http.Request, 
 	if !h.checkBlobs(w, req, needs, http.StatusBadRequest) {
 		return
 	}
-	// One at a time, so that of two manifests for one tag the same is in memory
-	// and on disk. On disk first: what a client has seen must be there after a
-	// crash. By digest too: a tag may move on, the manifest stays.
-	h.puts.Lock()
-	defer h.puts.Unlock()
-	byDigest := rec
-	byDigest.Reference = rec.Digest
-	err = h.save(byDigest)
-	if err == nil && rec.Reference != rec.Digest {
-		err = h.save(rec)
-	}
-	if err != nil {
+	// One at a time, so that nothing is removed that the manifest needs. By digest
+	// too: a tag may move on, the manifest stays.
+	h.files.Lock()
+	defer h.files.Unlock()
+	if err := h.store(rec, needs); err != nil {
+		if full, ok := errors.AsType[*fullError](err); ok {
+			writeError(w, http.StatusInsufficientStorage, codeStorage, full.Error())
+			return
+		}
 		h.log.Error("an artifact's manifest cannot be stored", "repository", rec.Repository, "err", err)
 		writeError(w, http.StatusInsufficientStorage, codeStorage, "the manifest cannot be stored")
 		return
 	}
-	h.publish(w, req.Context(), rec, needs)
+	w.Header().Set("Location", "/v2/"+r.repository+"/manifests/"+r.name)
+	w.Header().Set("Docker-Content-Digest", rec.Digest)
+	w.WriteHeader(http.StatusCreated)
 }
 
-// getManifest leaves the answer to the library, except that a manifest whose
-// blobs are not whole any more is absent: it would otherwise tell a client that
-// there is nothing to push.
-func (h *registryHandler) getManifest(w http.ResponseWriter, req *http.Request, r route) {
-	h.mu.RLock()
-	needs := h.needs[r]
-	h.mu.RUnlock()
-	if h.checkBlobs(w, req, needs, http.StatusNotFound) {
-		h.library.ServeHTTP(w, req)
+// store writes the record, by digest too, and counts it and what it needs. The
+// caller holds the files.
+func (h *Registry) store(rec record, needs []v1.Descriptor) error {
+	folder := h.accounts.folder(rec.Repository)
+	for _, reference := range slices.Compact([]string{rec.Digest, rec.Reference}) {
+		byName := rec
+		byName.Reference = reference
+		content, err := json.Marshal(byName)
+		if err != nil {
+			return err
+		}
+		name, replaced, one := h.fileName(rec.Repository, reference), int64(-1), 1
+		if info, err := h.root.Stat(name); err == nil {
+			replaced, one = info.Size(), 0
+		}
+		if err := h.accounts.roomForManifest(folder, int64(len(content))-max(0, replaced), one); err != nil {
+			return err
+		}
+		if err := h.save(name, content); err != nil {
+			return err
+		}
+		h.accounts.addManifest(folder, int64(len(content)), replaced)
+	}
+	for _, d := range needs {
+		if err := h.accounts.addBlob(folder, d.Digest, d.Size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// getManifest answers with a manifest, from its file. One whose blobs are not whole
+// any more is absent: it would otherwise tell a client that there is nothing to
+// push.
+func (h *Registry) getManifest(w http.ResponseWriter, req *http.Request, r route) {
+	rec, name, err := h.find(r.repository, r.name)
+	if err != nil && !absent(err) {
+		h.log.Error("an artifact's manifest cannot be read", "repository", r.repository, "err", err)
+		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the manifest cannot be read")
+		return
+	}
+	if err != nil {
+		writeError(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "there is no such manifest")
+		return
+	}
+	needs, _, err := blobsOf(rec)
+	if err != nil || !rec.whole() || rec.Repository != r.repository || rec.Reference != r.name {
+		h.log.Warn("an artifact's manifest is damaged on disk and is not served; pushing it again heals it", "file", name)
+		writeError(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "there is no such manifest")
+		return
+	}
+	if !h.checkBlobs(w, req, needs, http.StatusNotFound) {
+		return
+	}
+	if info, err := h.root.Stat(name); err == nil {
+		h.touch(name, info)
+	}
+	w.Header().Set("Content-Type", rec.MediaType)
+	w.Header().Set("Docker-Content-Digest", rec.Digest)
+	w.Header().Set("Content-Length", strconv.Itoa(len(rec.Manifest)))
+	w.WriteHeader(http.StatusOK)
+	if req.Method == http.MethodGet {
+		_, _ = w.Write(rec.Manifest) // the client is gone: nobody is left to tell
 	}
 }
 
-// blobsOf returns what the manifest needs. Manifests of another kind than an
-// image's are refused: their parts would have to be kept together too.
-func blobsOf(rec record) ([]v1.Descriptor, error) {
+// listTags answers with the tags of a repository, in order.
+func (h *Registry) listTags(w http.ResponseWriter, req *http.Request, r route) {
+	dir := h.repositoryDir(r.repository)
+	entries, err := readDir(h.root, dir)
+	tags := []string{}
+	for _, e := range entries {
+		if req.Context().Err() != nil {
+			return
+		}
+		rec, lerr := h.load(path.Join(dir, e.Name()))
+		if lerr == nil && rec.Repository == r.repository && rec.whole() && !tree.IsDigest(rec.Reference) {
+			tags = append(tags, rec.Reference)
+		}
+	}
+	if err != nil {
+		h.log.Error("an artifact's tags cannot be read", "repository", r.repository, "err", err)
+		writeError(w, http.StatusInternalServerError, "UNKNOWN", "the tags cannot be read")
+		return
+	}
+	if len(entries) == 0 {
+		writeError(w, http.StatusNotFound, "NAME_UNKNOWN", "there is no such repository")
+		return
+	}
+	slices.Sort(tags)
+	body, err := json.Marshal(map[string]any{"name": r.repository, "tags": tags})
+	if err != nil {
+		panic(err) // strings always encode
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // the client is gone: nobody is left to tell
+}
+
+// find reads the record of a reference, and returns its file too.
+func (h *Registry) find(repository, reference string) (record, string, error) {
+	name := h.fileName(repository, reference)
+	rec, err := h.load(name)
+	if absent(err) {
+		name = formerName(repository, reference)
+		rec, err = h.load(name)
+	}
+	return rec, name, err
+}
+
+// freshFor is how long a file's time may be behind its use.
+const freshFor = time.Hour
+
+// touch notes that a file was asked for, and reports whether it has: what is
+// removed was not asked for in a long time.
+func (h *Registry) touch(name string, info fs.FileInfo) bool {
+	now := h.now()
+	if now.Sub(info.ModTime()) < freshFor {
+		return false
+	}
+	if err := h.root.Chtimes(name, now, now); err != nil {
+		h.log.Warn("that an artifact was asked for is not noted", "file", name, "err", err)
+		return false
+	}
+	return true
+}
+
+// blobsOf returns what the manifest needs, each blob once, and the number of its
+// layers. Manifests of another kind than an image's are refused: their parts would
+// have to be kept together too.
+func blobsOf(rec record) (needs []v1.Descriptor, layers int, err error) {
 	if !types.MediaType(rec.MediaType).IsImage() {
-		return nil, errors.New("only image manifests are stored here")
+		return nil, 0, errors.New("only image manifests are stored here")
 	}
 	m, err := v1.ParseManifest(bytes.NewReader(rec.Manifest))
 	if err != nil {
-		return nil, fmt.Errorf("the manifest cannot be parsed: %w", err)
+		return nil, 0, fmt.Errorf("the manifest cannot be parsed: %w", err)
 	}
 	if m.MediaType != "" && string(m.MediaType) != rec.MediaType {
-		return nil, errors.New("the manifest's mediaType and the Content-Type differ")
+		return nil, 0, errors.New("the manifest's mediaType and the Content-Type differ")
 	}
-	return append([]v1.Descriptor{m.Config}, m.Layers...), nil
+	type mention struct {
+		digest v1.Hash
+		size   int64
+	}
+	mentioned := map[mention]bool{}
+	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
+		if at := (mention{d.Digest, d.Size}); !mentioned[at] {
+			mentioned[at] = true
+			needs = append(needs, d)
+		}
+	}
+	return needs, len(m.Layers), nil
 }
 
 // checkBlobs reports whether all blobs are there and whole. If not, it has
 // answered, with the status missing if it is for want of a blob.
-func (h *registryHandler) checkBlobs(w http.ResponseWriter, req *http.Request, needs []v1.Descriptor, missing int) bool {
+func (h *Registry) checkBlobs(w http.ResponseWriter, req *http.Request, needs []v1.Descriptor, missing int) bool {
 	for _, desc := range needs {
 		size, err := h.blobs.Stat(req.Context(), "", desc.Digest)
 		switch {
 		case errors.Is(err, registry.ErrNotFound) || err == nil && size != desc.Size:
 			writeError(w, missing, "MANIFEST_BLOB_UNKNOWN", fmt.Sprintf("blob %s of %d bytes is not there", desc.Digest, desc.Size))
 			return false
+		case req.Context().Err() != nil:
+			return false // nobody waits for the answer
 		case err != nil:
 			h.log.Error("an artifact's blob cannot be read", "blob", desc.Digest.String(), "err", err)
 			writeError(w, http.StatusInternalServerError, "UNKNOWN", "a blob cannot be read")
@@ -134,12 +273,8 @@ func (h *registryHandler) checkBlobs(w http.ResponseWriter, req *http.Request, n
 	return true
 }
 
-// save stores the record durably, whole or not at all.
-func (h *registryHandler) save(rec record) error {
-	content, err := json.Marshal(rec)
-	if err != nil {
-		return err
-	}
+// save stores the file durably, whole or not at all.
+func (h *Registry) save(to string, content []byte) error {
 	f, name, err := createTemp(h.root)
 	if err != nil {
 		return err
@@ -148,61 +283,14 @@ func (h *registryHandler) save(rec record) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, h.root.Remove(name))
 	}
-	if err := publish(h.root, name, rec.fileName()); err != nil {
+	if err := publish(h.root, name, to); err != nil {
 		return errors.Join(err, h.root.Remove(name))
 	}
 	return nil
 }
 
-// publish makes the stored record readable, by the library, which answers the
-// client.
-func (h *registryHandler) publish(w http.ResponseWriter, ctx context.Context, rec record, needs []v1.Descriptor) {
-	h.mu.Lock()
-	for _, name := range []string{rec.Reference, rec.Digest} {
-		h.needs[route{repository: rec.Repository, noun: "manifests", name: name}] = needs
-	}
-	h.mu.Unlock()
-	target := "/v2/" + rec.Repository + "/manifests/" + rec.Reference
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, target, bytes.NewReader(rec.Manifest))
-	if err != nil {
-		panic(err) // both names match patterns of plain characters
-	}
-	req.Header.Set("Content-Type", rec.MediaType)
-	h.library.ServeHTTP(w, req)
-}
-
-// replay gives the library every manifest that is stored. A damaged record is
-// reported and left where it is: the next push writes it anew.
-func (h *registryHandler) replay() error {
-	entries, err := fs.ReadDir(h.root.FS(), manifestsDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		name := path.Join(manifestsDir, e.Name())
-		rec, err := h.load(name)
-		if err != nil {
-			return err
-		}
-		needs, err := blobsOf(rec)
-		if err != nil || !rec.whole() || rec.fileName() != name {
-			h.log.Warn("an artifact's manifest is damaged on disk and is not served; pushing it again heals it", "file", name)
-			continue
-		}
-		answer := &statusWriter{header: http.Header{}}
-		h.publish(answer, context.Background(), rec, needs)
-		if answer.status != http.StatusCreated {
-			return fmt.Errorf("load manifest %s of %s: status %d", rec.Reference, rec.Repository, answer.status)
-		}
-	}
-	return nil
-}
-
 // load reads a record; one that cannot be parsed is returned empty, as damaged.
-func (h *registryHandler) load(name string) (record, error) {
+func (h *Registry) load(name string) (record, error) {
 	f, err := h.root.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {
 		return record{}, err
@@ -219,13 +307,3 @@ func (h *registryHandler) load(name string) (record, error) {
 	}
 	return rec, nil
 }
-
-// statusWriter is the answer of a request that nobody made.
-type statusWriter struct {
-	header http.Header
-	status int
-}
-
-func (w *statusWriter) Header() http.Header         { return w.header }
-func (w *statusWriter) Write(p []byte) (int, error) { return len(p), nil }
-func (w *statusWriter) WriteHeader(status int)      { w.status = status }

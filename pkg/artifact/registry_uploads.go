@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path"
@@ -35,8 +36,11 @@ type uploads struct {
 	log     *slog.Logger
 	now     func() time.Time
 	maxBlob int64
-	most    int
+	most    int // in all
+	ofOne   int // of one caller
 	idle    time.Duration
+
+	accounts *accounts
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -45,6 +49,7 @@ type uploads struct {
 // session is one upload between its POST and its PUT.
 type session struct {
 	repository string
+	caller     string
 	name       string // of its file
 	touched    time.Time
 	// busy is true while a request works on the file; size and file are its own.
@@ -53,19 +58,16 @@ type session struct {
 	file *os.File
 }
 
-func newUploads(root *os.Root, blobs *blobStore, o RegistryOptions) (*uploads, error) {
+func newUploads(root *os.Root, blobs *blobStore, of *accounts, now func() time.Time, o RegistryOptions) (*uploads, error) {
 	if err := root.RemoveAll(uploadsDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	if err := root.Mkdir(uploadsDir, 0o700); err != nil {
 		return nil, err
 	}
-	now := o.Now
-	if now == nil {
-		now = time.Now
-	}
 	return &uploads{
-		root: root, blobs: blobs, now: now, log: blobs.log,
+		root: root, blobs: blobs, now: now, log: blobs.log, accounts: of,
+		ofOne:    cmp.Or(o.MaxOfCaller, 16),
 		maxBlob:  cmp.Or(o.MaxBlob, Limits{}.WithDefaults().TarBytes()),
 		most:     cmp.Or(o.MaxUploads, 64),
 		idle:     cmp.Or(o.IdleUpload, 10*time.Minute),
@@ -109,7 +111,7 @@ func (u *uploads) serve(w http.ResponseWriter, req *http.Request, r route) {
 
 // begin opens a session; with a digest it is the whole upload in one request.
 func (u *uploads) begin(w http.ResponseWriter, req *http.Request, r route) {
-	id, s, err := u.open(r)
+	id, s, err := u.open(r, callerOf(req))
 	switch {
 	case err != nil:
 		u.log.Error("an artifact's upload cannot be stored", "repository", r.repository, "err", err)
@@ -129,34 +131,81 @@ func (u *uploads) begin(w http.ResponseWriter, req *http.Request, r route) {
 	writeProgress(w, r, s, http.StatusAccepted)
 }
 
-// open returns a new, busy session, or none if there are too many.
-func (u *uploads) open(r route) (string, *session, error) {
+// callerOf tells callers apart: by the credentials that they send, or else by their
+// address.
+func callerOf(req *http.Request) string {
+	if given := req.Header.Get("Authorization"); given != "" {
+		return hashed(given)
+	}
+	host, _, err := net.SplitHostPort(req.RemoteAddr)
+	if err != nil {
+		return req.RemoteAddr
+	}
+	return host
+}
+
+// mayStore reports whether err is nil; if not, it has answered.
+func (u *uploads) mayStore(w http.ResponseWriter, r route, err error) bool {
+	if err == nil {
+		return true
+	}
+	full, ok := errors.AsType[*fullError](err)
+	if ok {
+		writeError(w, http.StatusInsufficientStorage, codeStorage, full.Error())
+		return false
+	}
+	u.log.Error("an artifact's upload cannot be stored", "repository", r.repository, "err", err)
+	writeError(w, http.StatusInsufficientStorage, codeStorage, "the upload cannot be stored")
+	return false
+}
+
+// of counts the sessions of a caller. The caller of this holds the lock.
+func (u *uploads) of(caller string) (n int) {
+	for _, s := range u.sessions {
+		if s.caller == caller {
+			n++
+		}
+	}
+	return n
+}
+
+// expire drops the sessions that nobody touched for long.
+func (u *uploads) expire() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.sessions) >= u.most && !u.evict() {
+	u.evict()
+}
+
+// open returns a new, busy session, or none if there are too many, of this caller
+// or in all.
+func (u *uploads) open(r route, caller string) (string, *session, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	full := func() bool { return len(u.sessions) >= u.most || u.of(caller) >= u.ofOne }
+	if full() {
+		u.evict()
+	}
+	if full() {
 		return "", nil, nil
 	}
 	f, name, err := createTemp(u.root)
 	if err != nil {
 		return "", nil, err
 	}
-	s := &session{repository: r.repository, name: name, file: f, busy: true, touched: u.now()}
+	s := &session{repository: r.repository, caller: caller, name: name, file: f, busy: true, touched: u.now()}
 	id := path.Base(name)
 	u.sessions[id] = s
 	return id, s, nil
 }
 
-// evict drops the sessions that nobody touched for long and reports whether
-// there was one. The caller holds the lock.
-func (u *uploads) evict() bool {
-	before := len(u.sessions)
+// evict drops the sessions that nobody touched for long. The caller holds the lock.
+func (u *uploads) evict() {
 	for id, s := range u.sessions {
 		if !s.busy && u.now().Sub(s.touched) >= u.idle {
 			delete(u.sessions, id)
 			u.discard(s)
 		}
 	}
-	return len(u.sessions) < before
 }
 
 // take makes the session the caller's alone, or returns the status to answer.
@@ -249,10 +298,15 @@ func (u *uploads) finish(w http.ResponseWriter, req *http.Request, r route, s *s
 		u.release(s)
 		return
 	}
-	got, _, err := hashFile(s.file)
+	got, size, err := hashFile(req.Context(), s.file)
 	if err == nil && got != h {
 		u.drop(r.name, s)
 		writeError(w, http.StatusBadRequest, "DIGEST_INVALID", "the content has the digest "+got.String())
+		return
+	}
+	folder := u.accounts.folder(r.repository)
+	if err == nil && !u.mayStore(w, r, u.accounts.roomForBlob(folder, h, size)) {
+		u.drop(r.name, s)
 		return
 	}
 	if err == nil {
@@ -260,6 +314,9 @@ func (u *uploads) finish(w http.ResponseWriter, req *http.Request, r route, s *s
 	}
 	if err == nil {
 		err = u.blobs.commit(s.name, h)
+	}
+	if err == nil {
+		err = u.accounts.addBlob(folder, h, size)
 	}
 	u.drop(r.name, s)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -34,6 +35,78 @@ func Repositories(org fairlead.OrgID) string { return "orgs/" + string(org) + "/
 // component of the org's app.
 func Repository(org fairlead.OrgID, app, component string) string {
 	return Repositories(org) + app + "/" + component
+}
+
+// RepositoryOrg is the part of a repository's name, in the control plane's own
+// registry, that names its org; "" of a name that Repository does not give.
+func RepositoryOrg(repository string) string {
+	org, _, _, ok := partsOf(repository)
+	if !ok {
+		return ""
+	}
+	return org
+}
+
+// partsOf is the reverse of Repository.
+func partsOf(repository string) (org, app, component string, ok bool) {
+	parts := strings.Split(repository, "/")
+	if len(parts) != 4 || parts[0] != "orgs" {
+		return "", "", "", false
+	}
+	return parts[1], parts[2], parts[3], true
+}
+
+// NamedArtifacts returns a function that reports whether a version of an app, of
+// whatever age, names the manifest of the digest in the repository, of the control
+// plane's own registry. It reads the versions of an app when it is first asked for
+// one of them, and remembers what they name. Not safe for concurrent use.
+func (c *Control) NamedArtifacts() func(ctx context.Context, repository, digest string) (bool, error) {
+	type source struct{ org, app string }
+	named := map[source]map[string]bool{} // component and digest
+	return func(ctx context.Context, repository, digest string) (bool, error) {
+		org, app, component, ok := partsOf(repository)
+		if !ok {
+			return false, nil
+		}
+		of := source{org, app}
+		if named[of] == nil {
+			all, err := c.artifactsOf(ctx, fairlead.OrgID(org), app)
+			if err != nil {
+				return false, fmt.Errorf("read the versions of app %s: %w", app, err)
+			}
+			named[of] = all
+		}
+		return named[of][component+"@"+digest], nil
+	}
+}
+
+// artifactsOf returns what the versions of an app name, as "component@digest"; of
+// one that is not there, nothing.
+func (c *Control) artifactsOf(ctx context.Context, org fairlead.OrgID, app string) (map[string]bool, error) {
+	all := map[string]bool{}
+	a, err := c.Store.App(ctx, org, app)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var q store.PageQuery
+	for {
+		p, err := c.Store.Versions(ctx, a.V.ID, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range p.Items {
+			for component, digest := range v.V.Artifacts {
+				all[component+"@"+digest] = true
+			}
+		}
+		if p.Next == "" {
+			return all, nil
+		}
+		q.After = p.Next
+	}
 }
 
 // newAppID identifies an app that is not there yet. It follows from the name, so

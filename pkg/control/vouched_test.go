@@ -2,6 +2,8 @@ package control_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -225,6 +227,45 @@ func TestAReportIsRefusedForTheDeploymentBehind(t *testing.T) {
 		}
 		if in, err := p.Install(p.ctx, org, "acme"); err != nil || in.Active != "" || len(in.Queue) > 0 {
 			t.Errorf("its install has %s and %v left, %v", in.Active, in.Queue, err)
+		}
+	})
+}
+
+// TestARollbackFindsItsArtifactsCollected: whatever a version names is kept, of
+// whatever age, and of nobody else's app.
+func TestARollbackFindsItsArtifactsCollected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		first := p.publish(shop)
+		second := p.publish(strings.Replace(shop, "default: 2", "default: 3", 1))
+		digest := func(c byte) string { return "sha256:" + strings.Repeat(string(c), 64) }
+		for i := range 120 { // more than a page
+			given := maps.Clone(first.Artifacts)
+			given["web"] = fmt.Sprintf("sha256:%064x", i)
+			canonical, err := first.Spec.Canonical()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.must("publish", func() error { _, err := p.PublishVersion(p.ctx, org, "shop", canonical, given); return err })
+		}
+		named := p.NamedArtifacts()
+		for what, c := range map[string]struct {
+			repository, digest string
+			want               bool
+		}{
+			"of the first version":          {control.Repository(org, "shop", "web"), first.Artifacts["web"], true},
+			"of the second":                 {control.Repository(org, "shop", "network"), second.Artifacts["network"], true},
+			"of one in the middle":          {control.Repository(org, "shop", "web"), fmt.Sprintf("sha256:%064x", 60), true},
+			"of the last":                   {control.Repository(org, "shop", "web"), fmt.Sprintf("sha256:%064x", 119), true},
+			"of another component":          {control.Repository(org, "shop", "cache"), first.Artifacts["web"], false},
+			"of no version":                 {control.Repository(org, "shop", "web"), digest('f'), false},
+			"of an app that has no version": {control.Repository(org, "other", "web"), first.Artifacts["web"], false},
+			"of another org":                {control.Repository("other", "shop", "web"), first.Artifacts["web"], false},
+			"of no repository of ours":      {"web", first.Artifacts["web"], false},
+		} {
+			if got, err := named(p.ctx, c.repository, c.digest); err != nil || got != c.want {
+				t.Errorf("%s: named %v, %v, want %v", what, got, err, c.want)
+			}
 		}
 	})
 }

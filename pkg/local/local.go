@@ -75,16 +75,21 @@ const sweepEvery = time.Second
 // dropped.
 const pruneEvery = 10 * time.Minute
 
+// collectEvery is how often artifacts that no version names are looked for: each
+// manifest and each version is read.
+const collectEvery = time.Hour
+
 // Server is a running control plane. Safe for concurrent use.
 type Server struct {
-	opts    Options
-	control *control.Control
-	url     string
-	http    *http.Server
-	stop    context.CancelFunc
-	done    sync.WaitGroup
-	served  chan error
-	closers []func() error
+	opts      Options
+	control   *control.Control
+	artifacts *artifact.Registry
+	url       string
+	http      *http.Server
+	stop      context.CancelFunc
+	done      sync.WaitGroup
+	served    chan error
+	closers   []func() error
 	// webhooks says that there is one, or was since the start.
 	webhooks atomic.Bool
 }
@@ -141,6 +146,13 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s.done.Go(func() { s.served <- s.http.Serve(ln) })
 	s.done.Go(func() { every(run, sweepEvery, s.sweep) })
 	s.tell(run, engine, s.deliverer())
+	s.done.Go(func() {
+		every(run, collectEvery, func(ctx context.Context) {
+			if err := s.artifacts.Collect(ctx, s.control.NamedArtifacts()); err != nil && ctx.Err() == nil {
+				o.Logger.Warn("artifacts that no version names were not collected", "error", err)
+			}
+		})
+	})
 	s.done.Go(func() {
 		var unnamed []string
 		every(run, pruneEvery, func(ctx context.Context) {
@@ -311,10 +323,11 @@ func (s *Server) handler(address, audience string) (http.Handler, error) {
 	o := api.Options{Control: s.control, Registry: address, Audience: audience, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger,
 		Stack: api.StackSource{URL: cmp.Or(s.opts.URL, s.url), TemplateURL: s.opts.StackTemplateURL, Image: s.opts.RunnerImage},
 		Keys:  []wire.VerificationKey{{ID: events.KeyID(signer.Public()), PublicKey: signer.Public()}}}
-	registry, err := artifact.RegistryHandler(filepath.Join(s.opts.Data, "artifacts"), artifact.RegistryOptions{Log: s.opts.Logger})
+	registry, err := artifact.RegistryHandler(filepath.Join(s.opts.Data, "artifacts"), artifact.RegistryOptions{Log: s.opts.Logger, Account: control.RepositoryOrg})
 	if err != nil {
 		return nil, err
 	}
+	s.artifacts = registry
 	controlAPI, runnerAPI, guarded := api.ControlHandler(o), api.RunnerHandler(o), api.RegistryGuard(o, registry)
 	// Not a ServeMux: it would redirect odd paths, where each API answers what
 	// it does not serve with a problem of its own.

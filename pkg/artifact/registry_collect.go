@@ -1,0 +1,165 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"time"
+)
+
+// Named reports whether something will ask for the manifest of the digest again,
+// such as a version of an app.
+type Named func(ctx context.Context, repository, digest string) (bool, error)
+
+// Collect removes manifests that nothing names, blobs that no manifest needs, and
+// uploads that were given up. What was pushed, or asked for, within the time that
+// nothing is collected (RegistryOptions.KeepFor) stays: who pushes finds a blob or a
+// manifest there, and names it afterwards. It reads each manifest, and no blob. After an error
+// nothing more is removed; the next call goes on. One call at a time.
+func (h *Registry) Collect(ctx context.Context, named Named) error {
+	h.uploads.expire()
+	needed := map[string]map[string]bool{} // hex digests, by account's folder
+	accounts, err := readDir(h.root, manifestsDir)
+	if err != nil {
+		return fmt.Errorf("collect artifacts: %w", err)
+	}
+	for _, a := range accounts {
+		if !a.IsDir() {
+			err = h.collectManifest(ctx, path.Join(manifestsDir, a.Name()), named, needed)
+		} else {
+			err = h.collectAccount(ctx, path.Join(manifestsDir, a.Name()), named, needed)
+		}
+		if err != nil {
+			return fmt.Errorf("collect artifacts: %w", err)
+		}
+	}
+	if err := h.collectBlobs(ctx, needed); err != nil {
+		return fmt.Errorf("collect artifacts: %w", err)
+	}
+	return nil
+}
+
+func (h *Registry) collectAccount(ctx context.Context, dir string, named Named, needed map[string]map[string]bool) error {
+	repositories, err := readDir(h.root, dir)
+	if err != nil {
+		return err
+	}
+	for _, r := range repositories {
+		of := path.Join(dir, r.Name())
+		records, err := readDir(h.root, of)
+		if err != nil {
+			return err
+		}
+		for _, e := range records {
+			if err := h.collectManifest(ctx, path.Join(of, e.Name()), named, needed); err != nil {
+				return err
+			}
+		}
+		h.files.Lock()
+		_ = h.root.Remove(of) // only if nothing is left in it
+		h.files.Unlock()
+	}
+	return nil
+}
+
+// collectManifest removes the record if nothing names it, or notes what it needs.
+// A record that is where records were before is moved to where they are.
+func (h *Registry) collectManifest(ctx context.Context, name string, named Named, needed map[string]map[string]bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	rec, err := h.load(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	needs, _, damaged := blobsOf(rec)
+	wanted := false
+	if damaged == nil && rec.whole() {
+		if wanted, err = named(ctx, rec.Repository, rec.Digest); err != nil {
+			return err
+		}
+	}
+	h.files.Lock()
+	defer h.files.Unlock()
+	if !wanted {
+		removed, err := h.removeOld(name)
+		if removed || err != nil {
+			return err
+		}
+	}
+	if damaged != nil || !rec.whole() {
+		return nil
+	}
+	folder := h.accounts.folder(rec.Repository)
+	if needed[folder] == nil {
+		needed[folder] = map[string]bool{}
+	}
+	for _, d := range needs {
+		needed[folder][d.Digest.Hex] = true
+	}
+	if to := h.fileName(rec.Repository, rec.Reference); to != name && path.Dir(name) == manifestsDir {
+		if _, err := h.root.Stat(to); err == nil {
+			return h.root.Remove(name) // it was pushed again since
+		}
+		return publish(h.root, name, to)
+	}
+	return nil
+}
+
+// removeOld removes the file unless it was asked for of late. The caller holds the
+// files.
+func (h *Registry) removeOld(name string) (bool, error) {
+	info, err := h.root.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil || h.now().Sub(info.ModTime()) < max(h.keepFor, freshFor+time.Minute) {
+		return false, err
+	}
+	return true, h.root.Remove(name)
+}
+
+// collectBlobs removes blobs that no manifest needs, and takes them off the accounts'
+// counts.
+func (h *Registry) collectBlobs(ctx context.Context, needed map[string]map[string]bool) error {
+	all := map[string]bool{}
+	for _, of := range needed {
+		for digest := range of {
+			all[digest] = true
+		}
+	}
+	blobs, err := readDir(h.root, blobsDir)
+	if err != nil {
+		return err
+	}
+	removed := map[string]bool{}
+	for _, b := range blobs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if all[b.Name()] {
+			continue
+		}
+		h.files.Lock()
+		removed[b.Name()], err = h.removeOld(path.Join(blobsDir, b.Name()))
+		h.files.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	folders, err := readDir(h.root, accountsDir)
+	if err != nil {
+		return err
+	}
+	for _, f := range folders {
+		if err := h.accounts.forget(f.Name(), removed); err != nil {
+			return err
+		}
+	}
+	return nil
+}

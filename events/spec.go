@@ -188,7 +188,8 @@ func (s *Signer) Sign(ctx context.Context, spec JobSpec) ([]byte, error) {
 // anything else was meant for somebody else.
 type Expect struct {
 	Runner     fairlead.RunnerID
-	Install    string // name; "" when the claim named none
+	Install    string             // name; "" when the claim named none
+	InstallID  fairlead.InstallID // "" when the claim named none, as those of an older control plane
 	Job        fairlead.JobID
 	Epoch      int64
 	Operation  string
@@ -253,6 +254,8 @@ func check(spec JobSpec, want Expect, now time.Time) error {
 		return refuse(RefusedRunner, "the job spec is for runner %s, this is %s", spec.Runner, want.Runner)
 	case spec.InstallName != want.Install:
 		return refuse(RefusedInstall, "the job spec is for install %q, the claim was for %q", spec.InstallName, want.Install)
+	case want.InstallID != "" && spec.Install != want.InstallID:
+		return refuse(RefusedInstall, "the job spec is for install %s, the claim was for %s", spec.Install, want.InstallID)
 	case spec.Job != want.Job:
 		return refuse(RefusedJob, "the spec is for job %s, the claim was for %s", spec.Job, want.Job)
 	case spec.Epoch != want.Epoch:

@@ -49,7 +49,7 @@ func short() events.JobSpec {
 }
 
 func want() events.Expect {
-	return events.Expect{Runner: "run_01", Install: "acme", Job: "job_01", Epoch: 3, Operation: "apply", Operations: []string{"plan", "apply"}}
+	return events.Expect{Runner: "run_01", Install: "acme", InstallID: "ins_01", Job: "job_01", Epoch: 3, Operation: "apply", Operations: []string{"plan", "apply"}}
 }
 
 func sign(t testing.TB, k ed25519.PrivateKey, s events.JobSpec) []byte {
@@ -246,6 +246,7 @@ func TestWhyASpecIsRefused(t *testing.T) {
 
 		"for another runner":    {with(func(s *events.JobSpec) { s.Runner = "run_02" }), keys, events.RefusedRunner},
 		"for another install":   {with(func(s *events.JobSpec) { s.InstallName = "globex" }), keys, events.RefusedInstall},
+		"for another of a name": {with(func(s *events.JobSpec) { s.Install = "ins_02" }), keys, events.RefusedInstall},
 		"for no install":        {with(func(s *events.JobSpec) { s.InstallName = "" }), keys, events.RefusedInstall},
 		"for another job":       {with(func(s *events.JobSpec) { s.Job = "job_02" }), keys, events.RefusedJob},
 		"of an older epoch":     {with(func(s *events.JobSpec) { s.Epoch = 2 }), keys, events.RefusedEpoch},

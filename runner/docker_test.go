@@ -2,10 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/moby/moby/client"
 
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/tools/dockerd"
 	"github.com/fairlead/fairlead/tools/program"
@@ -67,4 +74,56 @@ func TestAgentOfContainers(t *testing.T) {
 			t.Errorf("%d containers are left", n)
 		}
 	})
+}
+
+// TestAContainerReadsTheStateOfAnotherInstall: the module lists what its container
+// has of the runner's data folder. Before, it found the states, plans and tools of
+// all installs. Plan and apply in local storage, with a provider that the plan's
+// container has fetched and the apply's cannot write, still work.
+func TestAContainerReadsTheStateOfAnotherInstall(t *testing.T) {
+	var engine dockerd.Server
+	t.Cleanup(engine.Stop)
+	host := engine.Host(t)
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			m := controltest.NewMirror(t, true)
+			s := controltest.New(t, controltest.Options{})
+			image := dockerd.Image(t, host, "tool", map[string]string{"/runner": program.Build(t, "runner"), "/bin/tool": path}, "/runner")
+			a := startAgent(t, s, "", "FAIRLEAD_EXECUTOR=docker", "FAIRLEAD_DOCKER_HOST="+host, "FAIRLEAD_DOCKER_NETWORK=host", "FAIRLEAD_DOCKER_PULL=Never",
+				"FAIRLEAD_DOCKER_IMAGE="+image, "FAIRLEAD_TOFU=/bin/tool", "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config,
+				"FAIRLEAD_DOCKER_VOLUMES="+filepath.Dir(m.Config)+":"+filepath.Dir(m.Config)+":ro")
+			ref := s.Push(map[string]string{"main.tf": timed + fmt.Sprintf(`
+output "seen" { value = [for f in fileset(%q, "**/{terraform.tfstate,plan,version.json,identity.key}") : f] }
+`, a.Data)})
+			deploy := func(install string) (seen []string) {
+				t.Helper()
+				sp := ofInstall(planSpec("local", ref), install)
+				sp.Vars = nil
+				plan := succeeded(t, s.UntilFinished(s.Queue(sp)))
+				sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: fairlead.JobID(plan.ID), Digest: plan.Finish.Plan.Digest}
+				apply := succeeded(t, s.UntilFinished(s.Queue(sp)))
+				if err := json.Unmarshal(apply.Finish.Outputs["seen"].Value, &seen); err != nil {
+					t.Fatal(err)
+				}
+				return seen
+			}
+			deploy("ins_1")
+			s.Queue(ofInstall(planSpec("local", ref), "ins_1")) // a plan that is not applied
+			deploy("ins_2")
+			seen := deploy("ins_2")
+			if !slices.Contains(seen, "state/ins_2/web/terraform.tfstate") {
+				t.Errorf("it does not see its own state: %q", seen)
+			}
+			for _, path := range seen {
+				if strings.Contains(path, "ins_1") || strings.HasPrefix(path, "tools") || strings.HasSuffix(path, "identity.key") ||
+					strings.HasPrefix(path, "plans") && strings.HasSuffix(path, "/plan") {
+					t.Errorf("it sees %s", path)
+				}
+			}
+			s.Until("nothing left on disk", a.empty)
+			if left := a.glob("salvage/*"); len(left) > 0 {
+				t.Errorf("left are %q", left)
+			}
+		})
+	}
 }

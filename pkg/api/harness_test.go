@@ -389,6 +389,14 @@ func (p *plane) start(c wire.Claim) running {
 	if err := json.Unmarshal(env.Payload, &r.spec); err != nil {
 		p.t.Fatal(err)
 	}
+	// By the claim an agent chooses what of its folders the step sees.
+	plan := ""
+	if r.spec.Plan != nil {
+		plan = string(r.spec.Plan.Job)
+	}
+	if c.InstallID != string(r.spec.Install) || c.Component != r.spec.Component || c.PlanJob != plan {
+		p.t.Fatalf("the claim is of %+v, its spec of install %s, component %s, plan %q", c, r.spec.Install, r.spec.Component, plan)
+	}
 	return r
 }
 

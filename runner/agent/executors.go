@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/executor/process"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
 	"github.com/fairlead/fairlead/runner/internal/setup"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
 // Site is what an executor is made for.
@@ -79,14 +81,28 @@ func openProcess(_ context.Context, s Site) (executor.Executor, error) {
 	return process.New(s.Steps, s.command, s.orphans), nil
 }
 
-// sharedFolders are those of the data folder that jobs use beside their own:
-// states and plans in local storage, what was fetched or made once for all, and
-// states that a tool could not save.
-func sharedFolders() []string {
-	return []string{"artifacts", "plans", "plugin-cache", "salvage", "state", "tools"}
+// foldersOf returns what a step sees of the data folder beside its own folders:
+// what was fetched for all, of which it writes only artifacts, that each job
+// verifies; and the state and the plan of its component, if they are in local
+// storage. What is known of tools is not among it: each container asks its own.
+func foldersOf(attempt string, in stepdir.Input) ([]executor.Folder, error) {
+	folders := []executor.Folder{{Path: "artifacts", Write: true}, {Path: "plugin-cache"}, {Path: filepath.Join("salvage", attempt), Write: true}}
+	if in.InstallID == "" {
+		return folders, nil
+	}
+	for what, id := range map[string]string{"install": in.InstallID, "component": in.Component, "plan": in.PlanJob} {
+		if err := stepdir.CheckID(id); err != nil && id != "" {
+			return nil, fmt.Errorf("the %s of the claim: %w", what, err)
+		}
+	}
+	// A migration is of all components of its install.
+	folders = append(folders, executor.Folder{Path: filepath.Join("state", in.InstallID, in.Component), Write: true})
+	// A plan is written by its own job, and removed by the job that carries it out.
+	plan := cmp.Or(in.PlanJob, string(in.Job))
+	return append(folders, executor.Folder{Path: filepath.Join("plans", plan), Write: true}), nil
 }
 
 func openDocker(_ context.Context, s Site) (executor.Executor, error) {
 	d := s.Setup.Docker
-	return docker.New(docker.Options{Docker: d.Docker, Steps: s.Steps, Runner: s.Runner, Folders: sharedFolders(), StopGrace: d.StopGrace})
+	return docker.New(docker.Options{Docker: d.Docker, Steps: s.Steps, Runner: s.Runner, StopGrace: d.StopGrace})
 }

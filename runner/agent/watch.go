@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/pause"
 	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
+	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/internal/status"
@@ -168,7 +169,7 @@ func (a *Agent) input(c wire.Claim) stepdir.Input {
 	in := stepdir.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
-		Install: c.Install, InstallID: c.InstallID, Component: c.Component, Grace: time.Duration(c.GraceSeconds) * time.Second, StartBefore: c.StartBefore,
+		Install: c.Install, InstallID: c.InstallID, Component: c.Component, PlanJob: c.PlanJob, Grace: time.Duration(c.GraceSeconds) * time.Second, StartBefore: c.StartBefore,
 		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
 	}
 	return in
@@ -202,6 +203,10 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 		a.awaitBefore(ctx, attempt)
 		in.Providers = a.cache.Usable(c.InstallID)
 	}
+	folders, err := foldersOf(attempt, in)
+	if err != nil {
+		return nil, err
+	}
 	// Made for a step that does not see it, too: it is by this folder that the
 	// next agent knows of the attempt.
 	if _, err := a.folders(attempt, in); err != nil {
@@ -211,7 +216,7 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 		return nil, err
 	}
 	s := executor.Step{ID: attempt, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, attempt)},
-		Env: added, Secrets: append(secrets, stepdir.TokenVariable+"="+c.LaunchToken)}
+		Env: added, Folders: folders, Secrets: append(secrets, stepdir.TokenVariable+"="+c.LaunchToken)}
 	if !by.place.Shared {
 		b, err := stepdir.Encode(in)
 		if err != nil {
@@ -614,6 +619,10 @@ func (a *Agent) tryRemove(ctx context.Context, attempt string) error {
 		data = by.work(data)
 		if err := by.executor.Remove(ctx, attempt); err != nil {
 			return errors.Join(err, workspace.Remove(data, attempt))
+		}
+		if by.place.Shared && !by.place.Machine {
+			os.Remove(filepath.Join(data, "salvage", attempt)) // it was made for the step; one that holds a state stays
+			terraform.PrunePlans(filepath.Join(data, "plans")) // the step sees its own alone
 		}
 	}
 	if err := a.removeFolders(data, attempt); err != nil {

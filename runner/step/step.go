@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/pause"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
@@ -78,7 +79,7 @@ func (a *attempt) run(ctx context.Context, token string) int {
 	c = c.WithToken(started.LeaseToken)
 
 	spec, err := events.Verify(ctx, started.Envelope, a.keys(), events.Expect{
-		Runner: a.in.Runner, Install: a.in.Install, Job: a.in.Job, Epoch: a.in.Epoch, Operation: a.in.Operation,
+		Runner: a.in.Runner, Install: a.in.Install, InstallID: fairlead.InstallID(a.in.InstallID), Job: a.in.Job, Epoch: a.in.Epoch, Operation: a.in.Operation,
 		Operations: a.Plugins.Operations(a.in.Plugin),
 	}, a.Now())
 	if err == nil && spec.Plugin != a.in.Plugin {

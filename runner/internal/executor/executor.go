@@ -19,9 +19,18 @@ type Step struct {
 	// Secrets are as Env, but kept from whoever may look at the place where the
 	// step runs, as far as that place can; a driver says how far.
 	Secrets []string
+	// Folders are those of the data folder that the step gets to see where it does
+	// not see all of it.
+	Folders []Folder
 	// Input is what a step needs to know that sees no folder of the agent's.
 	// It is no secret.
 	Input []byte
+}
+
+// Folder is a folder of the runner's data folder, made if it is not there.
+type Folder struct {
+	Path  string // below the data folder
+	Write bool   // the step may write there
 }
 
 // InputVariable is the environment variable with Step.Input, where a driver

@@ -65,6 +65,7 @@ type Input struct {
 	Install     string                 `json:"install,omitempty"`
 	InstallID   string                 `json:"install_id,omitempty"`
 	Component   string                 `json:"component,omitempty"`
+	PlanJob     string                 `json:"plan_job,omitempty"` // of the saved plan that is carried out
 	Grace       time.Duration          `json:"grace_ns"`
 	StartBefore time.Time              `json:"start_before"`
 	Data        string                 `json:"data"` // the runner's data folder

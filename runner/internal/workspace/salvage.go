@@ -101,10 +101,27 @@ func move(f *os.File, from, data, id string) (to string, err error) {
 		return "", err
 	}
 	defer dir.Close()
-	if err := unix.Renameat(unix.AT_FDCWD, from, int(dir.Fd()), Errored); err != nil {
+	err = unix.Renameat(unix.AT_FDCWD, from, int(dir.Fd()), Errored)
+	if errors.Is(err, unix.EXDEV) { // in a container they are two mounts
+		return filepath.Join(folder, Errored), errors.Join(copyTo(dir, f), dir.Sync())
+	}
+	if err != nil {
 		return "", &os.LinkError{Op: "renameat", Old: from, New: filepath.Join(folder, Errored), Err: err}
 	}
 	return filepath.Join(folder, Errored), errors.Join(f.Chmod(0o600), f.Sync(), dir.Sync())
+}
+
+// copyTo copies the file, whose place is then read again from its beginning, into
+// the folder. The file itself is removed with its workspace.
+func copyTo(dir, f *os.File) error {
+	fd, err := unix.Openat(int(dir.Fd()), Errored, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "openat", Path: Errored, Err: err}
+	}
+	to := os.NewFile(uintptr(fd), Errored)
+	_, err = io.Copy(to, f)
+	_, back := f.Seek(0, io.SeekStart)
+	return errors.Join(err, back, to.Sync(), to.Close())
 }
 
 // isJSON reports whether r is one JSON value and nothing else. Of a file of many

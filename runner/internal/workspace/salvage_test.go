@@ -102,3 +102,34 @@ func TestSalvageFollowsNoLinkAndWaitsForNobody(t *testing.T) {
 		})
 	}
 }
+
+// In a container the workspace and the folder of salvaged states are two mounts,
+// between which no file can be moved: the state was said to be lost.
+func TestAStateIsNotSalvagedToAnotherMount(t *testing.T) {
+	data := t.TempDir()
+	other, err := os.MkdirTemp("/dev/shm", "fairlead-test-")
+	if err != nil {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: there is no /dev/shm: ", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(other) })
+	dir, err := workspace.Create(data, "job-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(dir, workspace.Source, "errored.tfstate")
+	if err := errors.Join(os.Mkdir(filepath.Dir(left), 0o700), os.WriteFile(left, []byte(`{"version": 4}`), 0o600), os.Symlink(other, filepath.Join(data, "salvage"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(left, filepath.Join(other, "x")); !errors.Is(err, unix.EXDEV) {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: /dev/shm is no other mount: ", err)
+	}
+	for range 2 { // the agent does so again, after the step
+		kept, err := workspace.Salvage(data, "job-1")
+		if want := (&wire.Salvaged{Path: "salvage/job-1/errored.tfstate", Whole: true}); err != nil || !reflect.DeepEqual(kept, want) {
+			t.Errorf("got %+v, %v", kept, err)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(other, "job-1", "errored.tfstate")); string(b) != `{"version": 4}` {
+		t.Errorf("kept: %q, %v", b, err)
+	}
+}

@@ -1,7 +1,7 @@
 // Package docker runs each step as a container of a Docker Engine on the
 // agent's machine. A container shares folders of the runner's data folder with
-// the agent: its step's, its attempt's workspace, and what Options.Folders
-// names; of the rest, such as the runner's key, it sees nothing. It has a
+// the agent: its step's, its attempt's workspace, and what Step.Folders names,
+// most of it to read only; of the rest, such as the runner's key, it sees nothing. It has a
 // read-only root, no capability and no way to gain one, and the agent's own
 // user and group, so that each can read what the other has written.
 //
@@ -58,9 +58,8 @@ const (
 // Options of New.
 type Options struct {
 	config.Docker
-	Steps   string   // folder of the steps' folders, made by the caller; absolute
-	Runner  string   // id of the runner, for a label
-	Folders []string // of the data folder, by name, that steps use beside their own
+	Steps  string // folder of the steps' folders, made by the caller; absolute
+	Runner string // id of the runner, for a label
 	// StopGrace is what an engine that shuts down, or an operator's `docker stop`,
 	// grants a step; 0: the default time to save a state.
 	StopGrace time.Duration
@@ -173,7 +172,7 @@ func name(id string) string { return "fairlead-" + id }
 
 // Start makes the container and starts it.
 func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle, error) {
-	if err := e.prepare(s.ID); err != nil {
+	if err := e.prepare(s); err != nil {
 		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
 	}
 	if err := e.havePulled(ctx); err != nil {
@@ -225,12 +224,12 @@ func (e *Executor) giveUp(ctx context.Context, id string, cause error) error {
 
 // prepare makes the folders that the container shares: the engine would make
 // those that are missing, for root alone.
-func (e *Executor) prepare(id string) error {
-	if st, err := os.Stat(filepath.Join(e.o.Steps, id)); err != nil || !st.IsDir() {
+func (e *Executor) prepare(s executor.Step) error {
+	if st, err := os.Stat(filepath.Join(e.o.Steps, s.ID)); err != nil || !st.IsDir() {
 		return fmt.Errorf("its folder is not there: %w", err)
 	}
-	for _, dir := range append([]string{filepath.Join(workspace.Root, id)}, e.o.Folders...) {
-		if err := os.MkdirAll(filepath.Join(e.data, dir), 0o700); err != nil {
+	for _, f := range append(s.Folders, executor.Folder{Path: filepath.Join(workspace.Root, s.ID)}) {
+		if err := os.MkdirAll(filepath.Join(e.data, f.Path), 0o700); err != nil {
 			return fmt.Errorf("make a folder that it shares: %w", err)
 		}
 	}
@@ -257,13 +256,9 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 		labels[k] = v
 	}
 	mounts := slices.Clone(e.binds)
-	share := func(rel string) {
-		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(e.host, rel), Target: filepath.Join(e.data, rel)})
-	}
-	share(filepath.Join(filepath.Base(e.o.Steps), s.ID))
-	share(filepath.Join(workspace.Root, s.ID))
-	for _, f := range e.o.Folders {
-		share(f)
+	own := []executor.Folder{{Path: filepath.Join(filepath.Base(e.o.Steps), s.ID), Write: true}, {Path: filepath.Join(workspace.Root, s.ID), Write: true}}
+	for _, f := range slices.Concat(own, s.Folders) {
+		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(e.host, f.Path), Target: filepath.Join(e.data, f.Path), ReadOnly: !f.Write})
 	}
 	stop := int(cmp.Or(e.o.StopGrace, stopGrace) / time.Second)
 	_, err := e.engine.ContainerCreate(ctx, client.ContainerCreateOptions{

@@ -79,7 +79,7 @@ func TestExecutor(t *testing.T) {
 }
 
 // run runs one step to its end and returns the file that it left.
-func run(t *testing.T, o docker.Options, behaviour ...string) string {
+func run(t *testing.T, o docker.Options, folders []executor.Folder, behaviour ...string) string {
 	t.Helper()
 	e := open(t, o)
 	const id = "job_x-1"
@@ -87,7 +87,7 @@ func run(t *testing.T, o docker.Options, behaviour ...string) string {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	h, err := e.Start(t.Context(), executor.Step{ID: id, Args: append([]string{"step", "--dir", dir}, behaviour...)})
+	h, err := e.Start(t.Context(), executor.Step{ID: id, Folders: folders, Args: append([]string{"step", "--dir", dir}, behaviour...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +114,7 @@ func TestOnlyWhatAJobWorksOnIsInItsContainer(t *testing.T) {
 		"identity.key":           "false", // the runner's own
 		"steps/job_other-1":      "false",
 		"attempts/job_x-1/over":  "false", // what its agent keeps of it
+		"providers.json":         "false", // by which it knows providers that were altered
 		"work/job_other-1/state": "false", // another job's secrets are in there
 		"work/job_x-1":           "true",
 		"artifacts/blob":         "true",
@@ -130,9 +131,38 @@ func TestOnlyWhatAJobWorksOnIsInItsContainer(t *testing.T) {
 				os.Remove(filepath.Join(data, path)) // Start makes it, as a folder
 			}
 			o := options(host, ref, filepath.Join(data, "steps"))
-			o.Folders = []string{"artifacts"}
-			if got := run(t, o, "see", filepath.Join(data, path)); got != want {
+			if got := run(t, o, []executor.Folder{{Path: "artifacts"}}, "see", filepath.Join(data, path)); got != want {
 				t.Errorf("seen: %s", got)
+			}
+		})
+	}
+}
+
+// What all jobs run, such as providers, a container could write before: its
+// program ran in the containers of other installs.
+func TestAContainerWritesWhatOthersRun(t *testing.T) {
+	host := engine.Host(t)
+	ref := image(t, host)
+	for path, want := range map[string]bool{
+		"plugin-cache":    false,
+		"tools":           false,
+		"state/ins_1/web": true,
+		"state/ins_1":     false,
+		"":                false,
+	} {
+		t.Run(path, func(t *testing.T) {
+			data := t.TempDir() // in the container it is in a /tmp of its own, which is writable
+			if err := os.MkdirAll(filepath.Join(data, "tools"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			o := options(host, ref, filepath.Join(data, "steps"))
+			folders := []executor.Folder{{Path: "plugin-cache"}, {Path: "state/ins_1/web", Write: true}}
+			said := run(t, o, folders, "put", filepath.Join(data, path))
+			if path == "plugin-cache" && said != "false" {
+				t.Errorf("it says that it has written: %s", said)
+			}
+			if _, err := os.Stat(filepath.Join(data, path, "put")); (err == nil) != want {
+				t.Errorf("on the machine: %v", err)
 			}
 		})
 	}
@@ -172,10 +202,10 @@ func TestImageIsPulledByDigest(t *testing.T) {
 
 	o := options(host, digest, filepath.Join(t.TempDir(), "steps"))
 	o.Pull = docker.PullIfNotPresent
-	run(t, o, "see", "/")
+	run(t, o, nil, "see", "/")
 	server.Close() // it is present now
 	o.Steps = filepath.Join(t.TempDir(), "steps")
-	run(t, o, "see", "/")
+	run(t, o, nil, "see", "/")
 
 	o.Image = digest[:len(digest)-4] + "0000"
 	e := open(t, o)

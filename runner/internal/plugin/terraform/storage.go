@@ -132,20 +132,20 @@ func (s *local) putPlan(_ context.Context, job string, plan []byte) error {
 	if err = errors.Join(err, syncDir(dir), syncDir(s.plans)); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
-	s.prune()
+	PrunePlans(s.plans)
 	return nil
 }
 
-// prune removes plans that nobody has applied in time. What cannot be removed
-// is tried again with the next plan.
-func (s *local) prune() {
-	entries, err := os.ReadDir(s.plans)
+// PrunePlans removes saved plans that were not applied in time from their folder.
+// What cannot be removed is tried again with the next plan.
+func PrunePlans(plans string) {
+	entries, err := os.ReadDir(plans)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > planTTL {
-			os.RemoveAll(filepath.Join(s.plans, e.Name()))
+			os.RemoveAll(filepath.Join(plans, e.Name()))
 		}
 	}
 }

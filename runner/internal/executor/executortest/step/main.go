@@ -103,6 +103,10 @@ func (s step) behave(behaviour, argument string) int {
 		_, err := os.Stat(argument)
 		s.write("see", strconv.FormatBool(err == nil))
 		return 0
+	case "put": // writes a file into a folder
+		err := os.WriteFile(filepath.Join(argument, "put"), nil, 0o600)
+		s.write("put", strconv.FormatBool(err == nil))
+		return 0
 	case "confined":
 		s.write("confined", s.confinement())
 		return 0

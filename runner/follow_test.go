@@ -44,14 +44,14 @@ echo working; while [ ! -e '`+wait+`' ]; do sleep 0.05; done`), nil)
 	plan := succeeded(t, s.UntilFinished(s.Queue(sp)))
 	ap := applySpec("apply", "local", sp.Artifact, plan)
 	ap.State = sp.State
-	if log := string(succeeded(t, s.UntilFinished(s.Queue(ap))).Log); !strings.Contains(log, "in "+there+"/work/") || !strings.Contains(log, "without any") {
+	if log := string(succeeded(t, s.UntilFinished(s.Queue(ap))).Log); !strings.Contains(log, "in "+there+"/components/") || !strings.Contains(log, "without any") {
 		t.Errorf("a job that was started after the change:\n%s", log)
 	}
 	if err := os.WriteFile(wait, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log := string(succeeded(t, s.UntilFinished(job)).Log)
-	if !strings.Contains(log, "in "+here+"/work/") || !strings.Contains(log, "past inside.example") || !strings.Contains(log, "it is the right one") {
+	if !strings.Contains(log, "in "+here+"/components/") || !strings.Contains(log, "past inside.example") || !strings.Contains(log, "it is the right one") {
 		t.Errorf("a job that was started before the change:\n%s", log)
 	}
 	if strings.Contains(log, "hush-hush") {

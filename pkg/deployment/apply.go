@@ -218,6 +218,11 @@ func (n *Node) start() Command {
 	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest}
 }
 
+// maxReplans is how often a component is planned again because its plan is good
+// for another place. Agents of a runner whose data folders differ could go on for
+// ever.
+const maxReplans = 5
+
 func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	n.Reason, n.Message = e.Reason, e.Message
 	switch {
@@ -228,6 +233,12 @@ func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	case e.State == job.Lost:
 		n.Lost = true
 		return []Command{n.plan(Reconciling)}
+	case e.State == job.Failed && e.Reason == job.ReasonPlanElsewhere && d.Stop == "" && n.Replans < maxReplans:
+		n.Replans++
+		if n.Lost { // what the loss left is not known before the new plan
+			return []Command{n.plan(Reconciling)}
+		}
+		return []Command{n.plan(Planning)}
 	default:
 		n.State = ended(e.State)
 	}

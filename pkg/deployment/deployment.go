@@ -96,6 +96,7 @@ type Node struct {
 	Past      []fairlead.JobID `json:"past,omitempty"`   // jobs that were followed by another of their kind, oldest first
 	Digest    string           `json:"digest,omitempty"` // of the saved plan
 	Changes   *Changes         `json:"changes,omitempty"`
+	Replans   int              `json:"replans,omitempty"`  // how often a plan was good for another place than where it was to be applied
 	Lost      bool             `json:"lost,omitempty"`     // an apply of it was lost, in this deployment or before, and nothing has completed it since
 	LostJob   fairlead.JobID   `json:"lost_job,omitempty"` // the one that was lost before this deployment
 	Reason    string           `json:"reason,omitempty"`

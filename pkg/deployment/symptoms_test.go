@@ -32,6 +32,41 @@ func TestALostApplyThatCannotBePlannedIsLostAndNotSkipped(t *testing.T) {
 	}
 }
 
+// The data folder of the agent was moved, or another agent with another one took
+// the apply: paths are part of a plan.
+func TestAPlanOfAnotherPlaceIsPlannedAgainAndApprovedAgain(t *testing.T) {
+	elsewhere := func(w *world) deployment.Event {
+		id := w.open["apply web"]
+		delete(w.open, "apply web")
+		return deployment.JobEnded{Job: id, State: job.Failed, Reason: job.ReasonPlanElsewhere, Message: "it was made elsewhere"}
+	}
+	w := newWorld(t, deployment.Deployment{Nodes: one()}).do(deployment.Begin{}).plans("plan web").do(deployment.Approve{})
+	w.do(elsewhere(w))
+	w.is("running: web planning", "plan web")
+	w.plans("plan web").is("awaiting-approval: web awaiting-approval", "")
+
+	// Nobody is asked where nobody was; and it is not planned for ever.
+	w = newWorld(t, deployment.Deployment{Nodes: one(), AutoApprove: true}).do(deployment.Begin{}).plans("plan web")
+	for range 5 {
+		w.do(elsewhere(w)).is("running: web planning", "plan web")
+		w.plans("plan web").is("running: web applying", "apply web")
+	}
+	if d, cmds := begun(t, w.d, elsewhere(w)); d.State != deployment.Failed || len(cmds) > 0 || d.Node("web").Reason != job.ReasonPlanElsewhere {
+		t.Errorf("it is %s, with commands %+v", d.State, cmds)
+	}
+
+	// What was lost before is decided by a person all the same.
+	w = newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "web", State: deployment.Pending, Lost: true}}, AutoApprove: true}).do(deployment.Begin{}).plans("plan web").do(deployment.Approve{})
+	w.do(elsewhere(w)).plans("plan web").is("awaiting-approval: web awaiting-approval", "")
+
+	// One that was canceled meanwhile is not planned again.
+	w = newWorld(t, deployment.Deployment{Nodes: one(), AutoApprove: true}).do(deployment.Begin{}).plans("plan web")
+	d, _ := begun(t, w.d, deployment.Cancel{})
+	if d, cmds := begun(t, d, elsewhere(w)); d.State != deployment.Canceled || len(cmds) > 0 {
+		t.Errorf("it is %s, with commands %+v", d.State, cmds)
+	}
+}
+
 func TestACancelOfAPlanWithoutAJobIsNotACommandToStartOne(t *testing.T) {
 	d, _ := begun(t, newWorld(t, deployment.Deployment{Nodes: one()}).d, deployment.Begin{})
 	d, cmds := begun(t, d, deployment.Cancel{})

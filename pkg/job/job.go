@@ -263,6 +263,7 @@ const (
 	ReasonToolKilled      = "tool-killed"       // a signal that was not the runner's ended the tool
 	ReasonOutputsTooLarge = "outputs-too-large" // all went well, and the outputs cannot be kept
 	ReasonDiskFull        = "disk-full"         // the runner's disk has no space for the state; nothing was changed
+	ReasonPlanElsewhere   = "plan-elsewhere"    // the saved plan is good for another place than where it was to be applied; nothing was changed
 )
 
 // MaxOutputs bounds the outputs of a component, in bytes: names and JSON values.

@@ -216,7 +216,7 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 		return nil, err
 	}
 	s := executor.Step{ID: attempt, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, attempt)},
-		Env: added, Folders: folders, Secrets: append(secrets, stepdir.TokenVariable+"="+c.LaunchToken)}
+		Env: added, Folders: folders, Site: workspace.SiteOf(c.InstallID, c.Component), Secrets: append(secrets, stepdir.TokenVariable+"="+c.LaunchToken)}
 	if !by.place.Shared {
 		b, err := stepdir.Encode(in)
 		if err != nil {

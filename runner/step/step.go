@@ -50,8 +50,9 @@ const (
 
 type attempt struct {
 	Surroundings
-	in  stepdir.Input
-	dir stepdir.Dir
+	in   stepdir.Input
+	dir  stepdir.Dir
+	held *workspace.Held // nil until there is a workspace
 	// of the lease, and those of them that were late
 	renewals, late atomic.Int64
 }
@@ -298,7 +299,10 @@ func contextOf(ch <-chan struct{}, parent context.Context) context.Context {
 }
 
 func (a *attempt) clean() {
-	if err := workspace.Remove(a.in.WorkIn(), stepdir.ID(a.in.Job, a.in.Epoch)); err != nil {
+	if a.held == nil {
+		return
+	}
+	if err := a.held.Remove(); err != nil {
 		a.Log.Error("the agent has to remove the workspace", "err", err)
 	}
 }
@@ -368,11 +372,16 @@ type outcome struct {
 func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, leaseToken string,
 	spec events.JobSpec, logw io.Writer, secrets *redact.Set) (plugin.Result, error) {
 	id := stepdir.ID(a.in.Job, a.in.Epoch)
-	work, err := workspace.Create(a.in.WorkIn(), id)
+	held, err := workspace.Take(job, a.in.WorkIn(), workspace.SiteOf(a.in.InstallID, a.in.Component), id, grace+killAfter)
+	if busy, ok := errors.AsType[*workspace.HeldError](err); ok {
+		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonWorkspaceHeld, Err: err,
+			Message: fmt.Sprintf("%s of this component, on this runner. Nothing was started. Wait until it has ended, or end it, and try again", busy)}
+	}
 	if err != nil {
 		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonInternal, Err: err,
 			Message: fmt.Sprintf("the runner cannot make a workspace: %v; is its disk full?", err)}
 	}
+	a.held = held
 	role, err := a.takeRole(job, secrets)
 	if err != nil {
 		return plugin.Result{}, err
@@ -384,7 +393,7 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 			}
 		}()
 	}
-	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: work, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add)}
+	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: held.Path, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add)}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc

@@ -1,10 +1,13 @@
 // Module providers pins a provider that the tests build and install from a
-// mirror on disk, so that init, the plugin cache and lock files are real.
+// mirror on disk, and holds another, so that init, the plugin cache and lock files
+// are real.
 module github.com/fairlead/fairlead/tools/providers
 
 go 1.26.8
 
 tool github.com/hashicorp/terraform-provider-time
+
+require github.com/hashicorp/terraform-plugin-framework v1.19.0
 
 require (
 	github.com/fatih/color v1.18.0 // indirect
@@ -12,7 +15,6 @@ require (
 	github.com/hashicorp/go-hclog v1.6.3 // indirect
 	github.com/hashicorp/go-plugin v1.7.0 // indirect
 	github.com/hashicorp/go-uuid v1.0.3 // indirect
-	github.com/hashicorp/terraform-plugin-framework v1.19.0 // indirect
 	github.com/hashicorp/terraform-plugin-framework-timetypes v0.5.0 // indirect
 	github.com/hashicorp/terraform-plugin-framework-validators v0.19.0 // indirect
 	github.com/hashicorp/terraform-plugin-go v0.31.0 // indirect

@@ -218,7 +218,7 @@ type Claim struct {
 	Operation    string    `json:"operation"`
 	Plugin       string    `json:"plugin"`
 	Install      string    `json:"install,omitempty"`
-	InstallID    string    `json:"install_id,omitempty"`
+	InstallID    string    `json:"install_id,omitempty" doc:"With component it names the folder in which the step works"`
 	Component    string    `json:"component,omitempty"`
 	PlanJob      string    `json:"plan_job,omitempty" doc:"The job whose saved plan is carried out"`
 	LaunchToken  string    `json:"launch_token" doc:"Good once, for this epoch"`

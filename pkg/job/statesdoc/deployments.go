@@ -111,6 +111,11 @@ func (w *walk) next(moves []move, from string) string {
 }
 
 func (w *walk) visit(d deployment.Deployment) error {
+	d.Nodes = slices.Clone(d.Nodes)
+	for i := range d.Nodes {
+		// How often something happened before changes no transition but the last.
+		d.Nodes[i].Past, d.Nodes[i].Replans = nil, 0
+	}
 	key, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -179,6 +184,7 @@ func possible(d deployment.Deployment) []deployment.Event {
 			for _, s := range []job.State{job.Succeeded, job.Failed, job.Canceled, job.Lost} {
 				all = append(all, deployment.JobEnded{Job: n.ApplyJob, State: s})
 			}
+			all = append(all, deployment.JobEnded{Job: n.ApplyJob, State: job.Failed, Reason: job.ReasonPlanElsewhere})
 		}
 	}
 	return all
@@ -222,6 +228,9 @@ func describe(d deployment.Deployment, n deployment.Node, e deployment.Event, to
 		}
 	case deployment.JobEnded:
 		if n.State == deployment.Applying && e.Job == n.ApplyJob {
+			if to == deployment.Planning || to == deployment.Reconciling && e.Reason == job.ReasonPlanElsewhere {
+				return "the plan is good for another place only"
+			}
 			return "the job " + ended(e.State) + meanwhile(d, e.State == job.Lost)
 		}
 		if n.State == deployment.Pending || e.Job != n.PlanJob {

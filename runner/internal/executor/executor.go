@@ -22,6 +22,9 @@ type Step struct {
 	// Folders are those of the data folder that the step gets to see where it does
 	// not see all of it.
 	Folders []Folder
+	// Site is the name of the workspace of the step's component; "": its tool works
+	// in a workspace of the attempt alone.
+	Site string
 	// Input is what a step needs to know that sees no folder of the agent's.
 	// It is no secret.
 	Input []byte

@@ -25,7 +25,8 @@ type Spec = events.JobSpec
 type Env struct {
 	// Attempt names the job and its epoch; it is a valid file name.
 	Attempt string
-	// Workspace is an empty folder of this attempt alone, removed afterwards.
+	// Workspace is an empty folder that this attempt has for itself, removed
+	// afterwards. All jobs of a component have it at the same path.
 	Workspace string
 	// Log is the job's log. Secrets of the spec are masked in what is written.
 	Log io.Writer
@@ -89,6 +90,7 @@ const (
 	ReasonArtifactInvalid = "artifact-invalid" // hostile or damaged
 	ReasonToolMissing     = "tool-missing"     // the tool is not on this machine
 	ReasonToolFailed      = "tool-failed"      // the tool ran and said no
+	ReasonWorkspaceHeld   = "workspace-held"   // another attempt of the component is at work in its folder
 	ReasonInternal        = "internal"         // a fault of ours
 
 	ReasonToolKilled      = job.ReasonToolKilled
@@ -96,6 +98,7 @@ const (
 	ReasonStateIncomplete = job.ReasonStateIncomplete
 	ReasonStateLocked     = job.ReasonStateLocked
 	ReasonDiskFull        = job.ReasonDiskFull
+	ReasonPlanElsewhere   = job.ReasonPlanElsewhere
 )
 
 // ReasonOf returns the reason of the nearest *Error in err's chain, or

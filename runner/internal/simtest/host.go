@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/plugin/check"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
 	"github.com/fairlead/fairlead/runner/internal/survivor"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
 	"github.com/fairlead/fairlead/runner/step"
 )
 
@@ -266,6 +267,9 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		return nil, errFork
 	}
 	st := &stepProcess{h: h, id: s.ID, p: w.spawn(name), agent: e.p, signals: make(chan os.Signal, 1)}
+	if s.Site != "" { // the lock of its folder goes with it
+		st.p.onKill = func() { os.Remove(workspace.SitePath(h.dir, s.Site) + ".lock") }
+	}
 	h.mu.Lock()
 	h.steps[s.ID] = st
 	h.mu.Unlock()

@@ -181,19 +181,9 @@ func keep(folder string, pid int) {
 // ctx ends. To be called when the step is gone, and only then: it takes what
 // the tool says from whoever else reads it.
 func Await(ctx context.Context, folder string) (Outcome, error) {
-	b, err := os.ReadFile(filepath.Join(folder, recordFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return None, nil
-	}
-	var rec record
-	if err == nil {
-		err = json.Unmarshal(b, &rec)
-	}
-	if err != nil || rec.PID <= 1 {
-		return None, fmt.Errorf("read which tool is at work: %w", err)
-	}
-	if !proc.Alive(rec.PID, rec.Start) {
-		return None, nil
+	rec, err := find(folder)
+	if err != nil || rec.PID == 0 {
+		return None, err
 	}
 	for _, fd := range []string{"1", "2"} {
 		f, err := os.OpenFile("/proc/"+strconv.Itoa(rec.PID)+"/fd/"+fd, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -210,4 +200,29 @@ func Await(ctx context.Context, folder string) (Outcome, error) {
 		return Working, nil
 	}
 	return Ended, nil
+}
+
+// AtWork reports whether the tool that Run has started in the folder is at work.
+func AtWork(folder string) bool {
+	rec, err := find(folder)
+	return err == nil && rec.PID != 0
+}
+
+// find returns the tool that is at work in the folder; its PID is 0 if none is.
+func find(folder string) (record, error) {
+	b, err := os.ReadFile(filepath.Join(folder, recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, nil
+	}
+	var rec record
+	if err == nil {
+		err = json.Unmarshal(b, &rec)
+	}
+	if err != nil || rec.PID <= 1 {
+		return record{}, fmt.Errorf("read which tool is at work: %w", err)
+	}
+	if !proc.Alive(rec.PID, rec.Start) {
+		return record{}, nil
+	}
+	return rec, nil
 }

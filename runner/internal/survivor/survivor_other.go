@@ -16,5 +16,8 @@ func Run(context.Context, string, *exec.Cmd, io.Writer, io.Writer, func(pid int)
 	panic("survivor.Run: not supported on this system")
 }
 
+// AtWork finds nothing on this system.
+func AtWork(string) bool { return false }
+
 // Await finds nothing on this system.
 func Await(context.Context, string) (Outcome, error) { return None, nil }

@@ -15,7 +15,7 @@ import (
 // Root is the folder, below the runner's data folder, that workspaces are in.
 const Root = "work"
 
-// Path returns the workspace of the attempt.
+// Path returns the workspace of the attempt, or a link to it; see Take.
 func Path(data, id string) string { return filepath.Join(data, Root, id) }
 
 // Create makes an empty workspace, readable by its owner alone. One that is
@@ -45,6 +45,9 @@ func mounted(path string) bool {
 // state that the tool could not save is salvaged first. Folders that a tool has
 // made unwritable are made writable.
 func Remove(data, id string) error {
+	if site := linked(data, id); site != "" {
+		return release(data, site, id)
+	}
 	path := Path(data, id)
 	if _, err := Salvage(data, id); err != nil && !errors.Is(err, ErrNotWhole) {
 		return err

@@ -32,14 +32,14 @@ data "terraform_remote_state" "ask" {
 
 resource "terraform_data" "first" {
   provisioner "local-exec" {
-    command = "if [ -p ${var.dir}/first ]; then read go < ${var.dir}/first; fi; echo first $PWD >> ${var.dir}/record; seq -f 'first-line-%04g' 1 500"
+    command = "if [ -p ${var.dir}/first ]; then read go < ${var.dir}/first; fi; echo first $FAIRLEAD_STEP >> ${var.dir}/record; seq -f 'first-line-%04g' 1 500"
   }
 }
 
 resource "terraform_data" "second" {
   depends_on = [terraform_data.first]
   provisioner "local-exec" {
-    command = "if [ -p ${var.dir}/second ]; then ${var.before} read go < ${var.dir}/second; fi; echo second $PWD >> ${var.dir}/record; seq -f 'second-line-%04g' 1 500"
+    command = "if [ -p ${var.dir}/second ]; then ${var.before} read go < ${var.dir}/second; fi; echo second $FAIRLEAD_STEP >> ${var.dir}/record; seq -f 'second-line-%04g' 1 500"
   }
 }
 
@@ -162,7 +162,7 @@ func (i *Install) Created() []Creation {
 		if _, err := fmt.Sscan(line, &c.Resource, &dir); err != nil {
 			i.w.t.Fatalf("the record says %q: %v", line, err)
 		}
-		c.Attempt = filepath.Base(filepath.Dir(dir)) // …/work/<attempt>/src
+		c.Attempt = filepath.Base(dir) // its step's folder, …/steps/<attempt>
 		all = append(all, c)
 	}
 	return all

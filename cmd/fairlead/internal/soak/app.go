@@ -80,9 +80,9 @@ func writeApp(dir, note string) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, "app.yaml"), []byte(b.String()), 0o644))
 }
 
-// noteScript is what a resource calls; its working folder names the attempt,
-// …/work/<attempt>/src. A line is one write, which the kernel appends whole.
-const noteScript = `w=${PWD%%/src}; attempt=${w##*/}
+// noteScript is what a resource calls; the step's folder, of which its environment
+// has the path, names the attempt. A line is one write, which the kernel appends whole.
+const noteScript = `attempt=${FAIRLEAD_STEP##*/}
 case $1 in
 create)
 	[ "$5" = 0 ] || sleep "$5"
@@ -101,7 +101,7 @@ esac
 // started are gone, however they went. For a plan, when asked to, it has the
 // tool pull the state with the very access that the job has.
 const toolScript = `#!/bin/sh
-w=${PWD%%/src}; attempt=${w##*/}
+attempt=${FAIRLEAD_STEP##*/}
 if [ -n "$TF_HTTP_ADDRESS" ]; then key=${TF_HTTP_ADDRESS#*//*/}; elif [ -L ../state ]; then key=$(readlink ../state); else key=none; fi
 name=$(printf %%s "$key" | tr / _)
 case $1 in

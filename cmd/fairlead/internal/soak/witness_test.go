@@ -68,7 +68,7 @@ func (w witnesses) begin(t *testing.T, attempt, verb string) (end func() error) 
 	t.Helper()
 	cmd := exec.Command(w.tool, verb, "-x")
 	cmd.Dir = w.src(t, attempt)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PWD=" + cmd.Dir}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FAIRLEAD_STEP=" + filepath.Join(w.dir, "steps", attempt)}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -128,6 +128,7 @@ func TestAResourceNotesItselfAndWhatItSaid(t *testing.T) {
 	for _, args := range [][]string{{"create", "r1", "shop/web", "terraform_data.a", "0"}, {"destroy", "r1", "shop/web", "terraform_data.a"}} {
 		cmd := exec.Command("sh", append([]string{w.note}, args...)...)
 		cmd.Dir = filepath.Join(w.dir, "work", "job-2", "src")
+		cmd.Env = append(os.Environ(), "FAIRLEAD_STEP="+filepath.Join(w.dir, "steps", "job-2"))
 		if err := os.MkdirAll(cmd.Dir, 0o700); err != nil {
 			t.Fatal(err)
 		}

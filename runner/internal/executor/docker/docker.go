@@ -256,9 +256,16 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 		labels[k] = v
 	}
 	mounts := slices.Clone(e.binds)
-	own := []executor.Folder{{Path: filepath.Join(filepath.Base(e.o.Steps), s.ID), Write: true}, {Path: filepath.Join(workspace.Root, s.ID), Write: true}}
+	bind := func(rel, at string, write bool) {
+		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(e.host, rel), Target: filepath.Join(e.data, at), ReadOnly: !write})
+	}
+	work := filepath.Join(workspace.Root, s.ID)
+	if s.Site != "" { // where the tool works, at the path that all jobs of the component have
+		bind(work, filepath.Join(workspace.Sites, s.Site), true)
+	}
+	own := []executor.Folder{{Path: filepath.Join(filepath.Base(e.o.Steps), s.ID), Write: true}, {Path: work, Write: true}}
 	for _, f := range slices.Concat(own, s.Folders) {
-		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(e.host, f.Path), Target: filepath.Join(e.data, f.Path), ReadOnly: !f.Write})
+		bind(f.Path, f.Path, f.Write)
 	}
 	stop := int(cmp.Or(e.o.StopGrace, stopGrace) / time.Second)
 	_, err := e.engine.ContainerCreate(ctx, client.ContainerCreateOptions{

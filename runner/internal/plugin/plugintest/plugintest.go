@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -78,10 +79,18 @@ func (l *Log) until(t *testing.T, text string) {
 }
 
 // Env returns what a step gives a plugin, without a control plane: Fetch takes
-// from sources.
+// from sources. What the job before of the same component left is removed.
 func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[string]string, spec plugin.Spec) plugin.Env {
 	t.Helper()
-	work, err := workspace.Create(data, attempt)
+	site := ""
+	if spec.State != nil {
+		install, component, _ := strings.Cut(spec.State.Key, "/")
+		site = workspace.SiteOf(install, component)
+	}
+	held, err := workspace.Take(t.Context(), data, site, attempt, limit)
+	if err == nil {
+		err = held.Release() // one job after the other works there
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,13 +98,16 @@ func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[st
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plugin.Env{Attempt: attempt, Workspace: work, Log: log, Mask: redact.New().String, Control: c,
+	return plugin.Env{Attempt: attempt, Workspace: held.Path, Log: log, Mask: redact.New().String, Control: c,
 		Fetch: func(_ context.Context, ref events.ArtifactRef, dst *os.Root) error {
 			files, ok := sources[ref.Digest]
 			if !ok {
 				return plugin.Errorf(plugin.ReasonArtifactMissing, "no artifact %s", ref.Digest)
 			}
 			for name, content := range files {
+				if err := dst.MkdirAll(path.Dir(name), 0o700); err != nil {
+					return err
+				}
 				if err := dst.WriteFile(name, []byte(content), 0o600); err != nil {
 					return err
 				}

@@ -1,7 +1,9 @@
 package terraform
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -27,17 +29,26 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		return plugin.Result{}, plugin.Errorf(ReasonPlanDigest,
 			"the saved plan is %s, but %s was approved: nothing was applied; plan again", got, j.spec.Plan.Digest)
 	}
+	b, err := decodeBundle(saved)
+	if err != nil {
+		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonPlanElsewhere, Err: err,
+			Message: "the saved plan was made by another version of the runner. Nothing was applied: a new plan is needed"}
+	}
+	if b.dir != j.src {
+		return plugin.Result{}, plugin.Errorf(plugin.ReasonPlanElsewhere,
+			"the plan was made in %s, and here its module is in %s: paths are part of a plan. Nothing was applied: a new plan is needed", b.dir, j.src)
+	}
 	if err := j.reserveSpace(int64(len(saved))); err != nil {
 		return plugin.Result{}, err
 	}
 	defer j.giveBack()
-	if err := os.WriteFile(j.path("plan"), saved, 0o600); err != nil {
+	if err := os.WriteFile(j.path("plan"), b.plan, 0o600); err != nil {
 		return plugin.Result{}, fmt.Errorf("lay down the plan: %w", err)
 	}
 	ran := false
 	if !j.carryIn() {
 		// Also of a module that needs nothing installed: its state may.
-		if err := j.lockFromPlan(saved); err != nil {
+		if err := j.lockFromPlan(b.plan); err != nil {
 			return plugin.Result{}, err
 		}
 		if ran, err = j.ensure(ctx); err != nil {
@@ -45,6 +56,9 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		}
 	}
 	err = j.retryWithInit(ctx, ran, wantsInit, func() error {
+		if err := j.unpack(b); err != nil {
+			return err
+		}
 		return j.run.do(ctx, "apply", func() error { return j.run.apply(ctx, j.path("plan")) })
 	})
 	if err != nil {
@@ -134,13 +148,13 @@ func (j *job) outputs(ctx context.Context) (map[string]outputValue, error) {
 		return nil, err
 	}
 	values := map[string]outputValue{}
-	j.run.mute.SetStderr(j.run.stderr)
+	var out bytes.Buffer // sensitive values are in it
 	err = j.run.do(ctx, "output", func() error {
-		all, err := j.run.mute.Output(ctx) // sensitive values are in it
-		for name, o := range all {
-			values[name] = outputValue{Value: o.Value, Sensitive: o.Sensitive}
-		}
-		return err
+		out.Reset()
+		return j.run.start(ctx, &out, append([]string{"output", "-json", "-no-color"}, j.run.variables("output")...)...)
 	})
+	if err == nil {
+		err = json.Unmarshal(out.Bytes(), &values)
+	}
 	return values, err
 }

@@ -255,10 +255,7 @@ func (j *job) init(ctx context.Context) error {
 		return err
 	}
 	err := j.run.do(ctx, "init", func() error {
-		if err := j.run.learnVersion(ctx, j.run.tf); err != nil {
-			return err
-		}
-		return j.run.tf.Init(ctx)
+		return j.run.start(ctx, j.run.stdout, append([]string{"init", "-no-color", "-input=false"}, j.run.variables("init")...)...)
 	})
 	if err != nil {
 		return j.failed(err, ReasonInitFailed)

@@ -96,7 +96,7 @@ func TestSummaryShowsChangesAndNoSecret(t *testing.T) {
 }
 
 func TestSummaryIsBounded(t *testing.T) {
-	p := &tfjson.Plan{}
+	p := &shownPlan{}
 	for i := range 5000 {
 		p.ResourceChanges = append(p.ResourceChanges, &tfjson.ResourceChange{Address: fmt.Sprintf("x.y[%d]", i), Type: "x",
 			Change: &tfjson.Change{Actions: tfjson.Actions{tfjson.ActionCreate}, After: map[string]any{"v": strings.Repeat("z", 100)}}})

@@ -1,12 +1,16 @@
 package terraform
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"slices"
+	"strings"
 
-	"github.com/hashicorp/terraform-exec/tfexec"
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -15,10 +19,6 @@ import (
 
 // plan makes a plan, saves it, and says what is in it.
 func (j *job) plan(ctx context.Context) (plugin.Result, error) {
-	options, err := j.planOptions()
-	if err != nil {
-		return plugin.Result{}, err
-	}
 	if err := j.expectVersions(ctx); err != nil {
 		return plugin.Result{}, err
 	}
@@ -27,29 +27,39 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		return j.result(err), err
 	}
 	changes := false
-	learned := j.run.anticipate(ctx)
-	defer learned()
-	err = j.retryWithInit(ctx, ran, speaksOfInit, func() error {
-		return j.run.do(ctx, "plan", func() (err error) {
-			changes, err = j.run.tf.Plan(ctx, options...)
+	var before map[string]seen
+	args := []string{"plan", "-no-color", "-input=false", "-detailed-exitcode", "-out=" + j.path("plan"), "-var-file=" + j.path(variables)}
+	if j.spec.Operation == opPlanDestroy {
+		args = append(args, "-destroy")
+	}
+	err = j.retryWithInit(ctx, ran, speaksOfInit, func() (err error) {
+		if before, err = j.snapshotFiles(); err != nil {
+			return err
+		}
+		return j.run.do(ctx, "plan", func() error {
+			err := j.run.start(ctx, j.run.stdout, args...)
+			ee, ended := errors.AsType[*exec.ExitError](err)
+			if changes = ended && ee.ExitCode() == planHasChanges; changes {
+				return nil
+			}
 			return err
 		})
 	})
 	if err != nil {
 		return j.result(err), j.failed(err, plugin.ReasonToolFailed)
 	}
-	saved, err := os.ReadFile(j.path("plan"))
-	if err != nil {
+	b := bundle{dir: j.src}
+	if b.plan, err = os.ReadFile(j.path("plan")); err != nil {
 		return plugin.Result{}, fmt.Errorf("read the saved plan: %w", err)
 	}
-	var shown *tfjson.Plan
-	// The plan was told in the log already; what `show` says is for us.
-	learned()
-	j.run.mute.SetStderr(j.run.stderr)
-	err = j.run.do(ctx, "show", func() (err error) {
-		shown, err = j.run.mute.ShowPlanFile(ctx, j.path("plan"), tfexec.JSONNumber(true))
-		return err
-	})
+	if b.files, b.gone, err = j.pack(before, int64(len(b.plan))); err != nil {
+		return plugin.Result{}, err
+	}
+	saved, err := b.encode()
+	if err != nil {
+		return plugin.Result{}, fmt.Errorf("pack the plan: %w", err)
+	}
+	shown, err := j.show(ctx)
 	if err != nil {
 		return j.result(err), j.failed(err, plugin.ReasonToolFailed)
 	}
@@ -66,50 +76,61 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	}
 	res := plugin.Result{Plan: p, ExitCode: new(int)}
 	if p.NoOp {
-		if res.Outputs, err = plannedOutputs(shown); err != nil {
-			return plugin.Result{}, fmt.Errorf("read the outputs: %w", err)
-		}
+		res.Outputs = plannedOutputs(shown)
 		return res, nil // nobody applies it
 	}
 	j.carryOut()
 	return res, nil
 }
 
-func (j *job) planOptions() ([]tfexec.PlanOption, error) {
-	vars := make(map[string]json.RawMessage, len(j.spec.Vars))
-	for name, v := range j.spec.Vars {
-		vars[name] = v.Value
-	}
-	b, err := json.Marshal(vars)
+// planHasChanges is the exit code of a plan that went well and found something to
+// do, where it is asked for that.
+const planHasChanges = 2
+
+// shownPlan is what is read of the tool's description of a plan. All that it has
+// besides is not decoded: the configuration, which may hold numbers that no
+// library reads, and the state.
+type shownPlan struct {
+	FormatVersion   string                    `json:"format_version"`
+	ResourceChanges []*tfjson.ResourceChange  `json:"resource_changes"`
+	OutputChanges   map[string]*tfjson.Change `json:"output_changes"`
+	PlannedValues   struct {
+		Outputs map[string]outputValue `json:"outputs"`
+	} `json:"planned_values"`
+}
+
+// show has the tool describe the plan that it has saved. What it says is for us:
+// the log has the plan already.
+func (j *job) show(ctx context.Context) (*shownPlan, error) {
+	var out bytes.Buffer
+	err := j.run.do(ctx, "show", func() error {
+		out.Reset()
+		return j.run.start(ctx, &out, slices.Concat([]string{"show", "-json", "-no-color"}, j.run.variables("show"), []string{j.path("plan")})...)
+	})
 	if err != nil {
-		return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec holds a variable that is not JSON")
+		return nil, err
 	}
-	// A file, not arguments: a command line is readable by every process.
-	if err := os.WriteFile(j.path("vars.json"), b, 0o600); err != nil {
-		return nil, fmt.Errorf("write the variables: %w", err)
+	var p shownPlan
+	dec := json.NewDecoder(&out)
+	dec.UseNumber()
+	if err := dec.Decode(&p); err != nil {
+		return nil, fmt.Errorf("read the tool's description of the plan: %w", err)
 	}
-	return []tfexec.PlanOption{
-		tfexec.Out(j.path("plan")), tfexec.VarFile(j.path("vars.json")), tfexec.Destroy(j.spec.Operation == opPlanDestroy),
-	}, nil
+	if major, _, _ := strings.Cut(p.FormatVersion, "."); major != "1" {
+		return nil, fmt.Errorf("read the tool's description of the plan: it is of version %q, this runner knows 1", p.FormatVersion)
+	}
+	return &p, nil
 }
 
 // plannedOutputs returns the outputs as they are once the plan is applied,
 // which for a plan without changes is now. An output that is null is left out,
 // as the tools leave it out of the state, which is read after an apply.
-func plannedOutputs(p *tfjson.Plan) (map[string]wire.FullOutput, error) {
+func plannedOutputs(p *shownPlan) map[string]wire.FullOutput {
 	out := map[string]wire.FullOutput{}
-	if p.PlannedValues == nil {
-		return out, nil
-	}
 	for name, o := range p.PlannedValues.Outputs {
-		if o.Value == nil {
-			continue
+		if len(o.Value) > 0 && string(o.Value) != "null" {
+			out[name] = wire.FullOutput{Value: o.Value, Sensitive: o.Sensitive}
 		}
-		v, err := json.Marshal(o.Value)
-		if err != nil {
-			return nil, fmt.Errorf("output %s: %w", name, err)
-		}
-		out[name] = wire.FullOutput{Value: v, Sensitive: o.Sensitive}
 	}
-	return out, nil
+	return out
 }

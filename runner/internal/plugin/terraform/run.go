@@ -9,10 +9,10 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -113,61 +113,22 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 func (r *runner) apply(ctx context.Context, plan string) error {
 	c, t := &dumpCatcher{w: r.stderr}, &teller{w: r.stdout}
 	defer func() { r.dump, r.told = c.end(), t.end() }()
+	args := slices.Concat([]string{"apply", "-no-color", "-auto-approve", "-input=false"}, r.variables("apply"), []string{plan})
 	if !survivor.Supported {
-		r.tf.SetStderr(c)
-		defer r.tf.SetStderr(r.stderr)
-		r.tf.SetStdout(t)
-		defer r.tf.SetStdout(r.stdout)
-		return r.tf.Apply(ctx, tfexec.DirOrPlan(plan))
+		stderr := r.stderr
+		r.stderr = &both{c, &head{}}
+		defer func() { r.stderr = stderr }()
+		return r.start(ctx, t, args...)
 	}
-	cmd := exec.Command(r.tool.path, "apply", "-no-color", "-auto-approve", "-input=false", plan)
-	cmd.Dir = r.src
-	for k, v := range r.env {
-		cmd.Env = append(cmd.Env, k+"="+v)
-	}
-	cmd.Env = append(cmd.Env, "TF_IN_AUTOMATION=1")
-	return survivor.Run(ctx, r.workspace, cmd, t, c, func(pid int) {
-		r.own.Store(int64(pid))
-		os.WriteFile(r.pid, []byte(strconv.Itoa(pid)+"\n"), 0o600) // for people; nothing depends on it
-	})
+	return survivor.Run(ctx, r.workspace, r.program(args...), t, c, r.began)
+}
+
+// variables is kind.withVariables of this tool and workspace.
+func (r *runner) variables(command string) []string {
+	return r.tool.kind.withVariables(command, filepath.Join(r.workspace, variables))
 }
 
 func (r *runner) close() { os.Remove(r.pid) }
-
-// learnVersion makes tf know the tool's version, which it otherwise asks for
-// before its first command that depends on it, and which would then be in the
-// job's log, before all that the tool has to say.
-func (r *runner) learnVersion(ctx context.Context, tf *tfexec.Terraform) error {
-	if tf == r.tf {
-		tf.SetStdout(nil)
-		defer tf.SetStdout(r.stderr.a)
-	}
-	_, _, err := tf.Version(ctx, false)
-	return err
-}
-
-// aMoment is what a tool needs, at most, to be started.
-const aMoment = 10 * time.Millisecond
-
-// anticipate begins to learn what a mute command will need to know, while the
-// tool is at work on something else. It lets that start first: of two processes
-// that are started at once, one waits for the other. The function that it
-// returns waits for what was begun, and must be called before mute is used, and
-// before the job ends.
-func (r *runner) anticipate(ctx context.Context) (wait func()) {
-	learned, hurry := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(learned)
-		t := time.NewTimer(aMoment)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			r.learnVersion(ctx, r.mute) // what fails is asked for again, and told, by the command
-		case <-hurry: // the command asks itself
-		}
-	}()
-	return sync.OnceFunc(func() { close(hurry); <-learned })
-}
 
 // toolError is a run of the tool that did not end well.
 type toolError struct {

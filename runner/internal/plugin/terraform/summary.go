@@ -52,7 +52,7 @@ type outputChange struct {
 // summarize counts a plan's changes and reduces it to what may leave the
 // customer's account: changes, with sensitive values masked, as the tool marks
 // them and as the job's secrets are found in values that it does not mark.
-func summarize(p *tfjson.Plan, mask func(string) string) (wire.Changes, json.RawMessage, error) {
+func summarize(p *shownPlan, mask func(string) string) (wire.Changes, json.RawMessage, error) {
 	var c wire.Changes
 	s := summary{V: 1, Resources: []resourceChange{}}
 	size := 0

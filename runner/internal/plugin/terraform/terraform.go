@@ -13,7 +13,7 @@
 //	src/       the module, where the tool runs
 //	state/     link to the folder of the state, in local storage
 //	tmp/       the tool's temporary files
-//	vars.json  the input variables
+//	vars.json  the input variables, for init, plan and apply alike
 //	slot-…/    where the tool runs to read or write something else than the state
 //	plan       the saved plan
 //	reserve    space for the state, in local storage
@@ -51,15 +51,16 @@ const (
 
 // Reasons of this plugin besides the common ones.
 const (
-	ReasonInitFailed  = "init-failed"  // providers, modules or the backend are not to be had
-	ReasonPlanStale   = "plan-stale"   // the state has changed since the plan was made
-	ReasonPlanDigest  = "plan-digest"  // the saved plan is not the one that was approved
-	ReasonPlanMissing = "plan-missing" // the saved plan is not where it was put
-	ReasonPlanUnsaved = "plan-unsaved" // the plan could not be put where an apply finds it
-	ReasonStateLocked = plugin.ReasonStateLocked
-	ReasonDiskFull    = plugin.ReasonDiskFull
-	ReasonEnvInvalid  = "env-invalid"  // the spec sets a variable that is not its to set
-	ReasonSpecInvalid = "spec-invalid" // the spec lacks what the operation needs
+	ReasonInitFailed   = "init-failed"    // providers, modules or the backend are not to be had
+	ReasonPlanStale    = "plan-stale"     // the state has changed since the plan was made
+	ReasonPlanDigest   = "plan-digest"    // the saved plan is not the one that was approved
+	ReasonPlanMissing  = "plan-missing"   // the saved plan is not where it was put
+	ReasonPlanTooLarge = "plan-too-large" // what the plan wrote beside the source is more than is kept
+	ReasonPlanUnsaved  = "plan-unsaved"   // the plan could not be put where an apply finds it
+	ReasonStateLocked  = plugin.ReasonStateLocked
+	ReasonDiskFull     = plugin.ReasonDiskFull
+	ReasonEnvInvalid   = "env-invalid"  // the spec sets a variable that is not its to set
+	ReasonSpecInvalid  = "spec-invalid" // the spec lacks what the operation needs
 
 	ReasonStateUnversioned = "state-unversioned" // the bucket in which a state was to begin keeps no versions
 
@@ -149,7 +150,8 @@ type job struct {
 	env    plugin.Env
 	tool   *tool
 	launch string // what terraform-exec starts: the launcher, or the tool
-	src    string // where the tool runs
+	root   string // of the artifact
+	src    string // where the tool runs, in root
 	state  storage
 	run    *runner
 	bare   bool // the module needs nothing installed
@@ -161,7 +163,8 @@ func (j *job) path(name string) string { return filepath.Join(j.env.Workspace, n
 
 // prepare fetches the module and lays the workspace out.
 func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) (*job, error) {
-	j := &job{p: p, spec: spec, env: env, src: filepath.Join(env.Workspace, workspace.Source)}
+	j := &job{p: p, spec: spec, env: env, root: filepath.Join(env.Workspace, workspace.Source)}
+	j.src = j.root
 	var err error
 	if j.tool, err = p.findTool(ctx); err != nil {
 		return nil, err
@@ -183,6 +186,9 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 		return nil, err
 	}
 	if j.state, err = p.openStorage(j, *spec.State, "state"); err != nil {
+		return nil, err
+	}
+	if err := j.writeVariables(); err != nil {
 		return nil, err
 	}
 	j.bare = !needsInit(j.src)

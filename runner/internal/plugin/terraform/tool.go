@@ -23,7 +23,8 @@ import (
 type tool struct {
 	path    string // of the program
 	known   string // folder of what is known of this very program: data, which every job that reads it judges
-	version string // what it answers to `version -json`, on one line; "": there is no shell to say it
+	version string // what it answers to `version -json`, on one line
+	kind    kind
 }
 
 // shell runs the launcher. It is on every system but the barest containers.
@@ -82,32 +83,31 @@ func (p *Plugin) lookUp() (string, error) {
 type toolVersion struct {
 	Version   string            `json:"terraform_version"`
 	Platform  string            `json:"platform,omitempty"`
-	Providers map[string]string `json:"provider_selections"` // none: they are a module's
+	Providers map[string]string `json:"provider_selections"`          // none: they are a module's
+	Outdated  *bool             `json:"terraform_outdated,omitempty"` // Terraform alone says it
 }
 
 // parseAnswer returns the answer on one line, without what is not of the tool
 // alone. It refuses what is no version: a kept answer may be torn, or a job's.
-func parseAnswer(b []byte) (string, error) {
+func parseAnswer(b []byte) (line string, k kind, err error) {
 	var a toolVersion
 	if err := json.Unmarshal(b, &a); err != nil {
-		return "", err
+		return "", kind{}, err
 	}
 	if !semver.IsValid("v" + a.Version) {
-		return "", fmt.Errorf("%q is no version", a.Version)
+		return "", kind{}, fmt.Errorf("%q is no version", a.Version)
 	}
-	line, err := json.Marshal(toolVersion{Version: a.Version, Platform: a.Platform, Providers: map[string]string{}})
-	return string(line), err
+	a.Providers = map[string]string{}
+	text, err := json.Marshal(a)
+	return string(text), kind{openTofu: a.Outdated == nil, version: "v" + a.Version}, err
 }
 
 // learnVersion learns what the tool says of its version, from what is kept or
 // from the tool. What cannot be kept is asked again by the next job.
 func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
-	if _, err := os.Stat(shell); err != nil {
-		return nil
-	}
 	kept := filepath.Join(t.known, "version.json")
 	if b, err := os.ReadFile(kept); err == nil {
-		if t.version, err = parseAnswer(b); err == nil {
+		if t.version, t.kind, err = parseAnswer(b); err == nil {
 			return nil
 		}
 	}
@@ -123,7 +123,7 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 		return fmt.Errorf("ask %s for its version: %w", t.path, ctx.Err())
 	}
 	if err == nil {
-		t.version, err = parseAnswer(out)
+		t.version, t.kind, err = parseAnswer(out)
 	}
 	if err != nil {
 		return &plugin.Error{Reason: plugin.ReasonToolMissing, Err: err,
@@ -144,7 +144,7 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 //
 // It is never one that another job could have written: it would run in this one.
 func (t *tool) makeLauncher(dir string) (string, error) {
-	if t.version == "" {
+	if _, err := os.Stat(shell); err != nil {
 		return t.path, nil
 	}
 	path := filepath.Join(dir, "launcher")

@@ -111,7 +111,8 @@ func firstTitle(stderr string) string {
 const maxDiagnostic = 600
 
 // diagnostic returns the first error that the tool reports, on one line: its
-// title and the paragraph that explains it.
+// title and what explains it, such as the error_message of a module's author. The
+// paragraph between them, which quotes the module and its values, is for the log.
 func diagnostic(stderr string) string {
 	_, rest, ok := strings.Cut(stderr, "Error: ")
 	if !ok {
@@ -119,18 +120,23 @@ func diagnostic(stderr string) string {
 	}
 	title, rest, _ := strings.Cut(rest, "\n")
 	var detail []string
+	quoted, begun := false, false
 	for line := range strings.Lines(rest) {
-		line = strings.TrimSpace(strings.TrimLeft(line, "│╷╵ "))
-		if strings.HasPrefix(line, "Error: ") {
+		line = strings.TrimRight(strings.TrimPrefix(strings.TrimLeft(line, "│╷╵"), " "), " \r\n")
+		text := strings.TrimSpace(line)
+		if strings.HasPrefix(line, "Error: ") || strings.HasPrefix(line, "Warning: ") {
 			break
 		}
-		if line == "" || location().MatchString(line) || source().MatchString(line) {
-			if len(detail) > 0 && line == "" {
-				break
-			}
-			continue
+		switch {
+		case text == "":
+			quoted = false
+		case !begun && location().MatchString(text): // all of its paragraph
+			quoted, begun = true, true
+		case quoted:
+		default:
+			begun = true
+			detail = append(detail, text)
 		}
-		detail = append(detail, line)
 	}
 	text := strings.TrimSpace(title)
 	if len(detail) > 0 {
@@ -146,7 +152,6 @@ func diagnostic(stderr string) string {
 // many a job.
 var (
 	location = lazily(`^(on .+ line \d+|with .+[,:])`)
-	source   = lazily(`^\d+:`)
 	colours  = lazily(`\x1b\[[0-9;]*m`) // of the few commands that cannot be told to do without
 	info     = lazily(`(?m)^[\s│]*(ID|Who|Operation|Created):[ \t]+(\S.*?)\s*$`)
 )

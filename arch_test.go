@@ -45,7 +45,8 @@ var rules = []rule{
 	{"events", "pkg/fairlead pkg/job", "what crosses a wire is data"},
 	{"pkg/yamldoc", "pkg/fairlead", "how a configuration is read knows no configuration"},
 	{"pkg/runnerspec", "pkg/fairlead pkg/yamldoc", "a runner's configuration is read and checked without a control plane"},
-	{"pkg/appspec", "pkg/fairlead pkg/graph pkg/yamldoc", "an app is read and checked without a control plane"},
+	{"pkg/tfmodule", "", "how the tools read a module's files knows neither apps nor runners"},
+	{"pkg/appspec", "pkg/fairlead pkg/graph pkg/tfmodule pkg/yamldoc", "an app is read and checked without a control plane"},
 	{"pkg/identity", "pkg/fairlead", "who is calling is decided before, and apart from, what they may do"},
 	{"pkg/identity/awsiam", "pkg/fairlead", "a proof is verified, and a role matched, without an SDK and without a runner"},
 	{"pkg/identity/awsiam/sign", "pkg/identity/awsiam pkg/fairlead", "the runner's half of a proof: it signs and sends nothing"},
@@ -94,7 +95,7 @@ var rules = []rule{
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
 	{"functions/...", "functions/... pkg/... events", "a function is wiring"},
 
-	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/config pkg/runnerspec pkg/identity/awsiam/...",
+	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/config pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it has the API and nothing of the control plane"},
 	{"runner/internal/simtest", "runner/... pkg/... events", "the simulator is all of it, in one process"},
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent/... runner/step",

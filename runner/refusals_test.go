@@ -132,6 +132,22 @@ func TestTerraformJobFailsWithAReason(t *testing.T) {
 			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule,
 				"zz_override.tf": "terraform {\n  backend \"local\" { path = \"/tmp/elsewhere\" }\n}\n"}))
 		}, reason: "artifact-invalid", says: "the runner sets the backend"},
+		"a module that moves its state elsewhere, in a file of several dots": {job: func(t *testing.T, u setup) events.JobSpec {
+			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule,
+				"z.z_override.tf": "terraform {\n  backend \"local\" { path = \"elsewhere.tfstate\" }\n}\n"}))
+		}, reason: "artifact-invalid", says: "the runner sets the backend"},
+		"a module that moves its state elsewhere, in an escape of JSON": {job: func(t *testing.T, u setup) events.JobSpec {
+			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule,
+				"zz_override.tf.json": `{"terraform": {"back\u0065nd": {"local": {"path": "elsewhere.tfstate"}}}}`}))
+		}, reason: "artifact-invalid", says: "the runner sets the backend"},
+		"a module that shadows the file of the runner": {job: func(t *testing.T, u setup) events.JobSpec {
+			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule + "terraform {\n  backend \"local\" { path = \"elsewhere.tfstate\" }\n}\n",
+				"fairlead_backend_override.tofu.json": `{}`}))
+		}, reason: "artifact-invalid", says: "the runner sets the backend"},
+		"an override of something else that speaks of a backend": {job: func(t *testing.T, u setup) events.JobSpec {
+			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule,
+				"my_override.tf": "# our backend is in the cloud\nresource \"terraform_data\" \"it\" { input = file(\"nowhere\") }\n"}))
+		}, reason: "tool-failed", says: "nvalid function argument"},
 		"a state key that leads out": {job: func(t *testing.T, u setup) events.JobSpec {
 			sp := planSpec("local", u.ref)
 			sp.State.Key = "../../etc"

@@ -46,7 +46,11 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		return plugin.Result{}, fmt.Errorf("lay down the plan: %w", err)
 	}
 	ran := false
-	if !j.carryIn() {
+	if j.carryIn() {
+		if err := j.checkBackend(); err != nil {
+			return plugin.Result{}, err
+		}
+	} else {
 		// Also of a module that needs nothing installed: its state may.
 		if err := j.lockFromPlan(b.plan); err != nil {
 			return plugin.Result{}, err

@@ -21,6 +21,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclparse"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 )
@@ -61,17 +62,34 @@ func refuseOverrides(src *os.Root) error {
 		if name == dataDir {
 			return plugin.Errorf(plugin.ReasonArtifactInvalid, "the module holds a %s folder, which only `init` may make; leave it out of the source", name)
 		}
-		stem, _, _ := strings.Cut(name, ".")
-		if stem != "override" && !strings.HasSuffix(stem, "_override") || e.IsDir() {
+		if tfmodule.Stem(name) == tfmodule.Stem(overrideFile) { // in its place, perhaps: .tofu.json goes before .tf.json
+			return plugin.Errorf(plugin.ReasonArtifactInvalid, "the module holds the file %s, whose name is the runner's own; the runner sets the backend", name)
+		}
+		if !tfmodule.Override(name) || e.IsDir() {
 			continue
 		}
 		b, err := src.ReadFile(name)
 		if err != nil {
 			return fmt.Errorf("look at the module: %w", err)
 		}
-		if name == overrideFile || bytes.Contains(b, []byte("backend")) || bytes.Contains(b, []byte("cloud")) {
-			return plugin.Errorf(plugin.ReasonArtifactInvalid, "the module's override file %s speaks of a backend; the runner sets the backend", name)
+		body, _ := tfmodule.Parse(name, b) // what is wrong with it the tool says
+		if at, says := tfmodule.Backend(body); says {
+			return plugin.Errorf(plugin.ReasonArtifactInvalid, "the module's override file %s says in line %d where the state is; the runner sets the backend", name, at.Start.Line)
 		}
+	}
+	return nil
+}
+
+// checkBackend refuses to go on if the tool has another backend than the one that
+// was set, whatever in the module, or in what a plan has left, brought that about.
+func (j *job) checkBackend() error {
+	kept, err := os.ReadFile(filepath.Join(j.src, dataDir, initState))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look at the backend: %w", err)
+	}
+	want := j.state.backend()
+	if !leadsTo(kept, want) {
+		return plugin.Errorf(ReasonBackendElsewhere, "the tool would keep the state elsewhere than this runner does (backend %q, as it was set). Nothing was done. Look for what in the module sets a backend", want.kind)
 	}
 	return nil
 }
@@ -187,7 +205,7 @@ func leadsTo(snapshot []byte, b backend) bool {
 }
 
 // sameConfig compares what is configured with what was to be. The tool writes
-// null for what is not set.
+// null for what is not set, and an empty list for a block that is not there.
 func sameConfig(is, set any) bool {
 	wants, nested := set.(map[string]any)
 	has, ok := is.(map[string]any)
@@ -200,11 +218,16 @@ func sameConfig(is, set any) bool {
 		}
 	}
 	for name, value := range has {
-		if want, ok := wants[name]; !ok && value != nil || ok && !sameConfig(value, want) {
+		if want, ok := wants[name]; !ok && !unset(value) || ok && !sameConfig(value, want) {
 			return false
 		}
 	}
 	return true
+}
+
+func unset(value any) bool {
+	list, ok := value.([]any)
+	return value == nil || ok && len(list) == 0
 }
 
 // keepSnapshot keeps what `init` has laid down in dir. What cannot be kept is
@@ -263,7 +286,7 @@ func (j *job) init(ctx context.Context) error {
 	if err := writeFile(filepath.Join(j.install(), providers.Whole), nil, 0o600); err != nil {
 		return fmt.Errorf("keep what was installed: %w", err)
 	}
-	return nil
+	return j.checkBackend()
 }
 
 // retryWithInit calls f, and once more after `init` if the tool says that it

@@ -327,3 +327,35 @@ func TestANumberBeyondAFloatKeepsItsDigits(t *testing.T) {
 		})
 	}
 }
+
+// What `init` made for the plan was changed before the apply, so that the state
+// would go elsewhere, without the tool seeing it: it compares a checksum.
+func TestAStateIsMovedByWhatAPlanHasLeft(t *testing.T) {
+	module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = 1 }`}
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			d := newDeployed(t, path, "", module, nil)
+			plan, err := d.run(t, "plan", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			noted := filepath.Join(d.data, "plans", string(d.spec.Job), "init", ".terraform", "terraform.tfstate")
+			b, err := os.ReadFile(noted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			elsewhere := filepath.Join(t.TempDir(), "elsewhere.tfstate")
+			moved := bytes.ReplaceAll(b, []byte("../state/terraform.tfstate"), []byte(elsewhere))
+			if err := os.WriteFile(noted, moved, 0o600); err != nil || bytes.Equal(b, moved) {
+				t.Fatal(err)
+			}
+			res, err := d.run(t, "apply", &plan)
+			if plugin.ReasonOf(err) != terraform.ReasonBackendElsewhere || res.Mutated {
+				t.Errorf("mutated %v, %v", res.Mutated, err)
+			}
+			if _, err := os.Stat(elsewhere); err == nil {
+				t.Error("the state is elsewhere")
+			}
+		})
+	}
+}

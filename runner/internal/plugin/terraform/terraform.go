@@ -51,16 +51,17 @@ const (
 
 // Reasons of this plugin besides the common ones.
 const (
-	ReasonInitFailed   = "init-failed"    // providers, modules or the backend are not to be had
-	ReasonPlanStale    = "plan-stale"     // the state has changed since the plan was made
-	ReasonPlanDigest   = "plan-digest"    // the saved plan is not the one that was approved
-	ReasonPlanMissing  = "plan-missing"   // the saved plan is not where it was put
-	ReasonPlanTooLarge = "plan-too-large" // what the plan wrote beside the source is more than is kept
-	ReasonPlanUnsaved  = "plan-unsaved"   // the plan could not be put where an apply finds it
-	ReasonStateLocked  = plugin.ReasonStateLocked
-	ReasonDiskFull     = plugin.ReasonDiskFull
-	ReasonEnvInvalid   = "env-invalid"  // the spec sets a variable that is not its to set
-	ReasonSpecInvalid  = "spec-invalid" // the spec lacks what the operation needs
+	ReasonInitFailed       = "init-failed"       // providers, modules or the backend are not to be had
+	ReasonPlanStale        = "plan-stale"        // the state has changed since the plan was made
+	ReasonPlanDigest       = "plan-digest"       // the saved plan is not the one that was approved
+	ReasonPlanMissing      = "plan-missing"      // the saved plan is not where it was put
+	ReasonBackendElsewhere = "backend-elsewhere" // the tool would keep the state elsewhere than the runner does
+	ReasonPlanTooLarge     = "plan-too-large"    // what the plan wrote beside the source is more than is kept
+	ReasonPlanUnsaved      = "plan-unsaved"      // the plan could not be put where an apply finds it
+	ReasonStateLocked      = plugin.ReasonStateLocked
+	ReasonDiskFull         = plugin.ReasonDiskFull
+	ReasonEnvInvalid       = "env-invalid"  // the spec sets a variable that is not its to set
+	ReasonSpecInvalid      = "spec-invalid" // the spec lacks what the operation needs
 
 	ReasonStateUnversioned = "state-unversioned" // the bucket in which a state was to begin keeps no versions
 

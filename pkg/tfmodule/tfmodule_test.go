@@ -1,0 +1,61 @@
+package tfmodule_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/tfmodule"
+)
+
+func TestNamesAreReadAsTheToolsReadThem(t *testing.T) {
+	for name, want := range map[string]struct {
+		stem     string
+		override bool
+	}{
+		"main.tf":                {"main", false},
+		"override.tf":            {"override", true},
+		"x_override.tofu":        {"x_override", true},
+		"x_override.tf.json":     {"x_override", true},
+		"z.z_override.tf":        {"z.z_override", true}, // a stem ends at the extension, not at the first dot
+		"x_override.y.tf":        {"x_override.y", false},
+		"override.tofu.json":     {"override", true},
+		"notoverride.tf":         {"notoverride", false},
+		".hidden_override.tf":    {".hidden_override.tf", false},
+		"x_override.tf~":         {"x_override.tf~", false},
+		"x_override.json":        {"x_override.json", false},
+		"x_override.auto.tfvars": {"x_override.auto.tfvars", false},
+	} {
+		if stem, override := tfmodule.Stem(name), tfmodule.Override(name); stem != want.stem || override != want.override {
+			t.Errorf("%s: stem %q, override %t", name, stem, override)
+		}
+	}
+	got := tfmodule.Effective([]string{"a.tf", "b.tf", "b.tofu", "c.tf.json", "c.tofu", "d.tf.json", "d.tofu.json", "readme.md", ".x.tf"})
+	if want := []string{"a.tf", "b.tofu", "c.tf.json", "c.tofu", "d.tofu.json"}; !slices.Equal(got, want) {
+		t.Errorf("read are %v", got)
+	}
+}
+
+func TestABackendIsFoundHoweverItIsWritten(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file, src string
+		says      bool
+	}{
+		"in HCL":                     {"a.tf", "terraform {\n  backend \"local\" {}\n}", true},
+		"cloud":                      {"a.tf", "terraform {\n  cloud {}\n}", true},
+		"a second block":             {"a.tofu", "terraform {}\nterraform {\n  backend \"s3\" {}\n}", true},
+		"in JSON":                    {"a.tf.json", `{"terraform": {"backend": {"local": {}}}}`, true},
+		"in JSON, in lists":          {"a.tf.json", `[{"terraform": [{"backend": [{"local": {}}]}]}]`, true},
+		"in JSON, with escapes":      {"a.tofu.json", `{"terraform": {"back\u0065nd": {"local": {}}}}`, true},
+		"a comment about it":         {"a.tf", "# backend \"local\" {}\nlocals { x = \"backend\" }", false},
+		"a resource of that name":    {"a.tf", "resource \"x_backend\" \"cloud\" {}", false},
+		"a broken file says nothing": {"a.tf", "terraform {", false},
+		"a broken file in JSON":      {"a.tf.json", `{"terraform"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body, _ := tfmodule.Parse(tc.file, []byte(tc.src))
+			if _, says := tfmodule.Backend(body); says != tc.says {
+				t.Errorf("says %t", says)
+			}
+		})
+	}
+}

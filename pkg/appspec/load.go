@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
@@ -247,8 +248,8 @@ func moduleFiles(fsys fs.FS, dir string) (names []string, given bool, err error)
 		for _, e := range entries {
 			name := e.Name()
 			switch {
-			case e.IsDir() || strings.HasPrefix(name, "."): // the tools do not read hidden files
-			case hasSuffix(name, ".tf", ".tofu", ".tf.json", ".tofu.json"):
+			case e.IsDir():
+			case tfmodule.Ext(name) != "":
 				names = append(names, name)
 			case name == "terraform.tfvars" || name == "terraform.tfvars.json" || hasSuffix(name, ".auto.tfvars", ".auto.tfvars.json"):
 				given = true
@@ -261,8 +262,7 @@ func moduleFiles(fsys fs.FS, dir string) (names []string, given bool, err error)
 			return nil, false, err
 		}
 	}
-	slices.Sort(names)
-	return names, given, nil
+	return tfmodule.Effective(names), given, nil
 }
 
 func hasSuffix(name string, suffixes ...string) bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
@@ -64,6 +65,10 @@ func (r *moduleReader) read(dir string, names []string) (module, error) {
 				r.jsonProblem(shown, src, syntax)
 			}
 			complete = complete && err == nil
+			if err == nil { // which bounds how deep it is
+				body, _ := tfmodule.Parse(name, src)
+				r.checkBackend(dir, name, body)
+			}
 			continue
 		}
 		tokens, _ := hclsyntax.LexConfig(src, "", hcl.InitialPos) // what is no token is the parser's to report
@@ -74,6 +79,7 @@ func (r *moduleReader) read(dir string, names []string) (module, error) {
 		body, ok := r.parse(shown, src)
 		complete = complete && ok
 		if body != nil {
+			r.checkBackend(dir, name, body)
 			bodies = append(bodies, parsedFile{shown, body})
 		}
 	}
@@ -89,6 +95,19 @@ func (r *moduleReader) read(dir string, names []string) (module, error) {
 		return m, errNotRead
 	}
 	return m, nil
+}
+
+// checkBackend reports an override file of the component that says where the state
+// is: a runner sets that, and refuses the module. Elsewhere than in an override it
+// may stand.
+func (r *moduleReader) checkBackend(dir, name string, body hcl.Body) {
+	if dir != r.root || !tfmodule.Override(name) {
+		return
+	}
+	if at, says := tfmodule.Backend(body); says {
+		r.report(r.show(dir, name), at.Start, "backend-override", "the override file says where the state is, which the runner sets",
+			"Leave it out of the app's folder, or move the block into a file that is no override: there it is replaced.")
+	}
 }
 
 // show returns the path of a file as a person would write it.

@@ -54,16 +54,20 @@ func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
 	return newArtifact(buf.Bytes(), len(p.files), p.bytes)
 }
 
-// Skipped reports whether Pack leaves out the file or folder of this name, at
-// any depth: version control, caches, and what Terraform writes beside the
-// source (state and plans hold secrets). The dependency lock file stays.
+// Skipped reports whether Pack leaves out the file or folder of this path:
+// version control, caches, and what Terraform writes beside the source (state and
+// plans hold secrets). States of other names than the tool gives are what a tool
+// that runs in the folder has written, at its top; below it they are fixtures. The
+// dependency lock file stays.
 func Skipped(name string) bool {
-	switch name {
-	case ".terraform", ".git", ".DS_Store", "crash.log", ".terraformrc", "terraform.rc":
+	dir, base := path.Split(name)
+	switch base {
+	case ".terraform", ".git", ".DS_Store", "crash.log", ".terraformrc", "terraform.rc", "errored.tfstate":
 		return true
 	}
-	return strings.Contains(name, ".tfstate") || strings.HasSuffix(name, ".tfplan") ||
-		strings.HasPrefix(name, "crash.") && strings.HasSuffix(name, ".log")
+	state := strings.Contains(base, ".tfstate")
+	return state && (dir == "" || !strings.HasSuffix(base, ".tfstate") || base == "terraform.tfstate") || strings.HasSuffix(base, ".tfplan") ||
+		strings.HasPrefix(base, "crash.") && strings.HasSuffix(base, ".log")
 }
 
 type packer struct {
@@ -115,10 +119,10 @@ func (p *packer) list(dir string, visit func(string, fs.DirEntry) error) error {
 					"the folder %s has more than %d files and folders (reached at %q)",
 					p.root.Name(), p.limits.Entries, tree.Abbreviate(path.Join(dir, e.Name())))
 			}
-			if Skipped(e.Name()) {
+			name := path.Join(dir, e.Name())
+			if Skipped(name) {
 				continue
 			}
-			name := path.Join(dir, e.Name())
 			if err := p.limits.CheckPath("source", name); err != nil {
 				return err
 			}

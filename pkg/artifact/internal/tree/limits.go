@@ -21,7 +21,7 @@ import (
 type Limits struct {
 	Entries   int   // files and directories looked at; default 10,000
 	Bytes     int64 // content of all files together; default 64 MiB
-	FileBytes int64 // content of one file; default 32 MiB
+	FileBytes int64 // content of one file; default 64 MiB
 	Depth     int   // segments of a path; default 32
 	PathBytes int   // length of a path; default 512, so that a workspace's own path fits before it under Linux' 4,096
 }
@@ -40,7 +40,7 @@ func (l Limits) WithDefaults() Limits {
 	return Limits{
 		Entries:   cmp.Or(l.Entries, 10_000),
 		Bytes:     cmp.Or(l.Bytes, 64<<20),
-		FileBytes: cmp.Or(l.FileBytes, 32<<20),
+		FileBytes: cmp.Or(l.FileBytes, 64<<20),
 		Depth:     cmp.Or(l.Depth, 32),
 		PathBytes: cmp.Or(l.PathBytes, 512),
 	}

@@ -130,7 +130,7 @@ func deployRun(ctx context.Context, p *plane, install, runner string) (deployed,
 	if err != nil {
 		return d, err
 	}
-	page, err := p.ListDeployments(ctx, install, client.ListOptions{})
+	page, err := p.ListDeployments(ctx, client.DeploymentFilter{Install: install}, client.ListOptions{})
 	if err == nil && (len(page.Items) != 1 || page.Items[0].State != "succeeded") {
 		err = fmt.Errorf("install %s was not deployed once and well: %+v", install, page.Items)
 	}

@@ -47,6 +47,7 @@ func TestStories(t *testing.T) {
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id
 	p.Cmds["until"] = until
+	p.Cmds["shorten"] = shorten
 	p.Cmds["issuer"], p.Cmds["token"] = issuer(t)
 	p.Cmds["export"] = export
 	setup := p.Setup
@@ -110,6 +111,18 @@ func id(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("no %s… was printed", args[1])
 	}
 	ts.Setenv("ID", found)
+}
+
+// shorten sets SHORT to the beginning of the first identifier with the prefix in
+// what was printed last: "shorten stdout dep_ 16".
+func shorten(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: shorten stdout|stderr PREFIX LENGTH")
+	}
+	n, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	id(ts, false, args[:2])
+	ts.Setenv("SHORT", ts.Getenv("ID")[:n])
 }
 
 // TestFaults tells the stories of control planes that misbehave.

@@ -225,13 +225,16 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		})
 	type lst struct {
 		ListInput
-		Install string `query:"install" maxLength:"63" doc:"Of this install only"`
+		IDInput
+		Install string `query:"install" maxLength:"63" doc:"Of this install only, also one that has been forgotten"`
+		State   string `query:"state" enum:"queued,running,awaiting-approval,succeeded,failed,canceled,canceling" doc:"In this state only"`
 	}
 	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
 		problems: "install-not-found " + listing},
 		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Deployment]], error) {
 			return list(&in.ListInput, renderDeployment, func(q control.PageQuery) ([]control.StoredDeployment, string, error) {
-				p, err := c.Deployments(ctx, callerOf(ctx).org, in.Install, q)
+				q.Prefix = in.ID
+				p, err := c.Deployments(ctx, callerOf(ctx).org, control.DeploymentFilter{Install: in.Install, State: deployment.State(in.State)}, q)
 				return p.Items, p.Next, err
 			})
 		})
@@ -306,6 +309,7 @@ func (s *server) oneDeployment(ctx context.Context, r control.StoredDeployment) 
 func (s *server) jobRoutes(c *control.Control) {
 	type lst struct {
 		CursorInput
+		IDInput
 		Limit      int    `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Items a page"`
 		Deployment string `query:"deployment" maxLength:"64" doc:"Of this deployment only, in the order of its components"`
 	}
@@ -318,6 +322,7 @@ func (s *server) jobRoutes(c *control.Control) {
 					jobs, err := c.DeploymentJobs(ctx, org, fairlead.DeploymentID(in.Deployment))
 					return jobs, "", err
 				}
+				q.Prefix = in.ID
 				p, err := c.Jobs(ctx, org, q)
 				jobs := make([]control.JobRecord, 0, len(p.Items))
 				for _, r := range p.Items {

@@ -198,6 +198,11 @@ type CursorInput struct {
 	Cursor string `query:"cursor" maxLength:"2048" doc:"Next of the page before"`
 }
 
+// IDInput selects by the beginning of an identifier.
+type IDInput struct {
+	ID string `query:"id" maxLength:"30" pattern:"^(dep|job)_[0-9a-z]*$" doc:"Those whose identifier begins with this only"`
+}
+
 // ListInput selects a page.
 type ListInput struct {
 	CursorInput

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
@@ -287,18 +289,58 @@ func (c *Control) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fai
 	return r, err
 }
 
-// Deployments lists deployments, newest first; of one install if its name is
-// given.
-func (c *Control) Deployments(ctx context.Context, org fairlead.OrgID, install string, q store.PageQuery) (store.Page[store.Deployment], error) {
-	if install == "" {
-		return c.Store.Deployments(ctx, org, q)
-	}
-	inst, err := c.Store.Install(ctx, org, install)
-	if err != nil {
-		return store.Page[store.Deployment]{}, err
-	}
-	return c.Store.InstallDeployments(ctx, inst.V.ID, q)
+// DeploymentFilter selects deployments; the zero value selects all.
+type DeploymentFilter struct {
+	Install string // name; that of one that has been forgotten, too
+	State   deployment.State
 }
+
+// Deployments lists the deployments that the filter selects, the newest first. A
+// page may have fewer than asked for, even none, and yet not be the last.
+func (c *Control) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q store.PageQuery) (store.Page[store.Deployment], error) {
+	read := func(q store.PageQuery) (store.Page[store.Deployment], error) { return c.Store.Deployments(ctx, org, q) }
+	byName := false
+	if f.Install != "" {
+		inst, err := c.Store.Install(ctx, org, f.Install)
+		switch byName = fairlead.KindOf(err) == fairlead.KindNotFound; {
+		case byName: // it may have been forgotten; its deployments know its name
+		case err != nil:
+			return store.Page[store.Deployment]{}, err
+		default:
+			read = func(q store.PageQuery) (store.Page[store.Deployment], error) {
+				return c.Store.InstallDeployments(ctx, inst.V.ID, q)
+			}
+		}
+	}
+	if f.State == "" && !byName {
+		return read(q)
+	}
+	var out store.Page[store.Deployment]
+	first, limit := q.After == "", cmp.Or(q.Limit, engine.MaxPage)
+	for range maxFiltered {
+		q.Limit = limit - len(out.Items)
+		p, err := read(q)
+		if err != nil {
+			return out, err
+		}
+		for _, d := range p.Items {
+			if (f.State == "" || d.V.State == f.State) && (!byName || d.V.InstallName == f.Install) {
+				out.Items = append(out.Items, d)
+			}
+		}
+		q.After, out.Next = p.Next, p.Next
+		if out.Next == "" || len(out.Items) == limit {
+			break
+		}
+	}
+	if byName && first && out.Next == "" && len(out.Items) == 0 && f.State == "" {
+		return out, fairlead.NotFound("install", f.Install)
+	}
+	return out, nil
+}
+
+// maxFiltered is how many pages are read for one of a listing that is filtered.
+const maxFiltered = 20
 
 // ApproveDeployment lets plans that wait be carried out: those of the named
 // components, or all. plans holds the digests of those that were looked at, by

@@ -151,7 +151,7 @@ func (p *plane) deploymentsOf(install string) []fairlead.DeploymentID {
 	p.t.Helper()
 	var ids []fairlead.DeploymentID
 	p.must("list deployments", func() error {
-		page, err := p.Deployments(p.ctx, org, install, store.PageQuery{})
+		page, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: install}, store.PageQuery{})
 		ids = nil
 		for _, d := range page.Items {
 			ids = append(ids, d.V.ID)

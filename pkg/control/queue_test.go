@@ -32,7 +32,7 @@ func TestNoQueueNamesTheActiveDeployment(t *testing.T) {
 					t.Errorf("%q is not in %q, %q", w, e.Message, e.Hint)
 				}
 			}
-			all, err := p.Deployments(p.ctx, org, "acme", store.PageQuery{Limit: 10})
+			all, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, store.PageQuery{Limit: 10})
 			if err != nil || len(all.Items) != 1 {
 				t.Fatalf("there are %d deployments: %v", len(all.Items), err)
 			}

@@ -64,6 +64,9 @@ type Page[T any] struct {
 type PageQuery struct {
 	After string
 	Limit int
+	// Prefix begins the identifiers that are wanted, where those of a listing are
+	// its order; "": all.
+	Prefix string
 }
 
 func query[T any](ctx context.Context, s *Store, q engine.Query) (Page[T], error) {

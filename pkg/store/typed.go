@@ -124,12 +124,12 @@ func (s *Store) Deployment(ctx context.Context, id fairlead.DeploymentID) (Store
 // Deployments lists the deployments of all installs, newest first. It may miss
 // the newest for a moment.
 func (s *Store) Deployments(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Deployment], error) {
-	return query[Deployment](ctx, s, engine.Query{Index: engine.List, Partition: deploymentsList(org), After: q.After, Limit: q.Limit, Backward: true})
+	return query[Deployment](ctx, s, engine.Query{Index: engine.List, Partition: deploymentsList(org), Prefix: q.Prefix, After: q.After, Limit: q.Limit, Backward: true})
 }
 
 // InstallDeployments lists the deployments of one install, newest first.
 func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q PageQuery) (Page[Deployment], error) {
-	refs, err := query[DeploymentRef](ctx, s, engine.Query{Partition: installPartition(id), Prefix: deploymentRefPrefix, After: q.After, Limit: q.Limit, Backward: true})
+	refs, err := query[DeploymentRef](ctx, s, engine.Query{Partition: installPartition(id), Prefix: deploymentRefPrefix + q.Prefix, After: q.After, Limit: q.Limit, Backward: true})
 	if err != nil {
 		return Page[Deployment]{}, err
 	}
@@ -175,7 +175,7 @@ func (t *Tx) PutPlanSummary(id fairlead.JobID, epoch int64, s PlanSummary) {
 
 // Jobs lists all jobs, newest first. It may miss the newest for a moment.
 func (s *Store) Jobs(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Job], error) {
-	return query[Job](ctx, s, engine.Query{Index: engine.List, Partition: jobsList(org), After: q.After, Limit: q.Limit, Backward: true})
+	return query[Job](ctx, s, engine.Query{Index: engine.List, Partition: jobsList(org), Prefix: q.Prefix, After: q.After, Limit: q.Limit, Backward: true})
 }
 
 // DueJobs returns up to limit jobs that the sweep must look at by now, the

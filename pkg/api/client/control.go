@@ -111,11 +111,20 @@ func (c *Client) CreateDeployment(ctx context.Context, install string, in wire.C
 	return get[wire.Deployment](ctx, c, call{route: wire.CreateDeployment, path: vars{"install": install}, in: in, key: NewIdempotencyKey()})
 }
 
-// ListDeployments lists one page of deployments, newest first; of one install
-// unless install is "".
-func (c *Client) ListDeployments(ctx context.Context, install string, o ListOptions) (wire.Page[wire.Deployment], error) {
+// DeploymentFilter selects deployments; the zero value selects all.
+type DeploymentFilter struct {
+	Install string // name, also of one that has been forgotten
+	State   string
+	ID      string // the beginning of identifiers
+}
+
+// ListDeployments lists one page of deployments, newest first. One that is not
+// the last may hold fewer than asked for, even none.
+func (c *Client) ListDeployments(ctx context.Context, f DeploymentFilter, o ListOptions) (wire.Page[wire.Deployment], error) {
 	q := o.query()
-	set(q, "install", install)
+	set(q, "install", f.Install)
+	set(q, "state", f.State)
+	set(q, "id", f.ID)
 	return get[wire.Page[wire.Deployment]](ctx, c, call{route: wire.ListDeployments, query: q})
 }
 
@@ -149,12 +158,16 @@ func (c *Client) RetryDeployment(ctx context.Context, deployment string) (wire.D
 }
 
 // JobFilter selects jobs; the zero value selects all.
-type JobFilter struct{ Deployment string }
+type JobFilter struct {
+	Deployment string
+	ID         string // the beginning of identifiers
+}
 
 // ListJobs lists one page of jobs, newest first.
 func (c *Client) ListJobs(ctx context.Context, f JobFilter, o ListOptions) (wire.Page[wire.Job], error) {
 	q := o.query()
 	set(q, "deployment", f.Deployment)
+	set(q, "id", f.ID)
 	return get[wire.Page[wire.Job]](ctx, c, call{route: wire.ListJobs, query: q})
 }
 

@@ -65,8 +65,11 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 			_, err := c.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{})
 			return err
 		},
-		"GET /v1/deployments?cursor=c&install=acme&limit=7": func(c *client.Client) error { _, err := c.ListDeployments(ctx, "acme", one); return err },
-		"GET /v1/deployments/dep_1":                         func(c *client.Client) error { _, err := c.GetDeployment(ctx, "dep_1"); return err },
+		"GET /v1/deployments?cursor=c&install=acme&limit=7": func(c *client.Client) error {
+			_, err := c.ListDeployments(ctx, client.DeploymentFilter{Install: "acme"}, one)
+			return err
+		},
+		"GET /v1/deployments/dep_1": func(c *client.Client) error { _, err := c.GetDeployment(ctx, "dep_1"); return err },
 		"GET /v1/deployments/dep_1?after=4&wait_seconds=2": func(c *client.Client) error {
 			_, err := c.WaitDeployment(ctx, "dep_1", 4, 1100*time.Millisecond)
 			return err

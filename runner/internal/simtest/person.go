@@ -181,7 +181,7 @@ func (h *person) cancel(id string) {
 func (h *person) look() (open []string) {
 	var page wire.Page[wire.Deployment]
 	err := h.until("list", func(ctx context.Context) (err error) {
-		page, err = h.c.ListDeployments(ctx, h.plan.name, client.ListOptions{})
+		page, err = h.c.ListDeployments(ctx, client.DeploymentFilter{Install: h.plan.name}, client.ListOptions{})
 		return err
 	})
 	if err != nil {

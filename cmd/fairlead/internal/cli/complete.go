@@ -98,7 +98,7 @@ func tokenNames(ctx context.Context, cl *client.Client) ([]string, error) {
 
 func deploymentIDs(ctx context.Context, cl *client.Client) ([]string, error) {
 	list := func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
-		return cl.ListDeployments(ctx, "", o)
+		return cl.ListDeployments(ctx, client.DeploymentFilter{}, o)
 	}
 	return offerOf(list, func(d wire.Deployment) (string, string) { return d.ID, d.Kind + " of " + d.Install + ", " + d.State })(ctx)
 }

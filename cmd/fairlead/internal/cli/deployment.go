@@ -19,14 +19,14 @@ func (c *cli) deployment() *cobra.Command {
 
 func (c *cli) deploymentList() *cobra.Command {
 	var shown extent
-	var install string
+	var filter client.DeploymentFilter
 	cmd := &cobra.Command{
 		Use: "list", Short: "List deployments, the newest first",
 		Example: "  fairlead deployment list --install acme --limit 5",
 		Args:    exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
 			ds, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
-				return cl.ListDeployments(ctx, install, o)
+				return cl.ListDeployments(ctx, filter, o)
 			})
 			if err != nil {
 				return err
@@ -34,8 +34,10 @@ func (c *cli) deploymentList() *cobra.Command {
 			return listing(c, ds, view.Deployments(ds), "There are no deployments. `fairlead install deploy NAME` starts one.")
 		}),
 	}
-	cmd.Flags().StringVar(&install, "install", "", "only those of this `INSTALL`")
+	cmd.Flags().StringVar(&filter.Install, "install", "", "only those of this `INSTALL`, also one that has been forgotten")
 	c.flagNames(cmd, "install", installNames)
+	cmd.Flags().StringVar(&filter.State, "state", "", "only those in this `STATE`, such as awaiting-approval")
+	c.must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(deploymentStates(), cobra.ShellCompDirectiveNoFileComp)))
 	newestFlags(cmd, &shown)
 	return cmd
 }
@@ -48,7 +50,7 @@ func (c *cli) deploymentShow() *cobra.Command {
 		Example: `  fairlead deployment show dep_01kahq…
   fairlead deployment show dep_01kahq… --follow`,
 		Args: exactly, ValidArgsFunction: c.names(deploymentIDs),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.GetDeployment(ctx, args[0])
 			if err != nil {
 				return err
@@ -95,7 +97,7 @@ all that wait now. Then the deployment is followed to its end, as
 				return names, nil
 			})
 		},
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			in.Components = args[1:]
 			d, err := cl.ApproveDeployment(ctx, args[0], in)
 			if err != nil {
@@ -115,7 +117,7 @@ func (c *cli) deploymentCancel() *cobra.Command {
 		Long: `Cancels a deployment. What has not begun does not begin; a tool that runs is
 interrupted, saves its state and stops. What was applied stays applied.`,
 		Args: exactly, ValidArgsFunction: c.names(deploymentIDs),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.CancelDeployment(ctx, args[0])
 			if err != nil {
 				return err
@@ -131,7 +133,7 @@ func (c *cli) deploymentRetry() *cobra.Command {
 		Use:   "retry ID",
 		Short: "Go on where a deployment failed, in a new deployment",
 		Args:  exactly, ValidArgsFunction: c.names(deploymentIDs),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.RetryDeployment(ctx, args[0])
 			if err != nil {
 				return err

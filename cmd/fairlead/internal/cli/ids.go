@@ -47,6 +47,55 @@ func fullVersion(ctx context.Context, cl *client.Client, install, id string) (st
 	return found[0], nil
 }
 
+// fullDeployment returns the identifier of the deployment that begins with id.
+func fullDeployment(ctx context.Context, cl *client.Client, id string) (string, error) {
+	return fullID(id, "dep_", "deployment", func() (wire.Page[wire.Deployment], error) {
+		return cl.ListDeployments(ctx, client.DeploymentFilter{ID: id}, client.ListOptions{Limit: 2})
+	}, func(d wire.Deployment) string { return d.ID })
+}
+
+// fullJob returns the identifier of the job that begins with id.
+func fullJob(ctx context.Context, cl *client.Client, id string) (string, error) {
+	return fullID(id, "job_", "job", func() (wire.Page[wire.Job], error) {
+		return cl.ListJobs(ctx, client.JobFilter{ID: id}, client.ListOptions{Limit: 2})
+	}, func(j wire.Job) string { return j.ID })
+}
+
+// fullID completes the beginning of an identifier, if one thing has it. It leaves
+// to the server what is a whole one, or none.
+func fullID[T any](id, prefix, noun string, list func() (wire.Page[T], error), of func(T) string) (string, error) {
+	digits, ok := strings.CutPrefix(id, prefix)
+	if !ok || digits == "" || len(digits) >= idLength {
+		return id, nil
+	}
+	page, err := list()
+	if err != nil || len(page.Items) == 0 {
+		return id, err
+	}
+	if len(page.Items) > 1 {
+		return "", usage("Write more of it.", "%q is the beginning of several %ss, such as %s and %s", id, noun, of(page.Items[0]), of(page.Items[1]))
+	}
+	return of(page.Items[0]), nil
+}
+
+// whole is the RunE of a command whose first argument is an identifier, or the
+// beginning of one.
+func (c *cli) whole(full func(context.Context, *client.Client, string) (string, error),
+	run func(context.Context, *client.Client, []string) error) func(*cobra.Command, []string) error {
+	return c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		id, err := full(ctx, cl, args[0])
+		if err != nil {
+			return err
+		}
+		return run(ctx, cl, append([]string{id}, args[1:]...))
+	})
+}
+
+// deploymentStates are those that a listing can be filtered by.
+func deploymentStates() []string {
+	return []string{"queued", "running", "awaiting-approval", "canceling", "succeeded", "failed", "canceled"}
+}
+
 // versionIDs offers the versions of the app of the install that was named.
 func (c *cli) versionIDs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {

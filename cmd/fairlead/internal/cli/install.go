@@ -140,7 +140,7 @@ deployed by "fairlead install refresh-runner".`,
 			if err != nil {
 				return err
 			}
-			return c.print(view.InstallChange{Install: changed, Verb: "Updated",
+			return c.print(view.InstallChange{Install: changed, Verb: "Updated", Before: &current, Given: in.Inputs,
 				Next: fmt.Sprintf("Deploy the change with `fairlead install deploy %s`.", changed.Name)})
 		}),
 	}

@@ -28,6 +28,12 @@ func (c *cli) jobList() *cobra.Command {
 		Use: "list", Short: "List jobs, the newest first",
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+			var err error
+			if filter.Deployment != "" {
+				if filter.Deployment, err = fullDeployment(ctx, cl, filter.Deployment); err != nil {
+					return err
+				}
+			}
 			jobs, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Job], error) {
 				return cl.ListJobs(ctx, filter, o)
 			})
@@ -47,7 +53,7 @@ func (c *cli) jobShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show a job and its plan",
 		Args: exactly, ValidArgsFunction: c.names(jobIDs),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.GetJob(ctx, args[0])
 			if err != nil {
 				return err
@@ -61,7 +67,7 @@ func (c *cli) jobCancel() *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a job, and with it its deployment's way through that component",
 		Args: exactly, ValidArgsFunction: c.names(jobIDs),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.CancelJob(ctx, args[0])
 			if err != nil {
 				return err
@@ -85,7 +91,7 @@ an array of {"epoch", "text"}, one for each attempt.`,
 		Example: `  fairlead job logs job_01kahq…
   fairlead job logs job_01kahq… --raw > apply.log`,
 		Args: exactly, ValidArgsFunction: c.names(jobIDs),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
 			if raw && c.env.StdoutTTY {
 				return usage("Leave out --raw, or write to a file.", "--raw does not write to a terminal, which the job could then control")
 			}

@@ -191,7 +191,7 @@ func (i *Install) CheckOnce() {
 		}
 		attempts[job] = c.Attempt
 	}
-	page, err := i.w.Client.ListDeployments(i.w.t.Context(), i.Name, client.ListOptions{})
+	page, err := i.w.Client.ListDeployments(i.w.t.Context(), client.DeploymentFilter{Install: i.Name}, client.ListOptions{})
 	if err != nil {
 		i.w.t.Fatal(err)
 	}

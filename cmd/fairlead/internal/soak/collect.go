@@ -34,7 +34,7 @@ func (w *world) collect(ctx context.Context, b *books) (account.Evidence, []wire
 		return e, nil, err
 	}
 	deployments, err := client.All(ctx, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
-		return w.client.ListDeployments(ctx, "", o)
+		return w.client.ListDeployments(ctx, client.DeploymentFilter{}, o)
 	})
 	if err != nil {
 		return e, nil, fmt.Errorf("list deployments: %w", err)

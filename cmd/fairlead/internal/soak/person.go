@@ -225,7 +225,7 @@ func (p *person) obey(ctx context.Context, id, words string) (printed string, of
 func (p *person) finish(ctx context.Context) error {
 	for {
 		all, err := client.All(ctx, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
-			return p.w.client.ListDeployments(ctx, p.install, o)
+			return p.w.client.ListDeployments(ctx, client.DeploymentFilter{Install: p.install}, o)
 		})
 		if err != nil {
 			return fmt.Errorf("list the deployments of %s: %w", p.install, err)

@@ -21,9 +21,9 @@ func (ds Deployments) Human(p *Page) {
 		if d.FinishedAt != nil {
 			took = Seconds(d.FinishedAt.Sub(d.CreatedAt))
 		}
-		rows[i] = []string{d.ID, d.Install, kind(d), d.State, p.Ago(d.CreatedAt), took}
+		rows[i] = []string{d.ID, d.Install, kind(d), d.State, p.Ago(d.CreatedAt), took, short(d.Version)}
 	}
-	p.Table([]string{"ID", "INSTALL", "KIND", "STATE", "CREATED", "TOOK"}, rows)
+	p.Table([]string{"ID", "INSTALL", "KIND", "STATE", "CREATED", "TOOK", "VERSION"}, rows)
 }
 
 func kind(d wire.Deployment) string {

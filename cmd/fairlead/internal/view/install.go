@@ -1,6 +1,8 @@
 package view
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -160,8 +162,10 @@ func (f Forgotten) Human(p *Page) {
 // InstallChange says that an install was made or changed.
 type InstallChange struct {
 	Install wire.Install
-	Verb    string // "Created" or "Updated"
-	Next    string // what to do next; may be empty
+	Verb    string                     // "Created" or "Updated"
+	Next    string                     // what to do next; may be empty
+	Before  *wire.Install              // as it was; nil: it is new
+	Given   map[string]json.RawMessage // inputs that were named, null for those that go back to their defaults
 }
 
 // JSON returns the wire.Install.
@@ -174,9 +178,35 @@ func (c InstallChange) Human(p *Page) {
 		on = " on runner " + c.Install.Runner
 	}
 	p.Line("%s %s install %s of app %s%s", Styled(p.Style.Good("✓")), c.Verb, c.Install.Name, c.Install.App, on)
+	if c.Before != nil {
+		for _, name := range sortedKeys(c.Given) {
+			p.Line("  %s: %s", name, turned(c.Before.Inputs[name], c.Install.Inputs[name]))
+		}
+		if before, now := c.Before.Runner, c.Install.Runner; before != now {
+			p.Line("  runner: %s → %s", cmp.Or(before, "by rules"), cmp.Or(now, "by rules"))
+		}
+	}
 	if c.Next != "" {
 		p.Line("  %s", c.Next)
 	}
+}
+
+// turned is what became of a given input, each nil for its default.
+func turned(before, now json.RawMessage) string {
+	const sensitive = `"(sensitive)"` // as the API writes one
+	switch {
+	case before == nil && now == nil:
+		return "default, as before"
+	case string(before) == sensitive && string(now) == sensitive:
+		return "(sensitive), changed" // the old one is not known here
+	case bytes.Equal(before, now):
+		return value(now) + ", as before"
+	case now == nil:
+		return value(before) + " → default"
+	case before == nil:
+		return "default → " + value(now)
+	}
+	return value(before) + " → " + value(now)
 }
 
 // Unlocked says that the lock of a component's state was broken.

@@ -216,7 +216,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
-				PlanOnly: in.Body.PlanOnly, AutoApprove: in.Body.AutoApprove, Version: fairlead.VersionID(in.Body.Version),
+				PlanOnly: in.Body.PlanOnly, AutoApprove: in.Body.AutoApprove, Ask: deployment.Ask(in.Body.Ask), Version: fairlead.VersionID(in.Body.Version),
 				NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
 			if err != nil {
 				return nil, err

@@ -23,7 +23,8 @@ const MaxQueue = 20
 type NewDeployment struct {
 	Kind        deployment.Kind    `json:"kind"`
 	PlanOnly    bool               `json:"plan_only"`
-	AutoApprove bool               `json:"auto_approve"`
+	AutoApprove bool               `json:"auto_approve"`       // the same as Ask never
+	Ask         deployment.Ask     `json:"ask,omitempty"`      // "": as AutoApprove says
 	Version     fairlead.VersionID `json:"version"`            // "": the newest
 	NoQueue     bool               `json:"no_queue,omitempty"` // refuse it while another deployment has the install
 }
@@ -33,6 +34,9 @@ type NewDeployment struct {
 func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (store.Deployment, error) {
 	if in.Kind != deployment.Deploy && in.Kind != deployment.Teardown {
 		return store.Deployment{}, fairlead.Invalid("invalid-kind", "%q is no kind of deployment: deploy and teardown are", in.Kind)
+	}
+	if in.Ask != "" {
+		in.AutoApprove = in.Ask == deployment.AskNever
 	}
 	id := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
 	once := Once{Org: org, Route: "create-deployment " + install, Key: key, Body: in}
@@ -47,7 +51,7 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: id, Org: org, Install: inst.V.ID, App: inst.V.App, Kind: in.Kind,
-			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now, By: actor(ctx)}
+			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now, By: actor(ctx)}
 		if err := u.fillNodes(inst.V, &d.Deployment, in.Version); err != nil {
 			return err
 		}
@@ -439,7 +443,7 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,
-			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now, By: actor(ctx)}
+			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now, By: actor(ctx)}
 		if err := u.fillNodes(inst.V, &d.Deployment, old.V.Version); err != nil {
 			return err
 		}

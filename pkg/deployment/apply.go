@@ -202,7 +202,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 		// is known, and what the tool made that its state lacks is not.
 		n.State = Awaiting
 		n.Message = "an apply of it was interrupted; the plan shows what is still missing"
-	case d.AutoApprove:
+	case !d.Asks().waits(n.Changes):
 		return []Command{n.start()}
 	default:
 		n.State = Awaiting

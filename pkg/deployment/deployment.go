@@ -104,6 +104,45 @@ type Node struct {
 	Approved  fairlead.Actor   `json:"approved,omitzero"` // whose approval the last plan has; zero: none, or that of AutoApprove
 }
 
+// Ask says which plans of a deployment wait for a person, in all of its levels. A
+// plan after a lost apply always does.
+type Ask string
+
+// What plans wait for a person, from the fewest to all that do something.
+const (
+	AskNever    Ask = "never"
+	AskDestroys Ask = "destroys" // those that destroy or replace something
+	AskChanges  Ask = "changes"  // those that also change something in place; not those that only add
+	AskAlways   Ask = "always"
+)
+
+// Asks returns which plans of the deployment wait for a person.
+func (d Deployment) Asks() Ask {
+	switch {
+	case d.Ask != "":
+		return d.Ask
+	case d.AutoApprove:
+		return AskNever
+	}
+	return AskAlways
+}
+
+// waits reports whether a plan that does something waits for a person. One whose
+// changes were not counted may destroy.
+func (a Ask) waits(c *Changes) bool {
+	unknown := c == nil || *c == Changes{}
+	switch a {
+	case AskNever:
+		return false
+	case AskDestroys:
+		return unknown || c.Destroy > 0
+	case AskChanges:
+		return unknown || c.Destroy > 0 || c.Change > 0
+	case AskAlways:
+	}
+	return true
+}
+
 // Parallelism is how many components of a deployment are at work at once, unless
 // it says otherwise: as many as a tool of this kind does itself. Jobs of a runner
 // are taken in the order in which they were queued, so that it is also how many
@@ -119,8 +158,9 @@ type Deployment struct {
 	Version     fairlead.VersionID    `json:"version"`
 	Kind        Kind                  `json:"kind"`
 	PlanOnly    bool                  `json:"plan_only,omitempty"`
-	AutoApprove bool                  `json:"auto_approve,omitempty"`
-	Parallelism int                   `json:"parallelism,omitempty"` // nodes that have a job queued or at work at once; 0: Parallelism
+	AutoApprove bool                  `json:"auto_approve,omitempty"` // it asks for nothing but what follows a lost apply
+	Ask         Ask                   `json:"ask,omitempty"`          // "": as AutoApprove says
+	Parallelism int                   `json:"parallelism,omitempty"`  // nodes that have a job queued or at work at once; 0: Parallelism
 	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
 	State       State                 `json:"state"`
 	By          fairlead.Actor        `json:"by,omitzero"`      // who asked for it

@@ -3,6 +3,7 @@ package deployment_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,6 +135,9 @@ func TestWhatFollowsFromWhat(t *testing.T) {
 			w.plans("plan web").fail("apply web", job.Lost)
 		}, "running: web reconciling", "plan web"},
 		"what is left after a loss waits for a person, auto-approve or not": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+			w.plans("plan web").fail("apply web", job.Lost).plans("plan web")
+		}, "awaiting-approval: web awaiting-approval", ""},
+		"what is left after a loss waits for a person, also where none is to be asked": {D{Nodes: one(), Ask: deployment.AskNever}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).plans("plan web")
 		}, "awaiting-approval: web awaiting-approval", ""},
 		"approved after a loss, it is applied": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
@@ -328,6 +332,36 @@ func TestApplyDoesNotChangeItsArgument(t *testing.T) {
 		}
 		if !reflect.DeepEqual(before.Nodes, copied) {
 			t.Fatalf("%T changed the deployment it was given", e)
+		}
+	}
+}
+
+// Which plans wait for a person was for each of them to say anew: all, or none.
+func TestWhichPlansAskIsSaidOnce(t *testing.T) {
+	all := []deployment.Ask{deployment.AskNever, deployment.AskDestroys, deployment.AskChanges, deployment.AskAlways}
+	for what, c := range map[string]struct {
+		changes *deployment.Changes
+		from    deployment.Ask // the first of all that asks
+	}{
+		"only adds":                    {&deployment.Changes{Add: 3}, deployment.AskAlways},
+		"adds, and changes outputs":    {&deployment.Changes{Add: 3, Outputs: true}, deployment.AskAlways},
+		"only changes outputs":         {&deployment.Changes{Outputs: true}, deployment.AskAlways},
+		"changes in place":             {&deployment.Changes{Add: 1, Change: 1}, deployment.AskChanges},
+		"replaces, so it destroys":     {&deployment.Changes{Add: 1, Destroy: 1}, deployment.AskDestroys},
+		"does what nobody has counted": {&deployment.Changes{}, deployment.AskDestroys},
+		"has no counts at all":         {nil, deployment.AskDestroys},
+	} {
+		for i, ask := range all {
+			w := newWorld(t, deployment.Deployment{Nodes: one(), Ask: ask}).do(deployment.Begin{})
+			w.ends("plan web", deployment.JobEnded{State: job.Succeeded, Digest: "sha256:1", Changes: c.changes})
+			if waits, want := w.d.State == deployment.Waiting, i >= slices.Index(all, c.from); waits != want {
+				t.Errorf("a plan that %s, asked about %q: it waits: %t, want %t", what, ask, waits, want)
+			}
+		}
+	}
+	for _, d := range []deployment.Deployment{{}, {AutoApprove: true}, {Ask: deployment.AskChanges}} {
+		if got, want := d.Asks(), map[bool]deployment.Ask{true: deployment.AskNever, false: deployment.AskAlways}[d.AutoApprove]; d.Ask == "" && got != want || d.Ask != "" && got != d.Ask {
+			t.Errorf("%+v asks %q", d, got)
 		}
 	}
 }

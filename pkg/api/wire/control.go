@@ -218,7 +218,8 @@ type Outputs struct {
 type CreateDeploymentRequest struct {
 	Kind        string `json:"kind" enum:"deploy,teardown"`
 	PlanOnly    bool   `json:"plan_only,omitempty"`
-	AutoApprove bool   `json:"auto_approve,omitempty"`
+	AutoApprove bool   `json:"auto_approve,omitempty" doc:"The same as ask never, where ask is absent"`
+	Ask         string `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans of all levels wait for approval: none, those that destroy or replace something, those that also change something in place, or all that do anything. A plan after a lost apply always does. always when absent"`
 	Version     string `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
 	NoQueue     bool   `json:"no_queue,omitempty" doc:"Refuse with deployment-runs, instead of queueing, while another deployment of the install is not over"`
 }
@@ -233,7 +234,8 @@ type Deployment struct {
 	Kind        string                `json:"kind" enum:"deploy,teardown"`
 	State       string                `json:"state" enum:"queued,running,awaiting-approval,canceling,succeeded,failed,canceled"`
 	PlanOnly    bool                  `json:"plan_only"`
-	AutoApprove bool                  `json:"auto_approve"`
+	AutoApprove bool                  `json:"auto_approve" doc:"Whether ask is never"`
+	Ask         string                `json:"ask" enum:"never,destroys,changes,always" doc:"Which plans wait for approval"`
 	RetryOf     string                `json:"retry_of,omitempty"`
 	Message     string                `json:"message,omitempty" doc:"What happened, when that is not plain from the components"`
 	Hint        string                `json:"hint,omitempty" doc:"What a person can do next"`

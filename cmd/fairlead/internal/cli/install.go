@@ -205,7 +205,10 @@ their dependencies, and ends with the outputs.
 
 Every change is planned first. On a terminal you are shown each plan and asked;
 otherwise the command ends with exit code 4 and says which command approves.
-With --auto-approve, plans are applied as they come.
+--ask says which plans are asked about, in all levels of the app: those that
+destroy or replace something ("destroys"), those that also change something in
+place ("changes"), all ("always"), or none ("never"; --auto-approve is the
+same). After an apply that was lost you are always asked.
 
 An install has one deployment at a time; others queue behind it. If that one
 waits for approval and this is no terminal, the command ends with exit code 4
@@ -215,6 +218,7 @@ and says which commands end the wait; the deployment stays queued. With
 Ctrl-C stops the following, not the deployment.`,
 		Example: `  fairlead install deploy acme
   fairlead install deploy acme --auto-approve
+  fairlead install deploy acme --ask destroys
   fairlead install deploy acme --plan-only
   fairlead install deploy acme --auto-approve --json | jq .outputs`,
 		Args: exactly, ValidArgsFunction: c.names(installNames),
@@ -231,15 +235,20 @@ Ctrl-C stops the following, not the deployment.`,
 			return c.see(ctx, cl, d, progress)
 		}),
 	}
-	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without asking")
+	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without asking: --ask never")
+	cmd.Flags().StringVar(&in.Ask, "ask", "", "ask about these `PLANS`: never, destroys, changes or always (default: always)")
+	c.must(cmd.RegisterFlagCompletionFunc("ask", cobra.FixedCompletions(asks(), cobra.ShellCompDirectiveNoFileComp)))
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "plan, print the plans, and change nothing")
 	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION` of the app, as 'app versions' lists it (default: the newest)")
 	c.must(cmd.RegisterFlagCompletionFunc("version", c.versionIDs))
 	noQueue(cmd, &in)
-	cmd.MarkFlagsMutuallyExclusive("auto-approve", "plan-only")
+	cmd.MarkFlagsMutuallyExclusive("auto-approve", "plan-only", "ask")
 	progress.register(cmd)
 	return cmd
 }
+
+// asks are the values of --ask.
+func asks() []string { return []string{"never", "destroys", "changes", "always"} }
 
 func noQueue(cmd *cobra.Command, in *wire.CreateDeploymentRequest) {
 	cmd.Flags().BoolVar(&in.NoQueue, "no-queue", false, "fail, instead of queueing, while another deployment of the install is not over")

@@ -200,6 +200,7 @@ func TestTheEnvironmentIsThatOfTheConfiguration(t *testing.T) {
 	left := map[string]string{
 		"FAIRLEAD_ENROLMENT_TOKEN": inThisFile, "FAIRLEAD_KUBECONFIG": elsewhere, "FAIRLEAD_KUBERNETES_DATA": enough, "FAIRLEAD_KUBERNETES_PASS_ENV": enough, "FAIRLEAD_DRAIN_FOR": enough,
 		"FAIRLEAD_TOFU": "the image sets it", "FAIRLEAD_PLUGIN_CACHE": elsewhere, "FAIRLEAD_TF_CLI_CONFIG_FILE": elsewhere, "FAIRLEAD_PASS_ENV": elsewhere,
+		"FAIRLEAD_ISOLATION": elsewhere, "FAIRLEAD_READABLE": elsewhere, "FAIRLEAD_WRITABLE": elsewhere, "FAIRLEAD_PRIVATE": elsewhere,
 		"FAIRLEAD_OIDC_SOURCE": enough, "FAIRLEAD_OIDC_AUDIENCE": "the projected token has it", "ACTIONS_ID_TOKEN_REQUEST_URL": elsewhere,
 		"ACTIONS_ID_TOKEN_REQUEST_TOKEN": elsewhere, "GCE_METADATA_HOST": platform, "AZURE_POD_IDENTITY_AUTHORITY_HOST": platform, "AZURE_CLIENT_ID": platform,
 	}

@@ -32,6 +32,11 @@ type Runner struct {
 	PluginCache string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder in which providers are kept between jobs; default: plugin-cache in the data folder"`
 	CLIConfig   string   `env:"FAIRLEAD_TF_CLI_CONFIG_FILE" flag:"tf-cli-config-file" doc:"the tool's own configuration file, such as one that names a provider mirror"`
 	PassEnv     []string `env:"FAIRLEAD_PASS_ENV" flag:"pass-env" doc:"names of variables, separated by commas, that steps and their tools get from the agent's environment; nothing else is passed on"`
+
+	Isolation string   `env:"FAIRLEAD_ISOLATION" envDefault:"wanted" flag:"isolation" doc:"whether what jobs start beside the agent, by the executor process, is kept from the runner's files and processes and from other jobs': wanted, where the machine has Landlock; required, or the agent does not start; off"`
+	Readable  []string `env:"FAIRLEAD_READABLE" flag:"readable" doc:"files and folders, separated by commas, that jobs which are kept apart so may read and run, beside the machine's own programs and settings and what the variables of FAIRLEAD_PASS_ENV name; of a folder that the data folder is in, all but that"`
+	Writable  []string `env:"FAIRLEAD_WRITABLE" envDefault:"/tmp,/var/tmp" flag:"writable" doc:"files and folders, separated by commas, that they may change, too, beside their own"`
+	Private   []string `env:"FAIRLEAD_PRIVATE" flag:"private" doc:"files and folders, separated by commas, that they may not reach wherever they are, beside the runner's own"`
 }
 
 // RunnerMode is the environment of `runner agent pause` and the other commands

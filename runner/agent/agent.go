@@ -112,6 +112,9 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 			return nil, fmt.Errorf("make the data folder: %w", err)
 		}
 	}
+	if err := checkIsolation(cfg); err != nil {
+		return nil, err
+	}
 	lock, err := takeLock(data)
 	if err != nil {
 		return nil, err
@@ -226,7 +229,10 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	beating, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
 	beats.Go(func() { a.beatLoop(life, beating) })
-	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.cfg.Concurrency, "version", a.options.Version)
+	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.cfg.Concurrency, "version", a.options.Version, "isolation", a.ways.isolation())
+	if a.ways.isolation() == wire.IsolationNone {
+		a.log.Warn("isolation: none. What jobs start can read the runner's key and every install's state: let Landlock, or a container for each job, keep them apart")
+	}
 
 	over := ctx.Done()
 	select {

@@ -34,6 +34,7 @@ type launcher struct {
 	setup    setup.Setup
 	executor executor.Executor
 	place    executor.Place
+	isolated string                   // by what its steps' tools are, as the wire has it
 	told     *wire.AgentConfiguration // nil: the environment alone has said it
 }
 
@@ -67,6 +68,7 @@ func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner str
 	}
 	if o.Executor != nil {
 		l.alone = &launcher{setup: setup.Alone(setup.Environment{StepURL: cfg.StepURL, Concurrency: cfg.Concurrency}), executor: o.Executor, place: o.Executor.Place()}
+		l.alone.isolated = isolationAt(l.cfg, l.alone.place)
 		l.now = l.alone
 		return l, nil
 	}
@@ -94,7 +96,12 @@ func (l *launchers) open(ctx context.Context, s setup.Setup, told *wire.AgentCon
 	if err != nil {
 		return nil, err
 	}
-	return &launcher{setup: s, executor: e, place: e.Place(), told: told}, nil
+	by := &launcher{setup: s, executor: e, place: e.Place(), told: told}
+	if by.isolated = isolationAt(l.cfg, by.place); by.isolated == wire.IsolationNone && l.cfg.Isolation == isolationRequired {
+		l.close(by)
+		return nil, fmt.Errorf("FAIRLEAD_ISOLATION is %s, and this machine has no Landlock to keep what jobs start from the runner: take a Linux kernel of 5.13 or later that has it in its `lsm=`, or have each job in a container (executor docker, kubernetes or ecs)", isolationRequired)
+	}
+	return by, nil
 }
 
 // translate makes a launcher of what was told.
@@ -186,6 +193,17 @@ func (l *launchers) capacity() int {
 		return l.now.setup.Concurrency
 	}
 	return l.holds
+}
+
+// isolation names what keeps the tools of the steps to come from the runner and
+// from each other; "" if no step could be started.
+func (l *launchers) isolation() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil {
+		return ""
+	}
+	return l.now.isolated
 }
 
 // executor names what starts the steps to come.

@@ -198,7 +198,7 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 		return nil, err
 	}
 	in := by.placed(a.input(c))
-	in.Role = role
+	in.Role, in.Confined = role, a.confined(by)
 	if by.place.Shared {
 		a.awaitBefore(ctx, attempt)
 		in.Providers = a.cache.Usable(c.InstallID)

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/runner/internal/awsrole"
+	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/plugin/check"
@@ -99,7 +100,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	defer signal.Stop(signals)
 	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(dir, in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: transport(), Signal: proc.SignalDescendants, Kill: proc.KillDescendants,
-		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env)})
+		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
 // exitOf returns the step's exit code after err: otherwise, unless the disk is
@@ -123,7 +124,7 @@ func valuesOf(names, env []string) []string {
 }
 
 // Surroundings is what a step takes of the process and the machine that it
-// runs in. Every field but Version, TakeRole and Secrets is required.
+// runs in. Every field but Version, TakeRole, Secrets and Confine is required.
 type Surroundings struct {
 	Version   string
 	Plugins   plugin.Registry
@@ -140,6 +141,8 @@ type Surroundings struct {
 	// of it. Only a step that is to take one needs it.
 	TakeRole func(ctx context.Context, w awsrole.Wanted, hide func(secret string)) (*awsrole.Taken, error)
 	Secrets  []string // what no log may show beside what the job spec names
+	// Confine is the plugin's Env.Confine.
+	Confine func(own confine.Own, f func() error) error
 }
 
 // Run runs the step whose folder is dir and returns its exit code.

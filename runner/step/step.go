@@ -393,7 +393,7 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 			}
 		}()
 	}
-	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: held.Path, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add)}
+	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: held.Path, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add), Confine: a.Confine}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc

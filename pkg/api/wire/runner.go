@@ -57,6 +57,14 @@ type Enrolled struct {
 	Registry string            `json:"registry"`
 }
 
+// What keeps that which an agent's jobs start from the runner's files and
+// processes, and from other jobs'.
+const (
+	IsolationContainer = "container" // each job has one of its own
+	IsolationLandlock  = "landlock"  // the Linux kernel's rules for processes
+	IsolationNone      = "none"      // nothing does
+)
+
 // Challenge is a nonce that a session request signs; it is good once, for a minute.
 type Challenge struct {
 	Nonce string `json:"nonce"`

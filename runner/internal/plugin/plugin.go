@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/runner/internal/confine"
 )
 
 // Spec is the verified job spec.
@@ -41,6 +42,10 @@ type Env struct {
 	// Fetch unpacks an artifact of the control plane's registry into dst,
 	// verified against its digest.
 	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) error
+	// Confine runs f, which starts tools, such that they reach of the machine's
+	// files what own names, and what the step's machine has for all. f itself is
+	// confined with them. nil: tools reach what the step does.
+	Confine func(own confine.Own, f func() error) error
 }
 
 // Result is what a job brought about. It is of meaning beside an error, too: a

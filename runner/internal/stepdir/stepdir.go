@@ -77,6 +77,15 @@ type Input struct {
 	SecretEnv   []string               `json:"secret_env,omitempty"` // names of variables as PassEnv whose values no log shows
 	Work        string                 `json:"work,omitempty"`       // the folder in whose folder work it works; "": Data
 	Role        *Role                  `json:"role,omitempty"`       // nil: the tool gets none
+	Confined    *Confined              `json:"confined,omitempty"`   // nil: the tool reaches what the step does
+}
+
+// Confined is what the tools of a step may reach of its machine's files, beside
+// the job's own.
+type Confined struct {
+	Readable []string `json:"readable,omitempty"`
+	Writable []string `json:"writable,omitempty"`
+	Private  []string `json:"private"` // but nothing of these
 }
 
 // WorkIn returns the folder in whose folder work the step works.

@@ -177,6 +177,10 @@ func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverF
 	if err != nil {
 		return nil, fmt.Errorf("make an enrolment token: %w", err)
 	}
+	private, err := filepath.Abs(data)
+	if err != nil {
+		return nil, fmt.Errorf("find the data folder: %w", err)
+	}
 	level := "warn"
 	if f.verbose {
 		level = "debug"
@@ -186,7 +190,15 @@ func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverF
 		"--data", filepath.Join(data, "runner"),
 		"--enrolment-token-file", tokenFile,
 		"--log-level", level,
+		"--private", private,
 	)
+	// Who runs this has written its modules, or read them: they reach what their
+	// author does, but for what this program keeps.
+	for variable, flag := range map[string]string{"FAIRLEAD_READABLE": "--readable", "FAIRLEAD_WRITABLE": "--writable"} {
+		if c.env.Getenv(variable) == "" {
+			args = append(args, flag, "/")
+		}
+	}
 	cmd := exec.Command(name, args...) // stopped by signals, never by a context
 	cmd.Env = runnerEnv(os.Environ())
 	cmd.Stdout, cmd.Stderr = c.env.Stderr, c.env.Stderr

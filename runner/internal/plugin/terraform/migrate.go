@@ -24,6 +24,7 @@ func (p *Plugin) migrate(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 		return plugin.Result{}, plugin.Errorf(ReasonSpecInvalid, "the job spec of this %s names no states", spec.Operation)
 	}
 	j := &job{p: p, spec: spec, env: env}
+	defer j.close()
 	var err error
 	if j.tool, err = p.findTool(ctx); err != nil {
 		return plugin.Result{}, err

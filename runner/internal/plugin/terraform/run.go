@@ -19,6 +19,7 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
+	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/proc"
 	"github.com/fairlead/fairlead/runner/internal/survivor"
@@ -42,6 +43,7 @@ type runner struct {
 	stdout io.Writer // the log
 	stderr *both     // the log, and errs
 
+	confine   func(func() error) error // runs what starts the tool
 	env       map[string]string
 	src       string // where the tool runs
 	workspace string
@@ -67,12 +69,12 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 	for _, k := range tfexec.ProhibitedEnv(env) {
 		delete(env, k) // the operator passes it on; it would break what the plugin relies on
 	}
-	env["TMPDIR"] = j.path("tmp")
-	if len(env["TMPDIR"]) > maxSocketPath {
-		env["TMPDIR"] = os.TempDir()
-	}
-	err := os.MkdirAll(j.install(), 0o700)
+	tmp, err := j.tempDir()
 	if err != nil {
+		return nil, err
+	}
+	env["TMPDIR"] = tmp
+	if err := os.MkdirAll(j.install(), 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of providers: %w", err)
 	}
 	env["TF_PLUGIN_CACHE_DIR"] = j.install()
@@ -103,7 +105,39 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 	r.tf.SetStdout(r.stdout)
 	r.tf.SetStderr(r.stderr)
 	r.env, r.src, r.workspace = env, dir, j.env.Workspace
+	r.confine = j.confine(state.reach(), tmp)
 	return r, nil
+}
+
+// tempDir returns the folder of the tool's temporary files, which is the job's
+// alone.
+func (j *job) tempDir() (string, error) {
+	if dir := j.path("tmp"); len(dir) <= maxSocketPath {
+		return dir, nil
+	}
+	if j.tmp == "" {
+		dir, err := os.MkdirTemp("", "fairlead-")
+		if err != nil {
+			return "", fmt.Errorf("make a folder for temporary files: %w", err)
+		}
+		j.tmp = dir
+	}
+	return j.tmp, nil
+}
+
+// confine returns what starts tools such that they reach, of what is the
+// runner's, the job's workspace and what the storage needs; the tool itself, and
+// its configuration; and the providers, of which init installs the job's own.
+func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
+	if j.env.Confine == nil {
+		return func(f func() error) error { return f() }
+	}
+	own.Read = append(own.Read, j.tool.path, j.p.cfg.PluginCache)
+	if j.p.cfg.CLIConfig != "" {
+		own.Read = append(own.Read, j.p.cfg.CLIConfig)
+	}
+	own.Write = append(own.Write, j.env.Workspace, tmp, j.install())
+	return func(f func() error) error { return j.env.Confine(own, f) }
 }
 
 // apply carries out the saved plan, for do. terraform-exec would make the
@@ -164,7 +198,7 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	r.errs.reset()
 	r.told = false
 	done := make(chan error, 1)
-	go func() { done <- f() }()
+	go func() { done <- r.confine(f) }()
 	err := r.await(ctx, done)
 	pid := r.running()
 	reaped := false

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
+	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 )
 
@@ -29,6 +30,8 @@ func (s *external) backend() backend { return s.conf }
 func (s *external) env() map[string]string {
 	return identity(s.conf.kind, s.job.p.env, s.job.spec.Env)
 }
+
+func (*external) reach() confine.Own { return confine.Own{} }
 
 func (*external) readState(context.Context) ([]byte, error) { return nil, errThroughTool }
 
@@ -105,6 +108,7 @@ type onlyBackend struct {
 
 func (b onlyBackend) backend() backend       { return b.conf }
 func (b onlyBackend) env() map[string]string { return b.vars }
+func (onlyBackend) reach() confine.Own       { return confine.Own{} }
 
 // slot is a folder in which the tool has a backend and no module: with it the
 // tool reads and writes what is in a storage.
@@ -118,6 +122,7 @@ type slot struct {
 type reached interface {
 	backend() backend
 	env() map[string]string
+	reach() confine.Own
 }
 
 // openSlot makes the folder slot-<name> of the workspace ready for the tool.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/pause"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/stepdir"
@@ -30,6 +31,8 @@ type storage interface {
 	backend() backend
 	// env is what the backend needs to know of this job, besides.
 	env() map[string]string
+	// reach is what the tool needs of this machine's files for it.
+	reach() confine.Own
 	// readState returns the state, or nil if there is none; it may take until ctx
 	// ends. The error is errThroughTool where only the tool gets at it.
 	readState(ctx context.Context) ([]byte, error)
@@ -61,7 +64,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 			}
 		}
 		b.config["path"] = "../" + link + "/terraform.tfstate"
-		s := &local{conf: b, dir: filepath.Join(folder, ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
+		s := &local{conf: b, folder: folder, dir: filepath.Join(folder, ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the folder of the state: %w", err)
 		}
@@ -81,13 +84,19 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 
 // local is storage on the runner's own disk.
 type local struct {
-	conf       backend
-	dir, plans string
+	conf   backend
+	folder string // of all states
+	dir    string // of this one
+	plans  string
 }
 
 func (s *local) backend() backend { return s.conf }
 
 func (*local) env() map[string]string { return nil }
+
+func (s *local) reach() confine.Own {
+	return confine.Own{Write: []string{s.dir}, Private: []string{s.folder}}
+}
 
 func (s *local) readState(context.Context) ([]byte, error) {
 	b, err := os.ReadFile(filepath.Join(s.dir, "terraform.tfstate"))
@@ -167,6 +176,8 @@ type remote struct {
 }
 
 func (s *remote) backend() backend { return s.conf }
+
+func (*remote) reach() confine.Own { return confine.Own{} }
 
 // env names the state and holds the right to it: the lease of this job, which
 // is stale as soon as somebody else has the job.

@@ -155,7 +155,8 @@ type job struct {
 	src    string // where the tool runs, in root
 	state  storage
 	run    *runner
-	bare   bool // the module needs nothing installed
+	bare   bool   // the module needs nothing installed
+	tmp    string // folder of temporary files outside the workspace; "": there is none
 
 	elsewhere reached // where the tool was at work last, if that is not state
 }
@@ -197,12 +198,20 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 		return nil, err
 	}
 	if j.run, err = j.newRunner(j.src, j.state, env.Log); err != nil {
+		j.close()
 		return nil, err
 	}
 	return j, nil
 }
 
-func (j *job) close() { j.run.close() }
+func (j *job) close() {
+	if j.run != nil {
+		j.run.close()
+	}
+	if j.tmp != "" {
+		workspace.RemoveTree(j.tmp)
+	}
+}
 
 // salvage keeps a state that the tool could not save, and says so in the result.
 func (j *job) salvage(res *plugin.Result, err error) error {

@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/internal/confine"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
+)
+
+// The values of FAIRLEAD_ISOLATION.
+const (
+	isolationWanted   = "wanted"
+	isolationRequired = "required"
+	isolationOff      = "off"
+)
+
+// checkIsolation refuses settings that cannot be meant.
+func checkIsolation(cfg config.Runner) error {
+	switch cfg.Isolation {
+	case "", isolationWanted, isolationRequired, isolationOff:
+	default:
+		return fmt.Errorf("FAIRLEAD_ISOLATION: %q is none of %s, %s, %s", cfg.Isolation, isolationWanted, isolationRequired, isolationOff)
+	}
+	for name, paths := range map[string][]string{"FAIRLEAD_READABLE": cfg.Readable, "FAIRLEAD_WRITABLE": cfg.Writable, "FAIRLEAD_PRIVATE": cfg.Private} {
+		for _, path := range paths {
+			if !filepath.IsAbs(path) {
+				return fmt.Errorf("%s: %q is no absolute path", name, path)
+			}
+		}
+	}
+	return nil
+}
+
+// isolationAt names what keeps the tools of steps at the place apart.
+func isolationAt(cfg config.Runner, place executor.Place) string {
+	switch {
+	case !place.Machine:
+		return wire.IsolationContainer
+	case cfg.Isolation != isolationOff && confine.Supported():
+		return wire.IsolationLandlock
+	}
+	return wire.IsolationNone
+}
+
+// confined is what the tools of a step reach beside the job's own; nil if nothing
+// keeps them from anything.
+func (a *Agent) confined(by *launcher) *stepdir.Confined {
+	if by.isolated != wire.IsolationLandlock {
+		return nil
+	}
+	private := slices.Concat([]string{a.cfg.Data, workspace.Path(by.work(a.cfg.Data), "")}, a.cfg.Private)
+	for _, file := range []string{a.cfg.EnrolmentTokenFile, environment(a.environ, "FAIRLEAD_OIDC_TOKEN_FILE")} {
+		if path, err := filepath.Abs(file); file != "" && err == nil {
+			private = append(private, path)
+		}
+	}
+	return &stepdir.Confined{Readable: a.cfg.Readable, Writable: a.cfg.Writable, Private: private}
+}

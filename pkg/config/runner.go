@@ -35,7 +35,7 @@ type Runner struct {
 
 	Isolation string   `env:"FAIRLEAD_ISOLATION" envDefault:"wanted" flag:"isolation" doc:"whether what jobs start beside the agent, by the executor process, is kept from the runner's files and processes and from other jobs': wanted, where the machine has Landlock; required, or the agent does not start; off"`
 	Readable  []string `env:"FAIRLEAD_READABLE" flag:"readable" doc:"files and folders, separated by commas, that jobs which are kept apart so may read and run, beside the machine's own programs and settings and what the variables of FAIRLEAD_PASS_ENV name; of a folder that the data folder is in, all but that"`
-	Writable  []string `env:"FAIRLEAD_WRITABLE" envDefault:"/tmp,/var/tmp" flag:"writable" doc:"files and folders, separated by commas, that they may change, too, beside their own"`
+	Writable  []string `env:"FAIRLEAD_WRITABLE" envDefault:"/tmp,/var/tmp" flag:"writable" doc:"files and folders, separated by commas, that they may change, too, beside their own; / lets them change whatever the agent itself may, and read it but for what is private"`
 	Private   []string `env:"FAIRLEAD_PRIVATE" flag:"private" doc:"files and folders, separated by commas, that they may not reach wherever they are, beside the runner's own"`
 }
 

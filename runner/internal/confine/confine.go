@@ -22,7 +22,9 @@ type Reach struct {
 	Write []string // these are changed, too
 	// Private are not reached through Read and Write, wherever those lead: of a
 	// folder above, all that is in it now is reached but what leads there. So
-	// nothing new can be made right in such a folder.
+	// nothing new can be made right in such a folder. Who can do without that
+	// lists / in Write: then nothing is kept from being changed, what is private
+	// neither, which cannot be read all the same.
 	Private []string
 	Own     Own
 }

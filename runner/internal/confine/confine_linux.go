@@ -97,6 +97,12 @@ func enter(r Reach) error {
 			rights |= more
 		}
 	}
+	anywhere := slices.Contains(r.Write, "/")
+	if anywhere {
+		// To move is refused by every ruleset that does not grant it. What is moved
+		// to where more may be done with it is refused all the same.
+		rights &= read | llsyscall.AccessFSRefer
+	}
 	attr := llsyscall.RulesetAttr{HandledAccessFS: uint64(rights)}
 	if errata, err := llsyscall.LandlockGetErrata(); abi >= signalsSince && err == nil && errata&sameProcess != 0 {
 		attr.Scoped = llsyscall.ScopeSignal
@@ -111,6 +117,9 @@ func enter(r Reach) error {
 	s.add(all, r.Own.Write...)
 	s.add(all, devices()...)
 	s.add(llsyscall.AccessFSReadDir, "/dev")
+	if anywhere {
+		s.add(llsyscall.AccessFSRefer, "/")
+	}
 	private := resolved(slices.Concat(r.Private, r.Own.Private))
 	for _, path := range resolved(r.Read) {
 		s.around(path, private, read)

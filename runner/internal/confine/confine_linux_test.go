@@ -101,6 +101,31 @@ func TestConfinedProcessReachesItsOwnPartOfAPrivateFolder(t *testing.T) {
 	}
 }
 
+// Where a process may change what it likes, as one that runs a person's own
+// modules, files can be made right in a folder that leads to what is private.
+func TestConfinedProcessThatMayChangeAnythingReadsNothingPrivate(t *testing.T) {
+	needed(t)
+	top := t.TempDir()
+	key, beside := file(t, top, "data", "identity.key"), file(t, top, "beside")
+	r := confine.Reach{Read: []string{"/"}, Write: []string{"/"}, Private: []string{filepath.Dir(key)}}
+	for _, c := range []struct {
+		command string
+		works   bool
+	}{
+		{"echo x >" + top + "/new", true},
+		{"mkdir " + top + "/dir && mv " + beside + " " + top + "/dir", true},
+		{"cat " + top + "/dir/beside /etc/passwd", true},
+		{"cat " + key, false},
+		{"mv " + key + " " + top + "/dir/key", false},
+		{"ln " + key + " " + top + "/dir/key", false},
+	} {
+		out := sh(t, r, "("+c.command+") 2>&1 && echo it-worked")
+		if strings.Contains(out, "it-worked") != c.works {
+			t.Errorf("%s: want it to work: %v; %s", c.command, c.works, out)
+		}
+	}
+}
+
 // Killing the step, or its agent, let a job outlive its own death.
 func TestConfinedProcessSignalsTheProcessThatHasStartedIt(t *testing.T) {
 	needed(t)

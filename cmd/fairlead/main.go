@@ -27,7 +27,9 @@ func run() int {
 		// before the CLI's own handling is there.
 		switch os.Args[2] {
 		case "agent":
-			return runnerAgent(os.Args[3:])
+			if !cli.IsAgentCommand(os.Args[3:]) {
+				return runnerAgent(os.Args[3:])
+			}
 		case "step":
 			return runnerStep(os.Args[3:])
 		}

@@ -65,14 +65,14 @@ func requestProblems() []ProblemDoc {
 func callerProblems() []ProblemDoc {
 	return []ProblemDoc{
 		{"aws-identity-unavailable", http.StatusServiceUnavailable, "AWS STS, which judges the proof of an AWS role, did not answer.", "Try again."},
-		{"enrolment-refused", http.StatusUnauthorized, "The enrolment token is wrong, expired, or used by another agent.", "Make a new one with `fairlead runner enrol NAME`."},
+		{"enrolment-refused", http.StatusUnauthorized, "The enrolment token is wrong, expired, or used by another agent; or the agent's key was revoked.", "Make a new one with `fairlead runner enrol NAME`. An agent whose key was revoked makes another when identity.key and identity.json are removed from its data folder."},
 		{"invalid-key", http.StatusUnprocessableEntity, "The public key is not 32 bytes of Ed25519.", "Repair the agent."},
 		{"launch-token-used", http.StatusForbidden, "The launch token has been traded by another step.", "End this step: another one runs the job."},
 		{"oidc-issuer-unavailable", http.StatusServiceUnavailable, "The issuer of an OIDC token could not be asked for its keys, or what it answers is not as it must be. The control plane's log says why.", "Try again. An issuer that is not on the internet has its keys in the trust: `fairlead runner trust update`."},
 		{"other-artifact", http.StatusForbidden, "A step asked the registry for something other than the source of its own component.", "Use an API token, or ask for the repository that the job's spec names."},
 		{"other-job", http.StatusForbidden, "The token is for another job.", "Use the token of this job."},
 		{"other-state", http.StatusForbidden, "A step asked for the state of another component.", "Use the address that the job's spec names."},
-		{"session-refused", http.StatusUnauthorized, "The agent could not prove that it belongs to the runner.", "Enrol it again with a new token: `fairlead runner enrol NAME`. An agent with an AWS role or an OIDC token reads in `detail`, and `details.reason`, what is wrong with it."},
+		{"session-refused", http.StatusUnauthorized, "The agent could not prove that it belongs to the runner, or its key was revoked.", "Enrol it again with a new token: `fairlead runner enrol NAME`. One whose key was revoked needs another: remove identity.key and identity.json from its data folder first. An agent with an AWS role or an OIDC token reads in `detail`, and `details.reason`, what is wrong with it."},
 		{"unauthenticated", http.StatusUnauthorized, "The token is missing, wrong, expired, or for another purpose.", "Log in with `fairlead login`; an agent asks for a new session."},
 	}
 }
@@ -100,6 +100,7 @@ func nounProblems() []ProblemDoc {
 		{"invalid-trust", http.StatusUnprocessableEntity, "The AWS role that a runner is to trust is not named as it must be.", "Give the ARN that `aws iam get-role` prints, with its path, and the unique id (AROA and more)."},
 		{"invalid-oidc-trust", http.StatusUnprocessableEntity, "The trust names no issuer, audience and claims that tokens can be held to, or any token would meet it.", "`detail` says what is wrong; docs/IDENTITY.md has an example for each platform."},
 		{"trust-exists", http.StatusConflict, "The runner has a trust of this name already.", "Choose another name, or change it with `fairlead runner trust update`."},
+		{"agent-not-found", http.StatusNotFound, "No agent has enrolled for the runner with such a key.", "`fairlead runner agent list NAME` shows those that have."},
 		{"trust-not-found", http.StatusNotFound, "The runner has no such trust.", "`fairlead runner trust list NAME` shows those it has."},
 		{"too-many-trusts", http.StatusConflict, "The runner has as many trusts as it can have.", "Delete one with `fairlead runner trust delete`, or let one stand for several by a * in a claim."},
 		{"invalid-storage", http.StatusUnprocessableEntity, "There is no such state storage.", "Use `local` or `http`."},

@@ -282,7 +282,6 @@ var offline = map[string]string{
 	"invalid-seal-context":   "a place is named by the control plane",
 	"token-not-found":        "answered as unauthenticated",
 	"enrolment-not-found":    "answered as enrolment-refused",
-	"agent-not-found":        "answered as session-refused",
 	"aws-identity-refused":   "answered as session-refused",
 	"oidc-token-refused":     "answered as session-refused",
 	"token-use-not-found":    "a token that was not used is new",

@@ -197,10 +197,15 @@ func renderRunner(r control.Runner, by control.User) wire.Runner {
 	out.Customer, out.Wanted = renderCustomer(r.Customer), renderWanted(r.Wanted)
 	out.Trusts = r.Trusts
 	for _, s := range r.Sessions {
-		out.Sessions = append(out.Sessions, wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, Trust: s.Trust, Subject: s.Subject, Version: s.Version, Protocol: s.Protocol,
-			Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, Ailment: s.Ailment, Customer: renderCustomer(s.Customer), State: s.State, LastSeen: s.LastSeen.UTC()})
+		out.Sessions = append(out.Sessions, renderSession(s))
 	}
 	return out
+}
+
+func renderSession(s control.Session) wire.RunnerSession {
+	return wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, Trust: s.Trust, Subject: s.Subject, Version: s.Version, Protocol: s.Protocol,
+		Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, Ailment: s.Ailment, Isolation: s.Isolation,
+		Customer: renderCustomer(s.Customer), State: s.State, LastSeen: s.LastSeen.UTC()}
 }
 
 func renderCustomer(w *control.CustomerWord) *wire.CustomerWord {

@@ -80,7 +80,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		problems: "session-not-found invalid-heartbeat " + storesMuch},
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			err := c.HeartbeatSession(ctx, callerOf(ctx).session, control.Heartbeat{Capacity: in.Body.Capacity,
-				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending, Customer: readCustomer(in.Body.Customer), Ailment: in.Body.Ailment})
+				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending, Customer: readCustomer(in.Body.Customer), Ailment: in.Body.Ailment, Isolation: in.Body.Isolation})
 			if err != nil {
 				return nil, err
 			}

@@ -72,6 +72,39 @@ func (s *server) trustRoutes(c *control.Control) {
 		func(ctx context.Context, in *session) (*struct{}, error) {
 			return nil, c.EndSession(ctx, callerOf(ctx).user, in.Runner, fairlead.SessionID(in.Session))
 		})
+	register(s, op{Route: wire.ListAgents, auth: apiToken, tag: "Runners", summary: "List the agents that have enrolled with keys for a runner, the first of them first, all of them",
+		problems: found},
+		func(ctx context.Context, in *list) (*body[wire.Page[wire.Agent]], error) {
+			agents, err := c.Agents(ctx, callerOf(ctx).user, in.Runner)
+			page := wire.Page[wire.Agent]{Items: []wire.Agent{}}
+			for _, a := range agents {
+				page.Items = append(page.Items, renderAgent(a))
+			}
+			return answer(page, err)
+		})
+	type agent struct {
+		RunnerPath
+		Key string `path:"key" maxLength:"64" doc:"Identifier of the agent's key"`
+	}
+	register(s, op{Route: wire.RevokeAgent, auth: apiToken, tag: "Runners", summary: "Revoke the key of an agent, for good, and end the sessions that it has opened", status: http.StatusNoContent,
+		doc:      "Jobs that run go on to their end under leases of their own. To repeat it changes nothing.",
+		problems: found + "agent-not-found"},
+		func(ctx context.Context, in *agent) (*struct{}, error) {
+			return nil, c.RevokeAgent(ctx, callerOf(ctx).user, in.Runner, in.Key)
+		})
+}
+
+func renderAgent(a control.Agent) wire.Agent {
+	out := wire.Agent{Key: a.Key, EnrolledAt: a.Enrolled.UTC()}
+	if !a.Revoked.IsZero() {
+		at := a.Revoked.UTC()
+		out.RevokedAt = &at
+	}
+	if a.Session != nil {
+		s := renderSession(*a.Session)
+		out.Session = &s
+	}
+	return out
 }
 
 func renderTrust(runner string) func(control.Trust) wire.Trust {

@@ -226,15 +226,18 @@ func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey
 		if !u.now.Before(e.V.Expires) || (e.V.UsedBy != "" && e.V.UsedBy != keyID) {
 			return refused
 		}
+		a, err := c.Store.Agent(ctx, e.V.Runner, keyID)
+		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+			return err
+		}
+		if !a.V.Revoked.IsZero() {
+			return revoked("enrolment-refused")
+		}
 		if out, err = c.runnerByID(ctx, e.V.Runner); err != nil || e.V.UsedBy == keyID {
 			return err
 		}
 		e.V.UsedBy = keyID
 		u.PutEnrolment(hash, e)
-		a, err := c.Store.Agent(ctx, e.V.Runner, keyID)
-		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
-			return err
-		}
 		a.V = store.Agent{Runner: e.V.Runner, PublicKey: pub, Enrolled: u.now}
 		u.PutAgent(keyID, a)
 		return nil
@@ -329,7 +332,7 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 				return err
 			}
 		}
-		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Instance: clip(p.Instance, 200),
+		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: clip(p.Instance, 200),
 			Version: clip(p.Version, 100), Protocol: clip(p.Protocol, 20), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
 		u.PutSession(store.Stored[store.Session]{V: s})
@@ -376,6 +379,9 @@ func (c *Control) proveKey(ctx context.Context, r store.Runner, p SessionProof) 
 	if len(agent.V.PublicKey) != ed25519.PublicKeySize || !ed25519.Verify(agent.V.PublicKey, p.Statement, p.Signature) {
 		return "", sessionRefused()
 	}
+	if !agent.V.Revoked.IsZero() {
+		return "", revoked("session-refused")
+	}
 	return keyID, nil
 }
 
@@ -393,6 +399,8 @@ type Heartbeat struct {
 	Ending   bool
 	Customer *store.CustomerWord // nil: the customer lets it work
 	Ailment  string              // what keeps it from starting jobs; "": nothing that it knows of
+	// Isolation is as in store.Session.
+	Isolation string
 }
 
 // maxRunning bounds how many jobs a heartbeat may name.
@@ -428,7 +436,7 @@ func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heart
 		if r.V.Customer = h.Customer; h.Customer != nil {
 			r.V.Customer.Reason = clip(h.Customer.Reason, maxReason)
 		}
-		r.V.Ailment = clip(h.Ailment, maxAilment)
+		r.V.Ailment, r.V.Isolation = clip(h.Ailment, maxAilment), h.Isolation
 		r.V.Ended = r.V.Ended || h.Ending
 		u.PutSession(r)
 		return nil

@@ -274,10 +274,14 @@ func tokenRefused(err error) error {
 	return out
 }
 
-// stands returns nil if the trust that has opened the session is what it was.
-// Sessions that were opened otherwise have none. It is read each time, so that
-// removing a trust takes effect at once, whatever sessions there are.
+// stands returns nil if what has opened the session is what it was: the trust, or
+// the enrolled key. An AWS role has a right of its own. It is read each time, so
+// that removing a trust and revoking a key take effect at once, whatever sessions
+// there are.
 func (c *Control) stands(ctx context.Context, s store.Session) error {
+	if s.Enrolled {
+		return c.enrolled(ctx, s)
+	}
 	if s.Trust == "" {
 		return nil
 	}

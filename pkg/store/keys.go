@@ -96,7 +96,7 @@ func sessionKey(runner fairlead.RunnerID, id fairlead.SessionID) engine.Key {
 	return key(runnerPartition(runner), sessionPrefix+string(id))
 }
 func agentKey(runner fairlead.RunnerID, keyID string) engine.Key {
-	return key(runnerPartition(runner), "AGENT#"+keyID)
+	return key(runnerPartition(runner), agentPrefix+keyID)
 }
 func trustKey(runner fairlead.RunnerID, name string) engine.Key {
 	return key(runnerPartition(runner), trustPrefix+name)
@@ -174,6 +174,7 @@ const (
 	deploymentRefPrefix = "DEPLOYMENT#"
 	statePrefix         = "STATE#"
 	sessionPrefix       = "SESSION#"
+	agentPrefix         = "AGENT#"
 	usePrefix           = "INSTALL#"
 	trustPrefix         = "TRUST#"
 	deliveryPrefix      = "DELIVERY#"

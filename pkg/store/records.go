@@ -400,11 +400,12 @@ type Variables struct {
 }
 
 // Agent is an enrolled agent: whoever holds the private half of PublicKey may
-// open sessions of the runner.
+// open sessions of the runner, until the key is revoked.
 type Agent struct {
 	Runner    fairlead.RunnerID `json:"runner"`
 	PublicKey []byte            `json:"public_key"`
 	Enrolled  time.Time         `json:"enrolled"`
+	Revoked   time.Time         `json:"revoked,omitzero"` // zero: it is good
 }
 
 // Session is one agent process.
@@ -412,7 +413,8 @@ type Session struct {
 	ID       fairlead.SessionID `json:"id"`
 	Org      fairlead.OrgID     `json:"org"`
 	Runner   fairlead.RunnerID  `json:"runner"`
-	Agent    string             `json:"agent"` // key id
+	Agent    string             `json:"agent"`              // key id, or whose role it is
+	Enrolled bool               `json:"enrolled,omitempty"` // it was opened with a key that Agent keeps
 	Instance string             `json:"instance"`
 	Version  string             `json:"version"`
 	Protocol string             `json:"protocol,omitempty"` // of the runner API that the agent speaks; empty: it did not say
@@ -421,9 +423,12 @@ type Session struct {
 	Draining bool               `json:"draining,omitempty"`
 	Customer *CustomerWord      `json:"customer,omitempty"` // nil: the agent may work
 	Ailment  string             `json:"ailment,omitempty"`  // what keeps the agent from starting jobs
-	Ended    bool               `json:"ended,omitempty"`
-	Expires  time.Time          `json:"expires"`
-	LastSeen time.Time          `json:"last_seen"`
+	// Isolation is what keeps that which its jobs start from the runner, and from
+	// other jobs: landlock, container or none; "": it did not say.
+	Isolation string    `json:"isolation,omitempty"`
+	Ended     bool      `json:"ended,omitempty"`
+	Expires   time.Time `json:"expires"`
+	LastSeen  time.Time `json:"last_seen"`
 	// Of a session that an OIDC token has opened: by which trust, as it was, and
 	// whose token.
 	Trust    string `json:"trust,omitempty"`

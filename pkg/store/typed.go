@@ -289,6 +289,11 @@ func (s *Store) Agent(ctx context.Context, id fairlead.RunnerID, keyID string) (
 	return get[Agent](ctx, s, agentKey(id, keyID), missing("agent", keyID))
 }
 
+// Agents lists a runner's enrolled agents by the ids of their keys.
+func (s *Store) Agents(ctx context.Context, runner fairlead.RunnerID) ([]Stored[Agent], error) {
+	return all[Agent](ctx, s, engine.Query{Partition: runnerPartition(runner), Prefix: agentPrefix})
+}
+
 // PutAgent writes an agent.
 func (t *Tx) PutAgent(keyID string, r Stored[Agent]) {
 	t.put(agentKey(r.V.Runner, keyID), r.Version, r.V)

@@ -514,7 +514,7 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 	ailment := a.ways.ailment(ctx)
 	a.mu.Lock()
 	in := wire.SessionHeartbeat{Capacity: a.ways.capacity(), Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.customer(),
-		Configuration: a.ways.revision(), Ailment: ailment}
+		Configuration: a.ways.revision(), Ailment: ailment, Isolation: a.ways.isolation()}
 	for _, s := range a.steps {
 		if s.handle != nil {
 			job, _ := jobOf(s.handle.ID())

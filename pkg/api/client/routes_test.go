@@ -108,6 +108,8 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		},
 		"DELETE /v1/runners/local/trusts/ci":    func(c *client.Client) error { return c.DeleteTrust(ctx, "local", "ci") },
 		"DELETE /v1/runners/local/sessions/ses": func(c *client.Client) error { return c.EndSession(ctx, "local", "ses") },
+		"GET /v1/runners/local/agents":          func(c *client.Client) error { _, err := c.ListAgents(ctx, "local"); return err },
+		"DELETE /v1/runners/local/agents/k":     func(c *client.Client) error { return c.RevokeAgent(ctx, "local", "k") },
 
 		"POST /v1/tokens key":             func(c *client.Client) error { _, err := c.CreateToken(ctx, wire.CreateTokenRequest{}); return err },
 		"GET /v1/tokens?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListTokens(ctx, one); return err },

@@ -32,6 +32,18 @@ func (c *Client) DeleteTrust(ctx context.Context, runner, trust string) error {
 	return err
 }
 
+// ListAgents lists the agents that have enrolled with keys for a runner, all of
+// them on one page.
+func (c *Client) ListAgents(ctx context.Context, runner string) (wire.Page[wire.Agent], error) {
+	return get[wire.Page[wire.Agent]](ctx, c, call{route: wire.ListAgents, path: vars{"runner": runner}})
+}
+
+// RevokeAgent revokes the key of an agent, and ends the sessions that it has opened.
+func (c *Client) RevokeAgent(ctx context.Context, runner, key string) error {
+	_, err := c.do(ctx, call{route: wire.RevokeAgent, path: vars{"runner": runner, "key": key}}, nil)
+	return err
+}
+
 // EndSession ends a session of an agent of the runner.
 func (c *Client) EndSession(ctx context.Context, runner, session string) error {
 	_, err := c.do(ctx, call{route: wire.EndSession, path: vars{"runner": runner, "session": session}}, nil)

@@ -414,7 +414,8 @@ type RunnerSession struct {
 	State    string    `json:"state" enum:"online,lost,ended"`
 	LastSeen time.Time `json:"last_seen"`
 
-	Customer *CustomerWord `json:"customer,omitempty" doc:"The customer's word on this agent; absent if it may work"`
+	Isolation string        `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What keeps that which jobs start from the runner's files and processes, and from other jobs'; absent if the agent did not say"`
+	Customer  *CustomerWord `json:"customer,omitempty" doc:"The customer's word on this agent; absent if it may work"`
 }
 
 // SetRunnerChannelRequest says which version an update channel is.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The routes of the control API about whose OIDC tokens a runner trusts, and
-// about the sessions that they have opened.
+// The routes of the control API about whose OIDC tokens and keys a runner trusts,
+// and about the sessions that they have opened.
 var (
 	CreateTrust = Route{"create-trust", "POST", "/v1/runners/{runner}/trusts"}
 	ListTrusts  = Route{"list-trusts", "GET", "/v1/runners/{runner}/trusts"}
@@ -14,7 +14,17 @@ var (
 	UpdateTrust = Route{"update-trust", "PUT", "/v1/runners/{runner}/trusts/{trust}"}
 	DeleteTrust = Route{"delete-trust", "DELETE", "/v1/runners/{runner}/trusts/{trust}"}
 	EndSession  = Route{"end-session", "DELETE", "/v1/runners/{runner}/sessions/{session}"}
+	ListAgents  = Route{"list-agents", "GET", "/v1/runners/{runner}/agents"}
+	RevokeAgent = Route{"revoke-agent", "DELETE", "/v1/runners/{runner}/agents/{key}"}
 )
+
+// Agent is an agent that has enrolled with a key.
+type Agent struct {
+	Key        string         `json:"key" doc:"Identifier of its key"`
+	EnrolledAt time.Time      `json:"enrolled_at"`
+	RevokedAt  *time.Time     `json:"revoked_at,omitempty" doc:"Since when the key is refused; absent if it is good"`
+	Session    *RunnerSession `json:"session,omitempty" doc:"Its last, if that is one of the runner's last"`
+}
 
 // TrustRule says which OIDC tokens open sessions of a runner.
 type TrustRule struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,7 +103,11 @@ func (c *cli) runnerCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(view.Checked(j))
+			r, err := cl.GetRunner(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(view.Checked{Job: j, Sessions: r.Sessions})
 		}),
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the runner")
@@ -110,18 +115,61 @@ func (c *cli) runnerCheck() *cobra.Command {
 	return cmd
 }
 
-// runnerAgent is in the list of commands for its help. The program's main runs
-// the agent before the flags of the CLI are read.
+// IsAgentCommand reports whether the arguments of `runner agent` are one of its
+// subcommands, which ask the control plane. All others are those of the agent,
+// which the program's main runs before the flags of the CLI are read: it has
+// words of its own, such as pause, and these are none of them.
+func IsAgentCommand(args []string) bool {
+	return len(args) > 0 && slices.Contains([]string{"list", "revoke"}, args[0])
+}
+
+// runnerAgent is in the list of commands for its subcommands, and for its help.
 func (c *cli) runnerAgent() *cobra.Command {
-	return &cobra.Command{
-		Use: "agent", Short: "Run a runner's agent here, as the program fairlead-runner does",
-		Long: `Runs the agent of a runner, and its jobs, on this machine. It is what the program
-'fairlead-runner agent' does, which holds nothing else and is what customers run.
-'fairlead runner agent --help' lists its flags.`,
+	cmd := &cobra.Command{
+		Use: "agent", Short: "See and revoke the keys of agents, or run an agent here",
+		Long: `By itself it runs the agent of a runner, and its jobs, on this machine. That is
+what the program 'fairlead-runner agent' does, which holds nothing else and is what
+customers run. 'fairlead runner agent --help' lists its flags.
+
+With list or revoke it asks the control plane for the agents that have enrolled.`,
 		Args: cobra.ArbitraryArgs, DisableFlagParsing: true, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			return usage("Write the flags of the agent behind `fairlead runner agent`.", "`fairlead runner agent` takes no flag before it")
 		},
+	}
+	cmd.AddCommand(c.agentList(), c.agentRevoke())
+	return cmd
+}
+
+func (c *cli) agentList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list RUNNER", Short: "List the agents that have enrolled with keys for a runner",
+		Args: exactly, ValidArgsFunction: c.names(runnerNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			agents, err := cl.ListAgents(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return listing(c, agents.Items, view.Agents(agents.Items), "No agent has enrolled with a key. `fairlead runner enrol` makes a token for one.")
+		}),
+	}
+}
+
+func (c *cli) agentRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke RUNNER KEY", Short: "Revoke an agent's key, such as one that got into other hands",
+		Long: `Revokes the key of an agent, for good, and ends the sessions that it has opened:
+whoever has it gets no more work, from the next request on. Jobs that run go on to
+their end; 'fairlead job cancel' stops one. An agent that is to go on makes another
+key when identity.key and identity.json are removed from its data folder, and enrols
+with a new token of 'fairlead runner enrol'.`,
+		Args: exactly, ValidArgsFunction: c.names(runnerNames),
+		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := cl.RevokeAgent(ctx, args[0], args[1]); err != nil {
+				return err
+			}
+			return c.print(view.RevokedKey{Key: args[1]})
+		}),
 	}
 }
 

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,6 +113,22 @@ func (r Runner) sessions(p *Page) {
 			p.Line("agent %s cannot start jobs: %s", s.Instance, s.Ailment)
 		}
 	}
+	isolation(p, r.Sessions, wire.IsolationContainer, wire.IsolationLandlock, wire.IsolationNone)
+}
+
+// isolation says of each agent what keeps that which its jobs start from the
+// runner, and from other jobs, if it is one of these.
+func isolation(p *Page, sessions []wire.RunnerSession, of ...string) {
+	for _, s := range sessions {
+		if s.State != "online" || !slices.Contains(of, s.Isolation) {
+			continue
+		}
+		p.Line("agent %s, isolation: %s", s.Instance, s.Isolation)
+		if s.Isolation == wire.IsolationNone {
+			p.Line("  What its jobs start can read the runner's key, and the states of every")
+			p.Line("  install: docs/EXECUTORS.md says what keeps them apart.")
+		}
+	}
 }
 
 // Enrolment is a token that was just made.
@@ -126,15 +143,19 @@ func (e Enrolment) JSON() any { return e.Enrolment }
 // Human writes the token and nothing else, so that it can be piped.
 func (e Enrolment) Human(p *Page) { p.Line("%s", e.Enrolment.Token) }
 
-// Checked is the end of a check.
-type Checked wire.Job
+// Checked is the end of a check, with the runner's sessions then.
+type Checked struct {
+	Job      wire.Job
+	Sessions []wire.RunnerSession
+}
 
 // JSON returns the wire.Job.
-func (c Checked) JSON() any { return wire.Job(c) }
+func (c Checked) JSON() any { return c.Job }
 
-// Human writes how long each leg took.
+// Human writes how long each leg took, and where nothing keeps jobs apart.
 func (c Checked) Human(p *Page) {
-	p.Line("%s Runner %s works: %s", Styled(p.Style.Good("✓")), c.Runner, legs(wire.Job(c)))
+	p.Line("%s Runner %s works: %s", Styled(p.Style.Good("✓")), c.Job.Runner, legs(c.Job))
+	isolation(p, c.Sessions, wire.IsolationNone)
 }
 
 // RunnerLog is what a runner's agent has said of late.

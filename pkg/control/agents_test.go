@@ -1,0 +1,174 @@
+package control_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// keyed is an agent that has enrolled with a key.
+type keyed struct {
+	p      *plane
+	key    ed25519.PrivateKey
+	runner fairlead.RunnerID
+	token  string // that it has enrolled with
+}
+
+func (p *plane) keyed(runner string) *keyed {
+	p.t.Helper()
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	a := &keyed{p: p, key: key}
+	p.must("make an enrolment token", func() (err error) { a.token, _, err = p.CreateEnrolment(p.ctx, org, runner); return })
+	p.must("enrol", func() error { r, err := p.Enrol(p.ctx, a.token, pub); a.runner = r.ID; return err })
+	return a
+}
+
+func (a *keyed) public() ed25519.PublicKey { return a.key.Public().(ed25519.PublicKey) }
+
+func (a *keyed) id() string { return events.KeyID(a.public()) }
+
+// open opens a session, as whoever has the key can from anywhere.
+func (a *keyed) open(instance string) (s store.Session, bearer string, err error) {
+	err = a.p.try(func() error {
+		nonce := a.p.NewChallenge()
+		s, bearer, err = a.p.OpenSession(a.p.ctx, control.SessionProof{Runner: a.runner, Nonce: nonce, Statement: []byte(nonce),
+			PublicKey: a.public(), Signature: ed25519.Sign(a.key, []byte(nonce)), Instance: instance, Capacity: 4})
+		return err
+	})
+	return s, bearer, err
+}
+
+// works reports whether a request with the session's token is taken.
+func (a *keyed) works(bearer string) error {
+	return a.p.try(func() error {
+		s, err := a.p.AuthenticateSession(a.p.ctx, bearer)
+		if err != nil {
+			return err
+		}
+		return a.p.HeartbeatSession(a.p.ctx, s, control.Heartbeat{Capacity: 4, Isolation: "landlock"})
+	})
+}
+
+// stolenKeyStory: who had copied an agent's key opened sessions with it for as
+// long as the runner was there, and nothing but deleting the runner helped.
+func stolenKeyStory(p *plane) {
+	t := p.t
+	stolen, other := p.keyed("local"), p.keyed("local")
+	var bearers []string
+	for _, instance := range []string{"agent", "thief", "thief-again"} {
+		_, bearer, err := stolen.open(instance)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bearers = append(bearers, bearer)
+		p.sleep(time.Second) // the last is told by its time
+	}
+	_, othersBearer, err := other.open("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range append(bearers, othersBearer) {
+		if err := stolen.works(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.must("revoke", func() error { return p.RevokeAgent(p.ctx, me, "local", stolen.id()) })
+	p.must("revoke again", func() error { return p.RevokeAgent(p.ctx, me, "local", stolen.id()) })
+
+	for _, b := range bearers {
+		if err := stolen.works(b); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+			t.Errorf("a session of the stolen key goes on: %v", err)
+		}
+	}
+	_, _, err = stolen.open("thief")
+	expectCode(t, "another session of the stolen key", err, "session-refused")
+	if detail(err) != "revoked" {
+		t.Errorf("it is refused for %q", detail(err))
+	}
+	// Neither the token that it enrolled with nor a new one makes it good again.
+	_, err = p.Enrol(p.ctx, stolen.token, stolen.public())
+	expectCode(t, "the enrolment again", err, "enrolment-refused")
+	token, _, err := p.CreateEnrolment(p.ctx, org, "local")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Enrol(p.ctx, token, stolen.public())
+	expectCode(t, "an enrolment with a new token", err, "enrolment-refused")
+	_, _, err = stolen.open("thief")
+	expectCode(t, "a session after that", err, "session-refused")
+
+	// Nobody else is turned away, and the refused token is still good.
+	if err := other.works(othersBearer); err != nil {
+		t.Errorf("the other agent: %v", err)
+	}
+	again, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.must("enrol with another key", func() error { _, err := p.Enrol(p.ctx, token, again); return err })
+
+	var agents []control.Agent
+	p.must("list", func() (err error) { agents, err = p.Agents(p.ctx, me, "local"); return })
+	state := map[string]string{}
+	for _, a := range agents {
+		state[a.Key] = "good"
+		if !a.Revoked.IsZero() {
+			state[a.Key] = "revoked"
+		}
+		if a.Session != nil {
+			state[a.Key] += " " + a.Session.Instance + " " + a.Session.Isolation
+		}
+	}
+	for key, want := range map[string]string{stolen.id(): "revoked thief-again landlock", other.id(): "good other landlock", events.KeyID(again): "good"} {
+		if state[key] != want {
+			t.Errorf("key %s: %q, want %q", key, state[key], want)
+		}
+	}
+	expectCode(t, "a key that nobody has", p.RevokeAgent(p.ctx, me, "local", "none"), "agent-not-found")
+	expectCode(t, "another tenant's", p.RevokeAgent(p.ctx, control.User{Org: "other"}, "local", other.id()), "runner-not-found")
+	_, err = p.Agents(p.ctx, control.User{Org: "other"}, "local")
+	expectCode(t, "another tenant's look", err, "runner-not-found")
+}
+
+func TestAStolenKeyThatWasRevokedOnSQLite(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	stolenKeyStory(newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
+}
+
+func TestAStolenKeyThatWasRevokedOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	stolenKeyStory(newPlaneAt(t, dynamoTable(t, "agents"), c.now, c.sleep))
+}
+
+// A thief's claim that waited for a job got one after the key was revoked.
+func TestAClaimThatWaitsWhenItsKeyIsRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		a := p.keyed("local")
+		s, _, err := a.open("thief")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting := make(chan error)
+		go func() { _, err := p.Claim(p.ctx, s, 20*time.Second); waiting <- err }()
+		synctest.Wait()
+		p.must("revoke", func() error { return p.RevokeAgent(p.ctx, me, "local", a.id()) })
+		p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, org, "local", ""); return err })
+		if err := <-waiting; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+			t.Errorf("the claim that waited: %v", err)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package control_test
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
+	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // keyed is an agent that has enrolled with a key.
@@ -169,6 +171,41 @@ func TestAClaimThatWaitsWhenItsKeyIsRevoked(t *testing.T) {
 		p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, org, "local", ""); return err })
 		if err := <-waiting; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 			t.Errorf("the claim that waited: %v", err)
+		}
+	})
+}
+
+// Of a runner whose jobs share a machine and a user, and belong to several
+// installs, nobody was told.
+func TestARunnerThatServesSeveralInstallsBesideItsAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		beat := func(isolation string) {
+			p.must("say how it is", func() error {
+				return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4, Isolation: isolation})
+			})
+		}
+		mixed := func() bool {
+			r, err := p.Runner(p.ctx, org, "local")
+			if err != nil {
+				t.Fatal(err)
+			}
+			said, err := p.RunnerSituations(p.ctx, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kinds, _ := told(said)
+			return slices.Contains(kinds, wayout.RunnerMixed)
+		}
+		for n, name := range []string{"one", "two"} {
+			p.install(name)
+			p.deploy(name, control.NewDeployment{}, "deploy-"+name)
+			for isolation, warns := range map[string]bool{"landlock": n == 1, "none": n == 1, "container": false, "": false} {
+				if beat(isolation); mixed() != warns {
+					t.Errorf("with %d installs and isolation %q it warns: %v", n+1, isolation, !warns)
+				}
+			}
 		}
 	})
 }

@@ -177,6 +177,16 @@ func (c *Control) RunnerSituations(ctx context.Context, r Runner) ([]wayout.Situ
 	if err != nil {
 		return nil, err
 	}
+	for _, s := range r.Sessions {
+		if s.State == "online" && (s.Isolation == "landlock" && f.Beside == "" || s.Isolation == "none") {
+			f.Beside = s.Isolation
+		}
+	}
+	if f.Beside != "" { // else each job has a container, whoever's it is
+		if err := c.eachUse(ctx, r.ID, func(store.RunnerUse, store.Install) { f.Serves++ }); err != nil {
+			return nil, err
+		}
+	}
 	return wayout.OfRunner(*f), nil
 }
 

@@ -86,6 +86,8 @@ type Runner struct {
 	Waiting int       // jobs that are queued for it
 	More    bool      // there may be more than those
 	Oldest  time.Time // when the first of those was made
+	Beside  string    // what keeps jobs apart that run beside an agent: "landlock", "none"; "": all have containers, or not looked at
+	Serves  int       // installs; 0: not looked at
 }
 
 // Word is what a customer has said of an agent.

@@ -2,6 +2,7 @@ package wayout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,22 @@ func OfRunner(r Runner) []Situation {
 	if r.Waiting > 0 {
 		until = r.Oldest.Add(job.QueueTimeout)
 	}
-	return append(waiting(r, until), outdated(r)...)
+	return slices.Concat(waiting(r, until), outdated(r), mixed(r))
+}
+
+// mixed says that the jobs of several installs share a machine and a user.
+func mixed(r Runner) []Situation {
+	if r.Beside == "" || r.Serves < 2 {
+		return nil
+	}
+	s := Situation{Kind: RunnerMixed, What: fmt.Sprintf("Runner %s runs the jobs of %d installs beside its agent, as one user.", r.Name, r.Serves)}
+	if r.Beside == "none" {
+		s.Known = []string{"Nothing keeps them apart: what one install's modules start can read the states of the others, and the runner's key."}
+	} else {
+		s.Known = []string{"Landlock keeps them from each other's files and processes, and not from what all of that user's programs may reach: the network, the machine's own identity in its cloud, sockets such as Docker's."}
+	}
+	s.Next = []Step{byHand("Give each install a runner of its own, or each job a container: a runner of kind docker or kubernetes does."), showRunner(r.Name, "shows what keeps its jobs apart")}
+	return []Situation{s}
 }
 
 // waiting says why jobs of the runner are not taken; nothing, if they are.

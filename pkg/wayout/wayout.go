@@ -34,6 +34,7 @@ const (
 	RunnerOff     Kind = "runner-off"      // the vendor has told the runner to take no jobs
 	RunnerHeld    Kind = "runner-held"     // the customer lets its agents begin nothing
 	RunnerOld     Kind = "runner-outdated" // its agents run another version than they should
+	RunnerMixed   Kind = "runner-mixed"    // jobs of several installs run beside one agent, as one user
 	RunnerGone    Kind = "runner-gone"     // the runner was deleted, and nobody takes its jobs
 	Locked        Kind = "locked"          // a job holds the lock of a state
 	LockLeft      Kind = "lock-left"       // a job that is over left the lock of a state
@@ -44,7 +45,7 @@ const (
 // Kinds lists every kind.
 func Kinds() []Kind {
 	return []Kind{Queued, Approval, Lost, Poison, Failed, StateUnsaved, Stopped, Retrying, Stopping, StepSilent,
-		RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld, RunnerOld, RunnerGone, Locked, LockLeft, StateUnknown, DeployedSince}
+		RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld, RunnerOld, RunnerMixed, RunnerGone, Locked, LockLeft, StateUnknown, DeployedSince}
 }
 
 // Situation is one thing to know, or to decide.

@@ -59,7 +59,7 @@ func TestPagesLeadSomewhere(t *testing.T) {
 }
 
 // TestPagesNameTestsThatExist: a page that promises something names the test
-// that shows it, and each row of docs/RELIABILITY.md names one.
+// that shows it, and each row of docs/RELIABILITY.md, and of what executors protect, names one.
 func TestPagesNameTestsThatExist(t *testing.T) {
 	exists := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
@@ -93,6 +93,11 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 		}
 	}
 
+	for _, row := range page.Table(t, "docs/EXECUTORS.md", "what", "`process` with Landlock", "`process` without", "`docker`, `kubernetes`, `ecs`", "test") {
+		if !slices.ContainsFunc(page.Code(row[4]), func(code string) bool { return strings.HasPrefix(code, "Test") }) {
+			t.Errorf("docs/EXECUTORS.md says without a test what is protected: %s", row[0])
+		}
+	}
 	promises := page.Table(t, "docs/RELIABILITY.md", "Promise", "Test", "Figure")
 	for _, row := range promises {
 		shows := func(code string) bool { return strings.HasPrefix(code, "Test") || strings.HasPrefix(code, "make ") }

@@ -17,10 +17,10 @@ import (
 func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
 	for name, tc := range map[string]struct {
 		storage string
-		group   func(testing.TB) proc.Group
+		group   func(testing.TB) proc.Group // the agent's own; nil: the test's
 	}{
-		"local":                        {"local", proctest.Group},
-		"http":                         {"http", proctest.Group},
+		"local":                        {"local", nil},
+		"http":                         {"http", nil},
 		"local, the step has a keeper": {"local", proctest.Barren},
 	} {
 		storage := tc.storage
@@ -28,7 +28,11 @@ func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
 			t.Parallel()
 			m := mark()
 			s := controltest.New(t, controltest.Options{})
-			a := startWith(t, s.URL(), "", t.TempDir(), beginIn(t, tc.group(t)), "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t))
+			var attr *syscall.SysProcAttr
+			if tc.group != nil {
+				attr = beginIn(t, tc.group(t))
+			}
+			a := startWith(t, s.URL(), "", t.TempDir(), attr, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t))
 			job, ref := applyingOn(t, s, storage, patientModule(m))
 			syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 			j := s.UntilDied(job)

@@ -18,9 +18,6 @@ func Stat(pid int) (Info, error) {
 	return Info{PID: pid}, nil
 }
 
-// All lists nothing: other systems have no /proc.
-func All() ([]Info, error) { return nil, nil }
-
 // HasArgument returns false: command lines are not read on this system.
 func HasArgument(int, string) bool { return false }
 

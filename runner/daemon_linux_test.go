@@ -221,7 +221,7 @@ func TestAModuleStartsADaemonAndKillsItsStep(t *testing.T) {
 	var d daemon
 	var survived atomic.Bool
 	s := controltest.New(t, controltest.Options{Death: func(string) { survived.Store(!d.gone()) }})
-	a := startAs(t, s, unprivileged)
+	a := startAs(t, s, unprivileged, "FAIRLEAD_ISOLATION=off") // which would not let it kill its step
 	d = newDaemon(t, filepath.Dir(a.Data))
 	m := mark()
 	ref := s.Push(d.module(m, `read up <`+d.path+`; read _ _ _ step _ </proc/$PPID/stat; kill -9 $step; `))

@@ -28,7 +28,7 @@ func outputsContext(k store.Component) string {
 // checkOutputs refuses outputs that the control plane does not keep.
 func checkOutputs(id fairlead.JobID, given map[string]Output) error {
 	if size := sizeOf(given); size > job.MaxOutputs {
-		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: job.ReasonOutputsTooLarge,
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "outputs-too-large",
 			Message: fmt.Sprintf("the outputs of job %s have %d bytes; a component may have %d", id, size, job.MaxOutputs)}
 	}
 	return nil

@@ -50,6 +50,7 @@ func TestStories(t *testing.T) {
 	p.Cmds["shorten"] = shorten
 	p.Cmds["issuer"], p.Cmds["token"] = issuer(t)
 	p.Cmds["export"] = export
+	p.Cmds["certificate"] = certificate
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
 		env.Setenv("FAIRLEAD_TOFU", tool)
@@ -89,7 +90,7 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 			if err := json.Unmarshal(data, &r); err != nil {
 				ts.Fatalf("the ready file holds %q: %v", data, err) // it is whole, or not there
 			}
-			ts.Setenv("ADDRESS", strings.TrimPrefix(r.URL, "http://"))
+			ts.Setenv("ADDRESS", strings.TrimPrefix(strings.TrimPrefix(r.URL, "http://"), "https://"))
 			ts.Setenv("TOKEN_FILE", r.TokenFile)
 			return
 		}

@@ -23,7 +23,7 @@ const serverGC = 400
 // startServer starts a control plane in this process.
 func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	debug.SetGCPercent(serverGC)
-	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, Version: o.Version, Storage: o.Storage, Logger: o.Logger,
+	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, TLSCert: o.TLSCert, TLSKey: o.TLSKey, Version: o.Version, Storage: o.Storage, Logger: o.Logger,
 		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, LoopbackIssuers: o.LoopbackIssuers, Direct: executors() != nil}
 	lo.Terms.LeaseTTL, lo.Terms.Grace, lo.Terms.NoOutput = o.Lease, o.Grace, o.NoOutput
 	lo.Terms.StartTTL = min(o.Lease, 20*time.Second) // the launch is silent, too

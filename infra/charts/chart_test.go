@@ -211,6 +211,7 @@ func TestTheEnvironmentIsThatOfTheConfiguration(t *testing.T) {
 		}
 	}
 	full := set(set(set(valuesOf(t, "aks"), "jobs.resources", map[string]any{"cpuRequest": "500m", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "2Gi", "disk": "10Gi"}), "concurrency", 3), "controlPlane.jobURL", "https://jobs.example")
+	full = set(full, "controlPlane.ca", map[string]any{"existingSecret": "fairlead-ca"})
 	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "proxy.http": "http://p:1", "shareLog": false, "mode": "paused", "follow": "environment"} {
 		full = set(full, path, value)
 	}

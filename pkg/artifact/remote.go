@@ -12,10 +12,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	registry "github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/fairlead/fairlead/pkg/artifact/fetch"
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
+	"github.com/fairlead/fairlead/pkg/transport"
 )
 
 // Access says how a registry is reached. The zero value is anonymous, over TLS
@@ -51,7 +52,7 @@ func Push(ctx context.Context, repository string, access Access, a *Artifact) (s
 	if err == nil {
 		return a.digest, nil
 	}
-	if e, ok := errors.AsType[*transport.Error](err); !ok || e.StatusCode != http.StatusNotFound {
+	if e, ok := errors.AsType[*registry.Error](err); !ok || e.StatusCode != http.StatusNotFound {
 		return "", remoteError("push", ref.String(), err)
 	}
 	img, err := a.image()
@@ -99,7 +100,7 @@ func (a Access) options(ctx context.Context) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx),
 		remote.WithAuth(auth),
-		remote.WithTransport(tree.PlainGuard{Inner: inner, Allowed: a.PlainHTTP}),
+		remote.WithTransport(transport.PlainGuard{Inner: inner, Allowed: a.PlainHTTP, Refuse: tree.WithoutTLS}),
 		// 0.3 + 0.9 + 2.7 seconds of waiting: long enough for a restart of the
 		// control plane, short enough for a person to wait.
 		remote.WithRetryBackoff(remote.Backoff{Duration: 300 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 4}),
@@ -109,7 +110,7 @@ func (a Access) options(ctx context.Context) []remote.Option {
 // remoteError says what the registry answered to an operation on ref.
 func remoteError(operation, ref string, err error) error {
 	status, said := 0, ""
-	if e, ok := errors.AsType[*transport.Error](err); ok {
+	if e, ok := errors.AsType[*registry.Error](err); ok {
 		status = e.StatusCode
 		if len(e.Errors) > 0 {
 			said = e.Errors[0].Message

@@ -9,6 +9,9 @@ type Runner struct {
 	URL  string `env:"FAIRLEAD_URL" flag:"url" doc:"URL of the control plane; needed until the runner has enrolled"`
 	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"folder for the runner's key, its steps, and state kept in local storage; one agent uses it at a time"`
 
+	CAFile         string `env:"FAIRLEAD_CA_FILE" flag:"ca-file" doc:"file of certificates in PEM that the control plane's may be signed by, beside those that the machine trusts; tools with state in http storage trust this file alone"`
+	AllowPlainHTTP bool   `env:"FAIRLEAD_ALLOW_PLAIN_HTTP" flag:"allow-plain-http" doc:"whether the control plane may be called without TLS on another machine: tokens, variables and states can be read and changed on the way"`
+
 	Identity    string   `env:"FAIRLEAD_IDENTITY" envDefault:"key" flag:"identity" doc:"how the runner proves who it is: key, a key pair that an enrolment token makes known; aws-iam, the AWS role that the process has, or oidc, a token of its platform, which has variables of its own"`
 	RunnerID    string   `env:"FAIRLEAD_RUNNER_ID" flag:"runner-id" doc:"id of the runner, for aws-iam and oidc; a key learns it by enrolling"`
 	TrustedKeys []string `env:"FAIRLEAD_TRUSTED_KEYS" flag:"trusted-keys" doc:"public keys, in base64, separated by commas, that job specs are verified with, for aws-iam and oidc; a key learns them by enrolling"`

@@ -6,12 +6,14 @@ package local
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,13 +42,16 @@ import (
 
 // Options of Start. Data is required.
 type Options struct {
-	Data    string // folder that keeps everything; made when there is none
-	Listen  string // host:port; port 0 takes a free one
-	URL     string // by which runners reach it, for those that prove an AWS role; "": http and the address it listens on
-	Version string
-	Storage string       // state storage of the runner "local", made at the first start; "": "local"
-	Logger  *slog.Logger // nil: none
-	Terms   job.Terms    // of jobs; the zero value is the default
+	Data   string // folder that keeps everything; made when there is none
+	Listen string // host:port; port 0 takes a free one
+	URL    string // by which runners reach it, for those that prove an AWS role; "": http and the address it listens on
+	// TLSCert and TLSKey are the files of the server's certificate and its key, in
+	// PEM; they are read again when they change. "": it serves without TLS.
+	TLSCert, TLSKey string
+	Version         string
+	Storage         string       // state storage of the runner "local", made at the first start; "": "local"
+	Logger          *slog.Logger // nil: none
+	Terms           job.Terms    // of jobs; the zero value is the default
 	// What customers install runners from: the URL of the published template, and
 	// the runner's image by digest; "": nothing is published.
 	StackTemplateURL string
@@ -85,11 +90,13 @@ type Server struct {
 	control   *control.Control
 	artifacts *artifact.Registry
 	url       string
-	http      *http.Server
-	stop      context.CancelFunc
-	done      sync.WaitGroup
-	served    chan error
-	closers   []func() error
+	// certificate is that of a server with TLS; nil: it has none.
+	certificate *certificate
+	http        *http.Server
+	stop        context.CancelFunc
+	done        sync.WaitGroup
+	served      chan error
+	closers     []func() error
 	// webhooks says that there is one, or was since the start.
 	webhooks atomic.Bool
 }
@@ -129,11 +136,24 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.url = "http://" + ln.Addr().String()
+	if o.TLSCert != "" {
+		s.url = "https://" + ln.Addr().String()
+		s.certificate, err = loadCertificate(o.TLSCert, o.TLSKey, func(err error) { o.Logger.Error("the new certificate is not used", "error", err) })
+		if err != nil {
+			return nil, errors.Join(err, ln.Close())
+		}
+		// HTTP/1.1 alone: deadlines and limits are of connections.
+		ln = tls.NewListener(ln, &tls.Config{GetCertificate: s.certificate.get, NextProtos: []string{"http/1.1"}})
+	}
 	audience, err := awsiam.Audience(cmp.Or(o.URL, s.url))
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
-	handler, err := s.handler(ln.Addr().String(), audience)
+	registry, err := s.registryHost(ln.Addr())
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	handler, err := s.handler(registry, audience)
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
@@ -361,6 +381,29 @@ func every(ctx context.Context, interval time.Duration, fn func(context.Context)
 		case <-t.C:
 		}
 	}
+}
+
+// registryHost is by what host the registry is reached: where the server listens,
+// or, where that is no address to call or not what the certificate is for, where
+// runners reach it.
+func (s *Server) registryHost(address net.Addr) (string, error) {
+	tcp, ok := address.(*net.TCPAddr)
+	if s.opts.URL == "" || s.certificate == nil && !(ok && tcp.IP.IsUnspecified()) {
+		return address.String(), nil
+	}
+	u, err := url.Parse(s.opts.URL)
+	if err != nil {
+		return "", fmt.Errorf("the URL by which runners reach the control plane: %w", err)
+	}
+	return u.Host, nil
+}
+
+// Transport reaches the server at its URL from this process; nil: as any other.
+func (s *Server) Transport() http.RoundTripper {
+	if s.certificate == nil {
+		return nil
+	}
+	return s.certificate.transport()
 }
 
 // URL returns where the server answers.

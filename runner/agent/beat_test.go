@@ -59,7 +59,7 @@ func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
 				}
 				d := &tt.d
 				o := Options{Version: "test", Random: func() float64 { return 0.99 }, Transport: d}
-				base, err := newClient("http://control.example", o)
+				base, err := newClient("https://control.example", o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -92,7 +92,7 @@ func TestAControlPlaneThatRepeatsItselfIsNotCalledWithoutEnd(t *testing.T) {
 		}
 		c := &constant{}
 		o := Options{Version: "test", Transport: c}
-		base, err := newClient("http://control.example", o)
+		base, err := newClient("https://control.example", o)
 		if err != nil {
 			t.Fatal(err)
 		}

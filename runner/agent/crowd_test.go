@@ -115,7 +115,7 @@ func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 					crowd.Go(func() {
 						random := rand.New(rand.NewPCG(1, uint64(i))).Float64 // one goroutine's
 						o := Options{Version: "test", Random: random, Transport: l}
-						base, err := newClient("http://control.example", o)
+						base, err := newClient("https://control.example", o)
 						if err != nil {
 							t.Error(err)
 							return

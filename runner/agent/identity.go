@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/transport"
 	"github.com/fairlead/fairlead/runner/internal/durable"
 	"github.com/fairlead/fairlead/runner/internal/pause"
 )
@@ -180,11 +181,15 @@ func makeKey(data string) (ed25519.PrivateKey, error) {
 }
 
 func newClient(url string, o Options) (*client.Client, error) {
-	co := client.Options{UserAgent: "fairlead-runner/" + o.Version, Retries: -1} // the loops here retry
+	co := client.Options{UserAgent: "fairlead-runner/" + o.Version, Retries: -1, PlainHTTP: o.plainHTTP} // the loops here retry
 	if o.Transport != nil {
 		co.HTTP = &http.Client{Transport: o.Transport}
 	}
-	return client.New(url, "", co)
+	c, err := client.New(url, "", co)
+	if _, plain := errors.AsType[*transport.PlainError](err); plain {
+		return nil, fmt.Errorf("%w. Use https://, with FAIRLEAD_CA_FILE if the certificate is the vendor's own; where nobody else is on the way, FAIRLEAD_ALLOW_PLAIN_HTTP=true allows it", err)
+	}
+	return c, err
 }
 
 // patient is the pause between two tries of what nobody waits for.

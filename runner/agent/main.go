@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/transport"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/executor/process"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
@@ -72,6 +73,9 @@ type Options struct {
 	// AwaitTool waits for the tool that a dead step has left in its workspace;
 	// nil: survivor.Await.
 	AwaitTool func(ctx context.Context, workspace string) (survivor.Outcome, error)
+
+	ca        string // what the control plane's certificate is signed by, in PEM
+	plainHTTP bool   // the control plane may be on another machine, without TLS
 
 	orphans *keeper.Orphans  // what the process inherits of jobs; nil: nothing
 	recent  *agentlog.Recent // of the log, for who asks for it; nil: none is kept
@@ -148,6 +152,20 @@ func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) er
 			return fmt.Errorf("find our own program, which runs the steps: %w", err)
 		}
 		o.StepCommand = []string{self}
+	}
+	o.plainHTTP = cfg.AllowPlainHTTP || o.Direct != nil // that is on this machine, whatever it is called
+	if cfg.CAFile != "" {
+		var err error
+		if o.ca, err = transport.ReadCA(cfg.CAFile); err != nil {
+			return err
+		}
+		way, err := transport.New(o.ca)
+		if err != nil {
+			return err
+		}
+		if o.Transport == nil {
+			o.Transport = way
+		}
 	}
 	begin, stopped := context.WithCancel(ctx)
 	defer stopped()

@@ -31,7 +31,7 @@ func agentOn(t *testing.T, control http.RoundTripper, e executor.Executor) *Agen
 		t.Fatal(err)
 	}
 	o := Options{Version: "test", Random: func() float64 { return 0.5 }, Transport: control}
-	base, err := newClient("http://control.example", o)
+	base, err := newClient("https://control.example", o)
 	if err != nil {
 		t.Fatal(err)
 	}

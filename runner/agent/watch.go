@@ -171,6 +171,7 @@ func (a *Agent) input(c wire.Claim) stepdir.Input {
 		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
 		Install: c.Install, InstallID: c.InstallID, Component: c.Component, PlanJob: c.PlanJob, Grace: time.Duration(c.GraceSeconds) * time.Second, StartBefore: c.StartBefore,
 		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
+		CA: a.options.ca, PlainHTTP: a.cfg.AllowPlainHTTP,
 	}
 	return in
 }

@@ -49,9 +49,10 @@ func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) fun
 				hide(l.Password)
 				return fetch.Login{Username: l.Username, Password: l.Password}, err
 			},
-			// The operator has given the control plane's URL: without TLS there,
-			// the token has crossed the same wire already.
-			PlainHTTP: strings.HasPrefix(a.in.URL, "http://"),
+			// Where the customer allows the control plane without TLS, the token has
+			// crossed the same wire already.
+			PlainHTTP: a.in.PlainHTTP && strings.HasPrefix(a.in.URL, "http://"),
+			TLS:       strings.HasPrefix(a.in.URL, "https://"),
 			Transport: a.Transport,
 			Cache:     &fetch.Cache{Dir: filepath.Join(a.in.Data, artifactsFolder)},
 		}.Pull(bounded, name, dst, fetch.Limits{})

@@ -70,7 +70,7 @@ func good(r *http.Request, v any) (*http.Response, error) {
 
 func clientOf(t *testing.T, rt roundTripper, retries int) *client.Client {
 	t.Helper()
-	c, err := client.New("http://control.example", "token", client.Options{HTTP: &http.Client{Transport: rt}, Retries: retries})
+	c, err := client.New("https://control.example", "token", client.Options{HTTP: &http.Client{Transport: rt}, Retries: retries})
 	if err != nil {
 		t.Fatal(err)
 	}

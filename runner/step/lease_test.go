@@ -98,7 +98,7 @@ func TestShortOutageInterruptsAnApplyThatStillHasItsLease(t *testing.T) {
 					}
 					return time.Now()
 				}
-				c, err := client.New("http://control.example", "token", client.Options{HTTP: &http.Client{Transport: s}, Retries: -1})
+				c, err := client.New("https://control.example", "token", client.Options{HTTP: &http.Client{Transport: s}, Retries: -1})
 				if err != nil {
 					t.Fatal(err)
 				}

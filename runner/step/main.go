@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/transport"
 	"github.com/fairlead/fairlead/runner/internal/awsrole"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/executor"
@@ -95,11 +96,18 @@ func Main(ctx context.Context, args []string, o Options) int {
 		log.Warn("processes that the tool hides may outlive it", "err", err)
 	}
 
+	// It keeps connections: the registry is the control plane's own, and what is
+	// asked of it shortly after the job's start needs no other one.
+	way, err := transport.New(in.CA)
+	if err != nil {
+		log.Error("the certificates that the agent trusts cannot be used", "err", err)
+		return stepdir.ExitUsage
+	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(dir, in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
-		Signals: signals, Transport: transport(), Signal: proc.SignalDescendants, Kill: proc.KillDescendants,
+		Signals: signals, Transport: way, Signal: proc.SignalDescendants, Kill: proc.KillDescendants,
 		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
@@ -157,18 +165,9 @@ func Plugins(dir stepdir.Dir, in stepdir.Input, env []string) plugin.Registry {
 		check.Name: check.Plugin{},
 		terraform.Name: terraform.New(terraform.Config{
 			Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Install: dir.Path(providers.Private),
-			CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env,
+			CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env, CA: in.CA,
 		}),
 	}
-}
-
-// transport keeps connections: the registry is the control plane's own, and what
-// is asked of it shortly after the job's start needs no other one.
-func transport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = 16
-	t.ResponseHeaderTimeout = 60 * time.Second // three times the longest wait that we ask for
-	return t
 }
 
 func randomID() string {

@@ -64,7 +64,7 @@ type stop struct{ outcome, reason, message string }
 func (s *stop) Error() string { return s.message }
 
 func (a *attempt) run(ctx context.Context, token string) int {
-	c, err := client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.Transport}, Random: a.Random, UserAgent: "fairlead-runner/" + a.Version})
+	c, err := client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Random: a.Random, UserAgent: "fairlead-runner/" + a.Version})
 	if err != nil {
 		a.Log.Error("cannot call the control plane", "err", err)
 		return stepdir.ExitInternal
@@ -205,7 +205,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	said := newSilence(logw)
 
 	// The lease asks again by itself: differently, and with an eye on its end.
-	beats, err := client.New(a.in.URL, started.LeaseToken, client.Options{HTTP: &http.Client{Transport: a.Transport}, Retries: -1, UserAgent: "fairlead-runner/" + a.Version})
+	beats, err := client.New(a.in.URL, started.LeaseToken, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Retries: -1, UserAgent: "fairlead-runner/" + a.Version})
 	if err != nil {
 		return a.refuse(ctx, c, err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/transport"
 )
 
 // The largest answers that are read, in bytes. A saved plan holds the
@@ -43,8 +44,14 @@ func limit(r wire.Route) int64 {
 
 // Options of a Client; the zero value is useful.
 type Options struct {
-	HTTP      *http.Client  // transport; nil: one with sane limits; redirects are never followed
-	UserAgent string        // "": "fairlead"
+	HTTP      *http.Client // transport; nil: one with sane limits; redirects are never followed
+	UserAgent string       // "": "fairlead"
+	// CA is what the control plane's certificate is signed by, in PEM, beside what
+	// this machine trusts; it is not used with HTTP.
+	CA string
+	// PlainHTTP allows a control plane on another machine without TLS. Otherwise New
+	// returns a *transport.PlainError.
+	PlainHTTP bool
 	Retries   int           // further tries after a failure that may pass; 0: 4, negative: none
 	MaxWait   time.Duration // longest pause between two tries, whatever the server asks for; 0: 2 s
 	// Random draws a number in [0, 1), which varies pauses; safe for concurrent
@@ -70,13 +77,20 @@ func New(baseURL, token string, o Options) (*Client, error) {
 	case err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https"):
 		return nil, fmt.Errorf("%q is not the URL of a control plane: it begins with https:// or http://", baseURL)
 	}
+	if err := transport.CheckPlain(base, o.PlainHTTP); err != nil {
+		return nil, err
+	}
 	rc := retryablehttp.NewClient()
 	rc.Logger = nil
 	hc := http.Client{}
 	if o.HTTP != nil {
 		hc = *o.HTTP
 	} else {
-		hc.Transport = transport()
+		t, err := transport.New(o.CA)
+		if err != nil {
+			return nil, fmt.Errorf("what the control plane's certificate is signed by: %w", err)
+		}
+		hc.Transport = t
 	}
 	// Neither API redirects. Whoever does is not the control plane, and must
 	// not be sent a token or be believed when it answers a POST made a GET.
@@ -107,13 +121,6 @@ func New(baseURL, token string, o Options) (*Client, error) {
 		agent = "fairlead"
 	}
 	return &Client{base: base, token: token, agent: agent, http: rc}, nil
-}
-
-func transport() http.RoundTripper {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = 16
-	t.ResponseHeaderTimeout = 60 * time.Second // three times the longest wait that we ask for
-	return t
 }
 
 // once marks the context of a request that must not be repeated when it may
@@ -174,6 +181,9 @@ func (c *Client) WithToken(token string) *Client {
 
 // URL returns the control plane's URL.
 func (c *Client) URL() string { return c.base.String() }
+
+// Transport returns how the control plane is reached, and so its registry.
+func (c *Client) Transport() http.RoundTripper { return c.http.HTTPClient.Transport }
 
 // Token returns the token that the client sends.
 func (c *Client) Token() string { return c.token }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/transport"
 )
 
 // Limits bound what is unpacked. A zero field stands for the default.
@@ -52,6 +53,8 @@ type Puller struct {
 	// PlainHTTP allows a registry on another machine without TLS. Without it,
 	// only a registry on a loopback address is spoken to without.
 	PlainHTTP bool
+	// TLS calls a registry over TLS alone, also one on a loopback address.
+	TLS bool
 	// Transport is used instead of http.DefaultTransport.
 	Transport http.RoundTripper
 	// Cache keeps what was fetched; nil: nothing is kept. What is in it needs
@@ -122,13 +125,14 @@ func (p Puller) download(ctx context.Context, r reference) (*download, error) {
 	}
 	schemes := []string{"https"}
 	switch {
-	case tree.IsLoopback(r.hostname):
+	case p.TLS:
+	case transport.IsLoopback(r.hostname):
 		schemes = []string{"http", "https"}
 	case p.PlainHTTP:
 		schemes = []string{"https", "http"}
 	}
 	return &download{ref: r, schemes: schemes, client: &http.Client{Transport: credentials{
-		inner: tree.PlainGuard{Inner: inner, Allowed: p.PlainHTTP}, host: r.host, authorization: login.authorization(),
+		inner: transport.PlainGuard{Inner: inner, Allowed: p.PlainHTTP, Refuse: tree.WithoutTLS}, host: r.host, authorization: login.authorization(),
 	}}}, nil
 }
 

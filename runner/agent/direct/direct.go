@@ -10,8 +10,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +26,8 @@ import (
 type Plane interface {
 	// URL is where it answers this machine.
 	URL() string
+	// Transport reaches it there; nil: by what this machine trusts.
+	Transport() http.RoundTripper
 	// DirectRunners returns the names of the runners to serve, by identifier.
 	DirectRunners(ctx context.Context) (map[string]string, error)
 	// DirectConfiguration returns a runner's configuration with its secrets.
@@ -140,8 +144,9 @@ func (s *server) run(ctx context.Context, id, name string) error {
 		return err
 	}
 	cfg := config.Runner{URL: s.plane.URL(), Data: s.folder(id), EnrolmentToken: token, StepURL: s.o.StepURL, ShareLog: true}
+	cfg.CAFile, cfg.AllowPlainHTTP = s.way()
 	log := s.o.Log.With("direct", name)
-	err = agent.Run(ctx, cfg, log, agent.Options{Version: s.o.Version, Environ: s.environ(), Executors: s.o.Executors,
+	err = agent.Run(ctx, cfg, log, agent.Options{Version: s.o.Version, Transport: s.plane.Transport(), Environ: s.environ(), Executors: s.o.Executors,
 		StepCommand: []string{os.DevNull}, // its steps are elsewhere
 		Direct: func(ctx context.Context) (string, json.RawMessage, error) {
 			return s.plane.DirectConfiguration(ctx, id)
@@ -151,6 +156,19 @@ func (s *server) run(ctx context.Context, id, name string) error {
 		err = errors.New("its agent has ended")
 	}
 	return err
+}
+
+// way is what the control plane's environment says of how steps reach it.
+func (s *server) way() (caFile string, plain bool) {
+	for _, v := range s.o.Environ {
+		switch name, value, _ := strings.Cut(v, "="); name {
+		case "FAIRLEAD_CA_FILE":
+			caFile = value
+		case "FAIRLEAD_ALLOW_PLAIN_HTTP":
+			plain, _ = strconv.ParseBool(value) // what is none allows nothing
+		}
+	}
+	return caFile, plain
 }
 
 // environ are the settings of executors, which fill in what configurations leave

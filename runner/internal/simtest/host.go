@@ -111,7 +111,7 @@ func (h *host) startAgent() *process {
 	h.w.note("%s starts", p.name)
 	go func() {
 		defer p.exit()
-		err := agent.Run(p.ctx, config.Runner{URL: "http://control.example", Data: h.dir, EnrolmentToken: h.token, Concurrency: h.runner.capacity},
+		err := agent.Run(p.ctx, config.Runner{URL: "https://control.example", Data: h.dir, EnrolmentToken: h.token, Concurrency: h.runner.capacity},
 			h.w.logger(p.name), agent.Options{Version: "sim", Executor: &simExecutor{h, p}, Stop: stop, Random: p.random, AwaitTool: func(ctx context.Context, workspace string) (survivor.Outcome, error) {
 				return h.awaitTool(ctx, p, filepath.Base(workspace)), nil
 			},

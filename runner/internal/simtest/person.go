@@ -28,7 +28,7 @@ type person struct {
 
 func (w *world) newPerson(name string, plan installPlan) *person {
 	p := w.spawn(name)
-	c, err := client.New("http://control.example", w.apiToken, client.Options{
+	c, err := client.New("https://control.example", w.apiToken, client.Options{
 		HTTP: &http.Client{Transport: &link{p: p, fast: time.Millisecond, slow: 50 * time.Millisecond}}, UserAgent: "sim", Random: p.random})
 	w.must("make a client", err)
 	return &person{w: w, p: p, c: c, plan: plan, version: 1, tabs: map[string]string{}}

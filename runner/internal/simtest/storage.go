@@ -89,7 +89,7 @@ func (s *remoteState) call(method, path string, query url.Values, body any) (int
 		if try > 0 {
 			s.r.p.sleep(time.Duration(1<<(try-1)) * time.Second)
 		}
-		u := "http://control.example" + s.r.spec.State.Path + path
+		u := "https://control.example" + s.r.spec.State.Path + path
 		if len(query) > 0 {
 			u += "?" + query.Encode()
 		}

@@ -78,6 +78,8 @@ type Input struct {
 	Work        string                 `json:"work,omitempty"`       // the folder in whose folder work it works; "": Data
 	Role        *Role                  `json:"role,omitempty"`       // nil: the tool gets none
 	Confined    *Confined              `json:"confined,omitempty"`   // nil: the tool reaches what the step does
+	CA          string                 `json:"ca,omitempty"`         // what the control plane's certificate is signed by, in PEM; "": what the machine trusts
+	PlainHTTP   bool                   `json:"plain_http,omitempty"` // the control plane may be on another machine, without TLS
 }
 
 // Confined is what the tools of a step may reach of its machine's files, beside

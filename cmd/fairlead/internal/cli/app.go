@@ -189,7 +189,8 @@ func registryAccess(cl *client.Client, open wire.RegistryAccess) (artifact.Acces
 		host = open.Registry
 	}
 	return artifact.Access{
-		Token: cl.Token(),
+		Token:     cl.Token(),
+		Transport: cl.Transport(),
 		// Whoever wrote http:// for the control plane already sends the token
 		// to this host in the clear.
 		PlainHTTP: u.Scheme == "http" && u.Hostname() == host,

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/transport"
 )
 
 // Env is the world around the program.
@@ -48,6 +50,9 @@ type ServerOptions struct {
 	Grace    time.Duration // of interrupted tools
 	NoOutput time.Duration // of tools, before they are taken to hang
 	Logger   *slog.Logger
+
+	// TLSCert and TLSKey are files in PEM; "": the server has no TLS.
+	TLSCert, TLSKey string
 
 	StackTemplateURL string // of the published template of customers' stacks; "": none
 	RunnerImage      string // by digest, that customers' stacks start; "": none
@@ -142,8 +147,11 @@ account. A runner beside the customer's resources polls for jobs and runs them.`
 	pf.BoolVar(&c.json, "json", false, "print the result as one JSON document")
 	pf.StringVar(&c.flags.URL, "url", "", "the control plane's `URL`, if not the one you are logged in to")
 	pf.StringVar(&c.flags.TokenFile, "token-file", "", "the `FILE` that holds the token, if not that of the login")
+	pf.StringVar(&c.flags.CAFile, "ca-file", "", "the `FILE` of what the control plane's certificate is signed by, if this machine does not trust it")
+	pf.BoolVar(&c.flags.Plain, "allow-plain-http", false, "send the token without TLS to another machine, where it can be read on the way")
 	root.SetUsageTemplate(usageTemplate)
 	c.must(root.MarkPersistentFlagFilename("token-file"))
+	c.must(root.MarkPersistentFlagFilename("ca-file"))
 	c.must(root.RegisterFlagCompletionFunc("url", cobra.NoFileCompletions))
 
 	const local, objects = "local", "objects"
@@ -221,8 +229,15 @@ func (c *cli) client() (*client.Client, error) {
 }
 
 func (c *cli) clientOf(t profile.Target, o client.Options) (*client.Client, error) {
-	o.UserAgent = "fairlead/" + c.env.Version
+	o.UserAgent, o.PlainHTTP = "fairlead/"+c.env.Version, t.Plain
+	var err error
+	if o.CA, err = transport.ReadCA(t.CAFile); err != nil {
+		return nil, usage("Name a file of certificates in PEM with --ca-file.", "%v", err)
+	}
 	cl, err := client.New(t.URL, t.Token, o)
+	if _, ok := errors.AsType[*transport.PlainError](err); ok {
+		return nil, usage("Use https://, with --ca-file if the certificate is your own. Where nobody else is on the way, --allow-plain-http sends it all the same.", "%v", err)
+	}
 	if err != nil {
 		return nil, usage("`fairlead help environment` says where the URL comes from.", "%v", err)
 	}

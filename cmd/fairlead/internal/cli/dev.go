@@ -54,7 +54,7 @@ the PATH.`,
 
 // develop runs the runner beside the server until ctx ends.
 func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags) error {
-	target := profile.Target{URL: s.URL()}
+	target := profile.Target{URL: s.URL(), Plain: true} // it is on this machine, whatever it is called
 	token, err := os.ReadFile(s.TokenFile())
 	if err != nil {
 		return fmt.Errorf("read the administrator's token: %w", err)
@@ -139,7 +139,7 @@ func (c *cli) devLogin(s Server) (string, error) {
 		return fmt.Sprintf("You stay logged in to %s. To use this one in a shell:\n  export %s=%s %s=%s",
 			stored.URL, profile.EnvURL, s.URL(), profile.EnvTokenFile, s.TokenFile()), nil
 	}
-	path, err := profile.Save(c.env.Getenv, profile.Stored{URL: s.URL(), TokenFile: s.TokenFile()})
+	path, err := profile.Save(c.env.Getenv, profile.Stored{URL: s.URL(), TokenFile: s.TokenFile(), Plain: !profile.OnThisMachine(s.URL())})
 	if err != nil {
 		return fmt.Sprintf("Your login could not be stored (%v). To use this one in a shell:\n  export %s=%s %s=%s",
 			err, profile.EnvURL, s.URL(), profile.EnvTokenFile, s.TokenFile()), nil
@@ -186,7 +186,7 @@ func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverF
 		level = "debug"
 	}
 	args = append(args,
-		"--url", s.URL(),
+		"--url", s.URL(), "--allow-plain-http", "true",
 		"--data", filepath.Join(data, "runner"),
 		"--enrolment-token-file", tokenFile,
 		"--log-level", level,

@@ -43,8 +43,11 @@ The token comes from the first of these that is set:
 logged in to another machine. Tokens are never arguments, because other users
 of a machine can read those.
 
+$%s names a file as --ca-file does, and $%s=true
+allows what --allow-plain-http does.
+
 $NO_COLOR, if not empty, switches colours off.`,
-		profile.EnvURL, profile.EnvConfigDir, profile.EnvToken, profile.EnvTokenFile)}
+		profile.EnvURL, profile.EnvConfigDir, profile.EnvToken, profile.EnvTokenFile, profile.EnvCAFile, profile.EnvPlainHTTP)}
 }
 
 // usageTemplate is cobra's, without the line that repeats a command which only

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -21,7 +23,8 @@ func (c *cli) login() *cobra.Command {
 		Short: "Store which control plane to use, and the token for it",
 		Long: `Verifies the token by calling the control plane, then stores both in a file that
 only you can read. The token comes from --token-file, where - is the standard
-input, or from $FAIRLEAD_TOKEN; it is never an argument and never printed.`,
+input, or from $FAIRLEAD_TOKEN; it is never an argument and never printed.
+--ca-file and --allow-plain-http are stored with it.`,
 		Example: `  fairlead login https://fairlead.example.com --token-file ~/token
   pass fairlead/token | fairlead login https://fairlead.example.com --token-file -`,
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
@@ -31,11 +34,19 @@ input, or from $FAIRLEAD_TOKEN; it is never an argument and never printed.`,
 			if target.Token, err = c.loginToken(); err != nil {
 				return err
 			}
+			if target, err = profile.Reach(c.flags, c.env.Getenv, target, profile.Stored{}); err != nil {
+				return err
+			}
+			if target.CAFile != "" {
+				if target.CAFile, err = filepath.Abs(target.CAFile); err != nil {
+					return fmt.Errorf("find the certificates that are trusted: %w", err)
+				}
+			}
 			cl, err := c.clientOf(target, client.Options{})
 			if err != nil {
 				return err
 			}
-			return c.storeLogin(cmd.Context(), cl)
+			return c.storeLogin(cmd.Context(), cl, target)
 		},
 	}
 }
@@ -60,7 +71,7 @@ func (c *cli) loginToken() (string, error) {
 	return "", usage("Add --token-file FILE, or --token-file - to read it from the standard input.", "no token is given")
 }
 
-func (c *cli) storeLogin(ctx context.Context, cl *client.Client) error {
+func (c *cli) storeLogin(ctx context.Context, cl *client.Client, t profile.Target) error {
 	meta, err := cl.Meta(ctx)
 	if err != nil {
 		return err
@@ -68,7 +79,7 @@ func (c *cli) storeLogin(ctx context.Context, cl *client.Client) error {
 	if _, err := cl.ListApps(ctx, client.ListOptions{Limit: 1}); err != nil { // the metadata needs no token
 		return err
 	}
-	path, err := profile.Save(c.env.Getenv, profile.Stored{URL: cl.URL(), Token: cl.Token()})
+	path, err := profile.Save(c.env.Getenv, profile.Stored{URL: cl.URL(), Token: cl.Token(), CAFile: t.CAFile, Plain: t.Plain})
 	if err != nil {
 		return err
 	}

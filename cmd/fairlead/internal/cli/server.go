@@ -27,6 +27,7 @@ type serverFlags struct {
 	data, listen, url, readyFile, storage string
 	template, image                       string
 	lease, grace, noOutput                time.Duration
+	tlsCert, tlsKey                       string
 	quiet, verbose, loopbackIssuers       bool
 }
 
@@ -79,8 +80,9 @@ func (c *cli) server() *cobra.Command {
 		Short: "Run a control plane on this machine, without a runner",
 		Long: `Runs a control plane that keeps everything in one folder. Runners enrol with
 'fairlead runner enrol'. The token of its administrator is in a file there.`,
-		Example: `  fairlead server --data /var/lib/fairlead --listen 0.0.0.0:8400
-  fairlead login http://127.0.0.1:8400 --token-file /var/lib/fairlead/admin-token`,
+		Example: `  fairlead server --data /var/lib/fairlead --listen 0.0.0.0:8400 \
+    --tls-cert tls.crt --tls-key tls.key --public-url https://fairlead.example.com:8400
+  fairlead login https://fairlead.example.com:8400 --token-file /var/lib/fairlead/admin-token`,
 		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			level := slog.LevelInfo
@@ -89,7 +91,7 @@ func (c *cli) server() *cobra.Command {
 			}
 			return c.serve(cmd.Context(), f, level, func(ctx context.Context, s Server, _ string) error {
 				if !f.quiet {
-					c.say("The control plane is running at %s\nLog in with:\n  fairlead login %s --token-file %s", s.URL(), s.URL(), s.TokenFile())
+					c.say("The control plane is running at %s\nLog in with:\n  fairlead login %s --token-file %s", s.URL(), cmp.Or(f.url, s.URL()), s.TokenFile())
 				}
 				if err := ready(f.readyFile, s); err != nil {
 					return err
@@ -100,6 +102,11 @@ func (c *cli) server() *cobra.Command {
 		},
 	}
 	c.serverFlags(cmd, &f)
+	cmd.Flags().StringVar(&f.tlsCert, "tls-cert", "", "serve TLS with the certificate in this `FILE`, in PEM; it is read again when it changes")
+	cmd.Flags().StringVar(&f.tlsKey, "tls-key", "", "the `FILE` of the certificate's key")
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
+	c.must(cmd.MarkFlagFilename("tls-cert"))
+	c.must(cmd.MarkFlagFilename("tls-key"))
 	return cmd
 }
 
@@ -138,7 +145,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
-		Data: data, Listen: f.listen, URL: f.url, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers,
+		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers,
 		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")),
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})

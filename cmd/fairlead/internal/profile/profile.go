@@ -6,18 +6,20 @@ package profile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/transport"
 )
 
 // The environment variables that are read.
@@ -26,6 +28,8 @@ const (
 	EnvToken     = "FAIRLEAD_TOKEN"
 	EnvTokenFile = "FAIRLEAD_TOKEN_FILE"
 	EnvConfigDir = "FAIRLEAD_CONFIG_DIR"
+	EnvCAFile    = "FAIRLEAD_CA_FILE"
+	EnvPlainHTTP = "FAIRLEAD_ALLOW_PLAIN_HTTP"
 )
 
 // maxToken is the longest token that is read, in bytes: a longer one is some
@@ -35,14 +39,35 @@ const maxToken = 16 << 10
 // Target is a control plane and what is needed to call it. Token is "" when
 // none is known.
 type Target struct {
-	URL   string
-	Token string
+	URL    string
+	Token  string
+	CAFile string // of the certificates that its own is signed by; "": those that the machine trusts
+	Plain  bool   // it may be called without TLS on another machine
 }
 
 // Flags are the global flags; "" means not given.
 type Flags struct {
 	URL       string
 	TokenFile string
+	CAFile    string
+	Plain     bool
+}
+
+// Reach returns how the flags and the environment say that a control plane is
+// reached, by what was stored for its URL where they do not.
+func Reach(f Flags, getenv func(string) string, t Target, s Stored) (Target, error) {
+	t.CAFile = cmp.Or(f.CAFile, getenv(EnvCAFile))
+	t.Plain = f.Plain
+	if text := getenv(EnvPlainHTTP); text != "" && !t.Plain {
+		var err error
+		if t.Plain, err = strconv.ParseBool(text); err != nil {
+			return t, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "usage", Message: fmt.Sprintf("$%s is %q, which is neither true nor false", EnvPlainHTTP, text)}
+		}
+	}
+	if sameURL(t.URL, s.URL) {
+		t.CAFile, t.Plain = cmp.Or(t.CAFile, s.CAFile), t.Plain || s.Plain
+	}
+	return t, nil
 }
 
 // Resolve returns the control plane to call. The error is of
@@ -79,7 +104,10 @@ func Resolve(f Flags, getenv func(string) string) (Target, error) {
 	case sameURL(t.URL, stored.URL):
 		t.Token = stored.Token
 	}
-	return t, err
+	if err != nil {
+		return t, err
+	}
+	return Reach(f, getenv, t, stored)
 }
 
 func sameURL(a, b string) bool { return strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/") }
@@ -136,6 +164,8 @@ type Stored struct {
 	URL       string `json:"url"`
 	Token     string `json:"token,omitempty"`
 	TokenFile string `json:"token_file,omitempty"`
+	CAFile    string `json:"ca_file,omitempty"`
+	Plain     bool   `json:"allow_plain_http,omitempty"`
 }
 
 // Path returns where the configuration file is.
@@ -221,11 +251,7 @@ func WriteFile(path string, data []byte) error {
 // OnThisMachine reports whether the URL's host is a loopback address.
 func OnThisMachine(rawURL string) bool {
 	u, err := url.Parse(rawURL)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	return err == nil && transport.IsLoopback(u.Hostname())
 }
 
 // cause strips the operation and path from a file's error.

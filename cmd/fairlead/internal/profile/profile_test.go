@@ -98,6 +98,24 @@ func TestResolve(t *testing.T) {
 			flags:  profile.Flags{URL: "http://c", TokenFile: fromFlag},
 			want:   profile.Target{URL: "http://c", Token: "flag"},
 		},
+		"what the login says of the way is for its control plane": {
+			stored: profile.Stored{URL: "http://a", Token: "t", CAFile: "ca.pem", Plain: true},
+			want:   profile.Target{URL: "http://a", Token: "t", CAFile: "ca.pem", Plain: true},
+		},
+		"a login that allows no TLS allows it nowhere else": {
+			stored: profile.Stored{URL: "http://a", Token: "t", CAFile: "ca.pem", Plain: true},
+			flags:  profile.Flags{URL: "http://b", TokenFile: fromFlag},
+			want:   profile.Target{URL: "http://b", Token: "flag"},
+		},
+		"the environment says of the way what the login does not": {
+			env:  map[string]string{profile.EnvURL: "http://b", profile.EnvCAFile: "env.pem", profile.EnvPlainHTTP: "1"},
+			want: profile.Target{URL: "http://b", CAFile: "env.pem", Plain: true},
+		},
+		"flags win over it": {
+			env:   map[string]string{profile.EnvURL: "http://b", profile.EnvCAFile: "env.pem", profile.EnvPlainHTTP: "false"},
+			flags: profile.Flags{CAFile: "flag.pem", Plain: true},
+			want:  profile.Target{URL: "http://b", CAFile: "flag.pem", Plain: true},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			getenv := world(t, tc.env)

@@ -10,6 +10,8 @@
 {{- $all := list
   (dict "name" "FAIRLEAD_URL" "value" $v.controlPlane.url)
   (dict "name" "FAIRLEAD_STEP_URL" "value" $v.controlPlane.jobURL)
+  (dict "name" "FAIRLEAD_CA_FILE" "value" (ternary "/etc/fairlead-runner-ca/ca.crt" "" (ne $v.controlPlane.ca.existingSecret "")))
+  (dict "name" "FAIRLEAD_ALLOW_PLAIN_HTTP" "value" (ternary "true" "" $v.controlPlane.allowPlainHTTP))
   (dict "name" "FAIRLEAD_IDENTITY" "value" $v.identity.type)
   (dict "name" "FAIRLEAD_RUNNER_ID" "value" $v.runner.id)
   (dict "name" "FAIRLEAD_TRUSTED_KEYS" "value" (join "," $v.runner.trustedKeys))

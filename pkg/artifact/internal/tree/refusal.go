@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/transport"
 )
 
 // Refused returns the error about an operation that a registry answered with
@@ -47,4 +48,13 @@ func reason(status int, said string) string {
 		return fmt.Sprintf("the registry answered with status %d", status)
 	}
 	return fmt.Sprintf("the registry answered with status %d, %q", status, Abbreviate(said))
+}
+
+// WithoutTLS refuses to speak to a registry on another machine without TLS.
+func WithoutTLS(e *transport.PlainError) error {
+	return &fairlead.Error{
+		Kind: fairlead.KindForbidden, Code: "registry-without-tls",
+		Message: fmt.Sprintf("the registry %s answers without TLS", e.Host),
+		Hint:    "Serve it over https; without TLS only a registry on the same machine is used.",
+	}
 }

@@ -76,7 +76,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		if !strings.HasPrefix(ref.Path, "/") || strings.Contains(ref.Path, "..") || strings.ContainsAny(ref.Path, "?#@\\ ") {
 			return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
 		}
-		return &remote{conf: b, client: j.env.Control, path: ref.Path, job: string(j.spec.Job)}, nil
+		return &remote{conf: b, client: j.env.Control, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA}, nil
 	}
 	plans, err := backendOf(ref, ofPlan)
 	return &external{job: j, conf: b, plans: plans}, err
@@ -173,6 +173,7 @@ type remote struct {
 	client *client.Client
 	path   string // of the state, below the control plane's URL
 	job    string
+	ca     string // what its certificate is signed by, in PEM; "": what the machine trusts
 }
 
 func (s *remote) backend() backend { return s.conf }
@@ -183,7 +184,7 @@ func (*remote) reach() confine.Own { return confine.Own{} }
 // is stale as soon as somebody else has the job.
 func (s *remote) env() map[string]string {
 	url := s.client.URL() + s.path
-	return map[string]string{
+	env := map[string]string{
 		"TF_HTTP_ADDRESS":        url,
 		"TF_HTTP_LOCK_ADDRESS":   url + "/lock",
 		"TF_HTTP_UNLOCK_ADDRESS": url + "/lock",
@@ -194,6 +195,10 @@ func (s *remote) env() map[string]string {
 		"TF_HTTP_RETRY_MAX":      "6", // 1, 2, 4, … s: over a restart of the control plane
 		"TF_HTTP_RETRY_WAIT_MIN": "1",
 	}
+	if s.ca != "" {
+		env["TF_HTTP_CLIENT_CA_CERTIFICATE_PEM"] = s.ca
+	}
+	return env
 }
 
 // How long one request may take: for a state, which is of some MiB at most as a

@@ -106,7 +106,7 @@ func TestAPlanWasLostToARestart(t *testing.T) {
 			t.Run(op+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					began, asked := time.Now(), 0
-					c, err := client.New("http://control.example", "lease", client.Options{HTTP: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					c, err := client.New("https://control.example", "lease", client.Options{HTTP: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 						asked++
 						a := answer{status: http.StatusOK, contentType: "application/octet-stream", body: plan}
 						if time.Since(began) < tt.since {
@@ -171,7 +171,7 @@ func TestOutputsAreWaitedForWithoutEnd(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				c, err := client.New("http://control.example", "lease", client.Options{HTTP: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				c, err := client.New("https://control.example", "lease", client.Options{HTTP: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 					if time.Since(began) < tt.silent {
 						<-r.Context().Done()
 						return nil, r.Context().Err()

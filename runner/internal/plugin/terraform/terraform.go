@@ -82,6 +82,7 @@ type Config struct {
 	CLIConfig   string              // the tool's own configuration file; "": none
 	PassEnv     []string            // names of variables that tools get from Environ
 	Environ     []string            // "name=value"
+	CA          string              // what the control plane's certificate is signed by, in PEM; "": what the machine trusts
 }
 
 // Plugin implements plugin.Plugin.

@@ -58,6 +58,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q is no flag; -packages takes the pattern of packages", flags.Args())
+	}
 	// The tests of another module run in its folder.
 	if o.gotestsum, err = filepath.Abs(o.gotestsum); err != nil {
 		return err

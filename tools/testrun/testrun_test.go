@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -149,5 +150,12 @@ func TestGroupsHaveEveryPackage(t *testing.T) {
 				t.Errorf("%s lists %s, which is no package with tests", table, name)
 			}
 		}
+	}
+}
+
+// A package as a plain argument was ignored, and all tests ran.
+func TestAnArgumentThatIsNoFlagIsRefused(t *testing.T) {
+	if err := run(t.Context(), []string{"-short", "./pkg/job"}, io.Discard, io.Discard); err == nil {
+		t.Error("it is accepted")
 	}
 }

@@ -113,7 +113,8 @@ func TestAProviderThatAJobAltersRunsInTheNext(t *testing.T) {
 	for tool, path := range controltest.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			s, m := controltest.New(t, controltest.Options{}), controltest.NewMirror(t, true)
-			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config)
+			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config,
+				"FAIRLEAD_ISOLATION=off") // which would not let it write to the cache
 			ref := s.Push(map[string]string{"main.tf": timed})
 			sp := planSpec("http", ref)
 			sp.Vars = nil

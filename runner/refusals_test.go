@@ -214,7 +214,7 @@ func TestATornCopyOfAStateIsReportedAsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := controltest.New(t, controltest.Options{})
-	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+wrapper)
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+wrapper, "FAIRLEAD_READABLE="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule})
 	plan := succeeded(t, s.UntilFinished(s.Queue(planSpec("http", ref))))
 	s.RefuseState(true)

@@ -212,8 +212,8 @@ func scenarios() map[string]func(*planetest.Plane) {
 			p.SetDeployment(running)
 		},
 		"hostile": func(p *planetest.Plane) {
-			p.Log("job_1", 1, "\x1b]0;owned\x07one\ntw\x1b[2Jo\r\nlast")
-			p.EndLog("job_1")
+			p.Log(hostileJob, 1, "\x1b]0;owned\x07one\ntw\x1b[2Jo\r\nlast")
+			p.EndLog(hostileJob)
 		},
 	}
 }
@@ -240,3 +240,6 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		<-time.After(20 * time.Millisecond) // between two looks at what another process does
 	}
 }
+
+// hostileJob is the job whose log holds control sequences.
+const hostileJob = "job_00000000000000000000000001"

@@ -80,7 +80,8 @@ func Sweeps(sweep func(context.Context) (control.Swept, error), queue *sqs.Backl
 			}
 		}
 		swept, err := sweep(ctx)
-		logger.Info("swept", "looked", swept.Looked, "woken", swept.Woken, "expired", swept.Expired, "timed_out", swept.TimedOut, "failed", swept.Failed)
+		logger.Info("swept", "looked", swept.Looked, "woken", swept.Woken, "expired", swept.Expired, "timed_out", swept.TimedOut, "failed", swept.Failed,
+			"stuck", swept.Stuck, "turned", swept.Turned, "dead_letters", swept.Letters)
 		if err != nil {
 			err = fmt.Errorf("sweep: %w", err)
 		}

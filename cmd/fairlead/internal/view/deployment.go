@@ -21,9 +21,13 @@ func (ds Deployments) Human(p *Page) {
 		if d.FinishedAt != nil {
 			took = Seconds(d.FinishedAt.Sub(d.CreatedAt))
 		}
-		rows[i] = []string{d.ID, d.Install, kind(d), d.State, p.Ago(d.CreatedAt), took, short(d.Version)}
+		by := "-"
+		if d.CreatedBy != nil {
+			by = d.CreatedBy.Name
+		}
+		rows[i] = []string{d.ID, d.Install, kind(d), d.State, p.Ago(d.CreatedAt), took, short(d.Version), by}
 	}
-	p.Table([]string{"ID", "INSTALL", "KIND", "STATE", "CREATED", "TOOK", "VERSION"}, rows)
+	p.Table([]string{"ID", "INSTALL", "KIND", "STATE", "CREATED", "TOOK", "VERSION", "TOKEN"}, rows)
 }
 
 func kind(d wire.Deployment) string {

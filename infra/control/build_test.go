@@ -77,7 +77,7 @@ func TestTheBuildRunnersEnvironmentIsWhatIsDeclared(t *testing.T) {
 	}
 	want := map[string]string{"FAIRLEAD_URL": "https://fairlead.example.com", "FAIRLEAD_IDENTITY": "aws-iam", "FAIRLEAD_RUNNER_ID": props().Build.Runner,
 		"FAIRLEAD_TRUSTED_KEYS": props().Build.Keys[0], "FAIRLEAD_RUNNER_DATA": "/var/lib/fairlead-runner", "FAIRLEAD_DRAIN_FOR": "1m20s",
-		"FAIRLEAD_LOG_LEVEL": "info", "FAIRLEAD_SHARE_LOG": "true"}
+		"FAIRLEAD_LOG_LEVEL": "info", "FAIRLEAD_SHARE_LOG": "true", "FAIRLEAD_ALLOW_PLAIN_HTTP": "false"}
 	if !maps.Equal(got, want) {
 		t.Errorf("the build runner is told %q, want %q", got, want)
 	}

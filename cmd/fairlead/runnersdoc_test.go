@@ -13,24 +13,29 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestPagesAreTold: each command of a page is one of the story that is told of
-// it, and the files that the page shows are those that the story uses.
+// TestPagesAreTold: each command of a page is in one of its stories, and the files
+// that the page shows are those that the stories use.
 func TestPagesAreTold(t *testing.T) {
 	for _, of := range []struct {
-		page, story string
-		commands    int // at least
-		files       []string
+		page     string
+		stories  []string
+		commands int // at least
+		files    []string
 	}{
-		{"RUNNERS.md", "runners.txtar", 30, []string{"my-gke-runner.yaml"}},
-		{"IDENTITY.md", "identity.txtar", 16, []string{"eks.yaml", "", "github.yaml"}},
+		{"RUNNERS.md", []string{"runners.txtar"}, 30, []string{"my-gke-runner.yaml"}},
+		{"IDENTITY.md", []string{"identity.txtar", "tokens.txtar"}, 16, []string{"eks.yaml", "", "github.yaml"}},
 	} {
 		text, err := os.ReadFile("../../docs/" + of.page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		story, err := os.ReadFile("testdata/script/" + of.story)
-		if err != nil {
-			t.Fatal(err)
+		var story []byte
+		for _, name := range of.stories {
+			more, err := os.ReadFile("testdata/script/" + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			story = append(story, more...)
 		}
 		told := commands(string(story))
 		shown := regexp.MustCompile(`(?m)^\$ (.+)$`).FindAllStringSubmatch(string(text), -1)

@@ -187,7 +187,7 @@ type PushedState struct {
 // Situation is one thing that a person has to know, or to decide, when
 // something does not go on by itself.
 type Situation struct {
-	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,runner-held,runner-outdated,runner-gone,locked,lock-left,state-unknown,deployed-since"`
+	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,runner-held,runner-outdated,runner-mixed,runner-gone,locked,lock-left,state-unknown,deployed-since"`
 	Component string     `json:"component,omitempty" doc:"That it is about"`
 	Job       string     `json:"job,omitempty" doc:"That it is about"`
 	What      string     `json:"what" doc:"What happened"`

@@ -41,7 +41,7 @@ func mutants() []mutant {
 			"ok && seen != n.Digest", "ok && seen == \"\""},
 			within: 130, finds: []string{"applies-are-approved"}},
 		{name: "a lost apply is carried out again by its old plan", edit: edit{"pkg/deployment/apply.go",
-			"return []Command{n.plan(Reconciling)}", "return []Command{n.start()}"},
+			"n.Lost = true\n\t\treturn []Command{n.plan(Reconciling)}", "n.Lost = true\n\t\treturn []Command{n.start()}"},
 			within: 20, finds: []string{"mutations-are-not-repeated", "applies-are-approved", "no-apply-without-a-plan-after-the-last"}},
 		{name: "the order of the graph is ignored", edit: edit{"pkg/deployment/apply.go",
 			"			ready = ready && s.Done()\n", ""},

@@ -150,7 +150,7 @@ func (w *world) newHost(number byte, name, runner, storage string) (*host, error
 	h.agent = &program{name: "agent of " + name, enter: enter, log: w.path("logs", "agent-"+name+".log"), command: func() *exec.Cmd {
 		cmd := exec.Command(w.Runner, "agent", "--url", url, "--data", h.data, "--concurrency", "4",
 			"--enrolment-token-file", w.path("enrolment-"+name), "--pass-env", clockVariable)
-		cmd.Env = append(w.env(), "FAIRLEAD_TOFU="+w.path("ledger", "tofu"), clockVariable+"="+h.wall.path)
+		cmd.Env = append(w.env(), "FAIRLEAD_TOFU="+w.path("ledger", "tofu"), "FAIRLEAD_READABLE="+w.programs.Tool, clockVariable+"="+h.wall.path)
 		return cmd
 	}}
 	return h, nil
@@ -158,7 +158,8 @@ func (w *world) newHost(number byte, name, runner, storage string) (*host, error
 
 // env is what every program gets.
 func (w *world) env() []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.path("home"), "FAIRLEAD_CONFIG_DIR=" + w.path("home", "config"), "CHECKPOINT_DISABLE=1"}
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.path("home"), "FAIRLEAD_CONFIG_DIR=" + w.path("home", "config"), "CHECKPOINT_DISABLE=1",
+		"FAIRLEAD_ALLOW_PLAIN_HTTP=true"} // the machines are namespaces of this one
 }
 
 // start starts everything and publishes the app.
@@ -204,7 +205,7 @@ func (w *world) answers(ctx context.Context, patience time.Duration) error {
 			if err != nil {
 				return false
 			}
-			c, err := client.New("http://"+w.listen, strings.TrimSpace(string(token)), client.Options{Retries: 2})
+			c, err := client.New("http://"+w.listen, strings.TrimSpace(string(token)), client.Options{Retries: 2, PlainHTTP: true})
 			if err != nil {
 				return false
 			}

@@ -34,9 +34,9 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonPlanElsewhere, Err: err,
 			Message: "the saved plan was made by another version of the runner. Nothing was applied: a new plan is needed"}
 	}
-	if b.dir != j.src {
+	if b.dir != "" && b.dir != j.src {
 		return plugin.Result{}, plugin.Errorf(plugin.ReasonPlanElsewhere,
-			"the plan was made in %s, and here its module is in %s: paths are part of a plan. Nothing was applied: a new plan is needed", b.dir, j.src)
+			"the plan was made in %s, which is part of it, and here its module is in %s. Nothing was applied: a new plan is needed", b.dir, j.src)
 	}
 	if err := j.reserveSpace(int64(len(saved))); err != nil {
 		return plugin.Result{}, err

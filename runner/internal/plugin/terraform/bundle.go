@@ -24,7 +24,7 @@ import (
 // one that is approved. Beside the tool's plan it has what the plan wrote beside
 // the source, such as the archive of a function's code, which an apply reads.
 type bundle struct {
-	dir   string // where the module was: a plan is good for this place only
+	dir   string // where the module was, if the plan has that path in it and is good for this place only; or ""
 	plan  []byte // as the tool has saved it
 	files []byte // a tar of what the plan has added or changed, by path below the workspace's source folder
 	gone  []string
@@ -44,7 +44,7 @@ const (
 // about is the first file of a bundle.
 type about struct {
 	V    int      `json:"v"` // 1
-	Dir  string   `json:"dir"`
+	Dir  string   `json:"dir,omitempty"`
 	Gone []string `json:"gone,omitempty"` // files that the plan has removed
 }
 

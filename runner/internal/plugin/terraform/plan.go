@@ -48,20 +48,23 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err != nil {
 		return j.result(err), j.failed(err, plugin.ReasonToolFailed)
 	}
-	b := bundle{dir: j.src}
+	var b bundle
 	if b.plan, err = os.ReadFile(j.path("plan")); err != nil {
 		return plugin.Result{}, fmt.Errorf("read the saved plan: %w", err)
 	}
 	if b.files, b.gone, err = j.pack(before, int64(len(b.plan))); err != nil {
 		return plugin.Result{}, err
 	}
-	saved, err := b.encode()
-	if err != nil {
-		return plugin.Result{}, fmt.Errorf("pack the plan: %w", err)
-	}
 	shown, err := j.show(ctx)
 	if err != nil {
 		return j.result(err), j.failed(err, plugin.ReasonToolFailed)
+	}
+	if shown.placed {
+		b.dir = j.src
+	}
+	saved, err := b.encode()
+	if err != nil {
+		return plugin.Result{}, fmt.Errorf("pack the plan: %w", err)
 	}
 	p := &wire.Plan{Digest: digest(saved), NoOp: !changes}
 	if p.Changes, p.Summary, err = summarize(shown, j.env.Mask); err != nil {
@@ -97,6 +100,8 @@ type shownPlan struct {
 	PlannedValues   struct {
 		Outputs map[string]outputValue `json:"outputs"`
 	} `json:"planned_values"`
+
+	placed bool // the path of the module is in it: it is good for that place only
 }
 
 // show has the tool describe the plan that it has saved. What it says is for us:
@@ -111,6 +116,9 @@ func (j *job) show(ctx context.Context) (*shownPlan, error) {
 		return nil, err
 	}
 	var p shownPlan
+	if p.placed, err = namesPath(out.Bytes(), j.src); err != nil {
+		return nil, err
+	}
 	dec := json.NewDecoder(&out)
 	dec.UseNumber()
 	if err := dec.Decode(&p); err != nil {
@@ -120,6 +128,16 @@ func (j *job) show(ctx context.Context) (*shownPlan, error) {
 		return nil, fmt.Errorf("read the tool's description of the plan: it is of version %q, this runner knows 1", p.FormatVersion)
 	}
 	return &p, nil
+}
+
+// namesPath reports whether the description of a plan has the path in a value, or
+// an expression that asks for it, whose value may be a digest of it.
+func namesPath(description []byte, path string) (bool, error) {
+	text, err := json.Marshal(path)
+	if err != nil {
+		return false, fmt.Errorf("look for the module's path in the plan: %w", err)
+	}
+	return bytes.Contains(description, bytes.Trim(text, `"`)) || bytes.Contains(description, []byte(`"path.cwd"`)), nil
 }
 
 // plannedOutputs returns the outputs as they are once the plan is applied,

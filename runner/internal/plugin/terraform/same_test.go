@@ -240,28 +240,38 @@ output "o" { value = abspath(path.module) }
 	}
 }
 
-// The data folder was moved between plan and apply.
+// The data folder was moved between plan and apply. Only a plan that has its path
+// in it is good for that place alone: the agents of a runner may have different
+// data folders, and any of them may apply what another has planned.
 func TestAPlanOfAnotherPlaceIsNotApplied(t *testing.T) {
-	module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = path.cwd }`}
-	for name, path := range controltest.Tools(t) {
-		t.Run(name, func(t *testing.T) {
-			d := newDeployed(t, path, "", module, nil)
-			plan, err := d.run(t, "plan", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			moved := filepath.Join(t.TempDir(), "moved")
-			if err := os.Rename(d.data, moved); err != nil {
-				t.Fatal(err)
-			}
-			d.data = moved
-			d.p = terraform.New(terraform.Config{Data: moved, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
-			res, err := d.run(t, "apply", &plan)
-			if plugin.ReasonOf(err) != plugin.ReasonPlanElsewhere || res.Mutated {
-				t.Errorf("mutated %v, %v", res.Mutated, err)
-			}
-			d.deploy(t)
-		})
+	tools := controltest.Tools(t)
+	for value, placed := range map[string]bool{"path.cwd": true, "sha256(path.cwd)": true, "abspath(path.module)": true, `"${path.module}/x"`: false} {
+		module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = ` + value + ` }`}
+		for name, path := range tools {
+			t.Run(name+"/"+value, func(t *testing.T) { planElsewhere(t, path, module, placed) })
+		}
+	}
+}
+
+func planElsewhere(t *testing.T, path string, module map[string]string, placed bool) {
+	t.Helper()
+	d := newDeployed(t, path, "", module, nil)
+	plan, err := d.run(t, "plan", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := filepath.Join(t.TempDir(), "moved")
+	if err := os.Rename(d.data, moved); err != nil {
+		t.Fatal(err)
+	}
+	d.data = moved
+	d.p = terraform.New(terraform.Config{Data: moved, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
+	res, err := d.run(t, "apply", &plan)
+	if refused := plugin.ReasonOf(err) == plugin.ReasonPlanElsewhere; refused != placed || res.Mutated == placed || err != nil && !refused {
+		t.Errorf("mutated %v, %v", res.Mutated, err)
+	}
+	if placed {
+		d.deploy(t)
 	}
 }
 

@@ -44,7 +44,7 @@ func measureDeploy(ctx context.Context, b *bench) (err error) {
 	if _, err := p.startAgent(ctx, "local", 0, b.tool); err != nil {
 		return err
 	}
-	if _, err := p.startAgent(ctx, clocked, 0, clock.program); err != nil {
+	if _, err := p.startAgent(ctx, clocked, 0, clock.program, b.tool); err != nil {
 		return err
 	}
 	if err := p.publish(ctx, b.path("examples/hello")); err != nil {

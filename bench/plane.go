@@ -103,13 +103,14 @@ func (p *plane) connect(url string) error {
 }
 
 // startAgent starts an agent of the runner, which is made when there is none,
-// and returns when it is online. concurrency 0 is the agent's own choice.
-func (p *plane) startAgent(ctx context.Context, runner string, concurrency int, tool string) (*process, error) {
-	return p.startProgram(ctx, p.b.path("bin/fairlead-runner"), runner, concurrency, tool)
+// and returns when it is online. concurrency 0 is the agent's own choice; readable
+// is what a confined tool reads and runs beside itself.
+func (p *plane) startAgent(ctx context.Context, runner string, concurrency int, tool string, readable ...string) (*process, error) {
+	return p.startProgram(ctx, p.b.path("bin/fairlead-runner"), runner, concurrency, tool, readable...)
 }
 
 // startProgram is startAgent of another build of the runner.
-func (p *plane) startProgram(ctx context.Context, program, runner string, concurrency int, tool string) (*process, error) {
+func (p *plane) startProgram(ctx context.Context, program, runner string, concurrency int, tool string, readable ...string) (*process, error) {
 	if _, err := p.GetRunner(ctx, runner); client.HasCode(err, "runner-not-found") {
 		_, err = p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: runner})
 		if err != nil {
@@ -131,7 +132,7 @@ func (p *plane) startProgram(ctx context.Context, program, runner string, concur
 	if concurrency > 0 {
 		args = append(args, "--concurrency", strconv.Itoa(concurrency))
 	}
-	a, err := start(program, []string{"FAIRLEAD_TOFU=" + tool}, args...)
+	a, err := start(program, []string{"FAIRLEAD_TOFU=" + tool, "FAIRLEAD_READABLE=" + strings.Join(readable, ",")}, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (r *report) add(events io.Reader) error {
 	if r.seen == nil {
 		r.seen, r.elapsed = map[testName]bool{}, map[string]time.Duration{}
 	}
-	output := map[testName]string{}
+	output := map[testName]*strings.Builder{} // a builder, because some tests print megabytes
 	in := bufio.NewScanner(events)
 	in.Buffer(nil, 16<<20) // a line has at most one line of a test's output
 	for in.Scan() {
@@ -65,7 +65,10 @@ func (r *report) add(events io.Reader) error {
 		switch e.Action {
 		case "output":
 			if !strings.HasPrefix(strings.TrimSpace(e.Output), "--- ") && !strings.HasPrefix(e.Output, "=== ") {
-				output[name] += e.Output
+				if output[name] == nil {
+					output[name] = &strings.Builder{}
+				}
+				output[name].WriteString(e.Output)
 			}
 			continue
 		case "pass", "fail", "skip":
@@ -81,7 +84,11 @@ func (r *report) add(events io.Reader) error {
 		case e.Action == "fail":
 			r.failed++
 		default:
-			r.skipped = append(r.skipped, skip{name, strings.Join(strings.Fields(output[name]), " ")})
+			why := ""
+			if o := output[name]; o != nil {
+				why = strings.Join(strings.Fields(o.String()), " ")
+			}
+			r.skipped = append(r.skipped, skip{name, why})
 		}
 		delete(output, name)
 	}

@@ -207,7 +207,16 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 	}
 
 	h.uninstall()
-	s.Until("nothing left of the release", func() bool { return slices.Equal(inventory(t, c, ns.Name), before) })
+	var left []string
+	defer func() {
+		if !slices.Equal(left, before) {
+			t.Errorf("there is %q, and was %q", left, before)
+		}
+	}()
+	s.Until("nothing left of the release", func() bool {
+		left = inventory(t, c, ns.Name)
+		return slices.Equal(left, before)
+	})
 	if _, err := c.RbacV1().ClusterRoleBindings().Get(ctx, ns.Name+"-"+deployed+"-jobs", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("cluster-admin is still bound (%v)", err)
 	}

@@ -158,10 +158,10 @@ func mutants() []mutant {
 		{name: "the folder of a finished step is left", edit: edit{"runner/agent/watch.go",
 			"	if clean || dir.Finished() {\n		a.remove(life, h.ID())\n		return", "	if clean || dir.Finished() {\n		return"},
 			within: 20, finds: []string{"nothing-is-left"}},
-		{name: "a report that was kept is not made after a restart", edit: edit{"runner/agent/watch.go",
+		{name: "a report that was kept is not made after a restart", edit: edit{"runner/agent/reattach.go",
 			"return func() { a.settle(life, attempt, epoch, d) }\n	}\n	in, inErr", "return func() { a.log.Info(\"reported before\", \"epoch\", d.Epoch) }\n	}\n	in, inErr"},
 			within: 20, finds: []string{"nothing-is-left"}},
-		{name: "steps of the agent before are not watched", edit: edit{"runner/agent/watch.go",
+		{name: "steps of the agent before are not watched", edit: edit{"runner/agent/reattach.go",
 			"		a.running.Go(a.recoverStep(life, e.Name(), epoch))\n", "		a.log.Info(\"a step of the agent before\", \"epoch\", epoch)\n"},
 			within: 20, finds: []string{"nothing-is-left"}},
 

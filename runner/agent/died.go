@@ -1,0 +1,195 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/logship"
+	"github.com/fairlead/fairlead/runner/internal/redact"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/internal/survivor"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
+)
+
+// letSave waits for the tool of a step that died, if it is one that has a state
+// to save: the death of its step has interrupted it. Nobody hears of the death
+// meanwhile, because nothing that could be done about it may be done before
+// the tool has ended.
+func (a *Agent) letSave(life context.Context, by *launcher, attempt string, exit executor.Exit) survivor.Outcome {
+	if !by.place.Machine {
+		return survivor.None // a container ends with the step, which is its first process
+	}
+	if exit.Code != nil {
+		switch *exit.Code {
+		case stepdir.ExitFinished, stepdir.ExitStale, stepdir.ExitNotStarted, stepdir.ExitUndelivered, stepdir.ExitDiskFull:
+			return survivor.None // it has ended its tool itself
+		}
+	}
+	limit := a.saveTime(attempt)
+	os.Remove(filepath.Join(workspace.Path(by.work(a.cfg.Data), attempt), workspace.Reserve)) // it may be what the tool needs now; most have none
+	ctx, cancel := context.WithTimeout(life, limit)
+	defer cancel()
+	began := a.now()
+	o, err := a.options.awaitTool()(ctx, workspace.Path(by.work(a.cfg.Data), attempt))
+	if err != nil {
+		a.log.Error("the tool of a dead step gets no time to save its state", "attempt", attempt, "err", err)
+	}
+	if o != survivor.None {
+		a.log.Info("a step died; its tool was interrupted", "attempt", attempt, "ended", o == survivor.Ended, "took", a.now().Sub(began), "limit", limit)
+	}
+	return o
+}
+
+// maxSave is how long a tool whose step has died may take to save its state.
+const maxSave = 20 * time.Second
+
+// saveTime bounds letSave. A lease lasts three periods of renewal, so two are
+// left at least when the step dies; a third of them is kept for the killing, the
+// rest of the log, and the report. With a lease of 45 s that makes 20 s.
+func (a *Agent) saveTime(attempt string) time.Duration {
+	in, err := a.kept(attempt).Input()
+	if err != nil {
+		return 0
+	}
+	limit := maxSave
+	if in.Grace > 0 {
+		limit = min(limit, in.Grace)
+	}
+	if renew := a.dir(attempt).Renew(); renew > 0 {
+		limit = min(limit, renew*4/3)
+	}
+	return limit
+}
+
+// maxLastWords is how much of a dead step's own output is reported, in bytes.
+const maxLastWords = 2 << 10
+
+// outputFor bounds the reading of a dead step's own output.
+const outputFor = 10 * time.Second
+
+func (a *Agent) obituary(life context.Context, by *launcher, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
+	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Message: exit.Message,
+		DiskFull: exit.Code != nil && *exit.Code == stepdir.ExitDiskFull}
+	var said string
+	if by.place.Shared {
+		said = a.dir(h.ID()).Tail(stepdir.StderrFile, maxLastWords)
+	}
+	if said == "" {
+		ctx, cancel := context.WithTimeout(life, outputFor)
+		defer cancel()
+		var err error
+		if said, err = h.Output(ctx, maxLastWords); err != nil {
+			a.log.Warn("what a dead step has said is not known", "attempt", h.ID(), "err", err)
+		}
+	}
+	if words := strings.TrimSpace(redact.New().String(said)); words != "" {
+		if d.Message != "" {
+			d.Message += "\n"
+		}
+		d.Message += words
+	}
+	return d
+}
+
+// wireReason is what the control plane calls a Reason. It tells apart what
+// another attempt may mend; the message says the rest.
+func wireReason(reason string) string {
+	if reason == executor.ImagePull {
+		return executor.LaunchFailed
+	}
+	return reason
+}
+
+// settle reports a death until the control plane has heard it, then removes
+// what the attempt has left. The report is on disk first: if this agent ends,
+// the next one makes it.
+func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire.DiedRequest) {
+	job, _ := jobOf(attempt)
+	kept := a.kept(attempt)
+	d.Reason = wireReason(d.Reason)
+	if _, err := os.Stat(string(kept)); err == nil {
+		if err := kept.SaveDied(d); err != nil {
+			a.log.Error("the report is not kept", "attempt", attempt, "err", err)
+		}
+	}
+	if by, err := a.ways.by(life, attempt); err != nil || !by.place.Shared {
+		d.Log = nil // the step has sent all that there is to be had of it
+	} else if d.Log = a.rescueLog(life, attempt, epoch); d.Reason == executor.Vanished && d.Log != nil && d.Log.Size == 0 {
+		d.Log = nil // the machine may have been down, and have lost what was not on its disk
+	}
+	told := &change{log: a.log}
+	_, err := backoff.Retry(life, func() (struct{}, error) {
+		request, cancel := context.WithTimeout(life, reportTimeout)
+		defer cancel()
+		err := a.session.do(request, func(c *client.Client) error { return c.Died(request, job, d) })
+		if err != nil && settled(err) {
+			return struct{}{}, backoff.Permanent(err)
+		}
+		if err != nil {
+			a.status.Failed("report", err)
+		}
+		told.error("the death of a step cannot be reported yet", err)
+		return struct{}{}, err
+	}, backoff.WithBackOff(patient(a.options)), backoff.WithMaxElapsedTime(0))
+	switch {
+	case err == nil:
+		a.log.Warn("a step died", "job", job, "epoch", epoch, "reason", d.Reason, "signal", d.Signal)
+	case settled(err):
+		// Stale: the job has gone on without this attempt. That is settled, too.
+		a.log.Info("the death of a step is old news", "job", job, "epoch", epoch, "err", err)
+	default:
+		return // the agent ends
+	}
+	a.remove(life, attempt)
+}
+
+// rescueFor bounds the sending of a dead step's log. The report of its death
+// waits for it, because a log cannot grow after its attempt is over.
+const rescueFor = 10 * time.Second
+
+// rescueLog sends what the step had kept of its log and not sent, and describes
+// the log if nothing is missing. If that does not succeed soon the log ends
+// early and is marked so.
+func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) *wire.WholeLog {
+	ctx, cancel := context.WithTimeout(life, rescueFor)
+	defer cancel()
+	job, _ := jobOf(attempt)
+	err := logship.Rescue(ctx, a.dir(attempt).Path(stepdir.LogFile), func(ctx context.Context, offset int64, data []byte) (next int64, err error) {
+		err = a.session.do(ctx, func(c *client.Client) error {
+			next, err = c.RescueLog(ctx, job, epoch, offset, data)
+			return err
+		})
+		if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
+			if want, perr := strconv.ParseInt(e.Details["want"], 10, 64); perr == nil {
+				return 0, &logship.OffsetError{Want: want}
+			}
+		}
+		return next, err
+	})
+	if err != nil {
+		if !settled(err) {
+			a.log.Warn("the end of a dead step's log is lost", "attempt", attempt, "err", err)
+		}
+		return nil
+	}
+	end, whole := a.dir(attempt).LogEnd()
+	if !whole {
+		return nil
+	}
+	sum, err := logship.Sum(a.dir(attempt).Path(stepdir.LogFile), end.Size)
+	if err != nil {
+		a.log.Warn("the log of a dead step cannot be read", "attempt", attempt, "err", err)
+		return nil
+	}
+	return &wire.WholeLog{Size: end.Size, CRC32: sum}
+}

@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/internal/workspace"
+)
+
+// reattach finds what an earlier agent has left: steps that run, steps that
+// have ended meanwhile, reports that were not made.
+func (a *Agent) reattach(life context.Context) error {
+	entries, err := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder))
+	if err != nil {
+		return fmt.Errorf("look for steps of an earlier agent: %w", err)
+	}
+	known := map[string]bool{}
+	for _, e := range entries {
+		_, epoch, err := stepdir.ParseID(e.Name())
+		if err != nil {
+			a.log.Warn("not a step's folder", "name", e.Name())
+			continue
+		}
+		known[e.Name()] = true
+		a.running.Go(a.recoverStep(life, e.Name(), epoch))
+	}
+	for folder, remove := range map[string]func(attempt string) error{
+		workspace.Root: func(attempt string) error { return workspace.Remove(a.cfg.Data, attempt) },
+		attemptsFolder: func(attempt string) error { return a.kept(attempt).Remove() },
+	} {
+		left, err := os.ReadDir(filepath.Join(a.cfg.Data, folder))
+		if err != nil {
+			return fmt.Errorf("look for what an earlier agent has left in %s: %w", folder, err)
+		}
+		for _, e := range left {
+			if known[e.Name()] {
+				continue
+			}
+			if err := remove(e.Name()); err != nil {
+				a.log.Error("something of a finished step is left", "attempt", e.Name(), "err", err)
+			}
+		}
+	}
+	return nil
+}
+
+// recoverStep returns what is to be done about one folder. A step that runs
+// counts as running when it returns.
+func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) func() {
+	kept := a.kept(attempt)
+	if kept.Over() {
+		return func() { a.remove(life, attempt) }
+	}
+	if d, ok := kept.Died(); ok {
+		return func() { a.settle(life, attempt, epoch, d) }
+	}
+	in, inErr := kept.Input()
+	by, err := a.ways.by(life, attempt)
+	var h executor.Handle
+	if err == nil {
+		h, err = by.executor.Attach(life, attempt)
+	}
+	switch {
+	case err == nil:
+		a.log.Info("watching a step of an earlier agent", "attempt", attempt)
+		a.add(life, h, by, in)
+		return func() { a.watch(life, h, epoch) }
+	case errors.Is(err, executor.ErrGone):
+		if inErr != nil {
+			return func() {
+				a.settle(life, attempt, epoch, wire.DiedRequest{Epoch: epoch, Reason: executor.LaunchFailed,
+					Message: "the agent was restarted before it could start the step"})
+			}
+		}
+		return func() { a.watch(life, h, epoch) } // Wait returns at once
+	default:
+		return func() { a.log.Error("nothing is known of a step", "attempt", attempt, "err", err) }
+	}
+}

@@ -14,11 +14,10 @@ const (
 	longBodyTime = 30 * time.Minute
 )
 
-// arrival is the body of a request, which holds the connection no longer than
-// somebody wants it. Until it was read to its end, the answer closes the
-// connection: net/http would otherwise read up to 256 KB of what nobody has asked
-// for, and only then answer. A caller without a token would so hold connections for
-// as long as they like. Not safe for concurrent use.
+// arrival is the body of a request. An answer that is sent before the body was read
+// to its end closes the connection. Otherwise net/http reads up to 256 KB of the
+// body before it sends the answer, and a caller without a token holds a connection
+// for as long as it sends slowly. Not safe for concurrent use.
 type arrival struct {
 	io.ReadCloser
 	w     http.ResponseWriter

@@ -121,8 +121,8 @@ func TestTheWireKnowsEveryKindOfSituation(t *testing.T) {
 	}
 }
 
-// What a runner reports of a state that was not saved reaches whoever reads the
-// job, and is no path to anywhere else: a person types it.
+// The API returns what a runner reports of a state that it could not save. The path
+// leads nowhere but into the runner's data folder, because a person types it.
 func TestWhatIsKeptOfAStateIsReadFromAMessage(t *testing.T) {
 	p := newPlane(t)
 	p.publish()

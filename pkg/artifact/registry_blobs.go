@@ -35,7 +35,7 @@ type blobStore struct {
 	whole map[string]identity // files that were found to be what their name says, by hex digest
 }
 
-// identity is what of a file changes when somebody writes it.
+// identity changes when a process writes to the file.
 type identity struct {
 	size    int64
 	changed time.Time

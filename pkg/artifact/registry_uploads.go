@@ -169,7 +169,7 @@ func (u *uploads) of(caller string) (n int) {
 	return n
 }
 
-// expire drops the sessions that nobody touched for long.
+// expire drops the sessions that were not used for long.
 func (u *uploads) expire() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -198,7 +198,7 @@ func (u *uploads) open(r route, caller string) (string, *session, error) {
 	return id, s, nil
 }
 
-// evict drops the sessions that nobody touched for long. The caller holds the lock.
+// evict drops the sessions that were not used for long. The caller holds the lock.
 func (u *uploads) evict() {
 	for id, s := range u.sessions {
 		if !s.busy && u.now().Sub(s.touched) >= u.idle {

@@ -49,8 +49,8 @@ func (c *Control) Agents(ctx context.Context, by User, runner string) ([]Agent, 
 }
 
 // RevokeAgent refuses an agent's key from now on, for good, and ends the sessions
-// that it has opened: whoever holds a copy of the key is nobody. Jobs that run go
-// on to their end under leases of their own.
+// that it has opened, also those of a copy of the key. Running jobs go on to their
+// end under leases of their own.
 func (c *Control) RevokeAgent(ctx context.Context, by User, runner, key string) error {
 	return c.transact(ctx, "revoke key "+key+" of runner "+runner, func(u *unit) error {
 		r, err := c.ownRunner(ctx, by, runner)

@@ -40,7 +40,7 @@ func (a *keyed) public() ed25519.PublicKey { return a.key.Public().(ed25519.Publ
 
 func (a *keyed) id() string { return events.KeyID(a.public()) }
 
-// open opens a session, as whoever has the key can from anywhere.
+// open opens a session, as any holder of the key can.
 func (a *keyed) open(instance string) (s store.Session, bearer string, err error) {
 	err = a.p.try(func() error {
 		nonce := a.p.NewChallenge()
@@ -110,7 +110,7 @@ func stolenKeyStory(p *plane) {
 	_, _, err = stolen.open("thief")
 	expectCode(t, "a session after that", err, "session-refused")
 
-	// Nobody else is turned away, and the refused token is still good.
+	// Other agents are not refused, and the token that was refused is still good.
 	if err := other.works(othersBearer); err != nil {
 		t.Errorf("the other agent: %v", err)
 	}
@@ -175,8 +175,8 @@ func TestAClaimThatWaitsWhenItsKeyIsRevoked(t *testing.T) {
 	})
 }
 
-// Of a runner whose jobs share a machine and a user, and belong to several
-// installs, nobody was told.
+// Jobs of several installs share a machine and a user on such a runner. Nothing
+// showed it.
 func TestARunnerThatServesSeveralInstallsBesideItsAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -193,7 +193,7 @@ func watchStory(w *watched) {
 	w.want("there are no more", w.pass(12*time.Minute), "")
 }
 
-// TestALostRunnerIsToldOfOnSQLite and its siblings: nobody was told of a lost
+// TestALostRunnerIsToldOfOnSQLite and its siblings: no event was raised for a lost
 // runner, a job that nobody takes or a dead letter.
 func TestALostRunnerIsToldOfInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// CreateToken makes an API token. The answer has what is sent, which is not told
-// again.
+// CreateToken makes an API token. Only this answer has the secret that
+// callers send.
 func (c *Client) CreateToken(ctx context.Context, in wire.CreateTokenRequest) (wire.Token, error) {
 	return get[wire.Token](ctx, c, call{route: wire.CreateToken, in: in, key: NewIdempotencyKey()})
 }

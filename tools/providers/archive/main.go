@@ -1,4 +1,4 @@
-// Archive is a provider of Terraform whose data source archive_file writes a ZIP
+// Command archive is a provider of Terraform whose data source archive_file writes a ZIP
 // when it is read, so at the plan, as that of hashicorp/archive does, which cannot
 // be built from the module proxy.
 package main

@@ -25,7 +25,7 @@ const newest = 100
 type extent struct {
 	limit int  // 0: all
 	all   bool // whatever the limit
-	grows bool // nobody has asked for the limit
+	grows bool // the listing grows for ever, and limit is newest by default
 	page  int  // 0: pageSize
 }
 
@@ -50,8 +50,8 @@ func fixed(cmd *cobra.Command, flag string) {
 	}
 }
 
-// pages returns as many items as are to be printed, and says so when there are
-// more that nobody has asked for less of.
+// pages reads as many items as e allows. It prints a line on the standard error if
+// the default limit left some out.
 func pages[T any](ctx context.Context, c *cli, e extent, list func(context.Context, client.ListOptions) (wire.Page[T], error)) ([]T, error) {
 	limit := e.limit
 	if limit < 0 {

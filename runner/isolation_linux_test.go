@@ -12,6 +12,8 @@ import (
 
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/internal/proc/proctest"
 )
 
 func landlockNeeded(t *testing.T) {
@@ -209,5 +211,42 @@ func TestIsolationThatIsRequired(t *testing.T) {
 			a.signal(syscall.SIGTERM)
 			a.exit(s)
 		})
+	}
+}
+
+// A job that killed step and keeper at once, or the step once its own processes
+// had left the control group, outlived its own death below a later agent.
+func TestAJobKillsItsKeeperAndLeavesItsGroup(t *testing.T) {
+	landlockNeeded(t)
+	for place, tc := range map[string]struct {
+		group func(testing.TB) proc.Group // the agent's own
+		tries []string
+	}{
+		"in a control group": {proctest.Group, []string{"step", "group"}},
+		"below a keeper":     {proctest.Barren, []string{"step", "above"}},
+	} {
+		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test tries
+			t.Run(place+"/"+isolation, func(t *testing.T) {
+				t.Parallel()
+				s := controltest.New(t, controltest.Options{})
+				own := tc.group(t)
+				startWith(t, s.URL(), "", t.TempDir(), beginIn(t, own),
+					"FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_ISOLATION="+isolation)
+				script := fmt.Sprintf(`t() { n=$1; shift; if (eval "$*") >/dev/null 2>&1; then echo "$n: yes"; else echo "$n: no"; fi; }
+parent() { sed -n 's/^PPid:[[:space:]]*//p' /proc/$1/status; }
+step=$(parent $PPID)
+t step "kill -0 $step"
+t above "kill -0 $(parent $step)"
+t group 'echo 0 >%s'`, filepath.Join(string(own), "cgroup.procs"))
+				ref := s.Push(module(script))
+				plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref))))
+				log := succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", ref, plan)))).Log
+				for _, try := range tc.tries {
+					if told(log, try) != does {
+						t.Errorf("whether a job reaches the %s: %q, want %s", try, told(log, try), does)
+					}
+				}
+			})
+		}
 	}
 }

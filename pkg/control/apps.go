@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
@@ -17,8 +18,8 @@ import (
 // Version is an app version with its configuration.
 type Version struct {
 	store.Version
-	Spec *appspec.App
-	New  bool // this request made it
+	Spec *appspec.App // shared by all who read the version: not to be changed
+	New  bool         // this request made it
 }
 
 // App is an app with its newest version.
@@ -108,13 +109,18 @@ func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, 
 	if err != nil {
 		return Version{}, err
 	}
-	return readVersion(id, r.V)
+	return c.readVersion(id, r.V)
 }
 
 // readVersion reads the configuration of a version. It recomputes the identifier, so
 // that a writer of the table, without the signing key, cannot make runners take
-// another app's artifact for this version's.
-func readVersion(id fairlead.VersionID, v store.Version) (Version, error) {
+// another app's artifact for this version's. A version that was read before, and is
+// byte for byte what it was, is not parsed again: most commits of a deployment read
+// the same one.
+func (c *Control) readVersion(id fairlead.VersionID, v store.Version) (Version, error) {
+	if known, ok := c.versions.Get(id); ok && known.same(v) {
+		return Version{Version: v, Spec: known.Spec}, nil
+	}
 	spec, err := appspec.FromCanonical(v.Config)
 	if err != nil {
 		return Version{}, fmt.Errorf("read configuration of version %s: %w", id, err)
@@ -129,7 +135,23 @@ func readVersion(id fairlead.VersionID, v store.Version) (Version, error) {
 	case made != id || v.ID != id:
 		return Version{}, fmt.Errorf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made)
 	}
-	return Version{Version: v, Spec: spec}, nil
+	out := Version{Version: v, Spec: spec}
+	if len(v.Config) <= keptConfig {
+		c.versions.Add(id, out)
+	}
+	return out, nil
+}
+
+// The parsed versions that a Control keeps: at most 64 with 64 KiB of configuration
+// each, so 4 MiB of it and a few times that parsed.
+const (
+	keptVersions = 64
+	keptConfig   = 64 << 10
+)
+
+// same reports whether the identifier of v, which was verified, holds for o, too.
+func (v Version) same(o store.Version) bool {
+	return v.ID == o.ID && v.Org == o.Org && bytes.Equal(v.Config, o.Config) && maps.Equal(v.Artifacts, o.Artifacts)
 }
 
 // App returns an app with its newest version.
@@ -153,7 +175,7 @@ func (c *Control) Versions(ctx context.Context, org fairlead.OrgID, name string,
 	}
 	versions := make([]Version, 0, len(p.Items))
 	for _, r := range p.Items {
-		v, err := readVersion(r.V.ID, r.V)
+		v, err := c.readVersion(r.V.ID, r.V)
 		if err != nil {
 			return nil, "", err
 		}

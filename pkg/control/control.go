@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -71,7 +73,8 @@ type Control struct {
 	// holdUntil is until when no lease is taken for expired, in Unix nanoseconds.
 	holdUntil atomic.Int64
 	// watched is when the runners were looked at last, in Unix nanoseconds.
-	watched atomic.Int64
+	watched  atomic.Int64
+	versions *lru.Cache[fairlead.VersionID, Version] // that were read and verified
 }
 
 // New returns a Control on its parts.
@@ -79,7 +82,11 @@ func New(p Parts) *Control {
 	if p.Random == nil {
 		p.Random = rand.Float64
 	}
-	return &Control{Parts: p, hub: newHub(), recheck: 2 * time.Second}
+	versions, err := lru.New[fairlead.VersionID, Version](keptVersions)
+	if err != nil {
+		panic(err) // of a size below 1
+	}
+	return &Control{Parts: p, hub: newHub(), recheck: 2 * time.Second, versions: versions}
 }
 
 // The bounds on repeating a commit. A conflict means that somebody else came

@@ -169,9 +169,6 @@ func mutants() []mutant {
 		{name: "a step goes on when its lease is somebody else's", edit: edit{"runner/step/lease.go",
 			"			l.lost()\n			return\n", "			return\n"},
 			within: 400, finds: []string{"fenced-tools-are-killed"}},
-		{name: "an answer to a start is taken for fresh, however long it took", edit: edit{"runner/step/step.go",
-			"	late := prompt.Err() != nil\n", "	late := prompt.Err() != nil && a.in.Job == \"\"\n"},
-			within: 60, finds: []string{"no-apply-without-a-plan-after-the-last", "one-apply-at-a-time", "applies-are-approved"}},
 		{name: "the tool of a dead step is killed before it can save", edit: edit{"runner/agent/watch.go",
 			"		if survived = a.letSave(life, by, h.ID(), exit); life.Err() != nil {\n", "		if life.Err() != nil {\n"},
 			within: 40, finds: []string{"tools-may-save"}},
@@ -199,6 +196,9 @@ func mutants() []mutant {
 		//     once.
 		//   - Attempts are not counted: four deaths of one job in a row are too rare
 		//     to wait for; package job's own tests count them.
+		//   - An answer to a start is taken for fresh, however long it took: the agent
+		//     starts no other step of a component while one is there, and on another
+		//     host the state refuses a lease that was given away.
 		//   - A log goes on elsewhere than the other side says: what it takes, the
 		//     power that fails at the end, has the report refused in any case.
 	}

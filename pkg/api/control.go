@@ -153,9 +153,13 @@ func (s *server) installRoutes(c *control.Control) {
 				return c.Installs(ctx, callerOf(ctx).org, q)
 			})
 		})
+	type get struct {
+		InstallPath
+		Effective bool `query:"effective" doc:"Say also what a deployment would use now, and what of that is not deployed"`
+	}
 	register(s, op{Route: wire.GetInstall, auth: apiToken, tag: "Installs", summary: "Get an install",
 		problems: "install-not-found"},
-		func(ctx context.Context, in *InstallPath) (*body[wire.Install], error) {
+		func(ctx context.Context, in *get) (*body[wire.Install], error) {
 			v, err := c.Install(ctx, callerOf(ctx).org, in.Install)
 			if err != nil {
 				return nil, err
@@ -171,6 +175,13 @@ func (s *server) installRoutes(c *control.Control) {
 				return nil, err
 			}
 			out.Stack = stack.State
+			if in.Effective {
+				e, err := c.Effective(ctx, v.Install)
+				if err != nil {
+					return nil, err
+				}
+				out.Effective = renderEffective(e)
+			}
 			return answer(out, nil)
 		})
 	type update struct {

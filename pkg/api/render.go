@@ -81,6 +81,26 @@ func renderInstall(in control.Install) wire.Install {
 	return out
 }
 
+func renderEffective(e control.Effective) *wire.Effective {
+	out := &wire.Effective{Version: string(e.Version), Inputs: renderValues(e.Inputs), Environment: renderValues(e.Environment),
+		Components: map[string]map[string]wire.EffectiveValue{}, Undeployed: []wire.Undeployed{}}
+	for component, vars := range e.Vars {
+		out.Components[component] = renderValues(vars)
+	}
+	for _, d := range e.Undeployed {
+		out.Undeployed = append(out.Undeployed, wire.Undeployed{Component: d.Component, What: string(d.What), Name: d.Name})
+	}
+	return out
+}
+
+func renderValues(values map[string]control.EffectiveValue) map[string]wire.EffectiveValue {
+	out := make(map[string]wire.EffectiveValue, len(values))
+	for name, v := range values {
+		out[name] = wire.EffectiveValue{Value: v.Value, Sensitive: v.Sensitive, From: append([]string{}, v.From...)}
+	}
+	return out
+}
+
 func renderOutputs(v map[string]map[string]control.Output) wire.Outputs {
 	out := wire.Outputs{Components: map[string]map[string]wire.Output{}}
 	for component, outputs := range v {

@@ -237,7 +237,7 @@ func (u *unit) markUnknown(inst store.Install, d store.Deployment, j store.Job, 
 		if err != nil {
 			return err
 		}
-		if err := u.madeFrom(&k, v, vars); err != nil {
+		if err := u.madeFrom(&k, inst, v, vars); err != nil {
 			return err
 		}
 	}

@@ -286,7 +286,7 @@ func (u *unit) learn(j store.Job, rep Report) error {
 		}
 	case j.Operation == job.OpDestroy, j.Operation == job.OpPlanDestroy && noOp && k.V.State != store.Absent:
 		u.spent = append(u.spent, k.V.OutputsBlob, k.V.VarsBlob)
-		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars = store.Absent, j.Deployment, nil, nil
+		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars, k.V.Env = store.Absent, j.Deployment, nil, nil, nil
 		k.V.OutputsBlob, k.V.VarsBlob = "", ""
 	default:
 		return nil
@@ -325,7 +325,7 @@ func (u *unit) vouch(k *store.Stored[store.Component], j store.Job, rep Report) 
 	if err != nil {
 		return false, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
 	}
-	if err := u.madeFrom(k, v, vars); err != nil {
+	if err := u.madeFrom(k, inst.V, v, vars); err != nil {
 		return false, err
 	}
 	k.V.State, k.V.Deployment = store.Present, j.Deployment
@@ -336,13 +336,17 @@ func (u *unit) vouch(k *store.Stored[store.Component], j store.Job, rep Report) 
 // madeFrom notes what a component is made from, for the day it is destroyed: its
 // version, what it needs by that, and its variables, sealed. They belong
 // together: files of one version fail at the variables of another, and what
-// components of several versions need may be one another.
-func (u *unit) madeFrom(k *store.Stored[store.Component], v Version, vars map[string]appspec.Resolved) error {
+// components of several versions need may be one another. What environment
+// variables its tool had is noted for Effective.
+func (u *unit) madeFrom(k *store.Stored[store.Component], inst store.Install, v Version, vars map[string]appspec.Resolved) error {
 	raw, err := json.Marshal(varsRecord(vars))
 	if err != nil {
 		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
 	}
 	if err := u.keepVars(&k.V, raw); err != nil {
+		return err
+	}
+	if err := u.keepEnv(inst, &k.V); err != nil {
 		return err
 	}
 	k.V.Version, k.V.DependsOn = v.ID, nil

@@ -70,9 +70,11 @@ func mainStory(t *testing.T, p *plane) {
 		_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{"size": json.RawMessage("3")})
 		return err
 	})
+	p.wantUndeployed("acme", "after an input has changed", "network variable size")
 	d3 := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d3")
 	p.work()
 	p.expect(d3, deployment.Succeeded, "network=applied cache=unchanged database=unchanged web=unchanged")
+	p.wantUndeployed("acme", "after that was deployed", "")
 
 	// Teardown runs in reverse.
 	p.applied = nil

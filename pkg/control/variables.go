@@ -189,18 +189,24 @@ func (u *unit) sealVariable(v Variable, place string) (store.Input, error) {
 	return store.Input{Sealed: sealed}, err
 }
 
-// environment returns the environment variables of a job: of its runner, of the
-// groups from the root to that of its install, of its app, and of its install,
-// the later before the earlier, and Fairlead's own before all. Sensitive ones
-// are apart.
-func (c *Control) environment(ctx context.Context, in store.Install, r store.Runner, j store.Job) (plain, secret map[string]string, err error) {
-	plain, secret = maps.Clone(r.Env), map[string]string{}
-	if plain == nil {
-		plain = map[string]string{}
+// setVariable is an environment variable and what it is set on.
+type setVariable struct {
+	Variable
+	from store.Scope
+}
+
+// variablesFor returns the environment variables that jobs of an install on a
+// runner get from what they are set on: the runner, the groups from the root to that
+// of the install, its app, and the install, the later before the earlier.
+func (c *Control) variablesFor(ctx context.Context, in store.Install, r store.Runner) (map[string]setVariable, error) {
+	onRunner := store.Scope{Kind: store.ScopeRunner, Name: string(r.ID)}
+	out := make(map[string]setVariable, len(r.Env))
+	for name, text := range r.Env {
+		out[name] = setVariable{Variable{Value: text}, onRunner}
 	}
 	var scopes []store.Scope
 	if r.HasVars {
-		scopes = append(scopes, store.Scope{Kind: store.ScopeRunner, Name: string(r.ID)})
+		scopes = append(scopes, onRunner)
 	}
 	for _, g := range slices.Backward(in.Group.Lineage()) {
 		scopes = append(scopes, store.Scope{Kind: store.ScopeGroup, Name: g.String()})
@@ -216,22 +222,38 @@ func (c *Control) environment(ctx context.Context, in store.Install, r store.Run
 		}
 		set, err := c.Store.Variables(ctx, org, scope)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for name, v := range set.V.Values {
-			raw, into, other := []byte(v.Value), plain, secret
+			raw := []byte(v.Value)
 			if v.Sealed != nil {
-				into, other = secret, plain
 				if raw, err = c.Sealer.Open(ctx, v.Sealed, variableContext(org, scope, name)); err != nil {
-					return nil, nil, fmt.Errorf("open variable %s of %s: %w", name, scope.Name, err)
+					return nil, fmt.Errorf("open variable %s of %s: %w", name, scope.Name, err)
 				}
 			}
 			var text string
 			if err := json.Unmarshal(raw, &text); err != nil {
-				return nil, nil, fmt.Errorf("decode variable %s of %s: %w", name, scope.Name, err)
+				return nil, fmt.Errorf("decode variable %s of %s: %w", name, scope.Name, err)
 			}
-			delete(other, name)
-			into[name] = text
+			out[name] = setVariable{Variable{Value: text, Sensitive: v.Sealed != nil}, scope}
+		}
+	}
+	return out, nil
+}
+
+// environment returns the environment variables of a job: those of variablesFor,
+// and Fairlead's own before all. Sensitive ones are apart.
+func (c *Control) environment(ctx context.Context, in store.Install, r store.Runner, j store.Job) (plain, secret map[string]string, err error) {
+	set, err := c.variablesFor(ctx, in, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	plain, secret = map[string]string{}, map[string]string{}
+	for name, v := range set {
+		if v.Sensitive {
+			secret[name] = v.Value
+		} else {
+			plain[name] = v.Value
 		}
 	}
 	maps.Copy(plain, map[string]string{

@@ -84,6 +84,28 @@ func (u *unit) resolve(inst store.Install, v Version, component string) (map[str
 	if !ok {
 		return nil, fmt.Errorf("version %s has no component %s", v.ID, component)
 	}
+	scope, err := u.scopeOf(inst, v, comp)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]appspec.Resolved, len(comp.Vars))
+	for name, value := range comp.Vars {
+		if out[name], err = scope.value(value); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// varScope is what a component's variables are resolved against.
+type varScope struct {
+	appspec.Scope
+	failed error // to read an output
+}
+
+// scopeOf reads what variables of the component may refer to. Inputs that the
+// version refuses are an error of KindInvalid.
+func (u *unit) scopeOf(inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
 	given, err := u.c.openInputs(u.ctx, inst.ID, inst.Inputs)
 	if err != nil {
 		return nil, err
@@ -96,28 +118,26 @@ func (u *unit) resolve(inst store.Install, v Version, component string) (map[str
 	if err != nil {
 		return nil, err
 	}
-	var failed error
-	scope := appspec.Scope{
+	s := &varScope{}
+	s.Scope = appspec.Scope{
 		Inputs:  inputs,
 		Install: facts,
 		Outputs: func(component, output string) (appspec.Resolved, bool) {
 			r, ok, err := u.output(inst.ID, component, output)
-			failed = errors.Join(failed, err)
+			s.failed = errors.Join(s.failed, err)
 			return r, ok && err == nil
 		},
 	}
-	out := make(map[string]appspec.Resolved, len(comp.Vars))
-	for name, value := range comp.Vars {
-		val, sensitive, err := value.Resolve(scope)
-		if failed != nil {
-			return nil, failed
-		}
-		if err != nil {
-			return nil, err
-		}
-		out[name] = appspec.Resolved{Value: val, Sensitive: sensitive}
+	return s, nil
+}
+
+// value resolves v. A value that is not there yet is an *appspec.UnresolvedError.
+func (s *varScope) value(v appspec.Value) (appspec.Resolved, error) {
+	val, sensitive, err := v.Resolve(s.Scope)
+	if s.failed != nil {
+		return appspec.Resolved{}, s.failed
 	}
-	return out, nil
+	return appspec.Resolved{Value: val, Sensitive: sensitive}, err
 }
 
 // facts returns what is known of the install, by appspec.InstallNames. What the

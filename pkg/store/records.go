@@ -100,6 +100,7 @@ type Component struct {
 	Version   fairlead.VersionID `json:"version,omitempty"` // it was last applied from
 	DependsOn []string           `json:"depends_on,omitempty"`
 	Vars      []byte             `json:"vars,omitempty"` // sealed; as last applied, for the day it is destroyed
+	Env       []byte             `json:"env,omitempty"`  // sealed; digest of the environment variables it was last applied with
 	Outputs   map[string]Output  `json:"outputs,omitempty"`
 
 	VarsBlob    string `json:"vars_blob,omitempty"`    // sealed; Vars, if they are too many for this record

@@ -57,6 +57,11 @@ func (c *Client) GetInstall(ctx context.Context, install string) (wire.Install, 
 	return get[wire.Install](ctx, c, call{route: wire.GetInstall, path: vars{"install": install}})
 }
 
+// GetEffective returns an install with what a deployment of it would use now.
+func (c *Client) GetEffective(ctx context.Context, install string) (wire.Install, error) {
+	return get[wire.Install](ctx, c, call{route: wire.GetInstall, path: vars{"install": install}, query: url.Values{"effective": {"true"}}})
+}
+
 // UpdateInstall changes an install's inputs.
 func (c *Client) UpdateInstall(ctx context.Context, install string, in wire.UpdateInstallRequest) (wire.Install, error) {
 	return get[wire.Install](ctx, c, call{route: wire.UpdateInstall, path: vars{"install": install}, in: in})

@@ -46,6 +46,7 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 		"GET /v1/apps/shop":                           func(c *client.Client) error { _, err := c.GetApp(ctx, "shop"); return err },
 		"POST /v1/installs key":                       func(c *client.Client) error { _, err := c.CreateInstall(ctx, wire.CreateInstallRequest{}); return err },
 		"GET /v1/installs":                            func(c *client.Client) error { _, err := c.ListInstalls(ctx, client.ListOptions{}); return err },
+		"GET /v1/installs/acme?effective=true":        func(c *client.Client) error { _, err := c.GetEffective(ctx, "acme"); return err },
 		"PATCH /v1/installs/acme": func(c *client.Client) error {
 			_, err := c.UpdateInstall(ctx, "acme", wire.UpdateInstallRequest{})
 			return err

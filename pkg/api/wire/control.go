@@ -152,6 +152,31 @@ type Install struct {
 	Situations []Situation                `json:"situations,omitempty" doc:"What there is to know or to decide; on single installs only"`
 	Stack      string                     `json:"stack,omitempty" doc:"State of its runner stack, if it has one; on single installs only"`
 	CreatedAt  time.Time                  `json:"created_at"`
+	Effective  *Effective                 `json:"effective,omitempty" doc:"What a deployment would use now; on single installs only, and if asked for"`
+}
+
+// Effective is what a deployment of an install would use now, and where that is not
+// what the last successful deployment of a component used.
+type Effective struct {
+	Version     string                               `json:"version" doc:"App version that a deployment would use"`
+	Inputs      map[string]EffectiveValue            `json:"inputs" doc:"From install, or from the app's default; an input that comes from nothing has no value"`
+	Environment map[string]EffectiveValue            `json:"environment" doc:"Variables of the jobs' tools, each from the runner, group, app or install that it is set on"`
+	Components  map[string]map[string]EffectiveValue `json:"components" doc:"Variables of each component, from inputs, facts of the install and outputs, or written in the app"`
+	Undeployed  []Undeployed                         `json:"undeployed" nullable:"false" doc:"What was changed and is not deployed, by component. A component whose state is failed or unknown is not compared"`
+}
+
+// EffectiveValue is one value that a deployment would use.
+type EffectiveValue struct {
+	Value     json.RawMessage `json:"value,omitempty" doc:"Left out if it is sensitive, or not known before something else is deployed"`
+	Sensitive bool            `json:"sensitive,omitempty"`
+	From      []string        `json:"from" nullable:"false" doc:"What it comes from"`
+}
+
+// Undeployed is one thing in which a component is not what a deployment would make it.
+type Undeployed struct {
+	Component string `json:"component"`
+	What      string `json:"what" enum:"new,removed,version,variable,environment" doc:"new: it is not there. removed: the version has no such component. Otherwise it was made from another version, with another value of a variable, or with other environment variables"`
+	Name      string `json:"name,omitempty" doc:"Of the variable"`
 }
 
 // InstallComponent is what an install knows of one component.

@@ -183,9 +183,13 @@ func (c *cli) installList() *cobra.Command {
 func (c *cli) installShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show an install: its inputs, and what exists of its components",
+		Long: `Shows an install, what exists of its components, and what a deployment would use
+now: each input, each variable of a component and each environment variable, with
+what it comes from. What has changed since a component was last deployed with
+success is listed under "Changed, not deployed". Sensitive values are not shown.`,
 		Args: exactly, ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			in, err := cl.GetInstall(ctx, args[0])
+			in, err := cl.GetEffective(ctx, args[0])
 			if err != nil {
 				return err
 			}

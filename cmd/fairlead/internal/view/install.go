@@ -43,19 +43,88 @@ func (in Install) Human(p *Page) {
 		[2]string{"State", in.State}, [2]string{"Runner's stack", in.Stack}, [2]string{"Running", in.Deployment}, [2]string{"State is moved by", in.Moving},
 		[2]string{"Queued", strings.Join(in.Queued, ", ")},
 		[2]string{"Created", Time(in.CreatedAt)}, [2]string{"Id", in.ID})
-	if len(in.Inputs) > 0 {
-		p.Gap()
-		rows := [][]string{}
-		for _, name := range sortedKeys(in.Inputs) {
-			rows = append(rows, []string{name, value(in.Inputs[name])})
-		}
-		p.Table([]string{"INPUT", "VALUE"}, rows)
+	effective := in.Effective
+	if effective == nil {
+		effective = &wire.Effective{}
 	}
+	effectives(p, []string{"INPUT"}, [][]string{nil}, []map[string]wire.EffectiveValue{effective.Inputs})
 	if len(in.Components) > 0 {
 		p.Gap()
 		in.components(p)
 	}
+	var names [][]string
+	var vars []map[string]wire.EffectiveValue
+	for _, name := range sortedKeys(effective.Components) {
+		names, vars = append(names, []string{name}), append(vars, effective.Components[name])
+	}
+	effectives(p, []string{"COMPONENT", "VARIABLE"}, names, vars)
+	effectives(p, []string{"ENVIRONMENT"}, [][]string{nil}, []map[string]wire.EffectiveValue{effective.Environment})
+	in.undeployed(p, effective)
 	situations(p, in.Situations)
+}
+
+// effectives writes a table of values with what they come from; leads begin the rows
+// of the group of the same index.
+func effectives(p *Page, header []string, leads [][]string, groups []map[string]wire.EffectiveValue) {
+	var rows [][]string
+	for i, group := range groups {
+		for _, name := range sortedKeys(group) {
+			v := group[name]
+			shown := "-"
+			switch {
+			case v.Sensitive && len(v.From) > 0:
+				shown = "(sensitive)"
+			case v.Value != nil:
+				shown = clipped(value(v.Value), "`fairlead install show NAME --json` has all")
+			}
+			rows = append(rows, append(append([]string{}, leads[i]...), name, shown, orDash(strings.Join(v.From, ", "))))
+		}
+	}
+	if len(rows) > 0 {
+		p.Gap()
+		p.Table(append(append([]string{}, header...), "VALUE", "FROM"), rows)
+	}
+}
+
+// undeployed writes a line for each component that is not what a deployment would
+// make it.
+func (in Install) undeployed(p *Page, e *wire.Effective) {
+	if len(e.Undeployed) == 0 {
+		return
+	}
+	made := map[string]string{}
+	for _, c := range in.Components {
+		made[c.Name] = c.Version
+	}
+	var order []string
+	what := map[string][]string{}
+	for _, u := range e.Undeployed {
+		text := ""
+		switch u.What {
+		case "new":
+			text = "is not there"
+		case "removed":
+			text = "is no part of the app any more"
+		case "version":
+			text = fmt.Sprintf("version %s → %s", short(made[u.Component]), short(e.Version))
+		case "variable":
+			text = "variable " + u.Name
+		case "environment":
+			text = "environment variables"
+		default: // of a control plane that is newer
+			text = u.What
+		}
+		if what[u.Component] == nil {
+			order = append(order, u.Component)
+		}
+		what[u.Component] = append(what[u.Component], text)
+	}
+	p.Gap()
+	p.Line("Changed, not deployed:")
+	for _, name := range order {
+		p.Line("  %s: %s", name, strings.Join(what[name], ", "))
+	}
+	p.Line("  `fairlead install deploy %s --plan-only` shows what that would change.", in.Name)
 }
 
 // runnerOf says which runner an install has, and why it may be another.
@@ -108,8 +177,16 @@ func (o Outputs) JSON() any {
 	return out
 }
 
-// maxShown is how much of one output a table shows, in bytes.
+// maxShown is how much of one value a table shows, in bytes.
 const maxShown = 1000
+
+// clipped cuts what is too long for a table, and says what has all of it.
+func clipped(shown, hint string) string {
+	if len(shown) <= maxShown {
+		return shown
+	}
+	return fmt.Sprintf("%s… (%d bytes; %s)", strings.ToValidUTF8(shown[:maxShown], ""), len(shown), hint)
+}
 
 // Human writes a table in which a sensitive value reads "(sensitive)", and a large
 // one is cut.
@@ -122,9 +199,7 @@ func (o Outputs) Human(p *Page) {
 			if len(outputs[name].Value) > 0 {
 				shown = value(outputs[name].Value)
 			}
-			if all := len(shown); all > maxShown {
-				shown = fmt.Sprintf("%s… (%d bytes; `fairlead install outputs NAME --json` has all)", strings.ToValidUTF8(shown[:maxShown], ""), all)
-			}
+			shown = clipped(shown, "`fairlead install outputs NAME --json` has all")
 			rows = append(rows, []string{component, name, shown})
 		}
 	}

@@ -1,0 +1,334 @@
+package control
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Effective is what a deployment of an install's app, in its newest version, would
+// use now, and where that is not what the last deployments used.
+type Effective struct {
+	Version     fairlead.VersionID // a deployment would use
+	Inputs      map[string]EffectiveValue
+	Environment map[string]EffectiveValue            // of the tools of its jobs, without what Fairlead itself sets
+	Vars        map[string]map[string]EffectiveValue // by component of that version
+	Undeployed  []Undeployed                         // by component; empty as long as nothing of the install is there
+}
+
+// EffectiveValue is one value that a deployment would use.
+type EffectiveValue struct {
+	Value     json.RawMessage // nil: it is sensitive, or not known before something else is deployed
+	Sensitive bool
+	From      []string // what it comes from, as a person names it
+}
+
+// Where an input's value comes from, and what a variable that refers to nothing is.
+const (
+	fromInstall = "install" // the install gives it
+	fromDefault = "default" // the app's
+	fromApp     = "app"     // the app writes it out
+)
+
+// Undeployed is one thing in which a component is not what a deployment would make it.
+type Undeployed struct {
+	Component string
+	What      UndeployedKind
+	Name      string // of the variable; "" otherwise
+}
+
+// UndeployedKind is the kind of such a thing.
+type UndeployedKind string
+
+// Kinds of what is not deployed.
+const (
+	UndeployedNew         UndeployedKind = "new"         // the component is not there
+	UndeployedRemoved     UndeployedKind = "removed"     // the version has no such component any more
+	UndeployedVersion     UndeployedKind = "version"     // it was made from another version
+	UndeployedVariable    UndeployedKind = "variable"    // one of its variables had another value
+	UndeployedEnvironment UndeployedKind = "environment" // its tool had other environment variables
+)
+
+// Effective resolves what a deployment of the install would use now, and compares
+// it with what the last successful deployment of each component used. A component
+// whose last apply or destroy did not succeed is not compared: its state says so.
+func (c *Control) Effective(ctx context.Context, in store.Install) (Effective, error) {
+	u := &unit{c: c, ctx: ctx, now: c.Now()}
+	app, err := c.App(ctx, in.Org, in.App)
+	if err != nil {
+		return Effective{}, err
+	}
+	v := app.Newest
+	out := Effective{Version: v.ID, Vars: map[string]map[string]EffectiveValue{}}
+	given, err := c.openInputs(ctx, in.ID, in.Inputs)
+	if err != nil {
+		return Effective{}, err
+	}
+	if out.Inputs, err = effectiveInputs(v.Spec, given); err != nil {
+		return Effective{}, err
+	}
+	runner, err := u.runnerOf(in)
+	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != "no-runner" {
+		return Effective{}, err
+	}
+	env, err := c.variablesFor(ctx, in, runner.V)
+	if err != nil {
+		return Effective{}, err
+	}
+	if out.Environment, err = effectiveEnvironment(in, runner.V, env); err != nil {
+		return Effective{}, err
+	}
+	kept, err := c.Store.Components(ctx, in.ID)
+	if err != nil {
+		return Effective{}, err
+	}
+	there := map[string]store.Component{}
+	for _, k := range kept {
+		if k.V.State != store.Absent {
+			there[k.V.Name] = k.V
+		}
+	}
+	for _, comp := range v.Spec.Components {
+		vars, err := u.effectiveVars(in, v, comp, out.Inputs)
+		if err != nil {
+			return Effective{}, err
+		}
+		out.Vars[comp.Name] = map[string]EffectiveValue{}
+		for name, val := range vars {
+			if val.Sensitive {
+				val.Value = nil
+			}
+			out.Vars[comp.Name][name] = val
+		}
+		k, ok := there[comp.Name]
+		switch {
+		case !ok && len(there) > 0:
+			out.Undeployed = append(out.Undeployed, Undeployed{Component: comp.Name, What: UndeployedNew})
+		case ok && k.State == store.Present:
+			differ, err := u.undeployed(in, k, v.ID, vars, env)
+			if err != nil {
+				return Effective{}, err
+			}
+			out.Undeployed = append(out.Undeployed, differ...)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if _, ok := v.Spec.Component(name); !ok {
+			out.Undeployed = append(out.Undeployed, Undeployed{Component: name, What: UndeployedRemoved})
+		}
+	}
+	slices.SortStableFunc(out.Undeployed, func(a, b Undeployed) int { return cmp.Compare(a.Component, b.Component) })
+	return out, nil
+}
+
+// effectiveInputs are the inputs that the app declares. One that the newest version
+// asks for and the install does not give has no value, and comes from nothing: a
+// deployment would be refused, which says more.
+func effectiveInputs(spec *appspec.App, given map[string]any) (map[string]EffectiveValue, error) {
+	out := make(map[string]EffectiveValue, len(spec.Inputs))
+	for _, decl := range spec.Inputs {
+		e := EffectiveValue{Sensitive: decl.Sensitive}
+		value := given[decl.Name]
+		switch {
+		case value != nil:
+			e.From = []string{fromInstall}
+		case decl.HasDefault:
+			value, e.From = decl.Default, []string{fromDefault}
+		}
+		if !decl.Sensitive {
+			raw, err := json.Marshal(value)
+			if err != nil {
+				return nil, fmt.Errorf("encode input %s: %w", decl.Name, err)
+			}
+			e.Value = raw
+		}
+		out[decl.Name] = e
+	}
+	return out, nil
+}
+
+// effectiveEnvironment names what sets each variable.
+func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVariable) (map[string]EffectiveValue, error) {
+	out := make(map[string]EffectiveValue, len(env))
+	for name, v := range env {
+		e := EffectiveValue{Sensitive: v.Sensitive}
+		switch v.from.Kind {
+		case store.ScopeRunner:
+			e.From = []string{"runner " + r.Name}
+		case store.ScopeGroup:
+			e.From = []string{"group " + v.from.Name}
+		case store.ScopeApp:
+			e.From = []string{"app " + v.from.Name}
+		case store.ScopeInstall:
+			e.From = []string{"install " + in.Name}
+		}
+		if !v.Sensitive {
+			raw, err := json.Marshal(v.Value)
+			if err != nil {
+				return nil, fmt.Errorf("encode variable %s: %w", name, err)
+			}
+			e.Value = raw
+		}
+		out[name] = e
+	}
+	return out, nil
+}
+
+// effectiveVars resolves the variables of a component one by one, sensitive ones as
+// well. One that refers to what is not there has no value.
+func (u *unit) effectiveVars(in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
+	out := make(map[string]EffectiveValue, len(comp.Vars))
+	for name, value := range comp.Vars {
+		e := EffectiveValue{}
+		for _, r := range value.References() {
+			from := r.Namespace + "." + r.Name
+			if r.Output != "" {
+				from += ".outputs." + r.Output
+			}
+			if !slices.Contains(e.From, from) {
+				e.From = append(e.From, from)
+			}
+			e.Sensitive = e.Sensitive || r.Namespace == appspec.Inputs && inputs[r.Name].Sensitive
+		}
+		if e.From == nil {
+			e.From = []string{fromApp}
+		}
+		out[name] = e
+	}
+	all, err := u.resolveEach(in, v, comp)
+	if err != nil {
+		return nil, err
+	}
+	for name, val := range all {
+		raw, err := json.Marshal(val.Value)
+		if err != nil {
+			return nil, fmt.Errorf("encode variable %s of component %s: %w", name, comp.Name, err)
+		}
+		e := out[name]
+		e.Value, e.Sensitive = raw, e.Sensitive || val.Sensitive
+		out[name] = e
+	}
+	return out, nil
+}
+
+// resolveEach is resolve without the variables that have no value now.
+func (u *unit) resolveEach(in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
+	scope, err := u.scopeOf(in, v, comp)
+	if fairlead.KindOf(err) == fairlead.KindInvalid { // inputs that a deployment would refuse
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]appspec.Resolved{}
+	for name, value := range comp.Vars {
+		val, err := scope.value(value)
+		if _, missing := errors.AsType[*appspec.UnresolvedError](err); missing || fairlead.KindOf(err) == fairlead.KindInvalid {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[name] = val
+	}
+	return out, nil
+}
+
+// undeployed compares what is there of a component with what a deployment would use.
+func (u *unit) undeployed(in store.Install, k store.Component, version fairlead.VersionID, vars map[string]EffectiveValue, env map[string]setVariable) ([]Undeployed, error) {
+	var out []Undeployed
+	if k.Version != version {
+		out = append(out, Undeployed{Component: k.Name, What: UndeployedVersion})
+	}
+	last, err := u.lastVars(in.ID, k.Name)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for name, now := range vars {
+		// What is not known before something else is deployed may be as it was.
+		names[name] = now.Value != nil
+	}
+	for name := range last {
+		if _, has := vars[name]; !has {
+			names[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !names[name] {
+			continue
+		}
+		was, had := last[name]
+		raw, err := json.Marshal(was.Value)
+		if err != nil {
+			return nil, fmt.Errorf("encode variable %s of component %s: %w", name, k.Name, err)
+		}
+		if _, has := vars[name]; has != had || !bytes.Equal(raw, vars[name].Value) {
+			out = append(out, Undeployed{Component: k.Name, What: UndeployedVariable, Name: name})
+		}
+	}
+	if k.Env == nil { // made before this was noted
+		return out, nil
+	}
+	was, err := u.c.Sealer.Open(u.ctx, k.Env, envContext(in.ID, k.Name))
+	if err != nil {
+		return nil, fmt.Errorf("open the environment of component %s: %w", k.Name, err)
+	}
+	now, err := envDigest(env)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(was, now) {
+		out = append(out, Undeployed{Component: k.Name, What: UndeployedEnvironment})
+	}
+	return out, nil
+}
+
+func envContext(id fairlead.InstallID, component string) string {
+	return "install/" + string(id) + "/env/" + component
+}
+
+// envDigest stands for the values of environment variables. Who has it can try
+// guesses of a short secret on it, so it is kept sealed.
+func envDigest(env map[string]setVariable) ([]byte, error) {
+	values := make(map[string]string, len(env))
+	for name, v := range env {
+		values[name] = v.Value
+	}
+	raw, err := json.Marshal(values) // names in order
+	if err != nil {
+		return nil, fmt.Errorf("encode environment variables: %w", err)
+	}
+	sum := sha256.Sum256(raw)
+	return sum[:], nil
+}
+
+// keepEnv notes which environment variables the component is made with.
+func (u *unit) keepEnv(in store.Install, k *store.Component) error {
+	runner, err := u.runnerOf(in)
+	if err != nil {
+		return err
+	}
+	env, err := u.c.variablesFor(u.ctx, in, runner.V)
+	if err != nil {
+		return err
+	}
+	sum, err := envDigest(env)
+	if err != nil {
+		return err
+	}
+	if k.Env, err = u.c.Sealer.Seal(u.ctx, sum, envContext(k.Install, k.Name)); err != nil {
+		return fmt.Errorf("seal the environment of component %s: %w", k.Name, err)
+	}
+	return nil
+}

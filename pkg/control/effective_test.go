@@ -1,0 +1,146 @@
+package control_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// effective is what a deployment of the install would use now.
+func (p *plane) effective(install string) control.Effective {
+	p.t.Helper()
+	var e control.Effective
+	p.must("resolve what is effective", func() error {
+		in, err := p.Install(p.ctx, org, install)
+		if err != nil {
+			return err
+		}
+		e, err = p.Effective(p.ctx, in.Install)
+		return err
+	})
+	return e
+}
+
+// wantUndeployed checks what is not deployed, as "component kind name", separated by
+// semicolons.
+func (p *plane) wantUndeployed(install, when, want string) {
+	p.t.Helper()
+	var all []string
+	for _, u := range p.effective(install).Undeployed {
+		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s", u.Component, u.What, u.Name)))
+	}
+	if got := strings.Join(all, "; "); got != want {
+		p.t.Errorf("%s: not deployed is %q, want %q", when, got, want)
+	}
+}
+
+// TestWhatIsChangedAndNotDeployed: each kind of change is named until a deployment
+// succeeds, and no longer.
+func TestWhatIsChangedAndNotDeployed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.wantUndeployed("acme", "of a new install", "")
+		deploy := func(in control.NewDeployment) {
+			t.Helper()
+			in.AutoApprove = !in.PlanOnly
+			id := p.deploy("acme", in, "")
+			p.work()
+			if d := p.deployment(id); d.State != deployment.Succeeded {
+				t.Fatalf("the deployment is %s: %s", d.State, nodes(d))
+			}
+		}
+		input := func(name, value string) {
+			p.must("update", func() error {
+				_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{name: json.RawMessage(value)})
+				return err
+			})
+		}
+		variable := func(of control.VariableScope, v *control.Variable) {
+			p.must("set a variable", func() error {
+				_, err := p.SetVariables(p.ctx, control.User{Org: org}, of, map[string]*control.Variable{"REGION": v})
+				return err
+			})
+		}
+		deploy(control.NewDeployment{})
+		p.wantUndeployed("acme", "after a deployment", "")
+
+		for _, c := range []struct {
+			change string
+			do     func()
+			want   string
+		}{
+			{"an input", func() { input("size", "5") }, "network variable size"},
+			{"a sensitive input", func() { input("password", `"another-secret"`) }, "database variable password"},
+			{"a sensitive variable of the app", func() { variable(control.VariableScope{App: "shop"}, &control.Variable{Value: "eu", Sensitive: true}) },
+				"cache environment; database environment; network environment; web environment"},
+			{"the variable on the install", func() { variable(control.VariableScope{Install: "acme"}, &control.Variable{Value: "us"}) },
+				"cache environment; database environment; network environment; web environment"},
+			{"one that is hidden by the install's", func() { variable(control.VariableScope{App: "shop"}, nil) }, ""},
+			{"a version with one component more, and a default that counts", func() {
+				p.publish(strings.Replace(shop, "components:", "components:\n  queue: {type: terraform, source: ./queue}", 1))
+			}, "cache version; database version; network version; queue new; web version"},
+			{"a version without it", func() { p.publish(shop) }, "cache version; database version; network version; queue removed; web version"},
+		} {
+			c.do()
+			p.wantUndeployed("acme", c.change, c.want)
+			deploy(control.NewDeployment{PlanOnly: true})
+			p.wantUndeployed("acme", c.change+", planned only", c.want)
+			deploy(control.NewDeployment{})
+			p.wantUndeployed("acme", c.change+", deployed", "")
+		}
+
+		input("size", "6")
+		input("size", "5")
+		p.wantUndeployed("acme", "an input that was taken back", "")
+		deploy(control.NewDeployment{Kind: deployment.Teardown})
+		p.wantUndeployed("acme", "after a teardown", "")
+	})
+}
+
+// TestEffectiveValuesSayWhereTheyComeFrom: and no sensitive one has its value.
+func TestEffectiveValuesSayWhereTheyComeFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.must("set variables", func() error {
+			_, err := p.SetVariables(p.ctx, control.User{Org: org}, control.VariableScope{App: "shop"},
+				map[string]*control.Variable{"TOKEN": {Value: "hunter2-hunter2", Sensitive: true}, "REGION": {Value: "eu"}})
+			return err
+		})
+		before := p.effective("acme")
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "")
+		p.work()
+		after := p.effective("acme")
+		for _, c := range []struct {
+			what string
+			got  control.EffectiveValue
+			want string
+		}{
+			{"an input with a default", after.Inputs["size"], `2 false [default]`},
+			{"a sensitive input", after.Inputs["password"], ` true [install]`},
+			{"a variable from an input", after.Vars["network"]["size"], `2 false [inputs.size]`},
+			{"a variable from a sensitive input", after.Vars["database"]["password"], ` true [inputs.password]`},
+			{"an output that is not there yet", before.Vars["database"]["net"], ` false [components.network.outputs.id]`},
+			{"an output", after.Vars["database"]["net"], `"id-of-network" false [components.network.outputs.id]`},
+			{"a sensitive output", after.Vars["web"]["db"], ` true [components.database.outputs.secret]`},
+			{"an environment variable", after.Environment["REGION"], `"eu" false [app shop]`},
+			{"a sensitive environment variable", after.Environment["TOKEN"], ` true [app shop]`},
+		} {
+			if got := fmt.Sprintf("%s %t %v", c.got.Value, c.got.Sensitive, c.got.From); got != c.want {
+				t.Errorf("%s is %s, want %s", c.what, got, c.want)
+			}
+		}
+		if raw, err := json.Marshal([]control.Effective{before, after}); err != nil || strings.Contains(string(raw), "hunter2") || strings.Contains(string(raw), "secret-of") {
+			t.Errorf("a sensitive value is in %s (%v)", raw, err)
+		}
+	})
+}

@@ -79,9 +79,9 @@ func (s *server) sessionRoutes(c *control.Control) {
 	register(s, op{Route: wire.HeartbeatSession, auth: sessionToken, tag: "Agents", summary: "Say how the agent is",
 		problems: "session-not-found invalid-heartbeat " + storesMuch},
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
-			err := c.HeartbeatSession(ctx, callerOf(ctx).session, control.Heartbeat{Capacity: in.Body.Capacity,
-				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending, Customer: readCustomer(in.Body.Customer), Ailment: in.Body.Ailment, Isolation: in.Body.Isolation})
-			if err != nil {
+			h := control.Heartbeat{Capacity: in.Body.Capacity,
+				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending, Customer: readCustomer(in.Body.Customer), Ailment: in.Body.Ailment, Isolation: in.Body.Isolation}
+			if err := c.HeartbeatSession(ctx, callerOf(ctx).session, h); err != nil {
 				return nil, err
 			}
 			out := wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}
@@ -89,6 +89,11 @@ func (s *server) sessionRoutes(c *control.Control) {
 				s.Logger.Warn("an agent is not told which version is wanted", "error", err) // it is well all the same
 			} else {
 				out.Wanted = renderWanted(w)
+			}
+			if situations, err := c.AgentSituations(ctx, callerOf(ctx).session, h); err != nil {
+				s.Logger.Warn("an agent is not told what its operator is to know", "error", err)
+			} else {
+				out.Situations = renderSituations(situations)
 			}
 			if told, err := c.AgentConfiguration(ctx, callerOf(ctx).session.Runner, in.Body.Configuration); err != nil {
 				s.Logger.Warn("an agent is not told how its jobs are to be started", "error", err) // it asks again

@@ -361,8 +361,9 @@ func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch 
 // that is older and of no such install was left by a request that broke off.
 const bindWithin = 10 * time.Minute
 
-// eachUse calls fn for each install that uses the runner, or may be about to.
-func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install)) error {
+// eachUse calls fn for each install that uses the runner, or may be about to, until
+// fn returns false.
+func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install) bool) error {
 	for q := (store.PageQuery{}); ; {
 		uses, err := c.Store.RunnerUses(ctx, id, q)
 		if err != nil {
@@ -376,8 +377,9 @@ func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(sto
 			if err != nil {
 				return err
 			}
-			if inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id || c.Now().Sub(use.V.At) < bindWithin {
-				fn(use.V, inst.V)
+			uses := inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id || c.Now().Sub(use.V.At) < bindWithin
+			if uses && !fn(use.V, inst.V) {
+				return nil
 			}
 		}
 		if q.After = uses.Next; uses.Next == "" {
@@ -389,10 +391,11 @@ func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(sto
 // keepsReach refuses what would take a runner away from an install that has it.
 func (u *unit) keepsReach(r store.Runner) error {
 	var lost []string
-	err := u.c.eachUse(u.ctx, r.ID, func(_ store.RunnerUse, inst store.Install) {
+	err := u.c.eachUse(u.ctx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
 		if r.Install != "" && r.Install != inst.ID || r.Install == "" && !r.Group.Contains(inst.Group) {
 			lost = append(lost, inst.Name)
 		}
+		return true
 	})
 	if err != nil || len(lost) == 0 {
 		return err
@@ -520,7 +523,11 @@ func (c *Control) usesOf(ctx context.Context, by User, name string) ([]string, e
 		return nil, err
 	}
 	var used []string
-	if err := c.eachUse(ctx, r.V.ID, func(use store.RunnerUse, _ store.Install) { used = append(used, "install "+use.Name) }); err != nil {
+	err = c.eachUse(ctx, r.V.ID, func(use store.RunnerUse, _ store.Install) bool {
+		used = append(used, "install "+use.Name)
+		return true
+	})
+	if err != nil {
 		return nil, err
 	}
 	rules, err := c.Store.AllRunnerRules(ctx, by.Org)

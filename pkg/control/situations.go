@@ -182,12 +182,41 @@ func (c *Control) RunnerSituations(ctx context.Context, r Runner) ([]wayout.Situ
 			f.Beside = s.Isolation
 		}
 	}
-	if f.Beside != "" { // else each job has a container, whoever's it is
-		if err := c.eachUse(ctx, r.ID, func(store.RunnerUse, store.Install) { f.Serves++ }); err != nil {
-			return nil, err
-		}
+	if f.Several, err = c.mixes(ctx, r.ID, f.Beside); err != nil {
+		return nil, err
 	}
 	return wayout.OfRunner(*f), nil
+}
+
+// mixes reports whether jobs of several installs run beside an agent of the runner,
+// where beside is as in wayout.Runner. Where each job has a container it is not asked.
+func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string) (bool, error) {
+	installs := 0
+	if beside == "" {
+		return false, nil
+	}
+	err := c.eachUse(ctx, id, func(store.RunnerUse, store.Install) bool {
+		installs++
+		return installs < 2 // a runner may have thousands
+	})
+	return installs > 1, err
+}
+
+// AgentSituations says what the operator of an agent is to know when its session
+// begins: its first heartbeat says what keeps its jobs apart.
+func (c *Control) AgentSituations(ctx context.Context, s store.Session, h Heartbeat) ([]wayout.Situation, error) {
+	if h.Ending || s.Isolation == h.Isolation || h.Isolation != "landlock" && h.Isolation != "none" {
+		return nil, nil
+	}
+	several, err := c.mixes(ctx, s.Runner, h.Isolation)
+	if err != nil || !several {
+		return nil, err
+	}
+	r, err := c.runnerByID(ctx, s.Runner)
+	if err != nil {
+		return nil, err
+	}
+	return wayout.Mixed(wayout.Runner{Name: r.Name, Beside: h.Isolation, Several: several}), nil
 }
 
 // InstallSituations says what there is to know about what an install has in

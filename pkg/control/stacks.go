@@ -173,7 +173,10 @@ func (u *unit) own(r *store.Runner, inst store.Install) error {
 		return nil
 	}
 	others := false
-	err := u.c.eachUse(u.ctx, r.ID, func(_ store.RunnerUse, in store.Install) { others = others || in.ID != inst.ID })
+	err := u.c.eachUse(u.ctx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
+		others = in.ID != inst.ID
+		return !others
+	})
 	if err != nil || others {
 		return err
 	}

@@ -87,7 +87,7 @@ type Runner struct {
 	More    bool      // there may be more than those
 	Oldest  time.Time // when the first of those was made
 	Beside  string    // what keeps jobs apart that run beside an agent: "landlock", "none"; "": all have containers, or not looked at
-	Serves  int       // installs; 0: not looked at
+	Several bool      // jobs of several installs do so; false if not looked at
 }
 
 // Word is what a customer has said of an agent.

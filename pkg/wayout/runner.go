@@ -15,15 +15,15 @@ func OfRunner(r Runner) []Situation {
 	if r.Waiting > 0 {
 		until = r.Oldest.Add(job.QueueTimeout)
 	}
-	return slices.Concat(waiting(r, until), outdated(r), mixed(r))
+	return slices.Concat(waiting(r, until), outdated(r), Mixed(r))
 }
 
-// mixed says that the jobs of several installs share a machine and a user.
-func mixed(r Runner) []Situation {
-	if r.Beside == "" || r.Serves < 2 {
+// Mixed says that the jobs of several installs share a machine and a user.
+func Mixed(r Runner) []Situation {
+	if r.Beside == "" || !r.Several {
 		return nil
 	}
-	s := Situation{Kind: RunnerMixed, What: fmt.Sprintf("Runner %s runs the jobs of %d installs beside its agent, as one user.", r.Name, r.Serves)}
+	s := Situation{Kind: RunnerMixed, What: fmt.Sprintf("Runner %s runs the jobs of several installs beside its agent, as one user.", r.Name)}
 	if r.Beside == "none" {
 		s.Known = []string{"Nothing keeps them apart: what one install's modules start can read the states of the others, and the runner's key."}
 	} else {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,6 +80,7 @@ type Agent struct {
 	word     mode.Word          // the customer's, which counts
 	endPoll  context.CancelFunc // ends the poll for work that is under way; nil: there was none
 	steps    map[string]*step   // by attempt
+	warned   map[string]bool    // of these situations, by what was logged
 	draining bool
 	stopping bool          // steps are to be interrupted
 	freed    chan struct{} // signalled when a step has gone or draining began
@@ -531,6 +533,7 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 		}
 		if err == nil {
 			a.want(st.Wanted)
+			a.warn(st.Situations)
 		}
 		// One that repeats what is known calls for nothing: its answer might repeat it
 		// again, and the agent would call without a pause.
@@ -541,6 +544,23 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 		}
 		return err
 	})
+}
+
+// warn logs what the agent's operator is to know, each once in the agent's life:
+// each session begins with it again.
+func (a *Agent) warn(situations []wire.Situation) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range situations {
+		if a.warned[s.What] {
+			continue
+		}
+		if a.warned == nil {
+			a.warned = map[string]bool{}
+		}
+		a.warned[s.What] = true
+		a.log.Warn(s.What, "situation", s.Kind, "known", strings.Join(s.Known, " "))
+	}
 }
 
 func notify(ch chan struct{}) {

@@ -205,6 +205,7 @@ type SessionStatus struct {
 
 	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"To be followed for the jobs to come; absent if the agent has it"`
 	Wanted        *WantedVersion      `json:"wanted,omitempty" doc:"The version that the agent is to run; absent if any will do"`
+	Situations    []Situation         `json:"situations,omitempty" doc:"What the agent's operator is to know; with the first heartbeat of a session only, and with one that says another isolation"`
 }
 
 // WantedVersion is the version that a runner's agents are to run.

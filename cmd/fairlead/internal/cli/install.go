@@ -240,8 +240,7 @@ Ctrl-C stops the following, not the deployment.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without asking: --ask never")
-	cmd.Flags().StringVar(&in.Ask, "ask", "", "ask about these `PLANS`: never, destroys, changes or always (default: always)")
-	c.must(cmd.RegisterFlagCompletionFunc("ask", cobra.FixedCompletions(asks(), cobra.ShellCompDirectiveNoFileComp)))
+	c.askFlag(cmd, &in, "ask about these `PLANS`: never, destroys, changes or always (default: always)")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "plan, print the plans, and change nothing")
 	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION` of the app, as 'app versions' lists it (default: the newest)")
 	c.must(cmd.RegisterFlagCompletionFunc("version", c.versionIDs))
@@ -251,8 +250,12 @@ Ctrl-C stops the following, not the deployment.`,
 	return cmd
 }
 
-// asks are the values of --ask.
-func asks() []string { return []string{"never", "destroys", "changes", "always"} }
+// askFlag says which plans of a deployment are asked about.
+func (c *cli) askFlag(cmd *cobra.Command, in *wire.CreateDeploymentRequest, usage string) {
+	cmd.Flags().StringVar(&in.Ask, "ask", "", usage)
+	asks := []string{"never", "destroys", "changes", "always"}
+	c.must(cmd.RegisterFlagCompletionFunc("ask", cobra.FixedCompletions(asks, cobra.ShellCompDirectiveNoFileComp)))
+}
 
 func noQueue(cmd *cobra.Command, in *wire.CreateDeploymentRequest) {
 	cmd.Flags().BoolVar(&in.NoQueue, "no-queue", false, "fail, instead of queueing, while another deployment of the install is not over")
@@ -302,9 +305,14 @@ func (c *cli) installTeardown() *cobra.Command {
 dependencies. The install itself stays, and can be deployed again.
 
 You are asked to type the install's name; that approves every destroy plan.
---plan-only shows those first. --yes does not ask.`,
+--plan-only shows those first. --yes does not ask, nor does "--ask never". With
+another value --ask shows each plan and asks about it, as "fairlead install
+deploy" does: those that destroy something ("destroys"), those that also change
+something in place ("changes"), or all ("always"). After an apply or destroy that
+was lost you are always asked.`,
 		Example: `  fairlead install teardown acme --plan-only
   fairlead install teardown acme
+  fairlead install teardown acme --ask always
   fairlead install teardown acme --yes`,
 		Args: exactly, ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -312,7 +320,7 @@ You are asked to type the install's name; that approves every destroy plan.
 			if err != nil {
 				return err
 			}
-			if !in.PlanOnly {
+			if !in.PlanOnly && in.Ask == "" {
 				if err := c.confirm(ctx, yes, install.Name, "This destroys everything that install %s deployed: %s.", install.Name, existing(install)); err != nil {
 					return err
 				}
@@ -325,10 +333,11 @@ You are asked to type the install's name; that approves every destroy plan.
 			return c.see(ctx, cl, d, progress)
 		}),
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask: --ask never")
+	c.askFlag(cmd, &in, "ask about these `PLANS` in place of the install's name: never, destroys, changes or always")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print what would be destroyed, and destroy nothing")
 	noQueue(cmd, &in)
-	cmd.MarkFlagsMutuallyExclusive("yes", "plan-only")
+	cmd.MarkFlagsMutuallyExclusive("yes", "plan-only", "ask")
 	progress.register(cmd)
 	return cmd
 }

@@ -168,7 +168,7 @@ func checkFolder(fsys fs.FS, source string) (m *module, message, hint string, wr
 	if len(files) == 0 {
 		return nil, "holds no .tf or .tofu file", "A component of type terraform is a folder with a root module.", nil
 	}
-	read, wrong, err := readModule(fsys, real, source, files)
+	read, wrong, err := readModule(fsys, real, source, tfmodule.Effective(files))
 	if err != nil {
 		return nil, "", "", wrong
 	}
@@ -230,9 +230,9 @@ module %[1]q {
 }`, address[1], written), true
 }
 
-// moduleFiles returns the files of a module, and whether there are files that
-// give values to its variables. It reads the folder in parts and stops when it
-// has too many files for readModule, or after a hundred thousand entries.
+// moduleFiles returns the files of a module, in order, and whether there are files
+// that give values to its variables. Some of the files only OpenTofu reads, and
+// others only Terraform. It stops after a hundred thousand entries.
 func moduleFiles(fsys fs.FS, dir string) (names []string, given bool, err error) {
 	f, err := fsys.Open(dir)
 	if err != nil {
@@ -255,14 +255,15 @@ func moduleFiles(fsys fs.FS, dir string) (names []string, given bool, err error)
 				given = true
 			}
 		}
-		if err == io.EOF || (err == nil && len(entries) == 0) || len(names) > maxModuleFiles {
+		if err == io.EOF || (err == nil && len(entries) == 0) {
 			break
 		}
 		if err != nil {
 			return nil, false, err
 		}
 	}
-	return tfmodule.Effective(names), given, nil
+	slices.Sort(names)
+	return names, given, nil
 }
 
 func hasSuffix(name string, suffixes ...string) bool {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
@@ -32,12 +33,17 @@ const (
 var errNotRead = errors.New("the module is not read")
 
 // readModule collects the variables and outputs that the files in dir declare,
-// and reports what no tool would accept in them, and in the modules below dir
+// and reports what no tool would accept in them, and in the modules of the app
 // that they call. shown is how the person wrote dir. The declarations are taken
 // from tokens, so that they are known of a file whose grammar is not read.
 func readModule(fsys fs.FS, dir, shown string, names []string) (module, Problems, error) {
-	r := &moduleReader{fsys: fsys, root: dir, shown: shown, size: maxModuleSize, files: maxModuleFiles, seen: map[string]bool{}}
+	r := &moduleReader{fsys: fsys, root: dir, shown: shown, size: maxModuleSize, files: maxModuleFiles}
 	m, err := r.read(dir, names)
+	for _, called := range r.called() {
+		if names, _, err := moduleFiles(fsys, called); err == nil {
+			_, _ = r.read(called, tfmodule.Effective(names)) // what it declares is for the module that calls it, and the tool
+		}
+	}
 	return m, r.problems, err
 }
 
@@ -81,8 +87,8 @@ func (m module) addHCL(tokens hclsyntax.Tokens) {
 			word := string(tk.Bytes)
 			switch {
 			case depth == 0 && (word == "variable" || word == "output"):
-				label := blockLabel(tokens[i+1:])
-				if label == "" {
+				label, ok := tfmodule.Label(tokens[i+1:])
+				if !ok {
 					break
 				}
 				if word == "output" {
@@ -98,18 +104,6 @@ func (m module) addHCL(tokens hclsyntax.Tokens) {
 			}
 		}
 	}
-}
-
-// blockLabel returns the label that tokens begin with, if a block follows it.
-func blockLabel(tokens hclsyntax.Tokens) string {
-	if len(tokens) >= 4 && tokens[0].Type == hclsyntax.TokenOQuote && tokens[1].Type == hclsyntax.TokenQuotedLit &&
-		tokens[2].Type == hclsyntax.TokenCQuote && tokens[3].Type == hclsyntax.TokenOBrace {
-		return string(tokens[1].Bytes)
-	}
-	if len(tokens) >= 2 && tokens[0].Type == hclsyntax.TokenIdent && tokens[1].Type == hclsyntax.TokenOBrace {
-		return string(tokens[0].Bytes)
-	}
-	return ""
 }
 
 // addJSON adds what a file in the JSON form of the language declares: an

@@ -22,27 +22,23 @@ import (
 // and what walks its tree, recurse for each of these: without limits a file of
 // a million brackets would end the program.
 const (
-	maxNesting     = 100   // brackets that are open at a time
-	maxOperators   = 10000 // operators between two places where no bracket is open
-	maxModuleDepth = 10    // modules that call each other
-	maxFileErrors  = 5     // problems of one file: one mistake often makes several
+	maxNesting    = 100   // brackets that are open at a time
+	maxOperators  = 10000 // operators between two places where no bracket is open
+	maxFileErrors = 5     // problems of one file: one mistake often makes several
 )
 
-// moduleReader reads the module of one component, and those that it calls in
-// folders below its own. All of them share the limits.
+// moduleReader reads the module of one component, and those of the app that it
+// calls. All of them share the limits.
 type moduleReader struct {
 	fsys        fs.FS
 	root, shown string // the component's folder, and as the person wrote it
 	size, files int    // bytes and files that may still be read
-	depth       int
-	seen        map[string]bool
 	problems    Problems
 }
 
 // read reads the module whose files are names, in dir.
 func (r *moduleReader) read(dir string, names []string) (module, error) {
 	m := module{variables: map[string]bool{}, outputs: map[string]bool{}}
-	r.seen[dir] = true
 	if r.files -= len(names); r.files < 0 {
 		return m, errNotRead
 	}
@@ -88,9 +84,6 @@ func (r *moduleReader) read(dir string, names []string) (module, error) {
 			r.checkVariables(f, m)
 		}
 	}
-	for _, f := range bodies {
-		r.calls(dir, f.body)
-	}
 	if !complete {
 		return m, errNotRead
 	}
@@ -112,10 +105,10 @@ func (r *moduleReader) checkBackend(dir, name string, body hcl.Body) {
 
 // show returns the path of a file as a person would write it.
 func (r *moduleReader) show(dir, name string) string {
-	if r.root != "." {
-		dir = strings.TrimPrefix(strings.TrimPrefix(dir, r.root), "/")
+	if below, ok := strings.CutPrefix(dir+"/", r.root+"/"); ok || r.root == "." {
+		return path.Join(r.shown, below, name)
 	}
-	return path.Join(r.shown, dir, name)
+	return path.Join(dir, name)
 }
 
 type parsedFile struct {
@@ -270,39 +263,5 @@ func (r *moduleReader) eachExpression(body *hclsyntax.Body, f func(hclsyntax.Exp
 			continue
 		}
 		r.eachExpression(b.Body, f)
-	}
-}
-
-// calls reads the modules below the component's folder that a file calls.
-func (r *moduleReader) calls(dir string, body *hclsyntax.Body) {
-	for _, b := range body.Blocks {
-		attr := b.Body.Attributes["source"]
-		if b.Type != "module" || attr == nil || r.depth == maxModuleDepth {
-			continue
-		}
-		text, ok := attr.Expr.(*hclsyntax.TemplateExpr)
-		if !ok || !text.IsStringLiteral() {
-			continue
-		}
-		value, diags := text.Value(nil)
-		if diags.HasErrors() {
-			continue
-		}
-		source := value.AsString()
-		if !strings.HasPrefix(source, "./") && !strings.HasPrefix(source, "../") {
-			continue
-		}
-		real, err := follow(r.fsys, path.Join(dir, source))
-		if err != nil || r.seen[real] || (r.root != "." && !strings.HasPrefix(real, r.root+"/")) {
-			continue // the packer or the tool says what is wrong with it
-		}
-		names, _, err := moduleFiles(r.fsys, real)
-		if err != nil || len(names) == 0 {
-			continue
-		}
-		r.depth++
-		// What it declares is for the module that calls it, and the tool.
-		_, _ = r.read(real, names)
-		r.depth--
 	}
 }

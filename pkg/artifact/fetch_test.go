@@ -43,7 +43,7 @@ func wantPull(t *testing.T, p fetch.Puller, ref string, seen *traffic, want map[
 	t.Helper()
 	seen.reset()
 	dir := t.TempDir()
-	if err := p.Pull(t.Context(), ref, openRoot(t, dir), fetch.Limits{}); err != nil {
+	if _, err := p.Pull(t.Context(), ref, openRoot(t, dir), fetch.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := readTree(t, dir); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -243,7 +243,7 @@ func TestManyStepsShareACacheThatIsTooSmall(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := p.Pull(t.Context(), all[n].ref, root, fetch.Limits{}); err != nil {
+				if _, err := p.Pull(t.Context(), all[n].ref, root, fetch.Limits{}); err != nil {
 					t.Error(err)
 				}
 				root.Close()
@@ -306,7 +306,8 @@ func TestHostileContentIsRefusedOnTheWayOutOfTheCache(t *testing.T) {
 				if err := os.Mkdir(dst, 0o700); err != nil {
 					t.Fatal(err)
 				}
-				wantCode(t, p.Pull(t.Context(), ref, openRoot(t, dst), test.limits), fairlead.KindInvalid, test.code)
+				_, err := p.Pull(t.Context(), ref, openRoot(t, dst), test.limits)
+				wantCode(t, err, fairlead.KindInvalid, test.code)
 				checkConfined(t, parent, dst)
 			}
 			pull()
@@ -353,11 +354,11 @@ func TestPullSendsTheTokenToTheRegistryAlone(t *testing.T) {
 	}
 	ref := host + "/app@" + a.Digest()
 	for token, code := range map[string]string{"": "registry-unauthenticated", "bad": "registry-unauthenticated"} {
-		err := fetch.Puller{Login: bearer(token)}.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{})
+		_, err := fetch.Puller{Login: bearer(token)}.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{})
 		wantCode(t, err, fairlead.KindUnauthenticated, code)
 	}
 	dir := t.TempDir()
-	if err := (fetch.Puller{Login: bearer("good")}).Pull(t.Context(), ref, openRoot(t, dir), fetch.Limits{}); err != nil {
+	if _, err := (fetch.Puller{Login: bearer("good")}).Pull(t.Context(), ref, openRoot(t, dir), fetch.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := readTree(t, dir); len(got) != len(source()) || told.Load() != 0 {
@@ -384,7 +385,7 @@ func TestPullOutlivesAPassingFault(t *testing.T) {
 			}
 			return w.Result(), nil
 		})}
-		if err := p.Pull(t.Context(), "registry.example/app@"+sha256Digest([]byte(manifest)), openRoot(t, t.TempDir()), fetch.Limits{}); err != nil {
+		if _, err := p.Pull(t.Context(), "registry.example/app@"+sha256Digest([]byte(manifest)), openRoot(t, t.TempDir()), fetch.Limits{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -408,11 +409,11 @@ func TestPullWithoutTLSFromAnotherMachine(t *testing.T) {
 				return w.Result(), nil
 			})}
 			ref := host + "/app@" + sha256Digest([]byte(manifest))
-			if err := p.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{}); err == nil || plain != 0 {
+			if _, err := p.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{}); err == nil || plain != 0 {
 				t.Errorf("%s: %d plain requests, error %v", host, plain, err)
 			}
 			secure, p.PlainHTTP = 0, true
-			if err := p.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{}); err != nil || plain != 2 || secure != 1 {
+			if _, err := p.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{}); err != nil || plain != 2 || secure != 1 {
 				t.Errorf("%s, allowed: %d requests without TLS, %d with, error %v", host, plain, secure, err)
 			}
 		})
@@ -434,7 +435,7 @@ func TestALoginIsAskedForOnlyWhenItIsNeeded(t *testing.T) {
 	asked := 0
 	p := fetch.Puller{Cache: &fetch.Cache{Dir: t.TempDir()}, Login: func(context.Context) (fetch.Login, error) { asked++; return fetch.Login{}, nil }}
 	for range 3 {
-		if err := p.Pull(t.Context(), a.ref, openRoot(t, t.TempDir()), fetch.Limits{}); err != nil {
+		if _, err := p.Pull(t.Context(), a.ref, openRoot(t, t.TempDir()), fetch.Limits{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -443,7 +444,7 @@ func TestALoginIsAskedForOnlyWhenItIsNeeded(t *testing.T) {
 	}
 	broken := errors.New("no login today")
 	p = fetch.Puller{Login: func(context.Context) (fetch.Login, error) { return fetch.Login{}, broken }}
-	if err := p.Pull(t.Context(), a.ref, openRoot(t, t.TempDir()), fetch.Limits{}); !errors.Is(err, broken) {
+	if _, err := p.Pull(t.Context(), a.ref, openRoot(t, t.TempDir()), fetch.Limits{}); !errors.Is(err, broken) {
 		t.Errorf("without a login: %v", err)
 	}
 }

@@ -18,8 +18,9 @@ import (
 // What an artifact is called on the wire. A reader accepts exactly these, so a
 // change of the packing comes with a new name.
 const (
-	// ArtifactType names a component's source.
+	// ArtifactType names a component's source, SharedType one with folders beside it.
 	ArtifactType = tree.ArtifactType
+	SharedType   = tree.SharedType
 	// layerType is the one layer: the tar, not compressed.
 	layerType types.MediaType = tree.LayerType
 	// emptyType is the config of an OCI 1.1 artifact that has none: the two
@@ -40,17 +41,23 @@ type Artifact struct {
 	bytes    int64
 }
 
-func newArtifact(archive []byte, files int, content int64) (*Artifact, error) {
+// newArtifact makes the artifact of an archive. folder is the component's in it; ""
+// is the archive itself.
+func newArtifact(archive []byte, files int, content int64, folder string) (*Artifact, error) {
 	a := &Artifact{tar: archive, files: files, bytes: content, layer: describe(layerType, archive)}
 	// The order of the fields is the library's struct; a golden digest in the
 	// tests notices if it ever changes.
-	manifest, err := json.Marshal(v1.Manifest{
+	m := v1.Manifest{
 		SchemaVersion: 2,
 		MediaType:     types.OCIManifestSchema1,
 		ArtifactType:  ArtifactType,
 		Config:        describe(emptyType, []byte(emptyConfig)),
 		Layers:        []v1.Descriptor{a.layer},
-	})
+	}
+	if folder != "" {
+		m.ArtifactType, m.Annotations = SharedType, map[string]string{tree.FolderAnnotation: folder}
+	}
+	manifest, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode manifest: %w", err)
 	}

@@ -29,9 +29,57 @@ import (
 // a file that changes while it is read is an error. At most limits.Entries
 // entries are looked at, so a huge folder is refused early.
 func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
-	p := packer{root: dir, limits: limits.WithDefaults(), names: tree.Names{}}
-	if err := p.walk("."); err != nil {
-		return nil, err
+	p := packer{limits: limits.WithDefaults(), names: tree.Names{}}
+	return p.pack(dir, []part{{root: dir}}, "")
+}
+
+// PackShared packs a folder of an app together with others that it needs, such as
+// modules that several components share. Each file has its path below app, so that
+// the paths between the folders hold where the artifact is unpacked; Pull
+// then returns folder. Paths have slashes and lead through no link. A folder inside
+// another one is packed once. Without shared folders the artifact is Pack's, of
+// folder alone.
+//
+// Each folder is packed as Pack packs it; the limits are for all together.
+func PackShared(app *os.Root, folder string, shared []string, limits Limits) (*Artifact, error) {
+	if len(shared) == 0 {
+		dir, err := app.OpenRoot(folder)
+		if err != nil {
+			return nil, fmt.Errorf("pack %s: %w", folder, err)
+		}
+		defer dir.Close()
+		return Pack(dir, limits)
+	}
+	p := packer{limits: limits.WithDefaults(), names: tree.Names{}}
+	var parts []part
+	for _, name := range outermost(append([]string{folder}, shared...)) {
+		dir, err := app.OpenRoot(name)
+		if err != nil {
+			return nil, fmt.Errorf("pack %s: %w", name, err)
+		}
+		defer dir.Close()
+		parts = append(parts, part{root: dir, prefix: name})
+	}
+	return p.pack(app, parts, folder)
+}
+
+// outermost returns the folders that are in no other one, sorted.
+func outermost(folders []string) []string {
+	var out []string
+	for _, f := range slices.Sorted(slices.Values(folders)) {
+		inside := slices.ContainsFunc(folders, func(o string) bool { return o != f && (o == "." || strings.HasPrefix(f, o+"/")) })
+		if !inside && !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, error) {
+	for _, p.part = range parts {
+		if err := p.walk("."); err != nil {
+			return nil, err
+		}
 	}
 	if len(p.files) == 0 {
 		return nil, tree.Invalid("source-empty", "Put the component's files there, or correct `source`.",
@@ -39,19 +87,20 @@ func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
 	}
 	// A walk's order is that of single names ("a/b" before "a.tf"), and the
 	// file system's beneath; the order of whole paths is nobody's.
-	slices.SortFunc(p.files, func(a, b string) int { return cmp.Compare(a, b) })
+	slices.SortFunc(p.files, func(a, b entry) int { return cmp.Compare(a.path(), b.path()) })
 
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)
-	for _, name := range p.files {
-		if err := p.addFile(tw, name); err != nil {
+	for _, e := range p.files {
+		p.part = e.part
+		if err := p.addFile(tw, e.name); err != nil {
 			return nil, err
 		}
 	}
 	if err := tw.Close(); err != nil {
 		return nil, fmt.Errorf("pack %s: %w", dir.Name(), err)
 	}
-	return newArtifact(buf.Bytes(), len(p.files), p.bytes)
+	return newArtifact(buf.Bytes(), len(p.files), p.bytes, folder)
 }
 
 // Skipped reports whether Pack leaves out the file or folder of this path:
@@ -70,12 +119,26 @@ func Skipped(name string) bool {
 		strings.HasPrefix(base, "crash.") && strings.HasSuffix(base, ".log")
 }
 
-type packer struct {
+// part is a folder that is packed.
+type part struct {
 	root   *os.Root
+	prefix string // of its files' paths; "" and ".": none
+}
+
+// entry is a file that is packed.
+type entry struct {
+	part
+	name string // in root
+}
+
+func (e entry) path() string { return path.Join(e.prefix, e.name) }
+
+type packer struct {
+	part   // at work
 	limits Limits
 	seen   int
 	bytes  int64
-	files  []string
+	files  []entry
 	names  tree.Names
 }
 
@@ -123,7 +186,7 @@ func (p *packer) list(dir string, visit func(string, fs.DirEntry) error) error {
 			if Skipped(name) {
 				continue
 			}
-			if err := p.limits.CheckPath("source", name); err != nil {
+			if err := p.limits.CheckPath("source", path.Join(p.prefix, name)); err != nil {
 				return err
 			}
 			if err := visit(name, e); err != nil {
@@ -161,11 +224,11 @@ func (p *packer) addEntry(name string, e fs.DirEntry) error {
 	if !mode.IsRegular() {
 		return specialFile(name, mode)
 	}
-	if earlier, ok := p.names.Add(name); !ok {
+	if earlier, ok := p.names.Add(path.Join(p.prefix, name)); !ok {
 		return tree.Invalid("source-case-collision", "Rename one of them.",
-			"%+q and %+q are one file on some systems: they differ only in case, or in how a letter is composed", earlier, name)
+			"%+q and %+q are one file on some systems: they differ only in case, or in how a letter is composed", earlier, path.Join(p.prefix, name))
 	}
-	p.files = append(p.files, name)
+	p.files = append(p.files, entry{p.part, name})
 	return nil
 }
 
@@ -211,7 +274,7 @@ func (p *packer) addFile(tw *tar.Writer, name string) error {
 	if info.Mode()&0o100 != 0 {
 		mode = 0o755
 	}
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: mode, ModTime: epoch()}
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(p.prefix, name), Size: size, Mode: mode, ModTime: epoch()}
 	if err := tw.WriteHeader(header); err != nil {
 		return fmt.Errorf("pack %s: %w", name, err)
 	}

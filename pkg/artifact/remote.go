@@ -74,7 +74,8 @@ func Pull(ctx context.Context, ref string, access Access, dst *os.Root, limits L
 	login := func(context.Context) (fetch.Login, error) {
 		return fetch.Login{Token: access.Token, Username: access.Username, Password: access.Password}, nil
 	}
-	return fetch.Puller{Login: login, PlainHTTP: access.PlainHTTP, Transport: access.Transport}.Pull(ctx, ref, dst, limits)
+	_, err := fetch.Puller{Login: login, PlainHTTP: access.PlainHTTP, Transport: access.Transport}.Pull(ctx, ref, dst, limits)
+	return err
 }
 
 func (a Access) nameOptions() []name.Option {

@@ -1,7 +1,9 @@
 package tfmodule_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/tfmodule"
@@ -57,5 +59,33 @@ func TestABackendIsFoundHoweverItIsWritten(t *testing.T) {
 				t.Errorf("says %t", says)
 			}
 		})
+	}
+}
+
+func TestCallsAreFoundHoweverTheyAreWritten(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file, src string
+		want      string // NAME SOURCE LINE
+	}{
+		"as usual":               {"main.tf", "module \"m\" {\n  source = \"./n\"\n  source_of = \"x\"\n}\n", "m ./n 2"},
+		"on one line":            {"main.tofu", `module "m" { source = "../n" }`, "m ../n 1"},
+		"in brackets":            {"main.tf", "module \"m\" {\n  source = (\n    \"../n\"\n  )\n}\n", "m ../n 2"},
+		"with escapes":           {"main.tf", "module m {\n  source = \"../\\u006e\"\n}\n", "m ../n 2"},
+		"after what is broken":   {"main.tf", "resource {\n}\nx = = 1\nmodule \"m\" {\n  source = \"./n\"\n}\n", "m ./n 5"},
+		"with a variable":        {"main.tf", "module \"m\" {\n  source = \"../${var.x}\"\n}\n", ""},
+		"in another block":       {"main.tf", "resource \"a\" \"b\" {\n  source = \"./n\"\n}\n", ""},
+		"in a block of it":       {"main.tf", "module \"m\" {\n  providers = { source = \"./n\" }\n}\n", ""},
+		"in a comment":           {"main.tf", "/* module \"m\" {\n  source = \"./n\"\n} */\n", ""},
+		"in JSON":                {"main.tf.json", `{"module": {"m": {"source": "./n"}}}`, "m ./n 1"},
+		"in JSON, with a lookup": {"main.tf.json", `{"module": {"m": {"source": "./${var.n}"}}}`, ""},
+		"in what is no JSON":     {"main.tf.json", `{"module": {"m": {"source": "./n"}}`, ""},
+	} {
+		var got []string
+		for _, c := range tfmodule.Calls(tc.file, []byte(tc.src)) {
+			got = append(got, fmt.Sprint(c.Name, " ", c.Source, " ", c.At.Line))
+		}
+		if strings.Join(got, ", ") != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
 	}
 }

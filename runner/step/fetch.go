@@ -27,8 +27,8 @@ const artifactsFolder = "artifacts"
 // fetcher pulls artifacts from the registry that the control plane has named.
 // Where that is the control plane's own, the lease token is the login, and it
 // goes over the connection on which the job was started.
-func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) func(context.Context, events.ArtifactRef, *os.Root) error {
-	return func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) error {
+func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) func(context.Context, events.ArtifactRef, *os.Root) (string, error) {
+	return func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (string, error) {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
 		host := a.in.Registry
@@ -37,7 +37,7 @@ func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) fun
 		}
 		host = strings.TrimSuffix(host, "/")
 		name := host + "/" + strings.TrimPrefix(ref.Repository, host+"/") + "@" + ref.Digest
-		err := fetch.Puller{
+		folder, err := fetch.Puller{
 			Login: func(ctx context.Context) (fetch.Login, error) {
 				if u, err := url.Parse(a.in.URL); err == nil && u.Host == host {
 					return fetch.Login{Token: token}, nil
@@ -57,10 +57,10 @@ func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) fun
 			Cache:     &fetch.Cache{Dir: filepath.Join(a.in.Data, artifactsFolder)},
 		}.Pull(bounded, name, dst, fetch.Limits{})
 		if err == nil {
-			return nil
+			return folder, nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("fetch artifact: %w", ctx.Err())
+			return "", fmt.Errorf("fetch artifact: %w", ctx.Err())
 		}
 		reason, said := "artifact-unavailable", err.Error()
 		if e, ok := errors.AsType[*fairlead.Error](err); ok {
@@ -72,6 +72,6 @@ func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) fun
 		case fairlead.KindInvalid, fairlead.KindTooLarge:
 			reason = plugin.ReasonArtifactInvalid
 		}
-		return &plugin.Error{Reason: reason, Message: "the component's source cannot be fetched: " + said, Err: err}
+		return "", &plugin.Error{Reason: reason, Message: "the component's source cannot be fetched: " + said, Err: err}
 	}
 }

@@ -60,23 +60,24 @@ func (c *Cache) path(digest string) string {
 	return filepath.Join(c.Dir, strings.TrimPrefix(digest, "sha256:"))
 }
 
-// get returns the archive of the artifact, verified, of up to most bytes.
-func (c *Cache) get(digest string, most int64) ([]byte, bool) {
+// get returns the archive of the artifact, verified, of up to most bytes, and where
+// in it the component's folder is.
+func (c *Cache) get(digest string, most int64) (archive []byte, folder string, ok bool) {
 	if c == nil {
-		return nil, false
+		return nil, "", false
 	}
 	entry := c.path(digest)
-	archive, err := readEntry(entry, digest, most)
+	archive, folder, err := readEntry(entry, digest, most)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !exists(entry):
-		return nil, false
+		return nil, "", false
 	case err != nil:
 		c.remove(entry) // else it would be in the way of a good one
-		return nil, false
+		return nil, "", false
 	}
 	now := c.now()
 	os.Chtimes(entry, now, now) // used just now; else it is the sooner removed
-	return archive, true
+	return archive, folder, true
 }
 
 func exists(path string) bool {
@@ -84,26 +85,26 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func readEntry(entry, digest string, most int64) ([]byte, error) {
+func readEntry(entry, digest string, most int64) (archive []byte, folder string, err error) {
 	manifest, err := readRegular(filepath.Join(entry, manifestFile), tree.MaxManifest)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if tree.Digest(manifest) != digest {
-		return nil, errors.New("the manifest is damaged")
+		return nil, "", errors.New("the manifest is damaged")
 	}
 	layer, err := tree.ParseManifest(manifest)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	archive, err := readRegular(filepath.Join(entry, layerFile), min(layer.Size, most))
+	archive, err = readRegular(filepath.Join(entry, layerFile), min(layer.Size, most))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if int64(len(archive)) != layer.Size || tree.Digest(archive) != layer.Digest {
-		return nil, errors.New("the layer is damaged")
+		return nil, "", errors.New("the layer is damaged")
 	}
-	return archive, nil
+	return archive, layer.Folder, nil
 }
 
 // readRegular reads a file of up to limit bytes. It does not wait for what a

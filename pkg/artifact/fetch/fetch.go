@@ -77,31 +77,34 @@ const (
 // first file is written, wherever they come from; meanwhile they are in memory,
 // within the limits.
 //
+// It returns where in dst the component's folder is, a valid path: "." unless
+// folders that it shares with others are beside it.
+//
 // Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the
 // registry's answer, of KindInvalid if the artifact is not one, of
 // KindUnavailable otherwise; requests are retried before.
-func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limits) error {
+func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limits) (folder string, err error) {
 	r, ok := parseReference(ref)
 	if !ok {
-		return tree.Invalid("invalid-reference", "Write host[:port]/path@sha256:….", "%q is not an artifact's reference", ref)
+		return "", tree.Invalid("invalid-reference", "Write host[:port]/path@sha256:….", "%q is not an artifact's reference", ref)
 	}
 	most := limits.WithDefaults().TarBytes()
-	if archive, ok := p.Cache.get(r.digest, most); ok {
-		return tree.Unpack(bytes.NewReader(archive), dst, limits)
+	if archive, folder, ok := p.Cache.get(r.digest, most); ok {
+		return folder, tree.Unpack(bytes.NewReader(archive), dst, limits)
 	}
 	d, err := p.download(ctx, r)
 	if err != nil {
-		return err
+		return "", err
 	}
-	manifest, archive, err := d.artifact(ctx, ref, most)
+	manifest, archive, folder, err := d.artifact(ctx, ref, most)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := tree.Unpack(bytes.NewReader(archive), dst, limits); err != nil {
-		return err
+		return "", err
 	}
 	p.Cache.put(r.digest, manifest, archive)
-	return nil
+	return folder, nil
 }
 
 // download is one artifact on its way. Not safe for concurrent use.
@@ -153,32 +156,33 @@ func (c credentials) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.inner.RoundTrip(req)
 }
 
-// artifact returns the manifest and the archive, both verified.
-func (d *download) artifact(ctx context.Context, ref string, most int64) (manifest, archive []byte, err error) {
+// artifact returns the manifest and the archive, both verified, and where in the
+// archive the component's folder is.
+func (d *download) artifact(ctx context.Context, ref string, most int64) (manifest, archive []byte, folder string, err error) {
 	manifest, err = d.get(ctx, "manifests", d.ref.digest, tree.MaxManifest)
 	if err == nil && tree.Digest(manifest) != d.ref.digest {
 		err = errors.New("the manifest has other content than its digest says")
 	}
 	if err != nil {
-		return nil, nil, refused(ref, err)
+		return nil, nil, "", refused(ref, err)
 	}
 	layer, err := tree.ParseManifest(manifest)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
 	if layer.Size > most {
-		return nil, nil, tree.Invalid("artifact-too-large", "", "the artifact %s has %d bytes, the limit is %d", ref, layer.Size, most)
+		return nil, nil, "", tree.Invalid("artifact-too-large", "", "the artifact %s has %d bytes, the limit is %d", ref, layer.Size, most)
 	}
 	archive, err = d.get(ctx, "blobs", layer.Digest, layer.Size)
 	switch {
 	case errors.Is(err, errTooLong):
-		return nil, nil, tree.Damaged("", "has other content than its digest says", err)
+		return nil, nil, "", tree.Damaged("", "has other content than its digest says", err)
 	case err != nil:
-		return nil, nil, refused(ref, err)
+		return nil, nil, "", refused(ref, err)
 	case int64(len(archive)) != layer.Size || tree.Digest(archive) != layer.Digest:
-		return nil, nil, refused(ref, errors.New("the layer has other content than its digest says"))
+		return nil, nil, "", refused(ref, errors.New("the layer has other content than its digest says"))
 	}
-	return manifest, archive, nil
+	return manifest, archive, layer.Folder, nil
 }
 
 // answer is a refusal by the registry.

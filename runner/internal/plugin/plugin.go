@@ -40,8 +40,9 @@ type Env struct {
 	// Control is the control plane, called with the lease of this job.
 	Control *client.Client
 	// Fetch unpacks an artifact of the control plane's registry into dst,
-	// verified against its digest.
-	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) error
+	// verified against its digest, and returns where in dst the component's folder
+	// is: a valid path, "." unless folders that it shares are beside it.
+	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (folder string, err error)
 	// Confine runs f, which starts tools, such that they reach of the machine's
 	// files what own names, and what the step's machine has for all. f itself is
 	// confined with them. nil: tools reach what the step does.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -16,11 +17,16 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/regular"
 )
 
-// Source is the folder of a workspace in which the tool runs.
+// Source is the folder of a workspace in which the source is. The tool runs in it,
+// or in the folder below it that SourceFolder names.
 const Source = "src"
 
-// Errored is the file, in Source, into which OpenTofu and Terraform write a state
-// that they could not save.
+// SourceFolder is a file of a workspace with the path below Source at which the
+// tool runs, with slashes. Without it, that is Source itself.
+const SourceFolder = "folder"
+
+// Errored is the file, where the tool runs, into which OpenTofu and Terraform write
+// a state that they could not save.
 const Errored = "errored.tfstate"
 
 // Reserve is a file that takes the space which is needed to save a state. Whoever
@@ -47,8 +53,11 @@ func DiskFull(err error) bool {
 // others that run, so nothing is opened twice and no link is followed.
 func Salvage(data, id string) (*wire.Salvaged, error) {
 	src := filepath.Join(Path(data, id), Source)
-	if st, err := os.Lstat(src); err == nil && !st.IsDir() {
-		return nil, nil // a link, say: what it leads to is not of this attempt
+	for _, step := range append([]string{"."}, runsIn(Path(data, id))...) {
+		src = filepath.Join(src, step)
+		if st, err := os.Lstat(src); err == nil && !st.IsDir() {
+			return nil, nil // a link, say: what it leads to is not of this attempt
+		}
 	}
 	from := filepath.Join(src, Errored)
 	f, err := regular.Open(from)
@@ -83,6 +92,24 @@ func Salvage(data, id string) (*wire.Salvaged, error) {
 	}
 	kept.Whole = true
 	return kept, nil
+}
+
+// maxFolder is the longest SourceFolder that is read, in bytes.
+const maxFolder = 4096
+
+// runsIn returns the steps of the path that SourceFolder names. The tool may have
+// written the file: it says no more than where, below Source, to look.
+func runsIn(workspace string) []string {
+	f, err := regular.Open(filepath.Join(workspace, SourceFolder))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFolder))
+	if err != nil || !fs.ValidPath(string(b)) {
+		return nil
+	}
+	return strings.Split(string(b), "/")
 }
 
 // move moves the file, which f has open, to the folder of the attempt in

@@ -103,6 +103,34 @@ func TestSalvageFollowsNoLinkAndWaitsForNobody(t *testing.T) {
 	}
 }
 
+// The tool may have written which folder it runs in. It may name no other than one of
+// its source, and through no link.
+func TestTheFolderInWhichToLookIsOfTheSource(t *testing.T) {
+	for folder, found := range map[string]bool{
+		"live/web": true, ".": false, "": false, "live": false, "gone": false, "../../other": false, "/etc": false, "live/../live/web": false, "link/web": false, "live/web\n": false,
+	} {
+		t.Run(folder, func(t *testing.T) {
+			data := t.TempDir()
+			dir, err := workspace.Create(data, "job-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			src := filepath.Join(dir, workspace.Source)
+			for _, in := range []string{filepath.Join(src, "live", "web"), filepath.Join(data, "work", "other")} {
+				if err := errors.Join(os.MkdirAll(in, 0o700), os.WriteFile(filepath.Join(in, workspace.Errored), []byte("{}"), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(os.Symlink("live", filepath.Join(src, "link")), os.WriteFile(filepath.Join(dir, workspace.SourceFolder), []byte(folder), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if kept, err := workspace.Salvage(data, "job-1"); err != nil || (kept != nil) != found {
+				t.Errorf("got %+v, %v", kept, err)
+			}
+		})
+	}
+}
+
 // In a container the workspace and the folder of salvaged states are two mounts,
 // between which no file can be moved: the state was said to be lost.
 func TestAStateIsNotSalvagedToAnotherMount(t *testing.T) {

@@ -151,12 +151,11 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 	g.SetLimit(pushes)
 	for i, component := range app.Components {
 		g.Go(func() error {
-			source, err := root.OpenRoot(filepath.FromSlash(component.Source))
+			source, err := appspec.SourceOf(root.FS(), component)
 			if err != nil {
-				return fmt.Errorf("open the source of component %q: %w", component.Name, err)
+				return err
 			}
-			defer source.Close()
-			packed, err := artifact.Pack(source, artifact.Limits{})
+			packed, err := artifact.PackShared(root, source.Folder, source.Shared, artifact.Limits{})
 			if err != nil {
 				return fmt.Errorf("pack component %q: %w", component.Name, err)
 			}

@@ -5,14 +5,23 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"strings"
 )
 
 // What an artifact is called on the wire. A reader accepts exactly these, so a
 // change of the packing comes with a new name.
 const (
-	// ArtifactType names a component's source.
+	// ArtifactType names a component's source: the archive is the component's folder.
 	ArtifactType = "application/vnd.fairlead.component.v1"
+	// SharedType names a component's source with the folders that it needs beside
+	// it: the component's folder is in the archive, and FolderAnnotation says where.
+	// It is a type of its own, so that a reader who does not know it refuses it:
+	// in the archive's top there is no module, or another one.
+	SharedType = "application/vnd.fairlead.component.v2"
+	// FolderAnnotation is the path of the component's folder in the archive, with
+	// slashes.
+	FolderAnnotation = "dev.fairlead.component.folder"
 	// LayerType is the one layer: the tar, not compressed.
 	LayerType = "application/vnd.fairlead.component.v1.tar"
 	// ManifestType is the manifest.
@@ -27,6 +36,7 @@ const MaxManifest = 4 << 20
 type Layer struct {
 	Digest string // "sha256:" and 64 hex digits
 	Size   int64  // bytes, not negative
+	Folder string // of the component in it, a valid path; ".": it is the folder
 }
 
 // ParseManifest returns the layer of a component's manifest. Anything else than
@@ -41,12 +51,14 @@ func ParseManifest(raw []byte) (Layer, error) {
 			Size      int64  `json:"size"`
 			Digest    string `json:"digest"`
 		} `json:"layers"`
+		Annotations map[string]string `json:"annotations"`
 	}
+	folder := "."
 	err := json.Unmarshal(raw, &m)
 	switch {
 	case err != nil:
 		return Layer{}, Damaged("", "has no readable manifest", err)
-	case m.SchemaVersion != 2 || m.MediaType != ManifestType || m.ArtifactType != ArtifactType:
+	case m.SchemaVersion != 2 || m.MediaType != ManifestType || m.ArtifactType != ArtifactType && m.ArtifactType != SharedType:
 		return Layer{}, Damaged("", fmt.Sprintf("is of the type %q, not a component", Abbreviate(m.ArtifactType)), nil)
 	case len(m.Layers) != 1 || m.Layers[0].MediaType != LayerType:
 		return Layer{}, Damaged("", "does not have exactly one layer of source", nil)
@@ -55,7 +67,13 @@ func ParseManifest(raw []byte) (Layer, error) {
 	case !IsDigest(m.Layers[0].Digest):
 		return Layer{}, Damaged("", "has a layer without a digest", nil)
 	}
-	return Layer{Digest: m.Layers[0].Digest, Size: m.Layers[0].Size}, nil
+	if m.ArtifactType == SharedType {
+		folder = m.Annotations[FolderAnnotation]
+		if !fs.ValidPath(folder) || (Limits{}).WithDefaults().CheckPath("artifact", folder) != nil {
+			return Layer{}, Damaged("", fmt.Sprintf("names no folder of its component, but %q", Abbreviate(folder)), nil)
+		}
+	}
+	return Layer{Digest: m.Layers[0].Digest, Size: m.Layers[0].Size, Folder: folder}, nil
 }
 
 // Digest names content: "sha256:" and 64 hex digits.

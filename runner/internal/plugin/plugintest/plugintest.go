@@ -79,7 +79,8 @@ func (l *Log) until(t *testing.T, text string) {
 }
 
 // Env returns what a step gives a plugin, without a control plane: Fetch takes
-// from sources. What the job before of the same component left is removed.
+// from sources, by digest; what a digest has after a # is the component's folder in
+// the source. What the job before of the same component left is removed.
 func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[string]string, spec plugin.Spec) plugin.Env {
 	t.Helper()
 	site := ""
@@ -99,20 +100,21 @@ func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[st
 		t.Fatal(err)
 	}
 	return plugin.Env{Attempt: attempt, Workspace: held.Path, Log: log, Mask: redact.New().String, Control: c,
-		Fetch: func(_ context.Context, ref events.ArtifactRef, dst *os.Root) error {
+		Fetch: func(_ context.Context, ref events.ArtifactRef, dst *os.Root) (string, error) {
 			files, ok := sources[ref.Digest]
 			if !ok {
-				return plugin.Errorf(plugin.ReasonArtifactMissing, "no artifact %s", ref.Digest)
+				return "", plugin.Errorf(plugin.ReasonArtifactMissing, "no artifact %s", ref.Digest)
 			}
 			for name, content := range files {
 				if err := dst.MkdirAll(path.Dir(name), 0o700); err != nil {
-					return err
+					return "", err
 				}
 				if err := dst.WriteFile(name, []byte(content), 0o600); err != nil {
-					return err
+					return "", err
 				}
 			}
-			return nil
+			_, folder, _ := strings.Cut(ref.Digest, "#")
+			return path.Clean(folder), nil
 		}}
 }
 

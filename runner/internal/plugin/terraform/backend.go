@@ -20,7 +20,8 @@ const (
 )
 
 // localPath is where the tool finds a state in local storage: through a link of
-// the workspace, so that it is the same for all components.
+// the workspace, so that it is the same for all components that run in its source
+// folder, and not below.
 const localPath = "../state/terraform.tfstate"
 
 // What a backend is of. A saved plan lies beside the state, in a place of its

@@ -18,10 +18,16 @@ import (
 func (j *job) result(err error) plugin.Result {
 	if te, ok := errors.AsType[*toolError](err); ok {
 		// The tool has no other sign of it than the system's own text.
-		full := workspace.DiskFull(err) || strings.Contains(te.stderr, syscall.ENOSPC.Error())
+		full := workspace.DiskFull(err) || strings.Contains(unwrapped(te.stderr), syscall.ENOSPC.Error())
 		return plugin.Result{ExitCode: te.code, DiskFull: full}
 	}
 	return plugin.Result{}
+}
+
+// unwrapped is what the tool says without its line breaks, which it sets anywhere
+// between two words.
+func unwrapped(stderr string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(stderr, "│", " ")), " ")
 }
 
 // marks tell errors of the tools apart by their titles, which both tools share

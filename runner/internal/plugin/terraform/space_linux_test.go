@@ -41,11 +41,18 @@ func disk(t *testing.T, size int64) (path string, resize func(size int64)) {
 // A disk that filled up during an apply could lose the state of all that was made.
 func TestFullDiskLosesTheState(t *testing.T) {
 	for name, path := range controltest.Tools(t) {
-		t.Run(name, func(t *testing.T) {
-			data, resize := disk(t, 24<<20)
-			record := filepath.Join(t.TempDir(), "record")
-			// What is made fills the disk.
-			sources := map[string]map[string]string{"filling": {"main.tf": `
+		t.Run(name, func(t *testing.T) { fullDisk(t, path, "main.tf", "filling") })
+		// The tool leaves its copy where it runs, which is not where the source is.
+		t.Run(name+" in a folder of the source", func(t *testing.T) { fullDisk(t, path, "live/web/main.tf", "filling#live/web") })
+	}
+}
+
+func fullDisk(t *testing.T, path, file, digest string) {
+	t.Helper()
+	data, resize := disk(t, 24<<20)
+	record := filepath.Join(t.TempDir(), "record")
+	// What is made fills the disk.
+	sources := map[string]map[string]string{digest: {file: `
 resource "terraform_data" "x" {
   input = "printed-with-the-state"
   provisioner "local-exec" {
@@ -57,48 +64,46 @@ output "password" {
   sensitive = true
 }
 `}}
-			p := terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
-			sp := spec(1, "filling")
-			res, err := p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-1", plugintest.NewLog(), sources, sp))
-			if err != nil {
-				t.Fatal(err)
-			}
-			sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}
+	p := terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
+	sp := spec(1, digest)
+	res, err := p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-1", plugintest.NewLog(), sources, sp))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}
 
-			// Too little space: it does not begin.
-			res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", plugintest.NewLog(), sources, sp))
-			if plugin.ReasonOf(err) != terraform.ReasonDiskFull || res.Mutated {
-				t.Fatalf("%v, %+v", err, res)
-			}
-			for _, want := range []string{filepath.Join(data, "state/ins_1/web"), "bytes free", "33554432", "Nothing was changed", "retry"} {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("it does not say %q: %v", want, err)
-				}
-			}
-			if _, err := os.Stat(record); err == nil {
-				t.Error("something was made")
-			}
+	// Too little space: it does not begin.
+	res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", plugintest.NewLog(), sources, sp))
+	if plugin.ReasonOf(err) != terraform.ReasonDiskFull || res.Mutated {
+		t.Fatalf("%v, %+v", err, res)
+	}
+	for _, want := range []string{filepath.Join(data, "state/ins_1/web"), "bytes free", "33554432", "Nothing was changed", "retry"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not say %q: %v", want, err)
+		}
+	}
+	if _, err := os.Stat(record); err == nil {
+		t.Error("something was made")
+	}
 
-			// Space enough, until something takes it: what the tool made is not lost.
-			resize(64 << 20)
-			log := plugintest.NewLog()
-			res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-3", log, sources, sp))
-			kept := filepath.Join(data, "salvage/job_1-3/errored.tfstate")
-			if plugin.ReasonOf(err) != plugin.ReasonStateUnsaved || !res.Mutated || !strings.Contains(err.Error(), kept) || !strings.Contains(err.Error(), "no space left") ||
-				!res.DiskFull || res.Salvaged == nil || !res.Salvaged.Whole {
-				t.Errorf("%v, %+v", err, res)
-			}
-			b, err := os.ReadFile(kept)
-			if err != nil || !json.Valid(b) || !strings.Contains(string(b), "printed-with-the-state") {
-				t.Errorf("kept: %v, %q", err, b)
-			}
-			if strings.Contains(log.String(), "known-to-the-state-alone") || !strings.Contains(log.String(), "the tool printed its state here") {
-				t.Errorf("the log:\n%s", log)
-			}
-			if left, _ := filepath.Glob(filepath.Join(data, "work/*/reserve")); len(left) > 0 {
-				t.Errorf("left: %q", left)
-			}
-		})
+	// Space enough, until something takes it: what the tool made is not lost.
+	resize(64 << 20)
+	log := plugintest.NewLog()
+	res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-3", log, sources, sp))
+	kept := filepath.Join(data, "salvage/job_1-3/errored.tfstate")
+	if plugin.ReasonOf(err) != plugin.ReasonStateUnsaved || !res.Mutated || !strings.Contains(err.Error(), kept) || !strings.Contains(err.Error(), "no space left") ||
+		!res.DiskFull || res.Salvaged == nil || !res.Salvaged.Whole {
+		t.Errorf("%v, %+v", err, res)
+	}
+	b, err := os.ReadFile(kept)
+	if err != nil || !json.Valid(b) || !strings.Contains(string(b), "printed-with-the-state") {
+		t.Errorf("kept: %v, %q", err, b)
+	}
+	if strings.Contains(log.String(), "known-to-the-state-alone") || !strings.Contains(log.String(), "the tool printed its state here") {
+		t.Errorf("the log:\n%s", log)
+	}
+	if left, _ := filepath.Glob(filepath.Join(data, "work/*/reserve")); len(left) > 0 {
+		t.Errorf("left: %q", left)
 	}
 }
 

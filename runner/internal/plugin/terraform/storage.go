@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -49,7 +50,8 @@ func isKey(s string) bool {
 }
 
 // openStorage returns the storage of a state; link is the name, in the
-// workspace, under which the backend finds a local one.
+// workspace, under which the backend finds a local one. The tool runs where j says,
+// or in a slot if it says nothing.
 func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage, error) {
 	b, err := backendOf(ref, ofState)
 	if err != nil {
@@ -63,7 +65,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 				return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in the folder %q, which is not absolute", folder)
 			}
 		}
-		b.config["path"] = "../" + link + "/terraform.tfstate"
+		b.config["path"] = cmp.Or(j.up, "..") + "/" + link + "/terraform.tfstate"
 		s := &local{conf: b, folder: folder, dir: filepath.Join(folder, ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the folder of the state: %w", err)

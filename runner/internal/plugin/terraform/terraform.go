@@ -10,7 +10,9 @@
 //
 // A workspace holds:
 //
-//	src/       the module, where the tool runs
+//	src/       the component's source; the tool runs in it, or in the folder below
+//	           it that the artifact names as the component's
+//	folder     the path of that folder, if it is not src itself
 //	state/     link to the folder of the state, in local storage
 //	tmp/       the tool's temporary files
 //	vars.json  the input variables, for init, plan and apply alike
@@ -153,7 +155,8 @@ type job struct {
 	tool   *tool
 	launch string // what terraform-exec starts: the launcher, or the tool
 	root   string // of the artifact
-	src    string // where the tool runs, in root
+	src    string // where the tool runs: root, or in it
+	up     string // the way from src to the workspace: "..", "../.." and so on
 	state  storage
 	run    *runner
 	bare   bool   // the module needs nothing installed
@@ -167,7 +170,6 @@ func (j *job) path(name string) string { return filepath.Join(j.env.Workspace, n
 // prepare fetches the module and lays the workspace out.
 func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) (*job, error) {
 	j := &job{p: p, spec: spec, env: env, root: filepath.Join(env.Workspace, workspace.Source)}
-	j.src = j.root
 	var err error
 	if j.tool, err = p.findTool(ctx); err != nil {
 		return nil, err
@@ -180,14 +182,11 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 			return nil, fmt.Errorf("lay out the workspace: %w", err)
 		}
 	}
-	root, err := os.OpenRoot(j.src)
+	src, err := j.fetch(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("lay out the workspace: %w", err)
-	}
-	defer root.Close()
-	if err := env.Fetch(ctx, *spec.Artifact, root); err != nil {
 		return nil, err
 	}
+	defer src.Close()
 	if j.state, err = p.openStorage(j, *spec.State, "state"); err != nil {
 		return nil, err
 	}
@@ -195,7 +194,7 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 		return nil, err
 	}
 	j.bare = !needsInit(j.src)
-	if err := j.writeBackend(root); err != nil {
+	if err := j.writeBackend(src); err != nil {
 		return nil, err
 	}
 	if j.run, err = j.newRunner(j.src, j.state, env.Log); err != nil {
@@ -203,6 +202,33 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 		return nil, err
 	}
 	return j, nil
+}
+
+// fetch unpacks the artifact and opens the folder in it where the tool is to run.
+func (j *job) fetch(ctx context.Context) (*os.Root, error) {
+	root, err := os.OpenRoot(j.root)
+	if err != nil {
+		return nil, fmt.Errorf("lay out the workspace: %w", err)
+	}
+	defer root.Close()
+	folder, err := j.env.Fetch(ctx, *j.spec.Artifact, root)
+	if err != nil {
+		return nil, err
+	}
+	j.src, j.up = filepath.Join(j.root, filepath.FromSlash(folder)), ".."
+	if folder != "." {
+		j.up += strings.Repeat("/..", 1+strings.Count(folder, "/"))
+		// Whoever looks for a state that the tool could not save has to know it.
+		if err := os.WriteFile(j.path(workspace.SourceFolder), []byte(folder), 0o600); err != nil {
+			return nil, fmt.Errorf("lay out the workspace: %w", err)
+		}
+	}
+	src, err := root.OpenRoot(folder)
+	if err != nil {
+		return nil, &plugin.Error{Reason: plugin.ReasonArtifactInvalid, Err: err,
+			Message: fmt.Sprintf("the artifact says that the component is in its folder %q, and has no such folder", folder)}
+	}
+	return src, nil
 }
 
 func (j *job) close() {

@@ -1,0 +1,146 @@
+package appspec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/tfmodule"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
+
+// maxCalled is how many folders of modules are followed from one component.
+const maxCalled = 1000
+
+// Source is what of the app's folder a component is made of. Paths are of the
+// app's folder, with slashes.
+type Source struct {
+	Folder string   // of the component's module, without symbolic links
+	Shared []string // folders outside of it whose modules it calls, directly or not, sorted
+}
+
+// SourceOf returns what the component of a valid app is made of: its folder, and
+// the folders of the modules that it calls by a path that leads out of it. The
+// error is a *fairlead.Error if one leads out of the app's folder.
+func SourceOf(fsys fs.FS, c Component) (Source, error) {
+	folder, err := follow(fsys, c.Source)
+	if err != nil {
+		return Source{}, fmt.Errorf("follow the source of component %q: %w", c.Name, err)
+	}
+	r := &moduleReader{fsys: fsys, root: folder, shown: c.Source}
+	s := Source{Folder: folder}
+	for _, called := range r.called() {
+		if !within(called, folder) {
+			s.Shared = append(s.Shared, called)
+		}
+	}
+	slices.Sort(s.Shared)
+	if len(r.problems) > 0 {
+		return Source{}, Problems(yamldoc.Finish(r.problems)).Err()
+	}
+	return s, nil
+}
+
+// within reports whether the folder is the other one or below it.
+func within(folder, other string) bool {
+	return other == "." || folder == other || strings.HasPrefix(folder, other+"/")
+}
+
+// called returns the folders of the modules that the component calls by a path,
+// directly or not, each once, and reports the paths that lead nowhere or out of
+// the app's folder.
+func (r *moduleReader) called() []string {
+	queue, seen := []string{r.root}, map[string]bool{r.root: true}
+	for i := 0; i < len(queue) && i < maxCalled; i++ {
+		for _, c := range r.callsIn(queue[i]) {
+			folder, message, hint := r.target(queue[i], c.Source)
+			if message != "" && c.counts {
+				r.report(r.show(queue[i], c.file), c.At, "module-source", fmt.Sprintf("the source %s of module %s %s", yamldoc.Quote(c.Source), yamldoc.Quote(c.Name), message), hint)
+			}
+			if message == "" && !seen[folder] {
+				seen[folder] = true
+				queue = append(queue, folder)
+			}
+		}
+	}
+	return queue[1:]
+}
+
+// callIn is a call and where it stands.
+type callIn struct {
+	tfmodule.Call
+	file   string
+	counts bool // OpenTofu reads the file; else Terraform alone does
+}
+
+// callsIn returns the calls of local modules in a folder. An override takes the
+// place of what it overrides. What cannot be read, the packer or the tool
+// complains of.
+func (r *moduleReader) callsIn(dir string) []callIn {
+	all, _, err := moduleFiles(r.fsys, dir)
+	if err != nil {
+		return nil
+	}
+	effective := tfmodule.Effective(all)
+	var calls []callIn
+	for _, override := range []bool{false, true} {
+		var found []callIn
+		for _, name := range all {
+			if tfmodule.Override(name) != override {
+				continue
+			}
+			real, err := follow(r.fsys, path.Join(dir, name))
+			if err != nil {
+				continue
+			}
+			src, err := readBounded(r.fsys, real, maxModuleSize)
+			if err != nil {
+				continue
+			}
+			for _, c := range tfmodule.Calls(name, src) {
+				found = append(found, callIn{c, name, slices.Contains(effective, name)})
+			}
+		}
+		for _, c := range found {
+			if override {
+				calls = slices.DeleteFunc(calls, func(o callIn) bool { return o.Name == c.Name })
+			}
+		}
+		calls = append(calls, found...)
+	}
+	return slices.DeleteFunc(calls, func(c callIn) bool { return !c.Local() })
+}
+
+// target returns the folder that a source in dir leads to, or what is wrong with
+// it.
+func (r *moduleReader) target(dir, source string) (folder, message, hint string) {
+	folder = path.Join(dir, source)
+	if folder == ".." || strings.HasPrefix(folder, "../") {
+		return "", "leads out of the app's folder", "Only what is inside the app's folder, that of app.yaml, is shipped: copy the module into it, or call it by a remote source."
+	}
+	real, err := follow(r.fsys, folder)
+	if err == nil {
+		var info fs.FileInfo
+		if info, err = fs.Stat(r.fsys, real); err == nil && !info.IsDir() {
+			return "", "is not a folder", "Name the folder that holds the module's files."
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		hint, found := nearFolder(r.fsys, folder)
+		if !found {
+			hint = "A path in a module is relative to the module's own folder."
+		}
+		return "", fmt.Sprintf("leads to %s, which does not exist", yamldoc.Quote(folder)), hint
+	case errors.Is(err, errLeaves):
+		return "", "leaves the app's folder through a symbolic link", "Only what is inside the app's folder, that of app.yaml, is shipped: copy the module into it."
+	case err != nil:
+		return "", "cannot be read: " + reason(err), ""
+	case real != folder && !within(folder, r.root): // within it, the packer says so
+		return "", "leads through a symbolic link", fmt.Sprintf("No link to a folder is shipped. Name the folder that it leads to, %s.", yamldoc.Quote(real))
+	}
+	return real, "", ""
+}

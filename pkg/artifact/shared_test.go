@@ -1,0 +1,112 @@
+package artifact_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/artifact/fetch"
+	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// A component calls a module beside its folder. Both travel in one artifact, in which
+// the path between them holds, and which says where the component is.
+func TestFoldersThatAComponentSharesTravelWithIt(t *testing.T) {
+	app := writeTree(t, map[string]string{
+		"app.yaml": "fairlead: v1", "web/main.tf": "module", "web/prod.tfstate": "secret", "db/main.tf": "other",
+		"shared/net/main.tf": "net", "shared/net/.terraform/x": "cache", "shared/unused/main.tf": "not called",
+	})
+	pack := func(folder string, shared ...string) *artifact.Artifact {
+		t.Helper()
+		a, err := artifact.PackShared(openRoot(t, app), folder, shared, artifact.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	alone, err := artifact.Pack(openRoot(t, filepath.Join(app, "web")), artifact.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pack("web").Digest(); got != alone.Digest() {
+		t.Errorf("without shared folders the artifact is %s, and was %s: every runner that is older refuses it", got, alone.Digest())
+	}
+	a := pack("web", "shared/net")
+	if again := pack("web", "shared/net", "shared/net", "web"); again.Digest() != a.Digest() {
+		t.Errorf("the same folders make %s and %s", a.Digest(), again.Digest())
+	}
+	if other := pack("shared/net", "web"); other.Digest() == a.Digest() {
+		t.Error("which folder is the component's is not under the digest")
+	}
+
+	host, seen := serveRegistry(t, t.TempDir())
+	if _, err := artifact.Push(t.Context(), host+"/components/web", artifact.Access{}, a); err != nil {
+		t.Fatal(err)
+	}
+	p := fetch.Puller{Cache: &fetch.Cache{Dir: t.TempDir()}}
+	for round := range 2 { // the second time it is in the cache
+		seen.reset()
+		into := t.TempDir()
+		folder, err := p.Pull(t.Context(), host+"/components/web@"+a.Digest(), openRoot(t, into), fetch.Limits{})
+		want := map[string]string{"web/main.tf": "module", "shared/net/main.tf": "net"}
+		if got := readTree(t, into); err != nil || folder != "web" || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("got %v in %q, %v", got, folder, err)
+		}
+		if asked := len(seen.all()); (asked == 0) != (round == 1) {
+			t.Errorf("round %d took %d requests", round, asked)
+		}
+	}
+}
+
+func TestSharedFoldersAreRefusedAsOthers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files  map[string]string
+		link   [2]string
+		limits artifact.Limits
+		code   string
+	}{
+		"a link from one into the other":       {link: [2]string{"../shared/x.json", "web/x.json"}, code: "source-link-out"},
+		"all together are too large":           {limits: artifact.Limits{Bytes: 10}, code: "source-too-large"},
+		"all together are too many":            {limits: artifact.Limits{Entries: 2}, code: "source-too-many-entries"},
+		"the path in the app is too deep":      {limits: artifact.Limits{Depth: 1}, code: "source-too-deep"},
+		"their names are one on some machines": {files: map[string]string{"WEB/main.tf": ""}, code: "source-case-collision"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app := writeTree(t, map[string]string{"web/main.tf": "module", "shared/main.tf": "shared", "shared/x.json": "{}"})
+			shared := []string{"shared"}
+			for file, content := range tc.files {
+				write(t, filepath.Join(app, file), content)
+				shared = append(shared, filepath.Dir(file))
+			}
+			if tc.link[0] != "" {
+				symlink(t, tc.link[0], filepath.Join(app, tc.link[1]))
+			}
+			_, err := artifact.PackShared(openRoot(t, app), "web", shared, tc.limits)
+			wantCode(t, err, fairlead.KindInvalid, tc.code)
+		})
+	}
+}
+
+// Whoever writes a manifest chooses the folder in which a tool runs.
+func TestManifestsThatNameAnotherFolderThanOneOfTheirs(t *testing.T) {
+	for folder, ok := range map[string]bool{
+		"web": true, "live/eu/web": true, ".": true,
+		"": false, "..": false, "../web": false, "/etc": false, "web/../..": false, "web/": false, "a\x00b": false, `a\b`: false, strings.Repeat("a/", 40) + "a": false,
+	} {
+		raw, err := json.Marshal(map[string]any{
+			"schemaVersion": 2, "mediaType": tree.ManifestType, "artifactType": tree.SharedType, "annotations": map[string]string{tree.FolderAnnotation: folder},
+			"layers": []any{map[string]any{"mediaType": tree.LayerType, "size": 1, "digest": tree.Digest(nil)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		layer, err := tree.ParseManifest(raw)
+		if ok != (err == nil) || ok && layer.Folder != folder {
+			t.Errorf("%q: %+v, %v", folder, layer, err)
+		}
+	}
+}

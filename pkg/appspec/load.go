@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
@@ -20,7 +21,10 @@ import (
 //
 // fsys should tell of symbolic links (fs.ReadLinkFS, as os.Root and os.DirFS
 // do); links are followed as long as they stay inside.
-func Load(fsys fs.FS) (*App, Problems) {
+//
+// checks see each component of an app with which nothing else is wrong. Their
+// errors are problems of its source.
+func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	src, problem := readFile(fsys)
 	if problem != nil {
 		return nil, Problems{*problem}
@@ -50,12 +54,38 @@ func Load(fsys fs.FS) (*App, Problems) {
 	if app != nil {
 		r.problems = nil
 		checkModules(app, modules, r.report)
+		if len(problems) == 0 && len(r.problems) == 0 {
+			checkSources(fsys, app, checks, r.report)
+		}
 		problems = append(problems, r.problems...)
 	}
 	if len(problems) > 0 {
 		return nil, yamldoc.Finish(problems)
 	}
 	return app, nil
+}
+
+// Check says what is wrong with what a component is made of. An error of
+// *fairlead.Error is reported with its code and hint.
+type Check func(Component, Source) error
+
+func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
+	for _, c := range app.Components {
+		s, err := SourceOf(fsys, c)
+		for _, check := range checks {
+			if err == nil {
+				err = check(c, s)
+			}
+		}
+		if err == nil {
+			continue
+		}
+		e, ok := errors.AsType[*fairlead.Error](err)
+		if !ok {
+			e = &fairlead.Error{Code: "missing-source", Message: reason(err)}
+		}
+		report("components."+c.Name+".source", e.Code, fmt.Sprintf("the source of component %s cannot be packed: %s", yamldoc.Quote(c.Name), e.Message), e.Hint)
+	}
 }
 
 // readFile returns app.yaml's content.

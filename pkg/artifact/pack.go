@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
@@ -88,6 +90,9 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 	// A walk's order is that of single names ("a/b" before "a.tf"), and the
 	// file system's beneath; the order of whole paths is nobody's.
 	slices.SortFunc(p.files, func(a, b entry) int { return cmp.Compare(a.path(), b.path()) })
+	if err := p.checkSize(dir); err != nil {
+		return nil, err
+	}
 
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)
@@ -102,6 +107,52 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 	}
 	return newArtifact(buf.Bytes(), len(p.files), p.bytes, folder)
 }
+
+// namedFiles is how many files at most a refusal names of a source that is too
+// large.
+const namedFiles = 3
+
+// checkSize refuses what is larger than the limit, with the files that weigh most.
+// A file that grows afterwards, addFile refuses.
+func (p *packer) checkSize(dir *os.Root) error {
+	type sized struct {
+		path string
+		size int64
+	}
+	var all []sized
+	var total int64
+	for _, e := range p.files {
+		info, err := e.root.Stat(e.name)
+		if err != nil {
+			continue // addFile says why
+		}
+		all = append(all, sized{e.path(), info.Size()})
+		total += info.Size()
+	}
+	slices.SortStableFunc(all, func(a, b sized) int { return cmp.Compare(b.size, a.size) })
+	switch {
+	case len(all) > 0 && all[0].size > p.limits.FileBytes:
+		return p.fileTooLarge(all[0].path, all[0].size)
+	case total <= p.limits.Bytes:
+		return nil
+	}
+	var largest []string
+	for _, f := range all[:min(namedFiles, len(all))] {
+		if len(largest) > 0 && f.size < total/100 {
+			break
+		}
+		largest = append(largest, fmt.Sprintf("%q of %s", tree.Abbreviate(f.path), humanize.IBytes(uint64(f.size))))
+	}
+	return tree.Invalid("source-too-large", tooLargeHint, "the folder %s has %s of files, the limit is %s; the largest: %s",
+		dir.Name(), humanize.IBytes(uint64(total)), tree.FormatBytes(p.limits.Bytes), strings.Join(largest, ", "))
+}
+
+func (p *packer) fileTooLarge(name string, size int64) error {
+	return tree.Invalid("source-file-too-large", tooLargeHint,
+		"%q has %d bytes, the limit for one file is %s", name, size, tree.FormatBytes(p.limits.FileBytes))
+}
+
+const tooLargeHint = "Keep large files out of the source folder; fetch them by digest from where they are built."
 
 // Skipped reports whether Pack leaves out the file or folder of this path:
 // version control, caches, and what Terraform writes beside the source (state and
@@ -260,12 +311,9 @@ func (p *packer) addFile(tw *tar.Writer, name string) error {
 		return tree.Invalid("source-special-mode", fmt.Sprintf("Run `chmod u-s,g-s,-t %s`.", name),
 			"%q has the set-user-id, set-group-id or sticky bit", name)
 	case size > p.limits.FileBytes:
-		return tree.Invalid("source-file-too-large",
-			"Keep large files out of the source folder; fetch them by digest from where they are built.",
-			"%q has %d bytes, the limit for one file is %s", name, size, tree.FormatBytes(p.limits.FileBytes))
+		return p.fileTooLarge(name, size)
 	case p.bytes+size > p.limits.Bytes:
-		return tree.Invalid("source-too-large",
-			"Keep large files out of the source folder; fetch them by digest from where they are built.",
+		return tree.Invalid("source-too-large", tooLargeHint,
 			"the folder %s has more than %s of files (reached at %q)", p.root.Name(), tree.FormatBytes(p.limits.Bytes), name)
 	}
 	p.bytes += size

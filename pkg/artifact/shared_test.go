@@ -91,6 +91,19 @@ func TestSharedFoldersAreRefusedAsOthers(t *testing.T) {
 	}
 }
 
+// A source beyond the limit was refused with the name of the file at which it was
+// passed, which may be the smallest.
+func TestTheFilesThatMakeASourceTooLargeAreNamed(t *testing.T) {
+	dir := writeTree(t, map[string]string{
+		"a.zip": strings.Repeat("x", 300), "b/data.bin": strings.Repeat("x", 500), "c.tf": strings.Repeat("x", 200), "z.tf": "x", "main.tf": "x",
+	})
+	_, err := artifact.Pack(openRoot(t, dir), artifact.Limits{Bytes: 900})
+	wantCode(t, err, fairlead.KindInvalid, "source-too-large")
+	if want := `has 1002 B of files, the limit is 900 bytes; the largest: "b/data.bin" of 500 B, "a.zip" of 300 B, "c.tf" of 200 B`; !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // Whoever writes a manifest chooses the folder in which a tool runs.
 func TestManifestsThatNameAnotherFolderThanOneOfTheirs(t *testing.T) {
 	for folder, ok := range map[string]bool{

@@ -32,7 +32,9 @@ func (c *cli) appValidate() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate DIR",
 		Short: "Report everything that is wrong with an app's folder",
-		Long:  "Reads DIR/app.yaml and the sources it names, and reports every problem with\nits file, line and column. Needs no control plane.",
+		Long: `Reads DIR/app.yaml and the sources it names, and reports every problem with
+its file, line and column. It packs the sources as 'fairlead app apply' does,
+and refuses what that refuses. Needs no control plane.`,
 		Example: `  fairlead app validate examples/shop
   fairlead app validate . --json | jq '.problems[].message'`,
 		Args:              exactly,
@@ -43,7 +45,7 @@ func (c *cli) appValidate() *cobra.Command {
 				return err
 			}
 			defer root.Close()
-			app, problems := appspec.Load(root.FS())
+			app, problems := loadApp(root)
 			doc := view.Validation{Dir: args[0], Problems: problems}
 			if app != nil {
 				doc.App = app.Name
@@ -75,6 +77,15 @@ func openApp(dir string) (*os.Root, error) {
 	return root, nil
 }
 
+// loadApp reads the app and packs each source, to find all that is wrong with it.
+// What was packed is let go: an app's sources may be larger than memory.
+func loadApp(root *os.Root) (*appspec.App, appspec.Problems) {
+	return appspec.Load(root.FS(), func(_ appspec.Component, s appspec.Source) error {
+		_, err := artifact.PackShared(root, s.Folder, s.Shared, artifact.Limits{})
+		return err
+	})
+}
+
 func (c *cli) appApply() *cobra.Command {
 	return &cobra.Command{
 		Use:   "apply DIR",
@@ -104,7 +115,7 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 		return view.Published{}, err
 	}
 	defer root.Close()
-	app, problems := appspec.Load(root.FS())
+	app, problems := loadApp(root)
 	if len(problems) > 0 {
 		return view.Published{}, invalidApp(dir, problems)
 	}

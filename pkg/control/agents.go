@@ -79,6 +79,57 @@ func (c *Control) enrolled(ctx context.Context, s store.Session) error {
 	return nil
 }
 
+// MaxSessions is how many sessions a key has open at most. An agent has one, and
+// for a moment two; one that crashes again and again leaves some behind.
+const MaxSessions = 8
+
+// countSession notes that the agent's key opens the session, and ends the one of
+// its others that was last seen longest ago if these are too many. To refuse the
+// new one instead would keep an agent out for as long as sessions last, after some
+// restarts, or for as long as another holder of its key likes.
+func (u *unit) countSession(s store.Session) error {
+	a, err := u.c.Store.Agent(u.ctx, s.Runner, s.Agent)
+	if err != nil {
+		return fmt.Errorf("look at the agent with the key %s: %w", s.Agent, err)
+	}
+	a.V.Open = slices.DeleteFunc(a.V.Open, func(o store.OpenSession) bool { return !u.now.Before(o.Expires) })
+	if len(a.V.Open) >= MaxSessions {
+		if err := u.endOldest(&a.V); err != nil {
+			return err
+		}
+	}
+	a.V.Open = append(a.V.Open, store.OpenSession{ID: s.ID, Expires: s.Expires})
+	u.PutAgent(s.Agent, a)
+	return nil
+}
+
+// endOldest takes those sessions of the agent off its list that are over, and ends
+// one if none is.
+func (u *unit) endOldest(a *store.Agent) error {
+	var left []store.OpenSession
+	var oldest store.Stored[store.Session]
+	for _, o := range a.Open {
+		r, err := u.c.Store.Session(u.ctx, a.Runner, o.ID)
+		switch {
+		case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended:
+			continue
+		case err != nil:
+			return fmt.Errorf("look at session %s: %w", o.ID, err)
+		case oldest.V.ID == "" || r.V.LastSeen.Before(oldest.V.LastSeen):
+			oldest = r
+		}
+		left = append(left, o)
+	}
+	if len(left) >= MaxSessions {
+		oldest.V.Ended = true
+		u.PutSession(oldest)
+		left = slices.DeleteFunc(left, func(o store.OpenSession) bool { return o.ID == oldest.V.ID })
+		u.c.Logger.Warn("an agent's key has too many sessions open: the one that was last seen longest ago ends", "runner", a.Runner, "key", events.KeyID(a.PublicKey), "session", oldest.V.ID)
+	}
+	a.Open = left
+	return nil
+}
+
 // revoked says that a key is not taken any more.
 func revoked(code string) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: code, Details: map[string]string{"reason": "revoked"},

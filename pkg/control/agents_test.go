@@ -155,6 +155,83 @@ func TestAStolenKeyThatWasRevokedOnDynamoDB(t *testing.T) {
 	stolenKeyStory(newPlaneAt(t, dynamoTable(t, "agents"), c.now, c.sleep))
 }
 
+// manySessionsStory: who held an agent's key opened 300 sessions with it at once.
+func manySessionsStory(p *plane) {
+	t := p.t
+	a, other := p.keyed("local"), p.keyed("local")
+	_, othersBearer, err := other.open("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(instance string) string {
+		t.Helper()
+		_, bearer, err := a.open(instance)
+		if err != nil {
+			t.Fatalf("session of %s: %v", instance, err)
+		}
+		p.sleep(time.Second)
+		return bearer
+	}
+	good := func(bearers ...string) (n int) {
+		for _, b := range bearers {
+			err := p.try(func() error { _, err := p.AuthenticateSession(p.ctx, b); return err })
+			if err == nil {
+				n++
+			} else if fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	agent := open("agent")
+	var bearers []string
+	for range 3 * control.MaxSessions {
+		bearers = append(bearers, open("thief"))
+		if err := a.works(agent); err != nil {
+			t.Fatalf("the session that sends heartbeats ended before those that do not: %v", err)
+		}
+	}
+	if n := good(append(bearers, agent)...); n != control.MaxSessions {
+		t.Errorf("%d sessions of one key are open, and %d can be", n, control.MaxSessions)
+	}
+	if good(bearers[len(bearers)-1]) != 1 || good(bearers[0]) != 0 {
+		t.Error("the first sessions are good, and the last is not")
+	}
+	if err := other.works(othersBearer); err != nil {
+		t.Errorf("the session of another key: %v", err)
+	}
+
+	// One that ended by itself, or has expired, takes nothing from the others.
+	s, err := p.AuthenticateSession(p.ctx, agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.must("end a session", func() error { return p.HeartbeatSession(p.ctx, s, control.Heartbeat{Ending: true}) })
+	before := good(bearers...)
+	next := open("agent")
+	if n := good(bearers...); n != before || good(next) != 1 {
+		t.Errorf("%d of %d other sessions are left when one takes the place of one that ended", n, before)
+	}
+	p.sleep(control.SessionTTL)
+	for range control.MaxSessions {
+		if b := open("later"); good(b) != 1 {
+			t.Error("a session is refused where the others have expired")
+		}
+	}
+}
+
+func TestOneKeyOpenedHundredsOfSessionsOnSQLite(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	manySessionsStory(newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
+}
+
+func TestOneKeyOpenedHundredsOfSessionsOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	manySessionsStory(newPlaneAt(t, dynamoTable(t, "sessions"), c.now, c.sleep))
+}
+
 // A thief's claim that waited for a job got one after the key was revoked.
 func TestAClaimThatWaitsWhenItsKeyIsRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -335,6 +335,11 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: clip(p.Instance, 200),
 			Version: clip(p.Version, 100), Protocol: clip(p.Protocol, 20), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
+		if s.Enrolled {
+			if err := u.countSession(s); err != nil {
+				return err
+			}
+		}
 		u.PutSession(store.Stored[store.Session]{V: s})
 		return u.hearRunner(runner.ID)
 	})

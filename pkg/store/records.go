@@ -407,6 +407,15 @@ type Agent struct {
 	PublicKey []byte            `json:"public_key"`
 	Enrolled  time.Time         `json:"enrolled"`
 	Revoked   time.Time         `json:"revoked,omitzero"` // zero: it is good
+	// Open are the sessions that the key has opened and that may still be open,
+	// the newest last.
+	Open []OpenSession `json:"open,omitempty"`
+}
+
+// OpenSession is a session that may still be open.
+type OpenSession struct {
+	ID      fairlead.SessionID `json:"id"`
+	Expires time.Time          `json:"expires"`
 }
 
 // Session is one agent process.

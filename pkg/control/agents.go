@@ -71,7 +71,7 @@ func (c *Control) RevokeAgent(ctx context.Context, by User, runner, key string) 
 func (c *Control) enrolled(ctx context.Context, s store.Session) error {
 	a, err := c.Store.Agent(ctx, s.Runner, s.Agent)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && !a.V.Revoked.IsZero() {
-		return identity.Unauthenticated()
+		return identity.NoLonger()
 	}
 	if err != nil {
 		return fmt.Errorf("look at the agent with the key %s: %w", s.Agent, err)

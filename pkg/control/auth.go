@@ -24,8 +24,11 @@ func (c *Control) AuthenticateUser(ctx context.Context, token string) (User, err
 	}
 	hash := identity.Hash(token)
 	r, err := c.Store.Token(ctx, hash)
-	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && !r.V.Good(c.now()) {
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return User{}, identity.Unauthenticated()
+	}
+	if err == nil && !r.V.Good(c.now()) {
+		return User{}, identity.NoLonger()
 	}
 	if err == nil && c.now().Sub(r.V.Used) >= tokenUsed {
 		c.noteUse(ctx, hash)
@@ -43,7 +46,7 @@ func (c *Control) AuthenticateSession(ctx context.Context, token string) (store.
 	runner, session, _ := strings.Cut(claims.Subject, "/")
 	r, err := c.Store.Session(ctx, fairlead.RunnerID(runner), fairlead.SessionID(session))
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
-		return store.Session{}, identity.Unauthenticated()
+		return store.Session{}, identity.NoLonger()
 	}
 	if err == nil {
 		err = c.stands(ctx, r.V)

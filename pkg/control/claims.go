@@ -124,7 +124,7 @@ func (c *Control) awaitTaking(ctx context.Context, s store.Session, wait time.Du
 func (c *Control) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
 	n, err := c.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return 0, false, identity.Unauthenticated() // it was deleted
+		return 0, false, identity.NoLonger() // it was deleted
 	}
 	if err != nil || n.V.Mode != "" && n.V.Mode != placement.Enabled {
 		return n.V.Limit, false, err

@@ -287,7 +287,7 @@ func (c *Control) stands(ctx context.Context, s store.Session) error {
 	}
 	t, err := c.Store.Trust(ctx, s.Runner, s.Trust)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && t.V.Rev != s.TrustRev {
-		return identity.Unauthenticated()
+		return identity.NoLonger()
 	}
 	if err != nil {
 		return fmt.Errorf("look at trust %s: %w", s.Trust, err)
@@ -300,7 +300,7 @@ func (c *Control) stands(ctx context.Context, s store.Session) error {
 func (c *Control) standsStill(ctx context.Context, s store.Session) error {
 	r, err := c.Store.Session(ctx, s.Runner, s.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
-		return identity.Unauthenticated()
+		return identity.NoLonger()
 	}
 	if err != nil {
 		return err

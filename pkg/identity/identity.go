@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -95,7 +96,7 @@ func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims,
 	if exp != 0 {
 		c.Expires = time.Unix(exp, 0)
 		if !now.Before(c.Expires) {
-			return Claims{}, Unauthenticated()
+			return Claims{}, NoLonger()
 		}
 	}
 	for _, p := range purposes {
@@ -103,7 +104,7 @@ func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims,
 			return c, nil
 		}
 	}
-	return Claims{}, Unauthenticated()
+	return Claims{}, NoLonger()
 }
 
 // Unauthenticated is the one answer to every token that is not accepted, so
@@ -115,6 +116,21 @@ func Unauthenticated() *fairlead.Error {
 		Hint:    "Log in with `fairlead login`; a runner asks for a new session.",
 	}
 }
+
+// errWasGood marks the refusal of a token that we have given out.
+var errWasGood = errors.New("the token was given out")
+
+// NoLonger is Unauthenticated to the caller. It is for a token that we have given
+// out, and that has expired, was revoked, or is good for something else: WasGood
+// tells it from one that anybody can make up.
+func NoLonger() *fairlead.Error {
+	e := Unauthenticated()
+	e.Err = errWasGood
+	return e
+}
+
+// WasGood reports whether the error is of NoLonger.
+func WasGood(err error) bool { return errors.Is(err, errWasGood) }
 
 // NewToken returns a random token: the prefix, "_", and 256 bits.
 func NewToken(prefix string) string {

@@ -175,7 +175,7 @@ func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, 
 	mux.Handle("/", api.ControlHandler(o))
 	mux.Handle("/runner/", api.RunnerHandler(o))
 	mux.Handle("/v2/", api.RegistryGuard(o, registry))
-	server := &http.Server{Handler: t.handler(mux), ReadHeaderTimeout: 10 * time.Second}
+	server := api.Bounds{}.Server(t.handler(mux))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
 	m.close = func() error {

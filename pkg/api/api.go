@@ -31,6 +31,7 @@ type Options struct {
 	Version  string                 // of the control plane
 	IDs      fairlead.IDSource      // names requests that come without an id
 	Logger   *slog.Logger
+	Callers  *Callers // limits what callers ask for, of all handlers together; nil: something before us does
 }
 
 // MaxBody is the largest JSON body of a request, in bytes. Routes that take

@@ -70,18 +70,31 @@ func bearer(header string) string {
 	return strings.TrimSpace(token)
 }
 
-// authenticate lets those through whom the scheme knows, and tells the handler
-// who it is.
-func (s *server) authenticate(k scheme) func(huma.Context, func(huma.Context)) {
+// authenticate lets those through whom the scheme knows, and who do not ask for too
+// much, and tells the handler who it is.
+func (s *server) authenticate(k scheme, waits bool) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
-		c, err := k.find(ctx.Context(), s, bearer(ctx.Header("Authorization")), fairlead.JobID(ctx.Param("job")))
+		token := bearer(ctx.Header("Authorization"))
+		c, err := k.find(ctx.Context(), s, token, fairlead.JobID(ctx.Param("job")))
 		if err != nil {
 			refuse(ctx, s.fail(ctx.Context(), ctx.Operation().OperationID, err))
 			return
 		}
+		leave, refusal := s.enter(ctx.Context(), token, waits)
+		if refusal != nil {
+			refuse(ctx, refusal)
+			return
+		}
+		defer leave()
 		as := control.As(ctx.Context(), c.user.Token)
 		next(huma.WithContext(ctx, context.WithValue(as, callerKey{}, c)))
 	}
+}
+
+// enter counts a request whose token is good until leave is called.
+func (s *server) enter(ctx context.Context, token string, waits bool) (leave func(), refusal *problem) {
+	recognise(ctx, true)
+	return s.Callers.enter(token, waits, requestID(ctx))
 }
 
 // refuse answers with a problem before huma has looked at the request.

@@ -73,6 +73,10 @@ func callerProblems() []ProblemDoc {
 		{"other-job", http.StatusForbidden, "The token is for another job.", "Use the token of this job."},
 		{"other-state", http.StatusForbidden, "A step asked for the state of another component.", "Use the address that the job's spec names."},
 		{"session-refused", http.StatusUnauthorized, "The agent could not prove that it belongs to the runner, or its key was revoked.", "Enrol it again with a new token: `fairlead runner enrol NAME`. One whose key was revoked needs another: remove identity.key and identity.json from its data folder first. An agent with an AWS role or an OIDC token reads in `detail`, and `details.reason`, what is wrong with it."},
+		{"too-many-at-once", http.StatusTooManyRequests, "As many requests of this token are being answered as can be at once.", "Repeat it after the seconds that `Retry-After` says, and send fewer at once: 200 is the limit of an embedded control plane."},
+		{"too-many-requests", http.StatusTooManyRequests, "The token sends more requests a second than one may.", "Repeat it after the seconds that `Retry-After` says, and send fewer: 300 a second is the limit of an embedded control plane, and 1,000 at once after a pause. Programs that work side by side have a token each: `fairlead token create NAME`."},
+		{"too-many-waits", http.StatusTooManyRequests, "As many requests of this token wait for news as can at once.", "Repeat it after the seconds that `Retry-After` says, or without `wait_seconds`: 500 is the limit of an embedded control plane."},
+		{"too-many-wrong-tokens", http.StatusTooManyRequests, "The token is wrong, and many wrong tokens come from the same address. Good tokens are taken from it all the same.", "Send the right token. The control plane logs how many wrong ones come from what address."},
 		{"unauthenticated", http.StatusUnauthorized, "The token is missing, wrong, expired, or for another purpose.", "Log in with `fairlead login`; an agent asks for a new session."},
 	}
 }

@@ -29,22 +29,30 @@ const (
 	creator     = "idempotency-key-reused"
 	listing     = "bad-cursor"
 	storesMuch  = "record-too-large commit-too-large"
+	ofACaller   = "too-many-requests too-many-at-once too-many-wrong-tokens"
 	ofAStep     = "stale-epoch job-not-found"
 	ofAState    = "stale-epoch job-not-found other-state"
 	writesState = ofAState + " state-locked state-not-locked"
 )
 
-// problemsOf lists the codes of the problems that a route may answer with.
-func problemsOf(o op, input, body bool) []string {
+// problemsOf lists the codes of the problems that a route with such input may
+// answer with.
+func problemsOf(o op, input reflect.Type) []string {
 	codes := strings.Fields(everyRoute + " " + o.problems)
-	if input {
+	if input.NumField() > 0 {
 		codes = append(codes, strings.Fields(inputRoute)...)
 	}
-	if body {
+	if hasBody(input) {
 		codes = append(codes, strings.Fields(bodyRoute)...)
 	}
+	if waits(input) {
+		codes = append(codes, "too-many-waits")
+	}
 	if o.auth.find != nil {
-		codes = append(codes, "unauthenticated")
+		codes = append(codes, strings.Fields("unauthenticated "+ofACaller)...)
+	}
+	if slices.ContainsFunc(codes, func(code string) bool { return statusOfCode(code) == http.StatusUnauthorized }) {
+		codes = append(codes, "too-many-wrong-tokens")
 	}
 	if o.auth.name == launchToken.name || o.auth.name == leaseToken.name {
 		codes = append(codes, "other-job")
@@ -79,6 +87,9 @@ func problemResponse(a huma.API, status string) string {
 		schema := c.Schemas.Schema(reflect.TypeFor[wire.Problem](), true, "Problem")
 		r := &huma.Response{Description: http.StatusText(n), Content: map[string]*huma.MediaType{problemContent: {Schema: schema}}}
 		describeHeaders(r)
+		if n == http.StatusTooManyRequests {
+			r.Headers["Retry-After"] = &huma.Param{Description: "Seconds after which to repeat the request", Schema: &huma.Schema{Type: huma.TypeInteger}}
+		}
 		c.Responses[name] = r
 	}
 	return name

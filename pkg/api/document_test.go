@@ -382,7 +382,7 @@ func codesIn(t *testing.T, path string) []string {
 				return true
 			}
 			switch name {
-			case "Invalid", "Conflict", "coded":
+			case "Invalid", "Conflict", "coded", "throttled":
 				add(n.Args[0], "")
 			case "NotFound", "missing":
 				add(n.Args[0], "-not-found")

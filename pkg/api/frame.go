@@ -31,7 +31,8 @@ func (s *server) frame(next func(w http.ResponseWriter, r *http.Request)) http.H
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		body := arrive(w, r)
 		defer body.leave()
-		r = r.WithContext(context.WithValue(context.WithValue(r.Context(), requestIDKey{}, id), arrivalKey{}, body))
+		ctx := context.WithValue(context.WithValue(r.Context(), requestIDKey{}, id), arrivalKey{}, body)
+		r = r.WithContext(context.WithValue(ctx, visitKey{}, visitOf(r)))
 		if !body.whole {
 			r.Body = body
 		}

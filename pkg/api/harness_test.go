@@ -50,6 +50,7 @@ type plane struct {
 	t       *testing.T
 	minter  *identity.Minter
 	handler http.Handler
+	callers *api.Callers
 	server  *http.Server
 	url     string
 	http    *http.Client
@@ -76,25 +77,35 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-func newPlane(t *testing.T) *plane {
+func newPlane(t *testing.T, of ...bounded) *plane {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newPlaneOn(t, enginetest.Memory(), ln, http.DefaultTransport.(*http.Transport).Clone())
+	return newPlaneOn(t, enginetest.Memory(), ln, http.DefaultTransport.(*http.Transport).Clone(), of...)
 }
 
 // newBubblePlane is a plane that works within a synctest bubble: its network
 // is net.Pipe.
-func newBubblePlane(t *testing.T) *plane {
+func newBubblePlane(t *testing.T, of ...bounded) *plane {
 	t.Helper()
 	ln := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-	return newPlaneOn(t, enginetest.Memory(), ln, &http.Transport{DialContext: ln.dial})
+	return newPlaneOn(t, enginetest.Memory(), ln, &http.Transport{DialContext: ln.dial}, of...)
 }
 
-func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.Transport) *plane {
+// bounded is what a plane holds for its callers.
+type bounded struct {
+	bounds api.Bounds
+	limits []api.CallerLimits // none: there are none
+}
+
+func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.Transport, of ...bounded) *plane {
 	t.Helper()
+	var has bounded
+	if len(of) > 0 {
+		has = of[0]
+	}
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +125,10 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	}
 	o := api.Options{Control: p.Control, Registry: "registry.test", Audience: "fairlead.test", Version: "0.0.0-test", IDs: ids, Logger: logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}}
+	if len(has.limits) > 0 {
+		p.callers = api.NewCallers(has.limits[0], time.Now, logger)
+		o.Callers = p.callers
+	}
 	controlAPI, runnerAPI := api.ControlHandler(o), api.RunnerHandler(o)
 	registry := api.RegistryGuard(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "registry "+r.URL.Path) }))
 	p.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -128,12 +143,14 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	})
 	base, stop := context.WithCancel(t.Context())
 	p.stop = stop
-	p.server = &http.Server{Handler: p.handler, BaseContext: func(net.Listener) context.Context { return base }, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}
+	p.server = has.bounds.Server(p.handler)
+	p.server.BaseContext = func(net.Listener) context.Context { return base }
+	p.server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
 	p.url = "http://" + ln.Addr().String()
 	transport.DisableCompression = true
 	p.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	served := make(chan struct{})
-	go func() { defer close(served); _ = p.server.Serve(ln) }()
+	go func() { defer close(served); _ = p.server.Serve(has.bounds.Listen(ln)) }()
 	t.Cleanup(func() {
 		stop()
 		transport.CloseIdleConnections()

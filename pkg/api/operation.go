@@ -43,21 +43,19 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 			Tags: []string{o.tag}, DefaultStatus: o.status,
 			// The body has been read when huma asks for it.
 			MaxBodyBytes: -1, BodyReadTimeout: -1}
+		t := reflect.TypeFor[I]()
 		h.Security = []map[string][]string{{}}
 		if o.auth.find != nil {
 			h.Security = []map[string][]string{{o.auth.name: {}}}
-			h.Middlewares = append(h.Middlewares, s.authenticate(o.auth))
+			h.Middlewares = append(h.Middlewares, s.authenticate(o.auth, waits(t)))
 		}
-		t := reflect.TypeFor[I]()
 		if names := valuedQueries(t); len(names) > 0 {
 			h.Middlewares = append(h.Middlewares, refuseEmpty(names))
 		}
-		_, hasBody := t.FieldByName("Body")
-		_, hasRaw := t.FieldByName("RawBody")
-		if hasBody || hasRaw {
+		if hasBody(t) {
 			h.Middlewares = append(h.Middlewares, s.takeBody(cmp.Or(o.body, MaxBody), cmp.Or(o.read, bodyTime)))
 		}
-		codes := problemsOf(o, t.NumField() > 0, hasBody || hasRaw)
+		codes := problemsOf(o, t)
 		h.Responses = responsesOf(a, codes)
 		h.Extensions = map[string]any{codesExtension: codes}
 		huma.Register(a, h, func(ctx context.Context, in *I) (*O, error) {
@@ -79,10 +77,33 @@ func (s *server) fail(ctx context.Context, operation string, err error) *problem
 			Hint: "Repeat it.", Err: err}
 	}
 	p := newProblem(err, requestID(ctx))
+	if p.Status == http.StatusUnauthorized {
+		if refusal := s.unknown(ctx, p, err); refusal != nil {
+			return refusal
+		}
+	}
 	if p.Status >= 500 && ctx.Err() == nil {
 		s.Logger.Error("a request failed", "request", p.RequestID, "operation", operation, "error", err)
 	}
 	return p
+}
+
+// hasBody reports whether requests of such input have a body.
+func hasBody(input reflect.Type) bool {
+	_, body := input.FieldByName("Body")
+	_, raw := input.FieldByName("RawBody")
+	return body || raw
+}
+
+// waits reports whether requests of such input can wait for news.
+func waits(input reflect.Type) bool {
+	if body, ok := input.FieldByName("Body"); ok && body.Type.Kind() == reflect.Struct {
+		if _, ok := body.Type.FieldByName("WaitSeconds"); ok {
+			return true
+		}
+	}
+	_, ok := input.FieldByName("WaitSeconds")
+	return ok
 }
 
 // valuedQueries returns the parameters of the query that are numbers or bools,

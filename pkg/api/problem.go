@@ -30,7 +30,10 @@ var statusOf = map[fairlead.Kind]int{
 }
 
 // problem is a problem document on its way out.
-type problem struct{ wire.Problem }
+type problem struct {
+	wire.Problem
+	headers http.Header // that go with it, beyond those of its status
+}
 
 // Error, GetStatus, GetHeaders and ContentType make problem what huma writes for an error.
 func (p *problem) Error() string { return p.Detail }
@@ -46,8 +49,11 @@ func (p *problem) GetHeaders() http.Header {
 	if p.Status == http.StatusUnauthorized {
 		return challenge("Bearer")
 	}
-	return nil
+	return p.headers
 }
+
+// code returns the last segment of the type.
+func (p *problem) code() string { return strings.TrimPrefix(p.Type, wire.ProblemType) }
 
 // MarshalJSON writes the document.
 func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
@@ -65,7 +71,7 @@ func newProblem(err error, requestID string) *problem {
 	if status == 0 {
 		status = http.StatusInternalServerError
 	}
-	p := &problem{wire.Problem{Type: wire.ProblemType + e.Code, Title: http.StatusText(status), Status: status,
+	p := &problem{Problem: wire.Problem{Type: wire.ProblemType + e.Code, Title: http.StatusText(status), Status: status,
 		Detail: e.Message, Hint: e.Hint, RequestID: requestID, Details: e.Details}}
 	if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
 		for _, in := range inputs {
@@ -84,7 +90,7 @@ func newProblem(err error, requestID string) *problem {
 // coded returns a problem of the catalogue.
 func coded(code, detail, requestID string) *problem {
 	status := statusOfCode(code)
-	return &problem{wire.Problem{Type: wire.ProblemType + code, Title: http.StatusText(status), Status: status,
+	return &problem{Problem: wire.Problem{Type: wire.ProblemType + code, Title: http.StatusText(status), Status: status,
 		Detail: detail, RequestID: requestID}}
 }
 

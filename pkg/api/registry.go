@@ -31,6 +31,12 @@ func RegistryGuard(o Options, registry http.Handler) http.Handler {
 			writeProblem(w, p)
 			return
 		}
+		leave, refusal := s.enter(r.Context(), token, false)
+		if refusal != nil {
+			writeProblem(w, refusal)
+			return
+		}
+		defer leave()
 		takeLong(r)
 		registry.ServeHTTP(w, r)
 	})

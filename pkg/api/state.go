@@ -47,6 +47,12 @@ func (s *server) stateRoute(route wire.Route, summary, problems string, body int
 		_, password, _ := r.BasicAuth()
 		h, err := s.Control.AuthenticateJob(password, identity.Lease, "")
 		if err == nil {
+			leave, refusal := s.enter(ctx, password, false)
+			if refusal != nil {
+				writeProblem(w, refusal)
+				return
+			}
+			defer leave()
 			err = fn(ctx, w, r, h, r.PathValue("install"), r.PathValue("component"))
 		}
 		if err == nil {
@@ -70,7 +76,7 @@ func (s *server) stateRoute(route wire.Route, summary, problems string, body int
 }
 
 func documentState(a huma.API, route wire.Route, summary, problems string, body int64) {
-	codes := strings.Fields(everyRoute + " malformed-request unauthenticated " + ofAState + " " + problems)
+	codes := strings.Fields(everyRoute + " malformed-request unauthenticated " + ofACaller + " " + ofAState + " " + problems)
 	if body > 0 {
 		codes = append(codes, "body-too-large", "request-timeout")
 	}

@@ -70,6 +70,10 @@ type Options struct {
 	Direct bool
 	// Endpoints is how webhooks are sent; nil: to public addresses only.
 	Endpoints http.RoundTripper
+	// Bounds of the server; with Connections 0 it takes as many as leave it a
+	// quarter of the files that the process may have open.
+	Bounds  api.Bounds
+	Callers api.CallerLimits
 }
 
 // sweepEvery is how often lost wake-ups and expired leases are looked for. It
@@ -83,6 +87,9 @@ const pruneEvery = 10 * time.Minute
 // collectEvery is how often artifacts that no version names are looked for: each
 // manifest and each version is read.
 const collectEvery = time.Hour
+
+// reportEvery is how often it is logged where wrong tokens come from.
+const reportEvery = time.Minute
 
 // Server is a running control plane. Safe for concurrent use.
 type Server struct {
@@ -135,6 +142,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	bounds := o.Bounds
+	if most := maxFiles() / 4 * 3; bounds.Connections == 0 && most > 0 && most < api.MaxConnections {
+		bounds.Connections = most
+	}
+	ln = bounds.Listen(ln)
 	s.url = "http://" + ln.Addr().String()
 	if o.TLSCert != "" {
 		s.url = "https://" + ln.Addr().String()
@@ -153,18 +165,20 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
-	handler, err := s.handler(registry, audience)
+	callers := api.NewCallers(o.Callers, time.Now, o.Logger)
+	handler, err := s.handler(registry, audience, callers)
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
 	s.control.HoldLeases()
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
-	s.http = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return run },
-		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
+	s.http = bounds.Server(handler)
+	s.http.BaseContext = func(net.Listener) context.Context { return run }
+	s.http.ErrorLog = slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)
 	s.done.Go(func() { s.served <- s.http.Serve(ln) })
 	s.done.Go(func() { every(run, sweepEvery, s.sweep) })
+	s.done.Go(func() { every(run, reportEvery, func(context.Context) { callers.Report() }) })
 	s.tell(run, engine, s.deliverer())
 	s.done.Go(func() {
 		every(run, collectEvery, func(ctx context.Context) {
@@ -338,9 +352,9 @@ func (s *Server) adminToken(ctx context.Context) error {
 const adminName = "admin"
 
 // handler puts both APIs and the registry on one port.
-func (s *Server) handler(address, audience string) (http.Handler, error) {
+func (s *Server) handler(address, audience string, callers *api.Callers) (http.Handler, error) {
 	signer := s.control.Signer
-	o := api.Options{Control: s.control, Registry: address, Audience: audience, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger,
+	o := api.Options{Control: s.control, Registry: address, Audience: audience, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger, Callers: callers,
 		Stack: api.StackSource{URL: cmp.Or(s.opts.URL, s.url), TemplateURL: s.opts.StackTemplateURL, Image: s.opts.RunnerImage},
 		Keys:  []wire.VerificationKey{{ID: events.KeyID(signer.Public()), PublicKey: signer.Public()}}}
 	registry, err := artifact.RegistryHandler(filepath.Join(s.opts.Data, "artifacts"), artifact.RegistryOptions{Log: s.opts.Logger, Account: control.RepositoryOrg})

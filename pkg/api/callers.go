@@ -1,0 +1,201 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
+
+	"github.com/fairlead/fairlead/pkg/identity"
+)
+
+// CallerLimits are what one token may ask for, and how many wrong ones an address
+// may send. A field that is zero has its default, which a fleet of agents, the CLI
+// and a dashboard stay far below.
+type CallerLimits struct {
+	Rate, Burst           int // requests a second, and at once after a pause; 0: 300, 1,000
+	Requests              int // that are being answered, but long polls; 0: 200
+	Waits                 int // long polls; 0: 500
+	WrongRate, WrongBurst int // wrong tokens a second from one address, and at once after a pause; 0: 10, 100
+}
+
+func (l CallerLimits) orDefault() CallerLimits {
+	for _, f := range []struct {
+		limit *int
+		value int
+	}{{&l.Rate, 300}, {&l.Burst, 1000}, {&l.Requests, 200}, {&l.Waits, 500}, {&l.WrongRate, 10}, {&l.WrongBurst, 100}} {
+		if *f.limit == 0 {
+			*f.limit = f.value
+		}
+	}
+	return l
+}
+
+// How many tokens and addresses are remembered; those that were not seen for the
+// longest are forgotten first. Each takes some 200 bytes.
+const (
+	callersKept   = 10_000
+	addressesKept = 1_000
+)
+
+// Callers limits what each token asks for, and throttles wrong tokens by the
+// address that they come from. It limits the one process that it is in. A nil
+// *Callers limits nothing. Safe for concurrent use.
+type Callers struct {
+	limits CallerLimits
+	now    func() time.Time
+	log    *slog.Logger
+
+	mu        sync.Mutex
+	callers   *simplelru.LRU[string, *asking] // by the hash of the token
+	addresses *simplelru.LRU[netip.Prefix, *guessing]
+	forgotten int // wrong tokens since the last report, of addresses that were forgotten
+}
+
+// asking is what a caller asks for now. The mutex of Callers guards it.
+type asking struct {
+	rate            *rate.Limiter
+	requests, waits int
+}
+
+// guessing is an address from which wrong tokens come.
+type guessing struct {
+	rate  *rate.Limiter
+	wrong int // since the last report
+}
+
+// NewCallers returns Callers that log what Report says.
+func NewCallers(l CallerLimits, now func() time.Time, log *slog.Logger) *Callers {
+	c := &Callers{limits: l.orDefault(), now: now, log: log}
+	var err, err2 error
+	c.callers, err = simplelru.NewLRU[string, *asking](callersKept, nil)
+	c.addresses, err2 = simplelru.NewLRU(addressesKept, func(_ netip.Prefix, g *guessing) { c.forgotten += g.wrong })
+	if err != nil || err2 != nil {
+		panic("api: the number of callers to remember is not positive")
+	}
+	return c
+}
+
+// enter counts a request, or a long poll, of a good token until leave is called. A
+// refusal is of a caller that asks for too much.
+func (c *Callers) enter(token string, waits bool, id string) (leave func(), refusal *problem) {
+	if c == nil {
+		return func() {}, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := identity.Hash(token)
+	a, ok := c.callers.Get(key)
+	if !ok {
+		a = &asking{rate: rate.NewLimiter(rate.Limit(c.limits.Rate), c.limits.Burst)}
+		c.callers.Add(key, a)
+	}
+	if after := wait(a.rate, c.now()); after > 0 {
+		return nil, throttled("too-many-requests", fmt.Sprintf("this token sends more than %d requests a second", c.limits.Rate), after, id)
+	}
+	count, most := &a.requests, c.limits.Requests
+	refusal = throttled("too-many-at-once", fmt.Sprintf("%d requests of this token are being answered, as many as can be at once", most), time.Second, id)
+	if waits {
+		count, most = &a.waits, c.limits.Waits
+		refusal = throttled("too-many-waits", fmt.Sprintf("%d requests of this token wait for news, as many as can at once", most), time.Second, id)
+	}
+	if *count >= most {
+		return nil, refusal
+	}
+	*count++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		*count--
+	}, nil
+}
+
+// wrong counts a wrong token from an address. A refusal takes the place of the
+// usual answer where there are too many.
+func (c *Callers) wrong(from netip.Prefix, id string) *problem {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g, ok := c.addresses.Get(from)
+	if !ok {
+		g = &guessing{rate: rate.NewLimiter(rate.Limit(c.limits.WrongRate), c.limits.WrongBurst)}
+		c.addresses.Add(from, g)
+	}
+	g.wrong++
+	if after := wait(g.rate, c.now()); after > 0 {
+		p := throttled("too-many-wrong-tokens", "too many wrong tokens come from this address, and this one is wrong, too", after, id)
+		p.headers.Set("Connection", "close") // the next one costs its sender a connection
+		return p
+	}
+	return nil
+}
+
+// Report logs from what addresses wrong tokens have come since the last report, a
+// line for each. The server calls it once a minute or so.
+func (c *Callers) Report() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, from := range c.addresses.Keys() {
+		if g, _ := c.addresses.Peek(from); g.wrong > 0 {
+			c.log.Warn("wrong tokens came", "from", from, "tokens", g.wrong)
+			g.wrong = 0
+		}
+	}
+	if c.forgotten > 0 {
+		c.log.Warn("wrong tokens came", "from", "other addresses", "tokens", c.forgotten)
+		c.forgotten = 0
+	}
+}
+
+// wait takes one from the limiter, or returns how long it is until there is one.
+func wait(l *rate.Limiter, now time.Time) time.Duration {
+	r := l.ReserveN(now, 1)
+	after := r.DelayFrom(now)
+	if after > 0 {
+		r.CancelAt(now)
+	}
+	return after
+}
+
+// throttled returns the refusal of a caller that may come back after a while.
+func throttled(code, detail string, after time.Duration, id string) *problem {
+	p := coded(code, detail, id)
+	p.Hint = "Repeat it after the seconds that Retry-After says."
+	p.headers = http.Header{"Retry-After": {strconv.Itoa(int((after + time.Second - 1) / time.Second))}}
+	return p
+}
+
+// visit is where a request comes from.
+type visit struct {
+	from  netip.Prefix
+	token bool // it came with a header Authorization
+}
+
+type visitKey struct{}
+
+func visitOf(r *http.Request) visit {
+	return visit{from: addressOf(r.RemoteAddr), token: r.Header.Get("Authorization") != ""}
+}
+
+// unknown returns the refusal of a request that could not prove who it is from, if
+// there are too many of these from its address; nil: the usual one. A token that
+// was good once does not count, nor none: who sends the one learns from the
+// answer that it needs another, and the other asks how to say who it is. Both
+// may share their address with who tries tokens.
+func (s *server) unknown(ctx context.Context, p *problem, err error) *problem {
+	v, _ := ctx.Value(visitKey{}).(visit)
+	recognise(ctx, false)
+	if identity.WasGood(err) || !v.token && p.code() == "unauthenticated" {
+		return nil
+	}
+	return s.Callers.wrong(v.from, p.RequestID)
+}

@@ -1,0 +1,14 @@
+//go:build unix
+
+package local
+
+import "syscall"
+
+// maxFiles is how many files this process may have open; 0: it is not known.
+func maxFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(limit.Cur, 1<<20))
+}

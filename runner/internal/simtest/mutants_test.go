@@ -111,7 +111,7 @@ func mutants() []mutant {
 			within: 60, finds: []string{"success-means-done"}},
 		{name: "a component is not marked before it is changed", edit: edit{"pkg/control/progress.go",
 			"	if cmd.Operation.Mutates() {\n", "	if cmd.Operation.Mutates() && cmd.Component == \"\" {\n"},
-			within: 400, finds: []string{"success-means-done"}},
+			within: 1400, finds: []string{"success-means-done"}},
 		{name: "a retry carries over what was lost", edit: edit{"pkg/control/deployments.go",
 			"was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly", "was.Destroy == n.Destroy && was.State.Final() && !d.PlanOnly"},
 			within: 50, finds: []string{"success-means-done"}},

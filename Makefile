@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes help demo dev build functions deploy test test-all test-tools test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes old-tools help demo dev build functions deploy test test-all test-tools test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -63,7 +63,8 @@ test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes 
 
 # Each server and each tool is there, or the test that needs it fails.
 REQUIRED := FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 FAIRLEAD_REQUIRE_KUBERNETES=1 FAIRLEAD_REQUIRE_DOCKER=1 \
-	FAIRLEAD_REQUIRE_CFN_LINT=1 FAIRLEAD_REQUIRE_CFN_GUARD=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 FAIRLEAD_REQUIRE_SYSTEMD=1 FAIRLEAD_REQUIRE_CGROUP=1
+	FAIRLEAD_REQUIRE_CFN_LINT=1 FAIRLEAD_REQUIRE_CFN_GUARD=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 FAIRLEAD_REQUIRE_SYSTEMD=1 FAIRLEAD_REQUIRE_CGROUP=1 \
+	FAIRLEAD_REQUIRE_OLD_TOOLS=1
 
 test-all: build bin/tofu-tool bin/gotestsum test-tools ## Run every test in full, then five minutes of soak: an hour and a half
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) && \
@@ -71,13 +72,16 @@ test-all: build bin/tofu-tool bin/gotestsum test-tools ## Run every test in full
 		$(REQUIRED) FAIRLEAD_REQUIRE_AWS_PROVIDER=1 FAIRLEAD_TEST_IMAGE=1 $(GO) run ./tools/testrun -strict
 	@$(MAKE) --no-print-directory soak DURATION=5m
 
-test-tools: kubernetes ## Install what tests need besides Go: Debian packages where apt is, and the Kubernetes API server
+test-tools: kubernetes old-tools ## Install what tests need besides Go: Debian packages where apt is, the Kubernetes API server, and the oldest tools
 	@sh tools/testtools.sh
 
 # What cannot be had for it, a server or a tool, is named and fails it.
 test-aws: bin/tofu-tool ## Deploy an app through the synthesised stack, on servers of AWS's kind
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_TEST_IMAGE=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
 		$(GO) test -timeout 20m ./functions/... ./infra/... ./pkg/queue/sqs ./pkg/blob/s3 ./pkg/joblog/cloudwatch ./pkg/joblog/dynamo ./pkg/artifact/ecr ./pkg/store/dynamo ./pkg/seal/kms ./pkg/eventbus/... ./pkg/identity/awsiam/...
+
+old-tools: ## Build the oldest Terraform and OpenTofu that are supported, once: eight minutes on two cores
+	@$(GO) run ./tools/oldtools
 
 kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes on two cores
 	@$(GO) run ./tools/kubeserver

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	dir, err := kube.Build(os.Stderr)
+	dir, err := kube.Programs().Build(os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -36,6 +36,9 @@ func allowedSkips(short bool) []allowedSkip {
 	add("other tests start it, in a process of its own",
 		testName{"runner/internal/simtest", "TestWorker"})
 	if short {
+		add("programs that take minutes to build: make test-all runs it",
+			testName{"runner/internal/plugin/terraform", "TestTheOldestSupportedTools"},
+			testName{"runner/internal/plugin/terraform", "TestWhatTheOldestSupportedToolsCannotDo"})
 		add("minutes of work: make test-all runs it",
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},

@@ -77,7 +77,7 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 // Prepare makes the folder of a cluster and returns where its kubeconfig will
 // be once Start has returned. It fails if `make kubernetes` has not run.
 func (s *Server) Prepare() (kubeconfig string, err error) {
-	if _, err := built(); err != nil {
+	if _, err := Programs().Built(); err != nil {
 		return "", err
 	}
 	if s.dir, err = os.MkdirTemp("", "fairlead-kubernetes-"); err != nil {
@@ -97,7 +97,7 @@ func (s *Server) Start() error {
 }
 
 func (s *Server) start() error {
-	bin, err := built()
+	bin, err := Programs().Built()
 	if err != nil {
 		return err
 	}

@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/semver"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 )
 
@@ -44,15 +48,59 @@ type kind struct {
 }
 
 // withVariables returns the argument that gives a command the variables, if this
-// tool takes it there. OpenTofu does everywhere since 1.8: what encrypts a state,
-// or where a module comes from, may be a variable, and it compares those of an
-// apply with those of its plan. Terraform does for init, and for an apply since
-// 1.10, from which on some variables are in no plan; before, a saved plan has all.
+// tool takes it there. OpenTofu does since 1.8: what encrypts a state, or where a
+// module comes from, may be a variable. Terraform does for init. With a saved plan,
+// which has the variables, both take them since some variables are in no plan, and
+// refused them before.
 func (k kind) withVariables(command, path string) []string {
-	if k.openTofu || command == "init" || command == "apply" && semver.Compare(k.version, "v1.10.0") >= 0 {
+	switch {
+	case command == "apply" && !k.takesWithPlan():
+		return nil
+	case k.openTofu || command == "init" || command == "apply":
 		return []string{"-var-file=" + path}
 	}
 	return nil
+}
+
+// takesWithPlan reports whether the tool takes variables beside a saved plan.
+func (k kind) takesWithPlan() bool {
+	since := "v1.10.0"
+	if k.openTofu {
+		since = "v1.11.0"
+	}
+	return semver.Compare(k.version, since) >= 0
+}
+
+// The bounds of what an environment takes, in bytes: the system's are 128 KiB for
+// one variable and 2 MiB for all.
+const (
+	maxEnvVariable = 64 << 10
+	maxEnv         = 1 << 20
+)
+
+// variablesOfApply returns what gives an apply the variables through its
+// environment. It is for an OpenTofu that takes them in no other way: it needs them
+// to read an encrypted plan, and to load modules whose source is a variable. All
+// else it has from the plan; so what is too large is left out. A provisioner gets
+// the tool's environment, and could have had them from its module.
+func (k kind) variablesOfApply(vars map[string]events.SpecVar) map[string]string {
+	if !k.openTofu || k.takesWithPlan() {
+		return nil
+	}
+	env := map[string]string{}
+	left := maxEnv
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		var text string
+		if json.Unmarshal(vars[name].Value, &text) != nil || string(vars[name].Value) == "null" {
+			// The tool reads an expression here, in which these begin a template.
+			text = strings.NewReplacer("${", "$${", "%{", "%%{").Replace(string(vars[name].Value))
+		}
+		if len(text) <= maxEnvVariable && len(text) <= left {
+			env["TF_VAR_"+name] = text
+			left -= len(text)
+		}
+	}
+	return env
 }
 
 // readOutput is how long what a tool that has ended wrote last may take to arrive.

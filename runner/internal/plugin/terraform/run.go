@@ -19,6 +19,7 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/proc"
@@ -45,6 +46,7 @@ type runner struct {
 
 	confine   func(func() error) error // runs what starts the tool
 	env       map[string]string
+	vars      map[string]events.SpecVar
 	src       string // where the tool runs
 	workspace string
 	dump      []byte       // the state, if an apply could not save it and printed it
@@ -104,7 +106,7 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 	r.stdout, r.stderr = log, &both{log, r.errs}
 	r.tf.SetStdout(r.stdout)
 	r.tf.SetStderr(r.stderr)
-	r.env, r.src, r.workspace = env, dir, j.env.Workspace
+	r.env, r.vars, r.src, r.workspace = env, j.spec.Vars, dir, j.env.Workspace
 	r.confine = j.confine(state.reach(), tmp)
 	return r, nil
 }
@@ -148,6 +150,10 @@ func (r *runner) apply(ctx context.Context, plan string) error {
 	c, t := &dumpCatcher{w: r.stderr}, &teller{w: r.stdout}
 	defer func() { r.dump, r.told = c.end(), t.end() }()
 	args := slices.Concat([]string{"apply", "-no-color", "-auto-approve", "-input=false"}, r.variables("apply"), []string{plan})
+	env := r.env
+	r.env = maps.Clone(env)
+	maps.Copy(r.env, r.tool.kind.variablesOfApply(r.vars))
+	defer func() { r.env = env }()
 	if !survivor.Supported {
 		stderr := r.stderr
 		r.stderr = &both{c, &head{}}

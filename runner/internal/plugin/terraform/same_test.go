@@ -158,15 +158,15 @@ output "sum" { value = terraform_data.function.output }
 	}
 }
 
-// Each of these works with the tool alone and failed at every apply, or at init,
-// because the tool was not given the variables there.
-func TestVariablesReachInitPlanAndApply(t *testing.T) {
-	opentofu := map[string]bool{"where a module comes from": true, "the passphrase of the state": true}
-	for what, tc := range map[string]struct {
-		module map[string]string
-		vars   map[string]string
-		want   string
-	}{
+// variableCase is a module that is given variables in one way of several.
+type variableCase struct {
+	module map[string]string
+	vars   map[string]string
+	want   string // the output o
+}
+
+func variableCases() map[string]variableCase {
+	return map[string]variableCase{
 		"a file of the module sets the variable, too": {map[string]string{"x.auto.tfvars": `x = "of the file"`,
 			"main.tf": "variable \"x\" {}\nresource \"terraform_data\" \"a\" { input = var.x }\noutput \"o\" { value = terraform_data.a.output }\n"},
 			map[string]string{"x": `"given"`}, `"given"`},
@@ -193,30 +193,52 @@ terraform {
 resource "terraform_data" "a" { input = 3 }
 output "o" { value = terraform_data.a.output }
 `}, map[string]string{"x": `"a passphrase that is long enough"`}, `3`},
-	} {
+	}
+}
+
+// deployTwice deploys, finds nothing to do, and tears down.
+func (tc variableCase) deployTwice(t *testing.T, tool string) {
+	t.Helper()
+	d := newDeployed(t, tool, "", tc.module, tc.vars)
+	applied := d.deploy(t)
+	if got := string(applied.Outputs["o"].Value); got != tc.want {
+		t.Errorf("the output is %s, not %s", got, tc.want)
+	}
+	d.again(t)
+	d.tearDown(t)
+}
+
+// again plans, and finds nothing to do.
+func (d *deployed) again(t *testing.T) {
+	t.Helper()
+	again, err := d.run(t, "plan", nil)
+	if err != nil || !again.Plan.NoOp {
+		t.Errorf("a second deployment has something to do: %+v, %v", again.Plan, err)
+	}
+}
+
+func (d *deployed) tearDown(t *testing.T) {
+	t.Helper()
+	plan, err := d.run(t, "plan-destroy", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.run(t, "destroy", &plan); err != nil {
+		t.Errorf("destroy: %v", err)
+	}
+}
+
+// Each of these works with the tool alone and failed at every apply, or at init,
+// because the tool was not given the variables there.
+func TestVariablesReachInitPlanAndApply(t *testing.T) {
+	opentofu := map[string]bool{"where a module comes from": true, "the passphrase of the state": true}
+	for what, tc := range variableCases() {
 		t.Run(what, func(t *testing.T) {
 			for name, path := range controltest.Tools(t) {
 				if opentofu[what] && name == "terraform" {
 					continue // which cannot do it
 				}
-				t.Run(name, func(t *testing.T) {
-					d := newDeployed(t, path, "", tc.module, tc.vars)
-					applied := d.deploy(t)
-					if got := string(applied.Outputs["o"].Value); got != tc.want {
-						t.Errorf("the output is %s, not %s", got, tc.want)
-					}
-					again, err := d.run(t, "plan", nil)
-					if err != nil || !again.Plan.NoOp {
-						t.Errorf("a second deployment has something to do: %+v, %v", again.Plan, err)
-					}
-					plan, err := d.run(t, "plan-destroy", nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if _, err := d.run(t, "destroy", &plan); err != nil {
-						t.Errorf("destroy: %v", err)
-					}
-				})
+				t.Run(name, func(t *testing.T) { tc.deployTwice(t, path) })
 			}
 		})
 	}

@@ -32,16 +32,8 @@ func TestAModuleBesideTheComponentsFolder(t *testing.T) {
 			if _, err := os.Stat(d.data + "/state/ins_1/web/terraform.tfstate"); err != nil {
 				t.Errorf("the state is not in its place: %v", err)
 			}
-			if again, err := d.run(t, "plan", nil); err != nil || !again.Plan.NoOp {
-				t.Errorf("a second deployment has something to do: %+v, %v", again.Plan, err)
-			}
-			plan, err := d.run(t, "plan-destroy", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := d.run(t, "destroy", &plan); err != nil {
-				t.Errorf("destroy: %v", err)
-			}
+			d.again(t)
+			d.tearDown(t)
 		})
 	}
 }

@@ -1,0 +1,64 @@
+// Package oldtool gives tests the oldest tools that the terraform plugin supports.
+package oldtool
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead/fairlead/tools/pinned"
+	"github.com/fairlead/fairlead/tools/testserver"
+)
+
+// RequireEnv names the variable which, when "1", makes a test fail for which a tool
+// is missing.
+const RequireEnv = "FAIRLEAD_REQUIRE_OLD_TOOLS"
+
+// The versions are those of tools/oldterraform/go.mod and tools/oldtofu/go.mod.
+const (
+	terraformVersion = "1.5.7" // the last under a licence that lets everybody build and use it
+	tofuVersion      = "1.8.0" // the first that takes variables where the plugin gives them
+)
+
+// Tool is one of them.
+type Tool struct {
+	Name    string // of the program
+	Version string
+	pinned.Programs
+}
+
+// All returns both tools.
+func All() []Tool {
+	return []Tool{
+		{"terraform", terraformVersion, pinned.Programs{
+			Folder: "terraform-" + terraformVersion, Module: "oldterraform",
+			Packages: map[string]string{"terraform": "github.com/hashicorp/terraform"},
+		}},
+		{"tofu", tofuVersion, pinned.Programs{
+			Folder: "opentofu-" + tofuVersion, Module: "oldtofu",
+			LDFlags:  "-X github.com/opentofu/opentofu/version.dev=no", // else it says that it is another version
+			Packages: map[string]string{"tofu": "github.com/opentofu/opentofu/cmd/tofu"},
+		}},
+	}
+}
+
+// Find returns the paths of the tools by name and version. It skips the test if
+// `make old-tools` has not built them, or fails it when RequireEnv is "1". In a
+// short run it skips the test in any case.
+func Find(t testing.TB) map[string]string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: the oldest tools are not tested in a short run")
+	}
+	paths := map[string]string{}
+	var missing error
+	for _, p := range All() {
+		dir, err := p.Built()
+		missing = errors.Join(missing, err)
+		paths[p.Name+"-"+p.Version] = filepath.Join(dir, p.Name)
+	}
+	if missing != nil {
+		testserver.Missing(t, "THE OLDEST TOOLS ARE NOT TESTED", RequireEnv, "Run `make old-tools` once", missing)
+	}
+	return paths
+}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"runtime/debug"
@@ -249,7 +248,9 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	if grace <= 0 {
 		grace = max(a.in.Grace, defaultGrace)
 	}
-	res, runErr := a.runPlugin(job, lost, grace, c, started.LeaseToken, spec, said, secrets)
+	marked := &marks{w: said}
+	res, runErr := a.runPlugin(job, lost, grace, c, started.LeaseToken, spec, marked, secrets)
+	marked.end()
 	said.over()
 	select {
 	case <-lost:
@@ -370,7 +371,7 @@ type outcome struct {
 // its grace, or at once when the lease is lost, whatever it has started is
 // killed. When it returns, no process of the job is left.
 func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, leaseToken string,
-	spec events.JobSpec, logw io.Writer, secrets *redact.Set) (plugin.Result, error) {
+	spec events.JobSpec, logw *marks, secrets *redact.Set) (plugin.Result, error) {
 	id := stepdir.ID(a.in.Job, a.in.Epoch)
 	held, err := workspace.Take(job, a.in.WorkIn(), workspace.SiteOf(a.in.InstallID, a.in.Component), id, grace+killAfter)
 	if busy, ok := errors.AsType[*workspace.HeldError](err); ok {
@@ -393,7 +394,7 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 			}
 		}()
 	}
-	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: held.Path, Log: logw, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add), Confine: a.Confine}
+	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add), Confine: a.Confine}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc

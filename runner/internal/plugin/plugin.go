@@ -31,6 +31,9 @@ type Env struct {
 	Workspace string
 	// Log is the job's log. Secrets of the spec are masked in what is written.
 	Log io.Writer
+	// Mark marks in the log where a section of it begins or ends, for readers who
+	// fold it. nil: the log has no marks.
+	Mark func(wire.LogMark)
 	// Mask masks the secrets of the spec in a text, such as an error's message.
 	Mask func(string) string
 	// Environ is what the tool is told by its step, such as where it finds its

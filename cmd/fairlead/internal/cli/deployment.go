@@ -64,6 +64,8 @@ func (c *cli) deploymentShow() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&wait, "follow", "f", false, "follow it to its end, as 'install deploy' does")
 	cmd.Flags().BoolVarP(&progress.quiet, "quiet", "q", false, "with --follow: show no progress and no logs, only the outcome")
+	verboseFlag(cmd, &progress)
+	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	return cmd
 }
 

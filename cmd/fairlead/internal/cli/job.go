@@ -78,17 +78,19 @@ func (c *cli) jobCancel() *cobra.Command {
 }
 
 func (c *cli) jobLogs() *cobra.Command {
-	var noFollow, raw bool
+	var noFollow, raw, all bool
 	cmd := &cobra.Command{
 		Use:   "logs ID",
 		Short: "Print a job's log, and follow it until the job is over",
-		Long: `Prints what the tool of a job wrote, attempt by attempt. Control sequences are
-removed, so that no job can do anything to your terminal; --raw keeps every
-byte, for a file or a pipe.
+		Long: `Prints what the tool of a job wrote, attempt by attempt. What init printed is one
+line, unless it failed; --all shows it. Control sequences are removed, so that no
+job can do anything to your terminal; --raw keeps every byte, for a file or a
+pipe.
 
-With --json it prints, once the log is complete or with --no-follow at once,
+With --json it prints all of it, once the log is complete or with --no-follow at once,
 an array of {"epoch", "text"}, one for each attempt.`,
 		Example: `  fairlead job logs job_01kahq…
+  fairlead job logs job_01kahq… --all
   fairlead job logs job_01kahq… --raw > apply.log`,
 		Args: exactly, ValidArgsFunction: c.names(jobIDs),
 		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
@@ -99,7 +101,7 @@ an array of {"epoch", "text"}, one for each attempt.`,
 			if c.json {
 				return c.logDocument(ctx, args[0], o)
 			}
-			err := c.copyLog(ctx, args[0], o, raw)
+			err := c.copyLog(ctx, args[0], o, raw, all)
 			if errors.Is(err, context.Canceled) {
 				p := local("interrupted", "Interrupted", fmt.Sprintf("stopped reading; job %s is not affected", args[0]), "")
 				return &failure{code: exitInterrupted, problem: p}
@@ -108,17 +110,20 @@ an array of {"epoch", "text"}, one for each attempt.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&noFollow, "no-follow", false, "print what there is now, and end")
+	cmd.Flags().BoolVar(&all, "all", false, "show what init printed, too")
 	cmd.Flags().BoolVar(&raw, "raw", false, "keep control sequences; not to a terminal")
 	return cmd
 }
 
 // copyLog writes the log to the standard output as it grows.
-func (c *cli) copyLog(ctx context.Context, job string, o follow.LogOptions, raw bool) error {
-	var w io.Writer = c.env.Stdout
+func (c *cli) copyLog(ctx context.Context, job string, o follow.LogOptions, raw, all bool) error {
+	write := func(data []byte) error {
+		_, err := c.env.Stdout.Write(data)
+		return err
+	}
 	end := func() error { return nil }
 	if !raw {
-		cleaned := view.NewCleaner(c.env.Stdout)
-		w, end = cleaned, cleaned.Flush
+		write, end = c.readable(all)
 	}
 	epoch := int64(0)
 	err := follow.Log(ctx, job, o, func(chunk wire.LogChunk) error {
@@ -129,7 +134,7 @@ func (c *cli) copyLog(ctx context.Context, job string, o follow.LogOptions, raw 
 			c.say("Attempt %d:", chunk.Epoch)
 		}
 		epoch = chunk.Epoch
-		if _, err := w.Write(chunk.Data); err != nil {
+		if err := write(chunk.Data); err != nil {
 			return fmt.Errorf("write the log: %w", err)
 		}
 		if chunk.Truncated && chunk.Done {
@@ -143,26 +148,49 @@ func (c *cli) copyLog(ctx context.Context, job string, o follow.LogOptions, raw 
 	return err
 }
 
+// readable returns what writes a log for people: cleaned, and with what init printed
+// as one line unless all is set. end writes what is held at the end of an attempt.
+func (c *cli) readable(all bool) (write func([]byte) error, end func() error) {
+	cleaned := view.NewCleaner(c.env.Stdout)
+	var failed error
+	add, rest := follow.Fold(all, func(data []byte) {
+		_, err := cleaned.Write(data)
+		failed = errors.Join(failed, err)
+	}, func(line string) {
+		failed = errors.Join(failed, cleaned.Flush())
+		_, err := io.WriteString(c.env.Stdout, line+" (--all shows it)\n")
+		failed = errors.Join(failed, err)
+	})
+	return func(data []byte) error {
+			add(data)
+			return failed
+		}, func() error {
+			rest()
+			return errors.Join(failed, cleaned.Flush())
+		}
+}
+
 // logDocument prints the log as one document.
 func (c *cli) logDocument(ctx context.Context, job string, o follow.LogOptions) error {
 	var log view.JobLog
 	var text strings.Builder
+	add, end := follow.Fold(true, func(data []byte) { text.Write(data) }, nil)
 	err := follow.Log(ctx, job, o, func(chunk wire.LogChunk) error {
 		if len(log) == 0 || log[len(log)-1].Epoch != chunk.Epoch {
-			if len(log) > 0 {
+			if end(); len(log) > 0 {
 				log[len(log)-1].Text = text.String()
 			}
 			text.Reset()
 			log = append(log, view.Attempt{Epoch: chunk.Epoch})
 		}
-		text.Write(chunk.Data)
+		add(chunk.Data)
 		log[len(log)-1].Truncated = chunk.Truncated
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if len(log) > 0 {
+	if end(); len(log) > 0 {
 		log[len(log)-1].Text = text.String()
 	}
 	return c.print(log)

@@ -19,12 +19,19 @@ import (
 type progressFlags struct {
 	detach   bool
 	quiet    bool
+	verbose  bool
 	attached bool // no flag: the deployment is older than the command
 }
 
 func (f *progressFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.detach, "detach", false, "do not wait for the end; print the deployment's id")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "show no progress and no logs, only the outcome")
+	verboseFlag(cmd, f)
+	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
+}
+
+func verboseFlag(cmd *cobra.Command, f *progressFlags) {
+	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "show all of the logs, also what init prints")
 }
 
 // see follows a deployment, as far as the flags want it, and ends with its
@@ -43,7 +50,7 @@ func (c *cli) see(ctx context.Context, cl *client.Client, d wire.Deployment, f p
 	}
 	o := follow.Options{
 		Client: cl, Out: c.env.Stderr, Style: c.errStyle(),
-		Quiet: f.quiet, Attached: f.attached, Now: c.env.Now,
+		Quiet: f.quiet, Verbose: f.verbose, Attached: f.attached, Now: c.env.Now,
 	}
 	if c.env.StdinTTY && c.env.StderrTTY {
 		o.Approve = c.askApproval

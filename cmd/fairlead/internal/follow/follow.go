@@ -47,6 +47,7 @@ type Options struct {
 	Out      io.Writer     // progress
 	Style    view.Style    // of Out
 	Quiet    bool          // no progress, only what waits for approval, its own or another one's
+	Verbose  bool          // the logs whole, and no section of them as one line
 	Attached bool          // the deployment is older than this command: the logs of components that are through are not shown
 	Patience time.Duration // how long the control plane may be away; 0: a minute
 	// SlowClaim is how long a job may be queued before the person is told why,

@@ -43,6 +43,14 @@ func (r *logReader) next(ctx context.Context, wait time.Duration) (wire.LogChunk
 	return chunk, nil
 }
 
+// Fold calls text with the log that add is given, piece by piece, and line for each
+// section of it that went well, in the place of its text; all keeps those sections.
+// end passes on what is held at the end of an attempt.
+func Fold(all bool, text func([]byte), line func(string)) (add func([]byte), end func()) {
+	f := &folder{all: all, text: text, line: line}
+	return f.add, f.end
+}
+
 // LogOptions say how a log is read.
 type LogOptions struct {
 	Client   *client.Client
@@ -93,6 +101,11 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 		}
 	}}
 	defer s.end()
+	fold := folder{all: f.o.Verbose, text: s.add, line: func(line string) {
+		s.end()
+		f.lines.log(component, fmt.Sprintf("%s (`fairlead job logs %s --all` shows it)", line, job))
+	}}
+	defer fold.end()
 	r := &logReader{client: f.o.Client, job: job, ask: f.patience}
 	wait, told := f.o.SlowClaim, false
 	for {
@@ -105,11 +118,13 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 			return
 		}
 		if epoch > 0 && r.epoch != epoch {
+			fold.end()
 			s.end()
 			f.lines.write(component, f.style.Warn("!"), fmt.Sprintf("the job starts again: attempt %d", r.epoch))
 		}
-		s.add(chunk.Data)
+		fold.add(chunk.Data)
 		if chunk.Truncated && chunk.Done {
+			fold.end()
 			s.end()
 			f.lines.write(component, f.style.Warn("!"), "the log is not complete")
 		}

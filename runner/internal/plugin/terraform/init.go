@@ -21,6 +21,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclparse"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/providers"
@@ -277,9 +278,11 @@ func (j *job) init(ctx context.Context) error {
 	if err := j.linkProviders(); err != nil {
 		return err
 	}
+	over := j.section("init")
 	err := j.run.do(ctx, "init", func() error {
 		return j.run.start(ctx, j.run.stdout, append([]string{"init", "-no-color", "-input=false"}, j.run.variables("init")...)...)
 	})
+	over(err)
 	if err != nil {
 		return j.failed(err, ReasonInitFailed)
 	}
@@ -287,6 +290,50 @@ func (j *job) init(ctx context.Context) error {
 		return fmt.Errorf("keep what was installed: %w", err)
 	}
 	return j.checkBackend()
+}
+
+// section marks a section of the log, which begins now and ends with over.
+func (j *job) section(name string) (over func(error)) {
+	if j.env.Mark == nil {
+		return func(error) {}
+	}
+	began := time.Now()
+	j.env.Mark(wire.LogMark{Section: name})
+	return func(err error) {
+		m := wire.LogMark{Section: name, End: true, Failed: err != nil, Millis: time.Since(began).Milliseconds()}
+		m.Providers, m.Modules = j.installed()
+		j.env.Mark(m)
+	}
+}
+
+// installed counts what the module needs, as init has noted it: providers, which the
+// lock file names, and modules. What cannot be read counts as nothing.
+func (j *job) installed() (providers, modules int) {
+	f, diags := hclparse.NewParser().ParseHCLFile(filepath.Join(j.src, dependencyLock))
+	if !diags.HasErrors() {
+		if body, ok := f.Body.(*hclsyntax.Body); ok {
+			for _, b := range body.Blocks {
+				if b.Type == "provider" {
+					providers++
+				}
+			}
+		}
+	}
+	var manifest struct {
+		Modules []struct {
+			Key string `json:"Key"` // "" is the module itself
+		} `json:"Modules"`
+	}
+	raw, err := os.ReadFile(filepath.Join(j.src, dataDir, "modules", "modules.json"))
+	if err != nil || json.Unmarshal(raw, &manifest) != nil {
+		return providers, 0
+	}
+	for _, m := range manifest.Modules {
+		if m.Key != "" {
+			modules++
+		}
+	}
+	return providers, modules
 }
 
 // retryWithInit calls f, and once more after `init` if the tool says that it

@@ -1,0 +1,105 @@
+package follow
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// maxFolded is the longest section of a log that is folded, in bytes: it is held
+// back until its end.
+const maxFolded = 1 << 20
+
+// folder passes a log on, and folds its sections: of one that ended well it says in
+// a line what it was about. One that failed, or that has no end, is passed on whole.
+// Not safe for concurrent use.
+type folder struct {
+	all  bool         // sections are passed on; only the marks are taken out
+	text func([]byte) // gets what is passed on
+	line func(string) // gets the line of a section
+
+	rest   []byte // may be the beginning of a mark
+	held   []byte // of the section
+	inside bool
+}
+
+func (f *folder) add(data []byte) {
+	f.rest = append(f.rest, data...)
+	for {
+		text, mark, rest := wire.CutLogMark(f.rest)
+		f.pass(text)
+		f.rest = rest
+		if mark == nil {
+			f.rest = append([]byte(nil), rest...)
+			return
+		}
+		f.mark(*mark)
+	}
+}
+
+func (f *folder) pass(text []byte) {
+	if !f.inside {
+		if len(text) > 0 {
+			f.text(text)
+		}
+		return
+	}
+	if f.held = append(f.held, text...); len(f.held) > maxFolded {
+		f.unfold()
+	}
+}
+
+func (f *folder) mark(m wire.LogMark) {
+	if !m.End {
+		f.unfold()
+		f.inside = !f.all
+		return
+	}
+	if f.inside && !m.Failed {
+		f.held, f.inside = nil, false
+		f.line(summary(m))
+		return
+	}
+	f.unfold()
+}
+
+// unfold passes on what is held.
+func (f *folder) unfold() {
+	held := f.held
+	f.held, f.inside = nil, false
+	if len(held) > 0 {
+		f.text(held)
+	}
+}
+
+// end passes on what is left at the end of a log.
+func (f *folder) end() {
+	f.unfold()
+	if len(f.rest) > 0 {
+		f.text(f.rest)
+	}
+	f.rest = nil
+}
+
+// summary is the line of a section.
+func summary(m wire.LogMark) string {
+	took := time.Duration(m.Millis) * time.Millisecond
+	what := "nothing to install"
+	switch {
+	case m.Providers > 0 && m.Modules > 0:
+		what = counted(m.Providers, "provider") + ", " + counted(m.Modules, "module")
+	case m.Providers > 0:
+		what = counted(m.Providers, "provider")
+	case m.Modules > 0:
+		what = counted(m.Modules, "module")
+	}
+	return fmt.Sprintf("%s: %s, %.1f s", m.Section, what, took.Seconds())
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -3,12 +3,14 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/internal/executor"
 	"github.com/fairlead/fairlead/runner/internal/setup"
@@ -101,8 +104,45 @@ func (l *launchers) open(ctx context.Context, s setup.Setup, told *wire.AgentCon
 		l.close(by)
 		return nil, fmt.Errorf("FAIRLEAD_ISOLATION is %s, and this machine has no Landlock to keep what jobs start from the runner: take a Linux kernel of 5.13 or later that has it in its `lsm=`, or have each job in a container (executor docker, kubernetes or ecs)", isolationRequired)
 	}
+	if err := l.fits(by); err != nil {
+		l.close(by)
+		return nil, err
+	}
 	return by, nil
 }
+
+// fits refuses certificates that are too many to be passed to a step: no step could be
+// started, and each job would say so anew. It tries with the longest names that a job
+// may have; of what else makes a step too large the job's own end tells.
+func (l *launchers) fits(by *launcher) error {
+	if l.o.ca == "" || by.place.Shared || by.place.Holds == nil {
+		return nil
+	}
+	env, secrets, err := by.environ()
+	if err != nil {
+		return nil // the job says it: the file may come
+	}
+	id, name := strings.Repeat("x", maxID), strings.Repeat("x", fairlead.MaxName)
+	in := stepdir.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: "migrate-state", Plugin: "terraform",
+		Keys:    []wire.VerificationKey{{ID: id, PublicKey: make([]byte, ed25519.PublicKeySize)}},
+		Install: name, InstallID: id, Component: name, PlanJob: id, Grace: time.Hour, StartBefore: time.Now(),
+		Tofu: l.cfg.Tofu, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true}
+	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)}, Env: env,
+		Secrets: append(secrets, stepdir.TokenVariable+"="+strings.Repeat("x", maxToken))}
+	if s.Input, err = stepdir.Encode(by.placed(in)); err != nil {
+		return err
+	}
+	if err := by.place.Holds(s); err != nil {
+		return fmt.Errorf("the certificates of FAIRLEAD_CA_FILE have %d bytes, and each step is told them: %w. Name a file with the one certificate there that the control plane's is signed by", len(l.o.ca), err)
+	}
+	return nil
+}
+
+// The longest of what a step is told, in bytes.
+const (
+	maxID    = 40
+	maxToken = 300
+)
 
 // translate makes a launcher of what was told.
 func (l *launchers) translate(ctx context.Context, told *wire.AgentConfiguration) (*launcher, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,7 @@ type plane struct {
 	data    string
 	environ []string // of the agents beside it
 	who     clouds.Identity
+	ca      string // file of what its certificate is signed by; "": it serves without TLS
 	stop    func() // ends those
 }
 
@@ -42,8 +44,17 @@ func newPlane(t *testing.T, environ ...string) *plane {
 func newPlaneOf(t *testing.T, who clouds.Identity, environ ...string) *plane {
 	t.Helper()
 	p := &plane{t: t, data: t.TempDir(), environ: environ, who: who}
+	p.start(local.Options{}, nil)
+	return p
+}
+
+// start starts the control plane and its agents, and calls it by way.
+func (p *plane) start(o local.Options, way http.RoundTripper) {
+	t := p.t
+	t.Helper()
 	var err error
-	if p.server, err = local.Start(t.Context(), local.Options{Data: p.data, Listen: "127.0.0.1:0"}); err != nil {
+	o.Data, o.Listen = p.data, "127.0.0.1:0"
+	if p.server, err = local.Start(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -57,11 +68,10 @@ func newPlaneOf(t *testing.T, who clouds.Identity, environ ...string) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.c, err = client.New(p.server.URL(), strings.TrimSpace(string(token)), client.Options{Retries: -1}); err != nil {
+	if p.c, err = client.New(p.server.URL(), strings.TrimSpace(string(token)), client.Options{Retries: -1, HTTP: &http.Client{Transport: way}}); err != nil {
 		t.Fatal(err)
 	}
 	p.serve()
-	return p
 }
 
 // serve runs the agents beside the control plane, until stop.
@@ -93,7 +103,7 @@ func (p *plane) install(name string, environ ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- agent.Run(ctx, config.Runner{URL: p.server.URL(), Data: filepath.Join(p.t.TempDir(), "runner"), EnrolmentToken: e.Token}, logger(p.t),
+		done <- agent.Run(ctx, config.Runner{URL: p.server.URL(), Data: filepath.Join(p.t.TempDir(), "runner"), EnrolmentToken: e.Token, CAFile: p.ca}, logger(p.t),
 			agent.Options{Environ: append(p.environ, environ...), Executors: clusters.Executors()})
 	}()
 	p.t.Cleanup(func() {

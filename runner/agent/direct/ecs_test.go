@@ -1,6 +1,7 @@
 package direct_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -28,12 +29,18 @@ func TestMain(m *testing.M) {
 
 const region = "eu-west-1"
 
-// The same job runs as a task that an agent beside the control plane has started,
-// with a role of the account, and as one that an agent in the account has: it ends
-// the same, well and badly.
-func TestTasksOfBothEndTheSame(t *testing.T) {
-	endpoint := others.Endpoint(t)
+// account is an AWS account with a cluster, and with task definitions whose image is
+// the runner, or cannot be had.
+type account struct {
+	endpoint, subnet, group string
+	steps                   string // the runner's program
+	logs                    *cloudwatchlogs.Client
+}
+
+func newAccount(t *testing.T) account {
+	t.Helper()
 	steps := program.Build(t, "runner")
+	endpoint := others.Endpoint(t)
 	cfg := aws.Config{Region: region, BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("id", "key", "")}
 	api := awsecs.NewFromConfig(cfg)
 	if _, err := api.CreateCluster(t.Context(), &awsecs.CreateClusterInput{ClusterName: aws.String("runners")}); err != nil {
@@ -47,35 +54,57 @@ func TestTasksOfBothEndTheSame(t *testing.T) {
 		}
 	}
 	logs := cloudwatchlogs.NewFromConfig(cfg)
-	if _, err := logs.CreateLogGroup(t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: aws.String("/steps")}); err != nil {
+	var there interface{ ErrorCode() string }
+	if _, err := logs.CreateLogGroup(t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: aws.String("/steps")}); err != nil &&
+		(!errors.As(err, &there) || there.ErrorCode() != "ResourceAlreadyExistsException") {
 		t.Fatal(err)
 	}
-	subnet := ecstest.Find(t, endpoint, region, "DescribeSubnets", "subnetId")
-	group := ecstest.Find(t, endpoint, region, "DescribeSecurityGroups", "groupId")
+	return account{endpoint: endpoint, steps: steps, logs: logs,
+		subnet: ecstest.Find(t, endpoint, region, "DescribeSubnets", "subnetId"), group: ecstest.Find(t, endpoint, region, "DescribeSecurityGroups", "groupId")}
+}
+
+// cloud is the account with what both agents find where they are: AWS, and who they
+// are to it.
+func (a account) cloud(t *testing.T) *ecstest.Cloud {
+	t.Helper()
+	cloud := ecstest.New(t, a.endpoint, a.steps, "runner", "/steps", a.logs)
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": cloud.URL(), "AWS_REGION": region, "AWS_ACCESS_KEY_ID": "AKIATHEIROWN", "AWS_SECRET_ACCESS_KEY": "their-own"} {
+		t.Setenv(name, value)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("AWS was told:\n%s", strings.Join(cloud.Said(), "\n"))
+		}
+	})
+	return cloud
+}
+
+// runner is the configuration of one whose steps are tasks of the definition.
+func (a account) runner(auth, definition string) string {
+	return fmt.Sprintf(`
+runner_configuration:
+  type: aws-ecs
+%s  job: {region: eu-west-1, cluster: runners, subnets: [%s], security_groups: [%s], task_definition: %s}
+state_storage_configuration: {type: http}
+`, auth, a.subnet, a.group, definition)
+}
+
+const managerRole = "  auth: {role_arn: 'arn:aws:iam::123456789012:role/manager', external_id: acme}\n"
+
+// The same job runs as a task that an agent beside the control plane has started,
+// with a role of the account, and as one that an agent in the account has: it ends
+// the same, well and badly.
+func TestTasksOfBothEndTheSame(t *testing.T) {
+	a := newAccount(t)
 	for _, tc := range []struct{ name, definition, state, says string }{
 		{"a job that has nothing to complain of", "runner", "succeeded", ""},
 		{"a job whose image cannot be had", "nothing", "failed", "CannotPullContainerError"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cloud := ecstest.New(t, endpoint, steps, "runner", "/steps", logs)
-			// What both agents find where they are: AWS, and who they are to it.
-			for name, value := range map[string]string{"AWS_ENDPOINT_URL": cloud.URL(), "AWS_REGION": region, "AWS_ACCESS_KEY_ID": "AKIATHEIROWN", "AWS_SECRET_ACCESS_KEY": "their-own"} {
-				t.Setenv(name, value)
-			}
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("AWS was told:\n%s", strings.Join(cloud.Said(), "\n"))
-				}
-			})
+			cloud := a.cloud(t)
 			p := newPlane(t, "FAIRLEAD_ECS_DATA="+t.TempDir())
-			const runner = `
-runner_configuration:
-  type: aws-ecs
-%s  job: {region: eu-west-1, cluster: runners, subnets: [%s], security_groups: [%s], task_definition: %s}
-state_storage_configuration: {type: http}
-`
-			p.make("near", fmt.Sprintf(runner, "  auth: {role_arn: 'arn:aws:iam::123456789012:role/manager', external_id: acme}\n", subnet, group, tc.definition))
-			p.make("far", fmt.Sprintf(runner, "", subnet, group, tc.definition))
+			p.make("near", a.runner(managerRole, tc.definition))
+			p.make("far", a.runner("", tc.definition))
 			p.install("far")
 			p.same(tc.state, tc.says)
 			assumed := 0

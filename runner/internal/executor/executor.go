@@ -56,6 +56,9 @@ type Place struct {
 	PassEnv []string
 	// KillFor is how long Kill may take.
 	KillFor time.Duration
+	// Holds says what a step is told beyond what the place takes; Start refuses it
+	// too. nil: the place takes anything.
+	Holds func(Step) error
 }
 
 // Exit says how a step ended, as far as could be seen.

@@ -138,7 +138,10 @@ func New(o Options) (*Executor, error) {
 
 // Place is the disk of a task, which nobody else sees.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor}
+	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
+		_, err := e.overrides(s)
+		return err
+	}}
 }
 
 // token makes RunTask start one task for an attempt, however often it is asked.
@@ -212,8 +215,8 @@ func refusal(fs []types.Failure) error {
 	return &noCapacity{strings.TrimSpace(aws.ToString(fs[0].Reason) + " " + aws.ToString(fs[0].Detail))}
 }
 
-// request describes the task of a step.
-func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
+// overrides are what the task of a step is told.
+func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	command := types.ContainerOverride{Name: aws.String(Container), Command: s.Args}
 	if told := slices.IndexFunc(s.Env, secretive); told >= 0 {
 		name, _, _ := strings.Cut(s.Env[told], "=")
@@ -249,6 +252,15 @@ func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
 	} else if len(b) > maxOverrides {
 		return nil, &executor.LaunchError{Reason: executor.LaunchFailed, Err: fmt.Errorf(
 			"the task's overrides have %d characters, and ECS takes %d: pass fewer variables (FAIRLEAD_PASS_ENV), or set them in the task definition", len(b), maxOverrides)}
+	}
+	return overrides, nil
+}
+
+// request describes the task of a step.
+func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
+	overrides, err := e.overrides(s)
+	if err != nil {
+		return nil, err
 	}
 	public := types.AssignPublicIpDisabled
 	if e.o.PublicIP {

@@ -146,8 +146,17 @@ func (e *Executor) Close() { e.c.close() }
 
 // Place is a pod, whose disk nobody else sees.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor}
+	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
+		if size := len(executor.InputVariable) + len("=") + len(s.Input) + 1; size > maxVariable {
+			return &executor.LaunchError{Reason: executor.LaunchFailed, Err: fmt.Errorf("the variable %s of its pod has %d bytes, and Linux takes %d", executor.InputVariable, size, maxVariable)}
+		}
+		return nil
+	}}
 }
+
+// maxVariable is the longest variable that Linux gives to a program, in bytes with
+// its name and its end (MAX_ARG_STRLEN).
+const maxVariable = 128 << 10
 
 // Start makes a Secret with the step's secrets and a Job that refers to it. The
 // Secret goes with the Job.

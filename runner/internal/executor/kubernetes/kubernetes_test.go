@@ -373,11 +373,32 @@ spec:
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+// nowhere is a kubeconfig of a cluster that nobody calls.
+func nowhere(t *testing.T) string {
+	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, []byte(`{clusters: [{name: c, cluster: {server: "https://cluster.example"}}], contexts: [{name: x, context: {cluster: c}}], current-context: x}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return kubeconfig
+}
+
+// A pod whose step was told more than Linux passes in a variable did not start, and
+// said "argument list too long".
+func TestPodIsToldMoreThanAVariableHolds(t *testing.T) {
+	e, err := kubernetes.New(kubernetes.Options{Kubernetes: config.Kubernetes{Kubeconfig: nowhere(t), Namespace: "n", ServiceAccount: "jobs", Image: image}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, refused := range map[int]bool{100 << 10: false, 128 << 10: true} {
+		if err := e.Place().Holds(executor.Step{Input: make([]byte, size)}); (err != nil) != refused {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	kubeconfig := nowhere(t)
 	for name, tc := range map[string]struct {
 		change  func(*config.Kubernetes)
 		overlay string

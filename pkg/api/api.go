@@ -48,6 +48,7 @@ type server struct {
 	mux    *http.ServeMux
 	config func() huma.Config
 	routes []func(huma.API) // each adds a route, and what the document says of it
+	forms  []func(huma.API) // each adds to the document what a route takes
 }
 
 // ControlHandler returns the control API.

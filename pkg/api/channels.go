@@ -10,7 +10,7 @@ import (
 
 // ChannelPath names an update channel.
 type ChannelPath struct {
-	Channel string `path:"channel" maxLength:"63" doc:"Name of the update channel"`
+	Channel string `path:"channel" maxLength:"63" form:"name" doc:"Name of the update channel"`
 }
 
 func (s *server) channelRoutes(c *control.Control) {

@@ -15,27 +15,27 @@ import (
 type (
 	// AppPath names an app.
 	AppPath struct {
-		App string `path:"app" maxLength:"63" doc:"Name of the app"`
+		App string `path:"app" maxLength:"63" form:"name" doc:"Name of the app"`
 	}
 	// InstallPath names an install.
 	InstallPath struct {
-		Install string `path:"install" maxLength:"63" doc:"Name of the install"`
+		Install string `path:"install" maxLength:"63" form:"name" doc:"Name of the install"`
 	}
 	// ComponentPath names a component of an install.
 	ComponentPath struct {
-		Component string `path:"component" maxLength:"63" doc:"Name of the component"`
+		Component string `path:"component" maxLength:"63" form:"name" doc:"Name of the component"`
 	}
 	// DeploymentPath names a deployment.
 	DeploymentPath struct {
-		Deployment string `path:"deployment" maxLength:"64" doc:"Identifier of the deployment"`
+		Deployment string `path:"deployment" maxLength:"64" form:"identifier" doc:"Identifier of the deployment"`
 	}
 	// JobPath names a job.
 	JobPath struct {
-		Job string `path:"job" maxLength:"64" doc:"Identifier of the job"`
+		Job string `path:"job" maxLength:"64" form:"identifier" doc:"Identifier of the job"`
 	}
 	// RunnerPath names a runner.
 	RunnerPath struct {
-		Runner string `path:"runner" maxLength:"63" doc:"Name of the runner"`
+		Runner string `path:"runner" maxLength:"63" form:"name" doc:"Name of the runner"`
 	}
 )
 
@@ -237,7 +237,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 	type lst struct {
 		ListInput
 		IDInput
-		Install string `query:"install" maxLength:"63" doc:"Of this install only, also one that has been forgotten"`
+		Install string `query:"install" maxLength:"63" form:"name-or-none" doc:"Of this install only, also one that has been forgotten"`
 		State   string `query:"state" enum:"queued,running,awaiting-approval,succeeded,failed,canceled,canceling" doc:"In this state only"`
 	}
 	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
@@ -322,7 +322,7 @@ func (s *server) jobRoutes(c *control.Control) {
 		CursorInput
 		IDInput
 		Limit      int    `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Items a page"`
-		Deployment string `query:"deployment" maxLength:"64" doc:"Of this deployment only, in the order of its components"`
+		Deployment string `query:"deployment" maxLength:"64" form:"identifier-or-none" doc:"Of this deployment only, in the order of its components"`
 	}
 	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
 		problems: "deployment-not-found " + listing},

@@ -147,6 +147,9 @@ func (s *server) document() *huma.OpenAPI {
 	for _, add := range s.routes {
 		add(a)
 	}
+	for _, add := range s.forms {
+		add(a)
+	}
 	doc := a.OpenAPI()
 	// huma lists its own form of errors, which is never sent.
 	schemas := doc.Components.Schemas.Map()

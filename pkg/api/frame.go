@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -84,9 +83,12 @@ func isText(u *url.URL) bool {
 	return true
 }
 
-func printable(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
-}
+// textPattern is the regular expression of text: control characters are none.
+const textPattern = `^[^\x00-\x1f\x7f-\x9f]*$`
+
+var textForm = regexp.MustCompile(textPattern)
+
+func printable(s string) bool { return utf8.ValidString(s) && textForm.MatchString(s) }
 
 // isCanonical reports whether net/http would serve the path as it is. It
 // redirects others, which is of use to people who type and to nobody else.

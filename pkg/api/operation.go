@@ -67,6 +67,7 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 		})
 		finishOperation(a, o)
 	})
+	s.forms = append(s.forms, func(a huma.API) { describeForms(a, operation(a, o.Route), reflect.TypeFor[I]()) })
 }
 
 // fail logs what is a fault of ours and returns what the caller may see.
@@ -216,7 +217,7 @@ func checkContentType(ctx huma.Context, id string) *problem {
 
 // CursorInput goes on with a listing.
 type CursorInput struct {
-	Cursor string `query:"cursor" maxLength:"2048" doc:"Next of the page before"`
+	Cursor string `query:"cursor" maxLength:"2048" form:"cursor" doc:"Next of the page before"`
 }
 
 // IDInput selects by the beginning of an identifier.
@@ -230,9 +231,12 @@ type ListInput struct {
 	Limit int `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Items a page"`
 }
 
+// cursorPattern is the regular expression of a cursor: base64, without padding.
+const cursorPattern = `^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2,3})?$`
+
 func (in ListInput) page() (control.PageQuery, error) {
 	after, err := base64.RawURLEncoding.DecodeString(in.Cursor)
-	if err != nil {
+	if err != nil || strings.ContainsAny(in.Cursor, "\r\n") { // which the decoder passes over
 		return control.PageQuery{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "bad-cursor",
 			Message: "the cursor is not one that this API gave out", Hint: "Start again from the first page."}
 	}

@@ -60,7 +60,7 @@ func (s *server) placementRoutes(c *control.Control) {
 			})
 		})
 	type rule struct {
-		Rule string `path:"rule" maxLength:"64" doc:"Identifier of the rule"`
+		Rule string `path:"rule" maxLength:"64" form:"identifier" doc:"Identifier of the rule"`
 	}
 	register(s, op{Route: wire.DeleteRunnerRule, auth: apiToken, tag: "Runner rules", summary: "Delete a rule", status: http.StatusNoContent,
 		doc:      "Installs that it has bound to a runner stay with it.",
@@ -73,7 +73,12 @@ func (s *server) placementRoutes(c *control.Control) {
 // GroupQuery names a group. Its path has slashes, which proxies do not leave
 // alone in the path of a URL.
 type GroupQuery struct {
-	Path string `query:"path" required:"true" minLength:"1" maxLength:"1300" doc:"Path of the group; / is the root group"`
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"900" form:"group" doc:"Path of the group; / is the root group"`
+}
+
+// BelowQuery names a group that is not the root group.
+type BelowQuery struct {
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"900" form:"group-below" doc:"Path of the group"`
 }
 
 func (s *server) groupRoutes(c *control.Control) {
@@ -101,7 +106,7 @@ func (s *server) groupRoutes(c *control.Control) {
 			return answer(renderGroup(g), err)
 		})
 	type update struct {
-		GroupQuery
+		BelowQuery
 		Body wire.UpdateGroupRequest
 	}
 	register(s, op{Route: wire.UpdateGroup, auth: apiToken, tag: "Groups", summary: "Change what is said of a group",
@@ -112,17 +117,17 @@ func (s *server) groupRoutes(c *control.Control) {
 		})
 	register(s, op{Route: wire.DeleteGroup, auth: apiToken, tag: "Groups", summary: "Delete an empty group", status: http.StatusNoContent,
 		problems: "invalid-group group-not-found group-not-empty"},
-		func(ctx context.Context, in *GroupQuery) (*struct{}, error) {
+		func(ctx context.Context, in *BelowQuery) (*struct{}, error) {
 			return nil, c.DeleteGroup(ctx, callerOf(ctx).org, in.Path)
 		})
 }
 
 // ScopeQuery names what variables are set on: one of the four.
 type ScopeQuery struct {
-	Runner  string `query:"runner" maxLength:"63" doc:"Name of a runner"`
-	Group   string `query:"group" maxLength:"1300" doc:"Path of a group; / is the root group"`
-	App     string `query:"app" maxLength:"63" doc:"Name of an app"`
-	Install string `query:"install" maxLength:"63" doc:"Name of an install"`
+	Runner  string `query:"runner" maxLength:"63" form:"name-or-none" doc:"Name of a runner"`
+	Group   string `query:"group" maxLength:"900" form:"group" doc:"Path of a group; / is the root group"`
+	App     string `query:"app" maxLength:"63" form:"name-or-none" doc:"Name of an app"`
+	Install string `query:"install" maxLength:"63" form:"name-or-none" doc:"Name of an install"`
 }
 
 func (s *server) variableRoutes(c *control.Control) {

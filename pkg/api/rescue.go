@@ -14,7 +14,7 @@ func (s *server) rescueRoutes(c *control.Control) {
 	type unlock struct {
 		InstallPath
 		ComponentPath
-		LockID string `query:"lock_id" maxLength:"200" doc:"The lock that was looked at; another one is not broken. Whichever there is when absent"`
+		LockID string `query:"lock_id" maxLength:"200" form:"text" doc:"The lock that was looked at; another one is not broken. Whichever there is when absent"`
 	}
 	register(s, op{Route: wire.UnlockState, auth: apiToken, tag: "Installs", summary: "Break a lock that a dead tool left", status: http.StatusNoContent,
 		problems: "install-not-found state-locked state-not-locked lock-changed " + storesMuch},

@@ -86,8 +86,8 @@ func documentState(a huma.API, route wire.Route, summary, problems string, body 
 		OperationID: route.ID, Method: route.Method, Path: route.Path,
 		Summary: summary, Tags: []string{"State"}, Security: []map[string][]string{{stateLease.name: {}}},
 		Parameters: []*huma.Param{
-			{Name: "install", In: "path", Required: true, Description: "Identifier of the install", Schema: &huma.Schema{Type: huma.TypeString}},
-			{Name: "component", In: "path", Required: true, Description: "Name of the component", Schema: &huma.Schema{Type: huma.TypeString}},
+			{Name: "install", In: "path", Required: true, Description: "Identifier of the install", Schema: formOf("identifier").schema()},
+			{Name: "component", In: "path", Required: true, Description: "Name of the component", Schema: formOf("name").schema()},
 		},
 		Responses: responsesOf(a, codes)}
 	anyJSON := map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}}
@@ -97,7 +97,7 @@ func documentState(a huma.API, route wire.Route, summary, problems string, body 
 		ok.Description, ok.Content = "The state", anyJSON
 		op.Responses["204"] = &huma.Response{Description: "There is no state yet"}
 	case wire.PutState.ID:
-		op.Parameters = append(op.Parameters, &huma.Param{Name: "ID", In: "query", Description: "ID of the lock", Schema: &huma.Schema{Type: huma.TypeString}},
+		op.Parameters = append(op.Parameters, &huma.Param{Name: "ID", In: "query", Description: "ID of the lock", Schema: formOf("text").schema()},
 			&huma.Param{Name: "Content-MD5", In: "header", Description: "MD5 of the body in base64; checked when it is there", Schema: &huma.Schema{Type: huma.TypeString}})
 	}
 	if body > 0 {

@@ -36,7 +36,7 @@ func (s *server) tokenRoutes(c *control.Control) {
 			})
 		})
 	type revoke struct {
-		Token string `path:"token" maxLength:"64" doc:"Name or identifier of the token"`
+		Token string `path:"token" maxLength:"64" form:"identifier" doc:"Name or identifier of the token"`
 	}
 	register(s, op{Route: wire.RevokeToken, auth: apiToken, tag: "Tokens", summary: "Revoke an API token", status: http.StatusNoContent,
 		doc:      "It is refused from now on. The last one that is good cannot be revoked, nor the last of an operator.",

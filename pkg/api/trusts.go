@@ -12,7 +12,7 @@ import (
 // TrustPath names a trust of a runner.
 type TrustPath struct {
 	RunnerPath
-	Trust string `path:"trust" maxLength:"63" doc:"Name of the trust"`
+	Trust string `path:"trust" maxLength:"63" form:"name" doc:"Name of the trust"`
 }
 
 func (s *server) trustRoutes(c *control.Control) {
@@ -64,7 +64,7 @@ func (s *server) trustRoutes(c *control.Control) {
 		})
 	type session struct {
 		RunnerPath
-		Session string `path:"session" maxLength:"64" doc:"Identifier of the session"`
+		Session string `path:"session" maxLength:"64" form:"identifier" doc:"Identifier of the session"`
 	}
 	register(s, op{Route: wire.EndSession, auth: apiToken, tag: "Runners", summary: "End a session of an agent", status: http.StatusNoContent,
 		doc:      "An agent that can still prove who it is opens another.",
@@ -84,7 +84,7 @@ func (s *server) trustRoutes(c *control.Control) {
 		})
 	type agent struct {
 		RunnerPath
-		Key string `path:"key" maxLength:"64" doc:"Identifier of the agent's key"`
+		Key string `path:"key" maxLength:"64" form:"identifier" doc:"Identifier of the agent's key"`
 	}
 	register(s, op{Route: wire.RevokeAgent, auth: apiToken, tag: "Runners", summary: "Revoke the key of an agent, for good, and end the sessions that it has opened", status: http.StatusNoContent,
 		doc:      "Jobs that run go on to their end under leases of their own. To repeat it changes nothing.",

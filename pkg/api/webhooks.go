@@ -10,7 +10,7 @@ import (
 
 // WebhookPath names a webhook.
 type WebhookPath struct {
-	Webhook string `path:"webhook" maxLength:"63" doc:"Name of the webhook"`
+	Webhook string `path:"webhook" maxLength:"63" form:"name" doc:"Name of the webhook"`
 }
 
 func (s *server) webhookRoutes(c *control.Control) {
@@ -52,7 +52,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 		})
 	type redeliver struct {
 		WebhookPath
-		Delivery string `path:"delivery" maxLength:"64" doc:"Identifier of the delivery's event"`
+		Delivery string `path:"delivery" maxLength:"64" form:"identifier" doc:"Identifier of the delivery's event"`
 	}
 	register(s, op{Route: wire.RedeliverWebhook, auth: apiToken, tag: "Webhooks", summary: "Deliver an event again", status: http.StatusAccepted,
 		problems: "webhook-not-found delivery-not-found"},

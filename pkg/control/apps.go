@@ -28,7 +28,10 @@ type App struct {
 	Newest Version
 }
 
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+// DigestPattern is the regular expression of an artifact's digest.
+const DigestPattern = `^sha256:[0-9a-f]{64}$`
+
+var digestPattern = regexp.MustCompile(DigestPattern)
 
 // PublishVersion stores an immutable version of the app. Its identifier is
 // made from its content, so publishing the same again changes nothing but

@@ -31,6 +31,12 @@ func (c *Control) Channels(ctx context.Context, q PageQuery) ([]store.Channel, s
 	return out, p.Next, nil
 }
 
+// The regular expressions of what a channel is set to.
+const (
+	VersionPattern = `^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`
+	ImagePattern   = `^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`
+)
+
 // SetChannel says which version a channel is; image, by digest, may be empty.
 // The operator alone may: it is every org's.
 func (c *Control) SetChannel(ctx context.Context, by User, name, version, image string) (store.Channel, error) {
@@ -40,10 +46,10 @@ func (c *Control) SetChannel(ctx context.Context, by User, name, version, image 
 	if err := fairlead.CheckName("channel", name); err != nil {
 		return store.Channel{}, err
 	}
-	if !regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`).MatchString(version) {
+	if !regexp.MustCompile(VersionPattern).MatchString(version) {
 		return store.Channel{}, fairlead.Invalid("invalid-version", "%q is no version: v1.2.3 is one", version)
 	}
-	if image != "" && !regexp.MustCompile(`^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`).MatchString(image) {
+	if image != "" && !regexp.MustCompile(ImagePattern).MatchString(image) {
 		return store.Channel{}, fairlead.Invalid("invalid-image", "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
 	}
 	var out store.Channel

@@ -55,8 +55,11 @@ func RunnerRole(partition, account string, install fairlead.InstallID) string {
 // install's stack: the template lets none be made elsewhere.
 func AppRolePath(install fairlead.InstallID) string { return fmt.Sprintf("/fairlead-app/%s/", install) }
 
+// AccountPattern is the regular expression of an AWS account.
+const AccountPattern = `^[0-9]{12}$`
+
 var (
-	accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
+	accountPattern = regexp.MustCompile(AccountPattern)
 	regionPattern  = regexp.MustCompile(`^[a-z]{2,5}(-[a-z]+)+-[0-9]{1,2}$`)
 )
 

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -18,7 +20,6 @@ import (
 const (
 	maxVariables     = 100
 	maxVariableValue = 16 << 10 // bytes
-	maxVariableName  = 128      // bytes
 )
 
 // VariableScope is what variables are set on. Exactly one field is set.
@@ -43,15 +44,18 @@ func toolVariables() []string {
 // inputs of Terraform.
 func reservedPrefixes() []string { return []string{"FAIRLEAD_", "TF_VAR_", "TF_CLI_ARGS_"} }
 
+// VariablePattern is the regular expression of the name of an environment
+// variable. Some of these names are reserved.
+const VariablePattern = `^[A-Za-z_][A-Za-z0-9_]{0,127}$`
+
+var variablePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(VariablePattern) })
+
 func checkVariable(name string, v *Variable) error {
-	bad := name == "" || len(name) > maxVariableName || '0' <= name[0] && name[0] <= '9'
-	for _, r := range name {
-		bad = bad || r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9')
-	}
-	if bad {
+	if !variablePattern().MatchString(name) {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("%q is not the name of an environment variable", clip(name, 100)),
 			Hint: "Use letters, digits and underscores, up to 128; do not begin with a digit."}
 	}
+	bad := false
 	for _, prefix := range reservedPrefixes() {
 		bad = bad || strings.HasPrefix(name, prefix)
 	}

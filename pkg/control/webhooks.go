@@ -13,6 +13,13 @@ import (
 // to all that select it, within one invocation of a function.
 const MaxWebhooks = 20
 
+// What the URL and the events of a webhook look like, as package webhook checks them.
+const (
+	WebhookURLPattern   = webhook.URLPattern
+	WebhookEventPattern = webhook.FilterPattern
+	MaxWebhookEvent     = webhook.MaxFilter
+)
+
 // NewWebhook says what webhook to make.
 type NewWebhook struct {
 	Name   string   `json:"name"`

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
@@ -13,7 +15,22 @@ import (
 // Limits of labels, on an install and in a rule.
 const (
 	MaxLabels   = 16
-	maxLabelLen = 63 // of a key and of a value, in bytes: Kubernetes' limit, where labels end up
+	MaxLabelLen = 63 // of a key and of a value, in bytes: Kubernetes' limit, where labels end up
+)
+
+// The regular expressions of labels: of a key, of a value, and of a value that a
+// rule asks for.
+const (
+	KeyPattern   = `^[A-Za-z][A-Za-z0-9._-]{0,62}$`
+	ValuePattern = `^[A-Za-z0-9._-]{0,63}$`
+	// No * follows another.
+	AskedPattern = `^(\*?[A-Za-z0-9._-])*\*?$`
+)
+
+var (
+	keyForm   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(KeyPattern) })
+	valueForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(ValuePattern) })
+	askedForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(AskedPattern) })
 )
 
 // Label is a key and its value.
@@ -63,7 +80,7 @@ func (ls Labels) Check() error {
 		return fairlead.Invalid("invalid-label", "there are %d labels, %d are allowed", len(ls), MaxLabels)
 	}
 	for i, l := range ls {
-		if l.Key == "" || len(l.Key) > maxLabelLen || len(l.Value) > maxLabelLen || !labelText(l.Key) || !labelText(l.Value) || !letter(l.Key[0]) {
+		if !keyForm().MatchString(l.Key) || !valueForm().MatchString(l.Value) {
 			return &fairlead.Error{
 				Kind: fairlead.KindInvalid, Code: "invalid-label", Message: fmt.Sprintf("%s is not a valid label", shown(l.Key+"="+l.Value)),
 				Hint: "A label's key is 1 to 63 letters, digits, dots, hyphens and underscores, and begins with a letter; its value is up to 63 of them.",
@@ -80,27 +97,15 @@ func (ls Labels) Check() error {
 func (ls Labels) checkPatterns() error {
 	plain := slices.Clone(ls)
 	for i, l := range ls {
-		if strings.Contains(l.Value, "**") || len(l.Value) > maxLabelLen {
+		plain[i].Value = strings.ReplaceAll(l.Value, "*", "")
+		if len(l.Value) > MaxLabelLen || valueForm().MatchString(plain[i].Value) && !askedForm().MatchString(l.Value) {
 			return &fairlead.Error{
 				Kind: fairlead.KindInvalid, Code: "invalid-match", Message: fmt.Sprintf("the label %s cannot be matched with %s", shown(l.Key), shown(l.Value)),
 				Hint: "One * stands for any run of characters.",
 			}
 		}
-		plain[i].Value = strings.ReplaceAll(l.Value, "*", "")
 	}
 	return plain.Check()
-}
-
-func letter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
-
-func labelText(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !letter(c) && (c < '0' || c > '9') && c != '.' && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return true
 }
 
 // mismatch returns the first of the patterns ls that the labels do not have or

@@ -29,6 +29,9 @@ type Match struct {
 	Labels Labels `json:"labels,omitempty"`
 }
 
+// GroupPattern is the regular expression of a Match's Group.
+const GroupPattern = RootPattern + `|^` + pathForm + `(/\*\*)?$`
+
 // Check reports why no install could be matched with m, or why m has another
 // spelling. The error is of fairlead.KindInvalid. Matches that pass are equal
 // exactly if their keys are.

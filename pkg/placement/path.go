@@ -11,6 +11,16 @@ import (
 // 1,300 bytes, and an install's ancestors few enough to be listed.
 const MaxDepth = 20
 
+// PathPattern is the regular expression of what ParsePath takes; RootPattern that
+// of the root group alone, and BelowPattern that of every other.
+const (
+	RootPattern  = `^/?$`
+	BelowPattern = `^` + pathForm + `$`
+	PathPattern  = RootPattern + `|` + BelowPattern
+	// MaxDepth names, in two parts: RE2 repeats nothing 1,000 times.
+	pathForm = fairlead.NameForm + `(/` + fairlead.NameForm + `){0,15}(/` + fairlead.NameForm + `){0,4}`
+)
+
 // Path names a group inside an org: the names of the groups on the way to it,
 // joined by slashes. The empty path is the org's root group, which holds all
 // others.

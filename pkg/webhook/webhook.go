@@ -12,8 +12,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -115,6 +117,9 @@ func Timestamp(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
 // MaxURL is the longest URL of an endpoint, in bytes.
 const MaxURL = 2000
 
+// URLPattern is the regular expression of how each URL of an endpoint begins.
+const URLPattern = `^https://`
+
 // CheckURL reports why nothing can be sent to the URL: it is https, names a
 // host, and has neither a user nor a fragment. The error is of KindInvalid.
 func CheckURL(endpoint string) error {
@@ -127,16 +132,19 @@ func CheckURL(endpoint string) error {
 		Hint:    "Use https, a host that is reached from the internet, and neither a user nor a fragment."}
 }
 
+// MaxFilter is the longest pattern that selects types of events, in bytes.
+const MaxFilter = 100
+
+// FilterPattern is the regular expression of what CheckFilter takes.
+const FilterPattern = `^(\*|fairlead\.\*|fairlead(\.[a-z-]+)+(\.\*)?)$`
+
+var filterPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(FilterPattern) })
+
 // CheckFilter reports why the pattern selects no types of events: it is a type
 // such as fairlead.job.failed, all below one such as fairlead.job.*, or "*". The
 // error is of KindInvalid.
 func CheckFilter(pattern string) error {
-	name := strings.TrimSuffix(pattern, ".*")
-	ok := pattern == "*" || name == "fairlead" && name != pattern || strings.HasPrefix(name, "fairlead.") && len(pattern) <= 100
-	for part := range strings.SplitSeq(name, ".") {
-		ok = ok && (pattern == "*" || part != "" && strings.Trim(part, "abcdefghijklmnopqrstuvwxyz-") == "")
-	}
-	if ok {
+	if len(pattern) <= MaxFilter && filterPattern().MatchString(pattern) {
 		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-webhook-event",

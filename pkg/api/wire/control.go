@@ -57,12 +57,12 @@ type Meta struct {
 // same content again answers with the version that exists.
 type PublishVersionRequest struct {
 	Config    json.RawMessage   `json:"config" doc:"The app's configuration in canonical JSON"`
-	Artifacts map[string]string `json:"artifacts" doc:"Digest of each component's source artifact, by component"`
+	Artifacts map[string]string `json:"artifacts" keys:"name" form:"digest" doc:"Digest of each component's source artifact, by component"`
 }
 
 // RegistryAccessRequest asks for a way to push the artifacts of components.
 type RegistryAccessRequest struct {
-	Components []string `json:"components" minItems:"1" maxItems:"200" nullable:"false" doc:"Names of the app's components"`
+	Components []string `json:"components" minItems:"1" maxItems:"200" nullable:"false" form:"name" doc:"Names of the app's components"`
 }
 
 // RegistryAccess is where an app's artifacts are pushed to, and by which login.
@@ -118,11 +118,11 @@ type AppComponent struct {
 
 // CreateInstallRequest makes an install.
 type CreateInstallRequest struct {
-	Name   string                     `json:"name" minLength:"1" maxLength:"63"`
-	App    string                     `json:"app" minLength:"1" maxLength:"63"`
-	Runner string                     `json:"runner,omitempty" maxLength:"63" doc:"Name of the runner; when absent, rules choose one at the first deployment"`
-	Group  string                     `json:"group,omitempty" maxLength:"900" doc:"Path of the group that it is in; the root group when absent"`
-	Labels map[string]string          `json:"labels,omitempty" doc:"What rules can match on, beside group and app"`
+	Name   string                     `json:"name" minLength:"1" maxLength:"63" form:"name"`
+	App    string                     `json:"app" minLength:"1" maxLength:"63" form:"name"`
+	Runner string                     `json:"runner,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of the runner; when absent, rules choose one at the first deployment"`
+	Group  string                     `json:"group,omitempty" maxLength:"900" form:"group" doc:"Path of the group that it is in; the root group when absent"`
+	Labels map[string]string          `json:"labels,omitempty" maxProperties:"16" keys:"label-key" form:"label-value" doc:"What rules can match on, beside group and app"`
 	Inputs map[string]json.RawMessage `json:"inputs,omitempty"`
 }
 
@@ -130,8 +130,8 @@ type CreateInstallRequest struct {
 // null takes a value back to its default.
 type UpdateInstallRequest struct {
 	Inputs map[string]json.RawMessage `json:"inputs,omitempty"`
-	Labels map[string]*string         `json:"labels,omitempty" doc:"Labels to set; null takes one away"`
-	Runner *string                    `json:"runner,omitempty" maxLength:"63" doc:"Name of the runner that it is to name; empty: rules choose. It takes effect when the runner is refreshed"`
+	Labels map[string]*string         `json:"labels,omitempty" keys:"label-key" form:"label-value" doc:"Labels to set; null takes one away"`
+	Runner *string                    `json:"runner,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of the runner that it is to name; empty: rules choose. It takes effect when the runner is refreshed"`
 }
 
 // Install is one app in one customer's account.
@@ -386,7 +386,7 @@ type LogChunk struct {
 // CreateRunnerRequest makes a runner: of the configuration that Config or Text
 // holds, with the fields of Set on top; without any, one of kind local.
 type CreateRunnerRequest struct {
-	Name        string `json:"name,omitempty" maxLength:"63" doc:"May be absent if the configuration has an id"`
+	Name        string `json:"name,omitempty" maxLength:"63" form:"name" doc:"May be absent if the configuration has an id"`
 	Description string `json:"description,omitempty" maxLength:"1000" doc:"Of a runner without a configuration"`
 	Storage     string `json:"storage,omitempty" enum:"local,http" doc:"Where the state of its installs is kept, of a runner without a configuration; \"local\" when absent"`
 	RunnerConfigurationInput
@@ -445,8 +445,8 @@ type RunnerSession struct {
 
 // SetRunnerChannelRequest says which version an update channel is.
 type SetRunnerChannelRequest struct {
-	Version string `json:"version" minLength:"1" maxLength:"63" example:"v1.2.3"`
-	Image   string `json:"image,omitempty" maxLength:"500" doc:"The runner's image of that version, by digest"`
+	Version string `json:"version" minLength:"1" maxLength:"63" form:"version" example:"v1.2.3"`
+	Image   string `json:"image,omitempty" maxLength:"500" form:"image" doc:"The runner's image of that version, by digest"`
 }
 
 // RunnerChannel is an update channel: those who follow it are to run its version.

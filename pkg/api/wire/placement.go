@@ -94,10 +94,10 @@ type RefreshedRunner struct {
 // CreateRunnerRuleRequest makes a rule: installs that match on all that is given
 // run on the runner.
 type CreateRunnerRuleRequest struct {
-	Group  string            `json:"group,omitempty" maxLength:"910" doc:"Path of a group, whose installs match; with /** behind it also those of the groups below"`
-	App    string            `json:"app,omitempty" maxLength:"63" doc:"Name of an app"`
-	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the install; in a value, * stands for any run of characters"`
-	Runner string            `json:"runner" minLength:"1" maxLength:"63"`
+	Group  string            `json:"group,omitempty" maxLength:"910" form:"matched-group" doc:"Path of a group, whose installs match; with /** behind it also those of the groups below"`
+	App    string            `json:"app,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of an app"`
+	Labels map[string]string `json:"labels,omitempty" maxProperties:"16" keys:"label-key" form:"asked-value" doc:"Labels of the install; in a value, * stands for any run of characters"`
+	Runner string            `json:"runner" minLength:"1" maxLength:"63" form:"name"`
 }
 
 // RunnerRule is a rule.
@@ -113,7 +113,7 @@ type RunnerRule struct {
 
 // CreateGroupRequest makes a group.
 type CreateGroupRequest struct {
-	Path        string `json:"path" minLength:"1" maxLength:"900" doc:"Names with single slashes between them; the group that holds it has to be there"`
+	Path        string `json:"path" minLength:"1" maxLength:"900" form:"group-below" doc:"Names with single slashes between them; the group that holds it has to be there"`
 	Description string `json:"description,omitempty" maxLength:"1000"`
 }
 
@@ -137,10 +137,10 @@ type Variable struct {
 
 // Variables are the environment variables that are set on one thing.
 type Variables struct {
-	Values map[string]Variable `json:"values"`
+	Values map[string]Variable `json:"values" keys:"variable"`
 }
 
 // SetVariablesRequest changes variables: those that are named; null removes one.
 type SetVariablesRequest struct {
-	Values map[string]*Variable `json:"values"`
+	Values map[string]*Variable `json:"values" keys:"variable"`
 }

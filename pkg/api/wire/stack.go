@@ -21,7 +21,7 @@ const (
 
 // PutStackRequest readies an install for a runner stack in a customer's account.
 type PutStackRequest struct {
-	Account string `json:"account" minLength:"12" maxLength:"12" doc:"The customer's AWS account"`
+	Account string `json:"account" minLength:"12" maxLength:"12" form:"aws-account" doc:"The customer's AWS account"`
 	Region  string `json:"region,omitempty" maxLength:"40" doc:"Region that the link opens; without it the customer's console chooses"`
 	Replace bool   `json:"replace,omitempty" doc:"The stack that was installed is gone, or is to be replaced: its runner is refused from then on"`
 }

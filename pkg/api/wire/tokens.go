@@ -11,7 +11,7 @@ var (
 
 // CreateTokenRequest makes an API token.
 type CreateTokenRequest struct {
-	Name      string     `json:"name" minLength:"1" maxLength:"63"`
+	Name      string     `json:"name" minLength:"1" maxLength:"63" form:"name"`
 	Operator  bool       `json:"operator,omitempty" doc:"Whether it may change what is shared with every org; only an operator's token makes such a one"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it is refused from; absent: never"`
 }

@@ -37,7 +37,7 @@ type TrustRule struct {
 
 // CreateTrustRequest makes a trust.
 type CreateTrustRequest struct {
-	Name string `json:"name" minLength:"1" maxLength:"63"`
+	Name string `json:"name" minLength:"1" maxLength:"63" form:"name"`
 	TrustRule
 }
 

@@ -13,9 +13,9 @@ var (
 
 // CreateWebhookRequest makes a webhook.
 type CreateWebhookRequest struct {
-	Name   string   `json:"name" minLength:"1" maxLength:"63"`
-	URL    string   `json:"url" minLength:"1" maxLength:"2000" doc:"https, at a public address"`
-	Events []string `json:"events,omitempty" maxItems:"50" doc:"Types of events, such as fairlead.job.failed or fairlead.deployment.*; when absent, all"`
+	Name   string   `json:"name" minLength:"1" maxLength:"63" form:"name"`
+	URL    string   `json:"url" minLength:"1" maxLength:"2000" form:"webhook-url" doc:"https, at a public address"`
+	Events []string `json:"events,omitempty" maxItems:"50" form:"webhook-event" doc:"Types of events, such as fairlead.job.failed or fairlead.deployment.*; when absent, all"`
 }
 
 // Webhook is an endpoint that is told of events.

@@ -66,13 +66,13 @@ REQUIRED := FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE
 	FAIRLEAD_REQUIRE_CFN_LINT=1 FAIRLEAD_REQUIRE_CFN_GUARD=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 FAIRLEAD_REQUIRE_SYSTEMD=1 FAIRLEAD_REQUIRE_CGROUP=1 \
 	FAIRLEAD_REQUIRE_OLD_TOOLS=1
 
-test-all: build bin/tofu-tool bin/gotestsum test-tools ## Run every test in full, then five minutes of soak: an hour and a half
+test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every test in full, then five minutes of soak: an hour and a half
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) && \
 		export FAIRLEAD_TOFU FAIRLEAD_AWS_PROVIDER && \
 		$(REQUIRED) FAIRLEAD_REQUIRE_AWS_PROVIDER=1 FAIRLEAD_TEST_IMAGE=1 $(GO) run ./tools/testrun -strict
 	@$(MAKE) --no-print-directory soak DURATION=5m
 
-test-tools: kubernetes old-tools ## Install what tests need besides Go: Debian packages where apt is, the Kubernetes API server, and the oldest tools
+test-tools: kubernetes ## Install what tests need besides Go: Debian packages where apt is, and the Kubernetes API server
 	@sh tools/testtools.sh
 
 # What cannot be had for it, a server or a tool, is named and fails it.

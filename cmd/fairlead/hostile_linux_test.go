@@ -55,7 +55,7 @@ func TestHostileApp(t *testing.T) {
 			if err := f.Truncate(8 << 40); err != nil {
 				must(t, f.Truncate(8<<30))
 			}
-		}, []string{"large"}},
+		}, []string{"the limit for one file"}},
 		{"more files than anybody writes", good, func(t *testing.T, dir string) {
 			for d := range 11 {
 				sub := filepath.Join(dir, fmt.Sprint(d))

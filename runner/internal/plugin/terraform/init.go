@@ -425,23 +425,33 @@ func (j *job) carryIn() bool {
 // which the tool keeps in the plan: an init for the apply must choose the same
 // providers, even if newer ones are out by then.
 func (j *job) lockFromPlan(plan []byte) error {
-	z, err := zip.NewReader(bytes.NewReader(plan), int64(len(plan)))
+	b, err := memberOf(plan, dependencyLock, maxLockFile)
 	if err != nil {
 		return nil // the tool says what is wrong with the plan
-	}
-	f, err := z.Open(dependencyLock)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxLockFile))
-	if err != nil {
-		return nil
 	}
 	if err := os.WriteFile(filepath.Join(j.src, dependencyLock), b, 0o600); err != nil {
 		return fmt.Errorf("lay down the dependency lock file: %w", err)
 	}
 	return nil
+}
+
+// memberOf returns what a plan file holds under a name, most bytes of it. A plan that
+// is encrypted holds nothing that can be read.
+func memberOf(plan []byte, name string, most int64) ([]byte, error) {
+	z, err := zip.NewReader(bytes.NewReader(plan), int64(len(plan)))
+	if err != nil {
+		return nil, fmt.Errorf("read the plan file: %w", err)
+	}
+	f, err := z.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s of the plan file: %w", name, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil {
+		return nil, fmt.Errorf("read %s of the plan file: %w", name, err)
+	}
+	return b, nil
 }
 
 // maxLockFile is the largest dependency lock file that is read, in bytes.

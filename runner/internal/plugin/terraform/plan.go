@@ -55,9 +55,15 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if b.files, b.gone, err = j.pack(before, int64(len(b.plan))); err != nil {
 		return plugin.Result{}, err
 	}
-	shown, err := j.show(ctx)
-	if err != nil {
-		return j.result(err), j.failed(err, plugin.ReasonToolFailed)
+	var shown *shownPlan
+	known := false
+	if !changes {
+		shown, known = unchanged(b.plan, j.spec.Operation == opPlanDestroy)
+	}
+	if !known {
+		if shown, err = j.show(ctx); err != nil {
+			return j.result(err), j.failed(err, plugin.ReasonToolFailed)
+		}
 	}
 	if shown.placed {
 		b.dir = j.src
@@ -129,6 +135,29 @@ func (j *job) show(ctx context.Context) (*shownPlan, error) {
 	}
 	return &p, nil
 }
+
+// unchanged describes a plan that does nothing, without the tool: to describe one it
+// starts each provider again, which with a large provider costs a third of the plan.
+// There is nothing to describe but the outputs, which are those of the state that the
+// plan file has in it; a plan to destroy that does nothing leaves none. Where that
+// cannot be read, because the plan is encrypted, known is false.
+func unchanged(plan []byte, destroys bool) (p *shownPlan, known bool) {
+	if destroys {
+		return &shownPlan{}, true
+	}
+	state, err := memberOf(plan, stateInPlan, maxStateInPlan)
+	if err != nil || len(state) == 0 {
+		return nil, false
+	}
+	p = &shownPlan{}
+	p.PlannedValues.Outputs, err = outputsOf(state)
+	return p, err == nil
+}
+
+const (
+	stateInPlan    = "tfstate" // in a plan file: the state, refreshed
+	maxStateInPlan = 256 << 20 // bytes
+)
 
 // namesPath reports whether the description of a plan has the path in a value, or
 // an expression that asks for it, whose value may be a digest of it.

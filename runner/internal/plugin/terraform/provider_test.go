@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -67,6 +69,85 @@ func TestModuleWithAProvider(t *testing.T) {
 			}
 			if left, err := os.ReadDir(filepath.Join(data, "cache")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the cache holds %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// counted is timed with outputs of each kind.
+var counted = map[string]map[string]string{"timed": {"main.tf": timed["timed"]["main.tf"] + `
+output "secret" {
+  value     = "hush"
+  sensitive = true
+}
+output "large" { value = 12345678901234567890 }
+output "nothing" { value = null }
+`}}
+
+// TestAnUnchangedDeploymentStartedEachProviderOnceMore: than the bare plan, to have a
+// plan described in which there was nothing.
+func TestAnUnchangedDeploymentStartedEachProviderOnceMore(t *testing.T) {
+	mirror := controltest.NewMirror(t, false)
+	starts := filepath.Join(t.TempDir(), "starts")
+	for i, file := range mirror.Files {
+		real := filepath.Join(filepath.Dir(starts), fmt.Sprintf("provider-%d", i)) // both are one file until here
+		script := fmt.Sprintf("#!/bin/sh\necho start >>%s\nexec %s \"$@\"\n", starts, real)
+		if err := errors.Join(os.Link(file, real), os.Remove(file), os.WriteFile(file, []byte(script), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// of says how often f started a provider.
+	of := func(f func()) int {
+		t.Helper()
+		if err := os.WriteFile(starts, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f()
+		b, err := os.ReadFile(starts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(b), "start")
+	}
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			data := t.TempDir()
+			p := terraform.New(terraform.Config{Data: data, Tool: path, CLIConfig: mirror.Config, Environ: []string{"PATH=" + os.Getenv("PATH")}})
+			does := func(n int, operation string, plan *events.PlanRef) plugin.Result {
+				t.Helper()
+				sp := spec(1, "timed")
+				sp.Job, sp.Operation, sp.Plan = spec(n, "timed").Job, operation, plan
+				res, err := run(t, p, data, sp, counted)
+				if err != nil {
+					t.Fatalf("%s: %v", operation, err)
+				}
+				return res
+			}
+			planned := does(1, "plan", nil)
+			applied := does(2, "apply", &events.PlanRef{Job: spec(1, "timed").Job, Digest: planned.Plan.Digest})
+			var again plugin.Result
+			got := of(func() { again = does(3, "plan", nil) })
+			if !again.Plan.NoOp || !reflect.DeepEqual(again.Outputs, applied.Outputs) || len(again.Outputs) != 3 || string(again.Plan.Summary) != `{"v":1,"resources":[]}` {
+				t.Errorf("the plan is %+v with the outputs %v, and those of the apply are %v", again.Plan, again.Outputs, applied.Outputs)
+			}
+
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(counted["timed"]["main.tf"]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			bare := func(args ...string) {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), path, args...)
+				cmd.Dir, cmd.Env = dir, append(os.Environ(), "TF_CLI_CONFIG_FILE="+mirror.Config)
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v\n%s", args, err, out)
+				}
+			}
+			bare("init", "-input=false")
+			bare("apply", "-auto-approve", "-input=false")
+			want := of(func() { bare("plan", "-detailed-exitcode", "-input=false", "-out=plan") })
+			if want == 0 || got != want {
+				t.Errorf("an unchanged deployment started the provider %d times, and the bare plan %d times", got, want)
 			}
 		})
 	}

@@ -6,7 +6,8 @@
 // a small module's plan, so a job starts it as seldom as it can: the tool's
 // version is asked once per tool, not per job; `init` is left out for modules
 // that need nothing installed, and done once for the plan and the apply of all
-// others; outputs are read from the state and not asked for.
+// others; outputs are read from the state and not asked for; a plan is described by
+// the tool, which starts each provider for that, if there is something in it.
 //
 // A workspace holds:
 //

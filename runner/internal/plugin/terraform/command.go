@@ -103,6 +103,17 @@ func (k kind) variablesOfApply(vars map[string]events.SpecVar) map[string]string
 	return env
 }
 
+// reports returns the argument that has a plan report in JSON to a file, beside what
+// it prints for people; only OpenTofu has it, since 1.12. An apply gets none: what
+// provisioners print would be in the file, without a bound, on the disk that the
+// state is to be saved to.
+func (k kind) reports(path string) []string {
+	if k.openTofu && semver.Compare(k.version, "v1.12.0") >= 0 {
+		return []string{"-json-into=" + path}
+	}
+	return nil
+}
+
 // readOutput is how long what a tool that has ended wrote last may take to arrive.
 const readOutput = time.Second
 

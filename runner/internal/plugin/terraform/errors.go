@@ -1,7 +1,9 @@
 package terraform
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -11,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/regular"
 	"github.com/fairlead/fairlead/runner/internal/workspace"
 )
 
@@ -62,9 +65,11 @@ func (j *job) failed(err error, otherwise string) error {
 		}
 		return &plugin.Error{Reason: otherwise, Err: err, Message: j.env.Mask(fmt.Sprintf("%s: %v", te.command, te.err))}
 	}
-	said := diagnostic(te.stderr)
+	said, title := diagnostic(te.stderr), firstTitle(te.stderr)
+	if te.first != nil {
+		said, title = te.first.String(), te.first.Summary
+	}
 	reason, next := otherwise, ""
-	title := firstTitle(te.stderr)
 	for _, m := range marks {
 		if strings.Contains(title, m.text) {
 			reason, next = m.reason, m.next
@@ -116,9 +121,60 @@ func firstTitle(stderr string) string {
 // maxDiagnostic is how much of one diagnostic goes into a message, in bytes.
 const maxDiagnostic = 600
 
-// diagnostic returns the first error that the tool reports, on one line: its
+// diagnosis is an error as a tool reports it to programs.
+type diagnosis struct {
+	Severity string `json:"severity"`
+	Summary  string `json:"summary"` // its title
+	Detail   string `json:"detail"`  // what explains it, such as the error_message of a module's author
+}
+
+// String returns the error on one line.
+func (d *diagnosis) String() string {
+	text := d.Summary
+	if d.Detail != "" {
+		text += ": " + d.Detail
+	}
+	return clipped(strings.Join(strings.Fields(text), " "))
+}
+
+// maxReport is how much of one line of a report is read, in bytes.
+const maxReport = 1 << 20
+
+// firstError reads the first error in the report of a tool; nil if there is none, or
+// no report.
+func firstError(path string) *diagnosis {
+	f, err := regular.Open(path) // a module's own programs can put anything in its place
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxReport)
+	for lines.Scan() {
+		var event struct {
+			Type       string    `json:"type"`
+			Diagnostic diagnosis `json:"diagnostic"`
+		}
+		if json.Unmarshal(lines.Bytes(), &event) == nil && event.Type == "diagnostic" && event.Diagnostic.Severity == "error" {
+			return &event.Diagnostic
+		}
+	}
+	return nil
+}
+
+// clipped bounds what a message says of one error.
+func clipped(text string) string {
+	if len(text) > maxDiagnostic {
+		return strings.ToValidUTF8(text[:maxDiagnostic], "") + " …"
+	}
+	return text
+}
+
+// diagnostic returns the first error that the tool prints, on one line: its
 // title and what explains it, such as the error_message of a module's author. The
 // paragraph between them, which quotes the module and its values, is for the log.
+// It is for what is not reported to programs: where the author's words look
+// like the beginning of another error, it ends there.
 func diagnostic(stderr string) string {
 	_, rest, ok := strings.Cut(stderr, "Error: ")
 	if !ok {
@@ -148,10 +204,7 @@ func diagnostic(stderr string) string {
 	if len(detail) > 0 {
 		text += ": " + strings.Join(detail, " ")
 	}
-	if len(text) > maxDiagnostic {
-		text = strings.ToValidUTF8(text[:maxDiagnostic], "") + " …"
-	}
-	return text
+	return clipped(text)
 }
 
 // The patterns are made when a tool has failed: to make them takes longer than

@@ -1,11 +1,54 @@
 package terraform_test
 
 import (
+	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/runner/internal/controltest"
 )
+
+// What the author of a module has to say ended where it looked like the beginning of
+// the tool's next error, as it was read from what the tool prints for people.
+func TestTheAuthorsWordsEndedWhereTheyResembleTheTools(t *testing.T) {
+	const module = `
+variable "v" { default = 1 }
+resource "terraform_data" "a" {
+  input = 1
+  lifecycle {
+    precondition {
+      condition     = var.v == 2
+      error_message = "The network has:\n\nError: no route\n\non a line 3 of yours\nas %s."
+    }
+  }
+}
+`
+	reports := 0
+	for name, path := range controltest.Tools(t) {
+		out, err := exec.CommandContext(t.Context(), path, "plan", "-help").CombinedOutput()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(out), "-json-into") {
+			continue // it reports to programs or to people, and not to both
+		}
+		reports++
+		t.Run(name, func(t *testing.T) {
+			_, err := newDeployed(t, path, "", map[string]string{"main.tf": fmt.Sprintf(module, "the operator knows")}, nil).run(t, "plan", nil)
+			if err == nil {
+				t.Fatal("the plan succeeds")
+			}
+			message, _, _ := strings.Cut(err.Error(), "\n") // what follows is the log
+			if !strings.Contains(message, "Resource precondition failed: The network has: Error: no route on a line 3 of yours as the operator knows.") {
+				t.Errorf("the message is %s", message)
+			}
+		})
+	}
+	if reports == 0 {
+		t.Skip("SKIPPED: no tool here has -json-into, which OpenTofu has since 1.12")
+	}
+}
 
 // The message of a failure had the frame around the values in it, and not what the
 // author of the module has to say.

@@ -32,6 +32,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if j.spec.Operation == opPlanDestroy {
 		args = append(args, "-destroy")
 	}
+	args = append(args, j.tool.kind.reports(j.run.report)...)
 	err = j.retryWithInit(ctx, ran, speaksOfInit, func() (err error) {
 		if before, err = j.snapshotFiles(); err != nil {
 			return err

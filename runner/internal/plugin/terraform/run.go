@@ -33,13 +33,14 @@ const maxSocketPath = 80
 
 // runner starts the tool through terraform-exec and sees to its end.
 type runner struct {
-	tf    *tfexec.Terraform
-	mute  *tfexec.Terraform // what it prints is for us: it does not reach the log
-	tool  *tool
-	notes bool   // what is started writes pid
-	pid   string // file with the process number of the tool at work
-	grace time.Duration
-	errs  *head
+	tf     *tfexec.Terraform
+	mute   *tfexec.Terraform // what it prints is for us: it does not reach the log
+	tool   *tool
+	notes  bool   // what is started writes pid
+	pid    string // file with the process number of the tool at work
+	report string // file to which a tool that can reports what it does
+	grace  time.Duration
+	errs   *head
 
 	stdout io.Writer // the log
 	stderr *both     // the log, and errs
@@ -94,7 +95,7 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 		}
 	}
 
-	r := &runner{tool: j.tool, notes: j.launch != j.tool.path, pid: env[pidVariable], grace: j.spec.Grace.Duration(), errs: &head{}}
+	r := &runner{tool: j.tool, notes: j.launch != j.tool.path, pid: env[pidVariable], report: j.path("report.json"), grace: j.spec.Grace.Duration(), errs: &head{}}
 	for _, tf := range []**tfexec.Terraform{&r.tf, &r.mute} {
 		if *tf, err = tfexec.NewTerraform(dir, j.launch); err != nil {
 			return nil, fmt.Errorf("set up the tool: %w", err)
@@ -175,7 +176,8 @@ type toolError struct {
 	command string
 	code    *int
 	signal  string
-	stderr  string // the beginning of it
+	stderr  string     // the beginning of it
+	first   *diagnosis // the first error that it reported; nil: it reports nothing to programs
 	started bool
 	told    bool // of an apply: it has told of something that it does, so it may have done it
 	err     error
@@ -200,6 +202,7 @@ func (e *toolError) Unwrap() error { return e.err }
 // the group is left. The error is a *toolError, which wraps ctx's if that ended.
 func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	os.Remove(r.pid)
+	os.Remove(r.report)
 	r.own.Store(0)
 	r.errs.reset()
 	r.told = false
@@ -216,7 +219,7 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	if err == nil {
 		return nil
 	}
-	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || !r.notes, told: r.told, err: err}
+	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || !r.notes, told: r.told, first: firstError(r.report), err: err}
 	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			te.signal = ws.Signal().String()

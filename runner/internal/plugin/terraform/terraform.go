@@ -21,6 +21,7 @@
 //	plan       the saved plan
 //	reserve    space for the state, in local storage
 //	launcher   what is started in the tool's place
+//	report.json  what the tool reports to programs, if it can
 //	tool.pid   process number of the tool at work
 package terraform
 

@@ -220,6 +220,27 @@ func TestOnlyItsOwnArtifactIsPulledWithALease(t *testing.T) {
 	}
 }
 
+// The registry asks who it is with each request, so nothing goes on that was
+// begun before a token was revoked, or a job ended.
+func TestALoginToTheRegistryEndsWithWhatItWasMadeFor(t *testing.T) {
+	c := newCast(t)
+	own := "/v2/orgs/default/shop/" + c.running.claim.Component + "/manifests/x"
+	token := c.another("ci")
+	logins := map[string]string{"the token": token, "the lease": c.running.lease}
+	for what, login := range logins {
+		if res := c.send("GET", own, "basic:"+login, nil); res.StatusCode != 200 {
+			t.Fatalf("with %s it is %d: %s", what, res.StatusCode, short(res.body))
+		}
+	}
+	call[struct{}](c.plane, "DELETE", "/v1/tokens/ci", c.api, nil)
+	c.finish(c.running)
+	for what, login := range logins {
+		if res := c.send("GET", own, "basic:"+login, nil); res.StatusCode < 400 {
+			t.Errorf("with %s it goes on", what)
+		}
+	}
+}
+
 // The whole of a deployment, and then a look at everything that was said.
 func TestNoSecretIsInAnAnswerOrInTheLog(t *testing.T) {
 	p := newPlane(t)

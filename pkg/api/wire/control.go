@@ -76,7 +76,7 @@ type RegistryAccess struct {
 type RegistryLogin struct {
 	Username  string    `json:"username"`
 	Password  string    `json:"password"`
-	ExpiresAt time.Time `json:"expires_at"`
+	ExpiresAt time.Time `json:"expires_at" doc:"When the credentials end that it was bought with, and another is to be asked for"`
 }
 
 // App is an app and its newest version.

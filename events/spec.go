@@ -41,6 +41,7 @@ type JobSpec struct {
 	Timeout     Seconds               `json:"timeout_seconds"`    // of the whole step
 	Grace       Seconds               `json:"grace_seconds"`      // between interrupt and kill
 	Artifact    *ArtifactRef          `json:"artifact,omitempty"` // the component's source
+	Version     *VersionRef           `json:"version,omitempty"`  // the app version that it is of; only for a step that knows the field
 	Vars        map[string]SpecVar    `json:"vars,omitempty"`     // of an apply or destroy, those of its plan: what is sensitive is masked
 	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
 	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
@@ -60,6 +61,43 @@ func (s Seconds) Duration() time.Duration { return time.Duration(s) * time.Secon
 type ArtifactRef struct {
 	Repository string `json:"repository"`
 	Digest     string `json:"digest"` // sha256:…
+}
+
+// VersionRef is an app version, with all that its identifier is made from.
+type VersionRef struct {
+	ID        fairlead.VersionID `json:"id"`
+	Org       fairlead.OrgID     `json:"org"`
+	Config    []byte             `json:"config"`    // the app's configuration, byte for byte
+	Artifacts map[string]string  `json:"artifacts"` // digest by component
+}
+
+// FieldVersion is JobSpec.Version as a step names it that knows it. A step refuses a
+// spec with a field that it does not know, so an older one is sent none.
+const FieldVersion = "version"
+
+// VersionID returns the identifier of an app version: a digest of the org, the
+// canonical configuration, and the digests of the artifacts by component.
+func VersionID(org fairlead.OrgID, config []byte, artifacts map[string]string) (fairlead.VersionID, error) {
+	b, err := json.Marshal(artifacts) // maps are written in the order of their keys
+	if err != nil {
+		return "", fmt.Errorf("hash version: %w", err)
+	}
+	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(org), config, b}, []byte{'\n'}))
+	return fairlead.VersionID(fairlead.PrefixVersion + "_" + hex.EncodeToString(sum[:])[:26]), nil
+}
+
+// check reports a version whose content has another identifier, or another artifact
+// for the component than the spec.
+func (v *VersionRef) check(spec JobSpec) error {
+	switch id, err := VersionID(v.Org, v.Config, v.Artifacts); {
+	case err != nil:
+		return refuse(RefusedMalformed, "the job spec's app version cannot be read")
+	case id != v.ID:
+		return refuse(RefusedArtifact, "the job spec says that its component is of version %s of the app, but what it says of that version has the identifier %s. Nothing was started: somebody may have altered the version; publish the app again", v.ID, id)
+	case spec.Artifact == nil || spec.Artifact.Digest == "" || spec.Artifact.Digest != v.Artifacts[spec.Component]:
+		return refuse(RefusedArtifact, "the job spec names another artifact than version %s of the app has for component %q. Nothing was started: somebody may have altered the version; publish the app again", v.ID, spec.Component)
+	}
+	return nil
 }
 
 // SpecVar is the value of one of the tool's input variables. A sensitive one
@@ -266,6 +304,11 @@ func check(spec JobSpec, want Expect, now time.Time) error {
 		return refuse(RefusedExpired, "the job spec expired at %s", spec.ExpiresAt.UTC().Format(time.RFC3339))
 	case now.Add(clockSkew).Before(spec.IssuedAt):
 		return refuse(RefusedExpired, "the job spec was issued at %s, which is in this runner's future: check the clock", spec.IssuedAt.UTC().Format(time.RFC3339))
+	}
+	if spec.Version != nil {
+		if err := spec.Version.check(spec); err != nil {
+			return err
+		}
 	}
 	for _, op := range want.Operations {
 		if op == spec.Operation {

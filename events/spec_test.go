@@ -353,3 +353,44 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
+
+// A control plane that takes an altered record of a version for the version signs a
+// spec with another app's artifact. The step sees that it does not belong to the
+// identifier.
+func TestAnArtifactThatIsNotOfItsVersionIsRefused(t *testing.T) {
+	artifacts := map[string]string{"web": "sha256:aa", "db": "sha256:dd"}
+	config := []byte(`{"name":"shop <&>"}`)
+	id, err := events.VersionID("default", config, artifacts)
+	if err != nil || id != "ver_7385b4c7152388b319544f75ab" {
+		t.Errorf("the identifier is %s, %v: versions that are stored have others", id, err)
+	}
+	for name, tc := range map[string]struct {
+		alter func(*events.JobSpec)
+		want  string
+	}{
+		"as it was published":                      {func(*events.JobSpec) {}, ""},
+		"no version, as of an older control plane": {func(s *events.JobSpec) { s.Version = nil }, ""},
+		"another artifact in the version": {func(s *events.JobSpec) {
+			s.Version.Artifacts = map[string]string{"web": "sha256:ee", "db": "sha256:dd"}
+			s.Artifact.Digest = "sha256:ee"
+		}, events.RefusedArtifact},
+		"another artifact of a component besides": {func(s *events.JobSpec) {
+			s.Version.Artifacts = map[string]string{"web": "sha256:aa", "db": "sha256:ee"}
+		}, events.RefusedArtifact},
+		"another artifact beside the version":        {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:ee" }, events.RefusedArtifact},
+		"the artifact of another component":          {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:dd" }, events.RefusedArtifact},
+		"no artifact":                                {func(s *events.JobSpec) { s.Artifact = nil }, events.RefusedArtifact},
+		"a component that the version does not have": {func(s *events.JobSpec) { s.Component, s.Artifact.Digest = "x", "" }, events.RefusedArtifact},
+		"another configuration":                      {func(s *events.JobSpec) { s.Version.Config = []byte("{}") }, events.RefusedArtifact},
+		"another organization":                       {func(s *events.JobSpec) { s.Version.Org = "other" }, events.RefusedArtifact},
+		"another identifier":                         {func(s *events.JobSpec) { s.Version.ID = "ver_0" }, events.RefusedArtifact},
+	} {
+		s := full()
+		s.Artifact.Digest = artifacts["web"]
+		s.Version = &events.VersionRef{ID: id, Org: "default", Config: config, Artifacts: artifacts}
+		tc.alter(&s)
+		if _, err := verify(sign(t, key(1), s), public(1)); reason(t, err) != tc.want {
+			t.Errorf("%s: got %v, want %q", name, err, tc.want)
+		}
+	}
+}

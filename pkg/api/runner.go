@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -175,13 +176,14 @@ func renderAgentConfiguration(in *control.AgentConfiguration) *wire.AgentConfigu
 func (s *server) stepRoutes(c *control.Control) {
 	type start struct {
 		JobPath
-		Body wire.StartRequest
+		Fields string `header:"Fairlead-Spec-Fields" maxLength:"200" doc:"The optional fields of a job spec that the step knows, by commas; a step refuses a spec with a field that it does not know"`
+		Body   wire.StartRequest
 	}
 	register(s, op{Route: wire.StartJob, auth: launchToken, tag: "Steps", summary: "Trade the launch token for the job's spec",
 		problems: ofAStep + " launch-token-used job-state"},
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
-			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID)
+			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
 			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(st.RenewEvery / time.Second)}
 			if err == nil {
 				// Without it the step writes its log through the API; it must not

@@ -3,13 +3,11 @@ package control
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -60,7 +58,7 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 	if err != nil {
 		return Version{}, fmt.Errorf("canonical configuration of app %s: %w", name, err)
 	}
-	id, err := versionID(org, canonical, artifacts)
+	id, err := events.VersionID(org, canonical, artifacts)
 	if err != nil {
 		return Version{}, err
 	}
@@ -97,15 +95,6 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 	return out, err
 }
 
-func versionID(org fairlead.OrgID, canonical []byte, artifacts map[string]string) (fairlead.VersionID, error) {
-	b, err := json.Marshal(artifacts) // maps are written in the order of their keys
-	if err != nil {
-		return "", fmt.Errorf("hash version: %w", err)
-	}
-	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(org), canonical, b}, []byte{'\n'}))
-	return fairlead.VersionID(fairlead.PrefixVersion + "_" + hex.EncodeToString(sum[:])[:26]), nil
-}
-
 // Version returns a version with its configuration.
 func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, error) {
 	r, err := c.Store.Version(ctx, id)
@@ -132,7 +121,7 @@ func (c *Control) readVersion(id fairlead.VersionID, v store.Version) (Version, 
 	if err != nil {
 		return Version{}, fmt.Errorf("canonical configuration of version %s: %w", id, err)
 	}
-	switch made, err := versionID(v.Org, canonical, v.Artifacts); {
+	switch made, err := events.VersionID(v.Org, canonical, v.Artifacts); {
 	case err != nil:
 		return Version{}, err
 	case made != id || v.ID != id:

@@ -304,8 +304,9 @@ type Started struct {
 }
 
 // StartJob trades a launch token, which names job and epoch, for the signed
-// spec. The same step may ask again; any other is refused.
-func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string) (Started, error) {
+// spec. The same step may ask again; any other is refused. fields are those of a
+// spec that the step knows beyond those that all do.
+func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string, fields ...string) (Started, error) {
 	// Opening the epoch fences the log of every attempt before. It is open when
 	// the job starts, so that a reader who sees the one sees the other; should
 	// the start be refused, an empty stream is all that is left of it.
@@ -331,7 +332,7 @@ func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, 
 	if err != nil {
 		return Started{}, err
 	}
-	env, err := c.spec(ctx, r.V)
+	env, err := c.spec(ctx, r.V, fields)
 	if err != nil {
 		return Started{}, err
 	}

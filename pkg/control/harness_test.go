@@ -228,7 +228,10 @@ func (p *plane) step(c control.Claim) {
 	p.t.Helper()
 	h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
 	var started control.Started
-	err := p.try(func() (err error) { started, err = p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); return })
+	err := p.try(func() (err error) {
+		started, err = p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234", events.FieldVersion)
+		return
+	})
 	if fairlead.KindOf(err) == fairlead.KindStale {
 		return // canceled between claim and start
 	}

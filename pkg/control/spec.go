@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
@@ -18,9 +19,10 @@ func StatePath(install, component string) string {
 	return "/runner/v1/state/" + install + "/" + component
 }
 
-// spec builds and signs what the job's step may do. Values are resolved now
+// spec builds and signs what the job's step may do. fields are those of a spec that
+// the step knows and an older one does not. Values are resolved now
 // and not earlier, so that no secret waits anywhere.
-func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
+func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byte, error) {
 	now, terms := c.Now(), j.Terms.OrDefault()
 	s := events.JobSpec{
 		Runner: j.Runner, Install: j.Install, InstallName: j.InstallName, Deployment: j.Deployment,
@@ -50,11 +52,21 @@ func (c *Control) spec(ctx context.Context, j store.Job) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if v.Org != inst.V.Org || v.App != inst.V.App {
+		return nil, fmt.Errorf("job %s of install %s was altered in the table: version %s is of app %s, the install of %s", j.ID, inst.V.Name, v.ID, v.App, inst.V.App)
+	}
 	repository, err := c.repository(ctx, v, j.Component)
 	if err != nil {
 		return nil, err
 	}
 	s.Artifact = &events.ArtifactRef{Repository: repository, Digest: v.Artifacts[j.Component]}
+	if slices.Contains(fields, events.FieldVersion) {
+		config, err := v.Spec.Canonical() // as it was hashed; the table may hold it with other escapes
+		if err != nil {
+			return nil, fmt.Errorf("canonical configuration of version %s: %w", v.ID, err)
+		}
+		s.Version = &events.VersionRef{ID: v.ID, Org: v.Org, Config: config, Artifacts: v.Artifacts}
+	}
 	s.State = stateRef(storage, j.Install, j.Component)
 	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err

@@ -124,7 +124,7 @@ func (a *attempt) start(ctx context.Context, c *client.Client) (wire.Started, er
 		return wire.Started{}, err
 	}
 	return backoff.Retry(ctx, func() (wire.Started, error) {
-		s, err := c.Start(ctx, string(a.in.Job), wire.StartRequest{StepID: id})
+		s, err := c.Start(ctx, string(a.in.Job), wire.StartRequest{StepID: id, Fields: []string{events.FieldVersion}})
 		if client.Refused(err) {
 			err = backoff.Permanent(err)
 		}

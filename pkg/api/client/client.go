@@ -258,14 +258,15 @@ func HasStatus(err error, status int) bool {
 
 // call describes one request.
 type call struct {
-	route wire.Route
-	path  map[string]string
-	query url.Values
-	in    any    // sent as JSON unless raw is set
-	raw   []byte // sent as it is
-	key   string // idempotency key; "": none
-	once  bool   // not repeated when it may have been carried out
-	user  string // sent with the token as basic authentication; "": the token is a bearer's
+	route  wire.Route
+	path   map[string]string
+	query  url.Values
+	in     any               // sent as JSON unless raw is set
+	raw    []byte            // sent as it is
+	key    string            // idempotency key; "": none
+	header map[string]string // more of them
+	once   bool              // not repeated when it may have been carried out
+	user   string            // sent with the token as basic authentication; "": the token is a bearer's
 }
 
 // do sends the request and decodes a JSON answer into out, if that is not
@@ -375,6 +376,11 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 		req.SetBasicAuth(k.user, c.token)
 	case c.token != "":
 		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	for name, value := range k.header {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
 	}
 	if k.key != "" {
 		req.Header.Set(wire.HeaderIdempotencyKey, k.key)

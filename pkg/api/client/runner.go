@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -83,7 +84,8 @@ func (c *Client) Died(ctx context.Context, job string, in wire.DiedRequest) erro
 
 // Start trades the launch token, which the client carries, for the signed spec.
 func (c *Client) Start(ctx context.Context, job string, in wire.StartRequest) (wire.Started, error) {
-	return get[wire.Started](ctx, c, call{route: wire.StartJob, path: vars{"job": job}, in: in})
+	return get[wire.Started](ctx, c, call{route: wire.StartJob, path: vars{"job": job}, in: in,
+		header: map[string]string{wire.HeaderSpecFields: strings.Join(in.Fields, ",")}})
 }
 
 // HeartbeatJob renews the lease, and tells how long the job's tool has been

@@ -269,6 +269,9 @@ type WholeLog struct {
 // the same StepID repeats the answer; another StepID is refused.
 type StartRequest struct {
 	StepID string `json:"step_id" minLength:"8" maxLength:"64"`
+	// Fields are the optional fields of a job spec that the step knows. They travel
+	// in HeaderSpecFields, which a control plane that knows none ignores.
+	Fields []string `json:"-"`
 }
 
 // Started holds the signed spec and the lease.

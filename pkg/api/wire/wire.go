@@ -16,6 +16,7 @@ const (
 	HeaderRequestID      = "X-Request-Id"    // on every answer; the caller may set it
 	HeaderIdempotencyKey = "Idempotency-Key" // on requests that create something
 	HeaderProtocol       = "Fairlead-Protocol"
+	HeaderSpecFields     = "Fairlead-Spec-Fields" // the optional fields of a job spec that a step knows, by commas
 )
 
 // Protocol is the version of the runner protocol that this code speaks.

@@ -1,0 +1,81 @@
+package step
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/internal/stepdir"
+)
+
+// A writer of the table put another app's artifact into the record of a version, and
+// a control plane that believes the record signs a spec with it.
+func TestASignedSpecWithAnArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
+	artifacts := map[string]string{"web": "sha256:aa"}
+	id, err := events.VersionID("default", []byte("{}"), artifacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		digest  string
+		version *events.VersionRef
+		started bool
+		reason  string
+	}{
+		"its own artifact":                       {"sha256:aa", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: artifacts}, true, ""},
+		"another, in the version, too":           {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: map[string]string{"web": "sha256:ee"}}, false, events.RefusedArtifact},
+		"another, beside the version":            {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: artifacts}, false, events.RefusedArtifact},
+		"a control plane that sends no versions": {"sha256:aa", nil, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+			envelope, err := events.NewSigner(key).Sign(t.Context(), events.JobSpec{Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply",
+				IssuedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour), Artifact: &events.ArtifactRef{Digest: tc.digest}, Version: tc.version})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &tool{}
+			var report wire.FinishRequest
+			knows := ""
+			transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+				out := any(map[string]any{})
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/start"):
+					knows = r.Header.Get(wire.HeaderSpecFields)
+					out = wire.Started{Envelope: envelope, LeaseToken: "lease", RenewSeconds: 15}
+				case strings.HasSuffix(r.URL.Path, "/heartbeat"):
+					out = wire.Lease{RenewSeconds: 15}
+				case strings.HasSuffix(r.URL.Path, "/finish"):
+					if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
+						return nil, err
+					}
+				}
+				b, err := json.Marshal(out)
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
+			})
+			a := &attempt{dir: stepdir.Dir(t.TempDir()), in: stepdir.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply", Data: t.TempDir(),
+				Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}},
+				Surroundings: Surroundings{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
+					Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
+			if code := a.run(t.Context(), "launch"); code != stepdir.ExitFinished {
+				t.Errorf("the step ends with %d", code)
+			}
+			if p.started != tc.started || report.Reason != tc.reason {
+				t.Errorf("started %t, reported %+v", p.started, report)
+			}
+			if knows != events.FieldVersion {
+				t.Errorf("the control plane does not learn that the step knows versions: %q", knows)
+			}
+		})
+	}
+}

@@ -28,14 +28,15 @@ const MaxZip = 15 << 20
 func main() {
 	out := flag.String("out", "bin/functions", "folder for the builds")
 	flag.Parse()
-	if err := run(context.Background(), *out, os.Stdout); err != nil {
+	if err := run(context.Background(), "arm64", *out, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "functions:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out string, w io.Writer) error {
-	list, err := output(ctx, "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}}{{end}}`, "github.com/fairlead/fairlead/functions/...")
+// run builds the functions for a processor, as Go names it, and packs them.
+func run(ctx context.Context, arch, out string, w io.Writer) error {
+	list, err := output(ctx, arch, "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}}{{end}}`, "github.com/fairlead/fairlead/functions/...")
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func run(ctx context.Context, out string, w io.Writer) error {
 	for main := range strings.FieldsSeq(list) {
 		name := path.Base(main)
 		binary := filepath.Join(out, name, "bootstrap")
-		if _, err := output(ctx, "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", binary, main); err != nil {
+		if _, err := output(ctx, arch, "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", binary, main); err != nil {
 			return err
 		}
 		archive := filepath.Join(out, name+".zip")
@@ -68,10 +69,10 @@ func run(ctx context.Context, out string, w io.Writer) error {
 	return errors.Join(table.Flush(), large)
 }
 
-// output runs the go command for Lambda's platform and returns what it prints.
-func output(ctx context.Context, args ...string) (string, error) {
+// output runs the go command for Lambda's system and returns what it prints.
+func output(ctx context.Context, arch string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	b, err := cmd.Output()
 	if err != nil {

@@ -57,7 +57,7 @@ bin/staticcheck: FORCE
 # year, streams of 4 MiB. The tests take the pinned OpenTofu, whatever is on PATH.
 # tools/testrun has the rules; with STRICT=1 a skipped test fails that it does not list.
 STRICT ?=
-test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes (STRICT=1: fail on a skip): 8 minutes
+test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes (STRICT=1: fail on a skip): ten minutes
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		$(GO) run ./tools/testrun -short $(if $(STRICT),-strict)
 

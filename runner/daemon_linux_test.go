@@ -40,7 +40,7 @@ func newDaemon(t *testing.T, folder string) daemon {
 	return d
 }
 
-// module has an apply that starts the daemon, does what else is said, and then
+// module has an apply that starts the daemon, runs the other commands, and then
 // works until it is stopped.
 func (d daemon) module(mark, also string) map[string]string {
 	return module(`setsid env -i sh -c 'sh -c "exec 9>` + d.path + `; echo up >&9; exec sleep ` + mark + `" </dev/null >/dev/null 2>&1 &'; ` + also + `echo working; exec sleep ` + mark)
@@ -216,7 +216,7 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 }
 
 // The same by the module itself, under an agent without rights: it reads the
-// number of its step where everybody can.
+// number of its step in /proc.
 func TestAModuleStartsADaemonAndKillsItsStep(t *testing.T) {
 	var d daemon
 	var survived atomic.Bool

@@ -23,9 +23,9 @@ func landlockNeeded(t *testing.T) {
 	}
 }
 
-// told returns what the log says of a name: `name = value` of a plan's outputs,
+// printed returns the value that a log has for a name: `name = value` of a plan's outputs,
 // or `name: value` of a script.
-func told(log []byte, name string) string {
+func printed(log []byte, name string) string {
 	m := regexp.MustCompile(`(?m)\b`+name+`(?:\s+=|:) (\w+)$`).FindAllSubmatch(log, -1)
 	if len(m) == 0 {
 		return ""
@@ -43,7 +43,7 @@ func users(t *testing.T) map[string]uint32 {
 	return map[string]uint32{"root": 0, "without rights": unprivileged}
 }
 
-// A plan that nobody had approved printed the agent's private key, and the states
+// A plan without an approval printed the agent's private key, and the states
 // and plans of every other install, with nothing but HCL.
 func TestAPlanPrintsTheRunnersKeyAndTheStatesOfOthers(t *testing.T) {
 	for name, uid := range users(t) {
@@ -74,12 +74,12 @@ func TestAPlanPrintsTheRunnersKeyAndTheStatesOfOthers(t *testing.T) {
 				module.WriteString("output \"own\" { value = can(file(\"${path.module}/main.tf\")) }\noutput \"system\" { value = can(file(\"/etc/passwd\")) }\n")
 				log := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", s.Push(map[string]string{"main.tf": module.String()}))))).Log
 				for name := range private {
-					if told(log, name) != reads {
-						t.Errorf("whether a plan reads the %s: %q, want %s", name, told(log, name), reads)
+					if printed(log, name) != reads {
+						t.Errorf("whether a plan reads the %s: %q, want %s", name, printed(log, name), reads)
 					}
 				}
 				for _, name := range []string{"own", "system"} {
-					if told(log, name) != "true" {
+					if printed(log, name) != "true" {
 						t.Errorf("a plan does not read the %s file:\n%s", name, log)
 					}
 				}
@@ -126,15 +126,15 @@ t child 'sleep 30 & kill $!'`, known[0], a.Data, a.cmd.Process.Pid)
 				plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref))))
 				log := succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", ref, plan)))).Log
 				for _, name := range []string{"known", "cache", "replaced", "pinned", "planted", "agent", "step"} {
-					if told(log, name) != does {
-						t.Errorf("whether a module gets at %s: %q, want %s", name, told(log, name), does)
+					if printed(log, name) != does {
+						t.Errorf("whether a module gets at %s: %q, want %s", name, printed(log, name), does)
 					}
 				}
 				for _, name := range []string{"home", "temporary", "listed", "device", "outputs", "child"} {
 					if isolation == "wanted" && name == "listed" {
 						continue // nothing new is made right in a folder that leads to the data folder
 					}
-					if told(log, name) != "yes" {
+					if printed(log, name) != "yes" {
 						t.Errorf("a module has no %s any more:\n%s", name, log)
 					}
 				}
@@ -179,7 +179,7 @@ func TestWhatTheOperatorListsIsReached(t *testing.T) {
 	}
 	log := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "http", s.Push(map[string]string{"main.tf": module.String()}))))).Log
 	for name, want := range files {
-		if got := told(log, filepath.Base(name)); got != fmt.Sprint(want) {
+		if got := printed(log, filepath.Base(name)); got != fmt.Sprint(want) {
 			t.Errorf("whether %s is read: %q, want %v", name, got, want)
 		}
 	}
@@ -242,8 +242,8 @@ t group 'echo 0 >%s'`, filepath.Join(string(own), "cgroup.procs"))
 				plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref))))
 				log := succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", ref, plan)))).Log
 				for _, try := range tc.tries {
-					if told(log, try) != does {
-						t.Errorf("whether a job reaches the %s: %q, want %s", try, told(log, try), does)
+					if printed(log, try) != does {
+						t.Errorf("whether a job reaches the %s: %q, want %s", try, printed(log, try), does)
 					}
 				}
 			})

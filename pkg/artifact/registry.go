@@ -34,7 +34,7 @@ type RegistryOptions struct {
 	MaxManifests int              // of one account, a tag counting as one; default 50,000
 	KeepFor      time.Duration    // what nothing names is collected when it was not asked for this long; default 24 hours
 	Now          func() time.Time // default time.Now
-	Log          *slog.Logger     // told of damaged files; default slog.Default()
+	Log          *slog.Logger     // gets a line for each damaged file; default slog.Default()
 
 	// Account returns who a repository belongs to, for MaxBytes and MaxManifests;
 	// default: all repositories are of one account.

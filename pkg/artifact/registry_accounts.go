@@ -193,7 +193,7 @@ func (a *accounts) addManifest(folder string, bytes, replaced int64) {
 	defer a.mu.Unlock()
 	u, ok := a.used[folder]
 	if !ok {
-		return // it is counted when somebody asks
+		return // the next request for it counts it
 	}
 	if replaced < 0 {
 		u.manifests++

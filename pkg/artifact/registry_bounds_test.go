@@ -272,7 +272,7 @@ func TestOrphansAreNeverCollected(t *testing.T) {
 	}
 	collect()
 	if !p.has(web, "manifests", dropped) || !p.has(web, "blobs", orphan) {
-		t.Fatal("something that was just pushed is gone: whoever pushes names it afterwards")
+		t.Fatal("a blob that was just pushed is gone: a client pushes the manifest that names it afterwards")
 	}
 	p.age(25 * time.Hour)
 	if !p.has(web, "manifests", asked) { // a push looks whether it is there, and names it

@@ -161,7 +161,7 @@ func (h *Registry) getManifest(w http.ResponseWriter, req *http.Request, r route
 	w.Header().Set("Content-Length", strconv.Itoa(len(rec.Manifest)))
 	w.WriteHeader(http.StatusOK)
 	if req.Method == http.MethodGet {
-		_, _ = w.Write(rec.Manifest) // the client is gone: nobody is left to tell
+		_, _ = w.Write(rec.Manifest) // an error means that the client is gone
 	}
 }
 
@@ -194,7 +194,7 @@ func (h *Registry) listTags(w http.ResponseWriter, req *http.Request, r route) {
 		panic(err) // strings always encode
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // the client is gone: nobody is left to tell
+	_, _ = w.Write(body) // an error means that the client is gone
 }
 
 // find reads the record of a reference, and returns its file too.
@@ -263,7 +263,7 @@ func (h *Registry) checkBlobs(w http.ResponseWriter, req *http.Request, needs []
 			writeError(w, missing, "MANIFEST_BLOB_UNKNOWN", fmt.Sprintf("blob %s of %d bytes is not there", desc.Digest, desc.Size))
 			return false
 		case req.Context().Err() != nil:
-			return false // nobody waits for the answer
+			return false // the client is gone
 		case err != nil:
 			h.log.Error("an artifact's blob cannot be read", "blob", desc.Digest.String(), "err", err)
 			writeError(w, http.StatusInternalServerError, "UNKNOWN", "a blob cannot be read")

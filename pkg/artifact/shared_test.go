@@ -104,7 +104,7 @@ func TestTheFilesThatMakeASourceTooLargeAreNamed(t *testing.T) {
 	}
 }
 
-// Whoever writes a manifest chooses the folder in which a tool runs.
+// The writer of a manifest chooses the folder in which a tool runs.
 func TestManifestsThatNameAnotherFolderThanOneOfTheirs(t *testing.T) {
 	for folder, ok := range map[string]bool{
 		"web": true, "live/eu/web": true, ".": true,

@@ -74,7 +74,7 @@ func stolenKeyStory(p *plane) {
 			t.Fatal(err)
 		}
 		bearers = append(bearers, bearer)
-		p.sleep(time.Second) // the last is told by its time
+		p.sleep(time.Second) // so that their times differ
 	}
 	_, othersBearer, err := other.open("other")
 	if err != nil {

@@ -140,8 +140,8 @@ func (u *unit) varsOf(k store.Component) (raw []byte, err error) {
 }
 
 // putValues stores values of the component in a blob, which the unit's commit is to
-// name. What a commit that comes to nothing leaves, and what it replaces, is for
-// CollectBlobs: somebody may be reading it.
+// name. CollectBlobs removes the blobs of commits that failed, and those that were
+// replaced: until then a reader may still have their keys.
 func (u *unit) putValues(k store.Component, raw []byte, sealContext string) (key string, err error) {
 	sealed, err := u.c.Sealer.Seal(u.ctx, raw, sealContext)
 	if err != nil {

@@ -56,7 +56,7 @@ func largeOutputs(p *plane) {
 		}
 		shown, err := p.Outputs(p.ctx, org, "acme", true)
 		if err != nil || !bytes.Equal(shown["network"]["id"].Value, tt.id) || !bytes.Equal(shown["database"]["secret"].Value, tt.secret) || !shown["database"]["secret"].Sensitive {
-			t.Errorf("%s: the outputs are not what the tool said: %v", tt.name, err)
+			t.Errorf("%s: the outputs are not those of the tool: %v", tt.name, err)
 		}
 		if hidden, err := p.Outputs(p.ctx, org, "acme", false); err != nil || hidden["database"]["secret"].Value != nil {
 			t.Errorf("%s: a sensitive output is shown, %v", tt.name, err)
@@ -118,7 +118,7 @@ func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
 		_, said := p.told(id)
 		for _, want := range []string{"What it was to do is done", "Make the component's outputs smaller"} {
 			if !strings.Contains(said, want) {
-				t.Errorf("%q is not said:\n%s", want, said)
+				t.Errorf("%q is not in the message:\n%s", want, said)
 			}
 		}
 	})

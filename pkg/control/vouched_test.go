@@ -232,7 +232,7 @@ func TestAReportIsRefusedForTheDeploymentBehind(t *testing.T) {
 }
 
 // TestARollbackFindsItsArtifactsCollected: whatever a version names is kept, of
-// whatever age, and of nobody else's app.
+// whatever age, and of no other app.
 func TestARollbackFindsItsArtifactsCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -45,7 +45,7 @@ func TestAPlanOfAnotherPlaceIsPlannedAgainAndApprovedAgain(t *testing.T) {
 	w.is("running: web planning", "plan web")
 	w.plans("plan web").is("awaiting-approval: web awaiting-approval", "")
 
-	// Nobody is asked where nobody was; and it is not planned for ever.
+	// A deployment that did not ask before does not ask now, and does not plan without end.
 	w = newWorld(t, deployment.Deployment{Nodes: one(), AutoApprove: true}).do(deployment.Begin{}).plans("plan web")
 	for range 5 {
 		w.do(elsewhere(w)).is("running: web planning", "plan web")

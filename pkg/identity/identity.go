@@ -122,7 +122,7 @@ var errWasGood = errors.New("the token was given out")
 
 // NoLonger is Unauthenticated to the caller. It is for a token that we have given
 // out, and that has expired, was revoked, or is good for something else: WasGood
-// tells it from one that anybody can make up.
+// tells it from one that a caller has made up.
 func NoLonger() *fairlead.Error {
 	e := Unauthenticated()
 	e.Err = errWasGood

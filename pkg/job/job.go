@@ -259,7 +259,7 @@ const (
 const (
 	ReasonStateUnsaved    = "state-unsaved"     // the tool could not save its state
 	ReasonStateIncomplete = "state-incomplete"  // nor could it write down all of it for the runner to keep
-	ReasonStateLocked     = "state-locked"      // somebody else works on the state
+	ReasonStateLocked     = "state-locked"      // another job or person holds the lock on the state
 	ReasonToolKilled      = "tool-killed"       // a signal that was not the runner's ended the tool
 	ReasonOutputsTooLarge = "outputs-too-large" // all went well, and the outputs cannot be kept
 	ReasonDiskFull        = "disk-full"         // the runner's disk has no space for the state; nothing was changed

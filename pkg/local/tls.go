@@ -23,7 +23,7 @@ type certificate struct {
 	loaded   *tls.Certificate
 	ofCert   time.Time // when the files were changed that are loaded
 	ofKey    time.Time
-	said     string // what was complained of last
+	logged   string // the error that was logged last; "": none
 	complain func(error)
 }
 
@@ -50,7 +50,7 @@ func (c *certificate) load() error {
 	if err != nil {
 		return fmt.Errorf("read the certificate %s and its key %s: %w", c.cert, c.key, err)
 	}
-	c.loaded, c.said = &pair, ""
+	c.loaded, c.logged = &pair, ""
 	return nil
 }
 
@@ -59,8 +59,8 @@ func (c *certificate) load() error {
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.load(); err != nil && err.Error() != c.said {
-		c.said = err.Error()
+	if err := c.load(); err != nil && err.Error() != c.logged {
+		c.logged = err.Error()
 		c.complain(err)
 	}
 	return c.loaded, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// TestTokensCrossedNetworksInClear: whoever was on the way between a CLI or a
+// TestTokensCrossedNetworksInClear: a reader on the network between a CLI or a
 // runner and a control plane at an http:// URL read the token, without a word to
 // the person who sent it.
 func TestTokensCrossedNetworksInClear(t *testing.T) {

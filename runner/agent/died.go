@@ -22,9 +22,9 @@ import (
 )
 
 // letSave waits for the tool of a step that died, if it is one that has a state
-// to save: the death of its step has interrupted it. Nobody hears of the death
-// meanwhile, because nothing that could be done about it may be done before
-// the tool has ended.
+// to save: the death of its step has interrupted it. The agent reports the death
+// only afterwards, because the control plane must start nothing before the tool
+// has ended.
 func (a *Agent) letSave(life context.Context, by *launcher, attempt string, exit executor.Exit) survivor.Outcome {
 	if !by.place.Machine {
 		return survivor.None // a container ends with the step, which is its first process
@@ -110,7 +110,7 @@ func wireReason(reason string) string {
 	return reason
 }
 
-// settle reports a death until the control plane has heard it, then removes
+// settle reports a death until the control plane has taken the report, then removes
 // what the attempt has left. The report is on disk first: if this agent ends,
 // the next one makes it.
 func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire.DiedRequest) {

@@ -187,7 +187,7 @@ func newClient(url string, o Options) (*client.Client, error) {
 	}
 	c, err := client.New(url, "", co)
 	if _, plain := errors.AsType[*transport.PlainError](err); plain {
-		return nil, fmt.Errorf("%w. Use https://, with FAIRLEAD_CA_FILE if the certificate is the vendor's own; where nobody else is on the way, FAIRLEAD_ALLOW_PLAIN_HTTP=true allows it", err)
+		return nil, fmt.Errorf("%w. Use https://, with FAIRLEAD_CA_FILE if the certificate is the vendor's own; on a network that you trust, FAIRLEAD_ALLOW_PLAIN_HTTP=true allows http://", err)
 	}
 	return c, err
 }

@@ -133,12 +133,12 @@ func (l *launchers) fits(by *launcher) error {
 		return err
 	}
 	if err := by.place.Holds(s); err != nil {
-		return fmt.Errorf("the certificates of FAIRLEAD_CA_FILE have %d bytes, and each step is told them: %w. Name a file with the one certificate there that the control plane's is signed by", len(l.o.ca), err)
+		return fmt.Errorf("the certificates of FAIRLEAD_CA_FILE have %d bytes, and each step gets them: %w. Name a file with the one certificate there that the control plane's is signed by", len(l.o.ca), err)
 	}
 	return nil
 }
 
-// The longest of what a step is told, in bytes.
+// The longest names in a step's input, in bytes.
 const (
 	maxID    = 40
 	maxToken = 300

@@ -15,7 +15,7 @@ import (
 // removeFor bounds the removal of what an executor keeps of a step.
 const removeFor = 30 * time.Second
 
-// remove removes what an attempt has left, of which nobody has to hear any more.
+// remove removes what an attempt has left, once its end is reported.
 // What cannot be removed is left to removeLater.
 func (a *Agent) remove(life context.Context, attempt string) {
 	a.clear(life, attempt, func(ctx context.Context) error { return a.tryRemove(ctx, attempt) })

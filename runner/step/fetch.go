@@ -62,9 +62,9 @@ func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) fun
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("fetch artifact: %w", ctx.Err())
 		}
-		reason, said := "artifact-unavailable", err.Error()
+		reason, why := "artifact-unavailable", err.Error()
 		if e, ok := errors.AsType[*fairlead.Error](err); ok {
-			said = strings.TrimSpace(e.Message + ". " + e.Hint) // its cause is for logs
+			why = strings.TrimSpace(e.Message + ". " + e.Hint) // its cause is for logs
 		}
 		switch fairlead.KindOf(err) {
 		case fairlead.KindNotFound:
@@ -72,6 +72,6 @@ func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) fun
 		case fairlead.KindInvalid, fairlead.KindTooLarge:
 			reason = plugin.ReasonArtifactInvalid
 		}
-		return "", &plugin.Error{Reason: reason, Message: "the component's source cannot be fetched: " + said, Err: err}
+		return "", &plugin.Error{Reason: reason, Message: "the component's source cannot be fetched: " + why, Err: err}
 	}
 }

@@ -39,8 +39,8 @@ func sizeOf(outputs map[string]wire.FullOutput) int {
 }
 
 // withoutOutputs returns the report of a job whose outputs, of the size in bytes,
-// cannot be reported. What it did is what it did: only that nobody gets its
-// outputs has failed. Of a plan to change something they do not matter yet.
+// cannot be reported. The job changed what it changed: it failed only to hand on
+// its outputs. Those of a plan that changes something are not needed yet.
 func withoutOutputs(report wire.FinishRequest, size int) wire.FinishRequest {
 	report.Outputs = nil
 	if report.Outcome != "succeeded" || report.Plan != nil && !report.Plan.NoOp {
@@ -100,8 +100,8 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		err = deliver()
 	}
 	if e, ok := errors.AsType[*client.Error](err); ok && !stale(err) && (client.Refused(err) || tooLarge(err)) {
-		// The report itself is not acceptable. A job whose end
-		// nobody hears of would be worse than one that has lost its details.
+		// The report itself is not acceptable. A job that has no reported end would
+		// be worse than one that has lost its details.
 		a.Log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)
 		report = wire.FinishRequest{Outcome: "failed", Reason: "report-refused", Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log,
 			Message: "the control plane refused the job's report (" + http.StatusText(e.Status) + "): " + bounded(e.Error())}

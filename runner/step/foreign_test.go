@@ -168,7 +168,7 @@ func TestReportIsGivenUpForWhoIsNotTheControlPlane(t *testing.T) {
 }
 
 // TestReportThatIsTooLargeLosesWhatHappened: a good apply whose outputs did not fit
-// ended as if nobody knew what it did.
+// ended as if its result were unknown.
 func TestReportThatIsTooLargeLosesWhatHappened(t *testing.T) {
 	noop, change := &wire.Plan{Digest: "sha256:1", NoOp: true}, &wire.Plan{Digest: "sha256:2"}
 	for name, tt := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 )
 
 // newSecurePlane is newPlane of one that serves over TLS, with a certificate that no
-// machine trusts by itself. Its agents are told what it is signed by.
+// machine trusts by itself. Its agents get the certificate that it is signed by.
 func newSecurePlane(t *testing.T, environ ...string) *plane {
 	t.Helper()
 	s := httptest.NewUnstartedServer(nil)
@@ -49,7 +49,7 @@ func newSecurePlane(t *testing.T, environ ...string) *plane {
 }
 
 // A step that an agent beside the control plane starts elsewhere trusts the
-// certificate of a private authority, as it is told it.
+// certificate of a private authority, from its settings.
 func TestStepsTrustThePrivateAuthorityOfTheControlPlane(t *testing.T) {
 	a := newAccount(t)
 	a.cloud(t)

@@ -37,7 +37,7 @@ func Run(r Reach, f func() error) error {
 	return <-done
 }
 
-// onThread runs f on a thread that nobody else uses, and that ends with it. It is
+// onThread runs f on a thread of its own, which ends with it. It is
 // never the process's first: a signal for the process counts as one for that, and
 // from within its confinement a tool may send one.
 func onThread(f func()) {
@@ -146,7 +146,7 @@ func enter(r Reach) error {
 func dropCapabilities() {
 	for _, c := range []uintptr{unix.CAP_SYS_PTRACE, unix.CAP_SYS_ADMIN, unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_MKNOD,
 		unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE} {
-		unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) // fails for whoever has none to give up
+		unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) // fails where there is none to give up
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *ruleset) grant(access landlock.AccessFSSet, path string, flags int) {
 		return
 	}
 	err = llsyscall.LandlockAddPathBeneathRule(s.fd, &llsyscall.PathBeneathAttr{AllowedAccess: uint64(access), ParentFd: fd}, 0)
-	if err != nil && !errors.Is(err, syscall.EBADFD) { // EBADFD: of the kernel's own, which is not kept from anybody
+	if err != nil && !errors.Is(err, syscall.EBADFD) { // EBADFD: of the kernel's own, which no process is kept from
 		s.err = errors.Join(s.err, fmt.Errorf("grant %s: %w", path, err))
 	}
 }

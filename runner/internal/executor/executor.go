@@ -56,8 +56,8 @@ type Place struct {
 	PassEnv []string
 	// KillFor is how long Kill may take.
 	KillFor time.Duration
-	// Holds says what a step is told beyond what the place takes; Start refuses it
-	// too. nil: the place takes anything.
+	// Holds returns an error if the step's input is larger than the place takes;
+	// Start refuses it, too. nil: the place takes any size.
 	Holds func(Step) error
 }
 

@@ -58,7 +58,7 @@ func deserter() error {
 	return nil
 }
 
-// Whoever was given a control group, as the user of a service with Delegate=yes,
+// A user with a control group of its own, as the user of a service with Delegate=yes,
 // can keep together what a job starts.
 func TestAControlGroupEndsWhatHasLeftEverythingElse(t *testing.T) {
 	program := outsideProgram(t)

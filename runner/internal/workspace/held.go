@@ -56,7 +56,7 @@ type Held struct {
 	Path string // of the empty folder, readable by its owner alone
 
 	data, site, id string
-	lock           *os.File // nil: nobody else comes by this path
+	lock           *os.File // nil: no other attempt uses this path
 }
 
 // lookAgain is the pause between two looks at a lock. The attempt before lets go
@@ -138,8 +138,8 @@ func lockSite(data, site string) (*os.File, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		// Whoever had it may have removed the file meanwhile: then this one is locked
-		// for nobody.
+		// The attempt that held the lock may have removed the file meanwhile. Then a
+		// lock on this one keeps no other attempt out.
 		locked, err := f.Stat()
 		if err != nil {
 			return nil, errors.Join(err, f.Close())

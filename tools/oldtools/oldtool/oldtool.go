@@ -16,7 +16,7 @@ const RequireEnv = "FAIRLEAD_REQUIRE_OLD_TOOLS"
 
 // The versions are those of tools/oldterraform/go.mod and tools/oldtofu/go.mod.
 const (
-	terraformVersion = "1.5.7" // the last under a licence that lets everybody build and use it
+	terraformVersion = "1.5.7" // the last under the Mozilla Public License
 	tofuVersion      = "1.8.0" // the first that takes variables where the plugin gives them
 )
 

@@ -236,7 +236,7 @@ func (c *cli) clientOf(t profile.Target, o client.Options) (*client.Client, erro
 	}
 	cl, err := client.New(t.URL, t.Token, o)
 	if _, ok := errors.AsType[*transport.PlainError](err); ok {
-		return nil, usage("Use https://, with --ca-file if the certificate is your own. Where nobody else is on the way, --allow-plain-http sends it all the same.", "%v", err)
+		return nil, usage("Use https://, with --ca-file if the certificate is your own. On a network that you trust, --allow-plain-http sends the token without TLS.", "%v", err)
 	}
 	if err != nil {
 		return nil, usage("`fairlead help environment` says where the URL comes from.", "%v", err)

@@ -215,7 +215,7 @@ func refusal(fs []types.Failure) error {
 	return &noCapacity{strings.TrimSpace(aws.ToString(fs[0].Reason) + " " + aws.ToString(fs[0].Detail))}
 }
 
-// overrides are what the task of a step is told.
+// overrides are the settings that the task of a step gets.
 func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	command := types.ContainerOverride{Name: aws.String(Container), Command: s.Args}
 	if told := slices.IndexFunc(s.Env, secretive); told >= 0 {

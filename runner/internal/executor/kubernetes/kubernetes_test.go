@@ -373,7 +373,7 @@ spec:
 	}
 }
 
-// nowhere is a kubeconfig of a cluster that nobody calls.
+// nowhere is a kubeconfig of a cluster that no test calls.
 func nowhere(t *testing.T) string {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -383,7 +383,7 @@ func nowhere(t *testing.T) string {
 	return kubeconfig
 }
 
-// A pod whose step was told more than Linux passes in a variable did not start, and
+// A pod whose step had a larger input than Linux passes in a variable did not start, and
 // said "argument list too long".
 func TestPodIsToldMoreThanAVariableHolds(t *testing.T) {
 	e, err := kubernetes.New(kubernetes.Options{Kubernetes: config.Kubernetes{Kubeconfig: nowhere(t), Namespace: "n", ServiceAccount: "jobs", Image: image}})

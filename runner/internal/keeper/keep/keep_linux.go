@@ -43,7 +43,7 @@ func keep(argv []string) int {
 		}
 		var status syscall.WaitStatus
 		if n, err := syscall.Wait4(pid, &status, 0, nil); err == nil && n == step {
-			tell(Ended, strconv.FormatUint(uint64(status), 10)) // to nobody if the agent is gone: the next one sees the end itself
+			tell(Ended, strconv.FormatUint(uint64(status), 10)) // if the agent is gone, the next one sees the end itself
 		}
 	}
 }

@@ -102,7 +102,7 @@ func decodeBundle(saved []byte) (bundle, error) {
 	return b, nil
 }
 
-// seen is what tells a file from the same file after somebody wrote to it.
+// seen is how a file is recognised as unchanged.
 type seen struct {
 	size    int64
 	mode    fs.FileMode

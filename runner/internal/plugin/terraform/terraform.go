@@ -220,7 +220,7 @@ func (j *job) fetch(ctx context.Context) (*os.Root, error) {
 	j.src, j.up = filepath.Join(j.root, filepath.FromSlash(folder)), ".."
 	if folder != "." {
 		j.up += strings.Repeat("/..", 1+strings.Count(folder, "/"))
-		// Whoever looks for a state that the tool could not save has to know it.
+		// The agent reads it to find a state that the tool could not save.
 		if err := os.WriteFile(j.path(workspace.SourceFolder), []byte(folder), 0o600); err != nil {
 			return nil, fmt.Errorf("lay out the workspace: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // unprivileged is a user without rights, as the runner's service has.
@@ -45,9 +46,7 @@ func startAs(t *testing.T, s *controltest.Server, uid uint32, env ...string) *ag
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		program.Write(t, filepath.Join(dir, name), b)
 	}
 	cmd := exec.Command(filepath.Join(dir, "runner"), "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

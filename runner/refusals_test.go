@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // A step does nothing that its spec does not say, and believes no spec that is
@@ -210,9 +211,7 @@ func TestNothingAmbientReachesTheTool(t *testing.T) {
 func TestATornCopyOfAStateIsReportedAsWhole(t *testing.T) {
 	wrapper := filepath.Join(t.TempDir(), "tofu")
 	script := fmt.Sprintf("#!/bin/sh\n%q \"$@\"\nended=$?\n[ ! -f errored.tfstate ] || truncate -s 100 errored.tfstate\nexit $ended\n", tool(t))
-	if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	program.Write(t, wrapper, []byte(script))
 	s := controltest.New(t, controltest.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+wrapper, "FAIRLEAD_READABLE="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule})

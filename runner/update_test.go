@@ -20,9 +20,7 @@ func release(t *testing.T, path, version string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	program.Write(t, path, b)
 }
 
 // A new version is installed over the old one while an apply runs, as a

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/fairlead/fairlead/tools/testserver"
@@ -51,6 +52,19 @@ func Folder(t testing.TB, pattern string, flags ...string) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// Write writes a file that the test will start, readable and executable by all. A
+// process that is forked while the file is open for writing keeps it open until it
+// has begun another program, and until then Linux refuses to start the file ("text
+// file busy"): tests that run in parallel fork. Write lets none begin meanwhile.
+func Write(t testing.TB, path string, content []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // built holds, for each folder, a function that fills it once in this process.

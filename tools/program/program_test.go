@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/fairlead/fairlead/tools/program"
@@ -51,5 +53,36 @@ func TestAProgramIsBuiltOnceInARun(t *testing.T) {
 	}
 	if err := process(t.Name() + "-2"); err != nil {
 		t.Errorf("another run did not build the program: %v", err)
+	}
+}
+
+// A program that a test had just written could not be started: "text file busy".
+func TestAProgramThatWasWrittenWhileOthersForkCouldNotBeStarted(t *testing.T) {
+	content, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Skip("there is no /bin/true")
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	done := make(chan struct{})
+	defer close(done)
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_ = exec.Command("/bin/true").Run()
+				}
+			}
+		})
+	}
+	for n := range 300 {
+		path := filepath.Join(t.TempDir(), strconv.Itoa(n))
+		program.Write(t, path, content)
+		if err := exec.Command(path).Run(); err != nil {
+			t.Fatalf("start %d: %v", n, err)
+		}
 	}
 }

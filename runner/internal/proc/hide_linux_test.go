@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // TestMain lets the test binary be a process that has something to hide, and
@@ -105,9 +106,7 @@ func outsideProgram(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	program := filepath.Join(dir, "program")
-	if err := os.WriteFile(program, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return program
+	path := filepath.Join(dir, "program")
+	program.Write(t, path, b)
+	return path
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // deploy plans and applies component n.
@@ -68,9 +69,7 @@ func TestWhatOneJobWritesIntoToolsRunsInTheNext(t *testing.T) {
 				if bytes.HasPrefix(b, []byte("#!")) {
 					planted = bytes.ReplaceAll(b, []byte("; exit 0; }"), []byte(`; }; touch '`+ran+`'; [ "$1" = version ] && { true; exit 0; }`))
 				}
-				if err := os.WriteFile(path, planted, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				program.Write(t, path, planted)
 			})
 			deploy(t, p(), data, 2, bare)
 			if _, err := os.Stat(ran); err == nil {

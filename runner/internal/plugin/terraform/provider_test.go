@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // timed is a module with a provider.
@@ -92,9 +93,10 @@ func TestAnUnchangedDeploymentStartedEachProviderOnceMore(t *testing.T) {
 	for i, file := range mirror.Files {
 		real := filepath.Join(filepath.Dir(starts), fmt.Sprintf("provider-%d", i)) // both are one file until here
 		script := fmt.Sprintf("#!/bin/sh\necho start >>%s\nexec %s \"$@\"\n", starts, real)
-		if err := errors.Join(os.Link(file, real), os.Remove(file), os.WriteFile(file, []byte(script), 0o755)); err != nil {
+		if err := errors.Join(os.Link(file, real), os.Remove(file)); err != nil {
 			t.Fatal(err)
 		}
+		program.Write(t, file, []byte(script))
 	}
 	// of says how often f started a provider.
 	of := func(f func()) int {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // TestFullDisk fills the disk of the control plane and of the runner. Who asks
@@ -67,7 +68,7 @@ func TestFullDisk(t *testing.T) {
 		i.CheckClean()
 		i.CheckLog(w.Job(j.ID))
 	})
-	for _, storage := range []string{"local", "http"} {
+	for _, storage := range shortrun.OneOf(t, 0, storages...) {
 		t.Run("runner, before a plan/"+storage, func(t *testing.T) {
 			t.Parallel()
 			disk := faultstest.NewDisk(t, size, false)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // deaf ignores every signal that can be ignored, and leaves processes behind
@@ -22,7 +23,7 @@ const deaf = `trap "" INT TERM HUP; sleep 4000 & setsid sleep 4000 &`
 func TestCancel(t *testing.T) {
 	programs := faultstest.Build(t)
 	t.Parallel()
-	for _, tc := range []struct {
+	for n, tc := range []struct {
 		name, before string
 		cancel       func(*faultstest.World, *faultstest.Deployment, wire.Job)
 	}{
@@ -42,7 +43,7 @@ func TestCancel(t *testing.T) {
 			w.Must("job", "cancel", j.ID)
 		}},
 	} {
-		for _, storage := range []string{"local", "http"} {
+		for _, storage := range shortrun.OneOf(t, n, storages...) {
 			t.Run(tc.name+"/"+storage, func(t *testing.T) {
 				t.Parallel()
 				w := faultstest.New(t, programs, faultstest.Options{Storage: storage, ServerFlags: []string{"--grace", "2s"}})
@@ -170,7 +171,7 @@ func session(t *testing.T, w *faultstest.World) wire.RunnerSession {
 func TestSilence(t *testing.T) {
 	programs := faultstest.Build(t)
 	t.Parallel()
-	for _, storage := range []string{"local", "http"} {
+	for _, storage := range shortrun.OneOf(t, 0, storages...) {
 		t.Run("a step that slept beyond its lease kills its tool and writes nothing/"+storage, func(t *testing.T) {
 			t.Parallel()
 			w := faultstest.New(t, programs, faultstest.Options{Storage: storage, ServerFlags: []string{"--lease", "3s"}})
@@ -245,7 +246,7 @@ func TestSilence(t *testing.T) {
 func TestLimits(t *testing.T) {
 	programs := faultstest.Build(t)
 	t.Parallel()
-	for _, storage := range []string{"local", "http"} {
+	for _, storage := range shortrun.OneOf(t, 1, storages...) {
 		t.Run("a tool that says nothing is interrupted and saves its state/"+storage, func(t *testing.T) {
 			t.Parallel()
 			w := faultstest.New(t, programs, faultstest.Options{Storage: storage, ServerFlags: []string{"--lease", "3s", "--no-output-timeout", "2s"}})

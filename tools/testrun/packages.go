@@ -65,7 +65,7 @@ type again struct {
 var againPlain = map[string]again{
 	"runner":       {"^TestIdleAgentIsSmall$", "a raced agent is larger"}, // in a whole run
 	"runner/agent": {"^TestTenThousandAgentsStartAtOnce$", "ten thousand raced goroutines take minutes"},
-	"pkg/control":  {"", "faults befall every place; where the race detector watches, one place in four"},
+	"pkg/control":  {"^Test(.*UnderEveryFault.*|.*LargeOutputs.*|AnOutputOf400KBMadeAGoodApplyUnknown)$", "faults befall every place and outputs have 5 MB; where the race detector watches, one place in four (in a short run twelve) and 500 KB"},
 }
 
 var againRaced = map[string]again{

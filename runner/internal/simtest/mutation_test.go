@@ -2,7 +2,6 @@ package simtest
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/tools/page"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // mutant is a mistake that somebody could make, planted in a copy of the
@@ -42,12 +42,11 @@ type find struct {
 }
 
 // A short run plants shortCount mistakes of those that need quickSeeds at most.
-// The day, a count of days that dayVariable gives, chooses them: after as many
+// The day, a count of days (shortrun.Day), chooses them: after as many
 // days as there are mistakes, each was planted shortCount times.
 const (
-	shortCount  = 5
-	quickSeeds  = 150
-	dayVariable = "FAIRLEAD_TEST_DAY"
+	shortCount = 5
+	quickSeeds = 150
 )
 
 // planted returns the mutants that this run plants.
@@ -98,11 +97,7 @@ func TestPlantedMistakesRotate(t *testing.T) {
 // mistake of the table is planted alone, and must be found within as many seeds
 // as its row says. A mistake that is not found is a weakness of the simulator.
 func TestPlantedMistakesAreFound(t *testing.T) {
-	day, err := strconv.Atoi(cmp.Or(os.Getenv(dayVariable), "0"))
-	if err != nil || day < 0 {
-		t.Fatalf("%s=%q is no count of days", dayVariable, os.Getenv(dayVariable))
-	}
-	chosen := planted(mutants(), *mutantsWithin, testing.Short(), day)
+	chosen := planted(mutants(), *mutantsWithin, testing.Short(), shortrun.Day(t))
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)

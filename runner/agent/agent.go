@@ -224,13 +224,23 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	claiming, drain := context.WithCancel(life)
 	defer drain()
 	var claims, beats sync.WaitGroup
-	claims.Go(func() { a.claimLoop(claiming, life) })
 	beats.Go(func() { a.listen(life) })
 	// A heartbeat that was sent must have its answer before the last one is
 	// sent, or the control plane hears of the end first.
 	beating, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
-	beats.Go(func() { a.beatLoop(life, beating) })
+	// The first heartbeat opens the session, so the first claim waits until it has
+	// its answer or its error. With both at once, either would open it, and a seed of
+	// the simulator would be one of two runs.
+	introduced := make(chan struct{})
+	beats.Go(func() { a.beatLoop(life, beating, sync.OnceFunc(func() { close(introduced) })) })
+	claims.Go(func() {
+		select {
+		case <-introduced:
+		case <-claiming.Done():
+		}
+		a.claimLoop(claiming, life)
+	})
 	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.cfg.Concurrency, "version", a.options.Version, "isolation", a.ways.isolation())
 	if a.ways.isolation() == wire.IsolationNone {
 		a.log.Warn("isolation: none. What jobs start can read the runner's key and every install's state: let Landlock, or a container for each job, keep them apart")
@@ -480,13 +490,14 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 
 // beatLoop sends heartbeats until ctx ends; each is sent under sending. One
 // that failed is sent again soon: had it to wait its turn, a single lost answer
-// would look like death.
-func (a *Agent) beatLoop(ctx, sending context.Context) {
+// would look like death. After each heartbeat, answered or not, it calls sent.
+func (a *Agent) beatLoop(ctx, sending context.Context, sent func()) {
 	told := &change{log: a.log}
 	period := defaultBeat
 	soon := patient(a.options)
 	for {
 		err := a.beatWith(sending, false, &period)
+		sent()
 		if ctx.Err() != nil {
 			return
 		}

@@ -106,7 +106,9 @@ func cancelledBaton(s *suite) {
 			s.Fatalf("the receiver that leaves: %v", d.err)
 		}
 		if left > 0 {
-			if _, err := s.q.Receive(s.Context(), name, hide, 0); err != nil {
+			// A queue behind a network gives back what the cancelled receiver was sent, before
+			// it would come again by itself.
+			if _, err := s.q.Receive(s.Context(), name, hide, hide/2); err != nil {
 				s.Fatalf("the message that the cancelled receiver left: %v", err)
 			}
 		}

@@ -130,7 +130,8 @@ func TestPodsOfACloudsClusterEndTheSame(t *testing.T) {
 	for _, w := range ways(t, k.ns, k.api(t)) {
 		for _, tc := range []struct{ name, image, state, says string }{
 			{"a job that has nothing to complain of", image, "succeeded", ""},
-			{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ErrImagePull"},
+			// The reason is ErrImagePull, and between two tries ImagePullBackOff.
+			{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ImagePull"},
 		} {
 			t.Run(w.kind+", "+tc.name, func(t *testing.T) {
 				p := newPlaneOf(t, w.who, "FAIRLEAD_KUBERNETES_DATA="+t.TempDir())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/planetest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
@@ -229,6 +230,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
+	pauses := faultstest.Pauses()
 	for deadline := time.Now().Add(patience); ; {
 		err := ts.Exec(args[1], args[2:]...)
 		if err == nil && want.MatchString(ts.ReadFile("stdout")) {
@@ -237,7 +239,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		if time.Now().After(deadline) {
 			ts.Fatalf("after %s %q does not say %q: %v\n%s%s", patience, args[1:], args[0], err, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 		}
-		<-time.After(20 * time.Millisecond) // between two looks at what another process does
+		<-time.After(pauses())
 	}
 }
 

@@ -26,7 +26,7 @@ func deadline() <-chan time.Time { return time.After(patience) }
 // Until polls until cond holds.
 func Until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	over := time.Now().Add(patience)
+	over, pauses := time.Now().Add(patience), Pauses()
 	for !cond() {
 		if time.Now().After(over) {
 			t.Fatalf("after %s still not: %s", patience, what)
@@ -34,7 +34,7 @@ func Until(t testing.TB, what string, cond func() bool) {
 		select {
 		case <-t.Context().Done():
 			t.Fatalf("the test ended before: %s", what)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(pauses()):
 		}
 	}
 }

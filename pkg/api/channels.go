@@ -27,7 +27,7 @@ func (s *server) channelRoutes(c *control.Control) {
 		})
 	register(s, op{Route: wire.ListRunnerChannels, auth: apiToken, tag: "Runners", summary: "List update channels by name",
 		problems: listing},
-		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.RunnerChannel]], error) {
+		func(ctx context.Context, in *ListInput) (*paged[wire.RunnerChannel], error) {
 			return list(in, renderChannel, func(q control.PageQuery) ([]control.ChannelRecord, string, error) { return c.Channels(ctx, q) })
 		})
 	register(s, op{Route: wire.DeleteRunnerChannel, auth: apiToken, tag: "Runners", summary: "Forget an update channel", status: http.StatusNoContent,

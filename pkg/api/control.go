@@ -93,7 +93,7 @@ func (s *server) appRoutes(c *control.Control) {
 		})
 	register(s, op{Route: wire.ListApps, auth: apiToken, tag: "Apps", summary: "List apps by name",
 		problems: listing},
-		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.App]], error) {
+		func(ctx context.Context, in *ListInput) (*paged[wire.App], error) {
 			return list(in, renderApp, func(q control.PageQuery) ([]control.App, string, error) {
 				return c.Apps(ctx, callerOf(ctx).org, q)
 			})
@@ -110,7 +110,7 @@ func (s *server) appRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.ListVersions, auth: apiToken, tag: "Apps", summary: "List an app's versions, newest first",
 		problems: listing + " app-not-found"},
-		func(ctx context.Context, in *versions) (*body[wire.Page[wire.AppVersion]], error) {
+		func(ctx context.Context, in *versions) (*paged[wire.AppVersion], error) {
 			return list(&in.ListInput, renderVersion, func(q control.PageQuery) ([]control.Version, string, error) {
 				return c.Versions(ctx, callerOf(ctx).org, in.App, q)
 			})
@@ -118,7 +118,7 @@ func (s *server) appRoutes(c *control.Control) {
 }
 
 // list renders one page of a listing.
-func list[T, W any](in *ListInput, render func(T) W, read func(control.PageQuery) ([]T, string, error)) (*body[wire.Page[W]], error) {
+func list[T, W any](in *ListInput, render func(T) W, read func(control.PageQuery) ([]T, string, error)) (*paged[W], error) {
 	q, err := in.page()
 	if err != nil {
 		return nil, err
@@ -131,7 +131,11 @@ func list[T, W any](in *ListInput, render func(T) W, read func(control.PageQuery
 	for _, it := range items {
 		page.Items = append(page.Items, render(it))
 	}
-	return &body[wire.Page[W]]{Body: page}, nil
+	out := &paged[W]{Body: page}
+	if next != "" {
+		out.Link = wire.NextLink(in.query, page.Next)
+	}
+	return out, nil
 }
 
 func (s *server) installRoutes(c *control.Control) {
@@ -148,7 +152,7 @@ func (s *server) installRoutes(c *control.Control) {
 		})
 	register(s, op{Route: wire.ListInstalls, auth: apiToken, tag: "Installs", summary: "List installs by name",
 		problems: listing},
-		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Install]], error) {
+		func(ctx context.Context, in *ListInput) (*paged[wire.Install], error) {
 			return list(in, renderInstall, func(q control.PageQuery) ([]control.Install, string, error) {
 				return c.Installs(ctx, callerOf(ctx).org, q)
 			})
@@ -242,7 +246,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
 		problems: "install-not-found " + listing},
-		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Deployment]], error) {
+		func(ctx context.Context, in *lst) (*paged[wire.Deployment], error) {
 			return list(&in.ListInput, renderDeployment, func(q control.PageQuery) ([]control.StoredDeployment, string, error) {
 				q.Prefix = in.ID
 				p, err := c.Deployments(ctx, callerOf(ctx).org, control.DeploymentFilter{Install: in.Install, State: deployment.State(in.State)}, q)
@@ -326,7 +330,7 @@ func (s *server) jobRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
 		problems: "deployment-not-found " + listing},
-		func(ctx context.Context, in *lst) (*body[wire.Page[wire.Job]], error) {
+		func(ctx context.Context, in *lst) (*paged[wire.Job], error) {
 			return list(&ListInput{in.CursorInput, in.Limit}, renderJob, func(q control.PageQuery) ([]control.JobRecord, string, error) {
 				org := callerOf(ctx).org
 				if in.Deployment != "" {

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -218,6 +219,16 @@ func checkContentType(ctx huma.Context, id string) *problem {
 // CursorInput goes on with a listing.
 type CursorInput struct {
 	Cursor string `query:"cursor" maxLength:"2048" form:"cursor" doc:"Next of the page before"`
+
+	query url.Values // all of it
+}
+
+// Resolve implements huma.Resolver: it keeps the query, which that of the next page
+// repeats.
+func (in *CursorInput) Resolve(ctx huma.Context) []error {
+	u := ctx.URL()
+	in.query = u.Query()
+	return nil
 }
 
 // IDInput selects by the beginning of an identifier.
@@ -241,6 +252,12 @@ func (in ListInput) page() (control.PageQuery, error) {
 			Message: "the cursor is not one that this API gave out", Hint: "Start again from the first page."}
 	}
 	return control.PageQuery{After: string(after), Limit: in.Limit}, nil
+}
+
+// paged is the answer with a page of a listing.
+type paged[T any] struct {
+	Link string `header:"Link" doc:"The next page, as RFC 8288 has it: rel is next, and the reference is relative to the page's own URL. It comes before the page; absent on the last one"`
+	Body wire.Page[T]
 }
 
 func cursor(next string) string { return base64.RawURLEncoding.EncodeToString([]byte(next)) }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -299,5 +300,43 @@ func TestEveryPageTogetherIsTheWholeList(t *testing.T) {
 		if res.StatusCode != 200 || !bytes.Contains(res.body, []byte(`"items":[`)) {
 			t.Errorf("GET %s is %d %s", path, res.StatusCode, short(res.body))
 		}
+	}
+}
+
+// A caller learned only from the end of a page that there is another.
+func TestTheHeaderSaysWhichPageIsNext(t *testing.T) {
+	p := newPlane(t)
+	p.publish()
+	for i := range 3 {
+		p.install(fmt.Sprintf("install-%d", i))
+	}
+	at := &url.URL{Path: "/v1/installs", RawQuery: "limit=2"}
+	var got []string
+	for pages := 1; ; pages++ {
+		res := p.send("GET", at.String(), p.api, nil)
+		var page wire.Page[wire.Install]
+		if err := json.Unmarshal(res.body, &page); err != nil || res.StatusCode != 200 {
+			t.Fatalf("page %d: %d %s", pages, res.StatusCode, short(res.body))
+		}
+		for _, in := range page.Items {
+			got = append(got, in.Name)
+		}
+		link := res.Header.Get("Link")
+		if next := wire.NextCursor([]string{link}); next != page.Next || pages > 2 {
+			t.Fatalf("page %d: after the cursor %q comes the link %q", pages, page.Next, link)
+		}
+		if link == "" {
+			break
+		}
+		reference, err := url.Parse(strings.TrimSuffix(strings.TrimPrefix(link, "<"), `>; rel="next"`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at = at.ResolveReference(reference); at.Path != "/v1/installs" || at.Query().Get("limit") != "2" {
+			t.Errorf("the next page is at %s", at)
+		}
+	}
+	if want := []string{"install-0", "install-1", "install-2"}; !slices.Equal(got, want) {
+		t.Errorf("by their links the pages list %q, want %q", got, want)
 	}
 }

@@ -59,7 +59,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 		})
 	register(s, op{Route: wire.ListRunners, auth: apiToken, tag: "Runners", summary: "List runners by name, the shared ones behind those of the org",
 		problems: listing},
-		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Runner]], error) {
+		func(ctx context.Context, in *ListInput) (*paged[wire.Runner], error) {
 			by := callerOf(ctx).user
 			return list(in, func(r control.Runner) wire.Runner { return renderRunner(r, by) }, func(q control.PageQuery) ([]control.Runner, string, error) {
 				return c.Runners(ctx, by.Org, q)

@@ -30,7 +30,7 @@ func (s *server) tokenRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListTokens, auth: apiToken, tag: "Tokens", summary: "List API tokens by name",
 		doc:      "Those that have expired are listed until they are revoked.",
 		problems: listing},
-		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Token]], error) {
+		func(ctx context.Context, in *ListInput) (*paged[wire.Token], error) {
 			return list(in, renderToken(ctx), func(q control.PageQuery) ([]control.TokenRecord, string, error) {
 				return c.Tokens(ctx, callerOf(ctx).org, q)
 			})

@@ -28,7 +28,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 		})
 	register(s, op{Route: wire.ListWebhooks, auth: apiToken, tag: "Webhooks", summary: "List webhooks by name",
 		problems: listing},
-		func(ctx context.Context, in *ListInput) (*body[wire.Page[wire.Webhook]], error) {
+		func(ctx context.Context, in *ListInput) (*paged[wire.Webhook], error) {
 			return list(in, renderWebhook, func(q control.PageQuery) ([]control.Webhook, string, error) {
 				return c.Webhooks(ctx, callerOf(ctx).org, q)
 			})
@@ -45,7 +45,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListDeliveries, auth: apiToken, tag: "Webhooks", summary: "List what was delivered to a webhook, the newest event first",
 		doc:      "Deliveries are remembered for 30 days.",
 		problems: "webhook-not-found " + listing},
-		func(ctx context.Context, in *deliveries) (*body[wire.Page[wire.WebhookDelivery]], error) {
+		func(ctx context.Context, in *deliveries) (*paged[wire.WebhookDelivery], error) {
 			return list(&in.ListInput, renderDelivery, func(q control.PageQuery) ([]control.Delivery, string, error) {
 				return c.Deliveries(ctx, callerOf(ctx).org, in.Webhook, q)
 			})

@@ -17,7 +17,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -266,6 +265,7 @@ type call struct {
 	key    string            // idempotency key; "": none
 	header map[string]string // more of them
 	once   bool              // not repeated when it may have been carried out
+	next   func(string)      // of a page: as ListOptions has it
 	user   string            // sent with the token as basic authentication; "": the token is a bearer's
 }
 
@@ -299,6 +299,9 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 	var tooLarge bool
 	read := func(res *http.Response) error {
 		defer res.Body.Close()
+		if cursor := wire.NextCursor(res.Header.Values(wire.HeaderLink)); cursor != "" && k.next != nil && res.StatusCode < 300 {
+			k.next(cursor)
+		}
 		if tooLarge = res.ContentLength > limit(k.route); tooLarge {
 			body = []byte{}
 			return nil
@@ -411,53 +414,17 @@ func NewIdempotencyKey() string {
 	return hex.EncodeToString(b)
 }
 
-// ListOptions select a page of a listing.
-type ListOptions struct {
-	Cursor string
-	Limit  int // 0: the server's default
-}
-
-func (o ListOptions) query() url.Values {
-	q := url.Values{}
-	set(q, "cursor", o.Cursor)
-	if o.Limit > 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
-	}
-	return q
-}
-
-func set(q url.Values, name, value string) {
-	if value != "" {
-		q.Set(name, value)
-	}
-}
-
-// All calls list page by page and returns every item.
-func All[T any](ctx context.Context, list func(context.Context, ListOptions) (wire.Page[T], error)) ([]T, error) {
-	var all []T
-	o := ListOptions{}
-	for {
-		p, err := list(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p.Items...)
-		if p.Next == "" {
-			return all, nil
-		}
-		if p.Next == o.Cursor {
-			return nil, fmt.Errorf("the listing does not end: cursor %q leads to itself", p.Next)
-		}
-		o.Cursor = p.Next
-	}
-}
-
 // get sends the call and decodes the answer, which there must be.
 func get[T any](ctx context.Context, c *Client, k call) (T, error) {
 	var out T
-	ok, err := c.do(ctx, k, &out)
+	err := c.get(ctx, k, &out)
+	return out, err
+}
+
+func (c *Client) get(ctx context.Context, k call, out any) error {
+	ok, err := c.do(ctx, k, out)
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: the control plane answered with nothing", k.route.ID)
 	}
-	return out, err
+	return err
 }

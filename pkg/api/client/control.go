@@ -29,7 +29,7 @@ func (c *Client) OpenRegistry(ctx context.Context, app string, components []stri
 
 // ListApps lists one page of apps.
 func (c *Client) ListApps(ctx context.Context, o ListOptions) (wire.Page[wire.App], error) {
-	return get[wire.Page[wire.App]](ctx, c, call{route: wire.ListApps, query: o.query()})
+	return page[wire.App](ctx, c, o, call{route: wire.ListApps})
 }
 
 // GetApp returns an app with its newest version.
@@ -39,7 +39,7 @@ func (c *Client) GetApp(ctx context.Context, app string) (wire.App, error) {
 
 // ListVersions lists one page of an app's versions, newest first.
 func (c *Client) ListVersions(ctx context.Context, app string, o ListOptions) (wire.Page[wire.AppVersion], error) {
-	return get[wire.Page[wire.AppVersion]](ctx, c, call{route: wire.ListVersions, path: vars{"app": app}, query: o.query()})
+	return page[wire.AppVersion](ctx, c, o, call{route: wire.ListVersions, path: vars{"app": app}})
 }
 
 // CreateInstall makes an install.
@@ -49,7 +49,7 @@ func (c *Client) CreateInstall(ctx context.Context, in wire.CreateInstallRequest
 
 // ListInstalls lists one page of installs.
 func (c *Client) ListInstalls(ctx context.Context, o ListOptions) (wire.Page[wire.Install], error) {
-	return get[wire.Page[wire.Install]](ctx, c, call{route: wire.ListInstalls, query: o.query()})
+	return page[wire.Install](ctx, c, o, call{route: wire.ListInstalls})
 }
 
 // GetInstall returns an install.
@@ -126,11 +126,11 @@ type DeploymentFilter struct {
 // ListDeployments lists one page of deployments, newest first. One that is not
 // the last may hold fewer than asked for, even none.
 func (c *Client) ListDeployments(ctx context.Context, f DeploymentFilter, o ListOptions) (wire.Page[wire.Deployment], error) {
-	q := o.query()
+	q := url.Values{}
 	set(q, "install", f.Install)
 	set(q, "state", f.State)
 	set(q, "id", f.ID)
-	return get[wire.Page[wire.Deployment]](ctx, c, call{route: wire.ListDeployments, query: q})
+	return page[wire.Deployment](ctx, c, o, call{route: wire.ListDeployments, query: q})
 }
 
 // GetDeployment returns a deployment.
@@ -170,10 +170,10 @@ type JobFilter struct {
 
 // ListJobs lists one page of jobs, newest first.
 func (c *Client) ListJobs(ctx context.Context, f JobFilter, o ListOptions) (wire.Page[wire.Job], error) {
-	q := o.query()
+	q := url.Values{}
 	set(q, "deployment", f.Deployment)
 	set(q, "id", f.ID)
-	return get[wire.Page[wire.Job]](ctx, c, call{route: wire.ListJobs, query: q})
+	return page[wire.Job](ctx, c, o, call{route: wire.ListJobs, query: q})
 }
 
 // GetJob returns a job.
@@ -203,7 +203,7 @@ func (c *Client) CreateRunner(ctx context.Context, in wire.CreateRunnerRequest) 
 
 // ListRunners lists one page of runners.
 func (c *Client) ListRunners(ctx context.Context, o ListOptions) (wire.Page[wire.Runner], error) {
-	return get[wire.Page[wire.Runner]](ctx, c, call{route: wire.ListRunners, query: o.query()})
+	return page[wire.Runner](ctx, c, o, call{route: wire.ListRunners})
 }
 
 // GetRunner returns a runner with its sessions.

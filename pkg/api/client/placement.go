@@ -31,7 +31,7 @@ func (c *Client) SetRunnerChannel(ctx context.Context, channel string, in wire.S
 
 // ListRunnerChannels lists one page of update channels.
 func (c *Client) ListRunnerChannels(ctx context.Context, o ListOptions) (wire.Page[wire.RunnerChannel], error) {
-	return get[wire.Page[wire.RunnerChannel]](ctx, c, call{route: wire.ListRunnerChannels, query: o.query()})
+	return page[wire.RunnerChannel](ctx, c, o, call{route: wire.ListRunnerChannels})
 }
 
 // DeleteRunnerChannel forgets an update channel.
@@ -65,7 +65,7 @@ func (c *Client) CreateRunnerRule(ctx context.Context, in wire.CreateRunnerRuleR
 
 // ListRunnerRules lists one page of rules.
 func (c *Client) ListRunnerRules(ctx context.Context, o ListOptions) (wire.Page[wire.RunnerRule], error) {
-	return get[wire.Page[wire.RunnerRule]](ctx, c, call{route: wire.ListRunnerRules, query: o.query()})
+	return page[wire.RunnerRule](ctx, c, o, call{route: wire.ListRunnerRules})
 }
 
 // DeleteRunnerRule deletes a rule.
@@ -81,7 +81,7 @@ func (c *Client) CreateGroup(ctx context.Context, in wire.CreateGroupRequest) (w
 
 // ListGroups lists one page of groups.
 func (c *Client) ListGroups(ctx context.Context, o ListOptions) (wire.Page[wire.Group], error) {
-	return get[wire.Page[wire.Group]](ctx, c, call{route: wire.ListGroups, query: o.query()})
+	return page[wire.Group](ctx, c, o, call{route: wire.ListGroups})
 }
 
 // GetGroup returns the group at a path.

@@ -14,7 +14,7 @@ func (c *Client) CreateToken(ctx context.Context, in wire.CreateTokenRequest) (w
 
 // ListTokens lists one page of API tokens, by name.
 func (c *Client) ListTokens(ctx context.Context, o ListOptions) (wire.Page[wire.Token], error) {
-	return get[wire.Page[wire.Token]](ctx, c, call{route: wire.ListTokens, query: o.query()})
+	return page[wire.Token](ctx, c, o, call{route: wire.ListTokens})
 }
 
 // RevokeToken revokes an API token, by its name or identifier.

@@ -14,7 +14,7 @@ func (c *Client) CreateWebhook(ctx context.Context, in wire.CreateWebhookRequest
 
 // ListWebhooks lists one page of webhooks, by name.
 func (c *Client) ListWebhooks(ctx context.Context, o ListOptions) (wire.Page[wire.Webhook], error) {
-	return get[wire.Page[wire.Webhook]](ctx, c, call{route: wire.ListWebhooks, query: o.query()})
+	return page[wire.Webhook](ctx, c, o, call{route: wire.ListWebhooks})
 }
 
 // DeleteWebhook deletes a webhook.
@@ -26,7 +26,7 @@ func (c *Client) DeleteWebhook(ctx context.Context, webhook string) error {
 // ListDeliveries lists one page of what was delivered to a webhook, the newest
 // event first.
 func (c *Client) ListDeliveries(ctx context.Context, webhook string, o ListOptions) (wire.Page[wire.WebhookDelivery], error) {
-	return get[wire.Page[wire.WebhookDelivery]](ctx, c, call{route: wire.ListDeliveries, path: vars{"webhook": webhook}, query: o.query()})
+	return page[wire.WebhookDelivery](ctx, c, o, call{route: wire.ListDeliveries, path: vars{"webhook": webhook}})
 }
 
 // RedeliverWebhook has an event delivered again.

@@ -60,29 +60,25 @@ func pages[T any](ctx context.Context, c *cli, e extent, list func(context.Conte
 	if e.all {
 		limit = 0
 	}
-	all := []T{}
-	o := client.ListOptions{}
-	for {
-		o.Limit = cmp.Or(e.page, pageSize)
-		if limit > 0 {
-			o.Limit = min(o.Limit, limit-len(all))
-		}
-		page, err := list(ctx, o)
+	var read [][]T
+	n, more := 0, false
+	for page, err := range client.Pages(ctx, client.Extent{Page: cmp.Or(e.page, pageSize), Most: limit}, list) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, page.Items...)
-		if limit > 0 && len(all) >= limit {
-			if e.grows && limit == newest && (page.Next != "" || len(all) > limit) {
-				c.say("These are the newest %d; there are more: --all prints all of them.", limit)
-			}
-			return all[:limit], nil
-		}
-		if page.Next == "" {
-			return all, nil
-		}
-		o.Cursor = page.Next
+		read, n, more = append(read, page.Items), n+len(page.Items), page.Next != ""
 	}
+	all := make([]T, 0, n)
+	for _, items := range read {
+		all = append(all, items...)
+	}
+	if limit > 0 && n >= limit {
+		if e.grows && limit == newest && (more || n > limit) {
+			c.say("These are the newest %d; there are more: --all prints all of them.", limit)
+		}
+		all = all[:limit]
+	}
+	return all, nil
 }
 
 // listing prints items, or tells a person what to do when there are none.

@@ -331,19 +331,19 @@ func (s *server) jobRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
 		problems: "deployment-not-found " + listing},
 		func(ctx context.Context, in *lst) (*paged[wire.Job], error) {
-			return list(&ListInput{in.CursorInput, in.Limit}, renderJob, func(q control.PageQuery) ([]control.JobRecord, string, error) {
+			return list(&ListInput{in.CursorInput, in.Limit}, renderStoredJob, func(q control.PageQuery) ([]control.StoredJob, string, error) {
 				org := callerOf(ctx).org
 				if in.Deployment != "" {
 					jobs, err := c.DeploymentJobs(ctx, org, fairlead.DeploymentID(in.Deployment))
-					return jobs, "", err
+					stored := make([]control.StoredJob, len(jobs))
+					for i := range jobs {
+						stored[i].V = jobs[i]
+					}
+					return stored, "", err
 				}
 				q.Prefix = in.ID
 				p, err := c.Jobs(ctx, org, q)
-				jobs := make([]control.JobRecord, 0, len(p.Items))
-				for _, r := range p.Items {
-					jobs = append(jobs, r.V)
-				}
-				return jobs, p.Next, err
+				return p.Items, p.Next, err
 			})
 		})
 	register(s, op{Route: wire.GetJob, auth: apiToken, tag: "Jobs", summary: "Get a job",

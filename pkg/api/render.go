@@ -174,6 +174,8 @@ func renderSituations(situations []wayout.Situation) []wire.Situation {
 	return out
 }
 
+func renderStoredJob(r control.StoredJob) wire.Job { return renderJob(r.V) }
+
 func renderJob(j control.JobRecord) wire.Job {
 	out := wire.Job{ID: string(j.ID), State: string(j.State), Operation: string(j.Operation), Runner: j.RunnerName,
 		Install: j.InstallName, Deployment: string(j.Deployment), Component: j.Component, Epoch: j.Lease.Epoch,

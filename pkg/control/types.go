@@ -13,6 +13,8 @@ type (
 	SessionRecord = store.Session
 	// JobRecord is a job with what it produced.
 	JobRecord = store.Job
+	// StoredJob is a job with the version it was read at.
+	StoredJob = store.Stored[store.Job]
 	// DeploymentRecord is a deployment.
 	DeploymentRecord = store.Deployment
 	// StoredDeployment is a deployment with its revision.

@@ -46,12 +46,18 @@ func get[T any](ctx context.Context, s *Store, k engine.Key, missing func() erro
 	return decode[T](it)
 }
 
-func decode[T any](it engine.Item) (Stored[T], error) {
-	r := Stored[T]{Version: it.Version}
+func decode[T any](it engine.Item) (r Stored[T], err error) {
+	err = decodeInto(&r, &it)
+	return r, err
+}
+
+// decodeInto decodes into r, which is zero.
+func decodeInto[T any](r *Stored[T], it *engine.Item) error {
+	r.Version = it.Version
 	if err := json.Unmarshal(it.Body, &r.V); err != nil {
-		return r, fmt.Errorf("decode %s: %w", it.Key, err)
+		return fmt.Errorf("decode %s: %w", it.Key, err)
 	}
-	return r, nil
+	return nil
 }
 
 // Page is a page of records. Next is "" at the end.
@@ -80,7 +86,7 @@ func query[T any](ctx context.Context, s *Store, q engine.Query) (Page[T], error
 	for from := 0; from < len(p.Items); from += decodedTogether {
 		some := func() (err error) {
 			for i := from; i < min(from+decodedTogether, len(p.Items)) && err == nil; i++ {
-				out.Items[i], err = decode[T](p.Items[i])
+				err = decodeInto(&out.Items[i], &p.Items[i]) // in its place: records are large
 			}
 			return err
 		}

@@ -65,14 +65,15 @@ func (e *Engine) prepare(ctx context.Context) error {
 	return nil
 }
 
-// row is one item in the order of columnList.
+// row is one item in the order of columnList. Keys are read as strings, because
+// database/sql copies bytes once more.
 type row struct {
-	partition, sort         []byte
 	version                 int64
 	token                   string
+	partition, sort         string
 	body                    []byte
-	listPartition, listSort []byte // nil: not in the index
-	duePartition, dueSort   []byte
+	listPartition, listSort sql.NullString // NULL: not in the index
+	duePartition, dueSort   sql.NullString
 	expires                 sql.Null[int64]
 }
 
@@ -84,7 +85,7 @@ func scan(from interface{ Scan(...any) error }) (engine.Item, error) {
 		return engine.Item{}, err
 	}
 	return engine.Item{
-		Key:     engine.Key{Partition: string(r.partition), Sort: string(r.sort)},
+		Key:     engine.Key{Partition: r.partition, Sort: r.sort},
 		Version: r.version,
 		Token:   r.token,
 		Body:    r.body,
@@ -94,11 +95,11 @@ func scan(from interface{ Scan(...any) error }) (engine.Item, error) {
 	}, nil
 }
 
-func place(partition, sort []byte) *engine.Key {
-	if partition == nil {
+func place(partition, sort sql.NullString) *engine.Key {
+	if !partition.Valid {
 		return nil
 	}
-	return &engine.Key{Partition: string(partition), Sort: string(sort)}
+	return &engine.Key{Partition: partition.String, Sort: sort.String}
 }
 
 // values returns the arguments of putSQL.

@@ -57,7 +57,11 @@ func isPlain(s string) bool {
 
 // Cell cleans s and puts it on one line.
 func Cell(s string) string {
-	return strings.Join(strings.FieldsFunc(Clean(s), func(r rune) bool { return r == '\n' || r == '\t' }), " ")
+	s = Clean(s)
+	if !strings.ContainsAny(s, "\n\t") {
+		return s // as nearly all cells are
+	}
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\t' }), " ")
 }
 
 // Cleaner passes text on, cleaned. It holds back the last line until that is

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"bytes"
 	"strings"
 	"unicode/utf8"
 )
@@ -40,21 +41,26 @@ func (p *Page) Table(header []string, rows [][]string) {
 // columns returns the width of each column. It takes from the widest column
 // whose words leave room, until the table fits; fit is false if it cannot.
 func (p *Page) columns(cells [][]string) (widths []int, fit bool) {
-	widths, least := make([]int, len(cells[0])), make([]int, len(cells[0]))
+	widths = make([]int, len(cells[0]))
 	for _, row := range cells {
 		for i, c := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(c))
-			for _, w := range strings.Fields(c) {
-				least[i] = max(least[i], utf8.RuneCountInString(w))
-			}
 		}
 	}
 	over := columnGap*(len(widths)-1) - p.screen.Width
 	for _, w := range widths {
 		over += w
 	}
-	if p.screen.Width <= 0 {
+	if p.screen.Width <= 0 || over <= 0 {
 		return widths, true
+	}
+	least := make([]int, len(widths))
+	for _, row := range cells {
+		for i, c := range row {
+			for w := range strings.FieldsSeq(c) {
+				least[i] = max(least[i], utf8.RuneCountInString(w))
+			}
+		}
 	}
 	for over > 0 {
 		widest := -1
@@ -77,20 +83,24 @@ func (p *Page) tableRow(row []string, widths []int) {
 	lines := make([][]string, len(row))
 	height := 1
 	for i, c := range row {
-		lines[i] = wrap(c, widths[i])
-		height = max(height, len(lines[i]))
+		if lines[i] = row[i : i+1]; utf8.RuneCountInString(c) > widths[i] {
+			lines[i] = wrap(c, widths[i])
+			height = max(height, len(lines[i]))
+		}
 	}
 	for n := range height {
-		var b strings.Builder
+		start := p.buf.Len()
 		for i, cell := range lines {
 			text := ""
 			if n < len(cell) {
 				text = cell[n]
 			}
-			b.WriteString(text)
-			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)+columnGap))
+			p.buf.WriteString(text)
+			p.buf.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)+columnGap))
 		}
-		p.buf.WriteString(strings.TrimRight(b.String(), " ") + "\n") // empty last cells leave blanks
+		line := bytes.TrimRight(p.buf.Bytes()[start:], " ") // empty last cells leave blanks
+		p.buf.Truncate(start + len(line))
+		p.buf.WriteByte('\n')
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,6 +131,7 @@ func TestJobListPrintsTheNewestHundred(t *testing.T) {
 	}{
 		{nil, 101, more},
 		{[]string{"--limit", "3"}, 4, ""},
+		{[]string{"--limit", "1001"}, 1002, ""}, // a full page and one of a single job
 		{[]string{"--all"}, 1002, ""},
 	} {
 		if got := jobList(t, s, tt.args...); got.lines != tt.lines || got.stderr != tt.note {
@@ -149,21 +151,31 @@ func ownCPU(b *testing.B) time.Duration {
 }
 
 // The program prints the newest 100 of 10,000 jobs, and all of them: from its
-// start to its end.
+// start to its end. The two are to take 50 ms and 300 ms at most on two idle
+// cores. Where others use the machine, ns/op says little: best-ms is of the run
+// that they disturbed least, and the times of the processors are ours alone. The
+// server's is of this process, which collects garbage as seldom as `fairlead server`.
 func BenchmarkJobList(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	s, _ := jobsOf(b, 10_000)
 	program.Folder(b, "cmd/fairlead") // built before the clock runs
 	run := func(b *testing.B, lines int, args ...string) {
-		var cpu time.Duration
+		var cpu, best time.Duration
 		before := ownCPU(b)
 		for b.Loop() {
+			start := time.Now()
 			got := jobList(b, s, args...)
+			if took := time.Since(start); best == 0 || took < best {
+				best = took
+			}
 			if cpu += got.cpu; got.lines != lines {
 				b.Fatalf("%d lines, want %d", got.lines, lines)
 			}
 		}
-		b.ReportMetric(float64(cpu.Milliseconds())/float64(b.N), "program-cpu-ms/op")
-		b.ReportMetric(float64((ownCPU(b)-before).Milliseconds())/float64(b.N), "server-cpu-ms/op")
+		perRun := func(d time.Duration) float64 { return d.Seconds() * 1000 / float64(b.N) }
+		b.ReportMetric(best.Seconds()*1000, "best-ms")
+		b.ReportMetric(perRun(cpu), "program-cpu-ms/op")
+		b.ReportMetric(perRun(ownCPU(b)-before), "server-cpu-ms/op")
 	}
 	b.Run("newest", func(b *testing.B) { run(b, 101) })
 	b.Run("all", func(b *testing.B) { run(b, 10_001, "--all") })

@@ -93,9 +93,9 @@ func (v *VersionRef) check(spec JobSpec) error {
 	case err != nil:
 		return refuse(RefusedMalformed, "the job spec's app version cannot be read")
 	case id != v.ID:
-		return refuse(RefusedArtifact, "the job spec says that its component is of version %s of the app, but what it says of that version has the identifier %s. Nothing was started: somebody may have altered the version; publish the app again", v.ID, id)
+		return refuse(RefusedArtifact, "the job spec says that its component is of version %s of the app, but what it says of that version has the identifier %s. Nothing was started: the version's record may have been altered; publish the app again from the same folder", v.ID, id)
 	case spec.Artifact == nil || spec.Artifact.Digest == "" || spec.Artifact.Digest != v.Artifacts[spec.Component]:
-		return refuse(RefusedArtifact, "the job spec names another artifact than version %s of the app has for component %q. Nothing was started: somebody may have altered the version; publish the app again", v.ID, spec.Component)
+		return refuse(RefusedArtifact, "the job spec names another artifact than version %s of the app has for component %q. Nothing was started: the version's record may have been altered; publish the app again from the same folder", v.ID, spec.Component)
 	}
 	return nil
 }

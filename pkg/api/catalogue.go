@@ -109,6 +109,7 @@ func nounProblems() []ProblemDoc {
 		{"too-many-trusts", http.StatusConflict, "The runner has as many trusts as it can have.", "Delete one with `fairlead runner trust delete`, or let one stand for several by a * in a claim."},
 		{"invalid-storage", http.StatusUnprocessableEntity, "There is no such state storage.", "Use `local` or `http`."},
 		{"job-not-found", http.StatusNotFound, "There is no such job.", "`fairlead job list` shows those that exist."},
+		{"job-altered", http.StatusConflict, "The record of the job was altered: its version is of another app than its install. The job has ended.", "Deploy the install again, and find out who can write the control plane's table."},
 		{"job-state", http.StatusConflict, "The job is not in a state that allows this.", "`fairlead job show` says where it is."},
 		{"invalid-state", http.StatusUnprocessableEntity, "What was pushed is no Terraform state.", "Send the whole file as the tool wrote it."},
 		{"lock-changed", http.StatusConflict, "The state has another lock than the one that was looked at.", "Look at it first: `fairlead install show NAME`."},
@@ -176,6 +177,7 @@ func nounProblems() []ProblemDoc {
 		{"webhook-exists", http.StatusConflict, "There is a webhook of this name already.", "Choose another name, or delete it first."},
 		{"webhook-not-found", http.StatusNotFound, "There is no such webhook.", "`fairlead webhook list` shows those that exist."},
 		{"version-not-found", http.StatusNotFound, "There is no such version of an app.", "`fairlead app show NAME` names the newest."},
+		{"version-altered", http.StatusConflict, "The record of an app's version was altered: its content has another identifier. Nothing of it is deployed, and a job that is about to start for it has ended.", "Publish the app again from the same folder, which writes the record anew, and find out who can write the control plane's table. `details` names the app and the version."},
 		{"version-of-other-app", http.StatusUnprocessableEntity, "The version is one of another app.", "Name a version of the app that is installed."},
 	}
 }

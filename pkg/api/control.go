@@ -92,14 +92,14 @@ func (s *server) appRoutes(c *control.Control) {
 			return answer(out, err)
 		})
 	register(s, op{Route: wire.ListApps, auth: apiToken, tag: "Apps", summary: "List apps by name",
-		problems: listing},
+		problems: listing + " " + ofAVersion},
 		func(ctx context.Context, in *ListInput) (*paged[wire.App], error) {
 			return list(in, renderApp, func(q control.PageQuery) ([]control.App, string, error) {
 				return c.Apps(ctx, callerOf(ctx).org, q)
 			})
 		})
 	register(s, op{Route: wire.GetApp, auth: apiToken, tag: "Apps", summary: "Get an app and its newest version",
-		problems: "app-not-found"},
+		problems: ofAVersion + " app-not-found"},
 		func(ctx context.Context, in *AppPath) (*body[wire.App], error) {
 			a, err := c.App(ctx, callerOf(ctx).org, in.App)
 			return answer(renderApp(a), err)
@@ -109,7 +109,7 @@ func (s *server) appRoutes(c *control.Control) {
 		ListInput
 	}
 	register(s, op{Route: wire.ListVersions, auth: apiToken, tag: "Apps", summary: "List an app's versions, newest first",
-		problems: listing + " app-not-found"},
+		problems: ofAVersion + " " + listing + " app-not-found"},
 		func(ctx context.Context, in *versions) (*paged[wire.AppVersion], error) {
 			return list(&in.ListInput, renderVersion, func(q control.PageQuery) ([]control.Version, string, error) {
 				return c.Versions(ctx, callerOf(ctx).org, in.App, q)
@@ -144,14 +144,14 @@ func (s *server) installRoutes(c *control.Control) {
 		Body wire.CreateInstallRequest
 	}
 	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Make an install", status: http.StatusCreated,
-		problems: creator + " install-exists invalid-name invalid-input invalid-inputs invalid-label invalid-group app-not-found runner-not-found runner-out-of-reach runner-in-use group-not-found group-not-empty " + storesMuch},
+		problems: ofAVersion + " " + creator + " install-exists invalid-name invalid-input invalid-inputs invalid-label invalid-group app-not-found runner-not-found runner-out-of-reach runner-in-use group-not-found group-not-empty " + storesMuch},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
 				Runner: in.Body.Runner, Group: in.Body.Group, Labels: in.Body.Labels, Inputs: in.Body.Inputs}, in.IdempotencyKey)
 			return answer(renderInstall(v), err)
 		})
 	register(s, op{Route: wire.ListInstalls, auth: apiToken, tag: "Installs", summary: "List installs by name",
-		problems: listing},
+		problems: listing + " " + ofAVersion},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Install], error) {
 			return list(in, renderInstall, func(q control.PageQuery) ([]control.Install, string, error) {
 				return c.Installs(ctx, callerOf(ctx).org, q)
@@ -162,7 +162,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Effective bool `query:"effective" doc:"Say also what a deployment would use now, and what of that is not deployed"`
 	}
 	register(s, op{Route: wire.GetInstall, auth: apiToken, tag: "Installs", summary: "Get an install",
-		problems: "install-not-found"},
+		problems: ofAVersion + " install-not-found"},
 		func(ctx context.Context, in *get) (*body[wire.Install], error) {
 			v, err := c.Install(ctx, callerOf(ctx).org, in.Install)
 			if err != nil {
@@ -193,7 +193,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Body wire.UpdateInstallRequest
 	}
 	register(s, op{Route: wire.UpdateInstall, auth: apiToken, tag: "Installs", summary: "Change an install's inputs, labels or runner",
-		problems: "install-not-found deployment-runs invalid-input invalid-inputs invalid-label runner-not-found runner-out-of-reach runner-in-use " + storesMuch},
+		problems: ofAVersion + " install-not-found deployment-runs invalid-input invalid-inputs invalid-label runner-not-found runner-out-of-reach runner-in-use " + storesMuch},
 		func(ctx context.Context, in *update) (*body[wire.Install], error) {
 			v, err := c.ChangeInstall(ctx, callerOf(ctx).org, in.Install, control.InstallChange{Inputs: in.Body.Inputs, Labels: in.Body.Labels, Runner: in.Body.Runner})
 			return answer(renderInstall(v), err)
@@ -227,7 +227,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.CreateDeploymentRequest
 	}
 	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
-		problems: creator + " install-not-found version-not-found version-of-other-app invalid-inputs deployment-runs queue-full state-moving " + placing + " " + storesMuch},
+		problems: ofAVersion + " " + creator + " install-not-found version-not-found version-of-other-app invalid-inputs deployment-runs queue-full state-moving " + placing + " " + storesMuch},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
@@ -288,7 +288,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated,
-		problems: creator + " deployment-not-found install-not-found deployment-state deployed-since invalid-inputs queue-full state-moving " + placing + " " + storesMuch},
+		problems: ofAVersion + " " + creator + " deployment-not-found install-not-found deployment-state deployed-since invalid-inputs queue-full state-moving " + placing + " " + storesMuch},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)

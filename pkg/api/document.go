@@ -30,6 +30,7 @@ const (
 	listing     = "bad-cursor"
 	storesMuch  = "record-too-large commit-too-large"
 	ofACaller   = "too-many-requests too-many-at-once too-many-wrong-tokens"
+	ofAVersion  = "version-altered"
 	ofAStep     = "stale-epoch job-not-found"
 	ofAState    = "stale-epoch job-not-found other-state"
 	writesState = ofAState + " state-locked state-not-locked"

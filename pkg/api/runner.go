@@ -180,7 +180,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		Body   wire.StartRequest
 	}
 	register(s, op{Route: wire.StartJob, auth: launchToken, tag: "Steps", summary: "Trade the launch token for the job's spec",
-		problems: ofAStep + " launch-token-used job-state"},
+		problems: ofAStep + " launch-token-used job-state job-altered state-storage-changed " + ofAVersion},
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
@@ -208,7 +208,7 @@ func (s *server) stepRoutes(c *control.Control) {
 			return answer(*renderLogAccess(access), nil)
 		})
 	register(s, op{Route: wire.GetPullLogin, auth: leaseToken, tag: "Steps", summary: "Get a login to the registry of the job's artifacts", status: http.StatusCreated,
-		problems: ofAStep + " no-pull-login registry-unavailable"},
+		problems: ofAStep + " no-pull-login registry-unavailable " + ofAVersion},
 		func(ctx context.Context, _ *JobPath) (*body[wire.RegistryLogin], error) {
 			l, ok, err := c.PullLogin(ctx, callerOf(ctx).holder)
 			if err == nil && !ok {

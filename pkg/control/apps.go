@@ -33,7 +33,7 @@ var digestPattern = regexp.MustCompile(DigestPattern)
 
 // PublishVersion stores an immutable version of the app. Its identifier is
 // made from its content, so publishing the same again changes nothing but
-// which version is the newest.
+// which version is the newest, and mends the record of one that was altered.
 func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
 	if err := fairlead.CheckName("app", name); err != nil {
 		return Version{}, err
@@ -69,6 +69,10 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 		switch {
 		case err == nil:
 			out.Version = stored.V
+			if _, err := c.readVersion(id, stored.V); fairlead.CodeOf(err) == CodeVersionAltered {
+				out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: stored.V.Created}
+				u.MendVersion(store.Stored[store.Version]{V: out.Version, Version: stored.Version})
+			}
 		case fairlead.KindOf(err) == fairlead.KindNotFound:
 			out.New = true
 			out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: u.now}
@@ -95,7 +99,8 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 	return out, err
 }
 
-// Version returns a version with its configuration.
+// Version returns a version with its configuration. One whose record was altered is
+// refused with the code "version-altered".
 func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, error) {
 	r, err := c.Store.Version(ctx, id)
 	if err != nil {
@@ -115,6 +120,11 @@ func (c *Control) readVersion(id fairlead.VersionID, v store.Version) (Version, 
 	}
 	spec, err := appspec.FromCanonical(v.Config)
 	if err != nil {
+		// What was published could be read. It still may be what was published, and
+		// this release older than the one that took it.
+		if made, merr := events.VersionID(v.Org, v.Config, v.Artifacts); merr == nil && made != id {
+			return Version{}, c.altered(id, v, made)
+		}
 		return Version{}, fmt.Errorf("read configuration of version %s: %w", id, err)
 	}
 	canonical, err := spec.Canonical() // the table may hold the same JSON with other escapes
@@ -125,13 +135,27 @@ func (c *Control) readVersion(id fairlead.VersionID, v store.Version) (Version, 
 	case err != nil:
 		return Version{}, err
 	case made != id || v.ID != id:
-		return Version{}, fmt.Errorf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made)
+		return Version{}, c.altered(id, v, made)
 	}
 	out := Version{Version: v, Spec: spec}
 	if len(v.Config) <= keptConfig {
 		c.versions.Add(id, out)
 	}
 	return out, nil
+}
+
+// CodeVersionAltered is the code of a refusal to use a version whose record was
+// altered, and the reason of a job or a component that failed for it.
+const CodeVersionAltered = "version-altered"
+
+// altered refuses a version whose content has the identifier made. The operator has
+// to learn of it, and a caller may keep it to itself.
+func (c *Control) altered(id fairlead.VersionID, v store.Version, made fairlead.VersionID) error {
+	c.Logger.Error("a version was altered in the table; nothing of it is deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: CodeVersionAltered,
+		Message: fmt.Sprintf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made),
+		Hint:    "Publish the app again from the same folder, with `fairlead app apply FOLDER`: that writes the record anew. And find out who can write the control plane's table.",
+		Details: map[string]string{"app": v.App, "version": string(id), "content": string(made)}}
 }
 
 // The parsed versions that a Control keeps: at most 64 with 64 KiB of configuration

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -305,7 +306,8 @@ type Started struct {
 
 // StartJob trades a launch token, which names job and epoch, for the signed
 // spec. The same step may ask again; any other is refused. fields are those of a
-// spec that the step knows beyond those that all do.
+// spec that the step knows beyond those that all do. Where there can be no spec,
+// the job ends: the error has the detail DetailEnded, and its code is the reason.
 func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string, fields ...string) (Started, error) {
 	// Opening the epoch fences the log of every attempt before. It is open when
 	// the job starts, so that a reader who sees the one sees the other; should
@@ -334,8 +336,41 @@ func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, 
 	}
 	env, err := c.spec(ctx, r.V, fields)
 	if err != nil {
-		return Started{}, err
+		return Started{}, c.endUnstarted(ctx, Holder{Job: id, Epoch: epoch}, err)
 	}
 	return Started{Envelope: env, RenewEvery: r.V.Terms.RenewEvery(),
 		LeaseToken: c.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})}, nil
+}
+
+// DetailEnded is a detail of errors of StartJob: "true" if the job has ended with
+// the error's code as its reason. Steps know it by wire.DetailJobEnded.
+const DetailEnded = "job_ended"
+
+// endUnstarted ends a job for which there can be no spec, and returns why there is
+// none. The step has no lease yet, so it cannot report that itself. If asking again
+// may help, the job goes on.
+func (c *Control) endUnstarted(ctx context.Context, h Holder, why error) error {
+	e, ok := errors.AsType[*fairlead.Error](why)
+	if !ok {
+		return why
+	}
+	switch e.Kind {
+	case fairlead.KindConflict, fairlead.KindInvalid, fairlead.KindNotFound:
+	default:
+		return why
+	}
+	message := e.Message + ". Nothing was started."
+	if e.Hint != "" {
+		message += " " + e.Hint
+	}
+	if err := c.FinishJob(ctx, h, Report{Outcome: OutcomeFailed, Reason: e.Code, Message: message}); err != nil {
+		return err
+	}
+	out := *e
+	out.Err, out.Details = why, maps.Clone(e.Details)
+	if out.Details == nil {
+		out.Details = map[string]string{}
+	}
+	out.Details[DetailEnded] = "true"
+	return &out
 }

@@ -127,7 +127,7 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: deployment.NeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
 	}
-	if fairlead.KindOf(err) == fairlead.KindInvalid {
+	if fairlead.KindOf(err) == fairlead.KindInvalid || fairlead.CodeOf(err) == CodeVersionAltered {
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err), Message: err.Error()}, nil
 	}
 	if err != nil {

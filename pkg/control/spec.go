@@ -53,7 +53,11 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 		return nil, err
 	}
 	if v.Org != inst.V.Org || v.App != inst.V.App {
-		return nil, fmt.Errorf("job %s of install %s was altered in the table: version %s is of app %s, the install of %s", j.ID, inst.V.Name, v.ID, v.App, inst.V.App)
+		c.Logger.Error("a job was altered in the table; it gets no spec", "job", j.ID, "install", inst.V.Name, "version", v.ID, "app", v.App)
+		return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "job-altered",
+			Message: fmt.Sprintf("job %s of install %s was altered in the table: version %s is of app %s, the install of %s", j.ID, inst.V.Name, v.ID, v.App, inst.V.App),
+			Hint:    fmt.Sprintf("Deploy the install again with `fairlead install deploy %s`. And find out who can write the control plane's table.", inst.V.Name),
+			Details: map[string]string{"job": string(j.ID), "version": string(v.ID)}}
 	}
 	repository, err := c.repository(ctx, v, j.Component)
 	if err != nil {

@@ -167,7 +167,13 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 			if rep.Plan == nil {
 				return fairlead.Invalid("plan-missing", "job %s succeeded at planning without a plan", h.Job)
 			}
-			r.V.Plan = rep.Plan
+			if err := c.canVouch(ctx, r.V, rep); fairlead.CodeOf(err) == CodeVersionAltered {
+				e.Kind, e.Reason, e.Message = job.Fail, CodeVersionAltered, err.Error()
+			} else if err != nil {
+				return err
+			} else {
+				r.V.Plan = rep.Plan
+			}
 		}
 		if r, err = u.applyJob(r, e); err != nil {
 			return err
@@ -177,6 +183,17 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 		}
 		return u.settle(r.V)
 	})
+}
+
+// canVouch reports why a plan that found nothing to change cannot say what its
+// component is made from: that is read from the version, which may have been
+// altered since the plan began.
+func (c *Control) canVouch(ctx context.Context, j store.Job, rep Report) error {
+	if j.Operation != job.OpPlan || !rep.Plan.NoOp {
+		return nil
+	}
+	_, err := c.Version(ctx, j.Version)
+	return err
 }
 
 // keepSummary stores the summary of a plan before its job ends: whoever sees
@@ -207,7 +224,7 @@ func finishedBy(j store.Job, h Holder, k job.Kind) bool {
 	case job.Succeeded:
 		return k == job.Succeed
 	case job.Failed:
-		return (k == job.Fail || k == job.Stopped) && j.Reason != job.ReasonPoison
+		return (k == job.Fail || k == job.Stopped || j.Reason == CodeVersionAltered) && j.Reason != job.ReasonPoison
 	case job.Canceled:
 		return k == job.Stopped
 	}

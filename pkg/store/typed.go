@@ -62,6 +62,9 @@ func (t *Tx) PutApp(r Stored[App]) { t.put(appKey(r.V.Org, r.V.Name), r.Version,
 // PutVersion writes a version; it is written once.
 func (t *Tx) PutVersion(v Version) { t.put(versionKey(v.ID), 0, v) }
 
+// MendVersion writes a version again whose record is not what was written.
+func (t *Tx) MendVersion(r Stored[Version]) { t.put(versionKey(r.V.ID), r.Version, r.V) }
+
 // Installs and components.
 
 // Install returns an install by name.

@@ -208,6 +208,9 @@ const importByHand = "Bring what is there and not in the state under control fir
 
 const freeSpace = "Free some space on the disk of the runner's data folder first."
 
+// alteredMend is what to do about a version whose record was altered.
+const alteredMend = "Publish the app again from the same folder, with `fairlead app apply FOLDER`: that writes the version's record anew. And find out who can write the control plane's table: the record was altered."
+
 // reasons are those of plugins and of the control plane after which it is
 // enough to mend something. known is what is true of the cloud; where it is not
 // "", nothing was changed there.
@@ -229,6 +232,9 @@ func reasons() map[string]struct{ known, mend string } {
 		"env-invalid":       {nothing + ".", ""},
 		"disk-full":         {nothing + ".", "Make room on the runner's disk, as its message says."},
 		"spec-invalid":      {nothing + ".", ""},
+		"spec-artifact":     {nothing + ".", alteredMend},
+		"version-altered":   {nothing + ".", alteredMend},
+		"job-altered":       {nothing + ".", "Deploy again. And find out who can write the control plane's table: the job's record was altered."},
 
 		"state-unversioned":    {nothing + ".", "Have the bucket keep versions, as its message says."},
 		job.ReasonTimeout:      {"", "Find out what it waited for. If it takes that long, allow it more with `job.timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},

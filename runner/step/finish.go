@@ -116,7 +116,12 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		a.Log.Error("the report could not be delivered", "job", a.in.Job, "outcome", report.Outcome, "err", err)
 		return stepdir.ExitUndelivered
 	}
-	t := stepdir.Tally{Outcome: report.Outcome, LogBytes: report.Log.Size, Renewals: a.renewals.Load(), Late: a.late.Load()}
+	return a.over(stepdir.Tally{Outcome: report.Outcome, LogBytes: report.Log.Size, Renewals: a.renewals.Load(), Late: a.late.Load()})
+}
+
+// over notes that the control plane knows how the job ended, and returns the step's
+// exit code.
+func (a *attempt) over(t stepdir.Tally) int {
 	if err := a.dir.SaveTally(t); err != nil {
 		a.Log.Warn("the agent's metrics will lack this job", "err", err)
 	}

@@ -72,6 +72,10 @@ func (a *attempt) run(ctx context.Context, token string) int {
 	started, err := a.start(ctx, c)
 	late := prompt.Err() != nil
 	cancel()
+	if e, ok := errors.AsType[*client.Error](err); ok && client.Refused(err) && e.Details[wire.DetailJobEnded] == "true" {
+		a.Log.Error("there can be no job spec, and the job has ended", "job", a.in.Job, "reason", e.Code(), "err", err)
+		return a.over(stepdir.Tally{Outcome: "failed"})
+	}
 	if err != nil {
 		a.Log.Error("the control plane gives no job spec for this launch token", "job", a.in.Job, "err", err)
 		return exitOf(err, stepdir.ExitNotStarted)

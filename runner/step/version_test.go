@@ -79,3 +79,38 @@ func TestASignedSpecWithAnArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 		})
 	}
 }
+
+// The control plane answered 500 to the start of a job whose version was altered in
+// the table. The step asked for as long as it may, and ended as one that died.
+func TestAStepOfAnAlteredVersionAsksOnceAndEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		details map[string]string
+		code    int
+	}{
+		"the control plane has ended the job":                {map[string]string{wire.DetailJobEnded: "true"}, stepdir.ExitFinished},
+		"a control plane that refuses, and has not ended it": {nil, stepdir.ExitNotStarted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			starts := 0
+			transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+				if !strings.HasSuffix(r.URL.Path, "/start") {
+					t.Errorf("it asks for %s", r.URL.Path)
+				}
+				starts++
+				b, err := json.Marshal(wire.Problem{Type: wire.ProblemType + "version-altered", Status: http.StatusConflict, Details: tt.details})
+				return said{status: http.StatusConflict, contentType: "application/problem+json", body: string(b)}.response(r), err
+			})
+			dir := stepdir.Dir(t.TempDir())
+			p := &tool{}
+			a := &attempt{dir: dir, in: stepdir.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply", Data: t.TempDir()},
+				Surroundings: Surroundings{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
+					Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
+			if code := a.run(t.Context(), "launch"); code != tt.code || starts != 1 || p.started {
+				t.Errorf("it ends with %d after %d requests, the tool was started: %t", code, starts, p.started)
+			}
+			if ended := tt.code == stepdir.ExitFinished; dir.Finished() != ended || ended && dir.Tally().Outcome != "failed" {
+				t.Errorf("its folder says that it has finished: %t, with %+v", dir.Finished(), dir.Tally())
+			}
+		})
+	}
+}

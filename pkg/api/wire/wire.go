@@ -22,6 +22,10 @@ const (
 // Protocol is the version of the runner protocol that this code speaks.
 const Protocol = "1"
 
+// DetailJobEnded is a detail of the problems of start-job: "true" if there can be no
+// spec, so that the job has ended, with the problem's code as its reason.
+const DetailJobEnded = "job_ended"
+
 // ProblemType is the prefix of every problem's type; its code follows.
 const ProblemType = "urn:fairlead:problem:"
 

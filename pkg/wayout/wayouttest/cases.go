@@ -86,7 +86,7 @@ func failedCases() []Case {
 			func(d *wayout.Deployment) { d.Kind, d.Since = deployment.Teardown, "dep_2" })},
 		{"failed while others go on", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("tool-failed", "no"))}, func(d *wayout.Deployment) { d.State = deployment.Running })},
 	}
-	for _, reason := range []string{"tool-failed", "init-failed", "plan-stale", "plan-digest", "plan-missing", "plan-unsaved", "plan-too-large", "plan-elsewhere", "backend-elsewhere", "workspace-held", "tool-missing", "artifact-missing", "artifact-invalid", "env-invalid", "spec-invalid", "timeout", "no-output-timeout", "somebody-else's"} {
+	for _, reason := range []string{"tool-failed", "init-failed", "plan-stale", "plan-digest", "plan-missing", "plan-unsaved", "plan-too-large", "plan-elsewhere", "backend-elsewhere", "workspace-held", "tool-missing", "artifact-missing", "artifact-invalid", "env-invalid", "spec-invalid", "spec-artifact", "version-altered", "job-altered", "timeout", "no-output-timeout", "somebody-else's"} {
 		all = append(all, Case{"failed: " + reason, dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "it said no."))})})
 	}
 	return all

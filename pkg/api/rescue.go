@@ -17,7 +17,7 @@ func (s *server) rescueRoutes(c *control.Control) {
 		LockID string `query:"lock_id" maxLength:"200" form:"text" doc:"The lock that was looked at; another one is not broken. Whichever there is when absent"`
 	}
 	register(s, op{Route: wire.UnlockState, auth: apiToken, tag: "Installs", summary: "Break a lock that a dead tool left", status: http.StatusNoContent,
-		problems: "install-not-found state-locked state-not-locked lock-changed " + storesMuch},
+		problems: ofAVersion + " install-not-found component-not-found state-locked state-not-locked lock-changed " + storesMuch},
 		func(ctx context.Context, in *unlock) (*struct{}, error) {
 			return nil, c.BreakStateLock(ctx, callerOf(ctx).org, in.Install, in.Component, in.LockID)
 		})

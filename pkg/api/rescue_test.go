@@ -152,3 +152,27 @@ func TestWhatIsKeptOfAStateIsReadFromAMessage(t *testing.T) {
 		t.Errorf("the person is advised: %s", j.Hint)
 	}
 }
+
+// A misspelled component was answered with 409: its state "is not locked", as if the
+// component were there.
+func TestALockOfAComponentThatIsNotThereIsNotFound(t *testing.T) {
+	p, _, _ := lostApply(t)
+	for _, tt := range []struct {
+		install, component string
+		status             int
+		code               string
+	}{
+		{"acme", "netwrok", 404, "component-not-found"},
+		{"nowhere", "network", 404, "install-not-found"},
+		{"acme", "web", 409, "state-not-locked"}, // of the app, and nothing of it was planned yet
+	} {
+		res := p.send("POST", "/v1/installs/"+tt.install+"/components/"+tt.component+"/unlock", p.api, nil)
+		got := res.problem(t)
+		if res.StatusCode != tt.status || res.code(t) != tt.code {
+			t.Errorf("%s of %s is %d: %s", tt.component, tt.install, res.StatusCode, short(res.body))
+		}
+		if tt.code == "component-not-found" && (!strings.Contains(got.Detail, tt.component) || !strings.Contains(got.Detail, tt.install) || got.Hint == "") {
+			t.Errorf("it says %q, hint %q", got.Detail, got.Hint)
+		}
+	}
+}

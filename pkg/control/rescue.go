@@ -17,7 +17,8 @@ import (
 // whose tool died without giving it back. It is refused while the lock's job
 // still has its lease, and when lockID is given and is not that of the lock
 // that is there: it is another one than the person has seen. The head keeps
-// what was broken, and its event says so. Repeating it with the ID is harmless.
+// what was broken, and its event says so. Repeating it with the ID is harmless. A
+// component that the install never had and its app does not name is not found.
 func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
 	return c.transact(ctx, "break state lock of "+component, func(u *unit) error {
 		inst, err := c.Store.Install(ctx, org, install)
@@ -32,6 +33,11 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 		if l == nil {
 			if b := head.V.Broken; b != nil && lockID != "" && b.ID == lockID {
 				return nil // asked twice, or our own commit
+			}
+			if head.Version == 0 {
+				if err := u.named(inst.V, component); err != nil {
+					return err
+				}
 			}
 			return notOurs(inst.V, component)
 		}
@@ -51,6 +57,37 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 		u.breakLock(&head)
 		return nil
 	})
+}
+
+// named returns an error of KindNotFound for a component of which the install has no
+// record, and which neither its app's newest version nor its active deployment names.
+// The first plan of a component may have left a lock in the customer's storage before
+// there is a record.
+func (u *unit) named(in store.Install, component string) error {
+	k, err := u.c.Store.Component(u.ctx, in.ID, component)
+	if err != nil || k.Version > 0 {
+		return err
+	}
+	app, err := u.c.App(u.ctx, in.Org, in.App)
+	if err != nil {
+		return err
+	}
+	if _, ok := app.Newest.Spec.Component(component); ok {
+		return nil
+	}
+	if in.Active != "" {
+		d, err := u.c.Store.Deployment(u.ctx, in.Active)
+		if err != nil || d.V.Node(component) != nil {
+			return err
+		}
+	}
+	return noComponent(in, component)
+}
+
+func noComponent(in store.Install, component string) error {
+	return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "component-not-found",
+		Message: fmt.Sprintf("install %s has no component %q", in.Name, component),
+		Hint:    fmt.Sprintf("`fairlead install show %s` lists its components.", in.Name)}
 }
 
 // notOurs refuses to break a lock that the control plane does not have. In the
@@ -172,7 +209,7 @@ func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.St
 		return none, err
 	}
 	if k.Version == 0 {
-		return none, fairlead.NotFound("component", component) // nobody would ever destroy what is in the state
+		return none, noComponent(inst.V, component) // nobody would ever destroy what is in the state
 	}
 	runner, err := u.c.runnerOf(u.ctx, inst.V)
 	if err != nil {

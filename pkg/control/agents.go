@@ -83,51 +83,85 @@ func (c *Control) enrolled(ctx context.Context, s store.Session) error {
 // for a moment two; one that crashes again and again leaves some behind.
 const MaxSessions = 8
 
-// countSession notes that the agent's key opens the session, and ends the one of
-// its others that was last seen longest ago if these are too many. To refuse the
-// new one instead would keep an agent out for as long as sessions last, after some
-// restarts, or for as long as another holder of its key likes.
-func (u *unit) countSession(s store.Session) error {
+// MaxSharedSessions is how many sessions of a runner an AWS role, or the subject of
+// OIDC tokens, has open at most. All agents of a fleet share one: the name of a
+// role's session, and the key that goes with a token, are of their holder's choice.
+const MaxSharedSessions = 100
+
+// countSession notes that its identity opens the session, and ends one of its others
+// if these are too many: one that counts as lost, or else the one that was last seen
+// longest ago. To refuse the new one
+// instead would keep an agent out for as long as sessions last, after some restarts,
+// or for as long as another holder of its identity likes. shared is the identity of
+// a session that was opened without an enrolled key.
+func (u *unit) countSession(s store.Session, shared string) error {
+	if !s.Enrolled {
+		of := identity.Hash(shared)
+		r, err := u.c.Store.OpenSessions(u.ctx, s.Runner, of)
+		if err == nil {
+			r.V.Open, err = u.withSession(r.V.Open, s, MaxSharedSessions)
+		}
+		if err != nil {
+			return err
+		}
+		u.PutOpenSessions(of, r)
+		return nil
+	}
 	a, err := u.c.Store.Agent(u.ctx, s.Runner, s.Agent)
 	if err != nil {
 		return fmt.Errorf("look at the agent with the key %s: %w", s.Agent, err)
 	}
-	a.V.Open = slices.DeleteFunc(a.V.Open, func(o store.OpenSession) bool { return !u.now.Before(o.Expires) })
-	if len(a.V.Open) >= MaxSessions {
-		if err := u.endOldest(&a.V); err != nil {
-			return err
-		}
+	if a.V.Open, err = u.withSession(a.V.Open, s, MaxSessions); err != nil {
+		return err
 	}
-	a.V.Open = append(a.V.Open, store.OpenSession{ID: s.ID, Expires: s.Expires})
 	u.PutAgent(s.Agent, a)
 	return nil
 }
 
-// endOldest takes those sessions of the agent off its list that are over, and ends
-// one if none is.
-func (u *unit) endOldest(a *store.Agent) error {
+// withSession returns the sessions that an identity has open once it has opened s,
+// at most limit.
+func (u *unit) withSession(open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
+	open = slices.DeleteFunc(open, func(o store.OpenSession) bool { return !u.now.Before(o.Expires) })
+	if len(open) >= limit {
+		var err error
+		if open, err = u.endOldest(open, s, limit); err != nil {
+			return nil, err
+		}
+	}
+	return append(open, store.OpenSession{ID: s.ID, Expires: s.Expires}), nil
+}
+
+// endOldest returns those of the sessions that are not over, and ends one for s if
+// none is. It looks no further than to one that counts as lost, such as an agent leaves
+// behind with each session that it opens: a fleet would read a hundred each time.
+func (u *unit) endOldest(open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	var left []store.OpenSession
 	var oldest store.Stored[store.Session]
-	for _, o := range a.Open {
-		r, err := u.c.Store.Session(u.ctx, a.Runner, o.ID)
+	for i, o := range open {
+		r, err := u.c.Store.Session(u.ctx, s.Runner, o.ID)
 		switch {
 		case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended:
 			continue
 		case err != nil:
-			return fmt.Errorf("look at session %s: %w", o.ID, err)
+			return nil, fmt.Errorf("look at session %s: %w", o.ID, err)
 		case oldest.V.ID == "" || r.V.LastSeen.Before(oldest.V.LastSeen):
 			oldest = r
 		}
 		left = append(left, o)
+		if u.c.sessionState(r.V) == "lost" {
+			oldest, left = r, append(left, open[i+1:]...)
+			break
+		}
 	}
-	if len(left) >= MaxSessions {
+	if len(left) >= limit {
+		left = slices.DeleteFunc(left, func(o store.OpenSession) bool { return o.ID == oldest.V.ID })
+		if u.c.sessionState(oldest.V) != "lost" {
+			u.c.Logger.Warn("an identity has too many sessions open: the one that was last seen longest ago ends", "runner", s.Runner, "identity", s.Agent, "limit", limit, "session", oldest.V.ID)
+		}
 		oldest.V.Ended = true
 		u.PutSession(oldest)
-		left = slices.DeleteFunc(left, func(o store.OpenSession) bool { return o.ID == oldest.V.ID })
-		u.c.Logger.Warn("an agent's key has too many sessions open: the one that was last seen longest ago ends", "runner", a.Runner, "key", events.KeyID(a.PublicKey), "session", oldest.V.ID)
 	}
-	a.Open = left
-	return nil
+	return left, nil
 }
 
 // revoked says that a key is not taken any more.

@@ -3,14 +3,21 @@ package control_test
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/sign"
+	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 	"github.com/fairlead/fairlead/pkg/wayout"
@@ -52,13 +59,13 @@ func (a *keyed) open(instance string) (s store.Session, bearer string, err error
 }
 
 // works reports whether a request with the session's token is taken.
-func (a *keyed) works(bearer string) error {
-	return a.p.try(func() error {
-		s, err := a.p.AuthenticateSession(a.p.ctx, bearer)
+func (p *plane) works(bearer string) error {
+	return p.try(func() error {
+		s, err := p.AuthenticateSession(p.ctx, bearer)
 		if err != nil {
 			return err
 		}
-		return a.p.HeartbeatSession(a.p.ctx, s, control.Heartbeat{Capacity: 4, Isolation: "landlock"})
+		return p.HeartbeatSession(p.ctx, s, control.Heartbeat{Capacity: 4, Isolation: "landlock"})
 	})
 }
 
@@ -81,7 +88,7 @@ func stolenKeyStory(p *plane) {
 		t.Fatal(err)
 	}
 	for _, b := range append(bearers, othersBearer) {
-		if err := stolen.works(b); err != nil {
+		if err := p.works(b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +96,7 @@ func stolenKeyStory(p *plane) {
 	p.must("revoke again", func() error { return p.RevokeAgent(p.ctx, me, "local", stolen.id()) })
 
 	for _, b := range bearers {
-		if err := stolen.works(b); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+		if err := p.works(b); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 			t.Errorf("a session of the stolen key goes on: %v", err)
 		}
 	}
@@ -111,7 +118,7 @@ func stolenKeyStory(p *plane) {
 	expectCode(t, "a session after that", err, "session-refused")
 
 	// Other agents are not refused, and the token that was refused is still good.
-	if err := other.works(othersBearer); err != nil {
+	if err := p.works(othersBearer); err != nil {
 		t.Errorf("the other agent: %v", err)
 	}
 	again, _, err := ed25519.GenerateKey(rand.Reader)
@@ -155,17 +162,24 @@ func TestAStolenKeyThatWasRevokedOnDynamoDB(t *testing.T) {
 	stolenKeyStory(newPlaneAt(t, dynamoTable(t, "agents"), c.now, c.sleep))
 }
 
-// manySessionsStory: who held an agent's key opened 300 sessions with it at once.
-func manySessionsStory(p *plane) {
+// caller is who opens sessions of a runner, as any holder of its identity can.
+type caller struct {
+	open  func(instance string) (bearer string, err error)
+	limit int
+}
+
+// manySessionsStory: who held an agent's key, or had its AWS role, or a token of its
+// subject, opened hundreds of sessions at once.
+func manySessionsStory(p *plane, a caller) {
 	t := p.t
-	a, other := p.keyed("local"), p.keyed("local")
+	other := p.keyed("local")
 	_, othersBearer, err := other.open("other")
 	if err != nil {
 		t.Fatal(err)
 	}
 	open := func(instance string) string {
 		t.Helper()
-		_, bearer, err := a.open(instance)
+		bearer, err := a.open(instance)
 		if err != nil {
 			t.Fatalf("session of %s: %v", instance, err)
 		}
@@ -185,19 +199,22 @@ func manySessionsStory(p *plane) {
 	}
 	agent := open("agent")
 	var bearers []string
-	for range 3 * control.MaxSessions {
+	for i := range a.limit + control.MaxSessions {
 		bearers = append(bearers, open("thief"))
-		if err := a.works(agent); err != nil {
+		if i%4 != 0 {
+			continue
+		}
+		if err := p.works(agent); err != nil {
 			t.Fatalf("the session that sends heartbeats ended before those that do not: %v", err)
 		}
 	}
-	if n := good(append(bearers, agent)...); n != control.MaxSessions {
-		t.Errorf("%d sessions of one key are open, and %d can be", n, control.MaxSessions)
+	if n := good(append(bearers, agent)...); n != a.limit {
+		t.Errorf("%d sessions of one identity are open, and %d can be", n, a.limit)
 	}
 	if good(bearers[len(bearers)-1]) != 1 || good(bearers[0]) != 0 {
 		t.Error("the first sessions are good, and the last is not")
 	}
-	if err := other.works(othersBearer); err != nil {
+	if err := p.works(othersBearer); err != nil {
 		t.Errorf("the session of another key: %v", err)
 	}
 
@@ -207,10 +224,9 @@ func manySessionsStory(p *plane) {
 		t.Fatal(err)
 	}
 	p.must("end a session", func() error { return p.HeartbeatSession(p.ctx, s, control.Heartbeat{Ending: true}) })
-	before := good(bearers...)
 	next := open("agent")
-	if n := good(bearers...); n != before || good(next) != 1 {
-		t.Errorf("%d of %d other sessions are left when one takes the place of one that ended", n, before)
+	if n := good(bearers...); n != a.limit-1 || good(next) != 1 {
+		t.Errorf("%d of %d other sessions are left when one takes the place of one that ended", n, a.limit-1)
 	}
 	p.sleep(control.SessionTTL)
 	for range control.MaxSessions {
@@ -220,16 +236,116 @@ func manySessionsStory(p *plane) {
 	}
 }
 
-func TestOneKeyOpenedHundredsOfSessionsOnSQLite(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	manySessionsStory(newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
+// byKey holds an agent's key.
+func byKey(p *plane) caller {
+	a := p.keyed("local")
+	return caller{limit: control.MaxSessions, open: func(instance string) (bearer string, err error) {
+		_, bearer, err = a.open(instance)
+		return bearer, err
+	}}
 }
 
-func TestOneKeyOpenedHundredsOfSessionsOnDynamoDB(t *testing.T) {
+// byToken has tokens of one subject, and makes a key for each session.
+func byToken(p *plane) caller {
+	pf := newPlatform(p)
+	pf.trusts("local", "cluster", theRunner)
+	id := pf.runnerID("local")
+	return caller{limit: control.MaxSharedSessions, open: func(string) (bearer string, err error) {
+		pf.anotherAgent()
+		err = p.try(func() error { _, bearer, err = pf.open(id, pf.token(theRunner)); return err })
+		return bearer, err
+	}}
+}
+
+// byRole has an AWS role, and names each session of it otherwise.
+func byRole(p *plane) caller {
+	const account, role, roleID, host = "123456789012", "shop-runner", "AROAEXAMPLEEXAMPLE123", "fairlead.example"
+	sts := ststest.New(p.Now)
+	p.AWS = awsiam.NewVerifier(handled{sts}, p.Now, awsiam.Options{})
+	p.must("make the runner", func() error {
+		return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "role", Storage: "http", AWSRole: "arn:aws:iam::" + account + ":role/" + role, AWSRoleID: roleID})
+	})
+	r, err := p.Runner(p.ctx, org, "role")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	endpoint, ok := awsiam.EndpointOf("eu-central-1", false)
+	if !ok {
+		p.t.Fatal("eu-central-1 has no endpoint")
+	}
+	n := 0
+	return caller{limit: control.MaxSharedSessions, open: func(instance string) (bearer string, err error) {
+		n++
+		creds := sts.AssumeRole("aws", account, role, roleID, fmt.Sprintf("%s-%d", instance, n))
+		err = p.try(func() error {
+			nonce := p.NewChallenge()
+			in := awsiam.Challenge{Nonce: nonce, Audience: host, Statement: []byte(nonce)}
+			proof, err := sign.Proof(p.ctx, credentials.StaticCredentialsProvider{Value: creds}, endpoint, in, p.Now())
+			if err != nil {
+				return err
+			}
+			_, bearer, err = p.OpenSession(p.ctx, control.SessionProof{Runner: r.ID, Nonce: nonce, Statement: in.Statement, Instance: instance, Capacity: 4,
+				AWS: &control.AWSProof{Proof: proof, Audience: host}})
+			return err
+		})
+		return bearer, err
+	}}
+}
+
+func TestOneKeyOpenedHundredsOfSessionsOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byKey) }
+
+func TestOneKeyOpenedHundredsOfSessionsOnDynamoDB(t *testing.T) { manySessionsOnDynamoDB(t, byKey) }
+
+func TestOneSubjectOpenedHundredsOfSessionsOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byToken) }
+
+func TestOneSubjectOpenedHundredsOfSessionsOnDynamoDB(t *testing.T) {
+	manySessionsOnDynamoDB(t, byToken)
+}
+
+func TestOneRoleOpenedHundredsOfSessionsOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byRole) }
+
+func manySessionsOnSQLite(t *testing.T, who func(*plane) caller) {
 	t.Parallel()
 	c := newClock()
-	manySessionsStory(newPlaneAt(t, dynamoTable(t, "sessions"), c.now, c.sleep))
+	p := newPlaneAt(t, sqliteTable(t), c.now, c.sleep)
+	manySessionsStory(p, who(p))
+}
+
+func manySessionsOnDynamoDB(t *testing.T, who func(*plane) caller) {
+	t.Parallel()
+	c := newClock()
+	p := newPlaneAt(t, dynamoTable(t, "sessions"), c.now, c.sleep)
+	manySessionsStory(p, who(p))
+}
+
+// All agents of a fleet share what counts their sessions. After a power cut they
+// open them at once.
+func TestAFleetOfOneSubjectOpensItsSessionsAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	p := newPlaneAt(t, sqliteTable(t), c.now, c.sleep)
+	pf := newPlatform(p)
+	pf.trusts("local", "cluster", theRunner)
+	id := pf.runnerID("local")
+	const agents = 50
+	var all sync.WaitGroup
+	bearers := make([]string, agents)
+	for i := range agents {
+		mine := *pf
+		mine.anotherAgent()
+		all.Go(func() {
+			err := p.try(func() (err error) { _, bearers[i], err = mine.open(id, mine.token(theRunner)); return err })
+			if err != nil {
+				t.Errorf("agent %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	for i, b := range bearers {
+		if err := p.works(b); err != nil {
+			t.Errorf("agent %d has no session: %v", i, err)
+		}
+	}
 }
 
 // A thief's claim that waited for a job got one after the key was revoked.

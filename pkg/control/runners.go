@@ -289,20 +289,20 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 	if err != nil {
 		return store.Session{}, "", err
 	}
-	var agent string
+	var agent, shared string // shared: by all agents of the same role, or subject
 	var role awsiam.Identity
 	var proved tokenProof
 	switch byKey := len(p.PublicKey)+len(p.Signature) > 0; {
 	case p.OIDC != nil && p.AWS == nil:
 		proved, err = c.proveToken(ctx, runner, p)
-		agent = proved.key
+		agent, shared = proved.key, "oidc "+proved.Issuer+" "+proved.Subject
 	case p.AWS == nil:
 		agent, err = c.proveKey(ctx, runner, p)
 	case byKey || p.OIDC != nil: // two proofs: nobody says which one counts
 		err = sessionRefused()
 	default:
 		role, err = c.proveRole(ctx, runner, p)
-		agent = role.RoleID + ":" + role.Session
+		agent, shared = role.RoleID+":"+role.Session, "aws "+role.Partition+" "+role.RoleID
 	}
 	if err != nil {
 		return store.Session{}, "", err
@@ -335,10 +335,8 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: clip(p.Instance, 200),
 			Version: clip(p.Version, 100), Protocol: clip(p.Protocol, 20), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
-		if s.Enrolled {
-			if err := u.countSession(s); err != nil {
-				return err
-			}
+		if err := u.countSession(s, shared); err != nil {
+			return err
 		}
 		u.PutSession(store.Stored[store.Session]{V: s})
 		return u.hearRunner(runner.ID)

@@ -98,6 +98,9 @@ func sessionKey(runner fairlead.RunnerID, id fairlead.SessionID) engine.Key {
 func agentKey(runner fairlead.RunnerID, keyID string) engine.Key {
 	return key(runnerPartition(runner), agentPrefix+keyID)
 }
+func openSessionsKey(runner fairlead.RunnerID, of string) engine.Key {
+	return key(runnerPartition(runner), openSessionsPrefix+of)
+}
 func trustKey(runner fairlead.RunnerID, name string) engine.Key {
 	return key(runnerPartition(runner), trustPrefix+name)
 }
@@ -175,6 +178,7 @@ const (
 	statePrefix         = "STATE#"
 	sessionPrefix       = "SESSION#"
 	agentPrefix         = "AGENT#"
+	openSessionsPrefix  = "OPEN#"
 	usePrefix           = "INSTALL#"
 	trustPrefix         = "TRUST#"
 	deliveryPrefix      = "DELIVERY#"

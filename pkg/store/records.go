@@ -418,6 +418,13 @@ type OpenSession struct {
 	Expires time.Time          `json:"expires"`
 }
 
+// OpenSessions are the sessions of a runner that one AWS role, or the subject of
+// OIDC tokens, has opened and that may still be open, the newest last.
+type OpenSessions struct {
+	Runner fairlead.RunnerID `json:"runner"`
+	Open   []OpenSession     `json:"open"`
+}
+
 // Session is one agent process.
 type Session struct {
 	ID       fairlead.SessionID `json:"id"`

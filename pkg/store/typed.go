@@ -302,6 +302,21 @@ func (t *Tx) PutAgent(keyID string, r Stored[Agent]) {
 	t.put(agentKey(r.V.Runner, keyID), r.Version, r.V)
 }
 
+// OpenSessions returns what sessions of a runner an identity has open, by its hash.
+func (s *Store) OpenSessions(ctx context.Context, runner fairlead.RunnerID, of string) (Stored[OpenSessions], error) {
+	r, err := get[OpenSessions](ctx, s, openSessionsKey(runner, of), missing("identity", of))
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return Stored[OpenSessions]{V: OpenSessions{Runner: runner}}, nil
+	}
+	return r, err
+}
+
+// PutOpenSessions writes what sessions an identity has open, until the last is over;
+// Open is not empty.
+func (t *Tx) PutOpenSessions(of string, r Stored[OpenSessions]) {
+	t.put(openSessionsKey(r.V.Runner, of), r.Version, r.V, expires(r.V.Open[len(r.V.Open)-1].Expires))
+}
+
 // Session returns a session.
 func (s *Store) Session(ctx context.Context, runner fairlead.RunnerID, id fairlead.SessionID) (Stored[Session], error) {
 	return get[Session](ctx, s, sessionKey(runner, id), missing("session", string(id)))

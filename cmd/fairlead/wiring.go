@@ -25,6 +25,10 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	debug.SetGCPercent(serverGC)
 	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, TLSCert: o.TLSCert, TLSKey: o.TLSKey, Version: o.Version, Storage: o.Storage, Logger: o.Logger,
 		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, LoopbackIssuers: o.LoopbackIssuers, Direct: executors() != nil}
+	l := o.Limits
+	lo.Bounds.Connections = l.Connections
+	lo.Callers.Rate, lo.Callers.Burst, lo.Callers.Requests, lo.Callers.Waits = l.Rate, l.Burst, l.AtOnce, l.Waits
+	lo.Callers.WrongRate, lo.Callers.WrongBurst = l.WrongRate, l.WrongAt
 	lo.Terms.LeaseTTL, lo.Terms.Grace, lo.Terms.NoOutput = o.Lease, o.Grace, o.NoOutput
 	lo.Terms.StartTTL = min(o.Lease, 20*time.Second) // the launch is silent, too
 	s, err := local.Start(ctx, lo)

@@ -57,6 +57,17 @@ type ServerOptions struct {
 	StackTemplateURL string // of the published template of customers' stacks; "": none
 	RunnerImage      string // by digest, that customers' stacks start; "": none
 	LoopbackIssuers  bool   // runners may trust OIDC issuers on this machine
+	Limits           ServerLimits
+}
+
+// ServerLimits are what a server holds for its callers; a field that is zero has its
+// default.
+type ServerLimits struct {
+	Connections        int // open at once
+	Rate, Burst        int // requests of one token: a second, and at once after a pause
+	AtOnce             int // requests of one token that are being answered, but long polls
+	Waits              int // long polls of one token
+	WrongRate, WrongAt int // wrong tokens from one address: a second, and at once after a pause
 }
 
 // Server is a control plane in this process.

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +31,7 @@ type serverFlags struct {
 	template, image                       string
 	lease, grace, noOutput                time.Duration
 	tlsCert, tlsKey                       string
+	limits                                map[string]int
 	quiet, verbose, loopbackIssuers       bool
 }
 
@@ -104,10 +108,37 @@ func (c *cli) server() *cobra.Command {
 	c.serverFlags(cmd, &f)
 	cmd.Flags().StringVar(&f.tlsCert, "tls-cert", "", "serve TLS with the certificate in this `FILE`, in PEM; it is read again when it changes")
 	cmd.Flags().StringVar(&f.tlsKey, "tls-key", "", "the `FILE` of the certificate's key")
+	cmd.Flags().StringToIntVar(&f.limits, "limit", nil, "another limit on what callers hold: `NAME=NUMBER`, of "+strings.Join(limitNames(), ", "))
+	cmd.Flags().Lookup("limit").DefValue = "" // what it is without: the defaults of each
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
+	c.must(cmd.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitNames(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)))
 	c.must(cmd.MarkFlagFilename("tls-cert"))
 	c.must(cmd.MarkFlagFilename("tls-key"))
 	return cmd
+}
+
+// named returns the limits by the names that --limit has for them.
+func (l *ServerLimits) named() map[string]*int {
+	return map[string]*int{"connections": &l.Connections, "requests-per-second": &l.Rate, "requests-burst": &l.Burst, "requests-at-once": &l.AtOnce, "waits": &l.Waits,
+		"wrong-tokens-per-second": &l.WrongRate, "wrong-tokens-burst": &l.WrongAt}
+}
+
+func limitNames() []string { return slices.Sorted(maps.Keys((&ServerLimits{}).named())) }
+
+// readLimits returns the limits that --limit names.
+func readLimits(given map[string]int) (l ServerLimits, err error) {
+	fields := l.named()
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		field, ok := fields[name]
+		if !ok {
+			return l, usage("", "--limit has no %q; it has %s", name, strings.Join(limitNames(), ", "))
+		}
+		if given[name] < 1 {
+			return l, usage("", "--limit %s is %d; it is at least 1", name, given[name])
+		}
+		*field = given[name]
+	}
+	return l, nil
 }
 
 // serve starts a server and calls run, with a context that ends when the
@@ -132,6 +163,10 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	if f.lease < minLease || f.grace < time.Second || f.noOutput < time.Second {
 		return usage("", "--lease is at least %s, and --grace and --no-output-timeout are at least 1s", minLease)
 	}
+	limits, err := readLimits(f.limits)
+	if err != nil {
+		return err
+	}
 	if f.verbose {
 		level = slog.LevelDebug
 	}
@@ -145,7 +180,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
-		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers,
+		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers, Limits: limits,
 		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")),
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})

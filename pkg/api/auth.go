@@ -40,7 +40,7 @@ var (
 	nobody   = scheme{}
 	apiToken = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool.",
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
-			u, err := s.Control.AuthenticateUser(ctx, token)
+			u, err := s.user(ctx, token)
 			return caller{org: u.Org, user: u}, err
 		}}
 	sessionToken = scheme{name: "sessionToken", http: "bearer", doc: "A session token (`fls_…`), of one agent; for minutes.",

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 
+	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
@@ -67,8 +68,9 @@ type asking struct {
 
 // guessing is an address from which wrong tokens come.
 type guessing struct {
-	rate  *rate.Limiter
-	wrong int // since the last report
+	rate    *rate.Limiter
+	wrong   int           // since the last report
+	looking chan struct{} // has room for one who looks a token up
 }
 
 // NewCallers returns Callers that log what Report says.
@@ -127,7 +129,7 @@ func (c *Callers) wrong(from netip.Prefix, id string) *problem {
 	defer c.mu.Unlock()
 	g, ok := c.addresses.Get(from)
 	if !ok {
-		g = &guessing{rate: rate.NewLimiter(rate.Limit(c.limits.WrongRate), c.limits.WrongBurst)}
+		g = &guessing{rate: rate.NewLimiter(rate.Limit(c.limits.WrongRate), c.limits.WrongBurst), looking: make(chan struct{}, 1)}
 		c.addresses.Add(from, g)
 	}
 	g.wrong++
@@ -137,6 +139,29 @@ func (c *Callers) wrong(from netip.Prefix, id string) *problem {
 		return p
 	}
 	return nil
+}
+
+// look waits until a token may be looked up in the table; leave ends that. From an
+// address that has sent too many wrong tokens, tokens that were not good before are
+// looked up one after the other, in the order in which they came: a good one among
+// them waits for a moment, and is not refused. The error is that of ctx.
+func (c *Callers) look(ctx context.Context, from netip.Prefix, token string) (leave func(), err error) {
+	if c == nil {
+		return func() {}, nil
+	}
+	c.mu.Lock()
+	g, ok := c.addresses.Peek(from)
+	free := !ok || g.rate.TokensAt(c.now()) >= 1 || c.callers.Contains(identity.Hash(token))
+	c.mu.Unlock()
+	if free {
+		return func() {}, nil
+	}
+	select {
+	case g.looking <- struct{}{}:
+		return func() { <-g.looking }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Report logs from what addresses wrong tokens have come since the last report, a
@@ -184,6 +209,22 @@ type visitKey struct{}
 
 func visitOf(r *http.Request) visit {
 	return visit{from: addressOf(r.RemoteAddr), token: r.Header.Get("Authorization") != ""}
+}
+
+// look is Callers.look for the address of a request.
+func (s *server) look(ctx context.Context, token string) (leave func(), err error) {
+	v, _ := ctx.Value(visitKey{}).(visit)
+	return s.Callers.look(ctx, v.from, token)
+}
+
+// user returns whose an API token is.
+func (s *server) user(ctx context.Context, token string) (control.User, error) {
+	leave, err := s.look(ctx, token)
+	if err != nil {
+		return control.User{}, err
+	}
+	defer leave()
+	return s.Control.AuthenticateUser(ctx, token)
 }
 
 // unknown returns the refusal of a request that could not prove who it is from, if

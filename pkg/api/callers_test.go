@@ -1,10 +1,13 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
 func limited(l api.CallerLimits) bounded { return bounded{limits: []api.CallerLimits{l}} }
@@ -209,6 +214,78 @@ func TestWrongTokensWereNeitherThrottledNorLogged(t *testing.T) {
 		time.Sleep(time.Minute) // of the bubble
 		if res := guess(0); res.StatusCode != 401 {
 			t.Errorf("a wrong token a minute later is answered %d", res.StatusCode)
+		}
+		p.shutDown()
+	})
+}
+
+// slowTokens is a table in which it takes a second to look an API token up.
+type slowTokens struct {
+	engine.Engine
+	mu        sync.Mutex
+	now, most int // lookups: now, and most at once
+}
+
+func (e *slowTokens) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
+	if !strings.HasPrefix(k.Partition, "TOKEN#") {
+		return e.Engine.Get(ctx, k)
+	}
+	e.mu.Lock()
+	e.now++
+	e.most = max(e.most, e.now)
+	e.mu.Unlock()
+	<-time.After(time.Second) // of the bubble
+	e.mu.Lock()
+	e.now--
+	e.mu.Unlock()
+	return e.Engine.Get(ctx, k)
+}
+
+// Each wrong token was looked up in the table before it was refused: an address took
+// as many lookups at once as it had connections. Good tokens behind the same proxy
+// are no more refused for that than before.
+func TestWrongTokensTookTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const burst, wrong = 10, 20
+		ln := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+		e := &slowTokens{Engine: enginetest.Memory()}
+		p := newPlaneOn(t, e, ln, &http.Transport{DialContext: ln.dial}, limited(api.CallerLimits{WrongRate: 1, WrongBurst: burst}))
+		fresh := p.another("fresh") // no request has had it yet
+		ask := func(token string) <-chan result {
+			ch := make(chan result, 1)
+			go func() {
+				res, err := p.try(t.Context(), "GET", "/v1/apps", token, nil)
+				if err != nil {
+					t.Error(err)
+				}
+				ch <- res
+			}()
+			return ch
+		}
+		p.send("GET", "/v1/apps", p.api, nil)
+		for range burst { // which are looked up elsewhere
+			p.send("POST", "/runner/v1/enrol", "", wire.EnrolRequest{Token: "wrong", PublicKey: make([]byte, 32)})
+		}
+		e.most = 0
+		var answers []<-chan result
+		for range wrong {
+			answers = append(answers, ask(identity.NewToken(identity.PrefixAPI)))
+		}
+		synctest.Wait()
+		began := time.Now()
+		if res := <-ask(p.api); res.StatusCode != 200 || time.Since(began) > time.Second {
+			t.Errorf("a token that was good before is answered %d after %s", res.StatusCode, time.Since(began))
+		}
+		if res := <-ask(fresh); res.StatusCode != 200 {
+			t.Errorf("a good token that nobody has sent before is answered %d: %s", res.StatusCode, short(res.body))
+		}
+		for _, ch := range answers {
+			if res := <-ch; res.StatusCode != 401 && res.StatusCode != 429 {
+				t.Errorf("a wrong token is answered %d", res.StatusCode)
+			}
+		}
+		if e.most > 2 { // one of those that are wrong, and that of the known token
+			t.Errorf("%d tokens are looked up at once", e.most)
 		}
 		p.shutDown()
 	})

@@ -46,7 +46,7 @@ func (s *server) mayUse(r *http.Request, token string) error {
 	if strings.HasPrefix(token, string(identity.Lease)+"_") {
 		return s.mayPull(r.Context(), r, token)
 	}
-	by, err := s.Control.AuthenticateUser(r.Context(), token)
+	by, err := s.user(r.Context(), token)
 	if err != nil || asksForRegistry(r) || isBelow(r, control.Repositories(by.Org)) {
 		return err
 	}

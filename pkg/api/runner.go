@@ -33,6 +33,11 @@ func (s *server) identityRoutes(c *control.Control) {
 	register(s, op{Route: wire.EnrolRunner, auth: nobody, tag: "Identity", summary: "Trade a single-use token for an identity",
 		problems: "enrolment-refused invalid-key"},
 		func(ctx context.Context, in *enrol) (*body[wire.Enrolled], error) {
+			leave, err := s.look(ctx, in.Body.Token)
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
 			r, err := c.Enrol(ctx, in.Body.Token, in.Body.PublicKey)
 			return answer(wire.Enrolled{Runner: r.Name, RunnerID: string(r.ID), Keys: s.Keys, Registry: s.Registry}, err)
 		})

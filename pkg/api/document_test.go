@@ -288,6 +288,7 @@ var offline = map[string]string{
 	"invalid-url":            "at the start of a server, or of an agent",
 	"state-not-found":        "a state that is not there is empty",
 	"slots-not-found":        "a runner without slots has all of them free",
+	"identity-not-found":     "an identity without an item has no session open",
 	"variables-not-found":    "variables that are not there are none",
 
 	"idempotency-key-not-found": "a key that is not there is new",

@@ -54,7 +54,7 @@ func Program() testserver.Program {
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
 		Install: testserver.Maven(pom),
 		Command: func(lib string, port int) *exec.Cmd {
-			return exec.Command("java", "-Xmx512m", "-Djava.library.path="+lib, "-cp", filepath.Join(lib, "*"),
+			return testserver.Java("-Xmx512m", "-Djava.library.path="+lib, "-cp", filepath.Join(lib, "*"),
 				"com.amazonaws.services.dynamodbv2.local.main.ServerRunner",
 				"-inMemory", "-disableTelemetry", "-port", strconv.Itoa(port))
 		},

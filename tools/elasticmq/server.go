@@ -51,7 +51,7 @@ func Program() testserver.Program {
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
 		Install: testserver.Maven(pom),
 		Command: func(lib string, port int) *exec.Cmd {
-			return exec.Command("java", "-Xmx256m",
+			return testserver.Java("-Xmx256m",
 				"-Drest-sqs.bind-hostname=127.0.0.1",
 				fmt.Sprintf("-Drest-sqs.bind-port=%d", port),
 				fmt.Sprintf("-Dnode-address.port=%d", port),

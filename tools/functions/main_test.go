@@ -7,8 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // Every function is there as Lambda takes it: a static binary for arm64 called
@@ -28,6 +31,7 @@ func TestFunctionsAreBuiltAsLambdaRunsThem(t *testing.T) {
 	if err != nil || len(mains) == 0 {
 		t.Fatalf("no mains: %v", err)
 	}
+	again := shortrun.OneOf(t, 0, mains...)
 	for _, main := range mains {
 		name := filepath.Base(filepath.Dir(main))
 		binary := filepath.Join(out, name, "bootstrap")
@@ -58,6 +62,9 @@ func TestFunctionsAreBuiltAsLambdaRunsThem(t *testing.T) {
 		}
 		if len(before) > MaxZip {
 			t.Errorf("%s.zip has %d bytes, more than %d", name, len(before), MaxZip)
+		}
+		if !slices.Contains(again, main) {
+			continue
 		}
 		if err := pack(binary, archive); err != nil {
 			t.Fatal(err)

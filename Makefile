@@ -12,7 +12,7 @@ export GOWORK := off
 # that a clone elsewhere finds it too.
 export CGO_ENABLED := 0
 export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
-# The day that chooses which planted mistakes a short run tries.
+# The day that chooses what a short run tries, of what it cannot try all.
 export FAIRLEAD_TEST_DAY ?= $(shell date -u +%j | sed 's/^0*//')
 
 # A tool configuration that is not there makes the tool complain in its output.
@@ -53,8 +53,9 @@ bin/staticcheck: FORCE
 	@$(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
 
 # Packages that use goroutines are watched by the race detector. Tests choose
-# small sizes: 100 seeds of the simulator, five planted mistakes by the day of the
-# year, streams of 4 MiB. The tests take the pinned OpenTofu, whatever is on PATH.
+# small sizes: 100 seeds of the simulator, streams of 4 MiB, and by the day of the
+# year five planted mistakes and one of several cases that differ in little
+# (tools/shortrun). They take the pinned OpenTofu alone, whatever is on PATH.
 # tools/testrun has the rules; with STRICT=1 a skipped test fails that it does not list.
 STRICT ?=
 test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes (STRICT=1: fail on a skip): ten minutes

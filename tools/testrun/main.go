@@ -5,7 +5,7 @@
 //
 // Without flags it runs everything, which takes an hour on two cores. With
 // -short the tests choose small sizes: 100 seeds of the simulator, five planted
-// mistakes, streams of 4 MiB. With -strict a skipped test fails the run unless
+// mistakes, streams of 4 MiB, one of several cases that differ in little. With -strict a skipped test fails the run unless
 // skips.go lists it with a reason.
 package main
 

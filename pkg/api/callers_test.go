@@ -277,7 +277,7 @@ func TestWrongTokensTookTheTable(t *testing.T) {
 			t.Errorf("a token that was good before is answered %d after %s", res.StatusCode, time.Since(began))
 		}
 		if res := <-ask(fresh); res.StatusCode != 200 {
-			t.Errorf("a good token that nobody has sent before is answered %d: %s", res.StatusCode, short(res.body))
+			t.Errorf("the first request with a good token is answered %d: %s", res.StatusCode, short(res.body))
 		}
 		for _, ch := range answers {
 			if res := <-ch; res.StatusCode != 401 && res.StatusCode != 429 {

@@ -90,10 +90,9 @@ const MaxSharedSessions = 100
 
 // countSession notes that its identity opens the session, and ends one of its others
 // if these are too many: one that counts as lost, or else the one that was last seen
-// longest ago. To refuse the new one
-// instead would keep an agent out for as long as sessions last, after some restarts,
-// or for as long as another holder of its identity likes. shared is the identity of
-// a session that was opened without an enrolled key.
+// longest ago. To refuse the new one instead would keep an agent out for as long as
+// sessions last, after some restarts, or for as long as another holder of its identity
+// likes. shared is the identity of a session that was opened without an enrolled key.
 func (u *unit) countSession(s store.Session, shared string) error {
 	if !s.Enrolled {
 		of := identity.Hash(shared)

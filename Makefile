@@ -106,7 +106,7 @@ SEEDS ?= 1000
 ONLY ?=
 REPORT ?=
 simulate: ## Search for a counter-example under every fault (SEEDS=1000 SEED=0 ONLY='fault; …' REPORT=file.json)
-	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -v -run '^TestNothingIsLostStrandedOrRepeated$$' \
+	@$(GO) test ./test/sim -count=1 -timeout 0 -v -run '^TestNothingIsLostStrandedOrRepeated$$' \
 		-args -seeds=$(SEEDS) -seed=$(SEED) -only="$(ONLY)" -report="$(abspath $(REPORT))"
 
 # With WITHIN=20, those that 20 seeds find: half of them, in five minutes. With
@@ -114,14 +114,14 @@ simulate: ## Search for a counter-example under every fault (SEEDS=1000 SEED=0 O
 WITHIN ?= 0
 MISTAKE ?=
 mutations: ## Plant one mistake after the other and see that the simulator finds each (WITHIN=seeds MISTAKE=name)
-	@$(GO) test ./runner/internal/simtest -count=1 -timeout 0 -v -run '^TestPlantedMistakesAreFound$$$(if $(MISTAKE),/^mutants$$/^$(MISTAKE)$$)' -args -within=$(WITHIN)
+	@$(GO) test ./test/sim -count=1 -timeout 0 -v -run '^TestPlantedMistakesAreFound$$$(if $(MISTAKE),/^mutants$$/^$(MISTAKE)$$)' -args -within=$(WITHIN)
 
 DURATION ?= 5m
 OUT ?=
 MEASURE ?= true
 soak: bin/tofu-tool ## Break everything around real deployments, then account for all of it (DURATION=5m SEED=n OUT=file.json)
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
-		$(GO) run ./cmd/fairlead/internal/soak -duration $(DURATION) -seed $(SEED) -measure=$(MEASURE) -out "$(OUT)"
+		$(GO) run ./test/soak -duration $(DURATION) -seed $(SEED) -measure=$(MEASURE) -out "$(OUT)"
 
 VERSION ?= dev
 ARCH ?= arm64

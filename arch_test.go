@@ -40,8 +40,8 @@ var rules = []rule{
 	{"pkg/graph", "pkg/fairlead pkg/job", "the order of components is pure"},
 	{"pkg/placement", "pkg/fairlead", "which runner may take a job is pure"},
 	{"pkg/deployment", "pkg/fairlead pkg/job pkg/graph", "how a deployment proceeds is pure"},
-	{"pkg/wayout", "pkg/fairlead pkg/job pkg/deployment", "what a person is told is pure: facts and a time go in, words come out"},
-	{"pkg/wayout/wayouttest", "pkg/wayout pkg/fairlead pkg/job pkg/deployment", "situations for the tests of all who show them"},
+	{"pkg/diagnosis", "pkg/fairlead pkg/job pkg/deployment", "what a person is told is pure: facts and a time go in, words come out"},
+	{"pkg/diagnosis/diagnosistest", "pkg/diagnosis pkg/fairlead pkg/job pkg/deployment", "situations for the tests of all who show them"},
 	{"events", "pkg/fairlead pkg/job", "what crosses a wire is data"},
 	{"pkg/yamldoc", "pkg/fairlead", "how a configuration is read knows no configuration"},
 	{"pkg/runnerspec", "pkg/fairlead pkg/yamldoc", "a runner's configuration is read and checked without a control plane"},
@@ -87,10 +87,10 @@ var rules = []rule{
 	{"pkg/sqlitedb", "pkg/fairlead", "the SQLite adapters share how a file is opened, nothing else"},
 	{"pkg/awsapi", "pkg/fairlead", "the AWS adapters share how long a request takes and what an error means, nothing else"},
 
-	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/wayout pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
+	{"pkg/control", "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/diagnosis pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
 		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus pkg/webhook events",
 		"use cases run on any adapter, so they know none"},
-	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/wayout pkg/appspec pkg/placement pkg/runnerspec events",
+	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec events",
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},
 	{"pkg/api/client", "pkg/api/wire pkg/transport", "a client is built without a server"},
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
@@ -98,7 +98,8 @@ var rules = []rule{
 
 	{"runner/...", "runner/... pkg/fairlead pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/transport pkg/config pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it has the API and nothing of the control plane"},
-	{"runner/internal/simtest", "runner/... pkg/... events", "the simulator is all of it, in one process"},
+	{"test/sim", "test/... runner/... pkg/... events", "the simulator is all of it, in one process"},
+	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "what drives whole programs is a client of the API; the soak starts what pkg/local wires"},
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start what pkg/local wires"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo", "infrastructure knows the environment and the table's schema, whose names are the adapter's"},
@@ -120,18 +121,18 @@ type ban struct {
 }
 
 var bans = []ban{
-	{packages: "runner/...", except: "runner/internal/simtest", never: "module/pkg/store/... module/pkg/control/... module/pkg/local/...", indirect: true,
+	{packages: "runner/...", never: "module/pkg/store/... module/pkg/control/... module/pkg/local/...", indirect: true,
 		why: "the runner, in the customer's account, must hold no code that writes the vendor's table"},
-	{packages: "runner/...", except: "runner/internal/simtest", never: "github.com/aws/aws-sdk-go-v2/service/dynamodb/...", indirect: true,
+	{packages: "runner/...", never: "github.com/aws/aws-sdk-go-v2/service/dynamodb/...", indirect: true,
 		why: "nothing of the vendor's table is a runner's, and its tables cost each step's process half a millisecond"},
 	{packages: "pkg/api/client pkg/api/wire", never: "module/pkg/fairlead/... module/pkg/control/... module/pkg/store/... module/events/...", indirect: true,
 		why: "others build on the client; it must bring nothing of the server along"},
-	{packages: "cmd/...", never: "module/pkg/control/... module/pkg/store/...",
+	{packages: "cmd/... test/e2e test/soak/...", never: "module/pkg/control/... module/pkg/store/...",
 		why: "the CLI goes through the API, as everybody does"},
-	{packages: "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/wayout pkg/yamldoc pkg/runnerspec",
+	{packages: "pkg/fairlead pkg/job pkg/graph pkg/placement pkg/deployment pkg/diagnosis pkg/yamldoc pkg/runnerspec",
 		never: "os os/exec net net/http database/sql io/ioutil github.com/aws/...",
 		why:   "pure packages decide; they do no input or output, and are tested without any"},
-	{packages: "...", except: "pkg/*/dynamo pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/identity/... runner/internal/awsrole runner/internal/statebucket runner/internal/executor/... tools/...",
+	{packages: "...", except: "pkg/*/dynamo pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/identity/... runner/internal/awsrole runner/internal/statebucket runner/executor/... tools/...",
 		never: "github.com/aws/aws-sdk-go-v2/service/...",
 		why:   "a cloud service's client is used in an adapter or an executor, which is made from an aws.Config, and nowhere else"},
 	{packages: "...", except: "pkg/sqlitedb pkg/*/sqlite bench", never: "database/sql modernc.org/sqlite/...",
@@ -140,8 +141,8 @@ var bans = []ban{
 		why: "only a command line parses a command line"},
 	{packages: "...", except: "pkg/api", never: "github.com/danielgtaylor/huma/...",
 		why: "domain types are not made for the API's framework"},
-	{packages: "pkg/... runner/... cmd/... functions/...", except: "pkg/*test pkg/*/*test pkg/*/*/*test functions/internal/*test runner/internal/*test runner/internal/*/*test cmd/*/internal/*test",
-		never: "testing testing/... net/http/httptest pgregory.net/rapid/... module/pkg/*/*test module/pkg/*/*/*test module/functions/internal/*test module/runner/internal/*test module/runner/internal/*/*test",
+	{packages: "pkg/... runner/... cmd/... functions/...", except: "pkg/*test pkg/*/*test pkg/*/*/*test functions/internal/*test runner/*/*test runner/*/*/*test cmd/*/internal/*test",
+		never: "testing testing/... net/http/httptest pgregory.net/rapid/... module/pkg/*/*test module/pkg/*/*/*test module/functions/internal/*test module/runner/*/*test module/runner/*/*/*test module/test/...",
 		why:   "a binary carries no test code"},
 }
 
@@ -240,7 +241,7 @@ func TestImportTable(t *testing.T) {
 		for _, imported := range p.Imports {
 			rel, ours := strings.CutPrefix(imported, module)
 			// Support of tests takes programs and servers from the workshop.
-			if strings.HasSuffix(name, "test") && matchAny("tools/...", rel) {
+			if (strings.HasSuffix(name, "test") || matchAny("test/...", name)) && matchAny("tools/...", rel) {
 				continue
 			}
 			if ours && !matchAny(found[0].may, rel) && owner(rel) != owner(name) {
@@ -276,8 +277,8 @@ func TestBans(t *testing.T) {
 // textual are calls that decide on the text of a message because a service gives
 // no other sign.
 var textual = map[string]string{
-	"runner/internal/executor/ecs/handle.go": "ECS has one error for a task that is gone and for a wrong argument",
-	"tools/deployment/deployment.go":         "CloudFormation has one error for a stack that is not there and for a wrong name",
+	"runner/executor/ecs/handle.go":  "ECS has one error for a task that is gone and for a wrong argument",
+	"tools/deployment/deployment.go": "CloudFormation has one error for a stack that is not there and for a wrong name",
 }
 
 // TestADecisionHangsOnAMessage: messages are for people and change. What a program
@@ -288,7 +289,7 @@ func TestADecisionHangsOnAMessage(t *testing.T) {
 	prose := map[string]bool{"Message": true, "What": true, "Hint": true, "Known": true, "Error": true, "ErrorMessage": true}
 	found := map[string]bool{}
 	for name, p := range listPackages(t) {
-		if strings.HasSuffix(name, "test") || strings.HasPrefix(name, "bench") {
+		if strings.HasSuffix(name, "test") || matchAny("test/... bench/...", name) {
 			continue
 		}
 		for _, file := range p.GoFiles {

@@ -42,7 +42,7 @@ func measurePlacement(ctx context.Context, b *bench) (err error) {
 	if err := fill(ctx, s, install, rules, runners); err != nil {
 		return err
 	}
-	c := control.New(control.Parts{Store: s, Now: time.Now, IDs: fairlead.RandomIDs(time.Now)}) // of which an explanation needs no more
+	c := control.New(control.Deps{Store: s, Now: time.Now, IDs: fairlead.RandomIDs(time.Now)}) // of which an explanation needs no more
 	var explain []float64
 	for range b.counts.placementReads {
 		began := time.Now()

@@ -143,10 +143,10 @@ func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, 
 		t.add(&t.signed)
 		return ed25519.Sign(key, message), nil
 	}
-	m.control = control.New(control.Parts{
+	m.control = control.New(control.Deps{
 		Store: store.New(meter), Queue: countedQueue{queuetest.Memory(time.Now, 5), t}, Log: joblogtest.Memory(), Blobs: countedBlobs{blobtest.Memory(), t},
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewRemoteSigner(key.Public().(ed25519.PublicKey), sign), Minter: identity.NewMinter(mint),
-		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Rhythm: control.Metered(),
+		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Intervals: control.Metered(),
 	})
 	token := identity.NewToken(identity.PrefixAPI)
 	err = errors.Join(

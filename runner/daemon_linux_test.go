@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/runner/internal/controltest"
-	"github.com/fairlead/fairlead/runner/internal/proc"
-	"github.com/fairlead/fairlead/runner/internal/proc/proctest"
+	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
 )
 
 // daemon is a process of a job that has left all by which it could be known: its
@@ -126,7 +126,7 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 		}
 		t.Cleanup(func() { bystander.Process.Kill(); bystander.Wait() })
 		for _, f := range d.glob("steps/*/process.json") {
-			p, err := proc.Stat(bystander.Process.Pid)
+			p, err := proctree.Stat(bystander.Process.Pid)
 			other := fmt.Sprintf(`{"pid":%d,"start":%d,"keeper":{"pid":%[1]d,"start":%[2]d},"group":"/nowhere"}`, p.PID, p.Start)
 			if err := errors.Join(err, os.WriteFile(f, []byte(other), 0o600)); err != nil {
 				t.Error(err)
@@ -175,11 +175,11 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 		},
 	}
 	for place, tc := range map[string]struct {
-		group func(testing.TB) proc.Group // the agent's own
+		group func(testing.TB) proctree.Group // the agent's own
 		kills []map[string]func(*daemonised)
 	}{
-		"in a control group": {proctest.Group, []map[string]func(*daemonised){kills, ofGroups}},
-		"below a keeper":     {proctest.Barren, []map[string]func(*daemonised){kills, ofKeepers}},
+		"in a control group": {proctreetest.Group, []map[string]func(*daemonised){kills, ofGroups}},
+		"below a keeper":     {proctreetest.Barren, []map[string]func(*daemonised){kills, ofKeepers}},
 	} {
 		for _, kills := range tc.kills {
 			for name, kill := range kills {
@@ -248,7 +248,7 @@ func applyingIn(t *testing.T, s *controltest.Server, files map[string]string) (j
 }
 
 // beginIn has a process begin in the control group, if there is one.
-func beginIn(t *testing.T, g proc.Group) *syscall.SysProcAttr {
+func beginIn(t *testing.T, g proctree.Group) *syscall.SysProcAttr {
 	t.Helper()
 	if g == "" {
 		return nil
@@ -270,7 +270,7 @@ func TestWhatAJobHasOrphanedIsReaped(t *testing.T) {
 	plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref))))
 	succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", ref, plan))))
 	s.Until("nothing left on disk", a.empty)
-	all, err := proc.All()
+	all, err := proctree.All()
 	if err != nil {
 		t.Fatal(err)
 	}

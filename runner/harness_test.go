@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
-	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/proctree"
 )
 
 // TestMain lets the test binary be the runner, so that agents and steps are
@@ -162,7 +162,7 @@ func (a *agentProcess) exit(s *controltest.Server) int {
 type startedStep struct {
 	PID    int `json:"pid"`
 	Keeper *keeper.Process
-	Group  proc.Group
+	Group  proctree.Group
 }
 
 // started returns the steps of the attempts of that name, which may be a pattern.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
-	"github.com/fairlead/fairlead/runner/internal/proc"
-	"github.com/fairlead/fairlead/runner/internal/proc/proctest"
+	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
 )
 
 func landlockNeeded(t *testing.T) {
@@ -219,11 +219,11 @@ func TestIsolationThatIsRequired(t *testing.T) {
 func TestAJobKillsItsKeeperAndLeavesItsGroup(t *testing.T) {
 	landlockNeeded(t)
 	for place, tc := range map[string]struct {
-		group func(testing.TB) proc.Group // the agent's own
+		group func(testing.TB) proctree.Group // the agent's own
 		tries []string
 	}{
-		"in a control group": {proctest.Group, []string{"step", "group"}},
-		"below a keeper":     {proctest.Barren, []string{"step", "above"}},
+		"in a control group": {proctreetest.Group, []string{"step", "group"}},
+		"below a keeper":     {proctreetest.Barren, []string{"step", "above"}},
 	} {
 		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test tries
 			t.Run(place+"/"+isolation, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
-	"github.com/fairlead/fairlead/runner/internal/proc"
-	"github.com/fairlead/fairlead/runner/internal/proc/proctest"
+	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
 )
 
 // A killed step used to take its tool with it, and what the tool had made since
@@ -17,11 +17,11 @@ import (
 func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
 	for name, tc := range map[string]struct {
 		storage string
-		group   func(testing.TB) proc.Group // the agent's own; nil: the test's
+		group   func(testing.TB) proctree.Group // the agent's own; nil: the test's
 	}{
 		"local":                        {"local", nil},
 		"http":                         {"http", nil},
-		"local, the step has a keeper": {"local", proctest.Barren},
+		"local, the step has a keeper": {"local", proctreetest.Barren},
 	} {
 		storage := tc.storage
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
+	"github.com/fairlead/fairlead/test/e2e"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
@@ -16,20 +16,20 @@ import (
 // is told so, nothing that was confirmed is lost, and all goes on when there is
 // space.
 func TestFullDisk(t *testing.T) {
-	programs := faultstest.Build(t)
+	programs := e2e.Build(t)
 	t.Parallel()
 	const size = 64 << 20
 	t.Run("control plane, idle", func(t *testing.T) {
 		t.Parallel()
-		disk := faultstest.NewDisk(t, size, false)
-		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", ServerData: filepath.Join(disk.Path, "data")})
+		disk := e2e.NewDisk(t, size, false)
+		w := e2e.New(t, programs, e2e.Options{Storage: "http", ServerData: filepath.Join(disk.Path, "data")})
 		i := w.Install("a", "")
 		i.Deploy("--auto-approve").Until("succeeded")
 		disk.Fill()
-		var refused faultstest.Result
+		var refused e2e.Result
 		confirmed := []string{}
 		for n := range 2000 { // SQLite reuses pages that it has: a few writes may still find room
-			if refused = w.CLI("install", "create", name(n), "--app", faultstest.App, "--input", "dir=/x", "--input", "ask=http://x", "--input", "before="); refused.Code != 0 {
+			if refused = w.CLI("install", "create", name(n), "--app", e2e.App, "--input", "dir=/x", "--input", "ask=http://x", "--input", "before="); refused.Code != 0 {
 				break
 			}
 			confirmed = append(confirmed, name(n))
@@ -46,19 +46,19 @@ func TestFullDisk(t *testing.T) {
 		for _, n := range confirmed {
 			w.Must("install", "show", n)
 		}
-		w.Must("install", "create", "later", "--app", faultstest.App, "--input", "dir=/x", "--input", "ask=http://x", "--input", "before=")
+		w.Must("install", "create", "later", "--app", e2e.App, "--input", "dir=/x", "--input", "ask=http://x", "--input", "before=")
 		i.CheckState()
 		i.CheckClean()
 	})
 	t.Run("control plane, during an apply", func(t *testing.T) {
 		t.Parallel()
-		disk := faultstest.NewDisk(t, size, false)
-		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", ServerData: filepath.Join(disk.Path, "data")})
+		disk := e2e.NewDisk(t, size, false)
+		w := e2e.New(t, programs, e2e.Options{Storage: "http", ServerData: filepath.Join(disk.Path, "data")})
 		i := w.Install("a", "")
 		d, j, open := apply(i, "second")
 		disk.Fill()
 		open()
-		faultstest.Until(t, "the tool is done and cannot say so", func() bool {
+		e2e.Until(t, "the tool is done and cannot say so", func() bool {
 			return len(i.Created()) == 2 && strings.Contains(w.Server.Output(), "disk is full")
 		})
 		disk.Free()
@@ -71,8 +71,8 @@ func TestFullDisk(t *testing.T) {
 	for _, storage := range shortrun.OneOf(t, 0, storages...) {
 		t.Run("runner, before a plan/"+storage, func(t *testing.T) {
 			t.Parallel()
-			disk := faultstest.NewDisk(t, size, false)
-			w := faultstest.New(t, programs, faultstest.Options{Storage: storage, RunnerData: filepath.Join(disk.Path, "data")})
+			disk := e2e.NewDisk(t, size, false)
+			w := e2e.New(t, programs, e2e.Options{Storage: storage, RunnerData: filepath.Join(disk.Path, "data")})
 			i := w.Install("a", "")
 			disk.Fill()
 			d := i.Deploy()
@@ -91,8 +91,8 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Run("runner, during an apply, state at the control plane", func(t *testing.T) {
 		t.Parallel()
-		disk := faultstest.NewDisk(t, size, false)
-		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", RunnerData: filepath.Join(disk.Path, "data")})
+		disk := e2e.NewDisk(t, size, false)
+		w := e2e.New(t, programs, e2e.Options{Storage: "http", RunnerData: filepath.Join(disk.Path, "data")})
 		i := w.Install("a", "")
 		d, j, open := apply(i, "second")
 		disk.Fill()
@@ -110,13 +110,13 @@ func TestFullDisk(t *testing.T) {
 	})
 	t.Run("runner, during an apply, state on its disk: the person is told what to do by hand", func(t *testing.T) {
 		t.Parallel()
-		disk := faultstest.NewDisk(t, size, false)
-		w := faultstest.New(t, programs, faultstest.Options{Storage: "local", RunnerData: filepath.Join(disk.Path, "data")})
+		disk := e2e.NewDisk(t, size, false)
+		w := e2e.New(t, programs, e2e.Options{Storage: "local", RunnerData: filepath.Join(disk.Path, "data")})
 		i := w.Install("a", "")
 		d, j, open := apply(i, "first") // before Terraform has taken the space that its state needs
 		disk.Fill()
 		open()
-		faultstest.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
+		e2e.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
 		if j.State != "failed" || j.Reason != "state-unsaved" || !strings.Contains(j.Message, "no space left on device") || !strings.Contains(j.Message, "state push") {
 			t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
 		}
@@ -144,9 +144,9 @@ func name(n int) string { return "full-" + strings.Repeat("x", n%50) + string(ru
 
 // TestReadOnlyData starts both programs on a folder that they may not write.
 func TestReadOnlyData(t *testing.T) {
-	programs := faultstest.Build(t)
+	programs := e2e.Build(t)
 	t.Parallel()
-	disk := faultstest.NewDisk(t, 1<<20, true)
+	disk := e2e.NewDisk(t, 1<<20, true)
 	for _, tc := range []struct {
 		name, program string
 		args          []string
@@ -158,7 +158,7 @@ func TestReadOnlyData(t *testing.T) {
 		{"runner", programs.Runner, []string{"agent", "--url", "http://127.0.0.1:1", "--data", disk.Path}, 1, []string{disk.Path, "read-only"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			code, said := faultstest.Run(t, tc.program, tc.args...)
+			code, said := e2e.Run(t, tc.program, tc.args...)
 			if code != tc.code {
 				t.Errorf("exit code %d, want %d", code, tc.code)
 			}

@@ -6,17 +6,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/test/e2e"
 )
 
 // A proxy's page in place of the state tells the tool, by its status alone, that
 // there is no state. The plan then makes everything again, which its reader sees;
 // approved all the same, it makes nothing, because the state is another by then.
 func TestAProxyThatHidesTheState(t *testing.T) {
-	programs := faultstest.Build(t)
+	programs := e2e.Build(t)
 	t.Parallel()
-	w := faultstest.New(t, programs, faultstest.Options{Storage: "http"})
+	w := e2e.New(t, programs, e2e.Options{Storage: "http"})
 	i := w.Install("a", "")
 	i.Deploy().Finish()
 	made := i.Created()

@@ -9,16 +9,16 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
+	"github.com/fairlead/fairlead/test/e2e"
 )
 
 // TestHostileApp publishes folders that are no apps, or that would harm who
 // unpacks them. Each is refused with what is wrong and where, by `app apply`
 // before anything is sent, and the control plane is as it was.
 func TestHostileApp(t *testing.T) {
-	programs := faultstest.Build(t)
+	programs := e2e.Build(t)
 	t.Parallel()
-	w := faultstest.New(t, programs, faultstest.Options{})
+	w := e2e.New(t, programs, e2e.Options{})
 	const good = "fairlead: v1\nname: bad\ncomponents:\n  web: {type: terraform, source: ./web}\n"
 	for _, tc := range []struct {
 		name string

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/test/e2e"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
@@ -16,39 +16,39 @@ import (
 type stage struct {
 	name    string
 	applies bool // an apply was begun
-	reach   func(*testing.T, *faultstest.World, *faultstest.Install) (*faultstest.Deployment, wire.Job, func())
+	reach   func(*testing.T, *e2e.World, *e2e.Install) (*e2e.Deployment, wire.Job, func())
 }
 
 var (
-	queued = stage{"queued", false, func(_ *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+	queued = stage{"queued", false, func(_ *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		w.Agent.Kill()
 		d := i.Deploy()
 		return d, d.JobIn("plan", "queued"), func() {}
 	}}
-	claimed = stage{"claimed", false, func(t *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+	claimed = stage{"claimed", false, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		h := w.Proxy.HoldRequests(wire.StartJob)
 		d := i.Deploy()
 		h.Arrived(t)
 		return d, d.JobIn("plan", "claimed"), h.Release
 	}}
-	planning = stage{"planning", false, func(t *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+	planning = stage{"planning", false, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		h := w.Proxy.HoldGate(i.Name)
 		d := i.Deploy()
 		h.Arrived(t)
 		return d, d.JobIn("plan", "running"), h.Release
 	}}
-	waiting = stage{"plan waits for approval", false, func(_ *testing.T, _ *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+	waiting = stage{"plan waits for approval", false, func(_ *testing.T, _ *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		d := i.Deploy()
 		d.Until("awaiting-approval")
 		return d, wire.Job{}, func() {}
 	}}
-	applying = stage{"applying, nothing was made", true, func(_ *testing.T, _ *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+	applying = stage{"applying, nothing was made", true, func(_ *testing.T, _ *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		return apply(i, "first")
 	}}
-	halfway = stage{"applying, half was made", true, func(_ *testing.T, _ *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+	halfway = stage{"applying, half was made", true, func(_ *testing.T, _ *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		return apply(i, "second")
 	}}
-	finishing = stage{"applied, not reported", true, func(t *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+	finishing = stage{"applied, not reported", true, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		d := i.Deploy()
 		d.Until("awaiting-approval")
 		h := w.Proxy.HoldRequests(wire.FinishJob)
@@ -56,7 +56,7 @@ var (
 		h.Arrived(t)
 		return d, d.JobIn("apply", "running"), h.Release
 	}}
-	reported = stage{"applied and reported, the answer on its way", true, func(t *testing.T, w *faultstest.World, i *faultstest.Install) (*faultstest.Deployment, wire.Job, func()) {
+	reported = stage{"applied and reported, the answer on its way", true, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		d := i.Deploy()
 		d.Until("awaiting-approval")
 		h := w.Proxy.HoldAnswers(wire.FinishJob)
@@ -66,7 +66,7 @@ var (
 	}}
 )
 
-func apply(i *faultstest.Install, held string) (*faultstest.Deployment, wire.Job, func()) {
+func apply(i *e2e.Install, held string) (*e2e.Deployment, wire.Job, func()) {
 	d := i.Deploy()
 	d.Until("awaiting-approval")
 	g := i.Gate(held)
@@ -90,14 +90,14 @@ const (
 
 var victims = []struct {
 	name   string
-	kill   func(*faultstest.World, wire.Job)
-	revive func(*faultstest.World)
+	kill   func(*e2e.World, wire.Job)
+	revive func(*e2e.World)
 	after  []aftermath
 }{
 	{
 		name: "control plane",
-		kill: func(w *faultstest.World, _ wire.Job) { w.Server.Kill() },
-		revive: func(w *faultstest.World) {
+		kill: func(w *e2e.World, _ wire.Job) { w.Server.Kill() },
+		revive: func(w *e2e.World) {
 			w.StartServer()
 			if w.Agent.Ended() {
 				w.StartAgent()
@@ -116,8 +116,8 @@ var victims = []struct {
 	},
 	{
 		name:   "agent",
-		kill:   func(w *faultstest.World, _ wire.Job) { w.Agent.Kill() },
-		revive: func(w *faultstest.World) { w.StartAgent() },
+		kill:   func(w *e2e.World, _ wire.Job) { w.Agent.Kill() },
+		revive: func(w *e2e.World) { w.StartAgent() },
 		after: []aftermath{
 			{stage: claimed, job: "succeeded", did: []string{approve}, applys: 1},
 			{stage: planning, job: "succeeded", did: []string{approve}, applys: 1},
@@ -130,8 +130,8 @@ var victims = []struct {
 	},
 	{
 		name:   "step",
-		kill:   func(w *faultstest.World, j wire.Job) { w.KillStep(j) },
-		revive: func(*faultstest.World) {},
+		kill:   func(w *e2e.World, j wire.Job) { w.KillStep(j) },
+		revive: func(*e2e.World) {},
 		after: []aftermath{
 			{stage: claimed, job: "succeeded", did: []string{approve}, applys: 1},
 			{stage: planning, job: "succeeded", did: []string{approve}, applys: 1},
@@ -143,8 +143,8 @@ var victims = []struct {
 	},
 	{
 		name:   "tool",
-		kill:   func(w *faultstest.World, j wire.Job) { w.KillTool(j) },
-		revive: func(*faultstest.World) {},
+		kill:   func(w *e2e.World, j wire.Job) { w.KillTool(j) },
+		revive: func(*e2e.World) {},
 		after: []aftermath{
 			{stage: planning, job: "failed tool-killed", did: []string{retry, approve}, applys: 1},
 			{stage: applying, job: "failed tool-killed", did: []string{retry, approve}, applys: 1},
@@ -153,8 +153,8 @@ var victims = []struct {
 	},
 	{
 		name:   "runner's host",
-		kill:   func(w *faultstest.World, _ wire.Job) { w.KillHost() },
-		revive: func(w *faultstest.World) { w.StartAgent() },
+		kill:   func(w *e2e.World, _ wire.Job) { w.KillHost() },
+		revive: func(w *e2e.World) { w.StartAgent() },
 		after: []aftermath{
 			{stage: claimed, job: "succeeded", did: []string{approve}, applys: 1},
 			{stage: planning, job: "succeeded", did: []string{approve}, applys: 1},
@@ -166,8 +166,8 @@ var victims = []struct {
 	},
 	{
 		name: "control plane and agent",
-		kill: func(w *faultstest.World, _ wire.Job) { w.Server.Kill(); w.Agent.Kill() },
-		revive: func(w *faultstest.World) {
+		kill: func(w *e2e.World, _ wire.Job) { w.Server.Kill(); w.Agent.Kill() },
+		revive: func(w *e2e.World) {
 			w.StartServer()
 			w.StartAgent()
 		},
@@ -179,8 +179,8 @@ var victims = []struct {
 	},
 	{
 		name: "everything",
-		kill: func(w *faultstest.World, _ wire.Job) { w.Server.Kill(); w.KillHost() },
-		revive: func(w *faultstest.World) {
+		kill: func(w *e2e.World, _ wire.Job) { w.Server.Kill(); w.KillHost() },
+		revive: func(w *e2e.World) {
 			w.StartServer()
 			w.StartAgent()
 		},
@@ -201,13 +201,13 @@ var storages = []string{"local", "http"}
 // deployment then succeeds, nothing was made twice without a plan in between,
 // the state and the log are whole, and nothing is left behind.
 func TestKill(t *testing.T) {
-	programs := faultstest.Build(t)
+	programs := e2e.Build(t)
 	t.Parallel()
 	for _, victim := range victims {
 		for _, storage := range storages {
 			t.Run(victim.name+"/"+storage, func(t *testing.T) {
 				t.Parallel()
-				w := faultstest.New(t, programs, faultstest.Options{Storage: storage})
+				w := e2e.New(t, programs, e2e.Options{Storage: storage})
 				for n, after := range victim.after {
 					// Before an apply, the storage of the state makes no difference.
 					if after.applies && !slices.Contains(shortrun.OneOf(t, n, storages...), storage) || !after.applies && storage != storages[0] {
@@ -224,7 +224,7 @@ func TestKill(t *testing.T) {
 							// Until then something that is about to be
 							// killed might still hear that it may go on.
 							var over *time.Time
-							faultstest.Until(t, "the job is over", func() bool { over = w.Job(j.ID).FinishedAt; return over != nil })
+							e2e.Until(t, "the job is over", func() bool { over = w.Job(j.ID).FinishedAt; return over != nil })
 							t.Logf("noticed after %s", over.Sub(killed).Round(time.Millisecond))
 						}
 						release()
@@ -239,10 +239,10 @@ func TestKill(t *testing.T) {
 // fatal reports whether the job that was at work did not survive.
 func (a aftermath) fatal() bool { return a.job != "" && a.job != "succeeded" }
 
-func (a aftermath) check(t *testing.T, w *faultstest.World, i *faultstest.Install, d *faultstest.Deployment, j wire.Job) {
+func (a aftermath) check(t *testing.T, w *e2e.World, i *e2e.Install, d *e2e.Deployment, j wire.Job) {
 	if j.ID != "" {
 		var now wire.Job
-		faultstest.Until(t, "the job is over", func() bool { now = w.Job(j.ID); return now.FinishedAt != nil })
+		e2e.Until(t, "the job is over", func() bool { now = w.Job(j.ID); return now.FinishedAt != nil })
 		if got := strings.TrimSpace(now.State + " " + now.Reason); got != a.job {
 			t.Errorf("the job is %q, want %q: %s", got, a.job, now.Message)
 		}

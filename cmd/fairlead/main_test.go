@@ -13,9 +13,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/planetest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/test/e2e"
 )
 
 func TestMain(m *testing.M) {
@@ -230,7 +230,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	pauses := faultstest.Pauses()
+	pauses := e2e.Pauses()
 	for deadline := time.Now().Add(patience); ; {
 		err := ts.Exec(args[1], args[2:]...)
 		if err == nil && want.MatchString(ts.ReadFile("stdout")) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/faultstest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/test/e2e"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
@@ -21,32 +21,32 @@ const deaf = `trap "" INT TERM HUP; sleep 4000 & setsid sleep 4000 &`
 // with all that they have started. What was made is in the state, unless the
 // tool had to be killed.
 func TestCancel(t *testing.T) {
-	programs := faultstest.Build(t)
+	programs := e2e.Build(t)
 	t.Parallel()
 	for n, tc := range []struct {
 		name, before string
-		cancel       func(*faultstest.World, *faultstest.Deployment, wire.Job)
+		cancel       func(*e2e.World, *e2e.Deployment, wire.Job)
 	}{
-		{"a deployment whose tool obeys", "", func(w *faultstest.World, d *faultstest.Deployment, _ wire.Job) {
+		{"a deployment whose tool obeys", "", func(w *e2e.World, d *e2e.Deployment, _ wire.Job) {
 			w.Must("deployment", "cancel", d.ID)
 		}},
-		{"a deployment whose tool has deaf children", deaf, func(w *faultstest.World, d *faultstest.Deployment, _ wire.Job) {
+		{"a deployment whose tool has deaf children", deaf, func(w *e2e.World, d *e2e.Deployment, _ wire.Job) {
 			w.Must("deployment", "cancel", d.ID)
 		}},
-		{"a deployment whose tool is frozen", "", func(w *faultstest.World, d *faultstest.Deployment, j wire.Job) {
+		{"a deployment whose tool is frozen", "", func(w *e2e.World, d *e2e.Deployment, j wire.Job) {
 			if err := syscall.Kill(w.ToolPID(j), syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
 			w.Must("deployment", "cancel", d.ID)
 		}},
-		{"a job", deaf, func(w *faultstest.World, _ *faultstest.Deployment, j wire.Job) {
+		{"a job", deaf, func(w *e2e.World, _ *e2e.Deployment, j wire.Job) {
 			w.Must("job", "cancel", j.ID)
 		}},
 	} {
 		for _, storage := range shortrun.OneOf(t, n, storages...) {
 			t.Run(tc.name+"/"+storage, func(t *testing.T) {
 				t.Parallel()
-				w := faultstest.New(t, programs, faultstest.Options{Storage: storage, ServerFlags: []string{"--grace", "2s"}})
+				w := e2e.New(t, programs, e2e.Options{Storage: storage, ServerFlags: []string{"--grace", "2s"}})
 				i := w.Install("a", tc.before)
 				d, j, open := apply(i, "second")
 				asked := time.Now()
@@ -80,15 +80,15 @@ func TestCancel(t *testing.T) {
 // TestDrain stops an agent during an apply: the first signal lets the apply
 // end, the second interrupts it.
 func TestDrain(t *testing.T) {
-	programs := faultstest.Build(t)
+	programs := e2e.Build(t)
 	t.Parallel()
 	t.Run("SIGTERM: the apply ends, and the next agent has the next job", func(t *testing.T) {
 		t.Parallel()
-		w := faultstest.New(t, programs, faultstest.Options{})
+		w := e2e.New(t, programs, e2e.Options{})
 		i := w.Install("a", "")
 		d, _, open := apply(i, "second")
 		w.Agent.Signal(syscall.SIGTERM)
-		faultstest.Until(t, "the agent drains", func() bool { return session(t, w).Draining })
+		e2e.Until(t, "the agent drains", func() bool { return session(t, w).Draining })
 		other := w.Install("b", "").Deploy() // nobody may begin it
 		open()
 		d.Until("succeeded")
@@ -108,11 +108,11 @@ func TestDrain(t *testing.T) {
 	})
 	t.Run("SIGTERM twice: the tool is interrupted and saves its state", func(t *testing.T) {
 		t.Parallel()
-		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", ServerFlags: []string{"--grace", "2s"}})
+		w := e2e.New(t, programs, e2e.Options{Storage: "http", ServerFlags: []string{"--grace", "2s"}})
 		i := w.Install("a", deaf)
 		d, j, open := apply(i, "second")
 		w.Agent.Signal(syscall.SIGTERM)
-		faultstest.Until(t, "the agent drains", func() bool { return session(t, w).Draining })
+		e2e.Until(t, "the agent drains", func() bool { return session(t, w).Draining })
 		w.Agent.Signal(syscall.SIGTERM)
 		if code := w.Agent.Exit(t); code != 0 {
 			t.Errorf("the agent ended with %d", code)
@@ -132,7 +132,7 @@ func TestDrain(t *testing.T) {
 	})
 	t.Run("replaced while it drains: the new agent says why it cannot start", func(t *testing.T) {
 		t.Parallel()
-		w := faultstest.New(t, programs, faultstest.Options{})
+		w := e2e.New(t, programs, e2e.Options{})
 		i := w.Install("a", "")
 		d, _, open := apply(i, "second")
 		w.Agent.Signal(syscall.SIGTERM)
@@ -154,7 +154,7 @@ func TestDrain(t *testing.T) {
 }
 
 // session returns the runner's session that is online.
-func session(t *testing.T, w *faultstest.World) wire.RunnerSession {
+func session(t *testing.T, w *e2e.World) wire.RunnerSession {
 	r, err := w.Client.GetRunner(t.Context(), "local")
 	if err != nil {
 		t.Fatal(err)
@@ -169,19 +169,19 @@ func session(t *testing.T, w *faultstest.World) wire.RunnerSession {
 
 // TestSilence lets a lease run out.
 func TestSilence(t *testing.T) {
-	programs := faultstest.Build(t)
+	programs := e2e.Build(t)
 	t.Parallel()
 	for _, storage := range shortrun.OneOf(t, 0, storages...) {
 		t.Run("a step that slept beyond its lease kills its tool and writes nothing/"+storage, func(t *testing.T) {
 			t.Parallel()
-			w := faultstest.New(t, programs, faultstest.Options{Storage: storage, ServerFlags: []string{"--lease", "3s"}})
+			w := e2e.New(t, programs, e2e.Options{Storage: storage, ServerFlags: []string{"--lease", "3s"}})
 			i := w.Install("a", "")
 			d, j, open := apply(i, "second")
 			step := w.StepPID(j)
 			if err := syscall.Kill(step, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
-			faultstest.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
+			e2e.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
 			if j.State != "lost" || j.Reason != "lease-expired" {
 				t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
 			}
@@ -189,8 +189,8 @@ func TestSilence(t *testing.T) {
 			if err := syscall.Kill(step, syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
-			faultstest.Until(t, "the step and all it started are gone", func() bool {
-				return !slices.ContainsFunc(w.Strays(), func(p faultstest.Proc) bool { return p.PID == step || strings.Contains(p.Line, "/second") })
+			e2e.Until(t, "the step and all it started are gone", func() bool {
+				return !slices.ContainsFunc(w.Strays(), func(p e2e.Proc) bool { return p.PID == step || strings.Contains(p.Line, "/second") })
 			})
 			open()
 			if now := w.Job(j.ID); now.State != "lost" || now.Log[0].Size != size {
@@ -204,12 +204,12 @@ func TestSilence(t *testing.T) {
 	}
 	t.Run("a host that is gone for good: its job is lost, and another host goes on", func(t *testing.T) {
 		t.Parallel()
-		w := faultstest.New(t, programs, faultstest.Options{Storage: "http", ServerFlags: []string{"--lease", "3s"}})
+		w := e2e.New(t, programs, e2e.Options{Storage: "http", ServerFlags: []string{"--lease", "3s"}})
 		i := w.Install("a", "")
 		d, j, open := apply(i, "second")
 		w.KillHost()
 		open()
-		faultstest.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
+		e2e.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
 		if j.State != "lost" || j.Reason != "lease-expired" || !strings.Contains(j.Message, "host") {
 			t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
 		}
@@ -223,7 +223,7 @@ func TestSilence(t *testing.T) {
 	})
 	t.Run("a claim whose answer is lost with its agent", func(t *testing.T) {
 		t.Parallel()
-		w := faultstest.New(t, programs, faultstest.Options{ServerFlags: []string{"--lease", "3s"}})
+		w := e2e.New(t, programs, e2e.Options{ServerFlags: []string{"--lease", "3s"}})
 		i := w.Install("a", "")
 		w.Agent.Kill() // the next one's first claim is held
 		h := w.Proxy.HoldAnswers(wire.ClaimJob)
@@ -244,12 +244,12 @@ func TestSilence(t *testing.T) {
 // TestLimits lets each limit of a job's time run out but the day in the queue
 // and the hours of its work: each ends what it is about, for a reason of its own.
 func TestLimits(t *testing.T) {
-	programs := faultstest.Build(t)
+	programs := e2e.Build(t)
 	t.Parallel()
 	for _, storage := range shortrun.OneOf(t, 1, storages...) {
 		t.Run("a tool that says nothing is interrupted and saves its state/"+storage, func(t *testing.T) {
 			t.Parallel()
-			w := faultstest.New(t, programs, faultstest.Options{Storage: storage, ServerFlags: []string{"--lease", "3s", "--no-output-timeout", "2s"}})
+			w := e2e.New(t, programs, e2e.Options{Storage: storage, ServerFlags: []string{"--lease", "3s", "--no-output-timeout", "2s"}})
 			i := w.Install("a", "")
 			d, j, open := apply(i, "second")
 			d.Until("failed")
@@ -274,7 +274,7 @@ func TestLimits(t *testing.T) {
 	}
 	t.Run("a job that is taken and never begins", func(t *testing.T) {
 		t.Parallel()
-		w := faultstest.New(t, programs, faultstest.Options{ServerFlags: []string{"--lease", "3s"}}) // the time to start is no longer
+		w := e2e.New(t, programs, e2e.Options{ServerFlags: []string{"--lease", "3s"}}) // the time to start is no longer
 		i := w.Install("a", "")
 		w.Agent.Kill()
 		d := i.Deploy()

@@ -113,7 +113,7 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	p := &plane{t: t, minter: identity.NewMinter(make([]byte, identity.MinKey)), log: &syncBuffer{}, api: identity.NewToken(identity.PrefixAPI)}
 	logger := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ids := fairlead.RandomIDs(time.Now)
-	p.Control = control.New(control.Parts{
+	p.Control = control.New(control.Deps{
 		Store: store.New(e), Queue: queuetest.Memory(time.Now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewSigner(key), Minter: p.minter, IDs: ids, Now: time.Now, Logger: logger,
 	})

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // moment returns t for the wire, or nil for the zero time.
@@ -132,13 +132,13 @@ func renderDeployment(r control.StoredDeployment) wire.Deployment {
 			Needs: append([]string{}, n.Needs...), PlanJob: string(n.PlanJob), Job: string(n.ApplyJob),
 			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: n.Reason, Message: n.Message, ApprovedBy: renderActor(n.Approved)})
 	}
-	hint(&out, wayout.OfDeployment(wayout.Deployment{Deployment: d.Deployment, Install: d.InstallName}, time.Time{}))
+	hint(&out, diagnosis.OfDeployment(diagnosis.Deployment{Deployment: d.Deployment, Install: d.InstallName}, time.Time{}))
 	return out
 }
 
 // hint puts what situations advise where there is room for a sentence: that of
 // a component at the component, the rest at the deployment.
-func hint(out *wire.Deployment, situations []wayout.Situation) {
+func hint(out *wire.Deployment, situations []diagnosis.Situation) {
 	out.Message, out.Hint = "", ""
 	byName := map[string]*wire.DeploymentComponent{}
 	for i := range out.Components {
@@ -148,20 +148,20 @@ func hint(out *wire.Deployment, situations []wayout.Situation) {
 	for _, s := range situations {
 		c := byName[s.Component]
 		switch {
-		case s.Kind == wayout.Queued || s.Kind == wayout.Approval:
+		case s.Kind == diagnosis.Queued || s.Kind == diagnosis.Approval:
 			if a := s.Ahead; a != nil {
 				out.Ahead = &wire.DeploymentAhead{ID: string(a.ID), State: string(a.State), Since: a.Since.UTC(), Between: a.Between}
 			}
-			out.Message, out.Hint = strings.TrimSuffix(s.What, "."), wayout.Hint(s)
+			out.Message, out.Hint = strings.TrimSuffix(s.What, "."), diagnosis.Hint(s)
 		case c == nil:
-			out.Hint = wayout.Hint(s)
+			out.Hint = diagnosis.Hint(s)
 		case c.Hint == "":
-			c.Hint = wayout.Hint(s)
+			c.Hint = diagnosis.Hint(s)
 		}
 	}
 }
 
-func renderSituations(situations []wayout.Situation) []wire.Situation {
+func renderSituations(situations []diagnosis.Situation) []wire.Situation {
 	var out []wire.Situation
 	for _, s := range situations {
 		w := wire.Situation{Kind: string(s.Kind), Component: s.Component, Job: string(s.Job), What: s.What,
@@ -189,8 +189,8 @@ func renderJob(j control.JobRecord) wire.Job {
 			StartedAt: moment(d.Started), HeardAt: moment(d.Heard), At: d.At.UTC()})
 	}
 	if j.State == job.Lost || j.State == job.Failed {
-		for _, s := range wayout.OfJob(wayout.Job{Job: j.Job, Install: j.InstallName}, time.Time{}) {
-			out.Hint = wayout.Hint(s)
+		for _, s := range diagnosis.OfJob(diagnosis.Job{Job: j.Job, Install: j.InstallName}, time.Time{}) {
+			out.Hint = diagnosis.Hint(s)
 		}
 	}
 	return out

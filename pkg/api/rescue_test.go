@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/pkg/wayout"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 )
 
 // lostApply takes a deployment to an apply of network that has locked and saved
@@ -106,14 +106,14 @@ func TestARunnerWithoutAgentsSaysSo(t *testing.T) {
 	}
 }
 
-// The wire lists the kinds that package wayout has.
+// The wire lists the kinds that package diagnosis has.
 func TestTheWireKnowsEveryKindOfSituation(t *testing.T) {
 	var enum []string
 	for _, v := range readDocument(t, "control").Components.Schemas["Situation"]["properties"].(map[string]any)["kind"].(map[string]any)["enum"].([]any) {
 		enum = append(enum, v.(string))
 	}
 	var kinds []string
-	for _, k := range wayout.Kinds() {
+	for _, k := range diagnosis.Kinds() {
 		kinds = append(kinds, string(k))
 	}
 	if !slices.Equal(enum, kinds) {

@@ -14,13 +14,13 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam/sign"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
-	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // keyed is an agent that has enrolled with a key.
@@ -389,7 +389,7 @@ func TestARunnerThatServesSeveralInstallsBesideItsAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			kinds, _ := told(said)
-			return slices.Contains(kinds, wayout.RunnerMixed)
+			return slices.Contains(kinds, diagnosis.RunnerMixed)
 		}
 		for n, name := range []string{"one", "two"} {
 			p.install(name)

@@ -23,38 +23,38 @@ func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T
 		p.must("say how it is", func() error { return p.HeartbeatSession(p.ctx, p.session, h) })
 	}
 	for _, tt := range []struct {
-		name   string
-		rhythm control.Rhythm
-		every  func(p *plane, id string, at time.Duration) // what happens before each sweep
-		over   time.Duration                               // when the job is given up, at the latest
-		says   string
+		name      string
+		intervals control.Intervals
+		every     func(p *plane, id string, at time.Duration) // what happens before each sweep
+		over      time.Duration                               // when the job is given up, at the latest
+		says      string
 	}{
-		{"its agent says nothing any more", control.Rhythm{}, func(*plane, string, time.Duration) {}, time.Minute, "has not been heard of for 45s"},
+		{"its agent says nothing any more", control.Intervals{}, func(*plane, string, time.Duration) {}, time.Minute, "has not been heard of for 45s"},
 		{"where heartbeats are paid for, too", control.Metered(), func(*plane, string, time.Duration) {}, time.Minute, "has not been heard of for 45s"},
-		{"its agent speaks for a while", control.Rhythm{}, func(p *plane, _ string, at time.Duration) {
+		{"its agent speaks for a while", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
 			if at <= 2*time.Minute {
 				speaks(p, control.Heartbeat{})
 			}
 		}, 3 * time.Minute, "has not been heard of for 45s"},
-		{"its agent speaks, and pulls", control.Rhythm{}, func(p *plane, _ string, _ time.Duration) { speaks(p, control.Heartbeat{}) }, window + sweep, "did not start within 5m0s"},
+		{"its agent speaks, and pulls", control.Intervals{}, func(p *plane, _ string, _ time.Duration) { speaks(p, control.Heartbeat{}) }, window + sweep, "did not start within 5m0s"},
 		{"its agent speaks as rarely as it may", control.Metered(), func(p *plane, _ string, at time.Duration) {
 			if at%(36*time.Second) == 0 {
 				speaks(p, control.Heartbeat{})
 			}
 		}, window + sweep, "did not start within 5m0s"},
-		{"its agent has a new session", control.Rhythm{}, func(p *plane, _ string, at time.Duration) {
+		{"its agent has a new session", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
 			if at == sweep {
 				p.enrolAs("local", "test")
 			}
 			speaks(p, control.Heartbeat{})
 		}, window + sweep, "did not start within 5m0s"},
-		{"the next agent has found its container", control.Rhythm{}, func(p *plane, id string, at time.Duration) {
+		{"the next agent has found its container", control.Intervals{}, func(p *plane, id string, at time.Duration) {
 			if at == sweep {
 				p.enrolAs("local", "the next")
 			}
 			speaks(p, control.Heartbeat{Running: []string{id}})
 		}, window + sweep, "did not start within 5m0s"},
-		{"the next agent knows nothing of it", control.Rhythm{}, func(p *plane, _ string, at time.Duration) {
+		{"the next agent knows nothing of it", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
 			if at == sweep {
 				p.enrolAs("local", "the next")
 			}
@@ -64,7 +64,7 @@ func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
-				p.Rhythm, p.Terms.StartTTL = tt.rhythm, window
+				p.Intervals, p.Terms.StartTTL = tt.intervals, window
 				p.publish(shop)
 				p.install("acme")
 				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")

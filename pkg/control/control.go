@@ -31,9 +31,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Parts is all that a Control stands on. Every field but AWS, OIDC, Access,
-// Artifacts, Records, Random, Terms, Parallelism and Rhythm is required.
-type Parts struct {
+// Deps is all that a Control stands on. Every field but AWS, OIDC, Access,
+// Artifacts, Records, Random, Terms, Parallelism and Intervals is required.
+type Deps struct {
 	Store  *store.Store
 	Queue  queue.Queue
 	Log    joblog.Log
@@ -59,13 +59,13 @@ type Parts struct {
 	// Parallelism is how many components of one deployment are at work at once; 0:
 	// deployment.Parallelism, which is more than the simulator's apps have.
 	Parallelism int
-	Rhythm      Rhythm
+	Intervals   Intervals
 }
 
 // Control is the control plane. Safe for concurrent use; many may share one
 // table.
 type Control struct {
-	Parts
+	Deps
 	hub *hub
 	// recheck is how long a waiter trusts that it would be told: a change that
 	// another process made is seen after it at the latest.
@@ -78,7 +78,7 @@ type Control struct {
 }
 
 // New returns a Control on its parts.
-func New(p Parts) *Control {
+func New(p Deps) *Control {
 	if p.Random == nil {
 		p.Random = rand.Float64
 	}
@@ -86,7 +86,7 @@ func New(p Parts) *Control {
 	if err != nil {
 		panic(err) // of a size below 1
 	}
-	return &Control{Parts: p, hub: newHub(), recheck: 2 * time.Second, versions: versions}
+	return &Control{Deps: p, hub: newHub(), recheck: 2 * time.Second, versions: versions}
 }
 
 // The bounds on repeating a commit. A conflict means that somebody else came

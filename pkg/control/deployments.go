@@ -9,11 +9,11 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
-	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // MaxQueue is how many deployments of one install may wait.
@@ -76,7 +76,7 @@ func (u *unit) notQueued(inst store.Install) error {
 	if ahead.State.Final() {
 		return errTorn // it ended after its install was read
 	}
-	message, hint := wayout.NotQueued(inst.Name, *ahead)
+	message, hint := diagnosis.NotQueued(inst.Name, *ahead)
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs", Message: message, Hint: hint,
 		Details: map[string]string{"deployment": string(ahead.ID), "state": string(ahead.State)}}
 }

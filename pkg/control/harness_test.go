@@ -77,7 +77,7 @@ func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(
 		t.Fatal(err)
 	}
 	p := &plane{sleep: sleep, t: t, ctx: ctx, pub: key.Public().(ed25519.PublicKey), cloud: map[string]string{}, plans: map[string]string{}}
-	p.Control = control.New(control.Parts{
+	p.Control = control.New(control.Deps{
 		Store: store.New(e), Queue: queuetest.Memory(now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewSigner(key),
 		Minter: identity.NewMinter(make([]byte, identity.MinKey)), IDs: fairlead.RandomIDs(now), Now: now,

@@ -9,10 +9,10 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
-	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // NewInstall says what to install.
@@ -31,7 +31,7 @@ type Install struct {
 	Components []store.Component
 	State      string // new, deployed, partial, torn-down
 	Locks      map[string]fairlead.JobID
-	Parts      []wayout.Component // the same components, with their states and locks, as far as a person wants to know
+	Parts      []diagnosis.Component // the same components, with their states and locks, as far as a person wants to know
 }
 
 // DefaultRunner is the runner of the machine on which an embedded control plane

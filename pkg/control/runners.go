@@ -19,7 +19,7 @@ import (
 const (
 	// SessionTTL is how long a session lasts; the agent renews it before.
 	SessionTTL = 15 * time.Minute
-	// heartbeatEvery is how often an agent says how it is, unless Rhythm says
+	// heartbeatEvery is how often an agent says how it is, unless Intervals says
 	// otherwise.
 	heartbeatEvery = 15 * time.Second
 	// lostAtLatest is how long after its last word a session counts as lost at
@@ -47,9 +47,9 @@ type Session struct {
 	State string // online, lost, ended
 }
 
-// Rhythm is how often those who call speak, and how long they are held. Where
+// Intervals is how often those who call speak, and how long they are held. Where
 // each request is paid for by number and by time, the zero value is too dear.
-type Rhythm struct {
+type Intervals struct {
 	Heartbeat time.Duration // how often an agent says how it is; 0: 15 s
 	// Prompt has the renewal of a lease answered at once. It otherwise waits for
 	// a cancelation until the next is due; a cancelation is then heard by the
@@ -58,18 +58,18 @@ type Rhythm struct {
 	Watch  time.Duration // how often each runner is looked at for being lost; 0: 15 s
 }
 
-// Metered is the rhythm where each request is paid for. Heartbeats are most of
+// Metered is the intervals where each request is paid for. Heartbeats are most of
 // what an idle runner costs, and a request that waits is a function that waits.
 // 36 s leave an agent time for two more tries before it would be shown as lost.
 // Looks at runners are reads, which grow with their number.
-func Metered() Rhythm {
-	return Rhythm{Heartbeat: 36 * time.Second, Prompt: true, Watch: 2 * time.Minute}
+func Metered() Intervals {
+	return Intervals{Heartbeat: 36 * time.Second, Prompt: true, Watch: 2 * time.Minute}
 }
 
 // HeartbeatEvery is how often an agent is to say how it is.
 func (c *Control) HeartbeatEvery() time.Duration {
-	if c.Rhythm.Heartbeat > 0 {
-		return c.Rhythm.Heartbeat
+	if c.Intervals.Heartbeat > 0 {
+		return c.Intervals.Heartbeat
 	}
 	return heartbeatEvery
 }

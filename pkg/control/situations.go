@@ -7,24 +7,24 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
-	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
-// What a person is told is decided in package wayout. Here the facts are
+// What a person is told is decided in package diagnosis. Here the facts are
 // gathered: no more of them than the situation asks for.
 
 // DeploymentSituations says what there is to know or to decide about a
 // deployment, and which commands go on.
-func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) ([]wayout.Situation, error) {
+func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) ([]diagnosis.Situation, error) {
 	if d.State == deployment.Succeeded {
 		return nil, nil
 	}
-	f := wayout.Deployment{Deployment: d.Deployment, Install: d.InstallName, Jobs: map[fairlead.JobID]job.Job{}, Parts: map[string]wayout.Component{}}
+	f := diagnosis.Deployment{Deployment: d.Deployment, Install: d.InstallName, Jobs: map[fairlead.JobID]job.Job{}, Parts: map[string]diagnosis.Component{}}
 	inst, err := c.Store.Install(ctx, d.Org, d.InstallName)
 	switch {
 	case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && inst.V.ID != d.Install:
@@ -43,11 +43,11 @@ func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) 
 	if err := c.nodeFacts(ctx, &f, d, inst.V); err != nil {
 		return nil, err
 	}
-	return wayout.OfDeployment(f, c.Now()), nil
+	return diagnosis.OfDeployment(f, c.Now()), nil
 }
 
 // ahead is what a queued deployment waits for.
-func (c *Control) ahead(ctx context.Context, inst store.Install, id fairlead.DeploymentID) (*wayout.Ahead, error) {
+func (c *Control) ahead(ctx context.Context, inst store.Install, id fairlead.DeploymentID) (*diagnosis.Ahead, error) {
 	if inst.Active == "" || inst.Active == id {
 		return nil, nil // it has just begun
 	}
@@ -55,13 +55,13 @@ func (c *Control) ahead(ctx context.Context, inst store.Install, id fairlead.Dep
 	if err != nil {
 		return nil, err
 	}
-	return &wayout.Ahead{ID: r.V.ID, State: r.V.State, Since: r.V.Changed, Between: max(0, slices.Index(inst.Queue, id))}, nil
+	return &diagnosis.Ahead{ID: r.V.ID, State: r.V.State, Since: r.V.Changed, Between: max(0, slices.Index(inst.Queue, id))}, nil
 }
 
 // nodeFacts reads the jobs of those components that are at work or in trouble,
 // what is known of the latter, and their runner. in is the deployment's install,
 // unless that is gone.
-func (c *Control) nodeFacts(ctx context.Context, f *wayout.Deployment, d store.Deployment, in store.Install) error {
+func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d store.Deployment, in store.Install) error {
 	wantRunner := false
 	var runner fairlead.RunnerID // that had those jobs
 	var trouble []string
@@ -116,22 +116,22 @@ func (c *Control) nodeFacts(ctx context.Context, f *wayout.Deployment, d store.D
 }
 
 // componentFacts is what the table knows of one component.
-func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID, name, storage string) (wayout.Component, error) {
+func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID, name, storage string) (diagnosis.Component, error) {
 	k, err := c.Store.Component(ctx, install, name)
 	if err != nil {
-		return wayout.Component{}, err
+		return diagnosis.Component{}, err
 	}
 	head, err := c.Store.State(ctx, install, name)
 	if err != nil {
-		return wayout.Component{}, err
+		return diagnosis.Component{}, err
 	}
 	return c.part(ctx, k.V, head.V, storage)
 }
 
-// part renders a component for package wayout.
-func (c *Control) part(ctx context.Context, k store.Component, head store.StateHead, storage string) (wayout.Component, error) {
-	out := wayout.Component{Name: k.Name, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment,
-		State: &wayout.State{Saved: head.Updated, Serial: head.Serial}}
+// part renders a component for package diagnosis.
+func (c *Control) part(ctx context.Context, k store.Component, head store.StateHead, storage string) (diagnosis.Component, error) {
+	out := diagnosis.Component{Name: k.Name, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment,
+		State: &diagnosis.State{Saved: head.Updated, Serial: head.Serial}}
 	switch runnerspec.StorageKind(storage) {
 	case runnerspec.HTTPState:
 	case runnerspec.LocalState:
@@ -151,28 +151,28 @@ func (c *Control) part(ctx context.Context, k store.Component, head store.StateH
 }
 
 // renderLock reads what the tool says of its lock, which is for people only.
-func renderLock(l store.StateLock, held bool) wayout.Lock {
+func renderLock(l store.StateLock, held bool) diagnosis.Lock {
 	var info struct{ Who, Operation string }
 	if json.Unmarshal(l.Info, &info) != nil {
 		info.Who, info.Operation = "", ""
 	}
-	return wayout.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: clip(info.Who, 200), Operation: clip(info.Operation, 100)}
+	return diagnosis.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: clip(info.Who, 200), Operation: clip(info.Operation, 100)}
 }
 
 // JobSituations says what there is to know about a job.
-func (c *Control) JobSituations(ctx context.Context, j store.Job) ([]wayout.Situation, error) {
-	f := wayout.Job{Job: j.Job, Install: j.InstallName}
+func (c *Control) JobSituations(ctx context.Context, j store.Job) ([]diagnosis.Situation, error) {
+	f := diagnosis.Job{Job: j.Job, Install: j.InstallName}
 	if !j.State.Final() || len(j.Deaths) > 0 {
 		var err error
 		if f.Runner, err = c.runnerFacts(ctx, j.RunnerOrg(), j.RunnerName, j.Runner); err != nil {
 			return nil, err
 		}
 	}
-	return wayout.OfJob(f, c.Now()), nil
+	return diagnosis.OfJob(f, c.Now()), nil
 }
 
 // RunnerSituations says what keeps a runner from taking jobs.
-func (c *Control) RunnerSituations(ctx context.Context, r Runner) ([]wayout.Situation, error) {
+func (c *Control) RunnerSituations(ctx context.Context, r Runner) ([]diagnosis.Situation, error) {
 	f, err := c.factsOf(ctx, r)
 	if err != nil {
 		return nil, err
@@ -185,11 +185,11 @@ func (c *Control) RunnerSituations(ctx context.Context, r Runner) ([]wayout.Situ
 	if f.Several, err = c.mixes(ctx, r.ID, f.Beside); err != nil {
 		return nil, err
 	}
-	return wayout.OfRunner(*f), nil
+	return diagnosis.OfRunner(*f), nil
 }
 
 // mixes reports whether jobs of several installs run beside an agent of the runner,
-// where beside is as in wayout.Runner. Where each job has a container it is not asked.
+// where beside is as in diagnosis.Runner. Where each job has a container it is not asked.
 func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string) (bool, error) {
 	installs := 0
 	if beside == "" {
@@ -204,7 +204,7 @@ func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string
 
 // AgentSituations says what the operator of an agent is to know when its session
 // begins: its first heartbeat says what keeps its jobs apart.
-func (c *Control) AgentSituations(ctx context.Context, s store.Session, h Heartbeat) ([]wayout.Situation, error) {
+func (c *Control) AgentSituations(ctx context.Context, s store.Session, h Heartbeat) ([]diagnosis.Situation, error) {
 	if h.Ending || s.Isolation == h.Isolation || h.Isolation != "landlock" && h.Isolation != "none" {
 		return nil, nil
 	}
@@ -216,30 +216,30 @@ func (c *Control) AgentSituations(ctx context.Context, s store.Session, h Heartb
 	if err != nil {
 		return nil, err
 	}
-	return wayout.Mixed(wayout.Runner{Name: r.Name, Beside: h.Isolation, Several: several}), nil
+	return diagnosis.Mixed(diagnosis.Runner{Name: r.Name, Beside: h.Isolation, Several: several}), nil
 }
 
 // InstallSituations says what there is to know about what an install has in
 // the cloud, about the locks of its states, and whether its runner was told to
 // begin nothing.
-func (c *Control) InstallSituations(ctx context.Context, in Install) ([]wayout.Situation, error) {
-	f := wayout.Install{Name: in.Name, Active: in.Active, Parts: in.Parts}
+func (c *Control) InstallSituations(ctx context.Context, in Install) ([]diagnosis.Situation, error) {
+	f := diagnosis.Install{Name: in.Name, Active: in.Active, Parts: in.Parts}
 	if b := in.Bound; b != nil {
 		var err error
 		if f.Runner, err = c.runnerFacts(ctx, b.Org, b.Name, b.Runner); err != nil {
 			return nil, err
 		}
 	}
-	return wayout.OfInstall(f), nil
+	return diagnosis.OfInstall(f), nil
 }
 
 // runnerFacts is what is known of the runner that had this name when it was given
 // work. It may have been deleted since, and another made under its name: what it
 // has left behind is looked at all the same.
-func (c *Control) runnerFacts(ctx context.Context, owner fairlead.OrgID, name string, id fairlead.RunnerID) (*wayout.Runner, error) {
+func (c *Control) runnerFacts(ctx context.Context, owner fairlead.OrgID, name string, id fairlead.RunnerID) (*diagnosis.Runner, error) {
 	r, err := c.Store.Runner(ctx, owner, name)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.ID != id {
-		return &wayout.Runner{Name: name, Gone: true}, nil
+		return &diagnosis.Runner{Name: name, Gone: true}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -264,21 +264,21 @@ const aDay = 24 * time.Hour
 
 // factsOf counts the jobs that wait for a runner, unless it has a place for
 // them: then they do not wait for long.
-func (c *Control) factsOf(ctx context.Context, r Runner) (*wayout.Runner, error) {
-	out := &wayout.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Speaks: Protocol}
+func (c *Control) factsOf(ctx context.Context, r Runner) (*diagnosis.Runner, error) {
+	out := &diagnosis.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Speaks: Protocol}
 	if w := r.Wanted; w != nil {
-		out.Wanted = &wayout.Wanted{Version: w.Version, Image: w.Image, Channel: w.Channel}
+		out.Wanted = &diagnosis.Wanted{Version: w.Version, Image: w.Image, Channel: w.Channel}
 	}
 	if mode := r.Takes(); mode != placement.Enabled {
 		out.Off = string(mode)
 	}
 	if w := r.Customer; w != nil {
-		out.Held = &wayout.Word{Mode: string(w.Mode), Since: w.Since, Reason: w.Reason}
+		out.Held = &diagnosis.Word{Mode: string(w.Mode), Since: w.Since, Reason: w.Reason}
 	}
 	free := false
 	for _, s := range r.Sessions {
 		online := s.State == "online"
-		out.Agents = append(out.Agents, wayout.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining, Held: s.Customer != nil,
+		out.Agents = append(out.Agents, diagnosis.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining, Held: s.Customer != nil,
 			Version: s.Version, Protocol: s.Protocol, Outdated: !r.Wanted.Runs(s.Version),
 			Capacity: s.Capacity, Running: len(s.Running), Seen: s.LastSeen})
 		free = free || out.Off == "" && online && !s.Draining && s.Customer == nil && len(s.Running) < s.Capacity

@@ -10,15 +10,15 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
-	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // told returns what a person is told of a deployment, by kind and in words.
-func (p *plane) told(id fairlead.DeploymentID) (kinds []wayout.Kind, text string) {
+func (p *plane) told(id fairlead.DeploymentID) (kinds []diagnosis.Kind, text string) {
 	p.t.Helper()
 	said, err := p.DeploymentSituations(p.ctx, p.deployment(id))
 	if err != nil {
@@ -27,7 +27,7 @@ func (p *plane) told(id fairlead.DeploymentID) (kinds []wayout.Kind, text string
 	return told(said)
 }
 
-func told(said []wayout.Situation) (kinds []wayout.Kind, text string) {
+func told(said []diagnosis.Situation) (kinds []diagnosis.Kind, text string) {
 	var lines []string
 	for _, s := range said {
 		kinds = append(kinds, s.Kind)
@@ -39,7 +39,7 @@ func told(said []wayout.Situation) (kinds []wayout.Kind, text string) {
 	return kinds, strings.Join(lines, "\n")
 }
 
-func (p *plane) expectTold(what string, kinds []wayout.Kind, text string, want []wayout.Kind, words ...string) {
+func (p *plane) expectTold(what string, kinds []diagnosis.Kind, text string, want []diagnosis.Kind, words ...string) {
 	p.t.Helper()
 	if !slices.Equal(kinds, want) {
 		p.t.Errorf("%s: a person is told %q, want %q:\n%s", what, kinds, want, text)
@@ -110,7 +110,7 @@ func TestALostApplyIsToldFromItsLossToItsEnd(t *testing.T) {
 		p.died(h)
 
 		kinds, text = p.told(id)
-		p.expectTold("while the plan is queued", kinds, text, []wayout.Kind{wayout.Lost},
+		p.expectTold("while the plan is queued", kinds, text, []diagnosis.Kind{diagnosis.Lost},
 			"The apply "+string(j.ID)+" was lost", "step-killed", "on agent test of runner local", "saved its state last", "(serial 7)", "looks now what is missing", "deployment show "+string(id)+" --follow")
 		in, err := p.Install(p.ctx, org, "acme")
 		if err != nil {
@@ -130,7 +130,7 @@ func TestALostApplyIsToldFromItsLossToItsEnd(t *testing.T) {
 		}
 		p.step(c)
 		kinds, text = p.told(id)
-		p.expectTold("when a person decides", kinds, text, []wayout.Kind{wayout.Lost}, "`unknown` since", "1 to add",
+		p.expectTold("when a person decides", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "`unknown` since", "1 to add",
 			"fairlead job logs "+string(j.ID), "fairlead job show "+string(c.ID), "fairlead deployment approve "+string(id)+" network")
 		p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, []string{"network"}, nil); return err })
 		p.work()
@@ -151,7 +151,7 @@ func TestWhenTheReconcilingPlanDoesNotComeAboutTheWayOutIsARetry(t *testing.T) {
 		p.work()
 		p.expect(id, deployment.Failed, "network=lost cache=skipped database=skipped web=skipped")
 		kinds, text := p.told(id)
-		p.expectTold("after three dead plans", kinds, text, []wayout.Kind{wayout.Lost, wayout.Failed}, "The apply "+string(j.ID)+" was lost", "did not come about: it failed (poison)",
+		p.expectTold("after three dead plans", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Failed}, "The apply "+string(j.ID)+" was lost", "did not come about: it failed (poison)",
 			"No state of it was ever saved", "fairlead deployment retry "+string(id))
 		p.misfortune = nil
 		again, err := p.RetryDeployment(p.ctx, org, id, "retry")
@@ -162,12 +162,12 @@ func TestWhenTheReconcilingPlanDoesNotComeAboutTheWayOutIsARetry(t *testing.T) {
 		// It was auto-approved, and that counts for nothing after a loss.
 		p.expect(again.ID, deployment.Waiting, "network=awaiting-approval cache=pending database=pending web=pending")
 		kinds, text = p.told(again.ID)
-		p.expectTold("the retry", kinds, text, []wayout.Kind{wayout.Lost}, "The apply "+string(j.ID)+" was lost", "job logs "+string(j.ID), "deployment approve "+string(again.ID)+" network")
+		p.expectTold("the retry", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "The apply "+string(j.ID)+" was lost", "job logs "+string(j.ID), "deployment approve "+string(again.ID)+" network")
 		p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, again.ID, nil, nil); return err })
 		p.work()
 		p.expect(again.ID, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 		kinds, text = p.told(id)
-		p.expectTold("once it was retried", kinds, text, []wayout.Kind{wayout.Lost, wayout.DeployedSince}, "deployment show "+string(again.ID), "fairlead install deploy acme")
+		p.expectTold("once it was retried", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.DeployedSince}, "deployment show "+string(again.ID), "fairlead install deploy acme")
 		if strings.Contains(text, "deployment retry") {
 			t.Errorf("a retry is offered that would be refused:\n%s", text)
 		}
@@ -183,18 +183,18 @@ func TestAPoisonJobIsToldAttemptByAttempt(t *testing.T) {
 		j, h := p.begin()
 		p.died(h)
 		kinds, text := p.told(id)
-		p.expectTold("between two attempts", kinds, text, []wayout.Kind{wayout.Retrying}, "Attempt 1 of the plan "+string(j.ID), "step-killed", "The next attempt, 2 of 3, may begin at")
+		p.expectTold("between two attempts", kinds, text, []diagnosis.Kind{diagnosis.Retrying}, "Attempt 1 of the plan "+string(j.ID), "step-killed", "The next attempt, 2 of 3, may begin at")
 		p.misfortune = func(events.JobSpec) misfortune { return diesBefore }
 		p.work()
 		kinds, text = p.told(id)
-		p.expectTold("when it is given up", kinds, text, []wayout.Kind{wayout.Poison, wayout.Failed}, "each of 3 attempts", "Attempt 1, at", "Attempt 2, at", "Attempt 3, at",
+		p.expectTold("when it is given up", kinds, text, []diagnosis.Kind{diagnosis.Poison, diagnosis.Failed}, "each of 3 attempts", "Attempt 1, at", "Attempt 2, at", "Attempt 3, at",
 			"job logs "+string(j.ID), "deployment retry "+string(id))
 		one, err := p.Job(p.ctx, org, j.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		said, err := p.JobSituations(p.ctx, one)
-		if kinds, text = told(said); err != nil || !slices.Equal(kinds, []wayout.Kind{wayout.Poison}) || !strings.Contains(text, "Attempt 3, at") {
+		if kinds, text = told(said); err != nil || !slices.Equal(kinds, []diagnosis.Kind{diagnosis.Poison}) || !strings.Contains(text, "Attempt 3, at") {
 			t.Errorf("of the job it is said %q, %v:\n%s", kinds, err, text)
 		}
 	})
@@ -216,27 +216,27 @@ func TestJobsThatNoAgentTakesAreToldWithTheirRunner(t *testing.T) {
 		p.expectTold("with a free place", kinds, text, nil)
 		beat(control.Heartbeat{Capacity: 1, Running: []string{"job_x"}})
 		kinds, text = p.told(id)
-		p.expectTold("without a place", kinds, text, []wayout.Kind{wayout.RunnerFull}, "(1 of 1); 2 jobs wait")
+		p.expectTold("without a place", kinds, text, []diagnosis.Kind{diagnosis.RunnerFull}, "(1 of 1); 2 jobs wait")
 		beat(control.Heartbeat{Capacity: 1, Draining: true})
 		kinds, text = p.told(id)
-		p.expectTold("while the agent drains", kinds, text, []wayout.Kind{wayout.RunnerDrains}, "drains (test)", "runner enrol local")
+		p.expectTold("while the agent drains", kinds, text, []diagnosis.Kind{diagnosis.RunnerDrains}, "drains (test)", "runner enrol local")
 		seen := p.Now()
 		p.sleep(time.Hour)
 		kinds, text = p.told(id)
-		p.expectTold("when nobody is there", kinds, text, []wayout.Kind{wayout.RunnerSilent}, "No agent of runner local has been heard of since "+seen.UTC().Format("2006-01-02 15:04:05"),
+		p.expectTold("when nobody is there", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "No agent of runner local has been heard of since "+seen.UTC().Format("2006-01-02 15:04:05"),
 			"2 jobs wait", "The last one was test", "fails with queue-timeout", "fairlead runner show local")
 		r, err := p.Runner(p.ctx, org, "local")
 		if err != nil {
 			t.Fatal(err)
 		}
 		said, err := p.RunnerSituations(p.ctx, r)
-		if kinds, text = told(said); err != nil || !slices.Equal(kinds, []wayout.Kind{wayout.RunnerSilent}) || !strings.Contains(text, "2 jobs wait") {
+		if kinds, text = told(said); err != nil || !slices.Equal(kinds, []diagnosis.Kind{diagnosis.RunnerSilent}) || !strings.Contains(text, "2 jobs wait") {
 			t.Errorf("of the runner it is said %q, %v:\n%s", kinds, err, text)
 		}
 		p.enrol()
 		p.work()
 		kinds, text = p.told(id)
-		p.expectTold("with a new agent", kinds, text, []wayout.Kind{wayout.Approval}, "network: 1 to add", "deployment approve "+string(id))
+		p.expectTold("with a new agent", kinds, text, []diagnosis.Kind{diagnosis.Approval}, "network: 1 to add", "deployment approve "+string(id))
 		p.must("make a runner", func() error { return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "empty"}) })
 		if r, err = p.Runner(p.ctx, org, "empty"); err != nil {
 			t.Fatal(err)
@@ -245,7 +245,7 @@ func TestJobsThatNoAgentTakesAreToldWithTheirRunner(t *testing.T) {
 			t.Fatal(err)
 		}
 		kinds, text = told(said)
-		p.expectTold("of a runner that is new", kinds, text, []wayout.Kind{wayout.RunnerSilent}, "has ever been heard of", "runner enrol empty")
+		p.expectTold("of a runner that is new", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "has ever been heard of", "runner enrol empty")
 	})
 }
 
@@ -259,7 +259,7 @@ func TestAQueuedDeploymentIsToldWhatGoesFirst(t *testing.T) {
 		third := p.deploy("acme", control.NewDeployment{}, "3")
 		p.work()
 		kinds, text := p.told(third)
-		p.expectTold("the third", kinds, text, []wayout.Kind{wayout.Queued}, string(first)+" of install acme, which awaits approval since 2", "1 more comes before", "deployment approve "+string(first))
+		p.expectTold("the third", kinds, text, []diagnosis.Kind{diagnosis.Queued}, string(first)+" of install acme, which awaits approval since 2", "1 more comes before", "deployment approve "+string(first))
 	})
 }
 
@@ -271,19 +271,19 @@ func TestAJobThatDoesNotStopIsToldUntilWhen(t *testing.T) {
 		id, j, h := p.applying("acme")
 		p.sleep(30 * time.Second)
 		kinds, text := p.told(id)
-		p.expectTold("a step that is silent", kinds, text, []wayout.Kind{wayout.StepSilent}, string(j.ID), "the job is lost")
+		p.expectTold("a step that is silent", kinds, text, []diagnosis.Kind{diagnosis.StepSilent}, string(j.ID), "the job is lost")
 		p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 0, 0); return err })
 		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
 		asked := p.Now().UTC()
 		kinds, text = p.told(id)
-		p.expectTold("one that was asked to stop", kinds, text, []wayout.Kind{wayout.Stopping}, asked.Add(job.Grace).Format("15:04:05"), asked.Add(2*job.Grace).Format("15:04:05"))
+		p.expectTold("one that was asked to stop", kinds, text, []diagnosis.Kind{diagnosis.Stopping}, asked.Add(job.Grace).Format("15:04:05"), asked.Add(2*job.Grace).Format("15:04:05"))
 		p.sleep(time.Hour)
 		p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
 		kinds, text = p.told(id)
-		p.expectTold("when it never did", kinds, text, []wayout.Kind{wayout.Lost, wayout.Stopped}, "lease-expired", "deployment retry")
+		p.expectTold("when it never did", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "lease-expired", "deployment retry")
 		p.must("forget", func() error { return p.ForgetInstall(p.ctx, org, "acme", true) })
 		kinds, text = p.told(id)
-		p.expectTold("when the install is forgotten", kinds, text, []wayout.Kind{wayout.Lost, wayout.Stopped})
+		p.expectTold("when the install is forgotten", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped})
 		if strings.Contains(text, "retry") {
 			t.Errorf("a retry is offered that would be refused:\n%s", text)
 		}
@@ -357,9 +357,9 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 					t.Fatalf("%s: of a job that is %s: %v", when, j.State, err)
 				}
 				kinds, text := told(said)
-				want := []wayout.Kind{wayout.RunnerGone}
+				want := []diagnosis.Kind{diagnosis.RunnerGone}
 				if id == died.ID {
-					want = []wayout.Kind{wayout.Retrying, wayout.RunnerGone}
+					want = []diagnosis.Kind{diagnosis.Retrying, diagnosis.RunnerGone}
 				}
 				p.expectTold(when, kinds, text, want, "Runner spare was deleted", "fails with queue-timeout", "job cancel "+string(id))
 				if strings.Contains(text, "runner show") || strings.Contains(text, "runner check") {
@@ -367,7 +367,7 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 				}
 			}
 			kinds, text := p.told(lost)
-			p.expectTold(when, kinds, text, []wayout.Kind{wayout.Lost, wayout.Stopped}, "No state of it was ever saved", "deployment retry")
+			p.expectTold(when, kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "No state of it was ever saved", "deployment retry")
 		}
 		look("once it is deleted")
 		p.must("make another of its name", func() error {

@@ -50,7 +50,7 @@ func (c *Control) RenewLease(ctx context.Context, h Holder, silent, wait time.Du
 		out = r.V
 		return err
 	})
-	if err != nil || out.State == job.Canceling || c.Rhythm.Prompt {
+	if err != nil || out.State == job.Canceling || c.Intervals.Prompt {
 		return out, err
 	}
 	err = c.wait(ctx, string(h.Job), wait, func(ctx context.Context) (bool, error) {

@@ -13,12 +13,12 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
-	"github.com/fairlead/fairlead/pkg/wayout"
 )
 
 // TestInstallIsDeployedUpdatedAndTornDown is the main story: everything after
@@ -314,7 +314,7 @@ func TestRetryAfterWhatChangedNothing(t *testing.T) {
 				p.work()
 				p.expect(id, deployment.Failed, "network=applied cache=applied database=failed web=skipped")
 				tt.then(p)
-				if kinds, text := p.told(id); slices.Contains(kinds, wayout.DeployedSince) || !strings.Contains(text, "fairlead deployment retry "+string(id)) {
+				if kinds, text := p.told(id); slices.Contains(kinds, diagnosis.DeployedSince) || !strings.Contains(text, "fairlead deployment retry "+string(id)) {
 					t.Errorf("the advice is %v:\n%s", kinds, text)
 				}
 				p.misfortune = nil

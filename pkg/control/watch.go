@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// watchEvery is how often the sweep looks at every runner, unless Rhythm says
+// watchEvery is how often the sweep looks at every runner, unless Intervals says
 // otherwise.
 const watchEvery = 15 * time.Second
 
@@ -34,8 +34,8 @@ const newestSessions = 3
 
 // WatchEvery is how often the sweep looks at each runner.
 func (c *Control) WatchEvery() time.Duration {
-	if c.Rhythm.Watch > 0 {
-		return c.Rhythm.Watch
+	if c.Intervals.Watch > 0 {
+		return c.Intervals.Watch
 	}
 	return watchEvery
 }

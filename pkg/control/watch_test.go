@@ -268,7 +268,7 @@ func TestALostRunnerIsToldOfOnDynamoDBAndSQS(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &watched{plane: newPlaneAt(t, dynamo.New(tables, table), c.now, c.sleep)}
-	w.Queue, w.Rhythm = q, control.Rhythm{Prompt: true} // of a renewal, which would wait by this clock
+	w.Queue, w.Intervals = q, control.Intervals{Prompt: true} // of a renewal, which would wait by this clock
 	changes := dynamodblocal.Stream{Endpoint: server.Endpoint(t), Table: table}
 	w.changes = func() (records []control.Record) {
 		list, err := changes.Next(t.Context())

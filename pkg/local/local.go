@@ -293,7 +293,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		s.closers = append(s.closers, func() error { t.CloseIdleConnections(); return nil })
 		reach = t
 	}
-	s.control = control.New(control.Parts{
+	s.control = control.New(control.Deps{
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		OIDC: oidc.NewVerifier(reach, time.Now, oidc.Options{Rules: rules}),

@@ -22,12 +22,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
-	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/internal/agentstatus"
 	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/providers"
-	"github.com/fairlead/fairlead/runner/internal/status"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 const (
@@ -70,10 +70,10 @@ type Agent struct {
 	cache   *providers.Store
 	id      identity
 	lock    *os.File
-	status  *status.Status // nil: nobody asks
-	started mode.Word      // the customer's, of the environment
-	heard   change         // of the customer's word
-	obeyed  change         // of what records that it is obeyed
+	status  *agentstatus.Status // nil: nobody asks
+	started mode.Word           // the customer's, of the environment
+	heard   change              // of the customer's word
+	obeyed  change              // of what records that it is obeyed
 
 	mu       sync.Mutex
 	wanted   string             // version that this agent is to run; "": any
@@ -94,7 +94,7 @@ type step struct {
 	handle  executor.Handle // nil: it is being launched
 	of      string          // its install and component; "": of none
 	grace   time.Duration
-	kind    status.Kind
+	kind    agentstatus.Kind
 	killFor time.Duration // how long its killing may take
 	over    chan struct{} // closed when it is alive no more
 
@@ -137,7 +137,9 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		lock.Close()
 		return nil, err
 	}
-	kept := func(attempt string) stepdir.Kept { return stepdir.Kept(filepath.Join(data, attemptsFolder, attempt)) }
+	kept := func(attemptID string) attempt.Kept {
+		return attempt.Kept(filepath.Join(data, attemptsFolder, attemptID))
+	}
 	ways, err := openLaunchers(ctx, configured, cfg.Concurrency, string(id.RunnerID), o, log, kept)
 	if err != nil {
 		lock.Close()
@@ -158,7 +160,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	}
 	a.word, _ = a.hear() // before anything is claimed
 	if cfg.StatusAddress != "" {
-		a.status = status.New(status.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.ways.executor, Look: a.look, Clock: a.now})
+		a.status = agentstatus.New(agentstatus.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.ways.executor, Look: a.look, Clock: a.now})
 	}
 	return a, nil
 }
@@ -233,7 +235,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	// its answer or its error. With both at once, either would open it, and a seed of
 	// the simulator would be one of two runs.
 	introduced := make(chan struct{})
-	beats.Go(func() { a.beatLoop(life, beating, sync.OnceFunc(func() { close(introduced) })) })
+	beats.Go(func() { a.heartbeatLoop(life, beating, sync.OnceFunc(func() { close(introduced) })) })
 	claims.Go(func() {
 		select {
 		case <-introduced:
@@ -256,7 +258,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	idle := make(chan struct{})
 	go func() { a.running.Wait(); close(idle) }()
 	if !a.options.LeaveSteps {
-		a.windUp(ctx, life, stop, idle)
+		a.awaitSteps(ctx, life, stop, idle)
 	}
 
 	end()
@@ -296,9 +298,9 @@ func (a *Agent) startDraining(drain context.CancelFunc) {
 	}
 }
 
-// windUp returns when idle is closed, or when all steps were killed and the
+// awaitSteps returns when idle is closed, or when all steps were killed and the
 // control plane had its chance to hear of it.
-func (a *Agent) windUp(ctx, life context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
+func (a *Agent) awaitSteps(ctx, life context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
 	var patience <-chan time.Time
 	if a.cfg.DrainFor > 0 {
 		patience = time.After(a.cfg.DrainFor)
@@ -346,9 +348,9 @@ func (a *Agent) killFor() time.Duration {
 }
 
 // look is the agent as its status tells it.
-func (a *Agent) look() status.Now {
+func (a *Agent) look() agentstatus.Now {
 	n := a.session.look()
-	n.Capacity, n.Running = a.ways.capacity(), map[status.Kind]int{}
+	n.Capacity, n.Running = a.ways.capacity(), map[agentstatus.Kind]int{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n.Draining, n.Customer, n.Wanted = a.draining, string(a.word.Mode), a.wanted
@@ -358,7 +360,9 @@ func (a *Agent) look() status.Now {
 	return n
 }
 
-func kindOf(c wire.Claim) status.Kind { return status.Kind{Plugin: c.Plugin, Operation: c.Operation} }
+func kindOf(c wire.Claim) agentstatus.Kind {
+	return agentstatus.Kind{Plugin: c.Plugin, Operation: c.Operation}
+}
 
 // launched returns the steps that run. One that is being launched is interrupted
 // when it has been.
@@ -378,17 +382,17 @@ func (a *Agent) launched() []*step {
 func (a *Agent) interrupt(life context.Context) time.Duration {
 	var grace time.Duration
 	for _, s := range a.launched() {
-		a.urge(life, s)
+		a.interruptWithRetry(life, s)
 		grace = max(grace, s.grace)
 	}
 	return grace
 }
 
-// urge interrupts a step, and again until the interrupt has reached it: the word
+// interruptWithRetry interrupts a step, and again until the interrupt has reached it: the word
 // is said to the agent once, and there may be no container yet that could hear
 // it, or an executor that does not answer. It lets go when the step is over, or
 // the word was taken back.
-func (a *Agent) urge(life context.Context, s *step) {
+func (a *Agent) interruptWithRetry(life context.Context, s *step) {
 	a.mu.Lock()
 	mine := !s.urged && !s.accepted
 	s.urged = s.urged || mine
@@ -488,10 +492,10 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 	return nil, false
 }
 
-// beatLoop sends heartbeats until ctx ends; each is sent under sending. One
+// heartbeatLoop sends heartbeats until ctx ends; each is sent under sending. One
 // that failed is sent again soon: had it to wait its turn, a single lost answer
 // would look like death. After each heartbeat, answered or not, it calls sent.
-func (a *Agent) beatLoop(ctx, sending context.Context, sent func()) {
+func (a *Agent) heartbeatLoop(ctx, sending context.Context, sent func()) {
 	told := &change{log: a.log}
 	period := defaultBeat
 	soon := patient(a.options)

@@ -67,7 +67,7 @@ func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
 					session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, fixed(), time.Now)}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
-				a.beatLoop(ctx, ctx, func() {})
+				a.heartbeatLoop(ctx, ctx, func() {})
 				if d.seen <= 1+d.lost || len(d.heard) < 2 {
 					t.Fatalf("of %d heartbeats %d were heard", d.seen, len(d.heard))
 				}
@@ -103,7 +103,7 @@ func TestAControlPlaneThatRepeatsItselfIsNotCalledWithoutEnd(t *testing.T) {
 			session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, ways, time.Now)}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 		defer cancel()
-		a.beatLoop(ctx, ctx, func() {})
+		a.heartbeatLoop(ctx, ctx, func() {})
 		// At 0 s, when it is told; at once, as that was news; and at 15, 30 and 45 s.
 		if c.heartbeats != 5 {
 			t.Errorf("in 50 s it was called %d times, not 5", c.heartbeats)

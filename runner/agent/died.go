@@ -13,39 +13,39 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/redact"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
-	"github.com/fairlead/fairlead/runner/internal/survivor"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
+	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// letSave waits for the tool of a step that died, if it is one that has a state
+// waitForToolToSave waits for the tool of a step that died, if it is one that has a state
 // to save: the death of its step has interrupted it. The agent reports the death
 // only afterwards, because the control plane must start nothing before the tool
 // has ended.
-func (a *Agent) letSave(life context.Context, by *launcher, attempt string, exit executor.Exit) survivor.Outcome {
+func (a *Agent) waitForToolToSave(life context.Context, by *launcher, attemptID string, exit executor.Exit) proctree.Outcome {
 	if !by.place.Machine {
-		return survivor.None // a container ends with the step, which is its first process
+		return proctree.None // a container ends with the step, which is its first process
 	}
 	if exit.Code != nil {
 		switch *exit.Code {
-		case stepdir.ExitFinished, stepdir.ExitStale, stepdir.ExitNotStarted, stepdir.ExitUndelivered, stepdir.ExitDiskFull:
-			return survivor.None // it has ended its tool itself
+		case attempt.ExitFinished, attempt.ExitStale, attempt.ExitNotStarted, attempt.ExitUndelivered, attempt.ExitDiskFull:
+			return proctree.None // it has ended its tool itself
 		}
 	}
-	limit := a.saveTime(attempt)
-	os.Remove(filepath.Join(workspace.Path(by.work(a.cfg.Data), attempt), workspace.Reserve)) // it may be what the tool needs now; most have none
+	limit := a.saveTime(attemptID)
+	os.Remove(filepath.Join(workspace.Path(by.work(a.cfg.Data), attemptID), workspace.Reserve)) // it may be what the tool needs now; most have none
 	ctx, cancel := context.WithTimeout(life, limit)
 	defer cancel()
 	began := a.now()
-	o, err := a.options.awaitTool()(ctx, workspace.Path(by.work(a.cfg.Data), attempt))
+	o, err := a.options.awaitTool()(ctx, workspace.Path(by.work(a.cfg.Data), attemptID))
 	if err != nil {
-		a.log.Error("the tool of a dead step gets no time to save its state", "attempt", attempt, "err", err)
+		a.log.Error("the tool of a dead step gets no time to save its state", "attempt", attemptID, "err", err)
 	}
-	if o != survivor.None {
-		a.log.Info("a step died; its tool was interrupted", "attempt", attempt, "ended", o == survivor.Ended, "took", a.now().Sub(began), "limit", limit)
+	if o != proctree.None {
+		a.log.Info("a step died; its tool was interrupted", "attempt", attemptID, "ended", o == proctree.Ended, "took", a.now().Sub(began), "limit", limit)
 	}
 	return o
 }
@@ -53,11 +53,11 @@ func (a *Agent) letSave(life context.Context, by *launcher, attempt string, exit
 // maxSave is how long a tool whose step has died may take to save its state.
 const maxSave = 20 * time.Second
 
-// saveTime bounds letSave. A lease lasts three periods of renewal, so two are
+// saveTime bounds waitForToolToSave. A lease lasts three periods of renewal, so two are
 // left at least when the step dies; a third of them is kept for the killing, the
 // rest of the log, and the report. With a lease of 45 s that makes 20 s.
-func (a *Agent) saveTime(attempt string) time.Duration {
-	in, err := a.kept(attempt).Input()
+func (a *Agent) saveTime(attemptID string) time.Duration {
+	in, err := a.kept(attemptID).Input()
 	if err != nil {
 		return 0
 	}
@@ -65,7 +65,7 @@ func (a *Agent) saveTime(attempt string) time.Duration {
 	if in.Grace > 0 {
 		limit = min(limit, in.Grace)
 	}
-	if renew := a.dir(attempt).Renew(); renew > 0 {
+	if renew := a.dir(attemptID).Renew(); renew > 0 {
 		limit = min(limit, renew*4/3)
 	}
 	return limit
@@ -77,12 +77,12 @@ const maxLastWords = 2 << 10
 // outputFor bounds the reading of a dead step's own output.
 const outputFor = 10 * time.Second
 
-func (a *Agent) obituary(life context.Context, by *launcher, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
+func (a *Agent) deathReason(life context.Context, by *launcher, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
 	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Message: exit.Message,
-		DiskFull: exit.Code != nil && *exit.Code == stepdir.ExitDiskFull}
+		DiskFull: exit.Code != nil && *exit.Code == attempt.ExitDiskFull}
 	var said string
 	if by.place.Shared {
-		said = a.dir(h.ID()).Tail(stepdir.StderrFile, maxLastWords)
+		said = a.dir(h.ID()).Tail(attempt.StderrFile, maxLastWords)
 	}
 	if said == "" {
 		ctx, cancel := context.WithTimeout(life, outputFor)
@@ -113,18 +113,18 @@ func wireReason(reason string) string {
 // settle reports a death until the control plane has taken the report, then removes
 // what the attempt has left. The report is on disk first: if this agent ends,
 // the next one makes it.
-func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire.DiedRequest) {
-	job, _ := jobOf(attempt)
-	kept := a.kept(attempt)
+func (a *Agent) settle(life context.Context, attemptID string, epoch int64, d wire.DiedRequest) {
+	job, _ := jobOf(attemptID)
+	kept := a.kept(attemptID)
 	d.Reason = wireReason(d.Reason)
 	if _, err := os.Stat(string(kept)); err == nil {
 		if err := kept.SaveDied(d); err != nil {
-			a.log.Error("the report is not kept", "attempt", attempt, "err", err)
+			a.log.Error("the report is not kept", "attempt", attemptID, "err", err)
 		}
 	}
-	if by, err := a.ways.by(life, attempt); err != nil || !by.place.Shared {
+	if by, err := a.ways.by(life, attemptID); err != nil || !by.place.Shared {
 		d.Log = nil // the step has sent all that there is to be had of it
-	} else if d.Log = a.rescueLog(life, attempt, epoch); d.Reason == executor.Vanished && d.Log != nil && d.Log.Size == 0 {
+	} else if d.Log = a.rescueLog(life, attemptID, epoch); d.Reason == executor.Vanished && d.Log != nil && d.Log.Size == 0 {
 		d.Log = nil // the machine may have been down, and have lost what was not on its disk
 	}
 	told := &change{log: a.log}
@@ -150,7 +150,7 @@ func (a *Agent) settle(life context.Context, attempt string, epoch int64, d wire
 	default:
 		return // the agent ends
 	}
-	a.remove(life, attempt)
+	a.remove(life, attemptID)
 }
 
 // rescueFor bounds the sending of a dead step's log. The report of its death
@@ -160,11 +160,11 @@ const rescueFor = 10 * time.Second
 // rescueLog sends what the step had kept of its log and not sent, and describes
 // the log if nothing is missing. If that does not succeed soon the log ends
 // early and is marked so.
-func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) *wire.WholeLog {
+func (a *Agent) rescueLog(life context.Context, attemptID string, epoch int64) *wire.WholeLog {
 	ctx, cancel := context.WithTimeout(life, rescueFor)
 	defer cancel()
-	job, _ := jobOf(attempt)
-	err := logship.Rescue(ctx, a.dir(attempt).Path(stepdir.LogFile), func(ctx context.Context, offset int64, data []byte) (next int64, err error) {
+	job, _ := jobOf(attemptID)
+	err := logship.Rescue(ctx, a.dir(attemptID).Path(attempt.LogFile), func(ctx context.Context, offset int64, data []byte) (next int64, err error) {
 		err = a.session.do(ctx, func(c *client.Client) error {
 			next, err = c.RescueLog(ctx, job, epoch, offset, data)
 			return err
@@ -178,17 +178,17 @@ func (a *Agent) rescueLog(life context.Context, attempt string, epoch int64) *wi
 	})
 	if err != nil {
 		if !settled(err) {
-			a.log.Warn("the end of a dead step's log is lost", "attempt", attempt, "err", err)
+			a.log.Warn("the end of a dead step's log is lost", "attempt", attemptID, "err", err)
 		}
 		return nil
 	}
-	end, whole := a.dir(attempt).LogEnd()
+	end, whole := a.dir(attemptID).LogEnd()
 	if !whole {
 		return nil
 	}
-	sum, err := logship.Sum(a.dir(attempt).Path(stepdir.LogFile), end.Size)
+	sum, err := logship.Sum(a.dir(attemptID).Path(attempt.LogFile), end.Size)
 	if err != nil {
-		a.log.Warn("the log of a dead step cannot be read", "attempt", attempt, "err", err)
+		a.log.Warn("the log of a dead step cannot be read", "attempt", attemptID, "err", err)
 		return nil
 	}
 	return &wire.WholeLog{Size: end.Size, CRC32: sum}

@@ -12,12 +12,12 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/config"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/executor/docker"
-	"github.com/fairlead/fairlead/runner/internal/executor/process"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/executor/docker"
+	"github.com/fairlead/fairlead/runner/executor/process"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
-	"github.com/fairlead/fairlead/runner/internal/setup"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
 // Site is what an executor is made for.
@@ -25,7 +25,7 @@ type Site struct {
 	Data    string // the runner's data folder, absolute
 	Steps   string // the folder of the steps' folders in it
 	Runner  string // the runner's id
-	Setup   setup.Setup
+	Setup   launchconfig.Setup
 	command []string // that runs a step
 	orphans *keeper.Orphans
 }
@@ -35,22 +35,22 @@ type OpenExecutor func(ctx context.Context, s Site) (executor.Executor, error)
 
 // executors are the values of FAIRLEAD_EXECUTOR, with those of the program.
 func executors(more map[string]OpenExecutor) map[string]OpenExecutor {
-	all := map[string]OpenExecutor{setup.Process: openProcess, setup.Docker: openDocker}
+	all := map[string]OpenExecutor{launchconfig.Process: openProcess, launchconfig.Docker: openDocker}
 	maps.Copy(all, more)
 	return all
 }
 
 // environmentFor reads what the agent's environment says of an executor, and of how
 // steps are started at all.
-func environmentFor(cfg config.Runner, name string, environ []string) (setup.Environment, error) {
-	env := setup.Environment{Executor: cfg.Executor, StepURL: cfg.StepURL, Concurrency: cfg.Concurrency}
+func environmentFor(cfg config.Runner, name string, environ []string) (launchconfig.Environment, error) {
+	env := launchconfig.Environment{Executor: cfg.Executor, StepURL: cfg.StepURL, Concurrency: cfg.Concurrency}
 	var of any
 	switch name {
-	case setup.Docker:
+	case launchconfig.Docker:
 		of = &env.Docker
-	case setup.Kubernetes:
+	case launchconfig.Kubernetes:
 		of = &env.Kubernetes
-	case setup.ECS:
+	case launchconfig.ECS:
 		of = &env.ECS
 	default:
 		return env, nil
@@ -63,7 +63,7 @@ func environmentFor(cfg config.Runner, name string, environ []string) (setup.Env
 	return env, nil
 }
 
-func openExecutor(ctx context.Context, data, runner string, s setup.Setup, o Options) (executor.Executor, error) {
+func openExecutor(ctx context.Context, data, runner string, s launchconfig.Setup, o Options) (executor.Executor, error) {
 	kinds := executors(o.Executors)
 	open, ok := kinds[s.Executor]
 	if !ok {
@@ -85,13 +85,13 @@ func openProcess(_ context.Context, s Site) (executor.Executor, error) {
 // what was fetched for all, of which it writes only artifacts, that each job
 // verifies; and the state and the plan of its component, if they are in local
 // storage. What is known of tools is not among it: each container asks its own.
-func foldersOf(attempt string, in stepdir.Input) ([]executor.Folder, error) {
-	folders := []executor.Folder{{Path: "artifacts", Write: true}, {Path: "plugin-cache"}, {Path: filepath.Join("salvage", attempt), Write: true}}
+func foldersOf(attemptID string, in attempt.Input) ([]executor.Folder, error) {
+	folders := []executor.Folder{{Path: "artifacts", Write: true}, {Path: "plugin-cache"}, {Path: filepath.Join("salvage", attemptID), Write: true}}
 	if in.InstallID == "" {
 		return folders, nil
 	}
 	for what, id := range map[string]string{"install": in.InstallID, "component": in.Component, "plan": in.PlanJob} {
-		if err := stepdir.CheckID(id); err != nil && id != "" {
+		if err := attempt.CheckID(id); err != nil && id != "" {
 			return nil, fmt.Errorf("the %s of the claim: %w", what, err)
 		}
 	}

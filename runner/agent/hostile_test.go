@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
-	"github.com/fairlead/fairlead/runner/internal/executor"
 )
 
 // hostile starts steps as the docker executor does, of jobs that fill the

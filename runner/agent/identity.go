@@ -24,8 +24,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/transport"
-	"github.com/fairlead/fairlead/runner/internal/durable"
-	"github.com/fairlead/fairlead/runner/internal/pause"
+	"github.com/fairlead/fairlead/runner/internal/retry"
+	"github.com/fairlead/fairlead/runner/internal/safefile"
 )
 
 const (
@@ -142,7 +142,7 @@ func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.Pri
 	if err != nil {
 		return identity{}, fmt.Errorf("encode the runner's identity: %w", err)
 	}
-	if err := durable.Write(filepath.Join(cfg.Data, identityFile), b, 0o600); err != nil {
+	if err := safefile.Write(filepath.Join(cfg.Data, identityFile), b, 0o600); err != nil {
 		return identity{}, fmt.Errorf("keep the runner's identity: %w", err)
 	}
 	log.Info("enrolled", "runner", id.Name, "runner_id", id.RunnerID, "pinned_key", id.Keys[0].ID)
@@ -174,7 +174,7 @@ func makeKey(data string) (ed25519.PrivateKey, error) {
 		return nil, fmt.Errorf("encode the runner's key: %w", err)
 	}
 	b := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := durable.Write(filepath.Join(data, keyFile), b, 0o600); err != nil {
+	if err := safefile.Write(filepath.Join(data, keyFile), b, 0o600); err != nil {
 		return nil, fmt.Errorf("keep the runner's key: %w", err)
 	}
 	return key, nil
@@ -194,5 +194,5 @@ func newClient(url string, o Options) (*client.Client, error) {
 
 // patient is the pause between two tries of what nobody waits for.
 func patient(o Options) backoff.BackOff {
-	return pause.Growing(200*time.Millisecond, 15*time.Second, o.random())
+	return retry.Growing(200*time.Millisecond, 15*time.Second, o.random())
 }

@@ -7,10 +7,10 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/confine"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 // The values of FAIRLEAD_ISOLATION.
@@ -50,7 +50,7 @@ func isolationAt(cfg config.Runner, place executor.Place) string {
 
 // confined is what the tools of a step reach beside the job's own; nil if nothing
 // keeps them from anything.
-func (a *Agent) confined(by *launcher) *stepdir.Confined {
+func (a *Agent) confined(by *launcher) *attempt.Confined {
 	if by.isolated != wire.IsolationLandlock {
 		return nil
 	}
@@ -60,5 +60,5 @@ func (a *Agent) confined(by *launcher) *stepdir.Confined {
 			private = append(private, path)
 		}
 	}
-	return &stepdir.Confined{Readable: a.cfg.Readable, Writable: a.cfg.Writable, Private: private}
+	return &attempt.Confined{Readable: a.cfg.Readable, Writable: a.cfg.Writable, Private: private}
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/setup"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
 // checkFor bounds the question whether what starts steps is there.
@@ -34,7 +34,7 @@ const followEnvironment = "environment"
 
 // launcher starts steps in one way.
 type launcher struct {
-	setup    setup.Setup
+	setup    launchconfig.Setup
 	executor executor.Executor
 	place    executor.Place
 	isolated string                   // by what its steps' tools are, as the wire has it
@@ -50,7 +50,7 @@ type launchers struct {
 	runner string
 	o      Options
 	log    *slog.Logger
-	kept   func(attempt string) stepdir.Kept
+	kept   func(attemptID string) attempt.Kept
 
 	mu    sync.Mutex
 	heard string               // revision of the configuration that was told last; "": none
@@ -62,7 +62,7 @@ type launchers struct {
 
 // openLaunchers begins with what the environment says. What that lacks the
 // configuration may say; what is wrong with it is an error.
-func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner string, o Options, log *slog.Logger, kept func(string) stepdir.Kept) (*launchers, error) {
+func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner string, o Options, log *slog.Logger, kept func(string) attempt.Kept) (*launchers, error) {
 	l := &launchers{cfg: cfg, holds: holds, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
 	switch cfg.Follow {
 	case "", "configuration", followEnvironment:
@@ -70,7 +70,7 @@ func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner str
 		return nil, fmt.Errorf("FAIRLEAD_FOLLOW: %q is none of configuration, environment", cfg.Follow)
 	}
 	if o.Executor != nil {
-		l.alone = &launcher{setup: setup.Alone(setup.Environment{StepURL: cfg.StepURL, Concurrency: cfg.Concurrency}), executor: o.Executor, place: o.Executor.Place()}
+		l.alone = &launcher{setup: launchconfig.Alone(launchconfig.Environment{StepURL: cfg.StepURL, Concurrency: cfg.Concurrency}), executor: o.Executor, place: o.Executor.Place()}
 		l.alone.isolated = isolationAt(l.cfg, l.alone.place)
 		l.now = l.alone
 		return l, nil
@@ -79,10 +79,10 @@ func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner str
 		l.err = errors.New("the runner's configuration was not heard of yet")
 		return l, nil
 	}
-	name := cmp.Or(cfg.Executor, setup.Process)
+	name := cmp.Or(cfg.Executor, launchconfig.Process)
 	env, err := environmentFor(cfg, name, o.Environ)
 	if err == nil {
-		l.alone, err = l.open(ctx, setup.Alone(env), nil)
+		l.alone, err = l.open(ctx, launchconfig.Alone(env), nil)
 	}
 	if err != nil && (!errors.Is(err, executor.ErrIncomplete) || !l.follows()) {
 		return nil, err
@@ -94,7 +94,7 @@ func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner str
 // follows reports whether configurations are heeded.
 func (l *launchers) follows() bool { return l.o.Executor == nil && l.cfg.Follow != followEnvironment }
 
-func (l *launchers) open(ctx context.Context, s setup.Setup, told *wire.AgentConfiguration) (*launcher, error) {
+func (l *launchers) open(ctx context.Context, s launchconfig.Setup, told *wire.AgentConfiguration) (*launcher, error) {
 	e, err := openExecutor(ctx, l.cfg.Data, l.runner, s, l.o)
 	if err != nil {
 		return nil, err
@@ -123,13 +123,13 @@ func (l *launchers) fits(by *launcher) error {
 		return nil // the job says it: the file may come
 	}
 	id, name := strings.Repeat("x", maxID), strings.Repeat("x", fairlead.MaxName)
-	in := stepdir.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: "migrate-state", Plugin: "terraform",
+	in := attempt.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: "migrate-state", Plugin: "terraform",
 		Keys:    []wire.VerificationKey{{ID: id, PublicKey: make([]byte, ed25519.PublicKeySize)}},
 		Install: name, InstallID: id, Component: name, PlanJob: id, Grace: time.Hour, StartBefore: time.Now(),
 		Tofu: l.cfg.Tofu, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true}
 	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)}, Env: env,
-		Secrets: append(secrets, stepdir.TokenVariable+"="+strings.Repeat("x", maxToken))}
-	if s.Input, err = stepdir.Encode(by.placed(in)); err != nil {
+		Secrets: append(secrets, attempt.TokenVariable+"="+strings.Repeat("x", maxToken))}
+	if s.Input, err = attempt.Encode(by.placed(in)); err != nil {
 		return err
 	}
 	if err := by.place.Holds(s); err != nil {
@@ -153,13 +153,13 @@ func (l *launchers) translate(ctx context.Context, told *wire.AgentConfiguration
 	if err != nil {
 		return nil, err
 	}
-	name := setup.ExecutorOf(r.Kind(), l.cfg.Executor)
+	name := launchconfig.ExecutorOf(r.Kind(), l.cfg.Executor)
 	env, err := environmentFor(l.cfg, name, l.o.Environ)
 	if err != nil {
 		return nil, err
 	}
 	env.Direct = l.o.Direct != nil
-	s, err := setup.Of(r, env)
+	s, err := launchconfig.Of(r, env)
 	if err != nil {
 		return nil, err
 	}
@@ -277,36 +277,36 @@ func (l *launchers) ailment(ctx context.Context) string {
 }
 
 // assign says how the step of an attempt is started, for good.
-func (l *launchers) assign(attempt string) (*launcher, error) {
+func (l *launchers) assign(attemptID string) (*launcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now == nil {
 		return nil, &executor.LaunchError{Reason: executor.Misconfigured, Err: l.err}
 	}
-	l.of[attempt] = l.now
+	l.of[attemptID] = l.now
 	return l.now, nil
 }
 
 // keep writes down how the step of an attempt was started, for the next agent.
-func (l *launchers) keep(attempt string, by *launcher) error {
+func (l *launchers) keep(attemptID string, by *launcher) error {
 	if by.told == nil {
 		return nil
 	}
-	return l.kept(attempt).SaveConfiguration(by.told)
+	return l.kept(attemptID).SaveConfiguration(by.told)
 }
 
 // by returns how the step of an attempt was started, by this agent or the one
 // before.
-func (l *launchers) by(ctx context.Context, attempt string) (*launcher, error) {
+func (l *launchers) by(ctx context.Context, attemptID string) (*launcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if by := l.of[attempt]; by != nil {
+	if by := l.of[attemptID]; by != nil {
 		return by, nil
 	}
-	told, err := l.kept(attempt).Configuration()
+	told, err := l.kept(attemptID).Configuration()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && l.alone != nil:
-		l.of[attempt] = l.alone
+		l.of[attemptID] = l.alone
 		return l.alone, nil
 	case errors.Is(err, fs.ErrNotExist) && l.err != nil:
 		return nil, l.err
@@ -315,7 +315,7 @@ func (l *launchers) by(ctx context.Context, attempt string) (*launcher, error) {
 	}
 	for _, other := range append(slices.Collect(maps.Values(l.of)), l.now) {
 		if other != nil && other.told != nil && other.told.Revision == told.Revision {
-			l.of[attempt] = other
+			l.of[attemptID] = other
 			return other, nil
 		}
 	}
@@ -323,23 +323,23 @@ func (l *launchers) by(ctx context.Context, attempt string) (*launcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for a step as it was started: %w", err)
 	}
-	l.of[attempt] = by
+	l.of[attemptID] = by
 	return by, nil
 }
 
 // release forgets how the step of an attempt was started: nothing is left of it.
-func (l *launchers) release(attempt string) {
+func (l *launchers) release(attemptID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	by := l.of[attempt]
-	delete(l.of, attempt)
+	by := l.of[attemptID]
+	delete(l.of, attemptID)
 	l.close(by)
 }
 
 // work returns the folder in whose folder work the attempt works, if it is on
 // this machine.
 func (by *launcher) work(data string) string {
-	if by.setup.Executor == setup.Process && by.setup.Process.Folder != "" {
+	if by.setup.Executor == launchconfig.Process && by.setup.Process.Folder != "" {
 		return by.setup.Process.Folder
 	}
 	return data

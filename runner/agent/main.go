@@ -19,12 +19,11 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/transport"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/executor/process"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/executor/process"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
-	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
-	"github.com/fairlead/fairlead/runner/internal/proc"
-	"github.com/fairlead/fairlead/runner/internal/survivor"
+	"github.com/fairlead/fairlead/runner/plugin/agentlog"
+	"github.com/fairlead/fairlead/runner/proctree"
 )
 
 // Exit codes of the agent.
@@ -56,7 +55,7 @@ type Options struct {
 	// They are the program's to name, because their clients cost an agent that
 	// does not use them a quarter of its memory.
 	Executors map[string]OpenExecutor
-	// Surroundings that are not those of a process on a machine; each may be
+	// Env that are not those of a process on a machine; each may be
 	// left out.
 	Executor  executor.Executor // nil: that of the configuration
 	Transport http.RoundTripper // of what the agent sends; nil: one with sane limits
@@ -71,8 +70,8 @@ type Options struct {
 	// LeaveSteps has steps go on when the agent ends, for the next one to find.
 	LeaveSteps bool
 	// AwaitTool waits for the tool that a dead step has left in its workspace;
-	// nil: survivor.Await.
-	AwaitTool func(ctx context.Context, workspace string) (survivor.Outcome, error)
+	// nil: proctree.AwaitSurvivor.
+	AwaitTool func(ctx context.Context, workspace string) (proctree.Outcome, error)
 
 	ca        string // what the control plane's certificate is signed by, in PEM
 	plainHTTP bool   // the control plane may be on another machine, without TLS
@@ -88,11 +87,11 @@ func (o Options) random() func() float64 {
 	return mathrand.Float64
 }
 
-func (o Options) awaitTool() func(context.Context, string) (survivor.Outcome, error) {
+func (o Options) awaitTool() func(context.Context, string) (proctree.Outcome, error) {
 	if o.AwaitTool != nil {
 		return o.AwaitTool
 	}
-	return survivor.Await
+	return proctree.AwaitSurvivor
 }
 
 // Main runs `runner agent` until it is told to stop and returns its exit code:
@@ -124,11 +123,11 @@ func Main(ctx context.Context, args []string, o Options) int {
 		fmt.Fprintf(o.Stderr, "FAIRLEAD_LOG_LEVEL: %q is none of debug, info, warn, error\n", cfg.LogLevel)
 		return exitUsage
 	}
-	if err := proc.Hide(); err != nil { // tools run as the same user
+	if err := proctree.Hide(); err != nil { // tools run as the same user
 		fmt.Fprintln(o.Stderr, err)
 	}
 	// A keeper that is killed leaves what it has kept to the agent.
-	if err := proc.BecomeSubreaper(); err != nil {
+	if err := proctree.BecomeSubreaper(); err != nil {
 		fmt.Fprintln(o.Stderr, err)
 	} else {
 		o.orphans = keeper.NewOrphans(process.Groups)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/attempt"
 )
 
 // passedForRole is what a step that takes a role gets besides: where it finds
@@ -30,11 +30,11 @@ const (
 // the role that provisions; everything else that is applied, by the one that
 // deploys and cannot remove what holds data. An operation that the stack has no
 // role for is not carried out: with the wrong role it would do too much.
-func operationRole(s *config.RunnerStack, region string, c wire.Claim) (*stepdir.Role, error) {
+func operationRole(s *config.RunnerStack, region string, c wire.Claim) (*attempt.Role, error) {
 	if s == nil || c.Plugin == pluginCheck {
 		return nil, nil
 	}
-	r := &stepdir.Role{ExternalID: s.ExternalID, Region: region, Install: s.Install}
+	r := &attempt.Role{ExternalID: s.ExternalID, Region: region, Install: s.Install}
 	switch c.Operation {
 	case "plan", "plan-destroy":
 		r.ARN = s.RoleReadOnly

@@ -6,10 +6,10 @@ import (
 	"net/http"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/plugin"
-	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/agentlog"
 	runnerstep "github.com/fairlead/fairlead/runner/step"
 )
 
@@ -17,29 +17,29 @@ import (
 // agent runs itself: in a step elsewhere nobody has what is to be told. All else
 // is as in any step: the launch token, the signed spec, the lease, masking, the
 // report.
-func (a *Agent) sendLog(life context.Context, attempt string, c wire.Claim) {
+func (a *Agent) sendLog(life context.Context, attemptID string, c wire.Claim) {
 	in := a.input(c)
-	dir, err := a.folders(attempt, in)
-	code := stepdir.ExitInternal
+	dir, err := a.folders(attemptID, in)
+	code := attempt.ExitInternal
 	if err == nil {
-		code = runnerstep.Run(life, dir, in, c.LaunchToken, a.ownSurroundings())
+		code = runnerstep.Run(life, dir, in, c.LaunchToken, a.ownLogEnv())
 	}
-	a.gone(attempt)
+	a.gone(attemptID)
 	exit := executor.Exit{Code: &code, Reason: executor.Exited}
-	a.count(attempt, code == stepdir.ExitFinished, exit)
-	if code == stepdir.ExitFinished {
-		a.clear(life, attempt, func(context.Context) error { return a.removeFolders(a.cfg.Data, attempt) }) // no executor knows of it
+	a.count(attemptID, code == attempt.ExitFinished, exit)
+	if code == attempt.ExitFinished {
+		a.clear(life, attemptID, func(context.Context) error { return a.removeFolders(a.cfg.Data, attemptID) }) // no executor knows of it
 		return
 	}
 	d := wire.DiedRequest{Epoch: c.Epoch, Reason: executor.Exited, ExitCode: &code, Message: "the agent could not send its log"}
 	if err != nil {
 		d.Reason, d.Message = executor.LaunchFailed, err.Error()
 	}
-	a.settle(life, attempt, c.Epoch, d)
+	a.settle(life, attemptID, c.Epoch, d)
 }
 
-// ownSurroundings are those of a step that starts no process, and ends none.
-func (a *Agent) ownSurroundings() runnerstep.Surroundings {
+// ownLogEnv are those of a step that starts no process, and ends none.
+func (a *Agent) ownLogEnv() runnerstep.Env {
 	p := agentlog.Plugin{}
 	if a.cfg.ShareLog {
 		p.Recent = a.options.recent
@@ -48,7 +48,7 @@ func (a *Agent) ownSurroundings() runnerstep.Surroundings {
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
-	return runnerstep.Surroundings{Version: a.options.Version, Plugins: plugin.Registry{agentlog.Name: p}, Log: a.log, Now: a.now, Random: a.options.random(),
+	return runnerstep.Env{Version: a.options.Version, Plugins: plugin.Registry{agentlog.Name: p}, Log: a.log, Now: a.now, Random: a.options.random(),
 		NewID: rand.Text, Transport: transport,
 		Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}
 }

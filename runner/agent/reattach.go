@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 // reattach finds what an earlier agent has left: steps that run, steps that
@@ -22,7 +22,7 @@ func (a *Agent) reattach(life context.Context) error {
 	}
 	known := map[string]bool{}
 	for _, e := range entries {
-		_, epoch, err := stepdir.ParseID(e.Name())
+		_, epoch, err := attempt.ParseID(e.Name())
 		if err != nil {
 			a.log.Warn("not a step's folder", "name", e.Name())
 			continue
@@ -30,9 +30,9 @@ func (a *Agent) reattach(life context.Context) error {
 		known[e.Name()] = true
 		a.running.Go(a.recoverStep(life, e.Name(), epoch))
 	}
-	for folder, remove := range map[string]func(attempt string) error{
-		workspace.Root: func(attempt string) error { return workspace.Remove(a.cfg.Data, attempt) },
-		attemptsFolder: func(attempt string) error { return a.kept(attempt).Remove() },
+	for folder, remove := range map[string]func(attemptID string) error{
+		workspace.Root: func(attemptID string) error { return workspace.Remove(a.cfg.Data, attemptID) },
+		attemptsFolder: func(attemptID string) error { return a.kept(attemptID).Remove() },
 	} {
 		left, err := os.ReadDir(filepath.Join(a.cfg.Data, folder))
 		if err != nil {
@@ -52,34 +52,34 @@ func (a *Agent) reattach(life context.Context) error {
 
 // recoverStep returns what is to be done about one folder. A step that runs
 // counts as running when it returns.
-func (a *Agent) recoverStep(life context.Context, attempt string, epoch int64) func() {
-	kept := a.kept(attempt)
+func (a *Agent) recoverStep(life context.Context, attemptID string, epoch int64) func() {
+	kept := a.kept(attemptID)
 	if kept.Over() {
-		return func() { a.remove(life, attempt) }
+		return func() { a.remove(life, attemptID) }
 	}
 	if d, ok := kept.Died(); ok {
-		return func() { a.settle(life, attempt, epoch, d) }
+		return func() { a.settle(life, attemptID, epoch, d) }
 	}
 	in, inErr := kept.Input()
-	by, err := a.ways.by(life, attempt)
+	by, err := a.ways.by(life, attemptID)
 	var h executor.Handle
 	if err == nil {
-		h, err = by.executor.Attach(life, attempt)
+		h, err = by.executor.Attach(life, attemptID)
 	}
 	switch {
 	case err == nil:
-		a.log.Info("watching a step of an earlier agent", "attempt", attempt)
+		a.log.Info("watching a step of an earlier agent", "attempt", attemptID)
 		a.add(life, h, by, in)
 		return func() { a.watch(life, h, epoch) }
 	case errors.Is(err, executor.ErrGone):
 		if inErr != nil {
 			return func() {
-				a.settle(life, attempt, epoch, wire.DiedRequest{Epoch: epoch, Reason: executor.LaunchFailed,
+				a.settle(life, attemptID, epoch, wire.DiedRequest{Epoch: epoch, Reason: executor.LaunchFailed,
 					Message: "the agent was restarted before it could start the step"})
 			}
 		}
 		return func() { a.watch(life, h, epoch) } // Wait returns at once
 	default:
-		return func() { a.log.Error("nothing is known of a step", "attempt", attempt, "err", err) }
+		return func() { a.log.Error("nothing is known of a step", "attempt", attemptID, "err", err) }
 	}
 }

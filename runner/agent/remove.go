@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fairlead/fairlead/runner/internal/pause"
-	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
+	"github.com/fairlead/fairlead/runner/internal/retry"
+	"github.com/fairlead/fairlead/runner/plugin/terraform"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 // removeFor bounds the removal of what an executor keeps of a step.
@@ -17,22 +17,22 @@ const removeFor = 30 * time.Second
 
 // remove removes what an attempt has left, once its end is reported.
 // What cannot be removed is left to removeLater.
-func (a *Agent) remove(life context.Context, attempt string) {
-	a.clear(life, attempt, func(ctx context.Context) error { return a.tryRemove(ctx, attempt) })
+func (a *Agent) remove(life context.Context, attemptID string) {
+	a.clear(life, attemptID, func(ctx context.Context) error { return a.tryRemove(ctx, attemptID) })
 }
 
 // clear is remove, by try.
-func (a *Agent) clear(life context.Context, attempt string, try func(context.Context) error) {
+func (a *Agent) clear(life context.Context, attemptID string, try func(context.Context) error) {
 	// What is done is tidied up also if the agent is about to end.
 	err := try(context.WithoutCancel(life))
 	if err == nil {
 		return
 	}
-	a.log.Error("something of a finished step is left, and is removed later", "attempt", attempt, "err", err)
-	if err := a.kept(attempt).MarkOver(); err != nil {
-		a.log.Debug("that a step is over is not noted", "attempt", attempt, "err", err)
+	a.log.Error("something of a finished step is left, and is removed later", "attempt", attemptID, "err", err)
+	if err := a.kept(attemptID).MarkOver(); err != nil {
+		a.log.Debug("that a step is over is not noted", "attempt", attemptID, "err", err)
 	}
-	a.aside.Go(func() { a.removeLater(life, attempt, try) })
+	a.aside.Go(func() { a.removeLater(life, attemptID, try) })
 }
 
 // The pauses between two tries to remove what is left of a step. It takes space
@@ -44,8 +44,8 @@ const (
 
 // removeLater tries to remove what is left until that succeeds, or the agent
 // ends: then the next one does.
-func (a *Agent) removeLater(life context.Context, attempt string, try func(context.Context) error) {
-	pauses := pause.Growing(removeSoon, removeSeldom, a.options.random())
+func (a *Agent) removeLater(life context.Context, attemptID string, try func(context.Context) error) {
+	pauses := retry.Growing(removeSoon, removeSeldom, a.options.random())
 	for {
 		sleep(life, pauses.NextBackOff())
 		if life.Err() != nil {
@@ -53,49 +53,49 @@ func (a *Agent) removeLater(life context.Context, attempt string, try func(conte
 		}
 		err := try(life)
 		if err == nil {
-			a.log.Info("what was left of a finished step is removed", "attempt", attempt)
+			a.log.Info("what was left of a finished step is removed", "attempt", attemptID)
 			return
 		}
-		a.log.Debug("something of a finished step is still left", "attempt", attempt, "err", err)
+		a.log.Debug("something of a finished step is still left", "attempt", attemptID, "err", err)
 	}
 }
 
 // tryRemove removes what an attempt has left. The folder of its step goes last
 // but for what the agent knows of it: as long as something is left elsewhere, the
 // next agent finds the folder and tries again.
-func (a *Agent) tryRemove(ctx context.Context, attempt string) error {
+func (a *Agent) tryRemove(ctx context.Context, attemptID string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeFor)
 	defer cancel()
 	data := a.cfg.Data
-	if _, err := os.Stat(string(a.dir(attempt))); err == nil { // else nothing was ever started
-		by, err := a.ways.by(ctx, attempt)
+	if _, err := os.Stat(string(a.dir(attemptID))); err == nil { // else nothing was ever started
+		by, err := a.ways.by(ctx, attemptID)
 		if err != nil {
 			return err
 		}
 		data = by.work(data)
-		if err := by.executor.Remove(ctx, attempt); err != nil {
-			return errors.Join(err, workspace.Remove(data, attempt))
+		if err := by.executor.Remove(ctx, attemptID); err != nil {
+			return errors.Join(err, workspace.Remove(data, attemptID))
 		}
 		if by.place.Shared && !by.place.Machine {
-			os.Remove(filepath.Join(data, "salvage", attempt)) // it was made for the step; one that holds a state stays
-			terraform.PrunePlans(filepath.Join(data, "plans")) // the step sees its own alone
+			os.Remove(filepath.Join(data, "salvage", attemptID)) // it was made for the step; one that holds a state stays
+			terraform.PrunePlans(filepath.Join(data, "plans"))   // the step sees its own alone
 		}
 	}
-	if err := a.removeFolders(data, attempt); err != nil {
+	if err := a.removeFolders(data, attemptID); err != nil {
 		return err
 	}
-	a.ways.release(attempt)
+	a.ways.release(attemptID)
 	return nil
 }
 
 // removeFolders removes the folders of an attempt that works in that data folder.
-func (a *Agent) removeFolders(data, attempt string) error {
-	err := workspace.Remove(data, attempt)
+func (a *Agent) removeFolders(data, attemptID string) error {
+	err := workspace.Remove(data, attemptID)
 	if err == nil {
-		err = workspace.RemoveTree(string(a.dir(attempt)))
+		err = workspace.RemoveTree(string(a.dir(attemptID)))
 	}
 	if err == nil {
-		err = a.kept(attempt).Remove()
+		err = a.kept(attemptID).Remove()
 	}
 	return err
 }

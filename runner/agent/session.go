@@ -11,7 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/status"
+	"github.com/fairlead/fairlead/runner/internal/agentstatus"
 )
 
 // session is the agent's short-lived right to claim jobs. It is renewed before
@@ -123,10 +123,10 @@ func (s *session) forget(c *client.Client) {
 }
 
 // look is what the agent's status tells of the session.
-func (s *session) look() status.Now {
+func (s *session) look() agentstatus.Now {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := status.Now{Sessions: s.made}
+	n := agentstatus.Now{Sessions: s.made}
 	if s.client != nil && s.now().Before(s.until) {
 		n.SessionSince = s.since
 	}

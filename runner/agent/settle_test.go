@@ -15,13 +15,13 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
-	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/providers"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
-const attempt = "job_1-1"
+const attemptID = "job_1-1"
 
 // agentOn is an agent on a data folder with one attempt, whose step is over.
 func agentOn(t *testing.T, control http.RoundTripper, e executor.Executor) *Agent {
@@ -46,7 +46,7 @@ func agentOn(t *testing.T, control http.RoundTripper, e executor.Executor) *Agen
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.folders(attempt, stepdir.Input{}); err != nil {
+	if _, err := a.folders(attemptID, attempt.Input{}); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -132,11 +132,11 @@ func TestADeathWasOldNewsWhenNoSessionWasToBeHad(t *testing.T) {
 				m := &moody{at: tc.at, answers: tc.answers}
 				a := agentOn(t, m, &counted{})
 				m.heard = func() {
-					if d, there := a.kept(attempt).Died(); !there || d.Reason != executor.Killed {
+					if d, there := a.kept(attemptID).Died(); !there || d.Reason != executor.Killed {
 						t.Errorf("while it is not over, the report is %+v", d)
 					}
 				}
-				a.settle(t.Context(), attempt, 1, wire.DiedRequest{Epoch: 1, Reason: executor.Killed})
+				a.settle(t.Context(), attemptID, 1, wire.DiedRequest{Epoch: 1, Reason: executor.Killed})
 				if m.taken != tc.taken || len(m.answers) != 0 {
 					t.Errorf("taken %d times, and %d answers were not heard", m.taken, len(m.answers))
 				}
@@ -174,7 +174,7 @@ func TestADeathIsReportedWhenNothingIsLeft(t *testing.T) {
 			}
 		}}
 		a := agentOn(t, m, &counted{})
-		a.watch(t.Context(), lingering{attempt, &left}, 1)
+		a.watch(t.Context(), lingering{attemptID, &left}, 1)
 		if m.taken != 1 || left != 0 {
 			t.Errorf("reported %d times, left %d", m.taken, left)
 		}
@@ -190,7 +190,7 @@ func TestWhatCouldNotBeRemovedOnceStayedAndHeldUpADrain(t *testing.T) {
 		if n, err := atWork(a.cfg.Data); n != 1 || err != nil {
 			t.Errorf("%d are at work: %v", n, err)
 		}
-		a.remove(t.Context(), attempt)
+		a.remove(t.Context(), attemptID)
 		if n, err := atWork(a.cfg.Data); n != 0 || err != nil {
 			t.Errorf("what is over is waited for: %d, %v", n, err)
 		}
@@ -217,13 +217,13 @@ func TestTheNextAgentRemovesWhatIsLeft(t *testing.T) {
 		a := agentOn(t, nil, e)
 		a.session = nil // nothing is said to the control plane
 		life, end := context.WithCancel(t.Context())
-		a.remove(life, attempt)
+		a.remove(life, attemptID)
 		end()
 		a.aside.Wait()
 		if e.removed != 1 {
 			t.Errorf("it was tried %d times", e.removed)
 		}
-		a.recoverStep(t.Context(), attempt, 1)()
+		a.recoverStep(t.Context(), attemptID, 1)()
 		a.aside.Wait()
 		if left, _ := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder)); len(left) != 0 {
 			t.Errorf("there is still %v after %d tries", left, e.removed)
@@ -252,24 +252,24 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 	disabled, enabled := mode.Word{Mode: mode.Disabled}, mode.Word{Mode: mode.Enabled}
 	for name, say := range map[string]func(ctx context.Context, a *Agent, s *absent){
 		"the customer disables the agent": func(ctx context.Context, a *Agent, s *absent) {
-			a.add(ctx, s, a.ways.now, stepdir.Input{})
+			a.add(ctx, s, a.ways.now, attempt.Input{})
 			a.obey(ctx, disabled)
 		},
 		"the step was launched late": func(ctx context.Context, a *Agent, s *absent) {
 			a.obey(ctx, disabled)
-			a.add(ctx, s, a.ways.now, stepdir.Input{})
+			a.add(ctx, s, a.ways.now, attempt.Input{})
 		},
 		"a second signal": func(ctx context.Context, a *Agent, s *absent) {
-			a.add(ctx, s, a.ways.now, stepdir.Input{})
+			a.add(ctx, s, a.ways.now, attempt.Input{})
 			stop, idle := make(chan os.Signal, 1), make(chan struct{})
 			stop <- os.Interrupt
 			time.AfterFunc(time.Minute, func() { close(idle) })
-			a.windUp(ctx, ctx, stop, idle)
+			a.awaitSteps(ctx, ctx, stop, idle)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &absent{dead: attempt, misses: 3}
+				s := &absent{dead: attemptID, misses: 3}
 				a := agentOn(t, &moody{}, &counted{})
 				say(t.Context(), a, s)
 				a.aside.Wait()
@@ -289,13 +289,13 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 	}
 	for name, end := range map[string]func(ctx context.Context, a *Agent){
 		"the word is taken back": func(ctx context.Context, a *Agent) { a.obey(ctx, enabled) },
-		"the step is over":       func(_ context.Context, a *Agent) { a.gone(attempt) },
+		"the step is over":       func(_ context.Context, a *Agent) { a.gone(attemptID) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &absent{dead: attempt, misses: 1 << 30}
+				s := &absent{dead: attemptID, misses: 1 << 30}
 				a := agentOn(t, &moody{}, &counted{})
-				a.add(t.Context(), s, a.ways.now, stepdir.Input{})
+				a.add(t.Context(), s, a.ways.now, attempt.Input{})
 				a.obey(t.Context(), disabled)
 				synctest.Wait()
 				end(t.Context(), a)

@@ -14,14 +14,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/executor"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/internal/agentstatus"
 	"github.com/fairlead/fairlead/runner/internal/mode"
-	"github.com/fairlead/fairlead/runner/internal/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/internal/providers"
-	"github.com/fairlead/fairlead/runner/internal/status"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
-	"github.com/fairlead/fairlead/runner/internal/survivor"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
+	"github.com/fairlead/fairlead/runner/plugin/agentlog"
+	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 // passes reports whether a step gets the variable of the agent's environment:
@@ -29,7 +29,7 @@ import (
 // agent's own machine also what programs need to be found there.
 func (a *Agent) passes(by *launcher, name string) bool {
 	switch name {
-	case stepdir.TokenVariable, executor.InputVariable:
+	case attempt.TokenVariable, executor.InputVariable:
 		return false
 	case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "LANG", "LC_ALL", "TZ":
 		return true
@@ -41,36 +41,36 @@ func (a *Agent) passes(by *launcher, name string) bool {
 	return slices.Contains(a.cfg.PassEnv, name)
 }
 
-func jobOf(attempt string) (string, int64) {
-	job, epoch, err := stepdir.ParseID(attempt)
+func jobOf(attemptID string) (string, int64) {
+	job, epoch, err := attempt.ParseID(attemptID)
 	if err != nil {
-		return attempt, 0
+		return attemptID, 0
 	}
 	return string(job), epoch
 }
 
-func (a *Agent) dir(attempt string) stepdir.Dir {
-	return stepdir.Dir(filepath.Join(a.cfg.Data, stepsFolder, attempt))
+func (a *Agent) dir(attemptID string) attempt.Dir {
+	return attempt.Dir(filepath.Join(a.cfg.Data, stepsFolder, attemptID))
 }
 
-func (a *Agent) kept(attempt string) stepdir.Kept {
-	return stepdir.Kept(filepath.Join(a.cfg.Data, attemptsFolder, attempt))
+func (a *Agent) kept(attemptID string) attempt.Kept {
+	return attempt.Kept(filepath.Join(a.cfg.Data, attemptsFolder, attemptID))
 }
 
 // folders makes the folders of an attempt. The agent's own is there first: a
 // step's folder without it would be one of which nothing is known.
-func (a *Agent) folders(attempt string, in stepdir.Input) (stepdir.Dir, error) {
-	if _, err := stepdir.Keep(string(a.kept(attempt)), in); err != nil {
+func (a *Agent) folders(attemptID string, in attempt.Input) (attempt.Dir, error) {
+	if _, err := attempt.Keep(string(a.kept(attemptID)), in); err != nil {
 		return "", err
 	}
-	return stepdir.Create(string(a.dir(attempt)), in)
+	return attempt.Create(string(a.dir(attemptID)), in)
 }
 
 // reserve counts the claim's step as running before it is launched.
 func (a *Agent) reserve(c wire.Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.steps[stepdir.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c), of: componentOf(c.InstallID, c.Component), over: make(chan struct{})}
+	a.steps[attempt.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c), of: componentOf(c.InstallID, c.Component), over: make(chan struct{})}
 }
 
 // componentOf names a component among all of a runner's; "" if a job is of none.
@@ -81,61 +81,61 @@ func componentOf(install, component string) string {
 	return install + "/" + component
 }
 
-func (a *Agent) add(life context.Context, h executor.Handle, by *launcher, in stepdir.Input) {
+func (a *Agent) add(life context.Context, h executor.Handle, by *launcher, in attempt.Input) {
 	grace := in.Grace
 	if grace <= 0 {
 		grace = defaultGrace
 	}
-	s := &step{handle: h, of: componentOf(in.InstallID, in.Component), grace: grace, kind: status.Kind{Plugin: in.Plugin, Operation: in.Operation}, killFor: by.place.KillFor, over: make(chan struct{})}
+	s := &step{handle: h, of: componentOf(in.InstallID, in.Component), grace: grace, kind: agentstatus.Kind{Plugin: in.Plugin, Operation: in.Operation}, killFor: by.place.KillFor, over: make(chan struct{})}
 	a.mu.Lock()
 	a.steps[h.ID()] = s
 	stopping := a.stopping || a.word.Mode == mode.Disabled
 	a.mu.Unlock()
 	if stopping {
-		a.urge(life, s)
+		a.interruptWithRetry(life, s)
 	}
 }
 
-func (a *Agent) gone(attempt string) {
+func (a *Agent) gone(attemptID string) {
 	a.mu.Lock()
-	if s := a.steps[attempt]; s != nil {
+	if s := a.steps[attemptID]; s != nil {
 		close(s.over)
 	}
-	delete(a.steps, attempt)
+	delete(a.steps, attemptID)
 	a.mu.Unlock()
 	notify(a.freed)
 }
 
 // launch starts the step of a claim and watches it to its end.
 func (a *Agent) launch(life context.Context, c wire.Claim) {
-	attempt := stepdir.ID(fairlead.JobID(c.Job), c.Epoch)
+	attemptID := attempt.ID(fairlead.JobID(c.Job), c.Epoch)
 	log := a.log.With("job", c.Job, "epoch", c.Epoch)
-	if err := errors.Join(stepdir.CheckID(c.Job), check(c.Epoch)); err != nil {
-		a.gone(attempt)
+	if err := errors.Join(attempt.CheckID(c.Job), check(c.Epoch)); err != nil {
+		a.gone(attemptID)
 		log.Error("claim refused", "err", err)
 		return
 	}
 	if !a.begins() {
 		// Claimed at the last moment: another agent can have it at once.
-		a.gone(attempt)
-		a.status.Ended(kindOf(c), "released", stepdir.Tally{})
+		a.gone(attemptID)
+		a.status.Ended(kindOf(c), "released", attempt.Tally{})
 		if err := a.session.do(life, func(cl *client.Client) error { return cl.Release(life, c.Job, c.Epoch) }); err != nil {
 			log.Warn("the claim was not given back; it runs out by itself", "err", err)
 		}
 		return
 	}
 	if c.Plugin == agentlog.Name {
-		a.sendLog(life, attempt, c)
+		a.sendLog(life, attemptID, c)
 		return
 	}
-	h, err := a.start(life, attempt, c)
+	h, err := a.start(life, attemptID, c)
 	if err != nil {
 		// Not given back: that costs no attempt, so a runner that can launch
 		// nothing would claim and release for ever.
-		a.gone(attempt)
-		a.status.Ended(kindOf(c), launchReason(err), stepdir.Tally{})
+		a.gone(attemptID)
+		a.status.Ended(kindOf(c), launchReason(err), attempt.Tally{})
 		log.Error("step not launched", "err", err)
-		a.settle(life, attempt, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: launchReason(err), Message: err.Error(), DiskFull: workspace.DiskFull(err)})
+		a.settle(life, attemptID, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: launchReason(err), Message: err.Error(), DiskFull: workspace.DiskFull(err)})
 		return
 	}
 	log.Debug("step launched", "operation", c.Operation, "component", c.Component)
@@ -157,8 +157,8 @@ func (a *Agent) begins() bool {
 }
 
 // input is what a step of the claim is told, but for its role and where it is.
-func (a *Agent) input(c wire.Claim) stepdir.Input {
-	in := stepdir.Input{
+func (a *Agent) input(c wire.Claim) attempt.Input {
+	in := attempt.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
 		Install: c.Install, InstallID: c.InstallID, Component: c.Component, PlanJob: c.PlanJob, Grace: time.Duration(c.GraceSeconds) * time.Second, StartBefore: c.StartBefore,
@@ -169,7 +169,7 @@ func (a *Agent) input(c wire.Claim) stepdir.Input {
 }
 
 // placed adds where the step is, and what differs there.
-func (by *launcher) placed(in stepdir.Input) stepdir.Input {
+func (by *launcher) placed(in attempt.Input) attempt.Input {
 	in.Data, in.Work = by.place.Data, by.work("")
 	in.SecretEnv = by.setup.SecretEnv
 	in.PassEnv = slices.Concat(in.PassEnv, by.place.PassEnv, in.SecretEnv)
@@ -177,12 +177,12 @@ func (by *launcher) placed(in stepdir.Input) stepdir.Input {
 	return in
 }
 
-func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (executor.Handle, error) {
+func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (executor.Handle, error) {
 	role, err := operationRole(a.options.Stack, environment(a.environ, "AWS_REGION"), c)
 	if err != nil {
 		return nil, err
 	}
-	by, err := a.ways.assign(attempt)
+	by, err := a.ways.assign(attemptID)
 	if err != nil {
 		return nil, err
 	}
@@ -193,25 +193,25 @@ func (a *Agent) start(ctx context.Context, attempt string, c wire.Claim) (execut
 	in := by.placed(a.input(c))
 	in.Role, in.Confined = role, a.confined(by)
 	if by.place.Shared {
-		a.awaitBefore(ctx, attempt)
+		a.awaitBefore(ctx, attemptID)
 		in.Providers = a.cache.Usable(c.InstallID)
 	}
-	folders, err := foldersOf(attempt, in)
+	folders, err := foldersOf(attemptID, in)
 	if err != nil {
 		return nil, err
 	}
 	// Made for a step that does not see it, too: it is by this folder that the
 	// next agent knows of the attempt.
-	if _, err := a.folders(attempt, in); err != nil {
+	if _, err := a.folders(attemptID, in); err != nil {
 		return nil, err
 	}
-	if err := a.ways.keep(attempt, by); err != nil {
+	if err := a.ways.keep(attemptID, by); err != nil {
 		return nil, err
 	}
-	s := executor.Step{ID: attempt, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, attempt)},
-		Env: added, Folders: folders, Site: workspace.SiteOf(c.InstallID, c.Component), Secrets: append(secrets, stepdir.TokenVariable+"="+c.LaunchToken)}
+	s := executor.Step{ID: attemptID, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, attemptID)},
+		Env: added, Folders: folders, Site: workspace.SiteOf(c.InstallID, c.Component), Secrets: append(secrets, attempt.TokenVariable+"="+c.LaunchToken)}
 	if !by.place.Shared {
-		b, err := stepdir.Encode(in)
+		b, err := attempt.Encode(in)
 		if err != nil {
 			return nil, err
 		}
@@ -247,10 +247,10 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		return
 	}
 	// Of a step whose folder is elsewhere the exit code says it.
-	clean := exit.Code != nil && *exit.Code == stepdir.ExitFinished && (dir.Finished() || !by.place.Shared)
-	survived := survivor.None
+	clean := exit.Code != nil && *exit.Code == attempt.ExitFinished && (dir.Finished() || !by.place.Shared)
+	survived := proctree.None
 	if !clean {
-		if survived = a.letSave(life, by, h.ID(), exit); life.Err() != nil {
+		if survived = a.waitForToolToSave(life, by, h.ID(), exit); life.Err() != nil {
 			return // the next agent waits on
 		}
 		// Whatever the step has started must be gone before anybody hears that
@@ -266,11 +266,11 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 		a.remove(life, h.ID())
 		return
 	}
-	d := a.obituary(life, by, h, epoch, exit)
+	d := a.deathReason(life, by, h, epoch, exit)
 	switch survived {
-	case survivor.Ended:
+	case proctree.Ended:
 		d.Message += "\nThe tool was interrupted with its step, had time to save its state, and has ended."
-	case survivor.Working:
+	case proctree.Working:
 		d.Message += "\nThe tool was interrupted with its step, did not end in time, and was killed: its state may lack what it made last."
 	}
 	kept, err := workspace.Salvage(by.work(a.cfg.Data), h.ID())
@@ -290,12 +290,12 @@ const settleFor = 10 * time.Second
 // awaitBefore waits until an earlier step of the same component is over, whose end
 // the control plane may hear of before we do: what it has fetched need not be
 // fetched again. One that goes on all the same is waited for no longer.
-func (a *Agent) awaitBefore(ctx context.Context, attempt string) {
+func (a *Agent) awaitBefore(ctx context.Context, attemptID string) {
 	ctx, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()
 	a.mu.Lock()
 	var before []chan struct{}
-	if mine := a.steps[attempt]; mine != nil && mine.of != "" {
+	if mine := a.steps[attemptID]; mine != nil && mine.of != "" {
 		for _, s := range a.steps {
 			if s != mine && s.of == mine.of {
 				before = append(before, s.over)
@@ -314,16 +314,16 @@ func (a *Agent) awaitBefore(ctx context.Context, attempt string) {
 
 // keepProviders keeps the providers that a job has fetched. Nothing of its step is
 // alive.
-func (a *Agent) keepProviders(by *launcher, attempt string) {
+func (a *Agent) keepProviders(by *launcher, attemptID string) {
 	if !by.place.Shared {
 		return
 	}
-	in, err := a.kept(attempt).Input()
+	in, err := a.kept(attemptID).Input()
 	if err != nil {
-		a.log.Warn("the providers of a job are not kept", "attempt", attempt, "err", err)
+		a.log.Warn("the providers of a job are not kept", "attempt", attemptID, "err", err)
 		return
 	}
-	a.cache.Take(a.dir(attempt).Path(providers.Private), in.InstallID)
+	a.cache.Take(a.dir(attemptID).Path(providers.Private), in.InstallID)
 }
 
 // killAll returns when nothing of the step is left, or with the agent's life.
@@ -349,12 +349,12 @@ func (a *Agent) killAll(life context.Context, by *launcher, h executor.Handle) {
 }
 
 // count counts a step that has ended.
-func (a *Agent) count(attempt string, clean bool, exit executor.Exit) {
+func (a *Agent) count(attemptID string, clean bool, exit executor.Exit) {
 	if a.status == nil {
 		return
 	}
-	dir := a.dir(attempt)
-	in, err := a.kept(attempt).Input()
+	dir := a.dir(attemptID)
+	in, err := a.kept(attemptID).Input()
 	if err != nil {
 		a.log.Debug("a step is counted without its kind", "err", err)
 	}
@@ -365,7 +365,7 @@ func (a *Agent) count(attempt string, clean bool, exit executor.Exit) {
 	case clean || dir.Finished():
 		result = "reported"
 	}
-	a.status.Ended(status.Kind{Plugin: in.Plugin, Operation: in.Operation}, result, t)
+	a.status.Ended(agentstatus.Kind{Plugin: in.Plugin, Operation: in.Operation}, result, t)
 }
 
 // launchReason says why a step was not launched.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/attempt"
 )
 
 // A tool may save its state as long as the lease of its dead step certainly
@@ -29,7 +29,7 @@ func TestTimeThatTheToolOfADeadStepHas(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			dir, err := a.folders("job_1-1", stepdir.Input{Grace: tc.grace})
+			dir, err := a.folders("job_1-1", attempt.Input{Grace: tc.grace})
 			if err != nil {
 				t.Fatal(err)
 			}

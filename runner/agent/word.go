@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/mode"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
 // verbs are the customer's commands, and what each makes of an agent.
@@ -149,7 +149,7 @@ func atWork(data string) (n int, err error) {
 		return 0, fmt.Errorf("look for steps: %w", err)
 	}
 	for _, e := range entries {
-		if !stepdir.Kept(filepath.Join(data, attemptsFolder, e.Name())).Over() {
+		if !attempt.Kept(filepath.Join(data, attemptsFolder, e.Name())).Over() {
 			n++
 		}
 	}

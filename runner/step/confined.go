@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/confine"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
 // namesFiles are the variables, beside those that the operator passes on, whose
@@ -15,7 +15,7 @@ import (
 var namesFiles = []string{"PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"}
 
 // confined returns what confines the tools of the step; nil if nothing is to.
-func confined(in stepdir.Input, env []string) func(confine.Own, func() error) error {
+func confined(in attempt.Input, env []string) func(confine.Own, func() error) error {
 	if in.Confined == nil {
 		return nil
 	}

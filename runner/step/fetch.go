@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/artifact/fetch"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/plugin"
+	"github.com/fairlead/fairlead/runner/plugin"
 )
 
 // fetchTimeout bounds the transfer of one artifact.
@@ -27,7 +27,7 @@ const artifactsFolder = "artifacts"
 // fetcher pulls artifacts from the registry that the control plane has named.
 // Where that is the control plane's own, the lease token is the login, and it
 // goes over the connection on which the job was started.
-func (a *attempt) fetcher(c *client.Client, token string, hide func(string)) func(context.Context, events.ArtifactRef, *os.Root) (string, error) {
+func (a *execution) fetcher(c *client.Client, token string, hide func(string)) func(context.Context, events.ArtifactRef, *os.Root) (string, error) {
 	return func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (string, error) {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/logship"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
 )
 
 // maxResends is how often the log is sent again for one report.
@@ -57,7 +57,7 @@ func withoutOutputs(report wire.FinishRequest, size int) wire.FinishRequest {
 // somebody else answers in its place. What the lease hears meanwhile does not
 // stop it: a renewal is refused as soon as the report was accepted, and only the
 // answer to the report itself tells that apart from a lease that was lost.
-func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.FinishRequest) int {
+func (a *execution) finish(ctx context.Context, c *client.Client, report wire.FinishRequest) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
 	defer cancel()
 	deliver := func() error {
@@ -88,7 +88,7 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 		// it, which only its end makes durable. It is all on this disk yet.
 		// It has the time of a log's end and no more, or the report would come late.
 		tail, stop := context.WithTimeout(ctx, tailFor)
-		rerr := logship.Rescue(tail, a.dir.Path(stepdir.LogFile), a.append(c))
+		rerr := logship.Rescue(tail, a.dir.Path(attempt.LogFile), a.append(c))
 		stop()
 		if rerr != nil {
 			a.Log.Warn("the log cannot be sent again", "job", a.in.Job, "err", rerr)
@@ -111,17 +111,17 @@ func (a *attempt) finish(ctx context.Context, c *client.Client, report wire.Fini
 	case err == nil:
 	case stale(err):
 		a.Log.Error("the report came too late: the lease belongs to somebody else", "job", a.in.Job, "err", err)
-		return stepdir.ExitStale
+		return attempt.ExitStale
 	default:
 		a.Log.Error("the report could not be delivered", "job", a.in.Job, "outcome", report.Outcome, "err", err)
-		return stepdir.ExitUndelivered
+		return attempt.ExitUndelivered
 	}
-	return a.over(stepdir.Tally{Outcome: report.Outcome, LogBytes: report.Log.Size, Renewals: a.renewals.Load(), Late: a.late.Load()})
+	return a.over(attempt.Tally{Outcome: report.Outcome, LogBytes: report.Log.Size, Renewals: a.renewals.Load(), Late: a.late.Load()})
 }
 
 // over notes that the control plane knows how the job ended, and returns the step's
 // exit code.
-func (a *attempt) over(t stepdir.Tally) int {
+func (a *execution) over(t attempt.Tally) int {
 	if err := a.dir.SaveTally(t); err != nil {
 		a.Log.Warn("the agent's metrics will lack this job", "err", err)
 	}
@@ -129,5 +129,5 @@ func (a *attempt) over(t stepdir.Tally) int {
 		// The agent will report a death; the control plane knows better.
 		a.Log.Error("the step folder cannot be written", "err", err)
 	}
-	return stepdir.ExitFinished
+	return attempt.ExitFinished
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/attempt"
 )
 
 // TestReportOfASucceededApplyIsLostBecauseThePowerTookItsLog: the control plane
@@ -67,11 +67,11 @@ func TestReportOfASucceededApplyIsLostBecauseThePowerTookItsLog(t *testing.T) {
 				}
 			}))
 			defer srv.Close()
-			dir := stepdir.Dir(t.TempDir())
-			if err := os.WriteFile(dir.Path(stepdir.LogFile), []byte(whole), 0o600); err != nil {
+			dir := attempt.Dir(t.TempDir())
+			if err := os.WriteFile(dir.Path(attempt.LogFile), []byte(whole), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			a := &attempt{in: stepdir.Input{Job: "job_1", Epoch: 1}, dir: dir, Surroundings: Surroundings{
+			a := &execution{in: attempt.Input{Job: "job_1", Epoch: 1}, dir: dir, Env: Env{
 				Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
 			c, err := client.New(srv.URL, "token", client.Options{Retries: -1})
 			if err != nil {
@@ -79,7 +79,7 @@ func TestReportOfASucceededApplyIsLostBecauseThePowerTookItsLog(t *testing.T) {
 			}
 			code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded",
 				Log: wire.LogEnd{Size: int64(len(whole)), CRC32: crc32.ChecksumIEEE([]byte(whole))}})
-			if code != stepdir.ExitFinished || reported.Outcome != "succeeded" {
+			if code != attempt.ExitFinished || reported.Outcome != "succeeded" {
 				t.Errorf("the step ends with %d, the control plane heard %q", code, reported.Outcome)
 			}
 			if stored != tt.want || reported.Log.Truncated != tt.never {

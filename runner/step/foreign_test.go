@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/attempt"
 )
 
 // said is an answer to a request.
@@ -131,12 +131,12 @@ func TestReportIsGivenUpForWhoIsNotTheControlPlane(t *testing.T) {
 	}
 	var rows []row
 	for _, s := range others() {
-		rows = append(rows, row{s, stepdir.ExitFinished, "succeeded"})
+		rows = append(rows, row{s, attempt.ExitFinished, "succeeded"})
 	}
-	rows = append(rows, row{problem(http.StatusConflict, "stale-epoch"), stepdir.ExitStale, ""},
-		row{problem(http.StatusRequestEntityTooLarge, "record-too-large"), stepdir.ExitFinished, "failed"},
+	rows = append(rows, row{problem(http.StatusConflict, "stale-epoch"), attempt.ExitStale, ""},
+		row{problem(http.StatusRequestEntityTooLarge, "record-too-large"), attempt.ExitFinished, "failed"},
 		// It will not become smaller by being sent again.
-		row{said{"a proxy finds the report too large", http.StatusRequestEntityTooLarge, "text/html", "<html>"}, stepdir.ExitFinished, "failed"})
+		row{said{"a proxy finds the report too large", http.StatusRequestEntityTooLarge, "text/html", "<html>"}, attempt.ExitFinished, "failed"})
 	for _, tt := range rows {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestReportIsGivenUpForWhoIsNotTheControlPlane(t *testing.T) {
 					}
 					return good(r, struct{}{})
 				}, 0)
-				a := &attempt{in: stepdir.Input{Job: "job_1", Epoch: 1}, dir: stepdir.Dir(t.TempDir()), Surroundings: Surroundings{
+				a := &execution{in: attempt.Input{Job: "job_1", Epoch: 1}, dir: attempt.Dir(t.TempDir()), Env: Env{
 					Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
 				large := json.RawMessage(`"` + strings.Repeat("x", 4000) + `"`)
 				code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded", Outputs: map[string]wire.FullOutput{"a": {Value: large}}})
@@ -208,10 +208,10 @@ func TestReportThatIsTooLargeLosesWhatHappened(t *testing.T) {
 					}
 					return good(r, struct{}{})
 				}, 0)
-				a := &attempt{in: stepdir.Input{Job: "job_1", Epoch: 1}, dir: stepdir.Dir(t.TempDir()), Surroundings: Surroundings{
+				a := &execution{in: attempt.Input{Job: "job_1", Epoch: 1}, dir: attempt.Dir(t.TempDir()), Env: Env{
 					Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
 				tt.report.Outputs = map[string]wire.FullOutput{"a": {Value: json.RawMessage(`"` + strings.Repeat("x", tt.size-2) + `"`)}}
-				if code := a.finish(t.Context(), c, tt.report); code != stepdir.ExitFinished {
+				if code := a.finish(t.Context(), c, tt.report); code != attempt.ExitFinished {
 					t.Fatalf("the step ends with %d", code)
 				}
 				if (got.Outputs != nil) != tt.outputs || tt.size >= job.MaxOutputs && sent > 5000 {
@@ -242,7 +242,7 @@ func TestLogEndsWhereAProxyAnswered(t *testing.T) {
 					}
 					return good(r, wire.LogAppended{Next: 4})
 				}, 0)
-				a := &attempt{in: stepdir.Input{Job: "job_1", Epoch: 1}, Surroundings: Surroundings{Random: func() float64 { return 0 }}}
+				a := &execution{in: attempt.Input{Job: "job_1", Epoch: 1}, Env: Env{Random: func() float64 { return 0 }}}
 				next, err := a.append(c)(t.Context(), 0, []byte("made"))
 				if own := tt.name == "log-fenced"; (err != nil) != own || !own && next != 4 {
 					t.Errorf("the log goes on at %d, %v", next, err)
@@ -273,13 +273,13 @@ func TestRescueOfALogTakesTheTimeOfItsReport(t *testing.T) {
 			reported = in
 			return good(r, struct{}{})
 		}, 0)
-		dir := stepdir.Dir(t.TempDir())
-		if err := os.WriteFile(dir.Path(stepdir.LogFile), []byte("made"), 0o600); err != nil {
+		dir := attempt.Dir(t.TempDir())
+		if err := os.WriteFile(dir.Path(attempt.LogFile), []byte("made"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		a := &attempt{in: stepdir.Input{Job: "job_1", Epoch: 1}, dir: dir, Surroundings: Surroundings{
+		a := &execution{in: attempt.Input{Job: "job_1", Epoch: 1}, dir: dir, Env: Env{
 			Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
-		if code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded", Log: wire.LogEnd{Size: 4}}); code != stepdir.ExitFinished ||
+		if code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded", Log: wire.LogEnd{Size: 4}}); code != attempt.ExitFinished ||
 			reported.Outcome != "succeeded" || !reported.Log.Truncated {
 			t.Errorf("the step ends with %d, the control plane heard %+v", code, reported)
 		}

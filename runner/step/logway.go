@@ -93,7 +93,7 @@ func (d *detour) end(ctx context.Context, e wire.LogEnd) error {
 }
 
 // logWay returns the way that the answer to the start gives.
-func (a *attempt) logWay(ctx context.Context, c *client.Client, access *wire.LogAccess, hide func(string)) logWay {
+func (a *execution) logWay(ctx context.Context, c *client.Client, access *wire.LogAccess, hide func(string)) logWay {
 	api := viaAPI{a.append(c)}
 	if access == nil {
 		return api

@@ -27,16 +27,16 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/transport"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/awsrole"
 	"github.com/fairlead/fairlead/runner/internal/confine"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/plugin"
-	"github.com/fairlead/fairlead/runner/internal/plugin/check"
-	"github.com/fairlead/fairlead/runner/internal/plugin/terraform"
-	"github.com/fairlead/fairlead/runner/internal/proc"
 	"github.com/fairlead/fairlead/runner/internal/providers"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/check"
+	"github.com/fairlead/fairlead/runner/plugin/terraform"
+	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 // Options of Main.
@@ -55,7 +55,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	path := fs.String("dir", "", "the step's folder, made by the agent")
 	if err := fs.Parse(args); err != nil || *path == "" || fs.NArg() > 0 {
 		fmt.Fprintln(o.Stderr, "usage: step --dir DIR (started by the agent, not by a person)")
-		return stepdir.ExitUsage
+		return attempt.ExitUsage
 	}
 	debug.SetGCPercent(400) // a step lives briefly and holds little: collecting costs more than it frees
 	debug.SetMemoryLimit(64 << 20)
@@ -63,7 +63,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	var token, input string
 	var env []string
 	for _, v := range o.Environ {
-		if t, ok := strings.CutPrefix(v, stepdir.TokenVariable+"="); ok {
+		if t, ok := strings.CutPrefix(v, attempt.TokenVariable+"="); ok {
 			token = t
 		} else if t, ok := strings.CutPrefix(v, executor.InputVariable+"="); ok {
 			input = t
@@ -71,28 +71,28 @@ func Main(ctx context.Context, args []string, o Options) int {
 			env = append(env, v)
 		}
 	}
-	os.Unsetenv(stepdir.TokenVariable) // no child inherits it; it is spent in a moment anyway
+	os.Unsetenv(attempt.TokenVariable) // no child inherits it; it is spent in a moment anyway
 	os.Unsetenv(executor.InputVariable)
 
-	dir := stepdir.Dir(*path)
+	dir := attempt.Dir(*path)
 	if input != "" {
-		if _, err := stepdir.Receive(*path, []byte(input)); err != nil {
+		if _, err := attempt.Receive(*path, []byte(input)); err != nil {
 			fmt.Fprintln(o.Stderr, err)
-			return exitOf(err, stepdir.ExitUsage)
+			return exitOf(err, attempt.ExitUsage)
 		}
 	}
 	in, err := dir.Input()
 	if err != nil {
 		fmt.Fprintln(o.Stderr, err)
-		return stepdir.ExitUsage
+		return attempt.ExitUsage
 	}
 	log := slog.New(slog.NewTextHandler(o.Stderr, nil))
 	// The tool, which runs as the same user, is to read of us neither the launch
 	// token nor what our environment leads to, such as the runner's own role.
-	if err := proc.Hide(); err != nil {
+	if err := proctree.Hide(); err != nil {
 		log.Warn("a tool can read the step's environment and memory", "err", err)
 	}
-	if err := proc.BecomeSubreaper(); err != nil {
+	if err := proctree.BecomeSubreaper(); err != nil {
 		log.Warn("processes that the tool hides may outlive it", "err", err)
 	}
 
@@ -101,13 +101,13 @@ func Main(ctx context.Context, args []string, o Options) int {
 	way, err := transport.New(in.CA)
 	if err != nil {
 		log.Error("the certificates that the agent trusts cannot be used", "err", err)
-		return stepdir.ExitUsage
+		return attempt.ExitUsage
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	return Run(ctx, dir, in, token, Surroundings{Version: o.Version, Plugins: Plugins(dir, in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
-		Signals: signals, Transport: way, Signal: proc.SignalDescendants, Kill: proc.KillDescendants,
+	return Run(ctx, dir, in, token, Env{Version: o.Version, Plugins: Plugins(dir, in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
+		Signals: signals, Transport: way, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
 		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
@@ -115,7 +115,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 // full, which the agent reports as what it is.
 func exitOf(err error, otherwise int) int {
 	if workspace.DiskFull(err) {
-		return stepdir.ExitDiskFull
+		return attempt.ExitDiskFull
 	}
 	return otherwise
 }
@@ -131,9 +131,9 @@ func valuesOf(names, env []string) []string {
 	return values
 }
 
-// Surroundings is what a step takes of the process and the machine that it
+// Env is what a step takes of the process and the machine that it
 // runs in. Every field but Version, TakeRole, Secrets and Confine is required.
-type Surroundings struct {
+type Env struct {
 	Version   string
 	Plugins   plugin.Registry
 	Log       *slog.Logger // of the step itself; the job's log goes elsewhere
@@ -154,13 +154,13 @@ type Surroundings struct {
 }
 
 // Run runs the step whose folder is dir and returns its exit code.
-func Run(ctx context.Context, dir stepdir.Dir, in stepdir.Input, token string, s Surroundings) int {
-	a := &attempt{in: in, dir: dir, Surroundings: s}
+func Run(ctx context.Context, dir attempt.Dir, in attempt.Input, token string, s Env) int {
+	a := &execution{in: in, dir: dir, Env: s}
 	return a.run(ctx, token)
 }
 
 // Plugins returns the plugins of this runner, as the step of a folder uses them.
-func Plugins(dir stepdir.Dir, in stepdir.Input, env []string) plugin.Registry {
+func Plugins(dir attempt.Dir, in attempt.Input, env []string) plugin.Registry {
 	return plugin.Registry{
 		check.Name: check.Plugin{},
 		terraform.Name: terraform.New(terraform.Config{

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/attempt"
 )
 
 // TestAStepTradedItsLaunchTokenInClear: the vendor's configuration may say at which
@@ -14,16 +14,16 @@ import (
 func TestAStepTradedItsLaunchTokenInClear(t *testing.T) {
 	for name, allowed := range map[string]bool{"nobody has allowed it": false, "the customer has allowed it": true} {
 		t.Run(name, func(t *testing.T) {
-			in := stepdir.Input{URL: "http://control.example", PlainHTTP: allowed, Job: "job_1", Epoch: 1, Data: t.TempDir()}
-			dir, err := stepdir.Create(t.TempDir()+"/job_1-1", in)
+			in := attempt.Input{URL: "http://control.example", PlainHTTP: allowed, Job: "job_1", Epoch: 1, Data: t.TempDir()}
+			dir, err := attempt.Create(t.TempDir()+"/job_1-1", in)
 			if err != nil {
 				t.Fatal(err)
 			}
 			sent := 0
-			code := Run(t.Context(), dir, in, "fll_secret", Surroundings{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 },
+			code := Run(t.Context(), dir, in, "fll_secret", Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 },
 				NewID:     func() string { return "step-1234" },
 				Transport: refusing(func(*http.Request) { sent++ })})
-			if code == stepdir.ExitFinished || (sent > 0) != allowed {
+			if code == attempt.ExitFinished || (sent > 0) != allowed {
 				t.Errorf("the step ends with %d, after %d requests", code, sent)
 			}
 		})

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/runner/internal/awsrole"
-	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/redact"
+	"github.com/fairlead/fairlead/runner/plugin"
 )
 
 // roleTimeout bounds the taking of a role. STS answers within milliseconds; the
@@ -20,7 +20,7 @@ const reasonRole = "role-refused"
 
 // takeRole takes the AWS role of the job's operation, nil if it has none. What
 // is secret of it is masked in the log from then on.
-func (a *attempt) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole.Taken, error) {
+func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole.Taken, error) {
 	r := a.in.Role
 	if r == nil {
 		return nil, nil

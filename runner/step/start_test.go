@@ -16,8 +16,8 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/plugin"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/plugin"
 )
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -48,12 +48,12 @@ func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
 		code    int
 		reason  string // of the report; "": there is none, or it is of success
 	}{
-		{"the answer comes at once, nothing more is asked", 10 * time.Millisecond, http.StatusConflict, true, stepdir.ExitFinished, ""},
-		{"it is late, and the lease is still there", 20 * time.Second, http.StatusOK, true, stepdir.ExitFinished, ""},
-		{"it is late, and the lease is somebody else's", 54 * time.Second, http.StatusConflict, false, stepdir.ExitStale, ""},
-		{"it is some seconds late, and the control plane's clock was set forward", 10 * time.Second, http.StatusConflict, false, stepdir.ExitStale, ""},
-		{"it is late, and then nobody answers", 54 * time.Second, 0, false, stepdir.ExitFinished, "lease-expired"},
-		{"it is late, and then a firewall answers", 54 * time.Second, http.StatusForbidden, false, stepdir.ExitFinished, "lease-expired"},
+		{"the answer comes at once, nothing more is asked", 10 * time.Millisecond, http.StatusConflict, true, attempt.ExitFinished, ""},
+		{"it is late, and the lease is still there", 20 * time.Second, http.StatusOK, true, attempt.ExitFinished, ""},
+		{"it is late, and the lease is somebody else's", 54 * time.Second, http.StatusConflict, false, attempt.ExitStale, ""},
+		{"it is some seconds late, and the control plane's clock was set forward", 10 * time.Second, http.StatusConflict, false, attempt.ExitStale, ""},
+		{"it is late, and then nobody answers", 54 * time.Second, 0, false, attempt.ExitFinished, "lease-expired"},
+		{"it is late, and then a firewall answers", 54 * time.Second, http.StatusForbidden, false, attempt.ExitFinished, "lease-expired"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,10 +95,10 @@ func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
 					b, err := json.Marshal(out)
 					return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
 				})
-				dir := stepdir.Dir(t.TempDir())
-				a := &attempt{dir: dir, in: stepdir.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Plugin: "tool", Operation: "apply", Data: t.TempDir(),
+				dir := attempt.Dir(t.TempDir())
+				a := &execution{dir: dir, in: attempt.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Plugin: "tool", Operation: "apply", Data: t.TempDir(),
 					Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}},
-					Surroundings: Surroundings{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
+					Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
 						Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
 				if code := a.run(t.Context(), "launch"); code != tt.code {
 					t.Errorf("the step ends with %d, want %d", code, tt.code)

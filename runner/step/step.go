@@ -21,12 +21,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/logship"
-	"github.com/fairlead/fairlead/runner/internal/pause"
-	"github.com/fairlead/fairlead/runner/internal/plugin"
 	"github.com/fairlead/fairlead/runner/internal/redact"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
+	"github.com/fairlead/fairlead/runner/internal/retry"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 const (
@@ -47,10 +47,10 @@ const (
 	defaultGrace = 30 * time.Second
 )
 
-type attempt struct {
-	Surroundings
-	in   stepdir.Input
-	dir  stepdir.Dir
+type execution struct {
+	Env
+	in   attempt.Input
+	dir  attempt.Dir
 	held *workspace.Held // nil until there is a workspace
 	// of the lease, and those of them that were late
 	renewals, late atomic.Int64
@@ -62,11 +62,11 @@ type stop struct{ outcome, reason, message string }
 
 func (s *stop) Error() string { return s.message }
 
-func (a *attempt) run(ctx context.Context, token string) int {
+func (a *execution) run(ctx context.Context, token string) int {
 	c, err := client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Random: a.Random, UserAgent: "fairlead-runner/" + a.Version})
 	if err != nil {
 		a.Log.Error("cannot call the control plane", "err", err)
-		return stepdir.ExitInternal
+		return attempt.ExitInternal
 	}
 	prompt, cancel := context.WithTimeout(ctx, promptAnswer) // by a timer's clock, which nobody sets
 	started, err := a.start(ctx, c)
@@ -74,11 +74,11 @@ func (a *attempt) run(ctx context.Context, token string) int {
 	cancel()
 	if e, ok := errors.AsType[*client.Error](err); ok && client.Refused(err) && e.Details[wire.DetailJobEnded] == "true" {
 		a.Log.Error("there can be no job spec, and the job has ended", "job", a.in.Job, "reason", e.Code(), "err", err)
-		return a.over(stepdir.Tally{Outcome: "failed"})
+		return a.over(attempt.Tally{Outcome: "failed"})
 	}
 	if err != nil {
 		a.Log.Error("the control plane gives no job spec for this launch token", "job", a.in.Job, "err", err)
-		return exitOf(err, stepdir.ExitNotStarted)
+		return exitOf(err, attempt.ExitNotStarted)
 	}
 	c = c.WithToken(started.LeaseToken)
 
@@ -97,7 +97,7 @@ func (a *attempt) run(ctx context.Context, token string) int {
 		switch err := a.confirm(ctx, c, time.Duration(started.RenewSeconds)*time.Second); {
 		case stale(err):
 			a.Log.Error("the lease was given away before the tool was started", "job", a.in.Job, "epoch", a.in.Epoch)
-			return stepdir.ExitStale
+			return attempt.ExitStale
 		case err != nil:
 			return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: "lease-expired",
 				Message: "the control plane did not answer until the lease ran out; nothing was started"})
@@ -106,7 +106,7 @@ func (a *attempt) run(ctx context.Context, token string) int {
 	return a.work(ctx, c, started, spec)
 }
 
-func (a *attempt) keys() []ed25519.PublicKey {
+func (a *execution) keys() []ed25519.PublicKey {
 	var keys []ed25519.PublicKey
 	for _, k := range a.in.Keys {
 		keys = append(keys, ed25519.PublicKey(k.PublicKey))
@@ -122,7 +122,7 @@ const promptAnswer = 2 * time.Second
 
 // start trades the launch token. A lost answer is asked for again under the
 // same step id, which gets the same answer.
-func (a *attempt) start(ctx context.Context, c *client.Client) (wire.Started, error) {
+func (a *execution) start(ctx context.Context, c *client.Client) (wire.Started, error) {
 	id, err := a.dir.StepID(a.NewID)
 	if err != nil {
 		return wire.Started{}, err
@@ -139,7 +139,7 @@ func (a *attempt) start(ctx context.Context, c *client.Client) (wire.Started, er
 // confirm renews the lease before the tool is started. The lease runs since the
 // control plane had the question, and an answer that took its time may come
 // when somebody else has the job.
-func (a *attempt) confirm(ctx context.Context, c *client.Client, renew time.Duration) error {
+func (a *execution) confirm(ctx context.Context, c *client.Client, renew time.Duration) error {
 	if renew <= 0 {
 		renew = defaultRenew
 	}
@@ -156,8 +156,8 @@ func (a *attempt) confirm(ctx context.Context, c *client.Client, renew time.Dura
 }
 
 // quick is the pause between two tries of what a person or a lease waits for.
-func (a *attempt) quick() backoff.BackOff {
-	return pause.Growing(200*time.Millisecond, 3*time.Second, a.Random)
+func (a *execution) quick() backoff.BackOff {
+	return retry.Growing(200*time.Millisecond, 3*time.Second, a.Random)
 }
 
 // stale reports whether the lease belongs to somebody else. Nobody but the
@@ -176,7 +176,7 @@ func stale(err error) bool {
 }
 
 // refuse reports that the spec is not carried out.
-func (a *attempt) refuse(ctx context.Context, c *client.Client, err error) int {
+func (a *execution) refuse(ctx context.Context, c *client.Client, err error) int {
 	reason := plugin.ReasonInternal
 	if r, ok := errors.AsType[*events.Refusal](err); ok {
 		reason = r.Reason
@@ -186,7 +186,7 @@ func (a *attempt) refuse(ctx context.Context, c *client.Client, err error) int {
 }
 
 // work runs the plugin under the lease and reports.
-func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Started, spec events.JobSpec) int {
+func (a *execution) work(ctx context.Context, c *client.Client, started wire.Started, spec events.JobSpec) int {
 	// What must survive a cancellation of the job hangs on own, what must end
 	// with it on job.
 	own, release := context.WithCancel(context.WithoutCancel(ctx))
@@ -198,7 +198,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	shipCtx, stopShipping := context.WithCancel(own)
 	defer stopShipping()
 	way := a.logWay(shipCtx, c, started.Log, secrets.Add)
-	ship, err := logship.New(shipCtx, a.dir.Path(stepdir.LogFile), way.append, logship.Options{})
+	ship, err := logship.New(shipCtx, a.dir.Path(attempt.LogFile), way.append, logship.Options{})
 	if err != nil {
 		a.Log.Error("the job cannot keep its log", "err", err)
 		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: plugin.ReasonInternal, DiskFull: workspace.DiskFull(err),
@@ -260,7 +260,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	case <-lost:
 		a.Log.Error("the lease belongs to somebody else: the tool was killed", "job", a.in.Job, "epoch", a.in.Epoch)
 		a.clean()
-		return stepdir.ExitStale
+		return attempt.ExitStale
 	default:
 	}
 
@@ -269,7 +269,7 @@ func (a *attempt) work(ctx context.Context, c *client.Client, started wire.Start
 	}
 	// From here on this step can die without anybody missing a byte.
 	size, truncated := ship.Written()
-	if err := a.dir.SaveLogEnd(stepdir.LogEnd{Size: size, Truncated: truncated}); err != nil {
+	if err := a.dir.SaveLogEnd(attempt.LogEnd{Size: size, Truncated: truncated}); err != nil {
 		a.Log.Error("the end of the log is not kept", "err", err)
 	}
 	tail, cancel := context.WithTimeout(own, tailFor)
@@ -303,7 +303,7 @@ func contextOf(ch <-chan struct{}, parent context.Context) context.Context {
 	return ctx
 }
 
-func (a *attempt) clean() {
+func (a *execution) clean() {
 	if a.held == nil {
 		return
 	}
@@ -345,7 +345,7 @@ func environment(spec events.JobSpec, endpoint string) map[string]string {
 
 // append adapts the client to logship. It goes on trying while the control
 // plane does not answer, or somebody else in its place: the log waits in its file.
-func (a *attempt) append(c *client.Client) logship.Append {
+func (a *execution) append(c *client.Client) logship.Append {
 	return func(ctx context.Context, offset int64, data []byte) (int64, error) {
 		return backoff.Retry(ctx, func() (int64, error) {
 			next, err := c.AppendLog(ctx, string(a.in.Job), offset, data)
@@ -374,9 +374,9 @@ type outcome struct {
 // runPlugin runs the plugin in a goroutine and sees to it that it ends: after
 // its grace, or at once when the lease is lost, whatever it has started is
 // killed. When it returns, no process of the job is left.
-func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, leaseToken string,
+func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, leaseToken string,
 	spec events.JobSpec, logw *marks, secrets *redact.Set) (plugin.Result, error) {
-	id := stepdir.ID(a.in.Job, a.in.Epoch)
+	id := attempt.ID(a.in.Job, a.in.Epoch)
 	held, err := workspace.Take(job, a.in.WorkIn(), workspace.SiteOf(a.in.InstallID, a.in.Component), id, grace+killAfter)
 	if busy, ok := errors.AsType[*workspace.HeldError](err); ok {
 		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonWorkspaceHeld, Err: err,
@@ -437,7 +437,7 @@ func (a *attempt) runPlugin(job context.Context, lost <-chan struct{}, grace tim
 
 // await returns the plugin's result. It enforces what the plugin should do by
 // itself: end within its grace once it was stopped.
-func (a *attempt) await(run context.Context, lost <-chan struct{}, grace time.Duration, done <-chan outcome) outcome {
+func (a *execution) await(run context.Context, lost <-chan struct{}, grace time.Duration, done <-chan outcome) outcome {
 	select {
 	case o := <-done:
 		return o
@@ -469,7 +469,7 @@ func (a *attempt) await(run context.Context, lost <-chan struct{}, grace time.Du
 }
 
 // report says how the job ended.
-func (a *attempt) report(res plugin.Result, err error, secrets *redact.Set) wire.FinishRequest {
+func (a *execution) report(res plugin.Result, err error, secrets *redact.Set) wire.FinishRequest {
 	f := wire.FinishRequest{Outcome: "succeeded", Plan: res.Plan, Outputs: res.Outputs, ExitCode: res.ExitCode, Mutated: res.Mutated}
 	if err == nil {
 		return f

@@ -14,8 +14,8 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/plugin"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/plugin"
 )
 
 // A writer of the table put another app's artifact into the record of a version, and
@@ -63,11 +63,11 @@ func TestASignedSpecWithAnArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 				b, err := json.Marshal(out)
 				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
 			})
-			a := &attempt{dir: stepdir.Dir(t.TempDir()), in: stepdir.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply", Data: t.TempDir(),
+			a := &execution{dir: attempt.Dir(t.TempDir()), in: attempt.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply", Data: t.TempDir(),
 				Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}},
-				Surroundings: Surroundings{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
+				Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
 					Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
-			if code := a.run(t.Context(), "launch"); code != stepdir.ExitFinished {
+			if code := a.run(t.Context(), "launch"); code != attempt.ExitFinished {
 				t.Errorf("the step ends with %d", code)
 			}
 			if p.started != tc.started || report.Reason != tc.reason {
@@ -87,8 +87,8 @@ func TestAStepOfAnAlteredVersionAsksOnceAndEnds(t *testing.T) {
 		details map[string]string
 		code    int
 	}{
-		"the control plane has ended the job":                {map[string]string{wire.DetailJobEnded: "true"}, stepdir.ExitFinished},
-		"a control plane that refuses, and has not ended it": {nil, stepdir.ExitNotStarted},
+		"the control plane has ended the job":                {map[string]string{wire.DetailJobEnded: "true"}, attempt.ExitFinished},
+		"a control plane that refuses, and has not ended it": {nil, attempt.ExitNotStarted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			starts := 0
@@ -100,15 +100,15 @@ func TestAStepOfAnAlteredVersionAsksOnceAndEnds(t *testing.T) {
 				b, err := json.Marshal(wire.Problem{Type: wire.ProblemType + "version-altered", Status: http.StatusConflict, Details: tt.details})
 				return said{status: http.StatusConflict, contentType: "application/problem+json", body: string(b)}.response(r), err
 			})
-			dir := stepdir.Dir(t.TempDir())
+			dir := attempt.Dir(t.TempDir())
 			p := &tool{}
-			a := &attempt{dir: dir, in: stepdir.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply", Data: t.TempDir()},
-				Surroundings: Surroundings{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
+			a := &execution{dir: dir, in: attempt.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply", Data: t.TempDir()},
+				Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
 					Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
 			if code := a.run(t.Context(), "launch"); code != tt.code || starts != 1 || p.started {
 				t.Errorf("it ends with %d after %d requests, the tool was started: %t", code, starts, p.started)
 			}
-			if ended := tt.code == stepdir.ExitFinished; dir.Finished() != ended || ended && dir.Tally().Outcome != "failed" {
+			if ended := tt.code == attempt.ExitFinished; dir.Finished() != ended || ended && dir.Tally().Outcome != "failed" {
 				t.Errorf("its folder says that it has finished: %t, with %+v", dir.Finished(), dir.Tally())
 			}
 		})

@@ -105,10 +105,10 @@ func kindOf(name string) (kind, string) {
 	return product, top
 }
 
-// forTests reports whether a folder holds code that only tests and the soak run.
+// forTests reports whether a folder holds code that only tests run.
 func forTests(dir string) bool {
 	for folder := range strings.SplitSeq(dir, "/") {
-		if strings.HasSuffix(folder, "test") || folder == "soak" {
+		if strings.HasSuffix(folder, "test") {
 			return true
 		}
 	}

@@ -42,15 +42,15 @@ var slowRaced = map[string]string{
 
 // neverRaced lists packages that no run watches, and why.
 var neverRaced = map[string]string{
-	"infra/...":               "the CDK's runtime has data races of its own",
-	"runner/internal/simtest": "a simulated run is one thread, and ten times as slow when watched",
+	"infra/...": "the CDK's runtime has data races of its own",
+	"test/sim":  "a simulated run is one thread, and ten times as slow when watched",
 }
 
 // early lists the packages that take longest, mostly waiting. They start first, so
 // that the others run beside them and none of them is left alone at the end.
 var early = []string{
 	"cmd/fairlead", "runner", "pkg/queue/sqs", "runner/agent/direct", "pkg/control", "infra/control", "infra/runnerstack",
-	"runner/internal/executor/kubernetes", "runner/internal/plugin/terraform",
+	"runner/executor/kubernetes", "runner/plugin/terraform",
 	"tools/functions", "functions/internal/plane", "functions/internal/awstest", "pkg/store/dynamo", "pkg/joblog/cloudwatch",
 	"pkg/joblog/dynamo", "infra/images/internal/image", "pkg/blob/s3",
 }
@@ -75,7 +75,7 @@ var againRaced = map[string]again{
 
 func (p pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/") }
 
-func (p pkg) simulates() bool { return p.name() == "runner/internal/simtest" }
+func (p pkg) simulates() bool { return p.name() == "test/sim" }
 
 func (p pkg) raced(short bool) bool {
 	return !p.listed(neverRaced) && (!short || p.goroutines && !p.listed(slowRaced))
@@ -136,7 +136,7 @@ func list(ctx context.Context, dir, pattern string) ([]pkg, error) {
 			continue
 		}
 		p.goroutines = starts[p.ImportPath] || slices.ContainsFunc(slices.Concat(p.TestImports, p.XTestImports), func(path string) bool {
-			return strings.HasSuffix(path, "test") && starts[path]
+			return (strings.HasSuffix(path, "test") || strings.HasPrefix(path, module+"/test/")) && starts[path]
 		})
 		tested = append(tested, p)
 	}

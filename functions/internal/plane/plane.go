@@ -80,9 +80,9 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	parts := control.Parts{
+	parts := control.Deps{
 		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Log: log, Blobs: blobs, Sealer: kms.New(cfg, time.Now, r.SealKey),
-		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Rhythm: control.Metered(),
+		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Intervals: control.Metered(),
 	}
 	if r.LogGroups.Prefix != "" {
 		if parts.Records, err = cloudwatch.NewGroups(cfg, r.LogGroups); err != nil {

@@ -10,10 +10,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/runner/agent"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/executor/assume"
-	"github.com/fairlead/fairlead/runner/internal/executor/ecs"
-	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/executor/assume"
+	"github.com/fairlead/fairlead/runner/executor/ecs"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes"
 )
 
 // Executors returns them by the FAIRLEAD_EXECUTOR that names them.

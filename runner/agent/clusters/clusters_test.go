@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/clusters"
-	"github.com/fairlead/fairlead/runner/internal/setup"
+	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
 // Each executor is made from the environment alone, and says which variable it
@@ -27,13 +27,13 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
-			var env setup.Environment
+			var env launchconfig.Environment
 			for _, of := range []any{&env.Kubernetes, &env.ECS} {
 				if err := config.Load(of, flag.NewFlagSet("executor", flag.ContinueOnError), nil, tc.environ); err != nil {
 					t.Fatal(err)
 				}
 			}
-			e, err := clusters.Executors()[tc.executor](t.Context(), agent.Site{Data: data, Steps: filepath.Join(data, "steps"), Runner: "run_1", Setup: setup.Alone(env)})
+			e, err := clusters.Executors()[tc.executor](t.Context(), agent.Site{Data: data, Steps: filepath.Join(data, "steps"), Runner: "run_1", Setup: launchconfig.Alone(env)})
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("got %v, want something about %q", err, tc.want)

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/oidctest"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/runner/agent/direct/clouds"
-	"github.com/fairlead/fairlead/runner/internal/executor/cloudtest"
+	"github.com/fairlead/fairlead/runner/executor/cloudtest"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 

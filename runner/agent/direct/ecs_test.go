@@ -13,7 +13,7 @@ import (
 	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 
-	"github.com/fairlead/fairlead/runner/internal/executor/ecstest"
+	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/tools/moto"
 	"github.com/fairlead/fairlead/tools/program"
 )

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/fairlead/fairlead/runner/internal/executor/kubelettest"
+	"github.com/fairlead/fairlead/runner/executor/kubelettest"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/testserver"

@@ -23,10 +23,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/executor/kubelettest"
 	"github.com/fairlead/fairlead/runner/internal/controltest"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/executor/kubelettest"
-	"github.com/fairlead/fairlead/runner/internal/stepdir"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -226,7 +226,7 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 }
 
 // input is what the step of a job's pod is told.
-func input(t *testing.T, p *corev1.Pod) (in stepdir.Input) {
+func input(t *testing.T, p *corev1.Pod) (in attempt.Input) {
 	t.Helper()
 	for _, v := range p.Spec.Containers[0].Env {
 		if v.Name == executor.InputVariable {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/runner/internal/keeper/keep"
-	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/proctree"
 )
 
 // Supported says whether Start can be used on this system.
@@ -80,7 +80,7 @@ func Start(cmd *exec.Cmd, orphans *Orphans) (*Kept, error) {
 
 // processOf returns the process of a number; one that has just ended is none.
 func processOf(pid int) Process {
-	p, err := proc.Stat(pid)
+	p, err := proctree.Stat(pid)
 	if err != nil {
 		return Process{PID: pid}
 	}
@@ -102,7 +102,7 @@ func (k *Kept) Wait() (status syscall.WaitStatus, seen bool) {
 	watched, told := context.WithCancel(context.Background())
 	defer told()
 	go func() {
-		if proc.WaitGone(watched, k.Step.PID, k.Step.Start) == nil {
+		if proctree.WaitGone(watched, k.Step.PID, k.Step.Start) == nil {
 			k.pipe.SetReadDeadline(time.Now().Add(sayFor))
 			syscall.Kill(k.Keeper.PID, syscall.SIGCONT) // a job may have stopped it, to hide the step's end
 		}
@@ -131,7 +131,7 @@ func (k *Kept) Kill(ctx context.Context) (all bool, err error) {
 // Kill kills all that is below the keeper until the keeper ends, as it does
 // when nothing is below it. One that was stopped is made to go on.
 func Kill(ctx context.Context, keeper Process) error {
-	if err := proc.KillBelow(ctx, keeper.PID, keeper.Start); err != nil {
+	if err := proctree.KillBelow(ctx, keeper.PID, keeper.Start); err != nil {
 		return fmt.Errorf("end what is below the keeper %d: %w", keeper.PID, err)
 	}
 	return nil

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fairlead/fairlead/runner/internal/proc"
+	"github.com/fairlead/fairlead/runner/proctree"
 )
 
 // Orphans are what this process inherits if it is a subreaper (see
-// proc.BecomeSubreaper): the children of a keeper that was killed, and what has
+// proctree.BecomeSubreaper): the children of a keeper that was killed, and what has
 // left the control group of its attempt. They are all its children in other
 // sessions than its own that it has not started itself: no process can join a
 // session. A nil *Orphans is of a process that inherits nothing. Safe for
@@ -61,7 +61,7 @@ func (o *Orphans) Kill(ctx context.Context) error {
 	if o == nil {
 		return nil
 	}
-	if err := proc.KillChildren(ctx, o.find); err != nil {
+	if err := proctree.KillChildren(ctx, o.find); err != nil {
 		return fmt.Errorf("end what was inherited of a job: %w", err)
 	}
 	return nil
@@ -75,27 +75,27 @@ func (o *Orphans) Reap() {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	self, err := proc.Stat(os.Getpid())
+	self, err := proctree.Stat(os.Getpid())
 	if err != nil {
 		return
 	}
-	proc.ReapWhile(func(p proc.Info) bool { return p.Session != self.Session && !o.own[p.PID] })
+	proctree.ReapWhile(func(p proctree.Info) bool { return p.Session != self.Session && !o.own[p.PID] })
 }
 
-func (o *Orphans) find() ([]proc.Info, error) {
+func (o *Orphans) find() ([]proctree.Info, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	self, err := proc.Stat(os.Getpid())
+	self, err := proctree.Stat(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	all, err := proc.All()
+	all, err := proctree.All()
 	if err != nil {
 		return nil, err
 	}
-	var found []proc.Info
+	var found []proctree.Info
 	for _, p := range all {
-		if p.Parent == self.PID && p.Session != self.Session && !o.own[p.PID] && !strings.HasPrefix(proc.GroupOf(p.PID), o.spared) {
+		if p.Parent == self.PID && p.Session != self.Session && !o.own[p.PID] && !strings.HasPrefix(proctree.GroupOf(p.PID), o.spared) {
 			found = append(found, p)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/regular"
+	"github.com/fairlead/fairlead/runner/internal/safefile"
 )
 
 // The defaults of Options.
@@ -163,7 +163,7 @@ const maxSpool = defaultMax + 1<<10
 // be a regular one: the job may have made something else of it. What has arrived
 // before is not sent again, but for the last piece.
 func Rescue(ctx context.Context, path string, append Append) error {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it died before it had a log
 	}
@@ -197,7 +197,7 @@ func Sum(path string, size int64) (uint32, error) {
 	if size > maxSpool {
 		return 0, fmt.Errorf("read log spool: %d bytes are more than a log may have", size)
 	}
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return 0, fmt.Errorf("open log spool: %w", err)
 	}

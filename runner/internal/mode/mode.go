@@ -16,7 +16,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/fairlead/fairlead/runner/internal/durable"
+	"github.com/fairlead/fairlead/runner/internal/safefile"
 )
 
 // Mode is whether an agent takes work.
@@ -156,7 +156,7 @@ func write(data, file string, w Word) error {
 		err = os.Rename(f.Name(), filepath.Join(data, file))
 	}
 	if err == nil {
-		err = durable.SyncFolder(data)
+		err = safefile.SyncFolder(data)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the customer's word: %w", err)

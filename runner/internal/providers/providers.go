@@ -33,9 +33,8 @@ import (
 	"golang.org/x/mod/sumdb/dirhash"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/runner/internal/durable"
-	"github.com/fairlead/fairlead/runner/internal/regular"
-	"github.com/fairlead/fairlead/runner/internal/workspace"
+	"github.com/fairlead/fairlead/runner/internal/safefile"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 // Private is the folder of a step's, into which `init` of its job installs
@@ -105,7 +104,7 @@ type file struct {
 // be read, knows no package: they are fetched again.
 func Open(dir, index string, log *slog.Logger) *Store {
 	s := &Store{dir: dir, index: index, log: log}
-	b, err := regular.Read(index, maxIndex)
+	b, err := safefile.Read(index, maxIndex)
 	if err == nil {
 		err = json.Unmarshal(b, &s.entries)
 	}
@@ -174,7 +173,7 @@ func (e *entry) again(dir string, now []file) error {
 // Nothing of the job may be alive. What cannot be taken is left there, and is
 // fetched again by the next job.
 func (s *Store) Take(private, install string) {
-	if install == "" || !regular.Is(filepath.Join(private, Whole)) {
+	if install == "" || !safefile.IsRegular(filepath.Join(private, Whole)) {
 		return
 	}
 	names := installed(private)
@@ -242,7 +241,7 @@ func (s *Store) take(from, name, install string) error {
 func (s *Store) save() {
 	b, err := json.Marshal(s.entries)
 	if err == nil {
-		err = durable.Write(s.index, b, 0o600)
+		err = safefile.Write(s.index, b, 0o600)
 	}
 	if err != nil {
 		s.log.Warn("what is known of cached providers is not kept", "err", err)

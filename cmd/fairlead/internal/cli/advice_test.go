@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/fairlead/fairlead/pkg/wayout/wayouttest"
+	"github.com/fairlead/fairlead/pkg/diagnosis/diagnosistest"
 )
 
 // parse reports why the command line would refuse the words behind `fairlead`,
@@ -53,7 +53,7 @@ func parse(words []string) error {
 // situation, against the real command line.
 func TestEveryAdvisedCommandExists(t *testing.T) {
 	met := map[string]bool{}
-	for _, c := range wayouttest.Cases() {
+	for _, c := range diagnosistest.Cases() {
 		for _, s := range c.Said {
 			texts := append([]string{s.What}, s.Known...)
 			for _, n := range s.Next {
@@ -80,8 +80,8 @@ func TestEveryAdvisedCommandExists(t *testing.T) {
 			}
 		}
 	}
-	// Each command that package wayout can advise is met by a case.
-	for _, words := range madeIn(t, "../../../../pkg/wayout/commands.go") {
+	// Each command that package diagnosis can advise is met by a case.
+	for _, words := range madeIn(t, "../../../../pkg/diagnosis/commands.go") {
 		if !met[words] {
 			t.Errorf("no case advises `fairlead %s`", words)
 		}
@@ -137,7 +137,7 @@ func TestEveryCommandThatAMessageNamesExists(t *testing.T) {
 	seen := 0
 	for _, root := range []string{"../../../../pkg", "../..", "../../../../runner"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "faultstest") || strings.Contains(path, "pkg/placement/") {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "e2e") || strings.Contains(path, "pkg/placement/") {
 				return err // what pkg/placement advises is said to nobody until it is wired
 			}
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)

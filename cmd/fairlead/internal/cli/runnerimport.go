@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/foreign"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/importer"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -23,7 +23,7 @@ import (
 func (c *cli) runnerImport() *cobra.Command {
 	var from, out string
 	var settings []string
-	sources := foreign.Sources()
+	sources := importer.Sources()
 	names := slices.Sorted(maps.Keys(sources))
 	cmd := &cobra.Command{
 		Use: "import FILE --from PRODUCT", Short: "Make a runner's configuration of another product's",
@@ -86,7 +86,7 @@ func (c *cli) readForeign(name string) ([]byte, error) {
 	return src, nil
 }
 
-func (c *cli) printImport(file, out string, r foreign.Result) error {
+func (c *cli) printImport(file, out string, r importer.Result) error {
 	config, err := json.Marshal(r.Spec)
 	if err != nil {
 		return fmt.Errorf("write the configuration: %w", err)

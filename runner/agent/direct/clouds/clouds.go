@@ -16,8 +16,8 @@ import (
 
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/clusters"
-	"github.com/fairlead/fairlead/runner/internal/executor"
-	"github.com/fairlead/fairlead/runner/internal/executor/kubernetes/outside"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
 )
 
 // Identity is who the control plane is to the clouds. The zero value is who this

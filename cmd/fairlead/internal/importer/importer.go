@@ -1,0 +1,244 @@
+// Package importer reads how other products describe a runner, and writes it as
+// a configuration of ours. It says of each thing that it found what became of
+// it: what has no counterpart here is named and left out, and what it does not
+// know is an error, because nobody would notice that it is missing.
+package importer
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
+
+// Fate is what became of something in the file.
+type Fate string
+
+// The fates.
+const (
+	Mapped  Fate = "mapped"  // it says the same here
+	Changed Fate = "changed" // it says something else here, or under another condition
+	Dropped Fate = "dropped" // it is not in the configuration
+)
+
+// Note says what became of one thing. It holds no value of a secret.
+type Note struct {
+	Line int    `json:"line"` // of the file, from 1
+	Fate Fate   `json:"fate"`
+	From string `json:"from"`          // as the file calls it
+	To   string `json:"to,omitempty"`  // our field
+	Why  string `json:"why,omitempty"` // and what to do, in full
+}
+
+// String returns the note on one line, without the name of the file.
+func (n Note) String() string {
+	s := string(n.Fate) + " " + n.From
+	if n.To != "" && n.To != n.From {
+		s += " -> " + n.To
+	}
+	if n.Why != "" {
+		s += ": " + n.Why
+	}
+	return s
+}
+
+// Result is what became of a file.
+type Result struct {
+	Spec     *runnerspec.Spec // nil if there are problems
+	Notes    []Note           // in the order of the file
+	Warnings runnerspec.Problems
+	Problems runnerspec.Problems
+}
+
+// Sources are the products whose files can be read, by name.
+func Sources() map[string]func(file string, src []byte, settings []string) Result {
+	return map[string]func(string, []byte, []string) Result{"humanitec": Humanitec, "tharsis": Tharsis}
+}
+
+// The parts of our configuration.
+const (
+	runnerPart  = "runner_configuration"
+	storagePart = "state_storage_configuration"
+	jobPart     = runnerPart + ".job"
+	clusterPart = runnerPart + ".cluster"
+)
+
+// importer makes a configuration of what a file says.
+type importer struct {
+	file     string
+	settings []string // of the command line, on top of what is made
+	out      yamldoc.Node
+	notes    []Note
+	problems []runnerspec.Problem
+}
+
+func newImporter(file string, settings []string) *importer {
+	return &importer{file: file, settings: settings, out: yamldoc.Node{Place: yamldoc.Place{Line: 1, Column: 1}, Shape: yamldoc.Map}}
+}
+
+// result checks what was made, as `runner create` will.
+func (im *importer) result() Result {
+	slices.SortStableFunc(im.notes, func(a, b Note) int { return a.Line - b.Line })
+	r := Result{Notes: im.notes}
+	if len(im.problems) == 0 {
+		made := runnerspec.Read(im.file, im.out, im.settings...)
+		r.Spec, r.Warnings = made.Spec, made.Warnings
+		im.problems = made.Problems
+	}
+	r.Problems = yamldoc.Finish(im.problems)
+	return r
+}
+
+func (im *importer) problem(at yamldoc.Place, code, message, hint string) {
+	im.problems = append(im.problems, runnerspec.Problem{File: im.file, Line: at.Line, Column: at.Column, Code: code, Message: message, Hint: hint})
+}
+
+func (im *importer) note(at yamldoc.Place, fate Fate, from, to, why string) {
+	im.notes = append(im.notes, Note{Line: at.Line, Fate: fate, From: from, To: to, Why: why})
+}
+
+// given reports whether a setting of the command line says the field, or a part
+// of it.
+func (im *importer) given(path string) bool {
+	return slices.ContainsFunc(im.settings, func(s string) bool {
+		name, _, _ := strings.Cut(s, "=")
+		return name == path || strings.HasPrefix(name, path+".")
+	})
+}
+
+// get returns what was made of the field.
+func (im *importer) get(path string) (yamldoc.Node, bool) {
+	n := im.out
+	for name := range strings.SplitSeq(path, ".") {
+		i := slices.IndexFunc(n.Fields, func(f yamldoc.Field) bool { return f.Key == name })
+		if i < 0 {
+			return yamldoc.Node{}, false
+		}
+		n = n.Fields[i].Value
+	}
+	return n, true
+}
+
+// put makes the field. What stands around it is made where the value stands.
+func (im *importer) put(path string, value yamldoc.Node) {
+	im.out = with(im.out, strings.Split(path, "."), value)
+}
+
+func with(n yamldoc.Node, path []string, value yamldoc.Node) yamldoc.Node {
+	if len(path) == 0 {
+		return value
+	}
+	for i, f := range n.Fields {
+		if f.Key == path[0] {
+			n.Fields[i].Value = with(f.Value, path[1:], value)
+			return n
+		}
+	}
+	inner := yamldoc.Node{Place: value.Place, Shape: yamldoc.Map}
+	n.Fields = append(n.Fields, yamldoc.Field{Place: value.Place, Key: path[0], Value: with(inner, path[1:], value)})
+	return n
+}
+
+func text(at yamldoc.Place, s string) yamldoc.Node { return yamldoc.Node{Place: at, Value: s} }
+
+func list(at yamldoc.Place, items ...string) yamldoc.Node {
+	n := yamldoc.Node{Place: at, Shape: yamldoc.List}
+	for _, s := range items {
+		n.Items = append(n.Items, text(at, s))
+	}
+	return n
+}
+
+// commas splits a list as an environment variable has it.
+func commas(s string) []string {
+	var out []string
+	for item := range strings.SplitSeq(s, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// handlers say what becomes of the fields of a map.
+type handlers map[string]func(n yamldoc.Node, where string)
+
+// object hands each field of a map to its handler. A field that has none is an
+// error.
+func (im *importer) object(n yamldoc.Node, where string, fields handlers) {
+	if n.Shape != yamldoc.Map {
+		im.problem(n.Place, "wrong-type", orFile(where)+" must be a map, not "+n.Describe(), "")
+		return
+	}
+	seen := map[string]bool{}
+	for _, f := range n.Fields {
+		path := strings.TrimPrefix(where+"."+f.Key, ".")
+		handle, ok := fields[f.Key]
+		switch {
+		case seen[f.Key]:
+			im.problem(f.Place, "repeated-field", fmt.Sprintf("%s has the field %s twice", orFile(where), yamldoc.Quote(f.Key)), "Remove one of the two.")
+		case !ok:
+			im.problem(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", orFile(where), yamldoc.Quote(f.Key)),
+				yamldoc.DidYouMean(f.Key, "fields", slices.Sorted(maps.Keys(fields))))
+		case f.Value.IsNull():
+		default:
+			handle(f.Value, path)
+		}
+		seen[f.Key] = true
+	}
+}
+
+func orFile(where string) string {
+	if where == "" {
+		return "the file"
+	}
+	return where
+}
+
+// same moves a value as it is.
+func (im *importer) same(to string) func(yamldoc.Node, string) { return im.with(Mapped, to, "") }
+
+// with moves a value as it is, and says what to mind.
+func (im *importer) with(fate Fate, to, why string) func(yamldoc.Node, string) {
+	return func(n yamldoc.Node, where string) {
+		im.put(to, n)
+		im.note(n.Place, fate, where, to, why)
+	}
+}
+
+// drop leaves a value out, and says why.
+func (im *importer) drop(why string) func(yamldoc.Node, string) {
+	return func(n yamldoc.Node, where string) { im.note(n.Place, Dropped, where, "", why) }
+}
+
+// name makes the name of a runner, which has hyphens here and may have
+// underscores elsewhere.
+func (im *importer) name(n yamldoc.Node, where string) {
+	s, ok := n.Value.(string)
+	fixed := strings.ToLower(strings.ReplaceAll(s, "_", "-"))
+	if !ok || fixed == s {
+		im.same("id")(n, where)
+		return
+	}
+	im.put("id", text(n.Place, fixed))
+	im.note(n.Place, Changed, where, "id", fmt.Sprintf("names are in lower case and have hyphens here: %s", fixed))
+}
+
+// image moves the image of a job, unless it is the other product's own runner.
+func (im *importer) image(to, product string, theirs func(repository string) bool) func(yamldoc.Node, string) {
+	return func(n yamldoc.Node, where string) {
+		s, _ := n.Value.(string)
+		repository, _, _ := strings.Cut(s, "@")
+		if i := strings.LastIndexByte(repository, ':'); i > strings.LastIndexByte(repository, '/') {
+			repository = repository[:i]
+		}
+		if theirs(repository) {
+			im.note(n.Place, Dropped, where, to, fmt.Sprintf("it is %s's runner; jobs take the image of the agent's version, or --set %s=REPOSITORY@sha256:…", product, to))
+			return
+		}
+		im.same(to)(n, where)
+	}
+}

@@ -1,0 +1,160 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
+
+const templatePart = jobPart + ".pod_template"
+
+// podTemplate takes out of the overlay what has a field of its own here, and
+// calls the container of the job by its name here.
+func (h *humanitec) podTemplate(n yamldoc.Node, where string) {
+	if s, ok := n.Value.(string); ok {
+		// Terraform's form is the text that jsonencode makes.
+		inner, problems := yamldoc.ReadJSON([]byte(s))
+		if len(problems) > 0 {
+			h.problem(n.Place, "invalid-value", where+" is a text that is no JSON: "+problems[0].Message, "Write a map, or the text that jsonencode makes.")
+			return
+		}
+		n = at(inner, n.Place)
+	}
+	if n.Shape != yamldoc.Map {
+		h.problem(n.Place, "wrong-type", where+" must be a map, not "+n.Describe(), "")
+		return
+	}
+	out := yamldoc.Node{Place: n.Place, Shape: yamldoc.Map}
+	for _, f := range n.Fields {
+		if f.Key == "spec" && f.Value.Shape == yamldoc.Map {
+			if f.Value = h.podSpec(f.Value, where+".spec"); len(f.Value.Fields) == 0 {
+				continue
+			}
+		} else {
+			h.note(f.Place, Mapped, where+"."+f.Key, templatePart+"."+f.Key, "")
+		}
+		out.Fields = append(out.Fields, f)
+	}
+	if len(out.Fields) > 0 {
+		h.put(templatePart, out)
+	}
+}
+
+// at gives all of a node one place: that of the text which it was read from.
+func at(n yamldoc.Node, place yamldoc.Place) yamldoc.Node {
+	n.Place = place
+	for i := range n.Items {
+		n.Items[i] = at(n.Items[i], place)
+	}
+	for i := range n.Fields {
+		n.Fields[i].Place, n.Fields[i].Value = place, at(n.Fields[i].Value, place)
+	}
+	return n
+}
+
+func (h *humanitec) podSpec(n yamldoc.Node, where string) yamldoc.Node {
+	out := yamldoc.Node{Place: n.Place, Shape: yamldoc.Map}
+	for _, f := range n.Fields {
+		path := where + "." + f.Key
+		switch f.Key {
+		case "imagePullSecrets":
+			if names, ok := secretNames(f.Value); ok {
+				h.put(jobPart+".pull_secrets", names)
+				h.note(f.Place, Mapped, path, jobPart+".pull_secrets", "")
+				continue
+			}
+		case "containers":
+			if f.Value.Shape == yamldoc.List {
+				if f.Value = h.containers(f.Value, path); len(f.Value.Items) > 0 {
+					out.Fields = append(out.Fields, f)
+				}
+				continue
+			}
+		}
+		h.note(f.Place, Mapped, path, templatePart+".spec."+f.Key, "")
+		out.Fields = append(out.Fields, f)
+	}
+	return out
+}
+
+// secretNames returns the names of [{name: a}, {name: b}].
+func secretNames(n yamldoc.Node) (yamldoc.Node, bool) {
+	out := yamldoc.Node{Place: n.Place, Shape: yamldoc.List}
+	for _, item := range n.Items {
+		if len(item.Fields) != 1 || item.Fields[0].Key != "name" {
+			return out, false
+		}
+		out.Items = append(out.Items, item.Fields[0].Value)
+	}
+	return out, len(out.Items) > 0
+}
+
+// containerNames are those that the container of a job has had.
+func containerNames() []string { return []string{"canyon-runner", "main", "runner"} }
+
+func (h *humanitec) containers(n yamldoc.Node, where string) yamldoc.Node {
+	out := yamldoc.Node{Place: n.Place, Shape: yamldoc.List}
+	for i, c := range n.Items {
+		path := fmt.Sprintf("%s[%d]", where, i)
+		at, name := c.Place, ""
+		for _, f := range c.Fields {
+			if f.Key == "name" {
+				at = f.Value.Place
+				name, _ = f.Value.Value.(string)
+			}
+		}
+		if !slices.Contains(containerNames(), name) {
+			h.problem(at, "unknown-container", fmt.Sprintf("%s is called %s, which is not the container of Humanitec's runner", path, yamldoc.Quote(name)),
+				strings.TrimSpace(yamldoc.DidYouMean(name, "names", containerNames())+" A container beside it belongs into initContainers, with restartPolicy: Always."))
+			continue
+		}
+		if kept := h.container(c, path); len(kept.Fields) > 1 {
+			out.Items = append(out.Items, kept)
+		}
+	}
+	return out
+}
+
+// container keeps the name first, and what has no field of its own.
+func (h *humanitec) container(c yamldoc.Node, where string) yamldoc.Node {
+	out := yamldoc.Node{Place: c.Place, Shape: yamldoc.Map}
+	out.Fields = append(out.Fields, yamldoc.Field{Place: c.Place, Key: "name", Value: text(c.Place, runnerspec.StepContainer)})
+	for _, f := range c.Fields {
+		path := where + "." + f.Key
+		switch f.Key {
+		case "name":
+			h.note(f.Place, Changed, path, templatePart, "the container of a job is called "+runnerspec.StepContainer+" here")
+		case "image":
+			h.image(jobPart+".image", "Humanitec", theirRunner)(f.Value, path)
+		case "imagePullPolicy":
+			h.same(jobPart+".image_pull_policy")(f.Value, path)
+		case "env":
+			if f.Value = h.variables(f.Value, path); len(f.Value.Items) > 0 {
+				out.Fields = append(out.Fields, f)
+			}
+		default:
+			h.note(f.Place, Mapped, path, templatePart+".spec.containers[0]."+f.Key, "")
+			out.Fields = append(out.Fields, f)
+		}
+	}
+	return out
+}
+
+// variables leaves out the one with which Humanitec's runner gets at modules.
+func (h *humanitec) variables(n yamldoc.Node, where string) yamldoc.Node {
+	out := n
+	out.Items = nil
+	for i, v := range n.Items {
+		path := fmt.Sprintf("%s[%d]", where, i)
+		if slices.ContainsFunc(v.Fields, func(f yamldoc.Field) bool { return f.Key == "name" && f.Value.Value == "RUNNER_GIT_SSH_KEYS" }) {
+			h.note(v.Place, Dropped, path, "", "Fairlead's runner fetches no modules from git: an app brings them along")
+			continue
+		}
+		h.note(v.Place, Mapped, path, templatePart+".spec.containers[0].env", "")
+		out.Items = append(out.Items, v)
+	}
+	return out
+}

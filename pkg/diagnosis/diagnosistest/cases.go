@@ -1,0 +1,259 @@
+package diagnosistest
+
+import (
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+func lostCases() []Case {
+	one := &deployment.Changes{Add: 1}
+	awaiting := deployment.Node{State: deployment.Awaiting, Lost: true, ApplyJob: "job_a", PlanJob: "job_r", Past: []fairlead.JobID{"job_p"}, Changes: one}
+	final := deployment.Node{State: deployment.NodeLost, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"}
+	expired := aJob("job_a", job.OpDestroy, job.Event{Kind: job.Expire, At: sec(105), Epoch: 1, Message: "the runner stopped renewing its lease"})
+	badPlan := aJob("job_r", job.OpPlan, failed("init-failed", "the registry does not answer"))
+	poisonPlan := aJob("job_r", job.OpPlan, die(70, 1, "step-killed", "k"), job.Event{Kind: job.Claim, At: sec(80)}, die(81, 2, "step-killed", "k"),
+		job.Event{Kind: job.Claim, At: sec(90)}, die(91, 3, "step-killed", "k"))
+	kept := lostApply()
+	kept.Salvaged = &job.Salvaged{Path: "salvage/job_a-1/errored.tfstate", Whole: true}
+	torn := lostApply()
+	torn.Salvaged = &job.Salvaged{Path: "salvage/job_a-1/errored.tfstate"}
+	return []Case{
+		{"lost: a person decides, and the runner keeps a state", dep(awaiting, []job.Job{kept})},
+		{"lost: the plan failed, and the runner keeps a part of a state", dep(final, []job.Job{torn, badPlan}, with(onRunner))},
+		{"lost: a plan looks", dep(deployment.Node{State: deployment.Reconciling, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"},
+			[]job.Job{lostApply(), aJob("job_r", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3590), Epoch: 1})})},
+		{"lost: a person decides, the state was saved before", dep(awaiting, []job.Job{lostApply()})},
+		{"lost: a person decides, the state was saved during it", dep(awaiting, []job.Job{lostApply()}, with(savedDuring))},
+		{"lost: a person decides, no state was ever saved", dep(awaiting, []job.Job{lostApply()}, with(neverSaved))},
+		{"lost: a person decides, the state is on the runner", dep(awaiting, []job.Job{lostApply()}, with(onRunner))},
+		{"lost: a destroy, and nobody was heard of", dep(awaiting, []job.Job{expired})},
+		{"lost: the plan failed", dep(final, []job.Job{lostApply(), badPlan})},
+		{"lost: the plan was poison", dep(final, []job.Job{lostApply(), poisonPlan})},
+		{"lost: the plan was canceled", dep(final, []job.Job{lostApply(), aJob("job_r", job.OpPlan, cancel(), stopped())})},
+		{"lost: the deployment was canceled", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Stop = "canceled"; d.State = deployment.Canceled })},
+		{"lost: no plan could be made", dep(deployment.Node{State: deployment.NodeLost, Lost: true, Past: []fairlead.JobID{"job_p", "job_a"}, Reason: "needs-outputs", Message: "network has no output id"}, []job.Job{lostApply()})},
+		{"lost: in a deployment before this one", dep(deployment.Node{State: deployment.Awaiting, Lost: true, LostJob: "job_a", PlanJob: "job_r", Changes: one}, []job.Job{lostApply()})},
+		{"lost: nothing was looked at", diagnosis.OfNode(deployment.Deployment{ID: "dep_1", State: deployment.Waiting}, &awaiting, "acme")},
+		{"lost: deployed since", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Since = "dep_2" })},
+		{"lost: the install is forgotten", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Gone = true })},
+	}
+}
+
+func failedCases() []Case {
+	plan := deployment.Node{State: deployment.NodeFailed, PlanJob: "job_p"}
+	apply := deployment.Node{State: deployment.NodeFailed, PlanJob: "job_p", ApplyJob: "job_a"}
+	poison := func(reason, message string, change ...func(job.Event) job.Event) job.Job {
+		died := die(70, 1, reason, message)
+		for _, c := range change {
+			died = c(died)
+		}
+		return aJob("job_p", job.OpPlan, died, job.Event{Kind: job.Claim, At: sec(80), Session: "ses_1"},
+			job.Event{Kind: job.Expire, At: sec(100), Epoch: 2, Message: "its runner took it, and it did not start within 20s"}, job.Event{Kind: job.Claim, At: sec(110), Session: "ses_1"}, die(111, 3, reason, message))
+	}
+	all := []Case{
+		{"poison: memory", dep(plan, []job.Job{poison("step-out-of-memory", "the step ran out of memory")})},
+		{"poison: killed", dep(plan, []job.Job{poison("step-killed", "the step was killed (killed)")})},
+		{"poison: launch", dep(plan, []job.Job{poison("step-launch-failed", "the step could not be launched: exec format error")})},
+		{"poison: disk", dep(plan, []job.Job{poison("step-exited", "the step ended without a report (exit code 1): no space left on device", full)})},
+		{"poison: other", dep(plan, []job.Job{poison("step-exited", "the step ended without a report (exit code 1)")})},
+		{"state unsaved, kept, at the control plane", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))})},
+		{"state unsaved, kept, on the runner", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))}, with(onRunner))},
+		{"state unsaved, kept in part, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, full(unsaved(false)))}, with(onRunner))},
+		{"state unsaved, kept in part, at the control plane", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(false))})},
+		{"state unsaved, not kept, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, full(failed("state-incomplete", "the tool could not save its state: no space left on device")))}, with(onRunner))},
+		{"state unsaved, by a runner that did not report what it kept", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(onRunner))},
+		{"tool killed during an apply", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("tool-killed", "something ended the tool with a signal (killed)"))})},
+		{"tool killed during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("tool-killed", "something ended the tool with a signal (killed)"))})},
+		{"state locked, at the control plane", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@laptop"))})},
+		{"state locked, on the runner", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@host-1"))}, with(onRunner))},
+		{"state locked, in the customer's bucket", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@host-1 since 2026-11-21 08:42:51 for Apply, lock 0d0a7508. If nobody is at work on s3://states/state/ins_1/web.tfstate any more, `aws s3 rm s3://states/state/ins_1/web.tfstate.tflock` takes the lock off."))}, with(outside))},
+		{"state unsaved, kept, in the customer's bucket", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))}, with(outside))},
+		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, full(failed("internal", "lay out the workspace: no space left on device")))})},
+		{"nobody took it for a day", dep(plan, []job.Job{expiredInQueue()}, func(d *diagnosis.Deployment) { d.Runner = runner(silent) })},
+		{"it never began", dep(plan, []job.Job{neverBegan()})},
+		{"no job could be made", dep(deployment.Node{State: deployment.NodeFailed, Reason: "invalid-inputs", Message: "input size is not a number"}, nil)},
+		{"nothing was looked at", diagnosis.OfDeployment(diagnosis.Deployment{Install: "acme", Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Failed,
+			Nodes: []deployment.Node{{Component: "web", State: deployment.NodeFailed, ApplyJob: "job_a", Reason: "tool-failed", Message: "it said no"}}}}, Now())},
+		{"an apply that was stopped", dep(deployment.Node{State: deployment.NodeStopped, ApplyJob: "job_a"}, []job.Job{aJob("job_a", job.OpApply, cancel(), stopped())}, with(savedDuring, lock(false)))},
+		{"an apply that was stopped before it began", dep(deployment.Node{State: deployment.NodeStopped, ApplyJob: "job_a"}, []job.Job{queuedAndCanceled()})},
+		{"a teardown that failed", dep(deployment.Node{Destroy: true, State: deployment.NodeFailed, PlanJob: "job_p", ApplyJob: "job_a"}, []job.Job{aJob("job_a", job.OpDestroy, failed("tool-failed", "the bucket is not empty"))},
+			func(d *diagnosis.Deployment) { d.Kind = deployment.Teardown })},
+		{"a teardown that failed, deployed since", dep(deployment.Node{Destroy: true, State: deployment.NodeFailed, PlanJob: "job_p"}, []job.Job{aJob("job_p", job.OpPlanDestroy, failed("tool-failed", "no"))},
+			func(d *diagnosis.Deployment) { d.Kind, d.Since = deployment.Teardown, "dep_2" })},
+		{"failed while others go on", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("tool-failed", "no"))}, func(d *diagnosis.Deployment) { d.State = deployment.Running })},
+	}
+	for _, reason := range []string{"tool-failed", "init-failed", "plan-stale", "plan-digest", "plan-missing", "plan-unsaved", "plan-too-large", "plan-elsewhere", "backend-elsewhere", "workspace-held", "tool-missing", "artifact-missing", "artifact-invalid", "env-invalid", "spec-invalid", "spec-artifact", "version-altered", "job-altered", "timeout", "no-output-timeout", "somebody-else's"} {
+		all = append(all, Case{"failed: " + reason, dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "it said no."))})})
+	}
+	return all
+}
+
+func queuedAndCanceled() job.Job {
+	j, _ := job.Apply(aJob("job_a", job.OpApply), job.Event{Kind: job.Cancel, At: sec(55)}) // possible at any time
+	return j
+}
+
+func neverBegan() job.Job {
+	j := aJob("job_p", job.OpPlan)
+	j.State, j.Attempts, j.Lease, j.Claimed, j.Started = job.Queued, 0, job.Lease{}, time.Time{}, time.Time{}
+	for i := range job.MaxAttempts {
+		j, _ = job.Apply(j, job.Event{Kind: job.Claim, At: sec(60 + 30*i), Session: "ses_1"}) // possible: it waits
+		j, _ = job.Apply(j, job.Event{Kind: job.Expire, At: sec(80 + 30*i), Epoch: int64(i + 1), Message: "its runner took it, and it did not start within 20s"})
+	}
+	return j
+}
+
+func expiredInQueue() job.Job {
+	j, _ := job.Apply(aJob("job_p", job.OpPlan), job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner took it within 24h0m0s"}) // possible at any time
+	return j
+}
+
+func workingCases() []Case {
+	planning := deployment.Node{State: deployment.Planning, PlanJob: "job_p"}
+	applying := deployment.Node{State: deployment.Applying, PlanJob: "job_p", ApplyJob: "job_a"}
+	retrying := aJob("job_p", job.OpPlan, die(70, 1, "step-killed", "the step was killed (killed)"))
+	paused := retrying
+	paused.NotBefore = Now().Add(4 * time.Second)
+	beat := job.Event{Kind: job.Renew, At: sec(3590), Epoch: 1}
+	stopping := aJob("job_a", job.OpApply, cancel())
+	third := aJob("job_p", job.OpPlan, beat)
+	third.Attempts = job.MaxAttempts
+	third.Lease.Expires = sec(3601)
+	return []Case{
+		{"at work: nothing to say", dep(applying, []job.Job{aJob("job_a", job.OpApply, beat)})},
+		{"a retry may begin", dep(planning, []job.Job{retrying})},
+		{"a retry waits", dep(planning, []job.Job{paused})},
+		{"asked to stop", dep(applying, []job.Job{stopping}, func(d *diagnosis.Deployment) { d.State, d.Stop = deployment.Canceling, "canceled" })},
+		{"an apply is silent", dep(applying, []job.Job{aJob("job_a", job.OpApply, job.Event{Kind: job.Renew, At: sec(3570), Epoch: 1})})},
+		{"a plan is silent", dep(planning, []job.Job{aJob("job_p", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3570), Epoch: 1})})},
+		{"the last attempt of a plan is silent", dep(planning, []job.Job{third})},
+	}
+}
+
+func runnerCases() []Case {
+	planning := deployment.Node{State: deployment.Planning, PlanJob: "job_p"}
+	queued := []job.Job{aJob("job_p", job.OpPlan)}
+	on := func(r *diagnosis.Runner) func(*diagnosis.Deployment) {
+		return func(d *diagnosis.Deployment) { d.Runner = r }
+	}
+	never := &diagnosis.Runner{Name: "acme-eu", New: true, Waiting: 1, Oldest: sec(50)}
+	drains := func(r *diagnosis.Runner) { r.Agents[0].Draining = true }
+	full := func(r *diagnosis.Runner) { r.Agents[0].Running = 2 }
+	more := func(r *diagnosis.Runner) { r.More = true }
+	off := func(r *diagnosis.Runner) { r.Off = "disabled" }
+	held := func(r *diagnosis.Runner) {
+		r.Agents[0].Held, r.Held = true, &diagnosis.Word{Mode: "paused", Since: sec(40), Reason: "books are closed"}
+	}
+	started := func(r *diagnosis.Runner) { r.Agents[0].Held, r.Held = true, &diagnosis.Word{Mode: "disabled"} }
+	beside := func(r *diagnosis.Runner) { // one that drains beside one that the customer holds
+		r.Agents = append(r.Agents, diagnosis.Agent{Name: "host-2", Online: true, Held: true, Capacity: 2, Seen: sec(3590)})
+	}
+	return []Case{
+		{"queued, and somebody will come", dep(planning, queued)},
+		{"queued, nobody was ever there", dep(planning, queued, on(never))},
+		{"queued, nobody was there of late", dep(planning, queued, on(&diagnosis.Runner{Name: "acme-eu", Waiting: 1, Oldest: sec(50)}))},
+		{"queued, the runner was deleted", dep(planning, queued, on(&diagnosis.Runner{Name: "acme-eu", Gone: true}))},
+		{"queued, nobody is there", dep(planning, queued, on(runner(silent, waits(3))))},
+		{"queued, those who are there go", dep(planning, queued, on(runner(drains, waits(1))))},
+		{"queued, no place is left", dep(planning, queued, on(runner(full, waits(200), more)))},
+		{"queued, the runner is disabled", dep(planning, queued, on(runner(off, waits(1))))},
+		{"queued, the customer has paused the runner", dep(planning, queued, on(runner(held, waits(1))))},
+		{"queued, the runner is disabled, and by the customer, too", dep(planning, queued, on(runner(off, held, waits(2))))},
+		{"queued, one agent drains and the customer holds the other", dep(planning, queued, on(runner(drains, beside, waits(1))))},
+		{"a runner that its customer starts disabled, and nobody waits", diagnosis.OfRunner(*runner(started))},
+		{"a runner behind its channel, on a machine", outdated("local", func(r *diagnosis.Runner) { r.Wanted.Image = "" })},
+		{"a runner behind its channel, in a cluster", outdated("aws-eks", func(r *diagnosis.Runner) {})},
+		{"a runner behind its channel, in a customer's stack", outdated("aws-ecs", func(r *diagnosis.Runner) {})},
+		{"a runner behind its pin, in a container, of which one agent was replaced", outdated("docker", func(r *diagnosis.Runner) {
+			r.Wanted.Channel = ""
+			r.Agents = append(r.Agents, diagnosis.Agent{Name: "host-2", Online: true, Version: "v1.3.0", Protocol: "2", Capacity: 2, Seen: sec(3590)})
+		})},
+		{"a runner that speaks an old protocol", outdated("local", func(r *diagnosis.Runner) {
+			r.Wanted, r.Speaks, r.Agents[0].Protocol, r.Agents[0].Outdated = nil, "2", "1", false
+		})},
+		{"a runner that speaks a newer protocol", outdated("local", func(r *diagnosis.Runner) {
+			r.Wanted, r.Speaks, r.Agents[0].Protocol, r.Agents[0].Outdated = nil, "2", "3", false
+		})},
+		{"a runner whose outdated agent is gone", outdated("local", silent)},
+		{"a runner that drains, and nobody waits", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Off = "draining" }))},
+		{"a runner that works", diagnosis.OfRunner(*runner())},
+		{"a runner of several installs, whose jobs nothing keeps apart", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "none", true }))},
+		{"a runner of several installs, whose jobs Landlock keeps apart", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "landlock", true }))},
+		{"a runner of one install, whose jobs nothing keeps apart", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "none", false }))},
+		{"a runner that is full, and nobody waits", diagnosis.OfRunner(*runner(full))},
+		{"a runner that is gone, and nobody waits", diagnosis.OfRunner(*runner(silent))},
+		{"a runner that is gone, and jobs wait", diagnosis.OfRunner(*runner(silent, waits(2)))},
+	}
+}
+
+// outdated is a runner of the kind whose agent is to be replaced.
+func outdated(kind string, change func(*diagnosis.Runner)) []diagnosis.Situation {
+	return diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) {
+		r.Kind, r.Wanted = kind, &diagnosis.Wanted{Version: "v1.3.0", Channel: "stable", Image: "registry.example/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+		r.Agents[0].Version, r.Agents[0].Outdated = "v1.2.0", true
+		change(r)
+	}))
+}
+
+func waitingCases() []Case {
+	queued := func(a *diagnosis.Ahead) []diagnosis.Situation {
+		return dep(deployment.Node{State: deployment.Pending}, nil, func(d *diagnosis.Deployment) { d.State, d.Ahead = deployment.Queued, a })
+	}
+	plan := func(name string) deployment.Node {
+		return deployment.Node{Component: name, State: deployment.Awaiting, PlanJob: fairlead.JobID("job_" + name), Changes: &deployment.Changes{Change: 2}}
+	}
+	two := func(lost bool) []diagnosis.Situation {
+		f := diagnosis.Deployment{Install: "acme", Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Waiting, Nodes: []deployment.Node{plan("db"), plan("web"), plan("lost")}}}
+		if f.Nodes[2].Lost = lost; lost {
+			f.Nodes[2].LostJob = "job_a"
+		}
+		return diagnosis.OfDeployment(f, Now())
+	}
+	return []Case{
+		{"one plan waits", dep(plan("web"), nil)},
+		{"three plans wait", two(false)},
+		{"two plans wait, and one after a loss", two(true)},
+		{"queued behind one that runs", queued(&diagnosis.Ahead{ID: "dep_0", State: deployment.Running})},
+		{"queued behind one that waits for approval, and one more", queued(&diagnosis.Ahead{ID: "dep_0", State: deployment.Waiting, Since: sec(40), Between: 1})},
+		{"queued, nothing was looked at", queued(nil)},
+		{"canceled", dep(deployment.Node{State: deployment.NodeStopped}, nil, func(d *diagnosis.Deployment) { d.State = deployment.Canceled })},
+	}
+}
+
+func installCases() []Case {
+	of := func(active fairlead.DeploymentID, c diagnosis.Component) []diagnosis.Situation {
+		return diagnosis.OfInstall(diagnosis.Install{Name: "acme", Active: active, Parts: []diagnosis.Component{c}})
+	}
+	known := func(c *diagnosis.Component) { c.Unknown = false }
+	return []Case{
+		{"an install that is well", of("", component(known))},
+		{"an install whose customer has paused its runner", diagnosis.OfInstall(diagnosis.Install{Name: "acme", Parts: []diagnosis.Component{component(known)},
+			Runner: runner(func(r *diagnosis.Runner) { r.Held = &diagnosis.Word{Mode: "paused", Since: sec(40)} })})},
+		{"an install whose runner is silent", diagnosis.OfInstall(diagnosis.Install{Name: "acme", Runner: runner(silent)})}, // that is the runner's to say
+		{"an install at work", of("dep_1", component(lock(true)))},
+		{"an install with a lock that was left", of("", component(known, lock(false)))},
+		{"an install whose component is unknown", of("", component())},
+	}
+}
+
+func jobCases() []Case {
+	of := func(j job.Job, r *diagnosis.Runner) []diagnosis.Situation {
+		return diagnosis.OfJob(diagnosis.Job{Job: j, Install: "acme", Runner: r}, Now())
+	}
+	check := job.New("job_c", job.OpCheck, sec(50))
+	check.Runner = "run_1"
+	check, _ = job.Apply(check, job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner took it"}) // possible at any time
+	return []Case{
+		{"a job that is lost", of(lostApply(), runner())},
+		{"a job that failed", of(aJob("job_a", job.OpApply, failed("tool-failed", "it said no")), nil)},
+		{"a job that was stopped", of(aJob("job_a", job.OpApply, cancel(), stopped()), nil)},
+		{"a job that waits for a runner", of(aJob("job_p", job.OpPlan), runner(silent, waits(1)))},
+		{"a job that waits for a runner that was deleted", of(aJob("job_p", job.OpPlan), &diagnosis.Runner{Name: "local", Gone: true})},
+		{"a job that is to stop", of(aJob("job_a", job.OpApply, cancel()), runner())},
+		{"a check that nobody took", of(check, runner())},
+	}
+}

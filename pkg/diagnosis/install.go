@@ -1,0 +1,59 @@
+package diagnosis
+
+import (
+	"fmt"
+	"strings"
+)
+
+// OfInstall returns what is to be said of an install.
+func OfInstall(in Install) []Situation {
+	var out []Situation
+	if in.Runner != nil && (in.Runner.Off != "" || in.Runner.Held != nil) {
+		out = OfRunner(*in.Runner)
+	}
+	for _, c := range in.Parts {
+		if l := c.Lock; l != nil {
+			out = append(out, locked(in.Name, c.Name, *l))
+		}
+		if c.Unknown && in.Active == "" {
+			s := Situation{Kind: StateUnknown, Component: c.Name,
+				What: fmt.Sprintf("An apply or destroy of component %s began at %s, and nobody reported its end.", c.Name, at(c.Since)), Known: stateOf(c, nil)}
+			if c.Deployment != "" {
+				s.Next = append(s.Next, showDeployment(c.Deployment, "says what happened, and how to go on"))
+			}
+			s.Next = append(s.Next, planOnly(in.Name))
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// locked is about the lock of a state.
+func locked(install, component string, l Lock) Situation {
+	s := Situation{Component: component, Job: l.Job}
+	if l.Held {
+		s.Kind = Locked
+		s.What = fmt.Sprintf("The state of component %s is locked by the job %s since %s%s.", component, l.Job, at(l.Since), holder(l))
+		s.Known = []string{"The job is at work and holds its lease. The lock cannot be broken before that is over."}
+		s.Next = []Step{showJob(l.Job, "says what it does")}
+		return s
+	}
+	s.Kind = LockLeft
+	s.What = fmt.Sprintf("The state of component %s has a lock that the job %s took at %s%s and never gave back. The job no longer has its lease.", component, l.Job, at(l.Since), holder(l))
+	s.Known = []string{"The next job of the component breaks it by itself. What the old job's tool still saves is taken until then, and refused afterwards."}
+	s.Next = []Step{unlock(install, component, l.ID)}
+	return s
+}
+
+func holder(l Lock) string {
+	var said []string
+	for _, w := range []string{l.Operation, l.Who} {
+		if w != "" {
+			said = append(said, w)
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(said, ", ") + ")"
+}

@@ -1,0 +1,66 @@
+package assume_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/executor/assume"
+	"github.com/fairlead/fairlead/runner/executor/cloudtest"
+)
+
+// A role is assumed as its trust policy asks, in the region that is said, for an
+// hour; what is given out is good for as long as what is signed with it.
+func TestARoleIsAssumed(t *testing.T) {
+	const role = "arn:aws:iam::123456789012:role/manager"
+	for _, tc := range []struct {
+		name  string
+		auth  runnerspec.AWSAuth
+		life  time.Duration
+		at    string // region of the STS
+		id    string // external
+		named string // session
+		twice int    // sessions, when credentials are asked for twice
+	}{
+		{"the least", runnerspec.AWSAuth{RoleARN: role}, time.Hour, "eu-west-1", "", "fairlead-run_1", 1},
+		{"all", runnerspec.AWSAuth{RoleARN: role, ExternalID: "acme", SessionName: "mine", STSRegion: "eu-central-1"}, time.Hour, "eu-central-1", "acme", "mine", 1},
+		{"good for a little more than is signed", runnerspec.AWSAuth{RoleARN: role}, assume.Left + time.Minute, "eu-west-1", "", "fairlead-run_1", 1},
+		{"good for less", runnerspec.AWSAuth{RoleARN: role}, assume.Left - time.Minute, "eu-west-1", "", "fairlead-run_1", 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sts := ststest.New(time.Now)
+			var asked []url.Values
+			sts.LetAssume(func(form url.Values) (time.Duration, string) {
+				asked = append(asked, form)
+				return tc.life, ""
+			})
+			self := sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
+			cfg := aws.Config{Region: "us-east-1", HTTPClient: &http.Client{Transport: cloudtest.Hosts{"sts." + tc.at + ".amazonaws.com": sts}},
+				Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
+			out := assume.Role(cfg, tc.auth, "eu-west-1", "fairlead-run_1")
+			for range 2 {
+				c, err := out.Credentials.Retrieve(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if who, ok := sts.Principal(c.AccessKeyID); !ok || !strings.HasPrefix(who.ARN, "arn:aws:sts::123456789012:assumed-role/manager/") {
+					t.Errorf("the credentials are those of %q", who.ARN)
+				}
+			}
+			if len(asked) != tc.twice {
+				t.Errorf("the role was assumed %d times", len(asked))
+			}
+			f := asked[0]
+			if f.Get("RoleArn") != role || f.Get("DurationSeconds") != "3600" || f.Get("RoleSessionName") != tc.named || f.Get("ExternalId") != tc.id {
+				t.Errorf("STS was asked for %v", f)
+			}
+		})
+	}
+}

@@ -1,0 +1,353 @@
+// Package docker runs each step as a container of a Docker Engine on the
+// agent's machine. A container shares folders of the runner's data folder with
+// the agent: its step's, its attempt's workspace, and what Step.Folders names,
+// most of it to read only; of the rest, such as the runner's key, it sees nothing. It has a
+// read-only root, no capability and no way to gain one, and the agent's own
+// user and group, so that each can read what the other has written.
+//
+// The launch token is in the container's environment. Whoever may ask the
+// engine for that may read any process's memory on the machine as well.
+//
+// The engine keeps an ended container until Remove: an agent that was replaced
+// meanwhile still learns how the step ended.
+package docker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/workspace"
+)
+
+// Labels of a container.
+const (
+	LabelRunner  = "fairlead.dev/runner"
+	LabelAttempt = "fairlead.dev/attempt"
+)
+
+const (
+	// killFor is how long Kill may take: the engine sends a signal, and sees the
+	// end at once unless the kernel holds it up.
+	killFor = 30 * time.Second
+	// stopGrace is Options.StopGrace if nothing is said.
+	stopGrace = 2 * time.Minute
+	// maxLog bounds what the engine keeps of a step's own output. It is for
+	// faults: a job's log goes another way.
+	maxLog = "10m"
+	// ask bounds one question to the engine once a step runs.
+	ask = 10 * time.Second
+)
+
+// Options of New.
+type Options struct {
+	config.Docker
+	Steps  string // folder of the steps' folders, made by the caller; absolute
+	Runner string // id of the runner, for a label
+	// StopGrace is what an engine that shuts down, or an operator's `docker stop`,
+	// grants a step; 0: the default time to save a state.
+	StopGrace time.Duration
+	// Via, if not nil, wraps the transport to the engine.
+	Via func(http.RoundTripper) http.RoundTripper
+}
+
+// Executor starts steps as containers. Safe for concurrent use.
+type Executor struct {
+	o      Options
+	data   string // the data folder
+	host   string // the same, as the engine sees it
+	engine *client.Client
+	labels map[string]string
+	binds  []mount.Mount
+	idle   func() // closes idle connections that the engine's client does not know
+}
+
+// New returns an Executor. Whether the engine answers shows at the first step:
+// an agent need not wait for it.
+func New(o Options) (*Executor, error) {
+	if !filepath.IsAbs(o.Steps) {
+		panic("docker.New: needs an absolute path")
+	}
+	if o.Pull == "" {
+		o.Pull = PullIfNotPresent
+	}
+	if !slices.Contains([]string{PullAlways, PullIfNotPresent, PullNever}, o.Pull) {
+		return nil, fmt.Errorf("FAIRLEAD_DOCKER_PULL: %q is none of %s, %s, %s", o.Pull, PullAlways, PullIfNotPresent, PullNever)
+	}
+	e := &Executor{o: o, data: filepath.Dir(o.Steps), labels: map[string]string{}}
+	e.host = e.data
+	if o.HostData != "" {
+		if !filepath.IsAbs(o.HostData) {
+			return nil, fmt.Errorf("FAIRLEAD_DOCKER_HOST_DATA: %q is no absolute path", o.HostData)
+		}
+		e.host = o.HostData
+	}
+	for _, l := range o.Labels {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok || name == "" || strings.HasPrefix(name, "fairlead") {
+			return nil, fmt.Errorf("FAIRLEAD_DOCKER_LABELS: %q is no name=value, or its name is reserved", l)
+		}
+		e.labels[name] = value
+	}
+	for _, v := range o.Volumes {
+		m, err := bind(v)
+		if err != nil {
+			return nil, fmt.Errorf("FAIRLEAD_DOCKER_VOLUMES: %w", err)
+		}
+		e.binds = append(e.binds, m)
+	}
+	var err error
+	if e.engine, e.idle, err = dial(o); err != nil {
+		return nil, fmt.Errorf("FAIRLEAD_DOCKER_HOST: %w", err)
+	}
+	if o.Image == "" {
+		return nil, executor.Incomplete("FAIRLEAD_DOCKER_IMAGE")
+	}
+	return e, nil
+}
+
+// Check asks the engine whether it is there.
+func (e *Executor) Check(ctx context.Context) error {
+	if _, err := e.engine.Ping(ctx, client.PingOptions{}); err != nil {
+		return fmt.Errorf("the Docker Engine at %s does not answer: %w", e.engine.DaemonHost(), err)
+	}
+	return nil
+}
+
+// Close closes idle connections to the engine. Steps go on.
+func (e *Executor) Close() {
+	e.engine.Close()
+	e.idle()
+}
+
+// dial makes a client, which connects at its first request.
+func dial(o Options) (c *client.Client, idle func(), err error) {
+	opts := []client.Opt{client.WithUserAgent("fairlead-runner")}
+	if o.Host != "" {
+		opts = append(opts, client.WithHost(o.Host))
+	}
+	plain, err := client.New(opts...)
+	if err != nil || o.Via == nil {
+		return plain, func() {}, err
+	}
+	through := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return plain.Dialer()(ctx) }}
+	c, err = client.New(append(opts, client.WithHTTPClient(&http.Client{Transport: o.Via(through)}), client.WithScheme("http"))...)
+	return c, through.CloseIdleConnections, err
+}
+
+// bind reads /host:/container, with :ro behind it or without.
+func bind(v string) (mount.Mount, error) {
+	parts := strings.Split(v, ":")
+	readOnly := len(parts) == 3 && parts[2] == "ro"
+	if len(parts) == 3 && !readOnly || len(parts) < 2 || len(parts) > 3 || !filepath.IsAbs(parts[0]) || !filepath.IsAbs(parts[1]) {
+		return mount.Mount{}, fmt.Errorf("%q is no /host:/container, with :ro behind it to read only", v)
+	}
+	return mount.Mount{Type: mount.TypeBind, Source: parts[0], Target: parts[1], ReadOnly: readOnly}, nil
+}
+
+// Place is a container that sees the step's folder at its own path.
+func (e *Executor) Place() executor.Place {
+	return executor.Place{Data: e.data, Shared: true, KillFor: killFor}
+}
+
+// name of a container. Attempts are unique, and their identifiers are good
+// names.
+func name(id string) string { return "fairlead-" + id }
+
+// Start makes the container and starts it.
+func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle, error) {
+	if err := e.prepare(s); err != nil {
+		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
+	}
+	if err := e.havePulled(ctx); err != nil {
+		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
+	}
+	rootless, err := executor.Retry(ctx, passing, e.rootless)
+	if err != nil {
+		return nil, fmt.Errorf("start step %s: ask the Docker Engine at %s what it is: %w", s.ID, e.engine.DaemonHost(), err)
+	}
+	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, e.create(ctx, s, rootless)
+	}); err != nil {
+		return nil, e.giveUp(ctx, s.ID, fmt.Errorf("make a container for step %s: %w", s.ID, err))
+	}
+	h := &handle{e: e, id: s.ID}
+	unclear := false
+	_, err = executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
+		if unclear {
+			// To start a container that has ended would run the step again.
+			c, err := e.engine.ContainerInspect(ctx, name(s.ID), client.ContainerInspectOptions{})
+			if err != nil || c.Container.State.Status != container.StateCreated {
+				return struct{}{}, err
+			}
+		}
+		_, err := e.engine.ContainerStart(ctx, name(s.ID), client.ContainerStartOptions{})
+		unclear = unclear || err != nil && passing(err)
+		return struct{}{}, err
+	})
+	switch {
+	case err == nil:
+		return h, nil
+	case unclear && passing(err):
+		// It may run. To say that it does not would make another attempt beside
+		// it; Wait asks until the engine answers.
+		return h, nil
+	}
+	return nil, e.giveUp(ctx, s.ID, fmt.Errorf("start the container of step %s: %w", s.ID, err))
+}
+
+// giveUp removes what there may be of a container that was not started.
+func (e *Executor) giveUp(ctx context.Context, id string, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ask)
+	defer cancel()
+	if err := e.Remove(ctx, id); err != nil {
+		return errors.Join(cause, err)
+	}
+	return cause
+}
+
+// prepare makes the folders that the container shares: the engine would make
+// those that are missing, for root alone.
+func (e *Executor) prepare(s executor.Step) error {
+	if st, err := os.Stat(filepath.Join(e.o.Steps, s.ID)); err != nil || !st.IsDir() {
+		return fmt.Errorf("its folder is not there: %w", err)
+	}
+	for _, f := range append(s.Folders, executor.Folder{Path: filepath.Join(workspace.Root, s.ID)}) {
+		if err := os.MkdirAll(filepath.Join(e.data, f.Path), 0o700); err != nil {
+			return fmt.Errorf("make a folder that it shares: %w", err)
+		}
+	}
+	return nil
+}
+
+// rootless reports whether the engine runs without root. Its containers' root
+// is then the engine's user, who is the agent's.
+func (e *Executor) rootless(ctx context.Context) (bool, error) {
+	info, err := e.engine.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.HasPrefix(o, "name=rootless") }), nil
+}
+
+func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) error {
+	user := strconv.Itoa(os.Getuid()) + ":" + strconv.Itoa(os.Getgid())
+	if rootless {
+		user = "0:0"
+	}
+	labels := map[string]string{LabelRunner: e.o.Runner, LabelAttempt: s.ID}
+	for k, v := range e.labels {
+		labels[k] = v
+	}
+	mounts := slices.Clone(e.binds)
+	bind := func(rel, at string, write bool) {
+		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(e.host, rel), Target: filepath.Join(e.data, at), ReadOnly: !write})
+	}
+	work := filepath.Join(workspace.Root, s.ID)
+	if s.Site != "" { // where the tool works, at the path that all jobs of the component have
+		bind(work, filepath.Join(workspace.Sites, s.Site), true)
+	}
+	own := []executor.Folder{{Path: filepath.Join(filepath.Base(e.o.Steps), s.ID), Write: true}, {Path: work, Write: true}}
+	for _, f := range slices.Concat(own, s.Folders) {
+		bind(f.Path, f.Path, f.Write)
+	}
+	stop := int(cmp.Or(e.o.StopGrace, stopGrace) / time.Second)
+	_, err := e.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name: name(s.ID),
+		Config: &container.Config{
+			Image: e.o.Image, Cmd: s.Args, User: user, Labels: labels, StopTimeout: &stop,
+			// A tool wants a home; the image's user, if it has one, has none here.
+			Env:        slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets),
+			WorkingDir: filepath.Join(e.o.Steps, s.ID),
+		},
+		HostConfig: &container.HostConfig{
+			Mounts: mounts, NetworkMode: container.NetworkMode(e.o.Network), ExtraHosts: e.o.ExtraHosts,
+			ReadonlyRootfs: true, Tmpfs: map[string]string{"/tmp": "rw,nosuid,nodev,exec,mode=1777"},
+			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
+			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+			LogConfig:     container.LogConfig{Type: "local", Config: map[string]string{"max-size": maxLog, "max-file": "1", "compress": "false"}},
+			Resources:     e.resources(),
+		},
+	})
+	if errdefs.IsConflict(err) && e.ours(ctx, s.ID) {
+		return nil // made before; the answer was lost
+	}
+	return err
+}
+
+func (e *Executor) resources() container.Resources {
+	r := container.Resources{NanoCPUs: int64(e.o.CPU) * 1e6, Memory: int64(e.o.Memory), MemorySwap: int64(e.o.Memory)} // no swap on top
+	if e.o.PIDs > 0 {
+		r.PidsLimit = &e.o.PIDs
+	}
+	return r
+}
+
+// ours reports whether the container of that name is of this attempt and this
+// runner.
+func (e *Executor) ours(ctx context.Context, id string) bool {
+	c, err := e.engine.ContainerInspect(ctx, name(id), client.ContainerInspectOptions{})
+	return err == nil && c.Container.Config != nil && c.Container.Config.Labels[LabelAttempt] == id && c.Container.Config.Labels[LabelRunner] == e.o.Runner
+}
+
+// Attach finds the container of an attempt, at work or ended.
+func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
+	h := &handle{e: e, id: id}
+	c, err := executor.Retry(ctx, passing, func(ctx context.Context) (client.ContainerInspectResult, error) {
+		return e.engine.ContainerInspect(ctx, name(id), client.ContainerInspectOptions{})
+	})
+	switch {
+	case errdefs.IsNotFound(err):
+		h.Set(executor.Exit{Reason: executor.Vanished, Message: "the engine has no container of the step: it was never started, or was removed by somebody else"})
+		return h, executor.ErrGone
+	case err != nil && passing(err):
+		// An engine that is away may be back, and its containers with it. Wait
+		// asks until it knows.
+		return h, nil
+	case err != nil:
+		return nil, fmt.Errorf("attach to step %s: %w", id, err)
+	}
+	if c.Container.State != nil && c.Container.State.Status == container.StateCreated {
+		// The agent died before it could start it, and its launch token with it.
+		h.Set(executor.Never(executor.LaunchFailed, "the agent was restarted before it could start the container"))
+		return h, errors.Join(executor.ErrGone, e.Remove(ctx, id))
+	}
+	return h, nil
+}
+
+// Remove removes the container, and its anonymous volumes.
+func (e *Executor) Remove(ctx context.Context, id string) error {
+	_, err := executor.Retry(ctx, passing, func(ctx context.Context) (client.ContainerRemoveResult, error) {
+		return e.engine.ContainerRemove(ctx, name(id), client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	})
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // a conflict: it is being removed
+		return fmt.Errorf("remove the container of step %s: %w", id, err)
+	}
+	return nil
+}
+
+// passing reports whether the engine may answer differently in a moment.
+func passing(err error) bool {
+	switch {
+	case errors.Is(err, context.Canceled), errdefs.IsNotFound(err), errdefs.IsInvalidArgument(err), errdefs.IsConflict(err),
+		errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err), errdefs.IsNotImplemented(err), errdefs.IsInternal(err):
+		return false
+	}
+	return true
+}

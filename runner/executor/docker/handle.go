@@ -1,0 +1,154 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/fairlead/fairlead/runner/executor"
+)
+
+// retryWait is the pause before an engine that did not answer is asked again
+// how a step ended.
+const retryWait = time.Second
+
+const outOfMemory = "the kernel killed a process of the container because it had reached its limit of memory (FAIRLEAD_DOCKER_MEMORY)"
+
+type handle struct {
+	e  *Executor
+	id string
+	executor.Ending
+}
+
+func (h *handle) ID() string { return h.id }
+
+// Wait waits on the engine. An engine that is restarted, or away, is asked
+// again until it answers: its containers may have gone on.
+func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return executor.Exit{}, err
+		}
+		if x, ok := h.Get(); ok {
+			return x, nil
+		}
+		err := h.running(ctx)
+		if err == nil {
+			var c client.ContainerInspectResult
+			if c, err = h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{}); err == nil {
+				if x, over := exitOf(c.Container.State); over {
+					if x.Reason == executor.LaunchFailed {
+						if err := h.e.Remove(ctx, h.id); err != nil {
+							continue // it must not begin later
+						}
+					}
+					return h.Set(x), nil
+				}
+			}
+		}
+		if errdefs.IsNotFound(err) {
+			return h.Set(executor.Exit{Reason: executor.Vanished, Message: "somebody else has removed the container of the step"}), nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryWait):
+		}
+	}
+}
+
+// running returns when the container does not run.
+func (h *handle) running(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := h.e.engine.ContainerWait(ctx, name(h.id), client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	select {
+	case err := <-w.Error:
+		return err
+	case <-w.Result:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// exitOf reads the state of a container. over is whether it will not run (again).
+func exitOf(s *container.State) (x executor.Exit, over bool) {
+	switch {
+	case s == nil || s.Running || s.Restarting || s.Paused:
+		return x, false
+	case s.Status == container.StateCreated:
+		return executor.Never(executor.LaunchFailed, "the engine did not start the container: %s", s.Error), true
+	}
+	return executor.ExitOf(s.ExitCode, s.OOMKilled, outOfMemory), true
+}
+
+// Interrupt sends SIGTERM to the step, the container's first process.
+func (h *handle) Interrupt() error {
+	if _, ok := h.Get(); ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ask)
+	defer cancel()
+	ran, err := h.signal(ctx, "SIGTERM")
+	if err != nil || ran {
+		return err
+	}
+	c, err := h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{})
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil // removed, which Wait sees
+	case err != nil:
+		return fmt.Errorf("interrupt step %s: %w", h.id, err)
+	case c.Container.State != nil && c.Container.State.Status == container.StateCreated:
+		return fmt.Errorf("interrupt step %s: the engine has not started its container yet", h.id)
+	}
+	return nil
+}
+
+// signal sends a signal to the container, if it runs.
+func (h *handle) signal(ctx context.Context, signal string) (ran bool, err error) {
+	_, err = h.e.engine.ContainerKill(ctx, name(h.id), client.ContainerKillOptions{Signal: signal})
+	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) { // a conflict: it does not run
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("send %s to the container of step %s: %w", signal, h.id, err)
+	}
+	return true, nil
+}
+
+// Kill kills the step. With the first process of its namespace the kernel ends
+// all the others, wherever they have gone.
+func (h *handle) Kill(ctx context.Context) error {
+	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (bool, error) {
+		return h.signal(ctx, "SIGKILL")
+	}); err != nil {
+		return err
+	}
+	if err := h.running(ctx); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("kill step %s: %w", h.id, err)
+	}
+	return nil
+}
+
+// Output reads what the engine has kept.
+func (h *handle) Output(ctx context.Context, limit int) (string, error) {
+	r, err := h.e.engine.ContainerLogs(ctx, name(h.id), client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+	if errdefs.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+	}
+	defer r.Close()
+	tail := executor.NewTail(limit)
+	if _, err := stdcopy.StdCopy(tail, tail, r); err != nil {
+		return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+	}
+	return tail.String(), nil
+}

@@ -1,0 +1,98 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/authconfig"
+	"github.com/moby/moby/api/types/registry"
+	"github.com/moby/moby/client"
+
+	"github.com/fairlead/fairlead/runner/executor"
+)
+
+// When the image is pulled.
+const (
+	PullAlways       = "Always"
+	PullIfNotPresent = "IfNotPresent"
+	PullNever        = "Never"
+)
+
+var errStalled = errors.New("the registry sends nothing")
+
+// havePulled sees to it that the engine has the image.
+func (e *Executor) havePulled(ctx context.Context) error {
+	if e.o.Pull != PullAlways {
+		present, err := executor.Retry(ctx, passing, func(ctx context.Context) (bool, error) {
+			_, err := e.engine.ImageInspect(ctx, e.o.Image)
+			if errdefs.IsNotFound(err) {
+				return false, nil
+			}
+			return err == nil, err
+		})
+		if err != nil {
+			return fmt.Errorf("ask the Docker Engine at %s for the image %s: %w", e.engine.DaemonHost(), e.o.Image, err)
+		}
+		if present {
+			return nil
+		}
+		if e.o.Pull == PullNever {
+			return &executor.LaunchError{Reason: executor.ImagePull, Err: fmt.Errorf("the image %s is not on the machine, and FAIRLEAD_DOCKER_PULL is %s", e.o.Image, PullNever)}
+		}
+	}
+	if err := e.pull(ctx); err != nil {
+		return &executor.LaunchError{Reason: executor.ImagePull, Err: fmt.Errorf("pull the image %s: %w", e.o.Image, err)}
+	}
+	return nil
+}
+
+// pull pulls the image. It may take long, as long as something comes.
+func (e *Executor) pull(ctx context.Context) error {
+	auth, err := e.auth()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(executor.LaunchTime, func() { cancel(errStalled) })
+	defer watchdog.Stop()
+	stream, err := executor.Retry(ctx, passing, func(context.Context) (client.ImagePullResponse, error) {
+		return e.engine.ImagePull(ctx, e.o.Image, client.ImagePullOptions{RegistryAuth: auth}) // the stream outlives this call
+	})
+	if err == nil {
+		defer stream.Close()
+		for m, merr := range stream.JSONMessages(ctx) {
+			watchdog.Reset(executor.LaunchTime)
+			if merr != nil {
+				err = merr
+				break
+			}
+			if m.Error != nil {
+				err = m.Error
+				break
+			}
+		}
+	}
+	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
+		return errStalled
+	}
+	return err
+}
+
+// auth returns the header for the registry. The password is read each time: it
+// may be one that is renewed.
+func (e *Executor) auth() (string, error) {
+	if e.o.Username == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(e.o.PasswordFile)
+	if err != nil {
+		return "", fmt.Errorf("FAIRLEAD_DOCKER_REGISTRY_PASSWORD_FILE: %w", err)
+	}
+	return authconfig.Encode(registry.AuthConfig{Username: e.o.Username, Password: strings.TrimSpace(string(b))})
+}

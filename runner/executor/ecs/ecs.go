@@ -1,0 +1,353 @@
+// Package ecs runs each step as a task of Amazon ECS, on Fargate or EC2. A step
+// shares no folder with its agent: it gets its input and its launch token as
+// variables of its container, and reports to the control plane by itself. The
+// agent sees the end of the task.
+//
+// ECS knows no secret that is given with a task: whoever may describe the
+// cluster's tasks reads the launch token. It is good once and for as long as its
+// claim, and the step spends it as the first thing it does, but the right to
+// describe the tasks of this cluster should be the runner's alone.
+//
+// ECS forgets a task about an hour after its end. Which task is an attempt's is
+// written down in the step's folder.
+package ecs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/executor"
+)
+
+// Container is the container of the job in the task definition.
+const Container = "step"
+
+const (
+	// killFor is how long Kill may take: ECS sends SIGKILL when the container's
+	// stop timeout is over, at most 2 minutes on Fargate.
+	killFor = 150 * time.Second
+	// ask bounds one question outside of a launch.
+	ask = 10 * time.Second
+	// maxOverrides is what ECS takes as the overrides of a task, in characters.
+	maxOverrides = 8192
+	// recordFile, in a step's folder, holds the ARN of its task.
+	recordFile = "ecs-task"
+	// defaultEvery is how often tasks are looked at, all in one request: a dead
+	// step is to be noticed within two seconds.
+	defaultEvery = 2 * time.Second
+	// unknownFor is how long ECS may not know a task that it has taken. Its
+	// documentation says that the two agree after seconds, and to wait for minutes.
+	unknownFor = 2 * time.Minute
+)
+
+// Options of New.
+type Options struct {
+	config.ECS
+	// Definition is the task definition to make; nil: TaskDefinition names one.
+	Definition *Definition
+	Steps      string // folder of the steps' folders, made by the caller; absolute
+	Runner     string // id of the runner, for a tag
+	AWS        aws.Config
+	Every      time.Duration // how often tasks are looked at; 0: every 2 s
+	UnknownFor time.Duration // how long ECS may not know a task that it has taken; 0: 2 minutes
+}
+
+// Executor starts steps as tasks. Safe for concurrent use.
+type Executor struct {
+	o       Options
+	api     *ecs.Client
+	logs    *cloudwatchlogs.Client
+	tags    []types.Tag
+	watcher *watcher
+
+	making sync.Mutex
+	made   string // ARN of the task definition that was made, or found
+}
+
+// New returns an Executor. Whether the cluster is there shows at the first step.
+func New(o Options) (*Executor, error) {
+	if !filepath.IsAbs(o.Steps) {
+		panic("ecs.New: needs an absolute path")
+	}
+	e := &Executor{o: o, tags: []types.Tag{{Key: aws.String("fairlead:runner"), Value: aws.String(o.Runner)}}}
+	for _, must := range []struct {
+		variable string
+		there    bool
+	}{
+		{"FAIRLEAD_ECS_CLUSTER", o.Cluster != ""}, {"FAIRLEAD_ECS_SUBNETS", len(o.Subnets) > 0},
+		{"FAIRLEAD_ECS_TASK_DEFINITION", o.TaskDefinition != "" || o.Definition != nil},
+		{"FAIRLEAD_ECS_EXECUTION_ROLE", o.ExecutionRole != "" || o.Definition == nil},
+	} {
+		if !must.there {
+			return nil, executor.Incomplete(must.variable)
+		}
+	}
+	if o.Region != "" {
+		o.AWS.Region = o.Region
+	}
+	if o.AWS.Region == "" {
+		return nil, errors.New("FAIRLEAD_ECS_REGION has no value, and AWS_REGION neither")
+	}
+	switch o.LaunchType {
+	case "", "fargate", "fargate-spot", "ec2":
+	default:
+		return nil, fmt.Errorf("FAIRLEAD_ECS_LAUNCH_TYPE: %q is none of fargate, fargate-spot, ec2", o.LaunchType)
+	}
+	for _, t := range o.Tags {
+		name, value, ok := strings.Cut(t, "=")
+		if !ok || name == "" || strings.HasPrefix(name, "fairlead") {
+			return nil, fmt.Errorf("FAIRLEAD_ECS_TAGS: %q is no name=value, or its name is reserved", t)
+		}
+		e.tags = append(e.tags, types.Tag{Key: &name, Value: &value})
+	}
+	// One try each: how often and how long is executor.Retry's to say.
+	once := func() aws.Retryer { return retry.AddWithMaxAttempts(retry.NewStandard(), 1) }
+	e.api = ecs.NewFromConfig(o.AWS, func(eo *ecs.Options) { eo.Retryer = once() })
+	e.logs = cloudwatchlogs.NewFromConfig(o.AWS)
+	if o.Every <= 0 {
+		o.Every = defaultEvery
+	}
+	if o.UnknownFor <= 0 {
+		o.UnknownFor = unknownFor
+	}
+	e.watcher = &watcher{api: e.api, cluster: o.Cluster, every: o.Every}
+	e.o = o
+	return e, nil
+}
+
+// Place is the disk of a task, which nobody else sees.
+func (e *Executor) Place() executor.Place {
+	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
+		_, err := e.overrides(s)
+		return err
+	}}
+}
+
+// token makes RunTask start one task for an attempt, however often it is asked.
+func token(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Start runs a task.
+func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle, error) {
+	in, err := e.request(s)
+	if err != nil {
+		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
+	}
+	definition, err := executor.Retry(ctx, passing, e.definition)
+	if err != nil {
+		return nil, fmt.Errorf("make the task definition of step %s: %w", s.ID, err)
+	}
+	in.TaskDefinition = &definition
+	unclear := false
+	arn, err := executor.Retry(ctx, passing, func(ctx context.Context) (string, error) {
+		out, err := e.api.RunTask(ctx, in)
+		unclear = unclear || err != nil && passing(err) && !executor.NeverSent(err)
+		if err != nil {
+			return "", err
+		}
+		if len(out.Tasks) == 0 {
+			return "", refusal(out.Failures)
+		}
+		return aws.ToString(out.Tasks[0].TaskArn), nil
+	})
+	h := &handle{e: e, id: s.ID, since: time.Now(), request: in}
+	switch {
+	case err == nil:
+		h.arn, h.seen = arn, h.since
+		if err := e.keep(s.ID, arn); err != nil {
+			// The next agent finds it by what has started it, as long as it runs.
+			return h, nil
+		}
+		return h, nil
+	case unclear && passing(err):
+		// It may run. Asking again with the same token finds it, or starts it,
+		// and Wait does so until ECS answers.
+		return h, nil
+	}
+	return nil, fmt.Errorf("run a task for step %s: %w", s.ID, err)
+}
+
+// secretive reports whether a variable is called as those are that hold secrets.
+// One that names a file or an address holds none.
+func secretive(variable string) bool {
+	name, _, _ := strings.Cut(strings.ToUpper(variable), "=")
+	for _, end := range []string{"_FILE", "_PATH", "_DIR", "_URI", "_URL"} {
+		if strings.HasSuffix(name, end) {
+			return false
+		}
+	}
+	return slices.ContainsFunc([]string{"SECRET", "PASSWORD", "PASSWD", "TOKEN", "PRIVATE_KEY", "API_KEY", "CREDENTIAL"}, func(word string) bool { return strings.Contains(name, word) })
+}
+
+// noCapacity is a refusal that may pass.
+type noCapacity struct{ reason string }
+
+func (e *noCapacity) Error() string { return "ECS has no place for the task: " + e.reason }
+
+// refusal is why ECS took the request and started nothing.
+func refusal(fs []types.Failure) error {
+	if len(fs) == 0 {
+		return errors.New("ECS started no task, and does not say why")
+	}
+	return &noCapacity{strings.TrimSpace(aws.ToString(fs[0].Reason) + " " + aws.ToString(fs[0].Detail))}
+}
+
+// overrides are the settings that the task of a step gets.
+func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
+	command := types.ContainerOverride{Name: aws.String(Container), Command: s.Args}
+	if told := slices.IndexFunc(s.Env, secretive); told >= 0 {
+		name, _, _ := strings.Cut(s.Env[told], "=")
+		return nil, &executor.LaunchError{Reason: executor.LaunchFailed, Err: fmt.Errorf(
+			"the variable %s looks like a secret, and whoever may describe the task would read it: take it out of FAIRLEAD_PASS_ENV, and let the task definition refer to it", name)}
+	}
+	for _, v := range slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets) {
+		name, value, _ := strings.Cut(v, "=")
+		command.Environment = append(command.Environment, types.KeyValuePair{Name: &name, Value: &value})
+	}
+	if s.Input != nil {
+		command.Environment = append(command.Environment, types.KeyValuePair{Name: aws.String(executor.InputVariable), Value: aws.String(string(s.Input))})
+	}
+	overrides := &types.TaskOverride{ContainerOverrides: []types.ContainerOverride{command}}
+	set := func(field **string, value string) {
+		if value != "" {
+			*field = &value
+		}
+	}
+	set(&overrides.TaskRoleArn, e.o.TaskRole)
+	set(&overrides.ExecutionRoleArn, e.o.ExecutionRole)
+	if e.o.CPU > 0 {
+		set(&overrides.Cpu, units(e.o.CPU))
+	}
+	if e.o.Memory > 0 {
+		set(&overrides.Memory, mebibytes(e.o.Memory))
+	}
+	if e.o.Disk > 0 {
+		overrides.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: int32(e.o.Disk >> 30)}
+	}
+	if b, err := json.Marshal(overrides); err != nil {
+		return nil, err
+	} else if len(b) > maxOverrides {
+		return nil, &executor.LaunchError{Reason: executor.LaunchFailed, Err: fmt.Errorf(
+			"the task's overrides have %d characters, and ECS takes %d: pass fewer variables (FAIRLEAD_PASS_ENV), or set them in the task definition", len(b), maxOverrides)}
+	}
+	return overrides, nil
+}
+
+// request describes the task of a step.
+func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
+	overrides, err := e.overrides(s)
+	if err != nil {
+		return nil, err
+	}
+	public := types.AssignPublicIpDisabled
+	if e.o.PublicIP {
+		public = types.AssignPublicIpEnabled
+	}
+	one := int32(1)
+	in := &ecs.RunTaskInput{
+		Cluster: &e.o.Cluster, ClientToken: aws.String(token(s.ID)), StartedBy: aws.String(s.ID), Count: &one,
+		Overrides: overrides, Tags: append(slices.Clone(e.tags), types.Tag{Key: aws.String("fairlead:attempt"), Value: aws.String(s.ID)}),
+		NetworkConfiguration: &types.NetworkConfiguration{AwsvpcConfiguration: &types.AwsVpcConfiguration{
+			Subnets: e.o.Subnets, SecurityGroups: e.o.SecurityGroups, AssignPublicIp: public}},
+	}
+	switch e.o.LaunchType {
+	case "ec2":
+		in.LaunchType = types.LaunchTypeEc2
+	case "fargate-spot":
+		in.CapacityProviderStrategy = []types.CapacityProviderStrategyItem{{CapacityProvider: aws.String("FARGATE_SPOT"), Weight: 1}}
+	default:
+		in.LaunchType = types.LaunchTypeFargate
+	}
+	return in, nil
+}
+
+// units are ECS' own: 1,024ths of a CPU.
+func units(cpu config.MilliCPU) string {
+	return strconv.FormatInt(int64(math.Round(float64(cpu)*1.024)), 10)
+}
+
+func mebibytes(size config.Bytes) string { return strconv.FormatInt(int64(size>>20), 10) }
+
+func (e *Executor) record(id string) string { return filepath.Join(e.o.Steps, id, recordFile) }
+
+// keep writes down which task is the attempt's.
+func (e *Executor) keep(id, arn string) error {
+	tmp := e.record(id) + ".new"
+	if err := os.WriteFile(tmp, []byte(arn), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, e.record(id))
+}
+
+// Attach finds the task of an attempt, at work or ended.
+func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
+	h := &handle{e: e, id: id, since: time.Now()}
+	b, err := os.ReadFile(e.record(id))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("attach to step %s: %w", id, err)
+	}
+	if h.arn = string(b); h.arn != "" {
+		if st, err := os.Stat(e.record(id)); err == nil {
+			h.seen = st.ModTime()
+		}
+		return h, nil
+	}
+	// The agent died before it could write it down, which was soon after it had
+	// made the step's folder.
+	h.since = time.Time{}
+	if st, err := os.Stat(filepath.Dir(e.record(id))); err == nil {
+		h.since = st.ModTime()
+	}
+	_, err = executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.list(ctx) })
+	switch _, over := h.Get(); {
+	case over:
+		return h, executor.ErrGone
+	case errors.Is(err, errUnlisted):
+		return h, nil // Wait looks on
+	case err != nil:
+		return nil, fmt.Errorf("attach to step %s: %w", id, err)
+	}
+	return h, nil
+}
+
+// Remove forgets which task was the attempt's. ECS forgets the task by itself.
+func (e *Executor) Remove(_ context.Context, id string) error {
+	if err := os.Remove(e.record(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget the task of step %s: %w", id, err)
+	}
+	return nil
+}
+
+// passing reports whether ECS may answer differently in a moment.
+func passing(err error) bool {
+	if _, ok := errors.AsType[*noCapacity](err); ok {
+		return true
+	}
+	if e, ok := errors.AsType[smithy.APIError](err); ok {
+		return e.ErrorFault() == smithy.FaultServer || slices.Contains([]string{"ThrottlingException", "Throttling", "RequestLimitExceeded", "ServerException", "ServiceUnavailable"}, e.ErrorCode())
+	}
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, errUnlisted)
+}

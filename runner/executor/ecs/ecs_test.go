@@ -1,0 +1,330 @@
+package ecs_test
+
+import (
+	"errors"
+	"flag"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+
+	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/executor/ecs"
+	"github.com/fairlead/fairlead/runner/executor/ecstest"
+	"github.com/fairlead/fairlead/runner/executor/executortest"
+	"github.com/fairlead/fairlead/tools/moto"
+)
+
+var server moto.Server
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	server.Stop()
+	os.Exit(code)
+}
+
+const (
+	group    = "/fairlead/steps"
+	region   = "eu-west-3" // of its own: other packages have clusters and task definitions of these names at the same server
+	pullable = "runner"    // a task definition whose image is there
+	broken   = "nothing"   // and one whose image is not
+)
+
+func awsConfig(endpoint string, transport http.RoundTripper) aws.Config {
+	return aws.Config{Region: region, BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("id", "key", ""),
+		HTTPClient: &http.Client{Transport: transport}}
+}
+
+// site is a cluster with task definitions, a network and a log group.
+type site struct {
+	cloud, subnet, group string
+	of                   *ecstest.Cloud
+}
+
+func newSite(t *testing.T) site {
+
+	t.Helper()
+	endpoint := server.Endpoint(t)
+	cfg := awsConfig(endpoint, http.DefaultTransport)
+	api := awsecs.NewFromConfig(cfg)
+	ctx := t.Context()
+	if _, err := api.CreateCluster(ctx, &awsecs.CreateClusterInput{ClusterName: aws.String("runners")}); err != nil {
+		t.Fatal(err)
+	}
+	for family, image := range map[string]string{pullable: "registry.example/runner@sha256:0123", broken: "registry.example/nobody/nothing:1"} {
+		if _, err := api.RegisterTaskDefinition(ctx, &awsecs.RegisterTaskDefinitionInput{Family: aws.String(family), NetworkMode: types.NetworkModeAwsvpc,
+			RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate}, Cpu: aws.String("256"), Memory: aws.String("512"),
+			ContainerDefinitions: []types.ContainerDefinition{{Name: aws.String(ecs.Container), Image: &image, StopTimeout: aws.Int32(2), Cpu: 256, Memory: aws.Int32(512)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logs := cloudwatchlogs.NewFromConfig(cfg)
+	var there interface{ ErrorCode() string }
+	if _, err := logs.CreateLogGroup(ctx, &cloudwatchlogs.CreateLogGroupInput{LogGroupName: aws.String(group)}); err != nil &&
+		(!errors.As(err, &there) || there.ErrorCode() != "ResourceAlreadyExistsException") {
+		t.Fatal(err)
+	}
+	c := ecstest.New(t, endpoint, executortest.Program(t), pullable, group, logs)
+	return site{cloud: c.URL(), of: c, subnet: ecstest.Find(t, endpoint, region, "DescribeSubnets", "subnetId"), group: ecstest.Find(t, endpoint, region, "DescribeSecurityGroups", "groupId")}
+}
+
+func (s site) options(root string) ecs.Options {
+	return ecs.Options{Steps: root, Runner: "run_1", AWS: awsConfig(s.cloud, http.DefaultTransport), Every: 20 * time.Millisecond, ECS: config.ECS{
+		Cluster: "runners", Subnets: []string{s.subnet}, SecurityGroups: []string{s.group}, LaunchType: "fargate", TaskDefinition: pullable,
+		CPU: 250, Memory: 64 << 20, LogGroup: group, LogPrefix: "step", StartTimeout: time.Minute, Data: "/var/lib/fairlead-runner"}}
+}
+
+func open(t *testing.T, o ecs.Options) executor.Executor {
+	t.Helper()
+	e, err := ecs.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestExecutor(t *testing.T) {
+	s := newSite(t)
+	executortest.Run(t, executortest.Subject{
+		New: func(t *testing.T, root string, via func(http.RoundTripper) http.RoundTripper) executor.Executor {
+			o := s.options(root)
+			o.UnknownFor = time.Millisecond // this cloud agrees with itself
+			if via != nil {
+				o.AWS = awsConfig(s.cloud, via(http.DefaultTransport))
+			}
+			return open(t, o)
+		},
+		Remote: true, Remembers: true, Memory: 64,
+		NoImage: func(t *testing.T, root string) executor.Executor {
+			o := s.options(root)
+			o.TaskDefinition = broken
+			return open(t, o)
+		},
+	})
+}
+
+// What ECS refuses for good is told at once, in its words.
+func TestRefusedTaskIsReported(t *testing.T) {
+	s := newSite(t)
+	for name, tc := range map[string]struct {
+		change func(*ecs.Options)
+		env    []string
+		says   string
+	}{
+		"there is no such cluster":          {change: func(o *ecs.Options) { o.Cluster = "elsewhere" }, says: "luster"},
+		"there is no such task definition":  {change: func(o *ecs.Options) { o.TaskDefinition = "unheard-of" }, says: "task definition"},
+		"more is passed than ECS takes":     {change: func(*ecs.Options) {}, env: []string{"BIG=" + strings.Repeat("x", 9000)}, says: "FAIRLEAD_PASS_ENV"},
+		"what is passed looks like a key":   {change: func(*ecs.Options) {}, env: []string{"AWS_SECRET_ACCESS_KEY=hush"}, says: "AWS_SECRET_ACCESS_KEY looks like a secret"},
+		"what is passed looks like a login": {change: func(*ecs.Options) {}, env: []string{"REGISTRY_PASSWORD=hush"}, says: "REGISTRY_PASSWORD looks like a secret"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := s.options(filepath.Join(t.TempDir(), "steps"))
+			tc.change(&o)
+			_, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Env: tc.env})
+			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "hush") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// What ECS sets in a container says who the task is, and the step is told to pass
+// it on to its tool; what only looks like a secret by a part of its name goes
+// with the task as anything else does.
+func TestWhatATaskIsTold(t *testing.T) {
+	s := newSite(t)
+	o := s.options(filepath.Join(t.TempDir(), "steps"))
+	if err := config.Load(&o.ECS, flag.NewFlagSet("ecs", flag.ContinueOnError), nil, []string{"FAIRLEAD_ECS_CLUSTER=runners", "FAIRLEAD_ECS_SUBNETS=" + s.subnet, "FAIRLEAD_ECS_TASK_DEFINITION=" + pullable}); err != nil {
+		t.Fatal(err)
+	}
+	id := "job_told-1"
+	dir := filepath.Join(o.Steps, id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, o)
+	h, err := e.Start(t.Context(), executor.Step{ID: id, Args: []string{"step", "--dir", dir, "environ"}, Env: []string{"ONLY=this", "AWS_WEB_IDENTITY_TOKEN_FILE=/token"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, err := h.Wait(t.Context()); err != nil || x.Code == nil || *x.Code != 0 {
+		t.Fatalf("ended as %+v, %v", x, err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "environ"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_REGION"} {
+		if !slices.Contains(e.Place().PassEnv, name) || !strings.Contains(string(b), name+"=") {
+			t.Errorf("a step does not pass %s on, which its container has: %s", name, e.Place().PassEnv)
+		}
+	}
+	for _, v := range []string{"ONLY=this", "AWS_WEB_IDENTITY_TOKEN_FILE=/token"} {
+		if !strings.Contains("\n"+string(b)+"\n", "\n"+v+"\n") {
+			t.Errorf("the step does not have %s", v)
+		}
+	}
+}
+
+// What ECS has taken it does not know at once everywhere. A step that works all
+// the same has not vanished.
+func TestATaskThatECSDoesNotKnowYetHasNotVanished(t *testing.T) {
+	for name, lost := range map[string]bool{"its agent waits": false, "its agent died before it could note the task": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.of.Unknown = 5
+			o := s.options(filepath.Join(t.TempDir(), "steps"))
+			id := "job_unknown-1"
+			dir := filepath.Join(o.Steps, id)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			e := open(t, o)
+			h, err := e.Start(t.Context(), executor.Step{ID: id, Args: []string{"step", "--dir", dir, "environ"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lost {
+				if err := e.Remove(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				// It is found, if at all, among those that are to run: this one has ended,
+				// and all that counts is that it is looked for for a while.
+				o.UnknownFor = 500 * time.Millisecond
+				if h, err = open(t, o).Attach(t.Context(), id); err != nil {
+					t.Fatalf("it is given up at once: %v", err)
+				}
+			}
+			x, err := h.Wait(t.Context())
+			if err != nil || !lost && (x.Code == nil || *x.Code != 0) {
+				t.Errorf("ended as %+v, %v", x, err)
+			}
+		})
+	}
+}
+
+// One that is not known for good may still run: it is stopped before anybody
+// hears that it has vanished.
+func TestATaskIsStoppedBeforeItCountsAsVanished(t *testing.T) {
+	s := newSite(t)
+	s.of.Unknown = 1 << 20
+	o := s.options(filepath.Join(t.TempDir(), "steps"))
+	o.UnknownFor = 300 * time.Millisecond
+	id := "job_vanished-1"
+	dir := filepath.Join(o.Steps, id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h, err := open(t, o).Start(t.Context(), executor.Step{ID: id, Args: []string{"step", "--dir", dir, "environ"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	x, err := h.Wait(t.Context())
+	if err != nil || x.Reason != executor.Vanished {
+		t.Errorf("ended as %+v, %v", x, err)
+	}
+	if waited := time.Since(begun); waited < o.UnknownFor {
+		t.Errorf("it counts as vanished after %s", waited)
+	}
+	if !slices.ContainsFunc(s.of.Said(), func(said string) bool { return strings.Contains(said, "does not find it any more") }) {
+		t.Error("it was not stopped")
+	}
+}
+
+// A task definition that is made of a runner's configuration is made once for
+// all agents; it refers to secrets and holds none, nor does what is said of a
+// task. Another configuration makes another.
+func TestATaskDefinitionIsMade(t *testing.T) {
+	s := newSite(t)
+	const arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:licence"
+	s.of.Secrets[arn] = "hush"
+	o := s.options(filepath.Join(t.TempDir(), "steps"))
+	o.TaskDefinition, o.ExecutionRole, o.TaskRole = "", "arn:aws:iam::123456789012:role/execution", "arn:aws:iam::123456789012:role/job"
+	o.Definition = &ecs.Definition{Image: "registry.example/runner@sha256:0123", Secrets: map[string]string{"LICENCE": arn}, StopGrace: 40 * time.Second}
+	for _, id := range []string{"job_made-1", "job_made-2"} {
+		dir := filepath.Join(o.Steps, id)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		h, err := open(t, o).Start(t.Context(), executor.Step{ID: id, Args: []string{"step", "--dir", dir, "environ"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x, err := h.Wait(t.Context()); err != nil || x.Code == nil || *x.Code != 0 {
+			t.Fatalf("ended as %+v, %v", x, err)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "environ")); err != nil || !strings.Contains(string(b), "LICENCE=hush") {
+			t.Errorf("the step does not have its secret: %s, %v", b, err)
+		}
+	}
+	o.Definition = &ecs.Definition{Image: "registry.example/runner@sha256:4567", StopGrace: time.Hour}
+	if _, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_made-3", Args: []string{"step"}}); err != nil {
+		t.Fatal(err)
+	}
+	api := awsecs.NewFromConfig(awsConfig(server.Endpoint(t), http.DefaultTransport))
+	all, err := api.ListTaskDefinitions(t.Context(), &awsecs.ListTaskDefinitionsInput{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := slices.DeleteFunc(all.TaskDefinitionArns, func(arn string) bool { return !strings.Contains(arn, "/fairlead-run_1-") })
+	if len(made) != 2 {
+		t.Fatalf("made are %s", made)
+	}
+	for _, arn := range made {
+		d, err := api.DescribeTaskDefinition(t.Context(), &awsecs.DescribeTaskDefinitionInput{TaskDefinition: &arn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := d.TaskDefinition.ContainerDefinitions[0]
+		if *c.Name != ecs.Container || !*c.ReadonlyRootFilesystem || len(c.MountPoints) != 2 || c.LogConfiguration.Options["awslogs-group"] != group ||
+			*d.TaskDefinition.ExecutionRoleArn != o.ExecutionRole || *d.TaskDefinition.TaskRoleArn != o.TaskRole || *d.TaskDefinition.Cpu != "256" {
+			t.Errorf("it is %+v with %+v", d.TaskDefinition, c)
+		}
+		switch *c.Image {
+		case "registry.example/runner@sha256:0123":
+			if len(c.Secrets) != 1 || *c.Secrets[0].Name != "LICENCE" || *c.StopTimeout != 40 {
+				t.Errorf("the first is %+v", c)
+			}
+		default:
+			if len(c.Secrets) != 0 || *c.StopTimeout != 120 { // the most that Fargate grants
+				t.Errorf("the second is %+v", c)
+			}
+		}
+	}
+	for _, said := range s.of.Said() {
+		if strings.Contains(said, "hush") {
+			t.Errorf("a secret was told: %s", said)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*ecs.Options)
+		want   string
+	}{
+		"no region":                       {func(o *ecs.Options) { o.AWS.Region = "" }, "FAIRLEAD_ECS_REGION"},
+		"a launch type that there is not": {func(o *ecs.Options) { o.LaunchType = "rocket" }, "FAIRLEAD_ECS_LAUNCH_TYPE"},
+		"a tag that is ours":              {func(o *ecs.Options) { o.Tags = []string{"fairlead:runner=x"} }, "FAIRLEAD_ECS_TAGS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := site{}.options("/data/steps")
+			tc.change(&o)
+			if _, err := ecs.New(o); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,283 @@
+package ecs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
+	"github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+
+	"github.com/fairlead/fairlead/runner/executor"
+)
+
+const (
+	stopped     = "STOPPED"
+	outOfMemory = "the container was killed because it had reached its limit of memory (FAIRLEAD_ECS_MEMORY, or that of the task definition)"
+)
+
+type handle struct {
+	e       *Executor
+	id      string
+	since   time.Time         // when it was asked for, as far as is known
+	request *ecs.RunTaskInput // of a start whose outcome is not known; else nil or of no use
+
+	executor.Ending
+
+	mu   sync.Mutex
+	arn  string    // "" while it is not known
+	seen time.Time // when ECS last knew the task: at first, when it took it
+}
+
+func (h *handle) ID() string { return h.id }
+
+func (h *handle) task() (arn string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.arn
+}
+
+// find asks for the task whose start was never confirmed: of one that this agent
+// has started by the same request, of another's by who has started it.
+func (h *handle) find(ctx context.Context) error {
+	if h.request == nil {
+		return h.list(ctx)
+	}
+	out, err := h.e.api.RunTask(ctx, h.request)
+	switch {
+	case err != nil && passing(err) && time.Since(h.since) > h.e.o.StartTimeout:
+		h.Set(executor.Never(executor.LaunchFailed, "ECS has not said within %s whether it runs the task: %v", h.e.o.StartTimeout, err))
+		return nil
+	case err != nil && passing(err):
+		return err
+	case err != nil:
+		h.Set(executor.Never(executor.LaunchFailed, "run a task: %v", err))
+		return nil
+	case len(out.Tasks) == 0:
+		h.Set(executor.Never(executor.LaunchFailed, "run a task: %v", refusal(out.Failures)))
+		return nil
+	}
+	h.found(aws.ToString(out.Tasks[0].TaskArn))
+	return nil
+}
+
+// found says which task is the step's.
+func (h *handle) found(arn string) {
+	h.mu.Lock()
+	h.arn, h.seen = arn, time.Now()
+	h.mu.Unlock()
+	_ = h.e.keep(h.id, arn) // as in Start
+}
+
+// errUnlisted says that ECS lists no task of the step, and may yet do so.
+var errUnlisted = errors.New("ECS lists no task of the step yet")
+
+// list looks for a task that an earlier agent has started and not written down.
+// ECS lists by what has started them only those that are to run.
+func (h *handle) list(ctx context.Context) error {
+	out, err := h.e.api.ListTasks(ctx, &ecs.ListTasksInput{Cluster: &h.e.o.Cluster, StartedBy: &h.id})
+	switch {
+	case err != nil:
+		return err
+	case len(out.TaskArns) > 0:
+		h.found(out.TaskArns[0])
+	case time.Since(h.since) < h.e.o.UnknownFor:
+		return errUnlisted
+	default:
+		h.Set(executor.Exit{Reason: executor.Vanished, Message: "ECS runs no task of the step: it was never started, or has ended while no agent knew of it"})
+	}
+	return nil
+}
+
+// Wait looks at the task until it has ended.
+func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return executor.Exit{}, err
+		}
+		if x, ok := h.Get(); ok {
+			return x, nil
+		}
+		arn := h.task()
+		if arn == "" {
+			if err := h.find(ctx); err != nil {
+				select {
+				case <-ctx.Done():
+				case <-time.After(h.e.watcher.every):
+				}
+			}
+			continue
+		}
+		if err := h.look(ctx, arn); err != nil {
+			continue // the next look has its pause
+		}
+	}
+}
+
+// look waits for the next look at the task, and draws conclusions.
+func (h *handle) look(ctx context.Context, arn string) error {
+	task, err := h.e.watcher.next(ctx, arn)
+	if err != nil {
+		return err
+	}
+	if task == nil {
+		return h.unknown(ctx, arn)
+	}
+	h.mu.Lock()
+	h.seen = time.Now()
+	h.mu.Unlock()
+	if x, over := exitOf(task); over {
+		h.Set(x)
+		return nil
+	}
+	begun := h.since
+	if task.CreatedAt != nil {
+		begun = *task.CreatedAt
+	}
+	if task.StartedAt == nil && !slices.Contains([]string{"RUNNING", "DEACTIVATING", "STOPPING", "DEPROVISIONING"}, aws.ToString(task.LastStatus)) &&
+		time.Since(begun) > h.e.o.StartTimeout {
+		if err := h.stop(ctx, arn, "it did not start in time"); err != nil {
+			return err
+		}
+		h.Set(executor.Never(executor.LaunchFailed, "the task did not start within %s: it is %s", h.e.o.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
+	}
+	return nil
+}
+
+// unknown draws conclusions from a look at which ECS did not know the task. Its
+// answers agree with what it has taken only after a while, so it may run. What
+// is told to have vanished must not run, so it is stopped first.
+func (h *handle) unknown(ctx context.Context, arn string) error {
+	h.mu.Lock()
+	seen := h.seen
+	h.mu.Unlock()
+	if time.Since(seen) < h.e.o.UnknownFor {
+		return nil
+	}
+	if err := h.stop(ctx, arn, "the runner does not find it any more"); err != nil {
+		return err
+	}
+	h.Set(executor.Exit{Reason: executor.Vanished, Message: fmt.Sprintf("ECS has not known the task of the step for %s; it forgets one an hour after its end", h.e.o.UnknownFor)})
+	return nil
+}
+
+// exitOf reads the state of a task. over is whether its step runs no more, or
+// never will.
+func exitOf(t *types.Task) (x executor.Exit, over bool) {
+	var c types.Container
+	if i := slices.IndexFunc(t.Containers, func(c types.Container) bool { return aws.ToString(c.Name) == Container }); i >= 0 {
+		c = t.Containers[i]
+	}
+	reason := aws.ToString(c.Reason)
+	if c.ExitCode != nil && (aws.ToString(c.LastStatus) == stopped || aws.ToString(t.LastStatus) == stopped) {
+		x = executor.ExitOf(int(*c.ExitCode), strings.HasPrefix(reason, "OutOfMemoryError"), outOfMemory)
+		if x.Message == "" && x.Reason == executor.Killed {
+			x.Message = aws.ToString(t.StoppedReason)
+		}
+		return x, true
+	}
+	if aws.ToString(t.LastStatus) != stopped {
+		return x, false
+	}
+	why := strings.TrimSpace(aws.ToString(t.StoppedReason) + " " + reason)
+	switch {
+	case strings.Contains(why, "CannotPull"), strings.Contains(why, "CannotVerifyImage"):
+		return executor.Never(executor.ImagePull, "%s", why), true
+	case t.StartedAt == nil || t.StopCode == types.TaskStopCodeTaskFailedToStart:
+		return executor.Never(executor.LaunchFailed, "the task did not start: %s", why), true
+	}
+	return executor.Exit{Reason: executor.Killed, Message: "ECS stopped the task: " + why}, true
+}
+
+func (h *handle) stop(ctx context.Context, arn, reason string) error {
+	_, err := executor.Retry(ctx, passing, func(ctx context.Context) (*ecs.StopTaskOutput, error) {
+		return h.e.api.StopTask(ctx, &ecs.StopTaskInput{Cluster: &h.e.o.Cluster, Task: &arn, Reason: &reason})
+	})
+	if gone, ok := errors.AsType[*types.InvalidParameterException](err); ok && strings.Contains(gone.ErrorMessage(), "not found") {
+		return nil
+	}
+	return err
+}
+
+// Interrupt stops the task: ECS sends SIGTERM, and SIGKILL when the stop timeout
+// of the container is over.
+func (h *handle) Interrupt() error {
+	arn := h.task()
+	if _, ended := h.Get(); ended {
+		return nil
+	}
+	if arn == "" {
+		return fmt.Errorf("interrupt step %s: ECS has not said yet which task is the step's", h.id)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ask)
+	defer cancel()
+	if err := h.stop(ctx, arn, "the runner is told to stop"); err != nil {
+		return fmt.Errorf("interrupt step %s: %w", h.id, err)
+	}
+	return nil
+}
+
+// Kill stops the task and waits for its end. ECS has no harder way than its
+// stop timeout.
+func (h *handle) Kill(ctx context.Context) error {
+	arn := h.task()
+	if _, ended := h.Get(); ended {
+		return nil // a container ends with its first process
+	}
+	if arn == "" {
+		return fmt.Errorf("kill step %s: ECS has not said yet which task is the step's", h.id)
+	}
+	if err := h.stop(ctx, arn, "the runner ends the step"); err != nil {
+		return fmt.Errorf("kill step %s: %w", h.id, err)
+	}
+	if _, err := h.Wait(ctx); err != nil {
+		return fmt.Errorf("kill step %s: ECS has not said that its task has ended: %w", h.id, err)
+	}
+	return nil
+}
+
+// Output reads the end of the container's log stream.
+func (h *handle) Output(ctx context.Context, limit int) (string, error) {
+	arn := h.task()
+	if h.e.o.LogGroup == "" || arn == "" {
+		return "", nil
+	}
+	stream := h.e.o.LogPrefix + "/" + Container + "/" + arn[strings.LastIndexByte(arn, '/')+1:]
+	var pages [][]logtypes.OutputLogEvent
+	var before *string
+	for size := 0; size < limit; {
+		head := false
+		out, err := h.e.logs.GetLogEvents(ctx, &cloudwatchlogs.GetLogEventsInput{LogGroupName: &h.e.o.LogGroup, LogStreamName: &stream, NextToken: before, StartFromHead: &head})
+		if _, none := errors.AsType[*logtypes.ResourceNotFoundException](err); none {
+			break // it has said nothing
+		}
+		if err != nil {
+			return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+		}
+		if len(out.Events) == 0 {
+			break
+		}
+		pages = append(pages, out.Events)
+		for _, e := range out.Events {
+			size += len(aws.ToString(e.Message)) + 1
+		}
+		if aws.ToString(out.NextBackwardToken) == aws.ToString(before) {
+			break
+		}
+		before = out.NextBackwardToken
+	}
+	tail := executor.NewTail(limit)
+	for _, page := range slices.Backward(pages) {
+		for _, e := range page {
+			fmt.Fprintln(tail, aws.ToString(e.Message))
+		}
+	}
+	return tail.String(), nil
+}

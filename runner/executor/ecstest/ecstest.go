@@ -1,0 +1,441 @@
+// Package ecstest stands in for what moto is not: the machines of Amazon ECS, on
+// which the containers of tasks run.
+package ecstest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
+
+	"github.com/fairlead/fairlead/runner/proctree"
+)
+
+// stopTimeout is that of the task definition of the tests.
+const stopTimeout = 2 * time.Second
+
+// Cloud stands before moto and is what moto is not: an agent that runs a task's
+// container, and the idempotency of RunTask. moto checks each request against
+// the service's model and keeps the tasks; the states that they go through, with
+// exit codes and reasons in the words of ECS' documentation, come from here.
+type Cloud struct {
+	t        *testing.T
+	moto     string
+	program  string
+	pullable string // the family whose image is there
+	logs     *cloudwatchlogs.Client
+	group    string
+	server   *httptest.Server
+
+	Secrets map[string]string // what is behind the ARNs that definitions refer to
+	// Unknown is how many looks, from its start, do not find a task: ECS agrees
+	// with itself only after a while. Set it before there is a task.
+	Unknown int
+	mu      sync.Mutex
+	defined map[string][]reference // secrets of task definitions, by ARN
+	said    []string               // to ECS
+	answers map[string][]byte      // of RunTask, by client token
+	tasks   map[string]*task       // by ARN
+	running sync.WaitGroup
+}
+
+// reference is a secret of a container in a task definition.
+type reference struct{ Name, ValueFrom string }
+
+type task struct {
+	cmd     *exec.Cmd
+	mark    string
+	created time.Time
+	started time.Time
+	unknown int // looks that are yet to miss it
+	// After the end:
+	over     bool
+	exit     *int
+	reason   string // the container's
+	stopCode string
+	stopped  string // reason
+}
+
+// New starts a cloud in front of the moto at that URL. Containers are processes
+// of the program; those of the task definition pullable, or of one that was
+// registered through it, have an image. What they say goes to the log group. It
+// ends with the test.
+func New(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlogs.Client) *Cloud {
+	c := &Cloud{t: t, moto: moto, program: program, pullable: pullable, group: group, logs: logs, answers: map[string][]byte{}, tasks: map[string]*task{},
+		defined: map[string][]reference{}, Secrets: map[string]string{}}
+	c.server = httptest.NewServer(c)
+	t.Cleanup(func() {
+		c.server.Close()
+		c.mu.Lock()
+		for _, k := range c.tasks {
+			if k.cmd != nil && !k.over {
+				k.cmd.Process.Kill()
+			}
+		}
+		c.mu.Unlock()
+		c.running.Wait()
+	})
+	return c
+}
+
+// URL is where it answers as AWS does.
+func (c *Cloud) URL() string { return c.server.URL }
+
+// Said returns what was said to it, request by request.
+func (c *Cloud) Said() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.said)
+}
+
+// ServeHTTP answers for AWS.
+func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	var in map[string]any
+	json.Unmarshal(body, &in)
+	c.mu.Lock()
+	c.said = append(c.said, string(body))
+	c.mu.Unlock()
+	token, _ := in["clientToken"].(string)
+	if operation == "RunTask" {
+		// One at a time: the same token may be on its way twice.
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if b, ok := c.answers[token]; ok && token != "" {
+			w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+			w.Write(b)
+			return
+		}
+	}
+	status, header, answer, err := c.forward(r, body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	if status == http.StatusOK {
+		switch operation {
+		case "RunTask":
+			c.run(in, answer)
+			c.answers[token] = answer
+		case "RegisterTaskDefinition":
+			c.define(answer)
+		case "StopTask":
+			c.stop(in["task"].(string))
+		case "DescribeTasks":
+			answer = c.amend(answer)
+		case "ListTasks":
+			answer = c.atWork(answer)
+		}
+	}
+	if status != http.StatusOK {
+		c.t.Logf("AWS refuses %s with %d: %.300s", operation, status, answer)
+	}
+	w.Header().Set("Content-Type", header.Get("Content-Type"))
+	w.WriteHeader(status)
+	w.Write(answer)
+}
+
+func (c *Cloud) forward(r *http.Request, body []byte) (int, http.Header, []byte, error) {
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, c.moto+r.URL.RequestURI(), bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	req.Header = r.Header.Clone()
+	req.Header.Del("Accept-Encoding")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, resp.Header, b, err
+}
+
+// define remembers which secrets a task's container is to have.
+func (c *Cloud) define(answer []byte) {
+	var out struct {
+		TaskDefinition struct {
+			TaskDefinitionArn    string
+			ContainerDefinitions []struct{ Secrets []reference }
+		}
+	}
+	if err := json.Unmarshal(answer, &out); err != nil || len(out.TaskDefinition.ContainerDefinitions) != 1 {
+		c.t.Errorf("%v: %s", err, answer)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.defined[out.TaskDefinition.TaskDefinitionArn] = out.TaskDefinition.ContainerDefinitions[0].Secrets
+}
+
+// run runs the container of a task. The caller holds mu.
+func (c *Cloud) run(in map[string]any, answer []byte) {
+	var out struct {
+		Tasks []struct{ TaskArn string }
+	}
+	if err := json.Unmarshal(answer, &out); err != nil || len(out.Tasks) == 0 {
+		return // refused: the driver is told so
+	}
+	arn := out.Tasks[0].TaskArn
+	k := &task{mark: "TEST_TASK=" + arn, created: time.Now(), unknown: c.Unknown}
+	c.tasks[arn] = k
+	references, made := c.defined[in["taskDefinition"].(string)]
+	if in["taskDefinition"] != c.pullable && !made {
+		k.over, k.stopCode = true, "TaskFailedToStart"
+		k.stopped = "CannotPullContainerError: pull image manifest has been retried 1 time(s): failed to resolve ref registry.example/nobody/nothing:1: not found"
+		return
+	}
+	overrides := in["overrides"].(map[string]any)
+	step := overrides["containerOverrides"].([]any)[0].(map[string]any)
+	var args []string
+	for _, a := range step["command"].([]any) {
+		args = append(args, a.(string))
+	}
+	k.cmd = exec.Command(c.program, args...)
+	// What ECS itself puts into a container of a task that has a role.
+	k.cmd.Env = []string{k.mark, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn, "AWS_REGION=eu-west-1"}
+	for _, r := range references {
+		k.cmd.Env = append(k.cmd.Env, r.Name+"="+c.Secrets[r.ValueFrom])
+	}
+	for _, v := range step["environment"].([]any) {
+		v := v.(map[string]any)
+		k.cmd.Env = append(k.cmd.Env, v["name"].(string)+"="+v["value"].(string))
+	}
+	said := filepath.Join(c.t.TempDir(), "output")
+	f, err := os.Create(said)
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	defer f.Close()
+	k.cmd.Stdout, k.cmd.Stderr = f, f
+	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := k.cmd.Start(); err != nil {
+		k.over, k.stopCode, k.stopped = true, "TaskFailedToStart", "CannotStartContainerError: "+err.Error()
+		return
+	}
+	k.started = time.Now()
+	mebibytes, _ := strconv.ParseInt(fmt.Sprint(overrides["memory"]), 10, 64)
+	c.running.Go(func() { c.watch(k, arn, said, mebibytes<<20) })
+}
+
+// watch waits for the end of a container, and is its limit of memory.
+func (c *Cloud) watch(k *task, arn, said string, limit int64) {
+	over := make(chan struct{})
+	oom := make(chan bool, 1)
+	go func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				oom <- false
+				return
+			case <-tick.C:
+			}
+			if resident(k.cmd.Process.Pid) > limit && limit > 0 {
+				k.cmd.Process.Kill()
+				oom <- true
+				return
+			}
+		}
+	}()
+	err := k.cmd.Wait()
+	close(over)
+	code, reason := 0, ""
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+		if ws := exit.Sys().(syscall.WaitStatus); ws.Signaled() {
+			code = 128 + int(ws.Signal())
+		}
+	}
+	if <-oom {
+		reason = "OutOfMemoryError: Container killed due to memory usage"
+	}
+	proctree.KillAll(context.Background(), 0, k.mark)
+	c.ship(arn, said)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k.over, k.exit, k.reason = true, &code, reason
+	if k.stopCode == "" {
+		k.stopCode, k.stopped = "EssentialContainerExited", "Essential container in task exited"
+	}
+}
+
+// ship is the log driver of the container.
+func (c *Cloud) ship(arn, said string) {
+	b, err := os.ReadFile(said)
+	if err != nil || len(b) == 0 {
+		return
+	}
+	stream := "step/step/" + arn[strings.LastIndexByte(arn, '/')+1:]
+	ctx := context.Background()
+	if _, err := c.logs.CreateLogStream(ctx, &cloudwatchlogs.CreateLogStreamInput{LogGroupName: &c.group, LogStreamName: &stream}); err != nil {
+		c.t.Error(err)
+		return
+	}
+	now := time.Now().UnixMilli()
+	var batch []logtypes.InputLogEvent
+	for line := range strings.Lines(string(b)) {
+		batch = append(batch, logtypes.InputLogEvent{Message: aws.String(strings.TrimSuffix(line, "\n")), Timestamp: aws.Int64(now)})
+	}
+	if _, err := c.logs.PutLogEvents(ctx, &cloudwatchlogs.PutLogEventsInput{LogGroupName: &c.group, LogStreamName: &stream, LogEvents: batch}); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// stop sends SIGTERM, and SIGKILL when the stop timeout is over.
+func (c *Cloud) stop(arn string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.tasks[arn]
+	if k == nil || k.over || k.stopCode != "" {
+		return
+	}
+	k.stopCode, k.stopped = "UserInitiated", "Task stopped by user"
+	k.cmd.Process.Signal(syscall.SIGTERM)
+	time.AfterFunc(stopTimeout, func() { k.cmd.Process.Kill() })
+}
+
+// atWork leaves those of a list of tasks that are to run, which ECS lists if
+// nothing else is asked for.
+func (c *Cloud) atWork(answer []byte) []byte {
+	var out struct {
+		TaskArns []string `json:"taskArns"`
+	}
+	if err := json.Unmarshal(answer, &out); err != nil {
+		c.t.Error(err)
+		return answer
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out.TaskArns = slices.DeleteFunc(out.TaskArns, func(arn string) bool {
+		k := c.tasks[arn]
+		if k != nil && k.unknown > 0 {
+			k.unknown--
+			return true
+		}
+		return k == nil || k.over || k.stopCode != ""
+	})
+	b, err := json.Marshal(out)
+	if err != nil {
+		c.t.Error(err)
+		return answer
+	}
+	return b
+}
+
+// amend puts what the container is doing into a description of tasks.
+func (c *Cloud) amend(answer []byte) []byte {
+	var out map[string]any
+	if err := json.Unmarshal(answer, &out); err != nil {
+		c.t.Error(err)
+		return answer
+	}
+	tasks, _ := out["tasks"].([]any)
+	failures, _ := out["failures"].([]any)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tasks = slices.DeleteFunc(tasks, func(d any) bool {
+		arn := d.(map[string]any)["taskArn"].(string)
+		k := c.tasks[arn]
+		if k == nil || k.unknown <= 0 {
+			return false
+		}
+		k.unknown--
+		failures = append(failures, map[string]any{"arn": arn, "reason": "MISSING"})
+		return true
+	})
+	out["tasks"], out["failures"] = tasks, failures
+	for _, d := range tasks {
+		d := d.(map[string]any)
+		k := c.tasks[d["taskArn"].(string)]
+		if k == nil {
+			continue
+		}
+		container := map[string]any{"name": "step", "lastStatus": "RUNNING"}
+		d["lastStatus"], d["createdAt"] = "RUNNING", float64(k.created.UnixMilli())/1000
+		if !k.started.IsZero() {
+			d["startedAt"] = float64(k.started.UnixMilli()) / 1000
+		}
+		if k.over {
+			d["lastStatus"], d["stopCode"], d["stoppedReason"] = "STOPPED", k.stopCode, k.stopped
+			container["lastStatus"] = "STOPPED"
+			if k.exit != nil {
+				container["exitCode"] = *k.exit
+			}
+			if k.reason != "" {
+				container["reason"] = k.reason
+			}
+		}
+		d["containers"] = []any{container}
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		c.t.Error(err)
+		return answer
+	}
+	return b
+}
+
+func resident(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(b))
+	if len(f) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(f[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+// Find returns the first identifier of that name in an answer of the EC2
+// of the moto at that URL.
+func Find(t *testing.T, endpoint, region, action, name string) string {
+	t.Helper()
+	form := url.Values{"Action": {action}, "Version": {"2016-11-15"}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=id/20260101/"+region+"/ec2/aws4_request, SignedHeaders=host, Signature=0")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	m := regexp.MustCompile("<" + name + ">([^<]+)<").FindSubmatch(b)
+	if err != nil || m == nil {
+		t.Fatalf("%s: %v: %s", action, err, b)
+	}
+	return string(m[1])
+}

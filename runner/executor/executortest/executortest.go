@@ -1,0 +1,434 @@
+// Package executortest is what every executor must do. The driver's test calls
+// Run with what its executors run: the program that Program builds.
+package executortest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/tools/program"
+)
+
+// Subject is a driver under test, and what it can do beyond the least.
+type Subject struct {
+	// New returns an executor whose steps' folders are root/<id>, as each start
+	// of an agent makes one. What it runs is Program, with the step's arguments.
+	// If Remote, all that it sends goes through via, unless via is nil.
+	New func(t *testing.T, root string, via func(http.RoundTripper) http.RoundTripper) executor.Executor
+
+	// Remote: steps are started by a server, which may be away.
+	Remote bool
+
+	// Remembers: how a step ended is known to whoever asks, until Remove.
+	Remembers bool
+
+	// NoImage returns an executor whose image cannot be had; nil: it has none.
+	NoImage func(t *testing.T, root string) executor.Executor
+
+	// Memory is what a step of New may take, in MiB; 0: as much as there is.
+	Memory int
+
+	// Confined: steps have no capability, gain none, write nowhere but in their
+	// folders and in /tmp, and are held to fewer than 200 processes.
+	Confined bool
+
+	// Described returns what is told about a step to somebody who may look at
+	// it and not into it; nil: nobody is told anything.
+	Described func(t *testing.T, e executor.Executor, id string) string
+}
+
+// limit is how long anything here may take. It is for failing, not for passing.
+const limit = 60 * time.Second
+
+// Program builds the step that the suite runs, statically, and returns its path.
+func Program(t testing.TB) string {
+	t.Helper()
+	return program.Build(t, "runner/executor/executortest/step")
+}
+
+// bench is one test's surroundings.
+type bench struct {
+	t    *testing.T
+	s    Subject
+	root string
+	id   string
+	dir  string
+	e    executor.Executor
+}
+
+func (s Subject) bench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, s: s, root: filepath.Join(t.TempDir(), "steps"), id: fmt.Sprintf("job_%d-1", time.Now().UnixNano())}
+	b.dir = filepath.Join(b.root, b.id)
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.e = s.New(t, b.root, nil)
+	return b
+}
+
+func (b *bench) step(behaviour ...string) executor.Step {
+	return executor.Step{ID: b.id, Args: append([]string{"step", "--dir", b.dir}, behaviour...),
+		Env: []string{"ONLY=this"}, Secrets: []string{"TOKEN=hush-" + b.id}}
+}
+
+func (b *bench) start(behaviour ...string) executor.Handle {
+	b.t.Helper()
+	h, err := b.e.Start(b.t.Context(), b.step(behaviour...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.cleanup(h)
+	return h
+}
+
+func (b *bench) cleanup(h executor.Handle) {
+	b.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		if err := errors.Join(h.Kill(ctx), b.e.Remove(ctx, b.id)); err != nil {
+			b.t.Error(err)
+		}
+	})
+}
+
+// later returns an executor as the next agent makes it.
+func (b *bench) later() executor.Executor { return b.s.New(b.t, b.root, nil) }
+
+// Run checks a driver.
+func Run(t *testing.T, s Subject) {
+	for _, test := range []struct {
+		name string
+		run  func(*bench)
+	}{
+		{"the exit code is seen", func(b *bench) {
+			h := b.start("exit", "23")
+			x := wait(b.t, h)
+			if x.Code == nil || *x.Code != 23 || x.Reason != executor.Exited || x.Signal != "" {
+				b.t.Errorf("ended as %s", show(x))
+			}
+			if again := wait(b.t, h); show(again) != show(x) {
+				b.t.Errorf("seen again as %s", show(again))
+			}
+		}},
+		{"nothing ambient is in the environment, and what was given is", func(b *bench) {
+			b.t.Setenv("AMBIENT_SECRET", "x")
+			wait(b.t, b.start("environ"))
+			env := b.read("environ")
+			if strings.Contains(env, "AMBIENT_SECRET") {
+				b.t.Errorf("the agent's own is in there: %s", env)
+			}
+			for _, want := range []string{"ONLY=this", "TOKEN=hush-" + b.id} {
+				if !strings.Contains(env+"\n", want+"\n") {
+					b.t.Errorf("%s is not in there: %s", want, env)
+				}
+			}
+		}},
+		{"no secret is in the arguments, or in what others are told", func(b *bench) {
+			wait(b.t, b.start("arguments"))
+			if args := b.read("arguments"); strings.Contains(args, "hush") {
+				b.t.Errorf("the arguments are %q", args)
+			}
+			if b.s.Described != nil {
+				if told := b.s.Described(b.t, b.e, b.id); told == "" || strings.Contains(told, "hush") {
+					b.t.Errorf("anybody is told: %s", told)
+				}
+			}
+		}},
+		{"what a step says is kept from its first line", func(b *bench) {
+			h := b.start("speak", "2000")
+			if x := wait(b.t, h); x.Code == nil || *x.Code != 3 {
+				b.t.Errorf("ended as %s", show(x))
+			}
+			all, err := h.Output(bounded(b.t), 1<<20)
+			if err != nil || !strings.HasPrefix(all, "line 1 of 2000\n") || !strings.HasSuffix(strings.TrimSpace(all), "line 2000 of 2000") {
+				b.t.Errorf("%v; %d bytes: %.200q", err, len(all), all)
+			}
+			end, err := h.Output(bounded(b.t), 100)
+			if err != nil || len(end) > 100 || !strings.HasSuffix(strings.TrimSpace(end), "line 2000 of 2000") {
+				b.t.Errorf("the end: %v; %d bytes: %.200q", err, len(end), end)
+			}
+		}},
+		{"an interrupt is heard", func(b *bench) {
+			h := b.start("obey")
+			b.await("ready")
+			if err := h.Interrupt(); err != nil {
+				b.t.Fatal(err)
+			}
+			if x := wait(b.t, h); x.Code == nil || *x.Code != 7 {
+				b.t.Errorf("ended as %s", show(x))
+			}
+			if err := h.Interrupt(); err != nil {
+				b.t.Errorf("an interrupt after the end: %v", err)
+			}
+		}},
+		{"what does not obey is killed", func(b *bench) {
+			h := b.start("stubborn")
+			b.await("ready")
+			if err := h.Interrupt(); err != nil {
+				b.t.Fatal(err)
+			}
+			if err := h.Kill(bounded(b.t)); err != nil {
+				b.t.Fatal(err)
+			}
+			if b.alive("ready") {
+				b.t.Error("Kill returned before the step was gone")
+			}
+			if x := wait(b.t, h); x.Code != nil || x.Signal != "killed" || x.Reason != executor.Killed {
+				b.t.Errorf("ended as %s", show(x))
+			}
+		}},
+		{"what a step has left is killed, and holds nobody up", func(b *bench) {
+			h := b.start("leak")
+			x := wait(b.t, h) // though its output may still be held open
+			if x.Code == nil || *x.Code != 9 {
+				b.t.Errorf("ended as %s", show(x))
+			}
+			if err := h.Kill(bounded(b.t)); err != nil {
+				b.t.Fatal(err)
+			}
+			for _, name := range []string{"child", "escaped"} {
+				if b.alive(name) {
+					b.t.Errorf("the %s process is alive", name)
+				}
+			}
+		}},
+		{"a step outlives the context that it was started with", func(b *bench) {
+			ctx, cancel := context.WithCancel(b.t.Context())
+			h, err := b.e.Start(ctx, b.step("until"))
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			b.cleanup(h)
+			b.await("ready")
+			cancel()
+			b.touch("go")
+			if x := wait(b.t, h); x.Code == nil || *x.Code != 0 {
+				b.t.Errorf("ended as %s", show(x))
+			}
+		}},
+		{"another agent attaches, and sees the end", func(b *bench) {
+			b.start("until")
+			b.await("ready")
+			h, err := b.later().Attach(b.t.Context(), b.id)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			short, stop := context.WithCancel(b.t.Context())
+			stop()
+			if _, err := h.Wait(short); !errors.Is(err, context.Canceled) {
+				b.t.Errorf("Wait on an ended context: %v", err)
+			}
+			b.touch("go")
+			x := wait(b.t, h)
+			if b.alive("ready") || !b.s.Remembers && x.Reason != executor.Vanished || b.s.Remembers && (x.Code == nil || *x.Code != 0) {
+				b.t.Errorf("ended as %s", show(x))
+			}
+		}},
+		{"another agent attaches, interrupts and kills", func(b *bench) {
+			b.start("stubborn")
+			b.await("ready")
+			h, err := b.later().Attach(b.t.Context(), b.id)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			if err := errors.Join(h.Interrupt(), h.Kill(bounded(b.t))); err != nil {
+				b.t.Fatal(err)
+			}
+			wait(b.t, h)
+			if b.alive("ready") {
+				b.t.Error("the step is alive")
+			}
+		}},
+		{"of a step that ended unwatched the next agent learns what can be known", func(b *bench) {
+			wait(b.t, b.start("leak"))
+			late, err := b.later().Attach(b.t.Context(), b.id)
+			if gone := errors.Is(err, executor.ErrGone); gone == b.s.Remembers || err != nil && !gone {
+				b.t.Fatalf("attached: %v", err)
+			}
+			if err := late.Kill(bounded(b.t)); err != nil {
+				b.t.Fatal(err)
+			}
+			for _, name := range []string{"child", "escaped"} {
+				if b.alive(name) {
+					b.t.Errorf("the %s process is alive", name)
+				}
+			}
+			x := wait(b.t, late)
+			if !b.s.Remembers && x.Reason != executor.Vanished || b.s.Remembers && (x.Code == nil || *x.Code != 9) {
+				b.t.Errorf("ended as %s", show(x))
+			}
+		}},
+		{"a step that was removed is gone, and can be removed again", func(b *bench) {
+			wait(b.t, b.start("exit", "0"))
+			for range 2 {
+				if err := b.e.Remove(bounded(b.t), b.id); err != nil {
+					b.t.Fatal(err)
+				}
+			}
+			if _, err := b.later().Attach(b.t.Context(), b.id); !errors.Is(err, executor.ErrGone) {
+				b.t.Errorf("attached: %v", err)
+			}
+		}},
+		{"a step that was never started is gone", func(b *bench) {
+			h, err := b.e.Attach(b.t.Context(), b.id)
+			if !errors.Is(err, executor.ErrGone) {
+				b.t.Fatalf("attached: %v", err)
+			}
+			if x := wait(b.t, h); x.Reason != executor.Vanished {
+				b.t.Errorf("ended as %s", show(x))
+			}
+			if err := errors.Join(h.Kill(bounded(b.t)), b.e.Remove(bounded(b.t), b.id)); err != nil {
+				b.t.Error(err)
+			}
+		}},
+		{"a step that cannot be started is an error, and nothing is left of it", func(b *bench) {
+			if !b.e.Place().Shared {
+				return // it needs no folder
+			}
+			if err := os.Remove(b.dir); err != nil {
+				b.t.Fatal(err)
+			}
+			if _, err := b.e.Start(b.t.Context(), b.step("exit", "0")); err == nil {
+				b.t.Error("started without a folder")
+			}
+			if _, err := b.later().Attach(b.t.Context(), b.id); !errors.Is(err, executor.ErrGone) {
+				b.t.Errorf("attached: %v", err)
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(s.bench(t)) })
+	}
+	s.limits(t)
+	s.launches(t)
+}
+
+// limits are tests of what a driver says it can do.
+func (s Subject) limits(t *testing.T) {
+	if s.Memory > 0 {
+		t.Run("a step that takes too much memory is killed for it", func(t *testing.T) {
+			b := s.bench(t)
+			x := wait(t, b.start("eat", strconv.Itoa(4*s.Memory)))
+			if x.Reason != executor.OutOfMemory || x.Message == "" || x.Code != nil {
+				t.Errorf("ended as %s", show(x))
+			}
+			if _, err := os.Stat(filepath.Join(b.dir, "eaten")); err == nil {
+				t.Error("it got all that it took")
+			}
+		})
+	}
+	if s.Confined {
+		t.Run("a step is confined", func(t *testing.T) {
+			b := s.bench(t)
+			wait(t, b.start("confined"))
+			got := b.read("confined")
+			for _, want := range []string{"CapEff: 0000000000000000", "CapBnd: 0000000000000000", "NoNewPrivs: 1",
+				"write /: false", "write /tmp: true", "write " + b.dir + ": true", "200 processes: false"} {
+				if !strings.Contains(got, want+"\n") {
+					t.Errorf("it is not %q:\n%s", want, got)
+				}
+			}
+		})
+	}
+}
+
+// launches are tests of launches that fail.
+func (s Subject) launches(t *testing.T) {
+	if s.NoImage != nil {
+		t.Run("an image that cannot be had is told in time, by reason", func(t *testing.T) {
+			t.Parallel()
+			b := s.bench(t)
+			b.e = s.NoImage(t, b.root)
+			ctx, cancel := context.WithTimeout(t.Context(), executor.LaunchTime+tolerance)
+			defer cancel()
+			reason, message := "", ""
+			h, err := b.e.Start(ctx, b.step("exit", "0"))
+			if err != nil {
+				if l, ok := errors.AsType[*executor.LaunchError](err); ok {
+					reason, message = l.Reason, l.Error()
+				}
+			} else {
+				b.cleanup(h)
+				var x executor.Exit
+				if x, err = h.Wait(ctx); err == nil {
+					reason, message = x.Reason, x.Message
+				}
+			}
+			if reason != executor.ImagePull || message == "" {
+				t.Errorf("reason %q, message %q (%v)", reason, message, err)
+			}
+		})
+	}
+	if !s.Remote {
+		return
+	}
+	t.Run("a server that is away for a moment delays a step", func(t *testing.T) {
+		t.Parallel()
+		b := s.bench(t)
+		var refused atomic.Int64
+		b.e = s.New(t, b.root, func(next http.RoundTripper) http.RoundTripper {
+			return trip(func(r *http.Request) (*http.Response, error) {
+				if refused.Add(1) <= 3 {
+					return nil, syscall.ECONNREFUSED
+				}
+				return next.RoundTrip(r)
+			})
+		})
+		if x := wait(t, b.start("exit", "5")); x.Code == nil || *x.Code != 5 {
+			t.Errorf("ended as %s", show(x))
+		}
+	})
+	t.Run("a server that stays away is told in time", func(t *testing.T) {
+		t.Parallel()
+		b := s.bench(t)
+		b.e = s.New(t, b.root, func(http.RoundTripper) http.RoundTripper {
+			return trip(func(r *http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED })
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), executor.LaunchTime+tolerance)
+		defer cancel()
+		if h, err := b.e.Start(ctx, b.step("exit", "0")); err == nil {
+			b.cleanup(h)
+			t.Error("it was started")
+		} else if ctx.Err() != nil {
+			t.Errorf("not in time: %v", err)
+		}
+	})
+	t.Run("a start whose answers are lost starts one step", func(t *testing.T) {
+		t.Parallel()
+		b := s.bench(t)
+		var lost atomic.Int64
+		b.e = s.New(t, b.root, func(next http.RoundTripper) http.RoundTripper {
+			seen := &paths{}
+			return trip(func(r *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(r)
+				if err == nil && r.Method == http.MethodPost && seen.first(r.URL.Path+r.Header.Get("X-Amz-Target")) {
+					lost.Add(1)
+					resp.Body.Close()
+					return nil, syscall.ECONNRESET
+				}
+				return resp, err
+			})
+		})
+		h := b.start("count")
+		if x := wait(t, h); x.Code == nil || *x.Code != 0 {
+			t.Errorf("ended as %s", show(x))
+		}
+		if n := strings.Count(b.read("count"), "\n"); n != 1 || lost.Load() == 0 {
+			t.Errorf("%d steps ran, %d answers were lost", n, lost.Load())
+		}
+	})
+}
+
+// tolerance is what a busy machine may add.
+const tolerance = 10 * time.Second

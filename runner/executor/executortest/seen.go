@@ -1,0 +1,98 @@
+package executortest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/runner/executor"
+)
+
+type trip func(*http.Request) (*http.Response, error)
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// paths remembers what was asked before.
+type paths struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (p *paths) first(path string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen[path] {
+		return false
+	}
+	if p.seen == nil {
+		p.seen = map[string]bool{}
+	}
+	p.seen[path] = true
+	return true
+}
+
+func show(x executor.Exit) string {
+	b, _ := json.Marshal(x)
+	return string(b)
+}
+
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func wait(t *testing.T, h executor.Handle) executor.Exit {
+	t.Helper()
+	x, err := h.Wait(bounded(t))
+	if err != nil {
+		t.Fatalf("the end was not seen: %v", err)
+	}
+	return x
+}
+
+func (b *bench) touch(name string) {
+	b.t.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, name), nil, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) read(name string) string {
+	b.t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.dir, name))
+	if err != nil {
+		b.t.Fatalf("the step has left nothing: %v", err)
+	}
+	return string(text)
+}
+
+// await waits for a file of the step's.
+func (b *bench) await(name string) {
+	b.t.Helper()
+	deadline := time.Now().Add(limit)
+	for time.Now().Before(deadline) {
+		if _, err := os.Stat(filepath.Join(b.dir, name)); err == nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	b.t.Fatalf("no process has said %q", name)
+}
+
+// alive reports whether the process that has left the file still holds its lock.
+func (b *bench) alive(name string) bool {
+	b.t.Helper()
+	f, err := os.Open(filepath.Join(b.dir, name))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
+}

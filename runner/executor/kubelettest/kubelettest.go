@@ -1,0 +1,316 @@
+// Package kubelettest stands in for the nodes of a Kubernetes cluster that has
+// none: it runs what pods describe as processes of the test's machine.
+package kubelettest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/runner/proctree"
+)
+
+// Kubelet stands in for a node and the scheduler: it takes each pod of its
+// namespace, runs the command of its container as a process, and keeps to the
+// protocol of a kubelet: what it reports and when, SIGTERM and grace on deletion,
+// the limit of memory, readiness, the log over the API server's own connection.
+// It does not isolate, so securityContext is what the API server has accepted,
+// and no more.
+type Kubelet struct {
+	t         testing.TB
+	c         kubernetes.Interface
+	namespace string
+	node      string
+	o         Options
+	logs      string // folder
+
+	ctx    context.Context
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	server *httptest.Server
+
+	mu   sync.Mutex
+	runs map[string]*container // by the pod's UID
+}
+
+// Options of Start.
+type Options struct {
+	Image   string // the one that can be pulled
+	Program string // what is in it
+	// Cluster is how the API server is reached. With it pods have their volumes,
+	// and the way to the API server that their service account gives them; nil:
+	// they have neither.
+	Cluster *rest.Config
+}
+
+type container struct {
+	cmd   *exec.Cmd
+	mark  string
+	log   string
+	ended chan struct{} // closed when nothing of it runs
+	oom   bool
+	term  sync.Once
+}
+
+// Start starts a node for the pods of one namespace. It ends with the test.
+func Start(t testing.TB, c kubernetes.Interface, namespace string, o Options) *Kubelet {
+	k := &Kubelet{t: t, c: c, namespace: namespace, node: "node-" + namespace, o: o, logs: t.TempDir(), runs: map[string]*container{}}
+	k.ctx, k.stop = context.WithCancel(context.Background())
+	k.server = httptest.NewTLSServer(http.HandlerFunc(k.serveLog))
+	_, port, err := net.SplitHostPort(k.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := c.CoreV1().Nodes().Create(k.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.node}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Status = corev1.NodeStatus{
+		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(n)}},
+		Capacity:        corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")},
+	}
+	if _, err := c.CoreV1().Nodes().UpdateStatus(k.ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	k.done.Go(k.loop)
+	t.Cleanup(func() {
+		k.stop()
+		k.done.Wait()
+		k.server.Close()
+	})
+	return k
+}
+
+// loop looks at all pods, again and again: there are few.
+func (k *Kubelet) loop() {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		pods, err := k.c.CoreV1().Pods(k.namespace).List(k.ctx, metav1.ListOptions{})
+		if err == nil {
+			for i := range pods.Items {
+				if err := k.sync(&pods.Items[i]); err != nil && k.ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+					k.t.Logf("kubelet: pod %s: %v", pods.Items[i].Name, err)
+				}
+			}
+		}
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (k *Kubelet) run(p *corev1.Pod) *container {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.runs[string(p.UID)]
+}
+
+func (k *Kubelet) sync(p *corev1.Pod) error {
+	r := k.run(p)
+	switch {
+	case p.DeletionTimestamp != nil && r == nil:
+		return k.forget(p)
+	case p.DeletionTimestamp != nil:
+		return k.end(p, r)
+	case p.Spec.NodeName == "":
+		return k.c.CoreV1().Pods(k.namespace).Bind(k.ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
+			Target: corev1.ObjectReference{Kind: "Node", Name: k.node}}, metav1.CreateOptions{})
+	case r == nil && p.Status.Phase == corev1.PodPending:
+		return k.start(p)
+	}
+	return nil
+}
+
+// forget is the last word about a pod: nothing of it runs.
+func (k *Kubelet) forget(p *corev1.Pod) error {
+	now := int64(0)
+	return k.c.CoreV1().Pods(k.namespace).Delete(k.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &p.UID}})
+}
+
+// end sends SIGTERM, once, and SIGKILL when the grace is over; a second deletion
+// may have shortened it.
+func (k *Kubelet) end(p *corev1.Pod, r *container) error {
+	select {
+	case <-r.ended:
+		if p.Status.Phase == corev1.PodRunning {
+			return nil // its end is about to be reported
+		}
+		return k.forget(p)
+	default:
+	}
+	r.term.Do(func() { r.cmd.Process.Signal(syscall.SIGTERM) })
+	if time.Now().After(p.DeletionTimestamp.Time) {
+		r.cmd.Process.Kill()
+	}
+	return nil
+}
+
+func (k *Kubelet) waiting(p *corev1.Pod, reason, message string) error {
+	return k.report(p, corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
+}
+
+func (k *Kubelet) report(p *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
+	for {
+		p.Status.Phase = phase
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, Image: p.Spec.Containers[0].Image, State: state}}
+		_, err := k.c.CoreV1().Pods(k.namespace).UpdateStatus(context.WithoutCancel(k.ctx), p, metav1.UpdateOptions{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if p, err = k.c.CoreV1().Pods(k.namespace).Get(context.WithoutCancel(k.ctx), p.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+}
+
+func (k *Kubelet) start(p *corev1.Pod) error {
+	spec := p.Spec.Containers[0]
+	if spec.Image != k.o.Image {
+		if len(p.Status.ContainerStatuses) == 0 {
+			return k.waiting(p, "ErrImagePull", "no such host")
+		}
+		return k.waiting(p, "ImagePullBackOff", "Back-off pulling image "+spec.Image)
+	}
+	mark := "TEST_POD=" + string(p.UID)
+	r := &container{mark: mark, log: filepath.Join(k.logs, p.Name), ended: make(chan struct{})}
+	moved, extra, err := k.volumes(p)
+	if err != nil {
+		return k.waiting(p, "CreateContainerConfigError", err.Error())
+	}
+	r.cmd = exec.Command(k.o.Program)
+	for _, arg := range spec.Args {
+		r.cmd.Args = append(r.cmd.Args, moved.Replace(arg))
+	}
+	r.cmd.Env = append([]string{mark}, extra...)
+	for _, v := range spec.Env {
+		value := strings.ReplaceAll(v.Value, "$$(", "$(")
+		if v.ValueFrom != nil {
+			s, err := k.c.CoreV1().Secrets(k.namespace).Get(k.ctx, v.ValueFrom.SecretKeyRef.Name, metav1.GetOptions{})
+			if err != nil {
+				return k.waiting(p, "CreateContainerConfigError", err.Error())
+			}
+			value = string(s.Data[v.ValueFrom.SecretKeyRef.Key])
+		}
+		r.cmd.Env = append(r.cmd.Env, v.Name+"="+moved.Replace(value))
+	}
+	out, err := os.Create(r.log)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	r.cmd.Stdout, r.cmd.Stderr = out, out
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := r.cmd.Start(); err != nil {
+		return k.waiting(p, "RunContainerError", err.Error())
+	}
+	k.mu.Lock()
+	k.runs[string(p.UID)] = r
+	k.mu.Unlock()
+	limit := spec.Resources.Limits.Memory().Value()
+	own := p.DeepCopy() // p is changed below, while the container is watched
+	k.done.Go(func() { k.watch(own, r, limit) })
+	if probe := spec.ReadinessProbe; probe != nil && probe.HTTPGet != nil {
+		k.done.Go(func() { k.probe(own.Name, own.UID, r, probeURL(spec, probe.HTTPGet)) })
+	}
+	return k.report(p, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
+}
+
+// watch waits for the end of a container, ends what is left in it, and reports.
+func (k *Kubelet) watch(p *corev1.Pod, r *container, limit int64) {
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-k.ctx.Done():
+				r.cmd.Process.Kill()
+				return
+			case <-tick.C:
+			}
+			if limit > 0 && resident(r.cmd.Process.Pid) > limit {
+				r.oom = true
+				r.cmd.Process.Kill()
+				return
+			}
+		}
+	})
+	err := r.cmd.Wait()
+	close(over)
+	watching.Wait()
+	proctree.KillAll(context.WithoutCancel(k.ctx), 0, r.mark)
+	code, reason := 0, "Completed"
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code, reason = exit.ExitCode(), "Error"
+		if ws := exit.Sys().(syscall.WaitStatus); ws.Signaled() {
+			code = 128 + int(ws.Signal())
+		}
+	}
+	if r.oom {
+		reason = "OOMKilled"
+	}
+	phase := corev1.PodSucceeded
+	if code != 0 {
+		phase = corev1.PodFailed
+	}
+	if cur, err := k.c.CoreV1().Pods(k.namespace).Get(context.WithoutCancel(k.ctx), p.Name, metav1.GetOptions{}); err == nil && cur.UID == p.UID {
+		if err := k.report(cur, phase, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: int32(code), Reason: reason, FinishedAt: metav1.Now()}}); err != nil && !apierrors.IsNotFound(err) {
+			k.t.Logf("kubelet: report the end of %s: %v", p.Name, err)
+		}
+	}
+	close(r.ended)
+}
+
+func resident(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(b))
+	if len(f) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(f[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+// serveLog is what the API server asks for a container's log:
+// /containerLogs/<namespace>/<pod>/<container>.
+func (k *Kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if len(parts) != 4 || parts[0] != "containerLogs" {
+		http.NotFound(w, r)
+		return
+	}
+	http.ServeFile(w, r, filepath.Join(k.logs, filepath.Base(parts[2])))
+}

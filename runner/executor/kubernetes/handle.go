@@ -1,0 +1,358 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/fairlead/fairlead/runner/executor"
+)
+
+const (
+	// look is how long a watch of the pod lasts before it is made anew, and how
+	// often time limits are looked at.
+	look = 10 * time.Second
+	// retryWait is the pause before a cluster that did not answer is asked again.
+	retryWait = time.Second
+	// killed is the grace of a pod that is to end at once, in seconds. With 0
+	// the API server would forget a pod that may still run.
+	killed = 1
+)
+
+const outOfMemory = "the kernel killed a process of the pod because it had reached its limit of memory (FAIRLEAD_KUBERNETES_MEMORY_LIMIT)"
+
+type handle struct {
+	e     *Executor
+	id    string
+	since time.Time // when the Job was made
+
+	executor.Ending
+	dead atomic.Bool            // we have ended it
+	seen atomic.Pointer[string] // the version of what was seen when there was a pod
+}
+
+func (h *handle) ID() string { return h.id }
+
+// Wait watches the pod. A cluster that is away is asked again until it answers.
+func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return executor.Exit{}, err
+		}
+		if x, ok := h.Get(); ok {
+			return x, nil
+		}
+		version, err := h.see(ctx)
+		if _, ok := h.Get(); ok {
+			continue
+		}
+		if err == nil {
+			err = h.change(ctx, version)
+		}
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryWait):
+			}
+		}
+	}
+}
+
+// change reads what has happened to the pod since that version, until it has
+// ended or is gone, or for a while. It notes how the pod has ended: the cluster
+// removes one that was interrupted as soon as it has ended, so that a list of a
+// moment later would not have it.
+func (h *handle) change(ctx context.Context, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, look)
+	defer cancel()
+	o := listOptions(h.id)
+	o.ResourceVersion = version
+	w, err := h.e.c.watch(ctx, pods, o)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case e := <-w.ResultChan():
+			p, is := e.Object.(*corev1.Pod)
+			if !is {
+				return nil // the watch has ended, or the version is too old for it
+			}
+			x, over := exitOf(p)
+			if over && !never(x) {
+				h.Set(x)
+			}
+			if over || e.Type == watch.Deleted {
+				return nil
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// never reports whether a step that ended so had not begun. The cluster would go
+// on trying.
+func never(x executor.Exit) bool {
+	return x.Reason == executor.LaunchFailed || x.Reason == executor.ImagePull
+}
+
+// see looks at the pod, and at the Job if there is none. It returns the version
+// of what it saw, from which on a watch misses nothing.
+func (h *handle) see(ctx context.Context) (string, error) {
+	var found corev1.PodList
+	if err := h.e.c.list(ctx, pods, listOptions(h.id), &found); err != nil {
+		return "", err
+	}
+	if len(found.Items) == 0 {
+		return found.ResourceVersion, h.seeJob(ctx)
+	}
+	h.seen.Store(&found.ResourceVersion)
+	slices.SortFunc(found.Items, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	p := &found.Items[0]
+	x, over := exitOf(p)
+	if !over && !started(p) && time.Since(h.since) > h.e.o.StartTimeout {
+		x, over = executor.Never(executor.LaunchFailed, "the pod did not start within %s: %s", h.e.o.StartTimeout, waitsFor(p)), true
+	}
+	if !over {
+		return found.ResourceVersion, nil
+	}
+	if never(x) { // nobody waits for it any more
+		if err := h.e.Remove(ctx, h.id); err != nil {
+			return "", err
+		}
+	}
+	h.Set(x)
+	return "", nil
+}
+
+// seeJob is see where there is no pod.
+func (h *handle) seeJob(ctx context.Context) error {
+	if seen := h.seen.Swap(nil); seen != nil {
+		// There was one, whose last words a watch from then on still has.
+		err := h.change(ctx, *seen)
+		if _, ok := h.Get(); ok || err != nil {
+			return err
+		}
+	}
+	dead := h.dead.Load()
+	var job batchv1.Job
+	err := h.e.c.get(ctx, jobs, name(h.id), &job)
+	switch {
+	case dead && (apierrors.IsNotFound(err) || err == nil):
+		h.Set(executor.Exit{Reason: executor.Killed, Signal: "killed"})
+		return nil
+	case apierrors.IsNotFound(err):
+		h.Set(executor.Exit{Reason: executor.Vanished, Message: "somebody else has removed the Job of the step, or it was never made"})
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, c := range job.Status.Conditions {
+		if (c.Type == batchv1.JobFailed || c.Type == batchv1.JobComplete) && c.Status == corev1.ConditionTrue {
+			h.Set(executor.Exit{Reason: executor.Vanished, Message: "the pod of the step is gone, so nobody could see how it ended: " + c.Message})
+			return nil
+		}
+	}
+	if time.Since(h.since) <= h.e.o.StartTimeout {
+		return nil
+	}
+	why := h.whyNoPod(ctx)
+	if err := h.e.Remove(ctx, h.id); err != nil {
+		return err
+	}
+	h.Set(executor.Never(executor.LaunchFailed, "the cluster made no pod within %s: %s", h.e.o.StartTimeout, why))
+	return nil
+}
+
+// whyNoPod is what the cluster tells about a Job without a pod, such as a quota
+// that is used up.
+func (h *handle) whyNoPod(ctx context.Context) string {
+	var told corev1.EventList
+	err := h.e.c.list(ctx, events, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name(h.id), Limit: 20}, &told)
+	if err != nil || len(told.Items) == 0 {
+		return "it does not say why"
+	}
+	return told.Items[len(told.Items)-1].Message
+}
+
+// fault is why a step whose container waits for that reason will not begin, or
+// "" if it may. Some may pass, in minutes: another attempt is the better way.
+func fault(waiting string) string {
+	switch waiting {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
+		return executor.ImagePull
+	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError":
+		return executor.LaunchFailed
+	}
+	return ""
+}
+
+// exitOf reads the state of a pod. over is whether its step runs no more, or
+// never will.
+func exitOf(p *corev1.Pod) (x executor.Exit, over bool) {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if t := s.State.Terminated; t != nil && s.Name == Container {
+			if t.Reason == "StartError" || t.Reason == "ContainerCannotRun" {
+				return executor.Never(executor.LaunchFailed, "the container did not start: %s", t.Message), true
+			}
+			x = executor.ExitOf(int(t.ExitCode), t.Reason == "OOMKilled", outOfMemory)
+			if x.Message == "" && p.Status.Reason != "" { // such as Evicted
+				x.Message = strings.TrimSpace(p.Status.Reason + ": " + p.Status.Message)
+			}
+			return x, true
+		}
+		w := s.State.Waiting
+		if w == nil {
+			continue
+		}
+		if reason := fault(w.Reason); reason != "" {
+			return executor.Never(reason, "the container %s cannot be started from the image %s: %s: %s", s.Name, s.Image, w.Reason, w.Message), true
+		}
+	}
+	if p.Status.Phase == corev1.PodFailed {
+		what := strings.TrimSpace(p.Status.Reason + ": " + p.Status.Message)
+		if !started(p) {
+			return executor.Never(executor.LaunchFailed, "the pod failed before the step ran: %s", what), true
+		}
+		return executor.Exit{Reason: executor.Killed, Message: "the cluster ended the pod: " + what}, true
+	}
+	return x, false
+}
+
+// started reports whether the container of the step has ever run.
+func started(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == Container && (s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil)
+	})
+}
+
+// waitsFor is what the cluster says about a pod that does not start.
+func waitsFor(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return "no node takes it: " + c.Message
+		}
+	}
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && (w.Reason != "PodInitializing" || w.Message != "") {
+			return fmt.Sprintf("the container %s waits: %s %s", s.Name, w.Reason, w.Message)
+		}
+	}
+	return "it is " + strings.ToLower(string(p.Status.Phase))
+}
+
+// Interrupt has the pod ended: the step gets a SIGTERM, and then as long as
+// FAIRLEAD_KUBERNETES_STOP_GRACE says.
+func (h *handle) Interrupt() error {
+	if _, ok := h.Get(); ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ask)
+	defer cancel()
+	there, err := h.endPods(ctx, -1)
+	if _, ended := h.Get(); err == nil && there == 0 && !ended {
+		err = errors.New("the cluster has made no pod yet")
+	}
+	if err != nil {
+		return fmt.Errorf("interrupt step %s: %w", h.id, err)
+	}
+	return nil
+}
+
+// endPods has the pods of the step ended that are at work. there is how many it
+// has, also those that have ended.
+func (h *handle) endPods(ctx context.Context, grace int64) (there int, err error) {
+	var found corev1.PodList
+	if err := h.e.c.list(ctx, pods, listOptions(h.id), &found); err != nil {
+		return 0, err
+	}
+	for i := range found.Items {
+		p := &found.Items[i]
+		if finished(p) {
+			continue // to be read by whoever comes
+		}
+		if err := h.e.c.remove(ctx, pods, p.Name, grace); err != nil && !apierrors.IsNotFound(err) {
+			return len(found.Items), err
+		}
+	}
+	return len(found.Items), nil
+}
+
+func finished(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// Kill removes the Job, so that no pod is made any more, and ends the pod. It
+// returns when the node has said that the pod has ended: a node that is away
+// may still run it.
+func (h *handle) Kill(ctx context.Context) error {
+	if _, ok := h.Get(); !ok {
+		if _, err := executor.Retry(ctx, passing, h.see); err != nil { // the end, if there was one, is lost with the Job
+			return fmt.Errorf("kill step %s: %w", h.id, err)
+		}
+	}
+	_, ended := h.Get()
+	h.dead.Store(!ended)
+	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
+		err := h.e.c.remove(ctx, jobs, name(h.id), -1)
+		if err == nil || apierrors.IsNotFound(err) {
+			_, err = h.endPods(ctx, killed)
+		}
+		return struct{}{}, err
+	}); err != nil {
+		return fmt.Errorf("kill step %s: %w", h.id, err)
+	}
+	for {
+		var found corev1.PodList
+		err := h.e.c.list(ctx, pods, listOptions(h.id), &found)
+		if err == nil && !slices.ContainsFunc(found.Items, func(p corev1.Pod) bool { return !finished(&p) }) {
+			if _, ok := h.Get(); !ok {
+				_, err = h.see(ctx)
+			}
+			return err
+		}
+		if err == nil {
+			err = h.change(ctx, found.ResourceVersion)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("kill step %s: the cluster has not said that its pod has ended: %w", h.id, ctx.Err())
+		}
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryWait):
+			}
+		}
+	}
+}
+
+// Output reads the cluster's log of the container.
+func (h *handle) Output(ctx context.Context, limit int) (string, error) {
+	var found corev1.PodList
+	if err := h.e.c.list(ctx, pods, listOptions(h.id), &found); err != nil {
+		return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+	}
+	for i := range found.Items {
+		if !started(&found.Items[i]) {
+			continue
+		}
+		said, err := h.e.c.log(ctx, found.Items[i].Name, Container, limit)
+		if err != nil {
+			return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+		}
+		return said, nil
+	}
+	return "", nil
+}

@@ -1,0 +1,130 @@
+package outside_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/executor/cloudtest"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
+	"github.com/fairlead/fairlead/runner/internal/launchconfig"
+)
+
+const (
+	provider = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/fairlead/providers/aws"
+	account  = "fairlead-runner@my-gcp-project.iam.gserviceaccount.com"
+)
+
+// google is Google Cloud with a cluster of GKE, and AWS, where the control plane
+// is somebody.
+type google struct {
+	*cloudtest.Google
+	clock *clock
+	sts   *ststest.Server
+	cfg   aws.Config // of the control plane
+}
+
+func newGoogle(t *testing.T) *google {
+	g := &google{clock: &clock{}}
+	g.sts = ststest.New(time.Now) // the library signs at the real time
+	g.Google = cloudtest.NewGoogle(t, cloudtest.Hosts{"sts." + region + ".amazonaws.com": g.sts}, g.clock.now, whoami)
+	g.Audience, g.Account, g.Role = provider, "999999999999", "arn:aws:iam::999999999999:role/control-plane"
+	g.Email, g.User, g.Path = account, account, "projects/my-gcp-project/locations/europe-west3/clusters/my-cluster"
+	g.is("control-plane")
+	return g
+}
+
+// is says which role the control plane has.
+func (g *google) is(role string) {
+	self := g.sts.AssumeRole("aws", "999999999999", role, "AROACONTROLPLANE00001", "server")
+	g.cfg = aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
+}
+
+func (g *google) of() runnerspec.GKECluster {
+	return runnerspec.GKECluster{Name: "my-cluster", ProjectID: "my-gcp-project", Location: "europe-west3",
+		Auth: runnerspec.GCPAuth{Audience: provider, ServiceAccount: account}}
+}
+
+func (g *google) way(t *testing.T, c runnerspec.GKECluster) *rest.Config {
+	t.Helper()
+	way, err := outside.Config(launchconfig.Reach{GKE: &c}, outside.Options{AWS: g.cfg, HTTP: &http.Client{Transport: g.Hosts()}, Now: g.clock.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return way
+}
+
+// A cluster of GKE is found by its name, and takes the agent for the service
+// account, which Google lets the control plane's AWS role be: AWS itself says who
+// has signed. A token is replaced before its hour is over.
+func TestAClusterOfGKEKnowsTheServiceAccount(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		internal bool
+	}{{"at its public address", false}, {"at its private address", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := newGoogle(t)
+			g.Private = tc.internal
+			of := g.of()
+			of.InternalIP = tc.internal
+			lastsAnHour(t, g.way(t, of), g.clock, g.Front, account, g.Asked, 0)
+		})
+	}
+}
+
+// What keeps a cluster shut is told with what to do about it, and at once where
+// trying again is no use.
+func TestWhatKeepsAClusterOfGKEShut(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		of     func(*google, *runnerspec.GKECluster)
+		says   []string
+		passes bool // it may be otherwise in a moment
+	}{
+		{"the control plane is nobody to AWS", func(g *google, _ *runnerspec.GKECluster) { g.cfg.Credentials = nil }, []string{"nobody to AWS"}, true},
+		{"nobody has said in which region it is", func(g *google, _ *runnerspec.GKECluster) { g.cfg.Region = "" }, []string{"set AWS_REGION"}, true},
+		{"the provider lets another role in", func(g *google, _ *runnerspec.GKECluster) { g.is("billing") }, []string{"gcp_audience", "attribute condition"}, false},
+		{"AWS does not know its key", func(g *google, _ *runnerspec.GKECluster) {
+			g.cfg.Credentials = credentials.NewStaticCredentialsProvider("ASIA0000000000000000", "k", "t")
+		}, []string{"gcp_audience", "InvalidClientTokenId"}, false},
+		{"it is the key of nobody, used by somebody", func(g *google, _ *runnerspec.GKECluster) {
+			c, err := g.cfg.Credentials.Retrieve(context.Background())
+			if err != nil {
+				panic(err)
+			}
+			g.cfg.Credentials = credentials.NewStaticCredentialsProvider(c.AccessKeyID, "guessed", c.SessionToken)
+		}, []string{"SignatureDoesNotMatch"}, false},
+		{"it is another provider", func(_ *google, c *runnerspec.GKECluster) {
+			c.Auth.Audience = strings.Replace(provider, "providers/aws", "providers/other", 1)
+		}, []string{"gcp_audience"}, false},
+		{"it may not be the service account", func(g *google, _ *runnerspec.GKECluster) { g.May.Impersonate = false }, []string{account, "roles/iam.workloadIdentityUser"}, false},
+		{"it is another service account", func(_ *google, c *runnerspec.GKECluster) {
+			c.Auth.ServiceAccount = "x@my-gcp-project.iam.gserviceaccount.com"
+		}, []string{"be x@my-gcp-project.iam", "gcp_service_account"}, false},
+		{"the service account may not ask where the cluster is", func(g *google, _ *runnerspec.GKECluster) { g.May.Describe = false },
+			[]string{"roles/container.clusterViewer", "container.clusters.get"}, false},
+		{"there is no such cluster", func(_ *google, c *runnerspec.GKECluster) { c.Name = "my-clutser" }, []string{"GKE cluster my-clutser in europe-west3 of project my-gcp-project", "cluster.location"}, false},
+		{"the cluster is elsewhere", func(_ *google, c *runnerspec.GKECluster) { c.Location = "europe-west1" }, []string{"cluster.location"}, false},
+		{"a name that leads to another path", func(_ *google, c *runnerspec.GKECluster) { c.Name = "my-cluster/../other" }, []string{"cluster.name"}, false},
+		{"the cluster is being made", func(g *google, _ *runnerspec.GKECluster) { g.Status = "PROVISIONING" }, []string{"when it is RUNNING"}, true},
+		{"the cluster could not be made", func(g *google, _ *runnerspec.GKECluster) { g.Status = "ERROR" }, []string{"ERROR", "name another"}, false},
+		{"the cluster is going", func(g *google, _ *runnerspec.GKECluster) { g.Status = "STOPPING" }, []string{"STOPPING", "name another"}, false},
+		{"the cluster has no private address", func(_ *google, c *runnerspec.GKECluster) { c.InternalIP = true }, []string{"cluster.internal_ip is true"}, false},
+		{"the cluster does not know the service account", func(g *google, _ *runnerspec.GKECluster) { g.User = "" }, []string{account, "docs/EXECUTORS.md"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := newGoogle(t)
+			of := g.of()
+			tc.of(g, &of)
+			shut(t, g.way(t, of), tc.passes, tc.says)
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package outside_test
+
+import (
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
+	"github.com/fairlead/fairlead/runner/internal/launchconfig"
+)
+
+// A cluster is reached with the credentials of the configuration, if it is the one
+// whose authority the configuration names, and past the control plane's own proxy.
+func TestAClusterIsReachedFromOutside(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Header.Get("Authorization"))
+	}))
+	defer server.Close()
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	authority := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	for name, tc := range map[string]struct{ authority, want, fails string }{
+		"by its authority": {authority, "Bearer hush", ""},
+		"by the system's":  {"", "", "certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := outside.Config(launchconfig.Reach{Kubernetes: &runnerspec.KubernetesCluster{Server: server.URL, CertificateAuthorityData: tc.authority,
+				Auth: runnerspec.KubernetesAuth{ServiceAccountToken: "hush"}}}, outside.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := through(t, cfg)
+			defer c.CloseIdleConnections()
+			resp, err := c.Get(server.URL)
+			if tc.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.fails) {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			said := make([]byte, 100)
+			if n, _ := resp.Body.Read(said); string(said[:n]) != tc.want {
+				t.Errorf("the server was told %q", said[:n])
+			}
+		})
+	}
+	if cfg, err := outside.Config(launchconfig.Reach{}, outside.Options{}); cfg != nil || err != nil {
+		t.Errorf("no cluster is %v, %v", cfg, err)
+	}
+	if _, err := outside.Config(launchconfig.Reach{Kubernetes: &runnerspec.KubernetesCluster{Auth: runnerspec.KubernetesAuth{ClientKeyData: "hush!"}}}, outside.Options{}); err == nil || strings.Contains(err.Error(), "hush") {
+		t.Errorf("a key that is none: %v", err)
+	}
+}

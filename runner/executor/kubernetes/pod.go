@@ -1,0 +1,254 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead/fairlead/runner/executor"
+)
+
+// Labels of jobs, pods and secrets.
+const (
+	LabelRunner    = "fairlead.dev/runner"
+	LabelAttempt   = "fairlead.dev/attempt"
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	managedBy      = "fairlead-runner"
+)
+
+// Container is the container of a job. An overlay names it.
+const Container = "step"
+
+// user and group of the runner's image, who is not root.
+const user = 65532
+
+// name of the Job and the Secret of an attempt. Attempts are unique; a name may
+// have neither capitals nor underscores.
+func name(id string) string {
+	return "fairlead-" + strings.ReplaceAll(strings.ToLower(id), "_", "-")
+}
+
+func reserved(label string) bool {
+	return strings.HasPrefix(label, "fairlead") || label == labelManagedBy
+}
+
+func (e *Executor) labelled(id string) map[string]string {
+	l := map[string]string{LabelRunner: e.o.Runner, LabelAttempt: id, labelManagedBy: managedBy}
+	for k, v := range e.labels {
+		l[k] = v
+	}
+	return l
+}
+
+func (e *Executor) secret(s executor.Step) *corev1.Secret {
+	fixed := true
+	data := map[string]string{}
+	for _, v := range s.Secrets {
+		name, value, _ := strings.Cut(v, "=")
+		data[name] = value
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name(s.ID), Labels: e.labelled(s.ID)}, Immutable: &fixed, StringData: data}
+}
+
+// job describes the Job of a step.
+func (e *Executor) job(s executor.Step) (*batchv1.Job, error) {
+	pod, err := e.pod(s)
+	if err != nil {
+		return nil, err
+	}
+	none, one := int32(0), int32(1)
+	keep := int32(e.o.KeepFor / time.Second)
+	// A pod that is being ended is not replaced before it has ended, and then
+	// there is no try left.
+	replace := batchv1.Failed
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name(s.ID), Labels: e.labelled(s.ID)},
+		Spec: batchv1.JobSpec{BackoffLimit: &none, Completions: &one, Parallelism: &one, PodReplacementPolicy: &replace,
+			TTLSecondsAfterFinished: &keep, Template: pod},
+	}, nil
+}
+
+// pod describes the pod of a step, with the overlay on it.
+func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
+	yes, no := true, false
+	id := int64(user)
+	grace := int64(e.o.StopGrace / time.Second)
+	scratch := func(name string) corev1.Volume {
+		v := corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
+		if e.o.Disk > 0 {
+			v.EmptyDir.SizeLimit = resource.NewQuantity(int64(e.o.Disk), resource.BinarySI)
+		}
+		return v
+	}
+	var pull []corev1.LocalObjectReference
+	for _, name := range e.o.PullSecrets {
+		pull = append(pull, corev1.LocalObjectReference{Name: name})
+	}
+	pod := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: e.labelled(s.ID)},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: e.o.ServiceAccount, ImagePullSecrets: pull,
+			TerminationGracePeriodSeconds: &grace, NodeSelector: e.nodes,
+			EnableServiceLinks: &no, // they would be variables that nobody gave
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id,
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Containers: []corev1.Container{{
+				Name: Container, Image: e.o.Image, ImagePullPolicy: corev1.PullPolicy(e.o.Pull), Args: s.Args, Env: e.environment(s),
+				Resources: e.resources(), TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Privileged: &no,
+					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: e.o.Data}, {Name: "tmp", MountPath: "/tmp"}},
+			}},
+			Volumes: []corev1.Volume{scratch("data"), scratch("tmp")},
+		},
+	}
+	if e.overlay == nil {
+		return pod, nil
+	}
+	return overlaid(pod, e.overlay)
+}
+
+// environment is what the step gets: the plain part in the pod, the secret part
+// by reference.
+func (e *Executor) environment(s executor.Step) []corev1.EnvVar {
+	env := []corev1.EnvVar{{Name: "HOME", Value: "/tmp"}} // a tool wants one
+	for _, v := range s.Env {
+		name, value, _ := strings.Cut(v, "=")
+		// $(…) would be replaced by the kubelet.
+		env = append(env, corev1.EnvVar{Name: name, Value: strings.ReplaceAll(value, "$(", "$$(")})
+	}
+	if s.Input != nil {
+		env = append(env, corev1.EnvVar{Name: executor.InputVariable, Value: strings.ReplaceAll(string(s.Input), "$(", "$$(")})
+	}
+	refer := func(variable, secret, key string) {
+		env = append(env, corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key}}})
+	}
+	for _, v := range s.Secrets {
+		key, _, _ := strings.Cut(v, "=")
+		refer(key, name(s.ID), key)
+	}
+	for _, variable := range slices.Sorted(maps.Keys(e.o.SecretEnv)) {
+		secret, key, _ := strings.Cut(e.o.SecretEnv[variable], "/")
+		refer(variable, secret, key)
+	}
+	return env
+}
+
+func (e *Executor) resources() corev1.ResourceRequirements {
+	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
+	set := func(l corev1.ResourceList, name corev1.ResourceName, q *resource.Quantity) {
+		if !q.IsZero() {
+			l[name] = *q
+		}
+	}
+	memory := e.o.MemoryRequest
+	if e.o.MemoryLimit > 0 {
+		memory = min(memory, e.o.MemoryLimit)
+	}
+	set(r.Requests, corev1.ResourceCPU, resource.NewMilliQuantity(int64(e.o.CPURequest), resource.DecimalSI))
+	set(r.Limits, corev1.ResourceCPU, resource.NewMilliQuantity(int64(e.o.CPULimit), resource.DecimalSI))
+	set(r.Requests, corev1.ResourceMemory, resource.NewQuantity(int64(memory), resource.BinarySI))
+	set(r.Limits, corev1.ResourceMemory, resource.NewQuantity(int64(e.o.MemoryLimit), resource.BinarySI))
+	set(r.Limits, corev1.ResourceEphemeralStorage, resource.NewQuantity(int64(e.o.Disk), resource.BinarySI))
+	return r
+}
+
+// readOverlay reads an overlay, YAML or JSON.
+func readOverlay(path string) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	b, err = yaml.YAMLToJSONStrict(b)
+	if err == nil {
+		b, err = checkedOverlay(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}
+
+// checkedOverlay returns an overlay whose fields are all of a pod's.
+func checkedOverlay(b []byte) ([]byte, error) {
+	var known corev1.PodTemplateSpec
+	return b, yaml.UnmarshalStrict(b, &known)
+}
+
+// overlaid merges an overlay into the pod, as the API server would, and refuses
+// one that would change what the job is.
+func overlaid(pod corev1.PodTemplateSpec, overlay []byte) (corev1.PodTemplateSpec, error) {
+	base, err := json.Marshal(pod)
+	if err != nil {
+		return pod, err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(base, overlay, pod)
+	if err != nil {
+		return pod, fmt.Errorf("merge the pod template: %w", err)
+	}
+	var out corev1.PodTemplateSpec
+	if err := json.Unmarshal(merged, &out); err != nil {
+		return pod, fmt.Errorf("merge the pod template: %w", err)
+	}
+	if err := unchanged(pod, out); err != nil {
+		return pod, fmt.Errorf("pod template: %w", err)
+	}
+	return out, nil
+}
+
+// unchanged refuses what the control plane refuses already, where the overlay
+// does not come from there.
+func unchanged(pod, out corev1.PodTemplateSpec) error {
+	if len(out.Spec.Containers) != 1 || out.Spec.Containers[0].Name != Container {
+		return fmt.Errorf("a job has one container, which is called %s; what runs beside it belongs into initContainers, with restartPolicy: Always", Container)
+	}
+	for _, same := range []struct {
+		what     string
+		was, now any
+	}{
+		{"spec.restartPolicy", pod.Spec.RestartPolicy, out.Spec.RestartPolicy},
+		{"spec.serviceAccountName", pod.Spec.ServiceAccountName, out.Spec.ServiceAccountName},
+		{"spec.terminationGracePeriodSeconds", pod.Spec.TerminationGracePeriodSeconds, out.Spec.TerminationGracePeriodSeconds},
+		{"spec.activeDeadlineSeconds", pod.Spec.ActiveDeadlineSeconds, out.Spec.ActiveDeadlineSeconds},
+		{"the command of " + Container, pod.Spec.Containers[0].Command, out.Spec.Containers[0].Command},
+		{"the args of " + Container, pod.Spec.Containers[0].Args, out.Spec.Containers[0].Args},
+	} {
+		if !reflect.DeepEqual(same.was, same.now) {
+			return fmt.Errorf("%s cannot be set", same.what)
+		}
+	}
+	for name := range pod.Labels {
+		if reserved(name) && out.Labels[name] != pod.Labels[name] {
+			return fmt.Errorf("the label %s is reserved", name)
+		}
+	}
+	given := map[string]corev1.EnvVar{}
+	for _, v := range out.Spec.Containers[0].Env {
+		given[v.Name] = v
+	}
+	for _, v := range pod.Spec.Containers[0].Env {
+		if strings.HasPrefix(v.Name, "FAIRLEAD_") && !reflect.DeepEqual(given[v.Name], v) {
+			return fmt.Errorf("the variable %s is reserved", v.Name)
+		}
+		delete(given, v.Name)
+	}
+	for name := range given {
+		if strings.HasPrefix(name, "FAIRLEAD_") {
+			return fmt.Errorf("the variable %s is reserved", name)
+		}
+	}
+	return nil
+}

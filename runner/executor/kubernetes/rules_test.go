@@ -1,0 +1,164 @@
+package kubernetes_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/executor/executortest"
+	"github.com/fairlead/fairlead/runner/executor/kubelettest"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes"
+)
+
+// requests are what was asked of the API server, in the words of a Role, and
+// what was forbidden.
+type requests struct {
+	mu        sync.Mutex
+	asked     map[string]bool // "verb group/resource"
+	forbidden map[string]bool
+}
+
+func (r *requests) via(next http.RoundTripper) http.RoundTripper { return noting{r, next} }
+
+type noting struct {
+	*requests
+	next http.RoundTripper
+}
+
+func (n noting) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := n.next.RoundTrip(req)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked[permission(req)] = true
+	if err == nil && resp.StatusCode == http.StatusForbidden {
+		n.forbidden[permission(req)] = true
+	}
+	return resp, err
+}
+
+// permission reads /api/v1/namespaces/N/RESOURCE[/NAME[/SUB]], or
+// /apis/GROUP/VERSION/namespaces/…, as the API server does.
+func permission(req *http.Request) string {
+	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	group := ""
+	if parts[0] == "apis" {
+		group, parts = parts[1], parts[1:]
+	}
+	parts = parts[4:] // api or group, version, namespaces, N
+	resource, named := parts[0], len(parts) > 1
+	if len(parts) > 2 {
+		resource += "/" + parts[2]
+	}
+	verb := map[string]string{http.MethodPost: "create", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodPut: "update", http.MethodGet: "list"}[req.Method]
+	if verb == "list" && named {
+		verb = "get"
+	}
+	if verb == "list" && req.URL.Query().Get("watch") != "" {
+		verb = "watch"
+	}
+	return verb + " " + group + "/" + resource
+}
+
+func granted(rules []rbacv1.PolicyRule) map[string]bool {
+	all := map[string]bool{}
+	for _, r := range rules {
+		for _, g := range r.APIGroups {
+			for _, res := range r.Resources {
+				for _, v := range r.Verbs {
+					all[v+" "+g+"/"+res] = true
+				}
+			}
+		}
+	}
+	return all
+}
+
+// everything does all that the executor can do: a step that runs to its end, one
+// that is interrupted, one that is killed, and one for which the cluster makes no
+// pod. Errors are what a role that lacks something brings about.
+func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *requests {
+	s := newSiteWith(t, rules)
+	seen := &requests{asked: map[string]bool{}, forbidden: map[string]bool{}}
+	o := s.options()
+	o.Via = seen.via
+	e := open(t, o)
+	kubelettest.Start(t, s.admin, s.namespace, kubelettest.Options{Image: image, Program: program})
+	dir := t.TempDir()
+	start := func(e executor.Executor, n int, behaviour ...string) executor.Handle {
+		h, err := e.Start(t.Context(), executor.Step{ID: fmt.Sprintf("job_rules-%d", n), Args: append([]string{"step", "--dir", dir}, behaviour...), Secrets: []string{"TOKEN=hush"}})
+		if err != nil {
+			return nil
+		}
+		return h
+	}
+	// Whoever may not look waits for ever, and is not to hold up the test.
+	bounded := func(f func(ctx context.Context)) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // twice as long as the executor's longest look
+		defer cancel()
+		f(ctx)
+	}
+	if h := start(e, 1, "exit", "0"); h != nil {
+		bounded(func(ctx context.Context) { h.Wait(ctx); h.Output(ctx, 1024); e.Attach(ctx, h.ID()) })
+	}
+	bounded(func(ctx context.Context) { e.Remove(ctx, "job_rules-1") })
+	if h := start(e, 2, "obey"); h != nil {
+		bounded(func(ctx context.Context) {
+			for ctx.Err() == nil { // until there is a pod to be interrupted
+				pods, err := s.admin.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: kubernetes.LabelAttempt + "=" + h.ID()})
+				if err == nil && len(pods.Items) > 0 {
+					break
+				}
+			}
+			h.Interrupt()
+			h.Kill(ctx)
+		})
+	}
+	bounded(func(ctx context.Context) { e.Remove(ctx, "job_rules-2") })
+	o.StartTimeout, o.ServiceAccount = time.Second, "nobody" // so no pod is made
+	if h := start(open(t, o), 3); h != nil {
+		bounded(func(ctx context.Context) { h.Wait(ctx) })
+	}
+	bounded(func(ctx context.Context) { e.Remove(ctx, "job_rules-3") })
+	return seen
+}
+
+// The role of the chart is what the executor asks for, verb by verb; and with
+// any of its rules taken away the real API server refuses something.
+func TestTheChartsRoleIsTheLeast(t *testing.T) {
+	program := executortest.Program(t)
+	all := rules(t)
+	t.Run("with all of it nothing is forbidden, and all of it is used", func(t *testing.T) {
+		t.Parallel()
+		seen := everything(t, all, program)
+		if len(seen.forbidden) > 0 {
+			t.Errorf("forbidden: %v", slices.Sorted(maps.Keys(seen.forbidden)))
+		}
+		if want := granted(all); !maps.Equal(want, seen.asked) {
+			t.Errorf("asked for %v, granted are %v", slices.Sorted(maps.Keys(seen.asked)), slices.Sorted(maps.Keys(want)))
+		}
+	})
+	for i, r := range all {
+		t.Run(fmt.Sprintf("without %v of %v", r.Verbs, r.Resources), func(t *testing.T) {
+			t.Parallel()
+			seen := everything(t, slices.Delete(slices.Clone(all), i, i+1), program)
+			if len(seen.forbidden) == 0 {
+				t.Error("nothing is forbidden")
+			}
+			for p := range seen.forbidden {
+				if !granted(all[i : i+1])[p] {
+					t.Errorf("%s is forbidden, which the rule does not grant", p)
+				}
+			}
+		})
+	}
+}

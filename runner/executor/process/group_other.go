@@ -1,0 +1,13 @@
+//go:build unix && !linux
+
+package process
+
+import (
+	"os/exec"
+
+	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/runner/proctree"
+)
+
+// startIn is not called: this system has no control groups.
+func startIn(proctree.Group, *exec.Cmd, *keeper.Orphans) error { return proctree.ErrNoGroup }

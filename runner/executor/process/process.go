@@ -1,0 +1,435 @@
+// Package process runs each step as a process in a session of its own. Its
+// output goes to files, not pipes, and nothing ties its life to the agent's: an
+// agent may be killed and replaced while its steps go on.
+//
+// What a job starts is kept together by what it cannot leave, also when its step
+// is killed: a control group of the attempt's where the agent may make one, and
+// else a keeper, which is a process more. Elsewhere than on Linux there is
+// neither, and the step's session is all that is known.
+package process
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/runner/internal/safefile"
+	"github.com/fairlead/fairlead/runner/proctree"
+)
+
+// Executor starts steps below one folder. Safe for concurrent use.
+type Executor struct {
+	root    string
+	argv    []string
+	orphans *keeper.Orphans
+}
+
+// New returns an Executor whose steps' folders are root/<id>, made by the
+// caller; root is a folder of the runner's data folder. argv is the runner's own
+// program and the arguments that come before those of a step. orphans are what
+// this process inherits of the jobs of all its executors; nil: nothing.
+func New(root string, argv []string, orphans *keeper.Orphans) *Executor {
+	if len(argv) == 0 || !filepath.IsAbs(root) {
+		panic("process.New: needs a program and an absolute path")
+	}
+	return &Executor{root: root, argv: argv, orphans: orphans}
+}
+
+// record is what a later agent needs to find the step again.
+type record struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // guards against another process of the same number
+	OOM   int64  `json:"oom_kills"`
+	// What keeps together all that the step starts: one of them.
+	Keeper *keeper.Process `json:"keeper,omitempty"`
+	Group  proctree.Group  `json:"group,omitempty"`
+}
+
+const recordFile = "process.json"
+
+// maxRecord bounds it, in bytes.
+const maxRecord = 4 << 10
+
+// killFor is how long Kill may take: processes that are killed end at once,
+// unless the kernel itself holds them up.
+const killFor = 20 * time.Second
+
+// Place is the agent's own machine.
+func (e *Executor) Place() executor.Place {
+	return executor.Place{Data: filepath.Dir(e.root), Shared: true, Machine: true, KillFor: killFor}
+}
+
+func (e *Executor) mark(id string) string {
+	return attempt.MarkVariable + "=" + filepath.Join(e.root, id)
+}
+
+// Start starts the step.
+func (e *Executor) Start(_ context.Context, s executor.Step) (executor.Handle, error) {
+	dir := filepath.Join(e.root, s.ID)
+	stdout, err := os.OpenFile(filepath.Join(dir, attempt.StdoutFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
+	}
+	defer stdout.Close()
+	stderr, err := os.OpenFile(filepath.Join(dir, attempt.StderrFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
+	}
+	defer stderr.Close()
+
+	// Not CommandContext: the end of the agent's context is not the step's end.
+	command := func() *exec.Cmd {
+		cmd := exec.Command(e.argv[0], slices.Concat(e.argv[1:], s.Args)...)
+		cmd.Dir = dir
+		cmd.Env = slices.Concat(s.Env, s.Secrets, []string{e.mark(s.ID)})
+		cmd.Stdout, cmd.Stderr = stdout, stderr // files: no pipe that a leaked process could hold open
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		return cmd
+	}
+	h := e.handle(s.ID)
+	h.rec.OOM = oomKills()
+	own, err := e.start(h, command)
+	if err != nil {
+		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
+	}
+	// Crashed before this is written: Attach finds the step by its arguments.
+	err = writeRecord(dir, h.rec)
+	go own()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start step %s: keep its process number: %w", s.ID, err), h.Kill(context.Background()))
+	}
+	return h, nil
+}
+
+func (e *Executor) handle(id string) *handle {
+	return &handle{id: id, dir: filepath.Join(e.root, id), mark: e.mark(id), orphans: e.orphans, done: make(chan struct{})}
+}
+
+// start starts the step in what keeps together all that it starts, and notes in
+// the handle what that is. own waits for the step's end and tells the handle.
+func (e *Executor) start(h *handle, command func() *exec.Cmd) (own func(), err error) {
+	cmd := command()
+	if g, err := proctree.MakeGroup(e.group(h.id)); err == nil {
+		if err := startIn(g, cmd, e.orphans); err == nil {
+			h.rec.Group = g
+			return h.child(cmd), nil
+		}
+		// Not every sandbox of a service lets a process begin in a group.
+		if err := g.Remove(context.Background()); err != nil {
+			return nil, err
+		}
+		cmd = command()
+	}
+	if !keeper.Supported {
+		if err := e.orphans.Start(cmd); err != nil {
+			return nil, err
+		}
+		return h.child(cmd), nil
+	}
+	k, err := keeper.Start(cmd, e.orphans)
+	if err != nil {
+		return nil, err
+	}
+	h.kept, h.rec.Keeper, h.rec.PID, h.rec.Start = k, &k.Keeper, k.Step.PID, k.Step.Start
+	return func() {
+		status, seen := k.Wait()
+		if !seen {
+			h.end(keeperKilled())
+			return
+		}
+		h.end(exitOf(status, h.rec.OOM))
+	}, nil
+}
+
+// child notes the step, which is our own child, and returns what waits for it.
+func (h *handle) child(cmd *exec.Cmd) func() {
+	h.rec.PID = cmd.Process.Pid
+	if p, err := proctree.Stat(h.rec.PID); err == nil {
+		h.rec.Start = p.Start
+	}
+	return func() {
+		err := h.orphans.Wait(cmd)
+		status, ok := syscall.WaitStatus(0), false
+		if cmd.ProcessState != nil {
+			status, ok = cmd.ProcessState.Sys().(syscall.WaitStatus)
+		}
+		if !ok {
+			h.end(executor.Exit{Reason: executor.Vanished, Message: fmt.Sprint(err)})
+			return
+		}
+		h.end(exitOf(status, h.rec.OOM))
+	}
+}
+
+// Groups begins the names of the control groups of attempts.
+const Groups = "fairlead-step-"
+
+// group names the control group of an attempt: no two data folders have the same.
+func (e *Executor) group(id string) string {
+	sum := sha256.Sum256([]byte(e.root))
+	return Groups + hex.EncodeToString(sum[:6]) + "-" + id
+}
+
+// Attach finds the step of an earlier agent.
+func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
+	h, recorded, err := e.find(id)
+	if err != nil {
+		return nil, fmt.Errorf("attach to step %s: %w", id, err)
+	}
+	if h.rec.PID > 0 && proctree.Alive(h.rec.PID, h.rec.Start) {
+		h.watch(ctx)
+		if !recorded {
+			err = writeRecord(h.dir, h.rec)
+		}
+		return h, err
+	}
+	h.end(executor.Exit{Reason: executor.Vanished, Message: "the step ended while no agent was watching it"})
+	return h, executor.ErrGone
+}
+
+// read returns what was written down of a step, and whether anything was.
+func (e *Executor) read(id string) (h *handle, recorded bool) {
+	h = e.handle(id)
+	b, err := safefile.Read(filepath.Join(h.dir, recordFile), maxRecord)
+	recorded = err == nil && json.Unmarshal(b, &h.rec) == nil && h.rec.PID > 0
+	// A job may have written it.
+	if filepath.Base(string(h.rec.Group)) != e.group(id) {
+		if h.rec.Group, err = proctree.FindGroup(e.group(id)); err != nil {
+			h.rec.Group = ""
+		}
+	}
+	if k := h.rec.Keeper; k != nil && h.isOther(k.PID, k.Start) {
+		h.rec.Keeper = nil
+	}
+	if h.isOther(h.rec.PID, h.rec.Start) {
+		h.rec.PID, recorded = 0, false
+	}
+	return h, recorded
+}
+
+// isOther reports whether a process is alive and is neither the step nor its
+// keeper, which were called with its folder. Only Linux lets it be known.
+func (h *handle) isOther(pid int, start uint64) bool {
+	return keeper.Supported && proctree.Alive(pid, start) && !proctree.HasArgument(pid, h.dir)
+}
+
+// whole reports whether the step that is recorded is alive, and what keeps it
+// is recorded, too.
+func (h *handle) whole() bool {
+	if !proctree.Alive(h.rec.PID, h.rec.Start) {
+		return false
+	}
+	if k := h.rec.Keeper; k != nil {
+		return proctree.Alive(k.PID, k.Start)
+	}
+	_, err := os.Stat(string(h.rec.Group))
+	return err == nil
+}
+
+// find returns what is known of a step, and whether that was written down. It
+// looks for the step if its agent died before it noted it, or the job may have
+// written what is there.
+func (e *Executor) find(id string) (h *handle, recorded bool, err error) {
+	h, recorded = e.read(id)
+	if recorded && h.whole() {
+		return h, true, nil
+	}
+	all, err := proctree.All()
+	if err != nil {
+		return nil, false, err
+	}
+	// One of step and keeper leads a session. Both hide, so the command line is all
+	// that can be read.
+	all = slices.DeleteFunc(all, func(p proctree.Info) bool { return p.State == 'Z' || !proctree.HasArgument(p.PID, h.dir) })
+	leads := func(p proctree.Info) bool { return p.Session == p.PID }
+	if i := slices.IndexFunc(all, func(p proctree.Info) bool { return leads(p) && proctree.HasArgument(p.PID, keeper.Name) }); i >= 0 {
+		h.rec.Keeper = &keeper.Process{PID: all[i].PID, Start: all[i].Start}
+		leads = func(p proctree.Info) bool { return p.Parent == h.rec.Keeper.PID }
+	}
+	if recorded {
+		return h, true, nil
+	}
+	if i := slices.IndexFunc(all, leads); i >= 0 {
+		h.rec.PID, h.rec.Start, h.rec.OOM = all[i].PID, all[i].Start, oomKills()
+	}
+	return h, false, nil
+}
+
+// keeperKilled is how a step ended that its keeper did not outlive: with that
+// gone, the step is the last that knows all that the job has started.
+func keeperKilled() executor.Exit {
+	return executor.Exit{Reason: executor.Killed, Message: "the process that keeps together what the job has started was killed, and so the step was"}
+}
+
+// watch waits for a step that is not our child; ctx ends the watching alone.
+func (h *handle) watch(ctx context.Context) {
+	go func() {
+		kept, killed := context.WithCancel(ctx)
+		defer killed()
+		if k := h.rec.Keeper; k != nil {
+			go func() {
+				if proctree.WaitGone(kept, k.PID, k.Start) == nil {
+					killed()
+				}
+			}()
+		}
+		err := proctree.WaitGone(kept, h.rec.PID, h.rec.Start)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil && proctree.Alive(h.rec.PID, h.rec.Start):
+			h.end(keeperKilled())
+		default:
+			h.end(executor.Exit{Reason: executor.Vanished,
+				Message: "the step ended after its agent was replaced, so nobody could see how"})
+		}
+	}()
+}
+
+func writeRecord(dir string, r record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, recordFile+".new")
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, recordFile))
+}
+
+// Remove removes the control group of the step, and ends first what may be left
+// of it: a step that has reported may not have been able to.
+func (e *Executor) Remove(ctx context.Context, id string) error {
+	h, _ := e.read(id)
+	err := h.rec.end(ctx)
+	if err == nil {
+		err = h.rec.Group.Remove(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("remove step %s: %w", id, err)
+	}
+	e.orphans.Reap() // the step's children that had ended, and it had not reaped
+	return nil
+}
+
+// end ends all that is kept together with the step. It knows nothing else.
+func (r record) end(ctx context.Context) error {
+	if r.Keeper != nil {
+		return keeper.Kill(ctx, *r.Keeper)
+	}
+	return r.Group.Kill(ctx)
+}
+
+type handle struct {
+	id   string
+	dir  string
+	mark string
+	rec  record
+	kept *keeper.Kept // nil: none, or of an earlier agent
+	// orphans are of all steps: one whose keeper was killed is not told apart.
+	orphans *keeper.Orphans
+
+	once sync.Once
+	done chan struct{}
+	exit executor.Exit // set before done is closed
+}
+
+func (h *handle) end(x executor.Exit) {
+	h.once.Do(func() { h.exit = x; close(h.done) })
+}
+
+func (h *handle) ID() string { return h.id }
+
+func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
+	select {
+	case <-h.done:
+		return h.exit, nil
+	case <-ctx.Done():
+		return executor.Exit{}, ctx.Err()
+	}
+}
+
+func (h *handle) ended() bool {
+	select {
+	case <-h.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (h *handle) Interrupt() error {
+	if h.ended() || !proctree.Alive(h.rec.PID, h.rec.Start) {
+		return nil
+	}
+	if err := syscall.Kill(h.rec.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("interrupt step %s: %w", h.id, err)
+	}
+	return nil
+}
+
+// Kill ends what is kept together with the step. Then nothing else should be
+// there: but the keeper may have been killed, and a system may have none.
+func (h *handle) Kill(ctx context.Context) error {
+	if h.kept != nil {
+		if all, err := h.kept.Kill(ctx); err != nil || all {
+			return err
+		}
+	} else if err := h.rec.end(ctx); err != nil {
+		return fmt.Errorf("kill step %s: %w", h.id, err)
+	}
+	leader := keeper.Process{PID: h.rec.PID, Start: h.rec.Start}
+	if h.rec.Keeper != nil {
+		// What has neither its session nor its mark descends from it.
+		if err := proctree.KillTree(ctx, h.rec.PID, h.rec.Start); err != nil {
+			return fmt.Errorf("kill step %s: %w", h.id, err)
+		}
+		leader = *h.rec.Keeper
+	}
+	session := leader.PID
+	if p, err := proctree.Stat(session); err == nil && p.Start != leader.Start {
+		session = 0 // another process has the number now
+	}
+	if _, err := proctree.KillAll(ctx, session, h.mark); err != nil {
+		return fmt.Errorf("kill step %s: %w", h.id, err)
+	}
+	if err := h.orphans.Kill(ctx); err != nil {
+		return fmt.Errorf("kill step %s: %w", h.id, err)
+	}
+	return nil
+}
+
+// Output reads the files that the step writes to, its errors last.
+func (h *handle) Output(_ context.Context, limit int) (string, error) {
+	dir := attempt.Dir(h.dir)
+	out, errs := dir.Tail(attempt.StdoutFile, int64(limit)), dir.Tail(attempt.StderrFile, int64(limit))
+	both := out + errs
+	return strings.ToValidUTF8(both[max(0, len(both)-limit):], "\uFFFD"), nil
+}
+
+func exitOf(ws syscall.WaitStatus, oomBefore int64) executor.Exit {
+	if !ws.Signaled() {
+		code := ws.ExitStatus()
+		return executor.Exit{Code: &code, Reason: executor.Exited}
+	}
+	x := executor.Exit{Signal: ws.Signal().String(), Reason: executor.Killed}
+	if ws.Signal() == syscall.SIGKILL && oomKills() > oomBefore {
+		x.Reason = executor.OutOfMemory
+		x.Message = "the kernel killed a process of this runner because its memory ran out"
+	}
+	return x
+}

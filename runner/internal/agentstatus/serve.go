@@ -1,0 +1,65 @@
+package agentstatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Bounds of the server: it answers probes and one or two Prometheus servers.
+const (
+	readFor   = 5 * time.Second
+	answerFor = 10 * time.Second
+	maxHeader = 8 << 10
+)
+
+// Handler serves /healthz, which says that the agent lives; /readyz, which says
+// that it can take work, or why not, with 503; and /metrics for Prometheus.
+func (s *Status) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if why := s.unready(); why != "" {
+			http.Error(w, why, http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "ready\n")
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		w.Write(s.Metrics())
+	})
+	return mux
+}
+
+// Serve serves Handler at the address until stop is called, which returns when
+// nobody is served any more.
+func (s *Status) Serve(address string, log *slog.Logger) (stop func(), err error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("FAIRLEAD_STATUS_ADDRESS: %w", err)
+	}
+	srv := &http.Server{Handler: s.Handler(), ReadTimeout: readFor, WriteTimeout: answerFor, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("nobody can ask how the agent is any more", "err", err)
+		}
+	}()
+	log.Info("status is served", "address", l.Addr().String())
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if srv.Shutdown(ctx) != nil {
+			srv.Close()
+		}
+		<-done
+	}, nil
+}

@@ -1,0 +1,292 @@
+package terraform
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/workspace"
+)
+
+// bundle is what is saved of a plan for its apply: one tar, whose digest is the
+// one that is approved. Beside the tool's plan it has what the plan wrote beside
+// the source, such as the archive of a function's code, which an apply reads.
+type bundle struct {
+	dir   string // where the module was, if the plan has that path in it and is good for this place only; or ""
+	plan  []byte // as the tool has saved it
+	files []byte // a tar of what the plan has added or changed, by path below the workspace's source folder
+	gone  []string
+}
+
+// maxBundle is the largest bundle, in bytes: as large as the control plane keeps
+// plans.
+const maxBundle = 64 << 20
+
+// The names in a bundle.
+const (
+	bundleAbout = "about.json"
+	bundlePlan  = "plan"
+	bundleFiles = "files.tar"
+)
+
+// about is the first file of a bundle.
+type about struct {
+	V    int      `json:"v"` // 1
+	Dir  string   `json:"dir,omitempty"`
+	Gone []string `json:"gone,omitempty"` // files that the plan has removed
+}
+
+func (b bundle) encode() ([]byte, error) {
+	first, err := json.Marshal(about{V: 1, Dir: b.dir, Gone: b.gone})
+	if err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{{bundleAbout, first}, {bundlePlan, b.plan}, {bundleFiles, b.files}} {
+		_, err = 0, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Size: int64(len(f.content)), Mode: 0o600})
+		if err == nil {
+			_, err = w.Write(f.content)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	err = w.Close()
+	return buf.Bytes(), err
+}
+
+// errNoBundle says that a saved plan is of a runner that saved the tool's alone.
+var errNoBundle = errors.New("the saved plan is of another version of the runner")
+
+func decodeBundle(saved []byte) (bundle, error) {
+	var b bundle
+	r := tar.NewReader(bytes.NewReader(saved))
+	for _, want := range []string{bundleAbout, bundlePlan, bundleFiles} {
+		h, err := r.Next()
+		if err != nil || h.Name != want {
+			return bundle{}, errNoBundle
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			return bundle{}, errNoBundle
+		}
+		switch want {
+		case bundlePlan:
+			b.plan = content
+		case bundleFiles:
+			b.files = content
+		default:
+			var a about
+			if err := json.Unmarshal(content, &a); err != nil || a.V != 1 {
+				return bundle{}, errNoBundle
+			}
+			b.dir, b.gone = a.Dir, a.Gone
+		}
+	}
+	return b, nil
+}
+
+// seen is how a file is recognised as unchanged.
+type seen struct {
+	size    int64
+	mode    fs.FileMode
+	written time.Time
+	changed syscall.Timespec
+	inode   uint64
+}
+
+// snapshotFiles lists the files of the source, by path below it. It leaves out
+// what the runner and `init` make: the apply has its own.
+func (j *job) snapshotFiles() (map[string]seen, error) {
+	all := map[string]seen{}
+	err := filepath.WalkDir(j.root, func(at string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(j.root, at)
+		if err != nil {
+			return err
+		}
+		if below, ok := strings.CutPrefix(at, j.src+string(filepath.Separator)); ok {
+			switch {
+			case below == dataDir: // of it, the modules alone
+				return nil
+			case filepath.Dir(below) == dataDir && filepath.Base(below) != "modules", below == dependencyLock, below == overrideFile, below == workspace.Errored:
+				if d.IsDir() {
+					return fs.SkipDir
+				}
+				return nil
+			}
+		}
+		if d.IsDir() || !d.Type().IsRegular() && d.Type() != fs.ModeSymlink {
+			return nil
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s := seen{size: info.Size(), mode: info.Mode(), written: info.ModTime()}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			s.changed, s.inode = changeTime(st), st.Ino
+		}
+		all[filepath.ToSlash(name)] = s
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at the files of the module: %w", err)
+	}
+	return all, nil
+}
+
+// pack makes a tar of what was added or changed since before, and lists what is
+// gone. The error is a *plugin.Error if that is more than a plan may keep.
+func (j *job) pack(before map[string]seen, plan int64) (files []byte, gone []string, err error) {
+	after, err := j.snapshotFiles()
+	if err != nil {
+		return nil, nil, err
+	}
+	var names []string
+	total := plan
+	for name, s := range after {
+		if old, ok := before[name]; !ok || old != s {
+			names = append(names, name)
+			total += s.size
+		}
+	}
+	for name := range before {
+		if _, ok := after[name]; !ok {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(gone)
+	if len(names) == 0 {
+		return nil, gone, nil
+	}
+	if total > maxBundle {
+		return nil, nil, j.tooMuch(total, len(names))
+	}
+	root, err := os.OpenRoot(j.root)
+	if err != nil {
+		return nil, nil, fmt.Errorf("keep what the plan wrote: %w", err)
+	}
+	defer root.Close()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, name := range names {
+		if err := packFile(w, root, name); err != nil {
+			return nil, nil, fmt.Errorf("keep what the plan wrote: %s: %w", name, err)
+		}
+		if int64(buf.Len())+plan > maxBundle {
+			return nil, nil, j.tooMuch(int64(buf.Len())+plan, len(names))
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, nil, fmt.Errorf("keep what the plan wrote: %w", err)
+	}
+	return buf.Bytes(), gone, nil
+}
+
+func (j *job) tooMuch(total int64, files int) error {
+	return plugin.Errorf(ReasonPlanTooLarge, "the plan and the %d files that it wrote beside the module's source have %d bytes; at most %d are kept for the apply. Have the plan write less there, or build what it writes beforehand", files, total, maxBundle)
+}
+
+func packFile(w *tar.Writer, root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		to, err := root.Readlink(name)
+		if err != nil {
+			return err
+		}
+		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to})
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxBundle {
+		return errors.New("it has changed while it was read")
+	}
+	// Its time, too: an archive that is made of it is the same only then.
+	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Format: tar.FormatPAX})
+	if err == nil {
+		_, err = io.CopyN(w, f, info.Size())
+	}
+	return err
+}
+
+// unpack lays down in the source what the plan had added or changed there, over
+// what is there. Nothing outside of it is written.
+func (j *job) unpack(b bundle) error {
+	root, err := os.OpenRoot(j.root)
+	if err != nil {
+		return fmt.Errorf("lay down what the plan wrote: %w", err)
+	}
+	defer root.Close()
+	for _, name := range b.gone {
+		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("lay down what the plan wrote: %w", err)
+		}
+	}
+	r := tar.NewReader(bytes.NewReader(b.files))
+	for len(b.files) > 0 {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = layDown(root, h, r)
+		}
+		if err != nil {
+			return fmt.Errorf("lay down what the plan wrote: %w", err)
+		}
+	}
+	return nil
+}
+
+func layDown(root *os.Root, h *tar.Header, content io.Reader) error {
+	if err := root.MkdirAll(path.Dir(h.Name), 0o700); err != nil {
+		return err
+	}
+	if err := root.Remove(h.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeSymlink:
+		return root.Symlink(h.Linkname, h.Name)
+	case tar.TypeReg:
+		f, err := root.OpenFile(h.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, content)
+		return errors.Join(err, f.Chmod(fs.FileMode(h.Mode).Perm()), f.Close(), root.Chtimes(h.Name, h.ModTime, h.ModTime))
+	}
+	return fmt.Errorf("%s is of the kind %q", h.Name, h.Typeflag)
+}

@@ -1,0 +1,119 @@
+package terraform
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclparse"
+
+	"github.com/fairlead/fairlead/runner/internal/providers"
+	"github.com/fairlead/fairlead/runner/internal/safefile"
+)
+
+// install is the folder into which `init` installs providers.
+func (j *job) install() string {
+	return cmp.Or(j.p.cfg.Install, j.path(providers.Private))
+}
+
+// linkProviders lays cached providers down where `init` looks before it
+// downloads: in the job's own folder, into which it installs what is not there.
+func (j *job) linkProviders() error {
+	private := j.install()
+	if err := os.Remove(filepath.Join(private, providers.Whole)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("lay down cached providers: %w", err)
+	}
+	usable, err := j.usable()
+	if err != nil {
+		return err
+	}
+	for _, p := range usable {
+		at := filepath.Join(private, filepath.FromSlash(p.Name))
+		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+			return fmt.Errorf("lay down cached providers: %w", err)
+		}
+		// One that is there is of an earlier init of this job, or of a newer package.
+		if err := os.Symlink(p.Path(j.p.cfg.PluginCache), at); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("lay down cached providers: %w", err)
+		}
+	}
+	return nil
+}
+
+// usable returns the cached providers that the module may use. What its lock file
+// names must have one of the hashes there, or the tool would install another one
+// in its place; of the rest, what the install's own jobs have fetched.
+func (j *job) usable() ([]providers.Package, error) {
+	locked, err := readLock(filepath.Join(j.src, dependencyLock))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(j.p.cfg.Providers), func(p providers.Package) bool {
+		if l, ok := locked[p.Address()]; ok {
+			return l.Version != p.Version() || !slices.Contains(l.Hashes, p.Hash)
+		}
+		return !p.Own
+	}), nil
+}
+
+// lock is what a dependency lock file says of a provider.
+type lock struct {
+	Address string   `hcl:"address,label"`
+	Version string   `hcl:"version"`
+	Hashes  []string `hcl:"hashes,optional"`
+	Rest    hcl.Body `hcl:",remain"`
+}
+
+// readLock reads a dependency lock file, by address. Of one that does not parse it
+// returns nothing: the tool says what is wrong with it.
+func readLock(path string) (map[string]lock, error) {
+	b, err := safefile.Read(path, maxLockFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the dependency lock file: %w", err)
+	}
+	f, diags := hclparse.NewParser().ParseHCL(b, dependencyLock)
+	if diags.HasErrors() {
+		return nil, nil
+	}
+	var all struct {
+		Providers []lock   `hcl:"provider,block"`
+		Rest      hcl.Body `hcl:",remain"`
+	}
+	if gohcl.DecodeBody(f.Body, nil, &all).HasErrors() {
+		return nil, nil
+	}
+	locked := map[string]lock{}
+	for _, l := range all.Providers {
+		locked[l.Address] = l
+	}
+	return locked, nil
+}
+
+// relinkProviders leads the links that an earlier job of the component has left
+// of its own folder, which is gone, to what the cache has of the same content.
+// What it has not is left as it is: the tool asks for `init`.
+func (j *job) relinkProviders() error {
+	usable, err := j.usable()
+	if err != nil {
+		return err
+	}
+	for _, p := range usable {
+		link := filepath.Join(j.src, dataDir, "providers", filepath.FromSlash(p.Name))
+		if st, err := os.Lstat(link); err != nil || st.Mode().Type() != fs.ModeSymlink {
+			continue
+		}
+		if err := errors.Join(os.Remove(link), os.Symlink(p.Path(j.p.cfg.PluginCache), link)); err != nil {
+			return fmt.Errorf("lay down cached providers: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package terraform
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/plugin"
+)
+
+// plan makes a plan, saves it, and says what is in it.
+func (j *job) plan(ctx context.Context) (plugin.Result, error) {
+	if err := j.expectVersions(ctx); err != nil {
+		return plugin.Result{}, err
+	}
+	ran, err := j.ensure(ctx)
+	if err != nil {
+		return j.result(err), err
+	}
+	changes := false
+	var before map[string]seen
+	args := []string{"plan", "-no-color", "-input=false", "-detailed-exitcode", "-out=" + j.path("plan"), "-var-file=" + j.path(variables)}
+	if j.spec.Operation == opPlanDestroy {
+		args = append(args, "-destroy")
+	}
+	args = append(args, j.tool.kind.reports(j.run.report)...)
+	err = j.retryWithInit(ctx, ran, speaksOfInit, func() (err error) {
+		if before, err = j.snapshotFiles(); err != nil {
+			return err
+		}
+		return j.run.do(ctx, "plan", func() error {
+			err := j.run.start(ctx, j.run.stdout, args...)
+			ee, ended := errors.AsType[*exec.ExitError](err)
+			if changes = ended && ee.ExitCode() == planHasChanges; changes {
+				return nil
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return j.result(err), j.failed(err, plugin.ReasonToolFailed)
+	}
+	var b bundle
+	if b.plan, err = os.ReadFile(j.path("plan")); err != nil {
+		return plugin.Result{}, fmt.Errorf("read the saved plan: %w", err)
+	}
+	if b.files, b.gone, err = j.pack(before, int64(len(b.plan))); err != nil {
+		return plugin.Result{}, err
+	}
+	var shown *shownPlan
+	known := false
+	if !changes {
+		shown, known = unchanged(b.plan, j.spec.Operation == opPlanDestroy)
+	}
+	if !known {
+		if shown, err = j.show(ctx); err != nil {
+			return j.result(err), j.failed(err, plugin.ReasonToolFailed)
+		}
+	}
+	if shown.placed {
+		b.dir = j.src
+	}
+	saved, err := b.encode()
+	if err != nil {
+		return plugin.Result{}, fmt.Errorf("pack the plan: %w", err)
+	}
+	p := &wire.Plan{Digest: digest(saved), NoOp: !changes}
+	if p.Changes, p.Summary, err = summarize(shown, j.env.Mask); err != nil {
+		return plugin.Result{}, fmt.Errorf("summarize the plan: %w", err)
+	}
+	if err := j.state.putPlan(ctx, string(j.spec.Job), saved); err != nil {
+		if ctx.Err() != nil {
+			return plugin.Result{}, fmt.Errorf("save the plan: %w", ctx.Err())
+		}
+		return plugin.Result{}, &plugin.Error{Reason: ReasonPlanUnsaved, Err: err,
+			Message: fmt.Sprintf("the plan could not be saved, so it cannot be applied: %v", err)}
+	}
+	res := plugin.Result{Plan: p, ExitCode: new(int)}
+	if p.NoOp {
+		res.Outputs = plannedOutputs(shown)
+		return res, nil // nobody applies it
+	}
+	j.carryOut()
+	return res, nil
+}
+
+// planHasChanges is the exit code of a plan that went well and found something to
+// do, where it is asked for that.
+const planHasChanges = 2
+
+// shownPlan is what is read of the tool's description of a plan. All that it has
+// besides is not decoded: the configuration, which may hold numbers that no
+// library reads, and the state.
+type shownPlan struct {
+	FormatVersion   string                    `json:"format_version"`
+	ResourceChanges []*tfjson.ResourceChange  `json:"resource_changes"`
+	OutputChanges   map[string]*tfjson.Change `json:"output_changes"`
+	PlannedValues   struct {
+		Outputs map[string]outputValue `json:"outputs"`
+	} `json:"planned_values"`
+
+	placed bool // the path of the module is in it: it is good for that place only
+}
+
+// show has the tool describe the plan that it has saved. What it says is for us:
+// the log has the plan already.
+func (j *job) show(ctx context.Context) (*shownPlan, error) {
+	var out bytes.Buffer
+	err := j.run.do(ctx, "show", func() error {
+		out.Reset()
+		return j.run.start(ctx, &out, slices.Concat([]string{"show", "-json", "-no-color"}, j.run.variables("show"), []string{j.path("plan")})...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var p shownPlan
+	if p.placed, err = namesPath(out.Bytes(), j.src); err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(&out)
+	dec.UseNumber()
+	if err := dec.Decode(&p); err != nil {
+		return nil, fmt.Errorf("read the tool's description of the plan: %w", err)
+	}
+	if major, _, _ := strings.Cut(p.FormatVersion, "."); major != "1" {
+		return nil, fmt.Errorf("read the tool's description of the plan: it is of version %q, this runner knows 1", p.FormatVersion)
+	}
+	return &p, nil
+}
+
+// unchanged describes a plan that does nothing, without the tool: to describe one it
+// starts each provider again, which with a large provider costs a third of the plan.
+// There is nothing to describe but the outputs, which are those of the state that the
+// plan file has in it; a plan to destroy that does nothing leaves none. Where that
+// cannot be read, because the plan is encrypted, known is false.
+func unchanged(plan []byte, destroys bool) (p *shownPlan, known bool) {
+	if destroys {
+		return &shownPlan{}, true
+	}
+	state, err := memberOf(plan, stateInPlan, maxStateInPlan)
+	if err != nil || len(state) == 0 {
+		return nil, false
+	}
+	p = &shownPlan{}
+	p.PlannedValues.Outputs, err = outputsOf(state)
+	return p, err == nil
+}
+
+const (
+	stateInPlan    = "tfstate" // in a plan file: the state, refreshed
+	maxStateInPlan = 256 << 20 // bytes
+)
+
+// namesPath reports whether the description of a plan has the path in a value, or
+// an expression that asks for it, whose value may be a digest of it.
+func namesPath(description []byte, path string) (bool, error) {
+	text, err := json.Marshal(path)
+	if err != nil {
+		return false, fmt.Errorf("look for the module's path in the plan: %w", err)
+	}
+	return bytes.Contains(description, bytes.Trim(text, `"`)) || bytes.Contains(description, []byte(`"path.cwd"`)), nil
+}
+
+// plannedOutputs returns the outputs as they are once the plan is applied,
+// which for a plan without changes is now. An output that is null is left out,
+// as the tools leave it out of the state, which is read after an apply.
+func plannedOutputs(p *shownPlan) map[string]wire.FullOutput {
+	out := map[string]wire.FullOutput{}
+	for name, o := range p.PlannedValues.Outputs {
+		if len(o.Value) > 0 && string(o.Value) != "null" {
+			out[name] = wire.FullOutput{Value: o.Value, Sensitive: o.Sensitive}
+		}
+	}
+	return out
+}

@@ -1,0 +1,363 @@
+package terraform
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/runner/internal/confine"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/proctree"
+)
+
+// maxSocketPath is how long the folder of temporary files may be: providers
+// make sockets in it, whose paths the system limits to 104 or 108 bytes, and
+// append some 20 of them.
+const maxSocketPath = 80
+
+// runner starts the tool through terraform-exec and sees to its end.
+type runner struct {
+	tf     *tfexec.Terraform
+	mute   *tfexec.Terraform // what it prints is for us: it does not reach the log
+	tool   *tool
+	notes  bool   // what is started writes pid
+	pid    string // file with the process number of the tool at work
+	report string // file to which a tool that can reports what it does
+	grace  time.Duration
+	errs   *head
+
+	stdout io.Writer // the log
+	stderr *both     // the log, and errs
+
+	confine   func(func() error) error // runs what starts the tool
+	env       map[string]string
+	vars      map[string]events.SpecVar
+	src       string // where the tool runs
+	workspace string
+	dump      []byte       // the state, if an apply could not save it and printed it
+	told      bool         // an apply has told of something that it does
+	own       atomic.Int64 // process number of a tool that terraform-exec does not know of; 0: there is none
+}
+
+// newRunner returns what runs the tool in dir, on the given storage. What the
+// tool says goes to log.
+func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, error) {
+	if bad := tfexec.ProhibitedEnv(j.spec.Env); len(bad) > 0 {
+		return nil, plugin.Errorf(ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", strings.Join(bad, ", "))
+	}
+	env := j.p.baseEnv(j.env.Workspace)
+	if j.bare {
+		// Collecting garbage is a sixth of what a run without providers costs,
+		// and such a run holds so little that it may as well stay. Providers
+		// would inherit this, and some of them hold gigabytes.
+		env["GOGC"] = "400"
+	}
+	maps.Copy(env, j.spec.Env)
+	for _, k := range tfexec.ProhibitedEnv(env) {
+		delete(env, k) // the operator passes it on; it would break what the plugin relies on
+	}
+	tmp, err := j.tempDir()
+	if err != nil {
+		return nil, err
+	}
+	env["TMPDIR"] = tmp
+	if err := os.MkdirAll(j.install(), 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of providers: %w", err)
+	}
+	env["TF_PLUGIN_CACHE_DIR"] = j.install()
+	// Without it a cached provider is downloaded again for each module that has
+	// no lock file. What it may break is a lock file for other platforms, and
+	// nobody takes one from here.
+	env["TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE"] = "1"
+	env[pidVariable] = j.path("tool.pid")
+	maps.Copy(env, state.env())
+	for name, value := range j.env.Environ {
+		if value == "" {
+			delete(env, name)
+		} else {
+			env[name] = value
+		}
+	}
+
+	r := &runner{tool: j.tool, notes: j.launch != j.tool.path, pid: env[pidVariable], report: j.path("report.json"), grace: j.spec.Grace.Duration(), errs: &head{}}
+	for _, tf := range []**tfexec.Terraform{&r.tf, &r.mute} {
+		if *tf, err = tfexec.NewTerraform(dir, j.launch); err != nil {
+			return nil, fmt.Errorf("set up the tool: %w", err)
+		}
+		if err := errors.Join((*tf).SetEnv(env), (*tf).SetWaitDelay(r.grace+time.Second)); err != nil {
+			return nil, fmt.Errorf("set up the tool: %w", err)
+		}
+	}
+	r.stdout, r.stderr = log, &both{log, r.errs}
+	r.tf.SetStdout(r.stdout)
+	r.tf.SetStderr(r.stderr)
+	r.env, r.vars, r.src, r.workspace = env, j.spec.Vars, dir, j.env.Workspace
+	r.confine = j.confine(state.reach(), tmp)
+	return r, nil
+}
+
+// tempDir returns the folder of the tool's temporary files, which is the job's
+// alone.
+func (j *job) tempDir() (string, error) {
+	if dir := j.path("tmp"); len(dir) <= maxSocketPath {
+		return dir, nil
+	}
+	if j.tmp == "" {
+		dir, err := os.MkdirTemp("", "fairlead-")
+		if err != nil {
+			return "", fmt.Errorf("make a folder for temporary files: %w", err)
+		}
+		j.tmp = dir
+	}
+	return j.tmp, nil
+}
+
+// confine returns what starts tools such that they reach, of what is the
+// runner's, the job's workspace and what the storage needs; the tool itself, and
+// its configuration; and the providers, of which init installs the job's own.
+func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
+	if j.env.Confine == nil {
+		return func(f func() error) error { return f() }
+	}
+	own.Read = append(own.Read, j.tool.path, j.p.cfg.PluginCache)
+	if j.p.cfg.CLIConfig != "" {
+		own.Read = append(own.Read, j.p.cfg.CLIConfig)
+	}
+	own.Write = append(own.Write, j.env.Workspace, tmp, j.install())
+	return func(f func() error) error { return j.env.Confine(own, f) }
+}
+
+// apply carries out the saved plan, for do. terraform-exec would make the
+// kernel kill the tool together with the step, and the tool would lose what it
+// has made and not saved; so this one command is started without it, as
+// terraform-exec starts it otherwise.
+func (r *runner) apply(ctx context.Context, plan string) error {
+	c, t := &dumpCatcher{w: r.stderr}, &teller{w: r.stdout}
+	defer func() { r.dump, r.told = c.end(), t.end() }()
+	args := slices.Concat([]string{"apply", "-no-color", "-auto-approve", "-input=false"}, r.variables("apply"), []string{plan})
+	env := r.env
+	r.env = maps.Clone(env)
+	maps.Copy(r.env, r.tool.kind.variablesOfApply(r.vars))
+	defer func() { r.env = env }()
+	if !proctree.SurvivorsSupported {
+		stderr := r.stderr
+		r.stderr = &both{c, &head{}}
+		defer func() { r.stderr = stderr }()
+		return r.start(ctx, t, args...)
+	}
+	return proctree.RunSurvivor(ctx, r.workspace, r.program(args...), t, c, r.began)
+}
+
+// variables is kind.withVariables of this tool and workspace.
+func (r *runner) variables(command string) []string {
+	return r.tool.kind.withVariables(command, filepath.Join(r.workspace, variables))
+}
+
+func (r *runner) close() { os.Remove(r.pid) }
+
+// toolError is a run of the tool that did not end well.
+type toolError struct {
+	command string
+	code    *int
+	signal  string
+	stderr  string     // the beginning of it
+	first   *diagnosis // the first error that it reported; nil: it reports nothing to programs
+	started bool
+	told    bool // of an apply: it has told of something that it does, so it may have done it
+	err     error
+}
+
+func (e *toolError) Error() string {
+	switch {
+	case e.signal != "":
+		return fmt.Sprintf("%s: the tool was ended by a signal: %s", e.command, e.signal)
+	case e.code != nil:
+		return fmt.Sprintf("%s: the tool ended with %d", e.command, *e.code)
+	}
+	return fmt.Sprintf("%s: the tool could not be run", e.command)
+}
+
+func (e *toolError) Unwrap() error { return e.err }
+
+// do runs f, which makes terraform-exec start the tool once. terraform-exec
+// interrupts the tool when ctx ends, and kills it after the grace; do sees to
+// the rest of the tool's process group, which could otherwise go on, and hold
+// the pipes open for which terraform-exec waits. When do returns, nothing of
+// the group is left. The error is a *toolError, which wraps ctx's if that ended.
+func (r *runner) do(ctx context.Context, command string, f func() error) error {
+	os.Remove(r.pid)
+	os.Remove(r.report)
+	r.own.Store(0)
+	r.errs.reset()
+	r.told = false
+	done := make(chan error, 1)
+	go func() { done <- r.confine(f) }()
+	err := r.await(ctx, done)
+	pid := r.running()
+	reaped := false
+	if pid > 0 {
+		_, serr := proctree.Stat(pid)
+		reaped = serr != nil
+		killGroup(pid)
+	}
+	if err == nil {
+		return nil
+	}
+	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || !r.notes, told: r.told, first: firstError(r.report), err: err}
+	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
+		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			te.signal = ws.Signal().String()
+		} else {
+			code := ee.ExitCode()
+			te.code = &code
+		}
+	} else if ctx.Err() != nil && reaped {
+		// It was done when the interrupt came. (terraform-exec gives up on a tool
+		// that was started in the moment in which ctx ended: that one is not
+		// reaped, and has done nothing of use.)
+		return nil
+	}
+	if ctx.Err() != nil {
+		// Not joined with err: terraform-exec's own has no text in some cases.
+		te.err = ctx.Err()
+	}
+	return te
+}
+
+// await waits for f. It looks after the tool as terraform-exec does not.
+func (r *runner) await(ctx context.Context, done <-chan error) error {
+	const (
+		calmly  = 500 * time.Millisecond
+		closely = 20 * time.Millisecond
+	)
+	look := time.NewTicker(calmly)
+	defer look.Stop()
+	var deadline <-chan time.Time
+	stopped := ctx.Done()
+	ended := 0
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-stopped:
+			stopped = nil
+			look.Reset(closely)
+			deadline = time.After(r.grace)
+		case <-deadline:
+			deadline = nil
+			if pid := r.running(); pid > 0 {
+				killGroup(pid)
+			}
+		case <-look.C:
+			// The tool has ended and terraform-exec still waits: somebody in the
+			// tool's group holds its output open. Two looks, so that what the
+			// tool wrote last is read.
+			pid := r.running()
+			if p, err := proctree.Stat(pid); pid > 0 && err == nil && p.State == 'Z' {
+				if ended++; ended >= 2 {
+					killGroup(pid)
+				}
+			}
+		}
+	}
+}
+
+// running returns the process number of the tool at work or just ended, or 0.
+func (r *runner) running() int {
+	if pid := r.own.Load(); pid > 0 {
+		return int(pid)
+	}
+	b, err := os.ReadFile(r.pid)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 1 {
+		return 0
+	}
+	return pid
+}
+
+// killGroup kills what is left of the tool's process group. terraform-exec
+// makes one on Linux; elsewhere there is none of this number, and nothing is
+// killed.
+func killGroup(pid int) { syscall.Kill(-pid, syscall.SIGKILL) }
+
+// teller passes on an apply's standard output, and notes whether the tool has told
+// of anything that it does. It does so before it begins (`Creating...`,
+// `Destroying...`), and whatever it says besides counts as well, such as a warning:
+// only its word that it waits for the lock, or gives it back, does not. Not safe
+// for concurrent use.
+type teller struct {
+	w    io.Writer
+	line []byte // the beginning of the last line
+	told bool
+}
+
+// ofTheLock are what an apply that has not begun may say.
+var ofTheLock = []string{"Acquiring state lock.", "Releasing state lock."}
+
+func (t *teller) Write(p []byte) (int, error) {
+	const enough = 64 // bytes of a line, to know it
+	for rest := p; len(rest) > 0 && !t.told; {
+		line, more, ends := bytes.Cut(rest, []byte{'\n'})
+		t.line = append(t.line, line[:min(len(line), max(0, enough-len(t.line)))]...)
+		if ends {
+			t.end()
+		}
+		rest = more
+	}
+	return t.w.Write(p)
+}
+
+// end ends a line, and reports whether the tool has told of anything.
+func (t *teller) end() bool {
+	line := strings.TrimSpace(string(t.line))
+	t.line = t.line[:0]
+	if line != "" && !slices.ContainsFunc(ofTheLock, func(s string) bool { return strings.HasPrefix(line, s) }) {
+		t.told = true
+	}
+	return t.told
+}
+
+// both writes to two writers; the first's error counts.
+type both struct {
+	a io.Writer
+	b *head
+}
+
+func (w *both) Write(p []byte) (int, error) {
+	w.b.Write(p)
+	return w.a.Write(p)
+}
+
+// head keeps the beginning of what is written to it: the first error that a
+// tool reports is the one that matters.
+type head struct{ buf bytes.Buffer }
+
+// maxDiagnostics is how much of the tool's complaints is kept for the message.
+const maxDiagnostics = 16 << 10
+
+func (t *head) Write(p []byte) {
+	if room := maxDiagnostics - t.buf.Len(); room > 0 {
+		t.buf.Write(p[:min(room, len(p))])
+	}
+}
+
+func (t *head) reset()         { t.buf.Reset() }
+func (t *head) String() string { return t.buf.String() }

@@ -1,0 +1,393 @@
+package terraform_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/terraform"
+)
+
+// deployed is a component that is planned and applied, as a deployment does it.
+type deployed struct {
+	data    string
+	p       plugin.Plugin
+	spec    plugin.Spec
+	sources map[string]map[string]string
+}
+
+func newDeployed(t *testing.T, tool, cli string, module map[string]string, vars map[string]string) *deployed {
+	t.Helper()
+	d := &deployed{data: t.TempDir(), spec: spec(1, "module"), sources: map[string]map[string]string{"module": module}}
+	d.p = terraform.New(terraform.Config{Data: d.data, Tool: tool, CLIConfig: cli, Environ: []string{"PATH=" + os.Getenv("PATH")}})
+	d.spec.Epoch = 0
+	d.spec.Vars = map[string]events.SpecVar{}
+	for name, v := range vars {
+		d.spec.Vars[name] = events.SpecVar{Value: json.RawMessage(v)}
+	}
+	return d
+}
+
+// run runs the operation as the next job.
+func (d *deployed) run(t *testing.T, operation string, plan *plugin.Result) (plugin.Result, error) {
+	t.Helper()
+	d.spec.Epoch++
+	sp := d.spec
+	sp.Operation = operation
+	if plan != nil {
+		sp.Plan = &events.PlanRef{Job: d.spec.Job, Digest: plan.Plan.Digest}
+	} else {
+		d.spec.Job = fairlead.JobID("job_plan_" + string('a'+rune(d.spec.Epoch)))
+		sp.Job = d.spec.Job
+	}
+	return run(t, d.p, d.data, sp, d.sources)
+}
+
+// deploy plans and applies.
+func (d *deployed) deploy(t *testing.T) plugin.Result {
+	t.Helper()
+	plan, err := d.run(t, "plan", nil)
+	if err != nil {
+		t.Fatalf("plan: %v", err)
+	}
+	if plan.Plan.NoOp {
+		t.Fatal("the plan finds nothing to do")
+	}
+	applied, err := d.run(t, "apply", &plan)
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+	return applied
+}
+
+// archiveMirror builds the provider of archives and lays it out as a mirror on disk
+// for the default hosts of both tools. It returns the CLI configuration that names
+// it.
+func archiveMirror(t *testing.T) string {
+	t.Helper()
+	const version = "0.0.1"
+	dir := t.TempDir()
+	built := filepath.Join(dir, "provider")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../tools/providers", "-o", built, "./archive")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the provider: %v\n%s", err, out)
+	}
+	for _, host := range []string{"registry.opentofu.org", "registry.terraform.io"} {
+		at := filepath.Join(dir, "mirror", host, "hashicorp", "archive", version, runtime.GOOS+"_"+runtime.GOARCH)
+		if err := errors.Join(os.MkdirAll(at, 0o755), os.Link(built, filepath.Join(at, "terraform-provider-archive_v"+version))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := filepath.Join(dir, "tools.tfrc")
+	text := fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", filepath.Join(dir, "mirror"))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// What a plan writes beside the source, such as the archive of a function's code,
+// was not there at the apply, and every apply of such a module failed.
+func TestWhatAPlanWroteBesideTheSourceWasNotThereAtTheApply(t *testing.T) {
+	config := archiveMirror(t)
+	module := map[string]string{"index.js": "exports.handler = 1", "main.tf": `
+terraform {
+  required_providers { archive = { source = "hashicorp/archive" } }
+}
+data "archive_file" "code" {
+  source_file = "${path.module}/index.js"
+  output_path = "${path.module}/code.zip"
+}
+resource "terraform_data" "function" {
+  input = data.archive_file.code.output_sha256
+  provisioner "local-exec" { command = "cp '${data.archive_file.code.output_path}' deployed.zip && wc -c < deployed.zip && cp deployed.zip \"$OUT\"" }
+}
+output "sum" { value = terraform_data.function.output }
+`}
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			d := newDeployed(t, path, config, module, nil)
+			out := filepath.Join(t.TempDir(), "zip")
+			d.spec.Env = map[string]string{"OUT": out}
+			plan, err := d.run(t, "plan", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What it wrote is under the digest that is approved.
+			saved := filepath.Join(d.data, "plans", string(d.spec.Job), "plan")
+			b, err := os.ReadFile(saved)
+			if err != nil || !bytes.Contains(b, []byte("code.zip")) {
+				t.Fatalf("the saved plan lacks it: %v", err)
+			}
+			altered := bytes.Replace(b, []byte("index.js"), []byte("other.js"), 1)
+			if err := os.WriteFile(saved, altered, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.run(t, "apply", &plan); plugin.ReasonOf(err) != terraform.ReasonPlanDigest {
+				t.Errorf("an altered archive is applied: %v", err)
+			}
+			if err := os.WriteFile(saved, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			applied, err := d.run(t, "apply", &plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if zip, err := os.ReadFile(out); err != nil || !bytes.Contains(zip, []byte("index.js")) {
+				t.Errorf("deployed %d bytes, %v", len(zip), err)
+			}
+			if sum := string(applied.Outputs["sum"].Value); len(sum) != 66 {
+				t.Errorf("the output is %s", sum)
+			}
+			if again, err := d.run(t, "plan", nil); err != nil || !again.Plan.NoOp {
+				t.Errorf("a second deployment has something to do: %+v, %v", again.Plan, err)
+			}
+		})
+	}
+}
+
+// variableCase is a module that is given variables in one way of several.
+type variableCase struct {
+	module map[string]string
+	vars   map[string]string
+	want   string // the output o
+}
+
+func variableCases() map[string]variableCase {
+	return map[string]variableCase{
+		"a file of the module sets the variable, too": {map[string]string{"x.auto.tfvars": `x = "of the file"`,
+			"main.tf": "variable \"x\" {}\nresource \"terraform_data\" \"a\" { input = var.x }\noutput \"o\" { value = terraform_data.a.output }\n"},
+			map[string]string{"x": `"given"`}, `"given"`},
+		"terraform.tfvars sets the variable, too": {map[string]string{"terraform.tfvars": `x = "of the file"`,
+			"main.tf": "variable \"x\" {}\nresource \"terraform_data\" \"a\" { input = var.x }\noutput \"o\" { value = terraform_data.a.output }\n"},
+			map[string]string{"x": `"given"`}, `"given"`},
+		"an ephemeral variable": {map[string]string{
+			"main.tf": "variable \"x\" {\n  type = string\n  ephemeral = true\n}\nresource \"terraform_data\" \"a\" {\n  input = 1\n  provisioner \"local-exec\" {\n    command = \"test \\\"$X\\\" = given\"\n    environment = { X = var.x }\n  }\n}\noutput \"o\" { value = terraform_data.a.output }\n"},
+			map[string]string{"x": `"given"`}, `1`},
+		"where a module comes from": {map[string]string{
+			"main.tf":   "variable \"x\" {}\nmodule \"m\" { source = var.x }\nresource \"terraform_data\" \"a\" { input = module.m.o }\noutput \"o\" { value = terraform_data.a.output }\n",
+			"m/main.tf": "output \"o\" { value = 7 }\n"},
+			map[string]string{"x": `"./m"`}, `7`},
+		"the passphrase of the state": {map[string]string{"main.tf": `
+variable "x" { type = string }
+terraform {
+  encryption {
+    key_provider "pbkdf2" "k" { passphrase = var.x }
+    method "aes_gcm" "m" { keys = key_provider.pbkdf2.k }
+    state { method = method.aes_gcm.m }
+    plan { method = method.aes_gcm.m }
+  }
+}
+resource "terraform_data" "a" { input = 3 }
+output "o" { value = terraform_data.a.output }
+`}, map[string]string{"x": `"a passphrase that is long enough"`}, `3`},
+	}
+}
+
+// deployTwice deploys, finds nothing to do, and tears down.
+func (tc variableCase) deployTwice(t *testing.T, tool string) {
+	t.Helper()
+	d := newDeployed(t, tool, "", tc.module, tc.vars)
+	applied := d.deploy(t)
+	if got := string(applied.Outputs["o"].Value); got != tc.want {
+		t.Errorf("the output is %s, not %s", got, tc.want)
+	}
+	d.again(t)
+	d.tearDown(t)
+}
+
+// again plans, and finds nothing to do.
+func (d *deployed) again(t *testing.T) {
+	t.Helper()
+	again, err := d.run(t, "plan", nil)
+	if err != nil || !again.Plan.NoOp {
+		t.Errorf("a second deployment has something to do: %+v, %v", again.Plan, err)
+	}
+}
+
+func (d *deployed) tearDown(t *testing.T) {
+	t.Helper()
+	plan, err := d.run(t, "plan-destroy", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.run(t, "destroy", &plan); err != nil {
+		t.Errorf("destroy: %v", err)
+	}
+}
+
+// Each of these works with the tool alone and failed at every apply, or at init,
+// because the tool was not given the variables there.
+func TestVariablesReachInitPlanAndApply(t *testing.T) {
+	opentofu := map[string]bool{"where a module comes from": true, "the passphrase of the state": true}
+	for what, tc := range variableCases() {
+		t.Run(what, func(t *testing.T) {
+			for name, path := range controltest.Tools(t) {
+				if opentofu[what] && name == "terraform" {
+					continue // which cannot do it
+				}
+				t.Run(name, func(t *testing.T) { tc.deployTwice(t, path) })
+			}
+		})
+	}
+}
+
+// A module that knows its own path had another one at each job: every apply failed,
+// and each deployment began anew.
+func TestAModuleThatKnowsItsPathWasElsewhereAtEachJob(t *testing.T) {
+	module := map[string]string{"main.tf": `
+resource "terraform_data" "a" { input = { cwd = path.cwd, abs = abspath(path.module), root = abspath(path.root) } }
+output "o" { value = abspath(path.module) }
+`}
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			d := newDeployed(t, path, "", module, nil)
+			d.deploy(t)
+			if again, err := d.run(t, "plan", nil); err != nil || !again.Plan.NoOp {
+				t.Errorf("a second deployment has something to do: %+v, %v", again.Plan, err)
+			}
+		})
+	}
+}
+
+// The data folder was moved between plan and apply. Only a plan that has its path
+// in it is good for that place alone: the agents of a runner may have different
+// data folders, and any of them may apply what another has planned.
+func TestAPlanOfAnotherPlaceIsNotApplied(t *testing.T) {
+	tools := controltest.Tools(t)
+	for value, placed := range map[string]bool{"path.cwd": true, "sha256(path.cwd)": true, "abspath(path.module)": true, `"${path.module}/x"`: false} {
+		module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = ` + value + ` }`}
+		for name, path := range tools {
+			t.Run(name+"/"+value, func(t *testing.T) { planElsewhere(t, path, module, placed) })
+		}
+	}
+}
+
+func planElsewhere(t *testing.T, path string, module map[string]string, placed bool) {
+	t.Helper()
+	d := newDeployed(t, path, "", module, nil)
+	plan, err := d.run(t, "plan", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := filepath.Join(t.TempDir(), "moved")
+	if err := os.Rename(d.data, moved); err != nil {
+		t.Fatal(err)
+	}
+	d.data = moved
+	d.p = terraform.New(terraform.Config{Data: moved, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
+	res, err := d.run(t, "apply", &plan)
+	if refused := plugin.ReasonOf(err) == plugin.ReasonPlanElsewhere; refused != placed || res.Mutated == placed || err != nil && !refused {
+		t.Errorf("mutated %v, %v", res.Mutated, err)
+	}
+	if placed {
+		d.deploy(t)
+	}
+}
+
+// A plan that writes more than is kept is refused at the plan, not at the apply.
+func TestAPlanThatWritesMoreThanIsKept(t *testing.T) {
+	config := archiveMirror(t)
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			large := filepath.Join(t.TempDir(), "large")
+			f, err := os.Create(large)
+			if err == nil {
+				noise := bytes.NewReader(noise(70 << 20))
+				_, err = noise.WriteTo(f)
+			}
+			if err := errors.Join(err, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			d := newDeployed(t, path, config, map[string]string{"main.tf": `
+terraform {
+  required_providers { archive = { source = "hashicorp/archive" } }
+}
+variable "x" {}
+data "archive_file" "code" {
+  source_file = var.x
+  output_path = "code.zip"
+}
+resource "terraform_data" "a" { input = data.archive_file.code.output_sha256 }
+`}, map[string]string{"x": `"` + large + `"`})
+			_, err = d.run(t, "plan", nil)
+			if plugin.ReasonOf(err) != terraform.ReasonPlanTooLarge || !strings.Contains(err.Error(), "67108864") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// noise returns n bytes that no archive makes smaller.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	x := uint32(1)
+	for i := range b {
+		x ^= x << 13
+		x ^= x >> 17
+		x ^= x << 5
+		b[i] = byte(x)
+	}
+	return b
+}
+
+// An output that no float holds ended every plan.
+func TestANumberBeyondAFloatKeepsItsDigits(t *testing.T) {
+	want := "1" + strings.Repeat("0", 400)
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			d := newDeployed(t, path, "", map[string]string{"main.tf": "resource \"terraform_data\" \"a\" { input = 1e400 }\noutput \"o\" { value = 1e400 }\n"}, nil)
+			applied := d.deploy(t)
+			if got := string(applied.Outputs["o"].Value); got != want {
+				t.Errorf("the output is %s", got)
+			}
+			if again, err := d.run(t, "plan", nil); err != nil || !again.Plan.NoOp || string(again.Outputs["o"].Value) != want {
+				t.Errorf("%+v, %v", again, err)
+			}
+		})
+	}
+}
+
+// What `init` made for the plan was changed before the apply, so that the state
+// would go elsewhere, without the tool seeing it: it compares a checksum.
+func TestAStateIsMovedByWhatAPlanHasLeft(t *testing.T) {
+	module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = 1 }`}
+	for name, path := range controltest.Tools(t) {
+		t.Run(name, func(t *testing.T) {
+			d := newDeployed(t, path, "", module, nil)
+			plan, err := d.run(t, "plan", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			noted := filepath.Join(d.data, "plans", string(d.spec.Job), "init", ".terraform", "terraform.tfstate")
+			b, err := os.ReadFile(noted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			elsewhere := filepath.Join(t.TempDir(), "elsewhere.tfstate")
+			moved := bytes.ReplaceAll(b, []byte("../state/terraform.tfstate"), []byte(elsewhere))
+			if err := os.WriteFile(noted, moved, 0o600); err != nil || bytes.Equal(b, moved) {
+				t.Fatal(err)
+			}
+			res, err := d.run(t, "apply", &plan)
+			if plugin.ReasonOf(err) != terraform.ReasonBackendElsewhere || res.Mutated {
+				t.Errorf("mutated %v, %v", res.Mutated, err)
+			}
+			if _, err := os.Stat(elsewhere); err == nil {
+				t.Error("the state is elsewhere")
+			}
+		})
+	}
+}

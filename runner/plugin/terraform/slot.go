@@ -1,0 +1,177 @@
+package terraform
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/fairlead/fairlead/runner/internal/confine"
+	"github.com/fairlead/fairlead/runner/plugin"
+)
+
+// external is storage in the customer's account, which this program does not
+// reach into: the tool alone knows how to be let in, by each backend's own way.
+// So saved plans go through it, too, each in the form of a state.
+type external struct {
+	job         *job
+	conf, plans backend
+}
+
+func (s *external) backend() backend { return s.conf }
+
+func (s *external) env() map[string]string {
+	return identity(s.conf.kind, s.job.p.env, s.job.spec.Env)
+}
+
+func (*external) reach() confine.Own { return confine.Own{} }
+
+func (*external) readState(context.Context) ([]byte, error) { return nil, errThroughTool }
+
+func (*external) synced() error { return nil }
+
+// planState is the form in which a saved plan is kept: a state without
+// resources, whose outputs are the plan and whose it is.
+type planState struct {
+	Version   int               `json:"version"` // 4
+	Tool      string            `json:"terraform_version"`
+	Serial    int64             `json:"serial"`
+	Lineage   string            `json:"lineage"`
+	Outputs   map[string]output `json:"outputs"`
+	Resources []struct{}        `json:"resources"`
+}
+
+type output struct {
+	Value     string `json:"value"`
+	Type      string `json:"type"` // string
+	Sensitive bool   `json:"sensitive,omitempty"`
+}
+
+func (s *external) putPlan(ctx context.Context, job string, plan []byte) error {
+	b, err := json.Marshal(planState{Version: 4, Tool: "1.0.0", Serial: 1, Lineage: "plan", Resources: []struct{}{}, Outputs: map[string]output{
+		"job":  {Value: job, Type: "string"},
+		"plan": {Value: base64.StdEncoding.EncodeToString(plan), Type: "string", Sensitive: true},
+	}})
+	if err != nil {
+		return fmt.Errorf("save the plan: %w", err)
+	}
+	slot, err := s.job.openSlot(ctx, "plan", onlyBackend{s.plans, s.env()})
+	if err == nil {
+		// A plan takes the place of the one before. Whose turn it is the control
+		// plane says, so there is nothing to lock.
+		err = slot.push(ctx, b, tfexec.Force(true), tfexec.Lock(false))
+	}
+	if err != nil {
+		return s.job.failed(err, ReasonPlanUnsaved)
+	}
+	return nil
+}
+
+func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
+	var b []byte
+	slot, err := s.job.openSlot(ctx, "plan", onlyBackend{s.plans, s.env()})
+	if err == nil {
+		b, err = slot.pull(ctx)
+	}
+	if err != nil {
+		return nil, s.job.failed(err, ReasonPlanMissing)
+	}
+	var kept planState
+	if err := json.Unmarshal(b, &kept); len(b) > 0 && err != nil {
+		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: fmt.Sprintf("what is kept in the place of the saved plan, %s, is no plan; plan again", s.plans.where)}
+	}
+	switch of := kept.Outputs["job"].Value; {
+	case of == "":
+		return nil, plugin.Errorf(ReasonPlanMissing, "there is no saved plan in its place, %s; plan again", s.plans.where)
+	case of != job:
+		return nil, plugin.Errorf(ReasonPlanMissing, "the saved plan of %s is gone: that of %s has taken its place; plan again", job, of)
+	}
+	plan, err := base64.StdEncoding.DecodeString(kept.Outputs["plan"].Value)
+	if err != nil {
+		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: fmt.Sprintf("the saved plan in %s is damaged; plan again", s.plans.where)}
+	}
+	return plan, nil
+}
+
+// onlyBackend is a storage of which the tool reads and writes one thing.
+type onlyBackend struct {
+	conf backend
+	vars map[string]string
+}
+
+func (b onlyBackend) backend() backend       { return b.conf }
+func (b onlyBackend) env() map[string]string { return b.vars }
+func (onlyBackend) reach() confine.Own       { return confine.Own{} }
+
+// slot is a folder in which the tool has a backend and no module: with it the
+// tool reads and writes what is in a storage.
+type slot struct {
+	dir  string
+	conf backend
+	run  *runner
+}
+
+// reached is what of a storage the tool needs to reach it.
+type reached interface {
+	backend() backend
+	env() map[string]string
+	reach() confine.Own
+}
+
+// openSlot makes the folder slot-<name> of the workspace ready for the tool.
+// What the tool prints there is not for the log: it may be a state.
+func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, error) {
+	s := &slot{dir: j.path("slot-" + name), conf: state.backend()}
+	if err := os.RemoveAll(s.dir); err != nil {
+		return nil, fmt.Errorf("lay out the workspace: %w", err)
+	}
+	file, err := state.backend().file()
+	if err != nil {
+		return nil, fmt.Errorf("set the backend: %w", err)
+	}
+	if err := errors.Join(os.Mkdir(s.dir, 0o700), os.WriteFile(filepath.Join(s.dir, "backend.tf.json"), file, 0o600)); err != nil {
+		return nil, fmt.Errorf("lay out the workspace: %w", err)
+	}
+	if s.run, err = j.newRunner(s.dir, state, io.Discard); err != nil {
+		return nil, err
+	}
+	s.run.mute.SetStderr(s.run.stderr) // for the message of a failure
+	if ready, err := j.readySnapshot(s.dir, state.backend()); ready || err != nil {
+		return s, err
+	}
+	if err := s.run.do(ctx, "init", func() error { return s.run.tf.Init(ctx) }); err != nil {
+		return nil, err
+	}
+	j.keepSnapshot(s.dir, state.backend())
+	return s, nil
+}
+
+// pull returns the state in the slot's storage; nil if there is none.
+func (s *slot) pull(ctx context.Context) ([]byte, error) {
+	var text string
+	err := s.run.do(ctx, "state pull", func() (err error) {
+		text, err = s.run.mute.StatePull(ctx)
+		return err
+	})
+	if text = strings.TrimSpace(text); text == "" || err != nil {
+		return nil, err
+	}
+	return []byte(text), nil
+}
+
+// push writes the state to the slot's storage.
+func (s *slot) push(ctx context.Context, state []byte, options ...tfexec.StatePushCmdOption) error {
+	path := filepath.Join(s.dir, "pushed.tfstate")
+	if err := os.WriteFile(path, state, 0o600); err != nil {
+		return fmt.Errorf("lay down a state: %w", err)
+	}
+	defer os.Remove(path)
+	return s.run.do(ctx, "state push", func() error { return s.run.mute.StatePush(ctx, path, options...) })
+}

@@ -1,0 +1,103 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/workspace"
+)
+
+const (
+	// minReserve is the least that is kept free for the state, in bytes: nobody
+	// knows how much larger an apply makes it.
+	minReserve = 16 << 20
+	// besides is what an apply needs besides its state, in bytes: its log, and
+	// what the tool and its providers keep while they work.
+	besides = 16 << 20
+	// stateCopies is how often a state may be on the disk at once: as it was, as
+	// it is being written, the tool's own backup, and the copy of one that could
+	// not be saved.
+	stateCopies = 4
+)
+
+// reserveSpace refuses an apply for whose state there is no space on this
+// machine's disk, before anything is changed, and takes the space, so that
+// nobody else does. It is given back by giveBack, or with the workspace.
+func (j *job) reserveSpace(plan int64) error {
+	s, ok := j.state.(*local)
+	if !ok {
+		return nil
+	}
+	state := int64(0)
+	st, err := os.Stat(filepath.Join(s.dir, "terraform.tfstate"))
+	switch {
+	case err == nil:
+		state = st.Size()
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("look at the state: %w", err)
+	}
+	reserve := max(minReserve, stateCopies*state+plan)
+	need := reserve + besides
+	free, err := freeSpace(s.dir)
+	if err != nil {
+		return fmt.Errorf("look for space in %s: %w", s.dir, err)
+	}
+	if free < need {
+		return diskFull(s.dir, free, need)
+	}
+	path := filepath.Join(j.env.Workspace, workspace.Reserve)
+	switch err := allocate(path, reserve); {
+	case errors.Is(err, syscall.ENOSPC):
+		os.Remove(path)
+		free, _ := freeSpace(j.env.Workspace) // the message is all the same
+		return diskFull(j.env.Workspace, free, need)
+	case errors.Is(err, errors.ErrUnsupported):
+		os.Remove(path) // a file system that reserves nothing: the look at its space must do
+	case err != nil:
+		return fmt.Errorf("reserve space for the state: %w", err)
+	}
+	return nil
+}
+
+func diskFull(dir string, free, need int64) error {
+	return plugin.Errorf(ReasonDiskFull, "the runner's disk is full: %s has %d bytes free, and this apply needs %d (%d MiB) to save its state safely. Nothing was changed; make space on the runner, then retry",
+		dir, free, need, (need+1<<20-1)>>20)
+}
+
+// giveBack gives back what reserveSpace has taken.
+func (j *job) giveBack() { os.Remove(filepath.Join(j.env.Workspace, workspace.Reserve)) }
+
+// freeSpace returns how many bytes may be written to the folder's file system.
+func freeSpace(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, err
+	}
+	return int64(st.Bavail) * int64(st.Bsize), nil
+}
+
+// rescueDump writes the state that the tool has printed, because it could save
+// it nowhere, to where the tool would have put its copy. It uses the reserve.
+func (j *job) rescueDump(dump []byte) error {
+	if len(dump) == 0 {
+		return nil
+	}
+	j.giveBack()
+	path := filepath.Join(j.src, workspace.Errored)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("keep the state that the tool printed: %w", err)
+	}
+	_, err = f.Write(dump)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("keep the state that the tool printed: %w", err)
+	}
+	return nil
+}

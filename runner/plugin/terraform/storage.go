@@ -1,0 +1,297 @@
+package terraform
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/internal/confine"
+	"github.com/fairlead/fairlead/runner/internal/retry"
+	"github.com/fairlead/fairlead/runner/plugin"
+)
+
+// storage is where the state is, and the saved plans beside it.
+type storage interface {
+	// backend is what the tool's backend is configured with.
+	backend() backend
+	// env is what the backend needs to know of this job, besides.
+	env() map[string]string
+	// reach is what the tool needs of this machine's files for it.
+	reach() confine.Own
+	// readState returns the state, or nil if there is none; it may take until ctx
+	// ends. The error is errThroughTool where only the tool gets at it.
+	readState(ctx context.Context) ([]byte, error)
+	// synced is called when the tool has written the state.
+	synced() error
+	putPlan(ctx context.Context, job string, plan []byte) error
+	getPlan(ctx context.Context, job string) ([]byte, error)
+}
+
+// isKey reports whether s can be a state's key: <install id>/<component>.
+func isKey(s string) bool {
+	install, component, ok := strings.Cut(s, "/")
+	return ok && attempt.CheckID(install) == nil && attempt.CheckID(component) == nil
+}
+
+// openStorage returns the storage of a state; link is the name, in the
+// workspace, under which the backend finds a local one. The tool runs where j says,
+// or in a slot if it says nothing.
+func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage, error) {
+	b, err := backendOf(ref, ofState)
+	if err != nil {
+		return nil, err
+	}
+	switch ref.Storage {
+	case storageLocal:
+		folder := filepath.Join(p.cfg.Data, "state")
+		if ref.In != nil && ref.In.Folder != "" {
+			if folder = ref.In.Folder; !filepath.IsAbs(folder) {
+				return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in the folder %q, which is not absolute", folder)
+			}
+		}
+		b.config["path"] = cmp.Or(j.up, "..") + "/" + link + "/terraform.tfstate"
+		s := &local{conf: b, folder: folder, dir: filepath.Join(folder, ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
+		if err := os.MkdirAll(s.dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make the folder of the state: %w", err)
+		}
+		if err := os.Symlink(s.dir, j.path(link)); err != nil {
+			return nil, fmt.Errorf("lay out the workspace: %w", err)
+		}
+		return s, nil
+	case storageHTTP:
+		if !strings.HasPrefix(ref.Path, "/") || strings.Contains(ref.Path, "..") || strings.ContainsAny(ref.Path, "?#@\\ ") {
+			return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
+		}
+		return &remote{conf: b, client: j.env.Control, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA}, nil
+	}
+	plans, err := backendOf(ref, ofPlan)
+	return &external{job: j, conf: b, plans: plans}, err
+}
+
+// local is storage on the runner's own disk.
+type local struct {
+	conf   backend
+	folder string // of all states
+	dir    string // of this one
+	plans  string
+}
+
+func (s *local) backend() backend { return s.conf }
+
+func (*local) env() map[string]string { return nil }
+
+func (s *local) reach() confine.Own {
+	return confine.Own{Write: []string{s.dir}, Private: []string{s.folder}}
+}
+
+func (s *local) readState(context.Context) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(s.dir, "terraform.tfstate"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// synced makes the state's file survive a crash of the machine: the tools sync
+// its content, but not the folder that names it.
+func (s *local) synced() error { return syncDir(s.dir) }
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// planDir is the folder of the plan that the job has saved.
+func (s *local) planDir(job string) string { return filepath.Join(s.plans, job) }
+
+// planTTL is how long a plan that nobody applies is kept.
+const planTTL = 7 * 24 * time.Hour
+
+func (s *local) putPlan(_ context.Context, job string, plan []byte) error {
+	dir := s.planDir(job)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("save the plan: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "plan.new"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("save the plan: %w", err)
+	}
+	_, err = f.Write(plan)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, "plan"))
+	}
+	if err = errors.Join(err, syncDir(dir), syncDir(s.plans)); err != nil {
+		return fmt.Errorf("save the plan: %w", err)
+	}
+	PrunePlans(s.plans)
+	return nil
+}
+
+// PrunePlans removes saved plans that were not applied in time from their folder.
+// What cannot be removed is tried again with the next plan.
+func PrunePlans(plans string) {
+	entries, err := os.ReadDir(plans)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > planTTL {
+			os.RemoveAll(filepath.Join(plans, e.Name()))
+		}
+	}
+}
+
+func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(s.planDir(job), "plan"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, plugin.Errorf(ReasonPlanMissing, "the plan of %s is not on this runner's disk; plan again", job)
+	}
+	return b, err
+}
+
+// remote is storage at the control plane.
+type remote struct {
+	conf   backend
+	client *client.Client
+	path   string // of the state, below the control plane's URL
+	job    string
+	ca     string // what its certificate is signed by, in PEM; "": what the machine trusts
+}
+
+func (s *remote) backend() backend { return s.conf }
+
+func (*remote) reach() confine.Own { return confine.Own{} }
+
+// env names the state and holds the right to it: the lease of this job, which
+// is stale as soon as somebody else has the job.
+func (s *remote) env() map[string]string {
+	url := s.client.URL() + s.path
+	env := map[string]string{
+		"TF_HTTP_ADDRESS":        url,
+		"TF_HTTP_LOCK_ADDRESS":   url + "/lock",
+		"TF_HTTP_UNLOCK_ADDRESS": url + "/lock",
+		"TF_HTTP_LOCK_METHOD":    http.MethodPut,
+		"TF_HTTP_UNLOCK_METHOD":  http.MethodDelete,
+		"TF_HTTP_USERNAME":       s.job,
+		"TF_HTTP_PASSWORD":       s.client.Token(),
+		"TF_HTTP_RETRY_MAX":      "6", // 1, 2, 4, … s: over a restart of the control plane
+		"TF_HTTP_RETRY_WAIT_MIN": "1",
+	}
+	if s.ca != "" {
+		env["TF_HTTP_CLIENT_CA_CERTIFICATE_PEM"] = s.ca
+	}
+	return env
+}
+
+// How long one request may take: for a state, which is of some MiB at most as a
+// rule, and for a plan, as long as the control plane waits for one.
+const (
+	readTry = 30 * time.Second
+	planTry = 2 * time.Minute
+)
+
+// insist repeats a request until the control plane itself has answered it, or ctx
+// ends: one that is started again, or cannot be reached for a moment, must not
+// make a failure of what the tool has done well. What is too large for somebody
+// on the way is too large the next time.
+func insist[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
+	var last error
+	answer, err := backoff.Retry(ctx, func() (T, error) {
+		ctx, cancel := context.WithTimeout(ctx, try)
+		defer cancel()
+		var answer T
+		answer, last = ask(ctx)
+		if client.Refused(last) || client.HasStatus(last, http.StatusRequestEntityTooLarge) {
+			return answer, backoff.Permanent(last)
+		}
+		return answer, last
+	}, backoff.WithBackOff(retry.Growing(200*time.Millisecond, 3*time.Second, rand.Float64)), backoff.WithMaxElapsedTime(0))
+	if err != nil {
+		return answer, last // rather why than that the time was over
+	}
+	return answer, nil
+}
+
+func (s *remote) readState(ctx context.Context) ([]byte, error) {
+	b, err := insist(ctx, readTry, func(ctx context.Context) ([]byte, error) { return s.client.GetState(ctx, s.job, s.path) })
+	if err != nil {
+		return nil, fmt.Errorf("read the state: %w", err)
+	}
+	return b, nil
+}
+
+func (*remote) synced() error { return nil }
+
+func (s *remote) putPlan(ctx context.Context, job string, plan []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, readFor)
+	defer cancel()
+	_, err := insist(ctx, planTry, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.client.PutPlan(ctx, job, plan) })
+	if err != nil {
+		return fmt.Errorf("save the plan: %w", err)
+	}
+	return nil
+}
+
+func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, readFor)
+	defer cancel()
+	b, err := insist(ctx, planTry, func(ctx context.Context) ([]byte, error) { return s.client.GetPlan(ctx, s.job) })
+	if client.HasCode(err, "plan-not-found") {
+		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
+	}
+	return b, err
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// outputValue is an output as the state holds it.
+type outputValue struct {
+	Value     json.RawMessage `json:"value"`
+	Sensitive bool            `json:"sensitive"`
+}
+
+// errThroughTool says that only the tool can read the state: it is encrypted, of
+// an unknown version, or where the tool alone is let in.
+var errThroughTool = errors.New("only the tool can read the state")
+
+// outputsOf reads the outputs in a state of version 4, the one that every
+// OpenTofu and every Terraform since 0.12 writes.
+func outputsOf(state []byte) (map[string]outputValue, error) {
+	if len(state) == 0 {
+		return map[string]outputValue{}, nil
+	}
+	var st struct {
+		Version int                    `json:"version"`
+		Outputs map[string]outputValue `json:"outputs"`
+	}
+	if err := json.Unmarshal(state, &st); err != nil || st.Version != 4 {
+		return nil, errThroughTool
+	}
+	if st.Outputs == nil {
+		st.Outputs = map[string]outputValue{}
+	}
+	return st.Outputs, nil
+}

@@ -1,0 +1,120 @@
+package proctree_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/tools/program"
+)
+
+// TestMain lets the test binary be a process that has something to hide, one
+// that looks, and a step that runs a shell script as its tool.
+func TestMain(m *testing.M) {
+	switch os.Getenv("PROC_TEST") {
+	case "hide":
+		if err := proctree.Hide(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fallthrough
+	case "open":
+		fmt.Println("ready")
+		io.Copy(io.Discard, os.Stdin) // until the test closes it
+		os.Exit(0)
+	case "desert":
+		os.Exit(desert())
+	case "look":
+		for _, name := range []string{"environ", "mem"} {
+			f, err := os.Open(filepath.Join("/proc", os.Args[1], name))
+			if err == nil {
+				b := make([]byte, 1<<16)
+				n, _ := f.Read(b)
+				fmt.Printf("%s is open: %q\n", name, b[:n])
+			} else {
+				fmt.Printf("%s: %v\n", name, err)
+			}
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) == 4 && os.Args[1] == "step" {
+		err := proctree.RunSurvivor(context.Background(), os.Args[2], exec.Command("/bin/sh", "-c", os.Args[3]), io.Discard, io.Discard, func(int) {})
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(9)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// A tool that runs as the runner's user reads neither its environment nor its
+// memory. Without Hide it does, which shows that the test looks.
+func TestHide(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: only root can start processes as another user, whom /proc does not show everything")
+	}
+	program := outsideProgram(t)
+	start := func(role string, args ...string) *exec.Cmd {
+		cmd := exec.Command(program, args...)
+		cmd.Env = []string{"PROC_TEST=" + role, "SECRET=the-runners-own", "GOCOVERDIR=/tmp"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+		return cmd
+	}
+	for role, hidden := range map[string]bool{"open": false, "hide": true} {
+		cmd := start(role)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if said, err := bufio.NewReader(out).ReadString('\n'); err != nil || said != "ready\n" {
+			t.Fatalf("it said %q, %v", said, err)
+		}
+		looked, err := start("look", strconv.Itoa(cmd.Process.Pid)).CombinedOutput()
+		in.Close()
+		cmd.Wait()
+		if err != nil {
+			t.Fatalf("%v: %s", err, looked)
+		}
+		if strings.Contains(string(looked), "the-runners-own") == hidden || strings.Contains(string(looked), "mem is open") == hidden {
+			t.Errorf("of a process that is %s another sees:\n%s", role, looked)
+		}
+	}
+}
+
+// outsideProgram returns a copy of this program that any user can run.
+func outsideProgram(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "program")
+	program.Write(t, path, b)
+	return path
+}

@@ -1,0 +1,57 @@
+//go:build linux
+
+// Package proctreetest makes the control groups that tests start agents and steps in.
+package proctreetest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/tools/testserver"
+)
+
+// made counts the groups of this process.
+var made atomic.Int64
+
+// Group makes a control group, which ends with the test and whatever is in it.
+// Where none can be made the test is skipped, or fails if
+// FAIRLEAD_REQUIRE_CGROUP is "1".
+func Group(t testing.TB) proctree.Group {
+	t.Helper()
+	g, err := group(t)
+	if err != nil {
+		testserver.Missing(t, "CONTROL GROUPS ARE NOT TESTED", "FAIRLEAD_REQUIRE_CGROUP", "Run as root, or in a delegated control group", err)
+	}
+	return g
+}
+
+// Barren is Group, of one in which no process can make another: to an agent in
+// it, a machine on which it may make none. It is "" on such a machine.
+func Barren(t testing.TB) proctree.Group {
+	t.Helper()
+	g, err := group(t)
+	if err != nil {
+		return ""
+	}
+	if err := os.WriteFile(filepath.Join(string(g), "cgroup.max.descendants"), []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func group(t testing.TB) (proctree.Group, error) {
+	g, err := proctree.MakeGroup(fmt.Sprintf("fairlead-test-%d-%d", os.Getpid(), made.Add(1)))
+	if err == nil {
+		t.Cleanup(func() {
+			if err := g.Remove(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return g, err
+}

@@ -1,0 +1,148 @@
+package proctree_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/tools/testserver"
+)
+
+// limit is how long anything here may take. It is for failing, not for passing.
+const limit = 30 * time.Second
+
+// killedStep starts a step with the tool, kills the step once the tool has made
+// the file "ready", and returns the folder.
+func killedStep(t *testing.T, tool string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := exec.Command(self, "step", folder, "cd "+folder+"; echo $$ >pid; "+tool)
+	if err := step.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Kill(-pid(folder), syscall.SIGKILL) })
+	testserver.Until(t, "the tool to begin", func() bool {
+		_, ready := os.Stat(filepath.Join(folder, "ready"))
+		_, noted := os.Stat(filepath.Join(folder, "survivor.json"))
+		return ready == nil && noted == nil
+	})
+	if err := step.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	step.Wait()
+	return folder
+}
+
+func pid(folder string) int {
+	b, _ := os.ReadFile(filepath.Join(folder, "pid"))
+	n := 1 << 30 // no process
+	fmt.Sscan(string(b), &n)
+	return n
+}
+
+func TestAToolOutlivesItsStepToSaveWhatItHas(t *testing.T) {
+	const save = `trap 'touch saved; exit 1' INT; `
+	const flood = `head -c 500000 /dev/zero; head -c 500000 /dev/zero >&2; `
+	const work = `touch ready; while :; do sleep 0.01; done`
+	for name, tc := range map[string]struct {
+		tool  string
+		time  time.Duration
+		want  proctree.Outcome
+		saved bool
+	}{
+		"it saves, and ends": {save + work, limit, proctree.Ended, true},
+		"it says more than a pipe holds, and is not held up":    {`trap '` + flood + `touch saved; exit 1' INT; ` + work, limit, proctree.Ended, true},
+		"it speaks to nobody, and does not die of it":           {`trap 'sleep 0.1; echo one; echo two; touch saved; exit 1' INT; ` + work, limit, proctree.Ended, true},
+		"what it leaves behind holds its output, and nobody up": {`sleep 1000 & ` + save + work, limit, proctree.Ended, true},
+		"it does not react, and the time is over":               {`trap '' INT; ` + work, 100 * time.Millisecond, proctree.Working, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := killedStep(t, tc.tool)
+			ctx, cancel := context.WithTimeout(t.Context(), tc.time)
+			defer cancel()
+			// It may have ended before Await was called; then there is nothing to wait for.
+			got, err := proctree.AwaitSurvivor(ctx, folder)
+			if err != nil || got != tc.want && !(got == proctree.None && tc.want == proctree.Ended) {
+				t.Errorf("%v, %v", got, err)
+			}
+			if _, err := os.Stat(filepath.Join(folder, "saved")); (err == nil) != tc.saved {
+				t.Errorf("saved: %v", err)
+			}
+		})
+	}
+	if got, err := proctree.AwaitSurvivor(t.Context(), t.TempDir()); got != proctree.None || err != nil {
+		t.Errorf("without a tool: %v, %v", got, err)
+	}
+}
+
+func TestAStepHearsAllThatItsToolSaid(t *testing.T) {
+	for name, tc := range map[string]struct {
+		tool string
+		code int
+	}{
+		"until it ended":                         {`seq 1 100000; seq 1 100000 >&2`, 0},
+		"though something holds its output open": {`seq 1 100000; seq 1 100000 >&2; sleep 1000 & exit 3`, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			var group atomic.Int64
+			folder := t.TempDir()
+			err := proctree.RunSurvivor(t.Context(), folder, exec.Command("/bin/sh", "-c", tc.tool), &out, &errs, func(pid int) { group.Store(int64(pid)) })
+			syscall.Kill(-int(group.Load()), syscall.SIGKILL)
+			code := 0
+			if e, ok := errors.AsType[*exec.ExitError](err); ok {
+				code = e.ExitCode()
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			for what, b := range map[string]string{"output": out.String(), "errors": errs.String()} {
+				if lines := strings.Count(b, "\n"); lines != 100_000 || !strings.HasSuffix(b, "\n100000\n") {
+					t.Errorf("%d lines of its %s", lines, what)
+				}
+			}
+			if left, _ := os.ReadDir(folder); code != tc.code || len(left) > 0 {
+				t.Errorf("ended with %d, left %v", code, left)
+			}
+		})
+	}
+}
+
+func TestAToolIsInterruptedOnceWhenItsStepIsToldToStop(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out bytes.Buffer
+	folder := t.TempDir()
+	err := proctree.RunSurvivor(ctx, folder, exec.Command("/bin/sh", "-c", `trap 'echo heard; exit 4' INT; echo ready >&2; while :; do sleep 0.01; done`),
+		&out, onWrite(cancel), func(int) {})
+	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != 4 || out.String() != "heard\n" {
+		t.Errorf("%v, %q", err, out.String())
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := proctree.RunSurvivor(over, folder, exec.Command("/bin/sh", "-c", "touch "+folder+"/begun"), &out, &out, func(int) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of its context: %v", err)
+	}
+}
+
+// onWrite is called when something is written.
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
+}

@@ -1,0 +1,172 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// module makes two resources, one after the other. Each first waits at a gate,
+// if the test has set one up, and then notes its name and the folder in which
+// its tool runs, which names the job and the attempt. So what was carried out
+// is told by the tool itself, and by nobody's books. While it is planned it
+// asks the test to be let through.
+const module = `
+variable "dir" { type = string }
+variable "ask" { type = string }
+variable "before" { type = string }
+
+data "terraform_remote_state" "ask" {
+  backend = "http"
+  config  = { address = var.ask }
+}
+
+resource "terraform_data" "first" {
+  provisioner "local-exec" {
+    command = "if [ -p ${var.dir}/first ]; then read go < ${var.dir}/first; fi; echo first $FAIRLEAD_STEP >> ${var.dir}/record; seq -f 'first-line-%04g' 1 500"
+  }
+}
+
+resource "terraform_data" "second" {
+  depends_on = [terraform_data.first]
+  provisioner "local-exec" {
+    command = "if [ -p ${var.dir}/second ]; then ${var.before} read go < ${var.dir}/second; fi; echo second $FAIRLEAD_STEP >> ${var.dir}/record; seq -f 'second-line-%04g' 1 500"
+  }
+}
+
+output "first" { value = terraform_data.first.id }
+output "second" { value = terraform_data.second.id }
+`
+
+// The names of the app and its component.
+const (
+	App       = "gated"
+	Component = "web"
+)
+
+const appFile = `fairlead: v1
+name: ` + App + `
+inputs:
+  dir: {type: string}
+  ask: {type: string}
+  before: {type: string}
+components:
+  ` + Component + `:
+    type: terraform
+    source: ./web
+    vars:
+      dir: ${inputs.dir}
+      ask: ${inputs.ask}
+      before: ${inputs.before}
+`
+
+func (w *World) writeApp() string {
+	w.t.Helper()
+	dir := filepath.Join(w.dir, "app")
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "web"), 0o755),
+		os.WriteFile(filepath.Join(dir, "app.yaml"), []byte(appFile), 0o644),
+		os.WriteFile(filepath.Join(dir, "web", "main.tf"), []byte(module), 0o644)); err != nil {
+		w.t.Fatal(err)
+	}
+	return dir
+}
+
+// Install is an install of the app.
+type Install struct {
+	Name string
+	ID   string
+	w    *World
+	dir  string
+}
+
+// Install makes an install. At the second resource's gate, if there is one, the
+// shell runs before first: nothing, or commands that end as such.
+func (w *World) Install(name, before string) *Install {
+	w.t.Helper()
+	i := &Install{Name: name, w: w, dir: filepath.Join(w.dir, "gates", name)}
+	if err := os.MkdirAll(i.dir, 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	inputs := map[string]json.RawMessage{}
+	for input, value := range map[string]string{"dir": i.dir, "ask": w.Proxy.URL + gatePath + name, "before": before} {
+		inputs[input], _ = json.Marshal(value) // a string can be encoded
+	}
+	in, err := w.Client.CreateInstall(w.t.Context(), wire.CreateInstallRequest{Name: name, App: App, Inputs: inputs})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	i.ID = in.ID
+	return i
+}
+
+// Gate holds a resource of the install: a FIFO that the provisioner reads from.
+type Gate struct {
+	w      *World
+	path   string
+	writer *os.File // open while somebody is held
+}
+
+// Gate sets a gate up in front of a resource: "first" or "second".
+func (i *Install) Gate(resource string) *Gate {
+	i.w.t.Helper()
+	g := &Gate{w: i.w, path: filepath.Join(i.dir, resource)}
+	if err := syscall.Mkfifo(g.path, 0o600); err != nil {
+		i.w.t.Fatal(err)
+	}
+	return g
+}
+
+// Arrived waits until the resource is held.
+func (g *Gate) Arrived() {
+	g.w.t.Helper()
+	Until(g.w.t, "the resource "+filepath.Base(g.path)+" is held", func() bool {
+		var err error
+		g.writer, err = os.OpenFile(g.path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		return err == nil // fails as long as nobody reads
+	})
+}
+
+// Open lets the resource go on, and takes the gate away.
+func (g *Gate) Open() {
+	g.w.t.Helper()
+	if err := os.Remove(g.path); err != nil {
+		g.w.t.Fatal(err)
+	}
+	if g.writer != nil {
+		_, _ = g.writer.WriteString("go\n") // a reader that was killed is the point of some tests
+		g.writer.Close()
+	}
+}
+
+// Created returns what the tool noted: for each resource that it made, in
+// order, the resource's name and the attempt that made it.
+func (i *Install) Created() []Creation {
+	i.w.t.Helper()
+	b, err := os.ReadFile(filepath.Join(i.dir, "record"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		i.w.t.Fatal(err)
+	}
+	var all []Creation
+	for line := range strings.Lines(string(b)) {
+		var c Creation
+		var dir string
+		if _, err := fmt.Sscan(line, &c.Resource, &dir); err != nil {
+			i.w.t.Fatalf("the record says %q: %v", line, err)
+		}
+		c.Attempt = filepath.Base(dir) // its step's folder, …/steps/<attempt>
+		all = append(all, c)
+	}
+	return all
+}
+
+// Creation is a resource that the tool made.
+type Creation struct{ Resource, Attempt string }

@@ -1,0 +1,51 @@
+//go:build linux
+
+// Package e2e runs the real programs, each in a process of its own, so
+// that a test can kill any of them at any point of a deployment and see what
+// is left. A Proxy between runner and control plane and gates in the deployed
+// module hold a deployment exactly where a test wants it; nothing waits for
+// time to pass.
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/tools/program"
+)
+
+// Programs are the paths of what is under test.
+type Programs struct {
+	Fairlead string // as a control plane
+	Command  string // the same as a person's command, always without the race detector: it is started often
+	Runner   string // `fairlead-runner`
+	Tool     string // OpenTofu or Terraform
+}
+
+// Build returns the programs, built as the test was (with the race detector or
+// without). A machine without OpenTofu and Terraform skips the test.
+func Build(t testing.TB) Programs {
+	t.Helper()
+	return Programs{Tool: findTool(t), Fairlead: program.Build(t, "cmd/fairlead", raceFlags...),
+		Runner: program.Build(t, "runner", raceFlags...), Command: program.Build(t, "cmd/fairlead")}
+}
+
+func findTool(t testing.TB) string {
+	t.Helper()
+	names := []string{"tofu", "terraform"}
+	if v := os.Getenv("FAIRLEAD_TOFU"); v != "" {
+		names = []string{v}
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			if path, err = filepath.Abs(path); err == nil {
+				return path
+			}
+		}
+	}
+	t.Skipf("FAULTS NOT TESTED: %s not found; set FAIRLEAD_TOFU to OpenTofu or Terraform", strings.Join(names, " and "))
+	return ""
+}

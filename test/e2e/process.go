@@ -1,0 +1,195 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what must come. It is long: a test
+// fails by it, and never passes by it.
+const patience = 60 * time.Second
+
+func deadline() <-chan time.Time { return time.After(patience) }
+
+// Until polls until cond holds.
+func Until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	over, pauses := time.Now().Add(patience), Pauses()
+	for !cond() {
+		if time.Now().After(over) {
+			t.Fatalf("after %s still not: %s", patience, what)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("the test ended before: %s", what)
+		case <-time.After(pauses()):
+		}
+	}
+}
+
+// Process is a program that runs.
+type Process struct {
+	Name string
+	cmd  *exec.Cmd
+	out  *buffer
+	done chan struct{}
+}
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// Launch starts a program, which is killed when this process ends, however that
+// happens. Without a Stdout of its own, what it says is kept (see Output). enter
+// may be nil; else it is called on the thread that starts the program, which is
+// never used for anything else, and may move it into other namespaces.
+func Launch(name string, cmd *exec.Cmd, enter func() error) (*Process, error) {
+	p := &Process{Name: name, cmd: cmd, out: &buffer{}, done: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout, cmd.Stderr = p.out, p.out
+	}
+	// A Ctrl-C at the test is the test's own affair; and should the test itself
+	// be killed, this goes with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second
+	started := make(chan error, 1)
+	go func() {
+		// The kernel ties the child to the thread that starts it. It is not
+		// unlocked again if it has been elsewhere: it ends with this goroutine.
+		runtime.LockOSThread()
+		if enter == nil {
+			defer runtime.UnlockOSThread()
+		} else if err := enter(); err != nil {
+			started <- err
+			return
+		}
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in ProcessState
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
+func start(t testing.TB, name string, env []string, program string, args ...string) *Process {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = env
+	p, err := Launch(name, cmd, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s (%d) said:\n%s", name, p.PID(), p.Output())
+		}
+	})
+	return p
+}
+
+// PID returns the process number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Output returns what the process has written so far.
+func (p *Process) Output() string { return p.out.String() }
+
+// Signal sends a signal.
+func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // an error says that it is gone
+
+// Kill ends the process as kill -9 does and waits until it is gone.
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// Ended reports whether the process is gone.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Done is closed when the process is gone.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// ExitCode returns how the process ended, -1 after a signal; only after Done.
+func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
+
+// Exit waits for the process to end and returns its exit code, -1 after a signal.
+func (p *Process) Exit(t testing.TB) int {
+	t.Helper()
+	Until(t, "the end of "+p.Name, p.Ended)
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// A Proc is a process that the test did not start itself.
+type Proc struct {
+	PID  int
+	Line string // its command line
+}
+
+func (p Proc) String() string { return strconv.Itoa(p.PID) + " " + p.Line }
+
+// Processes returns those whose environment or command line names the folder,
+// zombies excepted.
+func Processes(dir string) []Proc {
+	var found []Proc
+	paths, _ := filepath.Glob("/proc/[0-9]*")
+	for _, path := range paths {
+		pid, err := strconv.Atoi(filepath.Base(path))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		line, _ := os.ReadFile(path + "/cmdline")
+		env, _ := os.ReadFile(path + "/environ")
+		if !bytes.Contains(line, []byte(dir)) && !bytes.Contains(env, []byte(dir)) {
+			continue
+		}
+		if st, err := os.ReadFile(path + "/stat"); err != nil || strings.Contains(string(st), ") Z ") || strings.Contains(string(st), ") X ") {
+			continue
+		}
+		found = append(found, Proc{pid, strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))})
+	}
+	return found
+}
+
+// Run runs a program to its end and returns its exit code and what it said.
+func Run(t testing.TB, program string, args ...string) (code int, said string) {
+	t.Helper()
+	p := start(t, filepath.Base(program), []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, program, args...)
+	return p.Exit(t), p.Output()
+}

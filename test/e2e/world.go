@@ -1,0 +1,263 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// Options of New; the zero value is useful.
+type Options struct {
+	Storage     string   // of state: "local" (the default) or "http"
+	ServerData  string   // folder of the control plane; "": a new one
+	RunnerData  string   // folder of the runner; "": a new one
+	ServerFlags []string // further flags of the control plane
+}
+
+// World is a control plane and a runner, processes each, and a Proxy between
+// them. What runs in it is killed when the test ends.
+type World struct {
+	Programs
+	Proxy      *Proxy
+	Client     *client.Client // of the control plane, as its administrator
+	Server     *Process
+	Agent      *Process // nil: none was started
+	ServerData string
+	RunnerData string
+	Storage    string
+
+	root   testing.TB // whose world it is
+	t      testing.TB // who uses it now
+	dir    string
+	listen string
+	flags  []string // of the control plane
+	agents int      // data folders of agents so far
+}
+
+// worlds counts them: each control plane has a loopback address of its own, so
+// that it comes back at the same one whatever else runs on this machine.
+var worlds atomic.Int32
+
+// New starts a world, and publishes its app (see App).
+func New(t testing.TB, programs Programs, o Options) *World {
+	t.Helper()
+	n, pid := worlds.Add(1), os.Getpid()
+	w := &World{Programs: programs, root: t, t: t, dir: t.TempDir(), ServerData: o.ServerData, RunnerData: o.RunnerData, Storage: o.Storage,
+		flags: o.ServerFlags, listen: fmt.Sprintf("127.%d.%d.%d:8400", 1+pid%250, 1+pid/250%250, 1+n%250)}
+	if w.Storage == "" {
+		w.Storage = "local"
+	}
+	if w.ServerData == "" {
+		w.ServerData = filepath.Join(w.dir, "server")
+	}
+	if w.RunnerData == "" {
+		w.RunnerData = filepath.Join(w.dir, "runner")
+	}
+	w.Proxy = newProxy(t, "http://"+w.listen)
+	t.Cleanup(w.killStrays)
+	w.StartServer()
+	token, err := os.ReadFile(filepath.Join(w.ServerData, "admin-token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Client, err = client.New("http://"+w.listen, strings.TrimSpace(string(token)), client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	w.Must("app", "apply", w.writeApp())
+	w.Must("runner", "enrol", "local", "--out", w.enrolment())
+	w.StartAgent()
+	return w
+}
+
+func (w *World) enrolment() string { return filepath.Join(w.dir, "enrolment") }
+
+// In lets a subtest of the world's test use the world: from now on failures
+// are the subtest's. What it starts lives as long as the world.
+func (w *World) In(t testing.TB) { w.t = t }
+
+// Dir is a folder of this world alone.
+func (w *World) Dir() string { return w.dir }
+
+// baseEnv is what every program gets. TF_CLI_CONFIG_FILE is not in it: the
+// tool's own settings are none of the test's.
+func (w *World) baseEnv() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "FAIRLEAD_CONFIG_DIR=" + filepath.Join(w.dir, "config"),
+		"GORACE=atexit_sleep_ms=0"} // a program with the race detector ends a second late otherwise
+}
+
+// StartServer starts the control plane and waits until it answers.
+func (w *World) StartServer() {
+	w.t.Helper()
+	ready := filepath.Join(w.dir, "ready.json")
+	if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	w.Server = start(w.root, "fairlead server", w.baseEnv(), w.Fairlead,
+		append([]string{"server", "--data", w.ServerData, "--listen", w.listen, "--storage", w.Storage, "--ready-file", ready, "--verbose"}, w.flags...)...)
+	Until(w.t, "the control plane is ready", func() bool {
+		if w.Server.Ended() {
+			w.t.Fatalf("the control plane ended: %s", w.Server.Output())
+		}
+		_, err := os.Stat(ready)
+		return err == nil
+	})
+}
+
+// SpawnAgent starts an agent on the runner's data folder, and does not wait for
+// anything.
+func (w *World) SpawnAgent() *Process {
+	w.t.Helper()
+	return start(w.root, "fairlead-runner agent", append(w.baseEnv(), "FAIRLEAD_TOFU="+w.Tool), w.Runner,
+		"agent", "--url", w.Proxy.URL, "--data", w.RunnerData, "--enrolment-token-file", w.enrolment(), "--log-level", "debug", "--pass-env", "GORACE")
+}
+
+// StartAgent starts the runner's agent, after which the world's agent is this
+// one, and waits until it is ready.
+func (w *World) StartAgent() {
+	w.t.Helper()
+	w.Agent = w.SpawnAgent()
+	Until(w.t, "the agent is ready", func() bool {
+		if w.Agent.Ended() {
+			w.t.Fatalf("the agent ended: %s", w.Agent.Output())
+		}
+		return strings.Contains(w.Agent.Output(), "ready")
+	})
+}
+
+// ReplaceHost starts an agent of the same runner on another host: with a data
+// folder of its own, which knows nothing of the first one.
+func (w *World) ReplaceHost() {
+	w.t.Helper()
+	w.agents++
+	w.RunnerData = filepath.Join(w.dir, fmt.Sprintf("runner-%d", w.agents+1))
+	if err := os.Remove(w.enrolment()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	w.Must("runner", "enrol", "local", "--out", w.enrolment())
+	w.StartAgent()
+}
+
+// Result is what a command of the CLI left.
+type Result struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+// CLI runs `fairlead args`.
+func (w *World) CLI(args ...string) Result {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, w.Command, args...)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Env = append(w.baseEnv(), "FAIRLEAD_URL=http://"+w.listen, "FAIRLEAD_TOKEN_FILE="+filepath.Join(w.ServerData, "admin-token"))
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		w.t.Fatalf("fairlead %s: %v", strings.Join(args, " "), err)
+	}
+	return Result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// Must runs `fairlead args`, which must succeed, and returns what it printed.
+func (w *World) Must(args ...string) string {
+	w.t.Helper()
+	r := w.CLI(args...)
+	if r.Code != 0 {
+		w.t.Fatalf("fairlead %s: exit code %d\n%s%s", strings.Join(args, " "), r.Code, r.Stdout, r.Stderr)
+	}
+	return r.Stdout
+}
+
+// attempt names a job's latest attempt, as the runner's folders do.
+func attempt(j wire.Job) string { return fmt.Sprintf("%s-%d", j.ID, j.Epoch) }
+
+// StepPID returns the process number of the job's step; 0 if there is none.
+func (w *World) StepPID(j wire.Job) int {
+	b, err := os.ReadFile(filepath.Join(w.RunnerData, "steps", attempt(j), "process.json"))
+	if err != nil {
+		return 0
+	}
+	var record struct{ PID int }
+	if err := json.Unmarshal(b, &record); err != nil {
+		return 0
+	}
+	return record.PID
+}
+
+// ToolPID returns the process number of the job's tool; 0 if there is none.
+func (w *World) ToolPID(j wire.Job) int {
+	b, err := os.ReadFile(filepath.Join(w.RunnerData, "work", attempt(j), "tool.pid"))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// KillStep ends the job's step as kill -9 does, and nothing else.
+func (w *World) KillStep(j wire.Job) { w.kill("step", w.StepPID(j)) }
+
+// KillTool ends the job's tool as kill -9 does, and nothing else.
+func (w *World) KillTool(j wire.Job) { w.kill("tool", w.ToolPID(j)) }
+
+func (w *World) kill(what string, pid int) {
+	w.t.Helper()
+	if pid <= 1 {
+		w.t.Fatalf("the job has no %s to kill", what)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		w.t.Fatalf("kill %s: %v", what, err)
+	}
+}
+
+// KillHost ends all that runs on the runner's host as kill -9 does: the agent
+// first, so that it sees nothing.
+func (w *World) KillHost() {
+	w.Agent.Kill()
+	w.killStrays()
+}
+
+// killStrays kills what the runner has started.
+func (w *World) killStrays() {
+	over := time.Now().Add(patience)
+	for {
+		left := w.Strays()
+		if len(left) == 0 || time.Now().After(over) {
+			return
+		}
+		for _, p := range left {
+			_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended meanwhile
+		}
+		time.Sleep(time.Millisecond) // until they are gone; looking again is what costs
+	}
+}
+
+// Strays lists the steps, tools and their children that are alive.
+func (w *World) Strays() []Proc {
+	var found []Proc
+	for _, p := range Processes(w.RunnerData + "/") {
+		if (w.Agent == nil || p.PID != w.Agent.PID()) && p.PID != w.Server.PID() {
+			found = append(found, p)
+		}
+	}
+	return found
+}

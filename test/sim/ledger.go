@@ -1,0 +1,536 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/engine"
+	"github.com/fairlead/fairlead/runner/attempt"
+)
+
+// ledger is what truly happened, as the models saw it: what the tools did to
+// the cloud, what the persons approved, what was committed. It trusts nothing
+// that the control plane says.
+type ledger struct {
+	w       *world
+	seq     int                         // orders what is noted
+	cloud   map[string]map[string]thing // by install/component, then uid
+	uids    int
+	touched map[string]bool              // uids that a tool has changed whose lease was given away while it slept
+	taken   map[string]bool              // of them, those that it has removed
+	plans   map[string]planned           // by digest
+	wanted  map[string]map[string]string // what the last plan wanted, by install/component: attribute by resource
+	applies map[string][]*applied        // by install/component
+	tools   map[*run]bool                // that run
+	logs    map[string]*bytes.Buffer
+	agreed  map[string]bool // "deployment component digest" that a person approved
+
+	jobs        map[fairlead.JobID]store.Job
+	deployments map[fairlead.DeploymentID]store.Deployment
+	versions    map[engine.Key]int64
+	starts      map[string]string // step by attempt
+	heads       map[engine.Key]store.StateHead
+	made        map[string]string                 // what a request has made, by its idempotency key
+	receipts    map[string]bool                   // of deliveries; true: used to delete
+	idle        map[fairlead.JobID]time.Duration  // since when a queued job waits though a machine is idle
+	ahead       map[fairlead.JobID]map[string]int // of a queued job that was made after the faults: jobs of others that were claimed meanwhile, by install
+}
+
+// thing is one resource in the cloud.
+type thing struct {
+	attr   string
+	maker  string
+	known  bool   // a saved state has it
+	orphan string // why no state has it, once that is settled
+}
+
+type planned struct {
+	key   string
+	began int
+	job   fairlead.JobID
+}
+
+type applied struct {
+	run   *run
+	job   fairlead.JobID
+	dep   fairlead.DeploymentID
+	began int
+	alive bool
+}
+
+func newLedger(w *world) *ledger {
+	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, taken: map[string]bool{}, plans: map[string]planned{}, wanted: map[string]map[string]string{},
+		applies: map[string][]*applied{}, tools: map[*run]bool{},
+		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
+		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
+		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
+		idle: map[fairlead.JobID]time.Duration{}, ahead: map[fairlead.JobID]map[string]int{}}
+}
+
+func (l *ledger) next() int { l.seq++; return l.seq }
+
+// approves notes what a person is about to approve.
+func (l *ledger) approves(d, component, digest string) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.agreed[d+" "+component+" "+digest] = true
+}
+
+func (l *ledger) wrote(attemptID string, b []byte) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if l.logs[attemptID] == nil {
+		l.logs[attemptID] = &bytes.Buffer{}
+	}
+	l.logs[attemptID].Write(b)
+}
+
+// The tools.
+
+func (l *ledger) toolStarts(r *run) {
+	l.w.mu.Lock()
+	l.tools[r] = true
+	attemptID := attempt.ID(r.spec.Job, r.spec.Epoch)
+	other := l.starts[attemptID]
+	l.starts[attemptID] = r.step.p.name
+	l.w.mu.Unlock()
+	if other != "" && other != r.step.p.name {
+		l.w.violate("one-step-per-lease", "%s and %s both run %s", other, r.step.p.name, attemptID)
+	}
+	l.w.note("%s starts for %s", r.p.name, attemptID)
+}
+
+func (l *ledger) toolEnds(r *run) {
+	l.w.mu.Lock()
+	delete(l.tools, r)
+	killed := isClosed(r.p.dead)
+	for _, a := range l.applies[r.key] {
+		if a.run == r {
+			a.alive = false
+		}
+	}
+	l.w.mu.Unlock()
+	l.w.note("%s has ended", r.p.name)
+	if killed && r.began {
+		l.abandon(r, "its tool was killed")
+	}
+}
+
+func (l *ledger) planStarts(*run) int {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.next()
+}
+
+func (l *ledger) planEnds(r *run, began int, digest string, want map[string]string) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.plans[digest] = planned{r.key, began, r.spec.Job}
+	l.wanted[r.key] = want
+}
+
+// applyStarts holds what is about to happen against the invariants: somebody
+// agreed to it, it does not repeat what may have happened, nobody else is at
+// it, and what it needs is there.
+func (l *ledger) applyStarts(r *run) {
+	w := l.w
+	w.mu.Lock()
+	w.stats.Applies++
+	// A machine that slept while its lease was given away can change something
+	// before it hears of that, and so can a tool that is deaf to interrupts while
+	// its step cannot reach the control plane. The cloud asks nobody for a lease.
+	// What such a tool makes finds no place in the state, and that is announced.
+	if l.walksInSleep(r) {
+		w.stats.Sleepwalkers++
+		w.mu.Unlock()
+		w.note("%s begins to change %s though its lease is gone", r.p.name, r.key)
+		return
+	}
+	d := l.deployments[r.spec.Deployment]
+	plan, made := l.plans[r.spec.Plan.Digest]
+	before := slices.Clone(l.applies[r.key])
+	agreed := l.agreed[fmt.Sprintf("%s %s %s", d.ID, r.spec.Component, r.spec.Plan.Digest)]
+	l.applies[r.key] = append(l.applies[r.key], &applied{r, r.spec.Job, d.ID, l.next(), true})
+	lost := slices.ContainsFunc(before, func(a *applied) bool { return a.dep == d.ID })
+	var alive, notDone []string
+	for _, a := range before {
+		if j := l.jobs[a.job]; a.alive && a.run.p.alive() && (j.State != job.Lost || j.Reason != job.ReasonLeaseExpired) {
+			alive = append(alive, fmt.Sprintf("%s of %s (%s %s)", a.run.p.name, j.ID, j.State, j.Reason))
+		}
+	}
+	if n := d.Node(r.spec.Component); n != nil {
+		for _, need := range n.Needs {
+			if state := d.Node(need).State; !state.Done() {
+				notDone = append(notDone, need+" is "+string(state))
+			}
+		}
+	}
+	w.mu.Unlock()
+	w.note("%s begins to change %s by plan %.15s", r.p.name, r.key, r.spec.Plan.Digest)
+	if !made {
+		w.violate("applies-are-planned", "%s applies a plan that no tool has made", r.p.name)
+	}
+	if !agreed && (!d.AutoApprove || lost) {
+		w.violate("applies-are-approved", "%s applies %s of %s; nobody approved that plan, and auto-approval does not cover it", r.p.name, r.key, d.ID)
+	}
+	for _, a := range before {
+		if made && a.began > plan.began {
+			w.violate("no-apply-without-a-plan-after-the-last", "%s changes %s by a plan from before %s began", r.p.name, r.key, a.run.p.name)
+		}
+	}
+	if alive != nil {
+		w.violate("one-apply-at-a-time", "%s begins while %v is at work on %s", r.p.name, alive, r.key)
+	}
+	if notDone != nil {
+		w.violate("graph-order", "%s begins on %s: %v", r.p.name, r.key, notDone)
+	}
+}
+
+// walksInSleep reports whether a tool's lease was given away while it could not
+// hear of it. The caller holds the world's lock.
+func (l *ledger) walksInSleep(r *run) bool {
+	j := l.jobs[r.spec.Job]
+	return j.State == job.Lost && j.Reason == job.ReasonLeaseExpired && (r.p.slept || r.step.p.slept || r.deaf)
+}
+
+// touch notes what such a tool has changed. The caller holds the world's lock.
+func (l *ledger) touch(r *run, uid string) {
+	if l.walksInSleep(r) {
+		l.touched[uid] = true
+	}
+}
+
+// wasTaken reports whether such a tool has removed the object.
+func (l *ledger) wasTaken(o object) bool {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.taken[o.UID]
+}
+
+func (l *ledger) create(r *run, attr string) object {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.uids++
+	uid := fmt.Sprint("u", l.uids)
+	if l.cloud[r.key] == nil {
+		l.cloud[r.key] = map[string]thing{}
+	}
+	l.cloud[r.key][uid] = thing{attr: attr, maker: r.p.name}
+	return object{uid, attr}
+}
+
+func (l *ledger) update(r *run, o object, attr string) object {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	t := l.cloud[r.key][o.UID]
+	t.attr = attr
+	l.touch(r, o.UID)
+	l.cloud[r.key][o.UID] = t
+	return object{o.UID, attr}
+}
+
+func (l *ledger) remove(r *run, o object) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.touch(r, o.UID)
+	if l.walksInSleep(r) {
+		l.taken[o.UID] = true
+	}
+	delete(l.cloud[r.key], o.UID)
+}
+
+// look says what is there.
+func (l *ledger) look(key string, o object) (attr string, there bool) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	t, ok := l.cloud[key][o.UID]
+	return t.attr, ok
+}
+
+func (l *ledger) savedState(r *run) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	for _, o := range r.saved.Resources {
+		if t, ok := l.cloud[r.key][o.UID]; ok {
+			t.known = true
+			l.cloud[r.key][o.UID] = t
+		}
+	}
+}
+
+// abandon excuses what a tool has made and not saved. It is announced: a lost
+// or failed job says that its tool was killed, or its state not saved.
+func (l *ledger) abandon(r *run, why string) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	for uid, t := range l.cloud[r.key] {
+		if t.maker == r.p.name && !t.known {
+			t.orphan = why
+			l.cloud[r.key][uid] = t
+		}
+	}
+}
+
+// The control plane's requests.
+
+// holder is an attempt: who may hold a lease.
+type holder struct {
+	job   fairlead.JobID
+	epoch int64
+}
+
+func (h holder) String() string { return attempt.ID(h.job, h.epoch) }
+
+// leased reports whether the lease of the attempt is current. The caller holds
+// w.mu.
+func (w *world) leased(h holder) bool {
+	j, ok := w.jobs[h.job]
+	return ok && j.State.Leased() && j.Lease.Epoch == h.epoch
+}
+
+// staleness tells which attempt a request speaks for, if any, and why it must
+// be refused by now; "" if it need not be.
+func (w *world) staleness(req *http.Request) (by holder, stale string) {
+	token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		_, token, _ = req.BasicAuth()
+	}
+	c, err := identity.NewMinter(w.tokenKey).Read(token, w.serverTime(), identity.Lease, identity.Launch)
+	if err != nil {
+		return holder{}, ""
+	}
+	by = holder{fairlead.JobID(c.Subject), c.Epoch}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j, known := w.jobs[by.job]
+	if known && j.Lease.Epoch > c.Epoch {
+		return by, fmt.Sprintf("job %s is at epoch %d, the token is of epoch %d", j.ID, j.Lease.Epoch, c.Epoch)
+	}
+	if known && j.State == job.Lost {
+		return by, fmt.Sprintf("job %s is lost", j.ID)
+	}
+	return by, ""
+}
+
+// answered looks at the answer to a request.
+func (w *world) answered(req *http.Request, out *answer, here site) {
+	if out.status >= 400 && out.status < 500 && strings.HasSuffix(req.URL.Path, "/finish") {
+		w.refused(out, here)
+	}
+	if out.status < 300 {
+		w.acknowledged(req, out, here)
+		if here.stale != "" {
+			w.staleAnswered(req, here.stale)
+		}
+	}
+}
+
+// staleAnswered is told that a stale request was not refused.
+func (w *world) staleAnswered(req *http.Request, stale string) {
+	switch path := req.URL.Path; {
+	case strings.Contains(path, "/state/") && req.Method != http.MethodGet && req.Method != http.MethodPut:
+		return // whoever holds the lock of a state may save it and give it back
+	case strings.HasSuffix(path, "/log"):
+		return // what is stored already is acknowledged; growth is seen elsewhere
+	}
+	w.violate("stale-epochs-are-refused", "%s was answered, though %s", route(req), stale)
+}
+
+// fenced is told that a request has changed something that only the current
+// lease may change.
+func (w *world) fenced(ctx context.Context, what string) {
+	if s, _ := ctx.Value(siteKey{}).(site); s.stale != "" {
+		w.violate("stale-epochs-are-refused", "%s, though %s", what, s.stale)
+	}
+}
+
+// The table.
+
+// committed looks at what a commit has stored.
+func (w *world) committed(ctx context.Context, table engine.Engine, token string, writes []engine.Write) {
+	here, _ := ctx.Value(siteKey{}).(site)
+	for _, wr := range writes {
+		item, err := table.Get(context.Background(), wr.Item.Key)
+		if err != nil || item.Token != token {
+			continue // deleted, checked only, or not stored
+		}
+		w.mu.Lock()
+		old := w.versions[item.Key]
+		w.versions[item.Key] = item.Version
+		w.mu.Unlock()
+		if item.Version == old {
+			continue
+		}
+		w.mu.Lock()
+		w.stats.Commits++
+		w.mu.Unlock()
+		switch {
+		case item.Key.Sort == "JOB":
+			var j store.Job
+			w.must("decode a job", json.Unmarshal(item.Body, &j))
+			w.jobWritten(j, here)
+		case item.Key.Sort == "DEPLOYMENT":
+			var d store.Deployment
+			w.must("decode a deployment", json.Unmarshal(item.Body, &d))
+			w.deploymentWritten(d)
+		case strings.HasPrefix(item.Key.Sort, "STATE#"):
+			var head store.StateHead
+			w.must("decode a state's head", json.Unmarshal(item.Body, &head))
+			w.headWritten(item.Key, head, here.by)
+		}
+	}
+	w.agree()
+}
+
+func (w *world) must(what string, err error) {
+	if err != nil {
+		w.violate("simulator", "%s: %v", what, err)
+	}
+}
+
+// leads says which states may follow a state. It is written down again here,
+// and not taken from package job, so that a mistake there is seen.
+var leads = map[job.State][]job.State{
+	job.Queued:    {job.Queued, job.Claimed, job.Canceled, job.Failed},
+	job.Claimed:   {job.Claimed, job.Queued, job.Running, job.Canceled, job.Failed},
+	job.Running:   {job.Running, job.Queued, job.Canceling, job.Succeeded, job.Failed, job.Lost, job.Canceled},
+	job.Canceling: {job.Canceling, job.Succeeded, job.Failed, job.Canceled, job.Lost},
+	job.Succeeded: {job.Succeeded}, job.Failed: {job.Failed}, job.Canceled: {job.Canceled}, job.Lost: {job.Lost},
+}
+
+func (w *world) jobWritten(j store.Job, here site) {
+	now := w.since()
+	w.mu.Lock()
+	was, known := w.jobs[j.ID]
+	w.jobs[j.ID] = j
+	if !known {
+		w.stats.Jobs++
+	}
+	stopped := !known && w.deployments[j.Deployment].Stop != ""
+	if w.quiet && now-w.calmed > time.Minute && !known && j.Install != "" {
+		w.ahead[j.ID] = map[string]int{}
+	}
+	w.mu.Unlock()
+	if known && was.State == job.Queued {
+		w.leftQueue(j)
+	}
+	if stopped {
+		w.violate("nothing-starts-after-a-cancel", "job %s (%s) was made for deployment %s, which is being stopped", j.ID, j.Operation, j.Deployment)
+	}
+	if !known {
+		return
+	}
+	w.jobEnded(was, j)
+	if here.by.job == j.ID && here.by.epoch != was.Lease.Epoch && (j.State != was.State || j.Lease != was.Lease) {
+		w.violate("stale-epochs-are-refused", "%s moves its job, which is %s at epoch %d, to %s", here.by, was.State, was.Lease.Epoch, j.State)
+	}
+	what := fmt.Sprintf("job %s (%s %s/%s)", j.ID, j.Operation, j.InstallName, j.Component)
+	if !slices.Contains(leads[was.State], j.State) {
+		w.violate("job-states", "%s went from %s to %s", what, was.State, j.State)
+	}
+	if j.Lease.Epoch < was.Lease.Epoch || j.Lease.Epoch > was.Lease.Epoch && (j.State != job.Claimed || was.State != job.Queued) {
+		w.violate("epochs-rise-with-claims", "%s went from epoch %d, %s, to epoch %d, %s", what, was.Lease.Epoch, was.State, j.Lease.Epoch, j.State)
+	}
+	if j.State == job.Claimed && was.State != job.Claimed && j.Lease.Epoch == was.Lease.Epoch {
+		w.violate("epochs-rise-with-claims", "%s was claimed again at epoch %d", what, j.Lease.Epoch)
+	}
+	if j.Operation.Mutates() && was.State == job.Running && j.State == job.Queued {
+		w.violate("mutations-are-not-repeated", "%s was queued again after it had run", what)
+	}
+	if was.State == j.State && was.Lease.Step != "" && was.Lease.Epoch == j.Lease.Epoch && was.Lease.Step != j.Lease.Step {
+		w.violate("one-step-per-lease", "%s went from step %s to %s within epoch %d", what, was.Lease.Step, j.Lease.Step, j.Lease.Epoch)
+	}
+	if j.State.Final() && j.State != job.Succeeded && (j.Reason == "" || j.State != job.Canceled && j.Message == "") {
+		w.violate("failures-have-reasons", "%s is %s with reason %q and message %q", what, j.State, j.Reason, j.Message)
+	}
+}
+
+// leftQueue is told that a job is queued no more. A minute after the last fault no
+// wake-up is hidden any more because whoever had received it died, and they come in
+// the order in which they were sent: of another install those are before it that
+// were queued when it was, as many as may be at work at once.
+func (w *world) leftQueue(j store.Job) {
+	w.mu.Lock()
+	before := w.ahead[j.ID]
+	delete(w.ahead, j.ID)
+	if j.State == job.Claimed && j.Install != "" {
+		for id, others := range w.ahead {
+			if o := w.jobs[id]; o.Runner == j.Runner && o.Install != j.Install {
+				others[j.InstallName]++
+			}
+		}
+	}
+	w.mu.Unlock()
+	for _, install := range slices.Sorted(maps.Keys(before)) {
+		if n, limit := before[install], w.parallelism(); n > limit {
+			w.violate("queue-is-fair", "job %s of %s had to wait for %d jobs of %s, %d at most", j.ID, j.InstallName, n, install, limit)
+		}
+	}
+}
+
+func (w *world) deploymentWritten(d store.Deployment) {
+	w.mu.Lock()
+	was, known := w.deployments[d.ID]
+	w.deployments[d.ID] = d
+	w.mu.Unlock()
+	atWork := 0
+	for _, n := range d.Nodes {
+		if n.State == deployment.Planning || n.State == deployment.Applying || n.State == deployment.Reconciling {
+			atWork++
+		}
+	}
+	if limit := w.parallelism(); atWork > limit {
+		w.violate("few-at-a-time", "%d components of deployment %s are at work, %d may be", atWork, d.ID, limit)
+	}
+	if known && was.State.Final() && was.State != d.State {
+		w.violate("final-is-final", "deployment %s went from %s to %s", d.ID, was.State, d.State)
+	}
+	if d.State == deployment.Succeeded && was.State != d.State {
+		w.succeeded(d)
+	}
+	for _, n := range d.Nodes {
+		if before := was.Node(n.Component); known && before != nil && before.State.Final() && before.State != n.State && was.State != deployment.Queued {
+			w.violate("final-is-final", "component %s of deployment %s went from %s to %s", n.Component, d.ID, before.State, n.State)
+		}
+		if d.State.Final() && !n.State.Final() {
+			w.violate("final-is-final", "deployment %s is %s with component %s %s", d.ID, d.State, n.Component, n.State)
+		}
+	}
+	if d.State == deployment.Failed && !slices.ContainsFunc(d.Nodes, func(n deployment.Node) bool { return n.Reason != "" }) {
+		w.violate("failures-have-reasons", "deployment %s failed and no component says why", d.ID)
+	}
+}
+
+// describe names the writes of a commit for the trace.
+func describe(writes []engine.Write) string {
+	var names []string
+	for _, w := range writes {
+		name := w.Item.Key.String()
+		var body struct {
+			State string `json:"state"`
+			Lease struct {
+				Epoch int64 `json:"epoch"`
+			} `json:"lease"`
+		}
+		if json.Unmarshal(w.Item.Body, &body) == nil && body.State != "" {
+			name += "=" + body.State
+			if body.Lease.Epoch > 0 {
+				name += fmt.Sprint("@", body.Lease.Epoch)
+			}
+		}
+		names = append(names, strings.ReplaceAll(name, "00000000000000000000", "…"))
+	}
+	return strings.Join(names, " ")
+}

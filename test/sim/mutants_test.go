@@ -1,0 +1,205 @@
+package sim
+
+// mutants lists the mistakes. Each is one that a person could make in good
+// faith: a check that seems to be made elsewhere, an order of two writes, a
+// case that is taken for another. What cannot be found because a second line of
+// defence makes up for it is not here; see the end of the list.
+func mutants() []mutant {
+	return []mutant{
+		// The life of a job.
+		{name: "the epoch of a report is not compared", edit: edit{"pkg/job/transitions.go",
+			"(e.Epoch != j.Lease.Epoch || !j.State.Leased())", "!j.State.Leased()"},
+			within: 340, finds: []string{"stale-epochs-are-refused"}},
+		{name: "a lost apply is queued again", edit: edit{"pkg/job/transitions.go",
+			`{Running, Die, Mutates, Lost, "never repeated: a plan runs next"},`, `{Running, Die, Mutates, Queued, ""},`},
+			within: 20, finds: []string{"mutations-are-not-repeated"}},
+		{name: "a claim does not raise the epoch", edit: edit{"pkg/job/transitions.go",
+			"Epoch: j.Lease.Epoch + 1,", "Epoch: max(j.Lease.Epoch, 1),"},
+			within: 20, finds: []string{"epochs-rise-with-claims"}},
+		{name: "a cancel ends a running job at once", edit: edit{"pkg/job/transitions.go",
+			`{Running, Cancel, Always, Canceling, "the next answer to the step tells it"},`, `{Running, Cancel, Always, Canceled, ""},`},
+			within: 140, finds: []string{"ended-jobs-have-no-tool"}},
+		{name: "a tool that says nothing is waited for", edit: edit{"pkg/control/steps.go",
+			"hangs && err == nil", "hangs && err != nil"},
+			within: 160, finds: []string{"deployments-end"}},
+		{name: "a stranger's refusal is believed", edit: edit{"pkg/api/client/client.go",
+			"ok && !e.Foreign() && e.Status >= 400", "ok && e.Status >= 400"},
+			within: 20, finds: []string{"steps-know-their-lease"}},
+
+		// The way of a deployment.
+		{name: "a deployment does all at once that it can", edit: edit{"pkg/deployment/apply.go",
+			"case ready && free > 0:", "case ready:"},
+			within: 20, finds: []string{"few-at-a-time"}},
+		{name: "wake-ups are spread over a minute", edit: edit{"pkg/control/dispatch.go",
+			"delay := min(max(0, j.NotBefore.Sub(now)), queue.MaxDelay)", "delay := min(max(0, j.NotBefore.Sub(now))+time.Duration(j.ID[len(j.ID)-1]%4)*15*time.Second, queue.MaxDelay)"},
+			within: 40, finds: []string{"queue-is-fair"}},
+		{name: "auto-approval covers what follows a lost apply", edit: edit{"pkg/deployment/apply.go",
+			"	case reconciled:\n		// Auto-approval", "	case reconciled && !d.AutoApprove:\n		// Auto-approval"},
+			also:   []edit{{"pkg/deployment/apply.go", "	case n.Lost:\n		// It was lost in", "	case n.Lost && !d.AutoApprove:\n		// It was lost in"}},
+			within: 20, finds: []string{"applies-are-approved"}},
+		{name: "an approval holds for a plan that nobody looked at", edit: edit{"pkg/deployment/apply.go",
+			"ok && seen != n.Digest", "ok && seen == \"\""},
+			within: 130, finds: []string{"applies-are-approved"}},
+		{name: "a lost apply is carried out again by its old plan", edit: edit{"pkg/deployment/apply.go",
+			"n.Lost = true\n\t\treturn []Command{n.plan(Reconciling)}", "n.Lost = true\n\t\treturn []Command{n.start()}"},
+			within: 20, finds: []string{"mutations-are-not-repeated", "applies-are-approved", "no-apply-without-a-plan-after-the-last"}},
+		{name: "the order of the graph is ignored", edit: edit{"pkg/deployment/apply.go",
+			"			ready = ready && s.Done()\n", ""},
+			within: 20, finds: []string{"graph-order", "installs-heal"}},
+		{name: "a plan that a cancel was too late for is applied", edit: edit{"pkg/deployment/apply.go",
+			"	case d.Stop != \"\":\n		n.State, n.Reason = NodeStopped", "	case d.Stop != \"\" && reconciled:\n		n.State, n.Reason = NodeStopped"},
+			within: 60, finds: []string{"nothing-starts-after-a-cancel"}},
+		{name: "a cancel does not reach the apply", edit: edit{"pkg/deployment/apply.go",
+			"			cmds = append(cmds, Command{Cancel: n.ApplyJob})\n", ""},
+			within: 110, finds: []string{"cancels-reach-jobs", "deployments-end"}},
+
+		// Claims and steps.
+		{name: "a death does not move its deployment", edit: edit{"pkg/control/claims.go",
+			"		return u.settle(r.V)\n	})\n}\n\n// clip", "		return nil\n	})\n}\n\n// clip"},
+			within: 20, finds: []string{"deployments-end"}},
+		{name: "a claimed job is claimed again", edit: edit{"pkg/control/claims.go",
+			"r.V.State != job.Queued || r.V.Runner", "r.V.State != job.Queued && r.V.State != job.Claimed || r.V.Runner"},
+			also:   []edit{{"pkg/job/transitions.go", "		{Claimed, Start, Always,", "		{Claimed, Claim, Always, Claimed, \"\"},\n		{Claimed, Start, Always,"}},
+			within: 40, finds: []string{"epochs-rise-with-claims", "job-states"}},
+		{name: "the receipt of an earlier delivery is reused", edit: edit{"pkg/control/claims.go",
+			"	deadline := c.Now().Add(wait)\n", "	deadline := c.Now().Add(wait)\n	receipt := \"\"\n"},
+			also: []edit{{"pkg/control/claims.go", "queueName(s.Runner), msg.Receipt); derr", "queueName(s.Runner), cmp.Or(receipt, msg.Receipt)); derr"},
+				{"pkg/control/claims.go", "			return claimed, nil\n		}\n", "			return claimed, nil\n		}\n		receipt = cmp.Or(receipt, msg.Receipt)\n"},
+				{"pkg/control/claims.go", "import (\n", "import (\n	\"cmp\"\n"}},
+			within: 20, finds: []string{"receipts-are-used-once"}},
+		{name: "the log of a dead step counts as whole", edit: edit{"pkg/control/control.go",
+			"	truncated := true\n", "	truncated := false\n"},
+			within: 20, finds: []string{"short-logs-say-so"}},
+		{name: "the end of a log is taken on its writer's word", edit: edit{"pkg/control/steps.go",
+			"case chunk.Info.Size < rep.LogSize:", "case false:"},
+			also:   []edit{{"pkg/control/steps.go", "case chunk.Info.Size > rep.LogSize || chunk.Info.CRC32 != rep.LogCRC32:", "case false:"}},
+			within: 130, finds: []string{"short-logs-say-so"}},
+		{name: "the lease is not looked at when a log grows or a plan is stored", edit: edit{"pkg/control/steps.go",
+			"if !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {\n		return r, jobError", "if !r.V.State.Leased() && h.Epoch == 0 {\n		return r, jobError"},
+			within: 1300, finds: []string{"stale-epochs-are-refused"}},
+		{name: "the late report of a job that was given up is acknowledged", edit: edit{"pkg/control/steps.go",
+			"		return k == job.Stopped\n	}\n	return false", "		return k == job.Stopped\n	}\n	return j.State == job.Lost"},
+			within: 60, finds: []string{"stale-epochs-are-refused"}},
+
+		// The sweep and what goes out after a commit.
+		{name: "the sweep forgets the wake-ups of queued jobs", edit: edit{"pkg/control/sweep.go",
+			"			u.wakes = append(u.wakes, j)\n", ""},
+			within: 20, finds: []string{"deployments-end", "queued-jobs-are-claimed"}},
+		{name: "the sweep does not end the logs of dead attempts", edit: edit{"pkg/control/sweep.go",
+			"	if err := c.endLogs(ctx, found); err != nil {\n		return false, err\n	}\n	err = c.transact", "	err = c.transact"},
+			within: 250, finds: []string{"logs-end"}},
+		{name: "a wake-up is sent before its job is committed", edit: edit{"pkg/control/progress.go",
+			"	u.PutJob(store.Stored[store.Job]{V: j})\n	u.wakes = append(u.wakes, j)\n", "	u.PutJob(store.Stored[store.Job]{V: j})\n	u.c.wake(u.ctx, j)\n"},
+			within: 20, finds: []string{"wake-ups-follow-commits"}},
+		{name: "the plans of an ended deployment are neither dropped nor collected", edit: edit{"pkg/control/control.go",
+			"		c.dropPlans(ctx, d)\n", "		_ = d\n"},
+			also:   []edit{{"pkg/control/blobs.go", "return !d.V.State.Final(), err", "return d.V.ID != \"\", err"}},
+			within: 20, finds: []string{"nothing-is-left"}},
+		{name: "a plan that waits for approval is collected", edit: edit{"pkg/control/blobs.go",
+			"return !d.V.State.Final(), err", "return d.V.ID == \"\", err"},
+			within: 120, finds: []string{"plans-are-kept"}},
+		{name: "an unclear commit is taken for done", edit: edit{"pkg/control/control.go",
+			"		pause(ctx, time.Duration(1<<(2*try))*time.Millisecond)\n", "		_ = try\n		return nil\n"},
+			within: 40, finds: []string{"accepted-is-stored", "wake-ups-follow-commits"}},
+
+		// Deployments of an install.
+		{name: "the next deployment in the queue is not begun", edit: edit{"pkg/control/progress.go",
+			"if len(inst.V.Queue) == 0 {", "if len(inst.V.Queue) >= 0 {"},
+			within: 20, finds: []string{"deployments-end"}},
+		{name: "a queued deployment keeps the graph of the day it was queued", edit: edit{"pkg/control/progress.go",
+			"	err = u.refill(inst.V, &next.V.Deployment)\n", "	err = nil\n"},
+			within: 60, finds: []string{"success-means-done"}},
+		{name: "a component is not marked before it is changed", edit: edit{"pkg/control/progress.go",
+			"	if cmd.Operation.Mutates() {\n", "	if cmd.Operation.Mutates() && cmd.Component == \"\" {\n"},
+			within: 1400, finds: []string{"success-means-done"}},
+		{name: "a retry carries over what was lost", edit: edit{"pkg/control/deployments.go",
+			"was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly", "was.Destroy == n.Destroy && was.State.Final() && !d.PlanOnly"},
+			within: 50, finds: []string{"success-means-done"}},
+		{name: "a repeated request makes a second deployment", edit: edit{"pkg/control/once.go",
+			"		u.PutIdempotency(hash, store.Idempotency{Request: request, Subject: subject}, u.now)\n", "		_ = store.Idempotency{Subject: subject}\n"},
+			within: 60, finds: []string{"requests-count-once"}},
+
+		// State and its lock.
+		{name: "whoever asks may write the state", edit: edit{"pkg/control/state.go",
+			"if l.Job != h.Job || l.Epoch != h.Epoch || (lockID != \"\" && lockID != l.ID) {\n		return locked(head.Component, *l)", "if l.Job == \"\" {\n		return locked(head.Component, *l)"},
+			within: 400, finds: []string{"states-tell-the-truth", "nothing-is-forgotten", "states-have-one-writer"}},
+		{name: "the lock is taken without a lease", edit: edit{"pkg/control/state.go",
+			"if !j.State.Leased() || j.Lease.Epoch != h.Epoch {\n			return jobError", "if h.Epoch == 0 {\n			return jobError"},
+			within: 230, finds: []string{"stale-epochs-are-refused"}},
+		{name: "a lock outlives its job", edit: edit{"pkg/control/state.go",
+			"			if alive {\n				return locked(component, *l)\n			}\n		}\n		head.V.Lock", "			if alive || l.Job != h.Job {\n				return locked(component, *l)\n			}\n		}\n		head.V.Lock"},
+			within: 20, finds: []string{"installs-heal"}},
+		{name: "anybody's lock is given back", edit: edit{"pkg/control/state.go",
+			"		if l.Job != h.Job || l.Epoch != h.Epoch || (lockID != \"\" && lockID != l.ID) {\n			return locked(component, *l)\n		}\n		head.V.Lock = nil", "		head.V.Lock = nil"},
+			within: 270, finds: []string{"states-have-one-writer"}},
+		{name: "a state is removed before the next one is committed", edit: edit{"pkg/control/state.go",
+			"		u.PutState(head)\n		return nil\n	})\n	if err != nil {\n		return err // the blob", "		u.PutState(head)\n		c.dropBlobs(ctx, head.V.History)\n		return nil\n	})\n	if err != nil {\n		return err // the blob"},
+			within: 20, finds: []string{"states-are-kept", "states-are-readable"}},
+		{name: "a given-up attempt may read the state", edit: edit{"pkg/control/state.go",
+			"	if !j.State.Leased() || j.Lease.Epoch != h.Epoch {\n		return nil, jobError", "	if h.Epoch == 0 {\n		return nil, jobError"},
+			within: 3400, finds: []string{"stale-epochs-are-refused"}},
+
+		// The store.
+		{name: "a job is written whatever it was", edit: edit{"pkg/store/typed.go",
+			"t.put(jobKey(r.V.ID), r.Version, r.V, list", "t.put(jobKey(r.V.ID), anyVersion, r.V, list"},
+			within: 20, finds: []string{"job-states", "epochs-rise-with-claims", "one-step-per-lease", "final-is-final"}},
+		{name: "an install is written whatever it was", edit: edit{"pkg/store/typed.go",
+			"t.put(installKey(r.V.Org, r.V.Name), r.Version, r.V) }\n\n// DeleteInstall", "t.put(installKey(r.V.Org, r.V.Name), anyVersion, r.V) }\n\n// DeleteInstall"},
+			within: 250, finds: []string{"one-deployment-at-a-time", "one-apply-at-a-time", "deployments-end"}},
+		{name: "a deployment is written whatever it was", edit: edit{"pkg/store/typed.go",
+			"t.put(deploymentKey(id), r.Version, r.V, list", "t.put(deploymentKey(id), anyVersion, r.V, list"},
+			also:   []edit{},
+			within: 80, finds: []string{"final-is-final", "deployments-end", "installs-heal"}},
+
+		// The agent.
+		{name: "what a dead step has left is not killed", edit: edit{"runner/agent/watch.go",
+			"err := h.Kill(kill)", "err := kill.Err()"},
+			within: 20, finds: []string{"nothing-is-left", "one-apply-at-a-time"}},
+		{name: "the folder of a finished step is left", edit: edit{"runner/agent/watch.go",
+			"	if clean || dir.Finished() {\n		a.remove(life, h.ID())\n		return", "	if clean || dir.Finished() {\n		return"},
+			within: 20, finds: []string{"nothing-is-left"}},
+		{name: "a report that was kept is not made after a restart", edit: edit{"runner/agent/reattach.go",
+			"return func() { a.settle(life, attemptID, epoch, d) }\n	}\n	in, inErr", "return func() { a.log.Info(\"reported before\", \"epoch\", d.Epoch) }\n	}\n	in, inErr"},
+			within: 20, finds: []string{"nothing-is-left"}},
+		{name: "steps of the agent before are not watched", edit: edit{"runner/agent/reattach.go",
+			"		a.running.Go(a.recoverStep(life, e.Name(), epoch))\n", "		a.log.Info(\"a step of the agent before\", \"epoch\", epoch)\n"},
+			within: 20, finds: []string{"nothing-is-left"}},
+
+		// The step and its log.
+		{name: "a step goes on when its lease is somebody else's", edit: edit{"runner/step/lease.go",
+			"			l.lost()\n			return\n", "			return\n"},
+			within: 400, finds: []string{"fenced-tools-are-killed"}},
+		{name: "the tool of a dead step is killed before it can save", edit: edit{"runner/agent/watch.go",
+			"		if survived = a.waitForToolToSave(life, by, h.ID(), exit); life.Err() != nil {\n", "		if life.Err() != nil {\n"},
+			within: 40, finds: []string{"tools-may-save"}},
+		{name: "what the tool has forked is left alive", edit: edit{"runner/step/step.go",
+			"	n, err := a.Kill(reap)\n", "	n, err := 0, reap.Err()\n"},
+			within: 20, finds: []string{"nothing-is-left"}},
+		{name: "a log that did not arrive whole does not say so", edit: edit{"runner/internal/logship/logship.go",
+			"Truncated: s.truncated || n < s.written}", "Truncated: s.truncated}"},
+			within: 400, finds: []string{"short-logs-say-so"}},
+		{name: "an append whose answer was an error counts as arrived", edit: edit{"runner/step/step.go",
+			"			return 0, err\n		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(0))", "			return offset + int64(len(data)), nil\n		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(0))"},
+			within: 140, finds: []string{"reports-are-heard"}},
+
+		// Not here, because the design makes up for them or the models cannot show
+		// them:
+		//   - The wake-up is deleted before its claim: the sweep sends it again, and
+		//     nothing but half a minute is lost.
+		//   - A commit is repeated under a new token: the conflict reads again, and
+		//     each use case knows its own work.
+		//   - A lock is taken from a job that has its lease: no two jobs of one
+		//     component are ever leased at once.
+		//   - A renewal or a report does not ask whether the lease is held: package
+		//     job refuses it.
+		//   - A launch token is traded twice: the executor's model starts an attempt
+		//     once.
+		//   - Attempts are not counted: four deaths of one job in a row are too rare
+		//     to wait for; package job's own tests count them.
+		//   - An answer to a start is taken for fresh, however long it took: the agent
+		//     starts no other step of a component while one is there, and on another
+		//     host the state refuses a lease that was given away.
+		//   - A log goes on elsewhere than the other side says: what it takes, the
+		//     power that fails at the end, has the report refused in any case.
+	}
+}

@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// person is somebody who works with one install, through the API alone.
+type person struct {
+	w    *world
+	p    *process
+	c    *client.Client
+	plan installPlan
+
+	mu      sync.Mutex
+	version int
+	tabs    map[string]string // the plan that a component had when it was first looked at
+}
+
+func (w *world) newPerson(name string, plan installPlan) *person {
+	p := w.spawn(name)
+	c, err := client.New("https://control.example", w.apiToken, client.Options{
+		HTTP: &http.Client{Transport: &link{p: p, fast: time.Millisecond, slow: 50 * time.Millisecond}}, UserAgent: "sim", Random: p.random})
+	w.must("make a client", err)
+	return &person{w: w, p: p, c: c, plan: plan, version: 1, tabs: map[string]string{}}
+}
+
+// until repeats what a person tries until it works or is refused for good.
+func (h *person) until(what string, do func(context.Context) error) error {
+	for try := 1; ; try++ {
+		ctx, cancel := context.WithTimeout(h.p.ctx, 2*time.Minute)
+		err := do(ctx)
+		cancel()
+		if err == nil || h.w.over() {
+			return err
+		}
+		if e, ok := errors.AsType[*client.Error](err); ok && e.Status < 500 && e.Status != http.StatusRequestTimeout && e.Status != http.StatusTooManyRequests {
+			h.w.note("%s: %s: %v", h.p.name, what, err)
+			return err
+		}
+		if try > 400 {
+			h.w.violate("the-api-answers", "%s does not get through: %v", what, err)
+			return err
+		}
+		h.w.nap(h.w.between(h.w.place(h.p.name, "tries again"), time.Second, 5*time.Second))
+	}
+}
+
+// work does the actions of the scenario, and looks after the deployments that
+// come of them.
+func (h *person) work() {
+	for _, a := range h.plan.actions {
+		h.w.nap(a.wait)
+		if h.w.over() {
+			return
+		}
+		if h.w.only != nil && !h.w.only[a.name] {
+			continue
+		}
+		h.w.mu.Lock()
+		h.w.happened = append(h.w.happened, a.name)
+		h.w.mu.Unlock()
+		h.w.note("*** %s", a.name)
+		h.act(a.do)
+	}
+}
+
+func (h *person) act(do string) {
+	place := h.w.place(h.p.name, do)
+	switch do {
+	case "deploy":
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy"})
+	case "deploy-auto":
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	case "deploy-twice": // at almost the same moment, as two persons may
+		var other sync.WaitGroup
+		other.Go(func() {
+			h.w.nap(h.w.between("offset "+place, 50*time.Microsecond, 50*time.Millisecond))
+			h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		other.Wait()
+	case "plan-only":
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true})
+	case "teardown":
+		h.deploy(wire.CreateDeploymentRequest{Kind: "teardown", AutoApprove: true})
+	case "deploy-and-cancel":
+		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		h.w.nap(h.w.between("patience "+place, 10*time.Millisecond, time.Minute))
+		h.cancel(id)
+	case "deploy-and-retry":
+		h.retry(h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true}))
+	case "deploy-and-cancel-and-retry":
+		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		h.w.nap(h.w.between("patience "+place, 100*time.Millisecond, time.Minute))
+		h.cancel(id)
+		h.retry(id)
+	case "update-and-deploy":
+		h.update(1 + h.w.intn("size "+place, 9))
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: h.w.unit("auto "+place) < 0.6})
+	case "new-version":
+		h.version++
+		h.until("publish", func(ctx context.Context) error { return h.w.publish(ctx, h.c, h.version) })
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	case "check-runner":
+		h.until("check", func(ctx context.Context) error { _, err := h.c.CheckRunner(ctx, h.plan.runner); return err })
+	}
+}
+
+func (h *person) update(size int) {
+	for range 200 { // an install that is being deployed refuses
+		err := h.until("update", func(ctx context.Context) error {
+			_, err := h.c.UpdateInstall(ctx, h.plan.name, wire.UpdateInstallRequest{Inputs: map[string]json.RawMessage{"size": json.RawMessage(fmt.Sprint(size))}})
+			return err
+		})
+		if err == nil || !client.HasStatus(err, http.StatusConflict) || h.w.over() {
+			return
+		}
+		h.w.nap(h.w.between(h.w.place(h.p.name, "waits"), 5*time.Second, 15*time.Second))
+	}
+}
+
+func (h *person) deploy(in wire.CreateDeploymentRequest) string {
+	var d wire.Deployment
+	err := h.until("deploy", func(ctx context.Context) (err error) { d, err = h.c.CreateDeployment(ctx, h.plan.name, in); return err })
+	if err != nil {
+		return ""
+	}
+	h.w.mu.Lock()
+	h.w.stats.Deployments++
+	h.w.mu.Unlock()
+	h.w.note("%s has deployment %s", h.p.name, d.ID)
+	h.w.accepted(d.ID)
+	return d.ID
+}
+
+// retry waits for the deployment's end, and goes on where it stopped, twice at
+// most.
+func (h *person) retry(id string) {
+	for range 2 {
+		for wait := true; wait; {
+			if id == "" || h.w.over() {
+				return
+			}
+			var d wire.Deployment
+			if h.until("look", func(ctx context.Context) (err error) { d, err = h.c.GetDeployment(ctx, id); return err }) != nil || d.State == "succeeded" {
+				return
+			}
+			if wait = !d.Done(); wait {
+				h.w.nap(h.w.between(h.w.place(h.p.name, "waits"), time.Second, 10*time.Second))
+			}
+		}
+		var next wire.Deployment
+		if h.until("retry", func(ctx context.Context) (err error) { next, err = h.c.RetryDeployment(ctx, id); return err }) != nil {
+			return // it was deployed since
+		}
+		h.w.note("%s goes on with deployment %s", h.p.name, next.ID)
+		h.w.accepted(next.ID)
+		id = next.ID
+	}
+}
+
+func (h *person) cancel(id string) {
+	if id == "" {
+		return
+	}
+	h.until("cancel", func(ctx context.Context) error { _, err := h.c.CancelDeployment(ctx, id); return err })
+}
+
+// look reads the install's deployments and does what they ask for. It returns
+// those that are not over.
+func (h *person) look() (open []string) {
+	var page wire.Page[wire.Deployment]
+	err := h.until("list", func(ctx context.Context) (err error) {
+		page, err = h.c.ListDeployments(ctx, client.DeploymentFilter{Install: h.plan.name}, client.ListOptions{})
+		return err
+	})
+	if err != nil {
+		return []string{"unknown"}
+	}
+	for _, d := range page.Items {
+		if d.Done() {
+			continue
+		}
+		open = append(open, d.ID)
+		h.attend(d.ID)
+	}
+	slices.Reverse(open)
+	return open
+}
+
+func (h *person) attend(id string) {
+	var d wire.Deployment
+	if h.until("look", func(ctx context.Context) (err error) { d, err = h.c.GetDeployment(ctx, id); return err }) != nil {
+		return
+	}
+	plans := map[string]string{}
+	for _, c := range d.Components {
+		if c.State == "awaiting-approval" {
+			plans[c.Name] = c.Plan
+			h.oldTab(id, c.Name, c.Plan)
+		}
+	}
+	if len(plans) > 0 {
+		place := h.w.place(h.p.name, "decides")
+		if h.w.unit(place) < 0.1 && !h.w.isQuiet() {
+			h.cancel(id)
+			return
+		}
+		if h.w.unit("thinks "+place) < 0.3 { // what was looked at may change meanwhile
+			h.w.nap(h.w.between("thought "+place, time.Second, 90*time.Second))
+		}
+		for c, digest := range plans {
+			h.w.approves(id, c, digest)
+		}
+		h.until("approve", func(ctx context.Context) error {
+			_, err := h.c.ApproveDeployment(ctx, id, wire.ApproveRequest{Plans: plans})
+			return err
+		})
+	}
+}
+
+// oldTab is a person who approves the plan of a page that they opened before,
+// and that has been replaced since. They must be refused.
+func (h *person) oldTab(id, component, digest string) {
+	place := h.w.place(h.p.name, "finds an old page")
+	h.mu.Lock()
+	old := h.tabs[id+component]
+	if old == "" {
+		h.tabs[id+component] = digest
+	}
+	h.mu.Unlock()
+	if old == "" || old == digest || h.w.unit(place) < 0.5 {
+		return
+	}
+	h.until("approve what was replaced", func(ctx context.Context) error {
+		_, err := h.c.ApproveDeployment(ctx, id, wire.ApproveRequest{Plans: map[string]string{component: old}})
+		return err
+	})
+}
+
+func (w *world) isQuiet() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.quiet
+}
+
+// watch looks after the install until the run is over.
+func (h *person) watch() {
+	for !h.w.over() {
+		h.w.nap(h.w.between(h.w.place(h.p.name, "looks"), 5*time.Second, 40*time.Second))
+		if h.w.over() {
+			return
+		}
+		h.look()
+	}
+}

@@ -1,0 +1,163 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/plugin"
+)
+
+// tofu is the terraform plugin with a model of the tool. The model keeps to
+// what OpenTofu does: it locks, it compares what is there with what is wanted,
+// it applies a saved plan only to the state that the plan was made from, it
+// saves its state now and then, when it is interrupted and at the end, and
+// when it is killed it saves nothing.
+type tofu struct {
+	step *stepProcess
+	in   attempt.Input
+}
+
+// ending is how a run ended.
+type ending struct {
+	res   plugin.Result
+	err   error
+	plan  []byte
+	other bool // it was killed: nothing is known
+}
+
+// Operations implements plugin.Plugin.
+func (*tofu) Operations() []string { return []string{"plan", "apply", "plan-destroy", "destroy"} }
+
+// Run implements plugin.Plugin.
+func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	w := t.step.h.w
+	r := &run{tofu: t, spec: spec, key: spec.InstallName + "/" + spec.Component, interrupt: make(chan struct{}),
+		p: w.spawn(w.place("tool", spec.Operation, spec.InstallName, spec.Component))}
+	plans := t.plans(spec, env.Control)
+	var saved []byte
+	if spec.Plan != nil {
+		b, err := plans.get(ctx, spec)
+		if err != nil {
+			return plugin.Result{}, err
+		}
+		if sum := digest(b); sum != spec.Plan.Digest {
+			return plugin.Result{}, plugin.Errorf("plan-changed", "the saved plan is not the one that was approved; plan again")
+		}
+		saved = b
+	}
+	if spec.State.Storage == "http" {
+		r.store = &remoteState{r: r, token: env.Control.Token()}
+	} else {
+		r.store = &localStore{r: r, at: t.step.h.localState(r.key)}
+	}
+	r.out = &pipe{r: r, log: env.Log, attempt: env.Attempt}
+	h := t.step.h
+	h.mu.Lock()
+	t.step.tools = append(t.step.tools, r.p)
+	if r.saves() {
+		t.step.run = r
+	}
+	h.mu.Unlock()
+	w.ledger.toolStarts(r)
+	if r.saves() {
+		go r.outlive()
+	}
+
+	done := make(chan ending, 1)
+	go func() {
+		e := ending{other: true}
+		defer func() {
+			w.ledger.toolEnds(r)
+			r.p.exit()
+			done <- e
+		}()
+		e = r.main(saved)
+	}()
+	e := t.await(ctx, r, done)
+	t.step.p.check(r.p.name)
+	res := e.res
+	res.Mutated = r.began
+	if e.other {
+		e.err = plugin.Errorf(plugin.ReasonToolKilled, "the tool was killed; plan again")
+	}
+	if e.err != nil {
+		if ctx.Err() != nil {
+			return res, errors.Join(context.Cause(ctx), e.err)
+		}
+		return res, e.err
+	}
+	if e.plan != nil {
+		if err := plans.put(ctx, spec, e.plan); err != nil {
+			return res, err
+		}
+	}
+	return res, nil
+}
+
+// await does what the real plugin does when its context ends: interrupt, wait,
+// kill.
+func (t *tofu) await(ctx context.Context, r *run, done <-chan ending) ending {
+	select {
+	case e := <-done:
+		t.step.p.check(r.p.name)
+		return e
+	case <-ctx.Done():
+	case <-t.step.p.dead:
+	}
+	t.step.p.check(r.p.name)
+	r.stop()
+	grace := time.NewTimer(r.spec.Grace.Duration())
+	defer grace.Stop()
+	select {
+	case e := <-done:
+		t.step.p.check(r.p.name)
+		return e
+	case <-grace.C:
+	case <-t.step.p.dead:
+	}
+	t.step.p.check(r.p.name)
+	r.p.kill()
+	return <-done
+}
+
+// recorded is a plugin of the real runner whose output is kept.
+type recorded struct {
+	plugin.Plugin
+	w *world
+}
+
+// Run implements plugin.Plugin.
+func (p recorded) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	log := env.Log
+	env.Log = writerFunc(func(b []byte) (int, error) {
+		p.w.ledger.wrote(env.Attempt, b)
+		return log.Write(b)
+	})
+	return p.Plugin.Run(ctx, spec, env)
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// pipe is the tool's output: through its step, into the job's log.
+type pipe struct {
+	r       *run
+	log     io.Writer
+	attempt string
+}
+
+func (p *pipe) Write(b []byte) (int, error) {
+	if !p.r.step.p.alive() {
+		if p.r.saves() {
+			return len(b), nil // into a pipe that somebody empties
+		}
+		p.r.p.kill() // SIGPIPE
+		p.r.p.check("pipe")
+	}
+	p.r.step.h.w.ledger.wrote(p.attempt, b)
+	return p.log.Write(b)
+}

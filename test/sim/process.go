@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+// process is what can die or be paused: a server, an agent, a step, a tool.
+// Its goroutines cross into the models through it.
+type process struct {
+	w      *world
+	name   string
+	ctx    context.Context // ends with the process
+	cancel context.CancelFunc
+	onKill func()        // what the kernel does then; may be nil
+	dead   chan struct{} // closed when it was killed
+	gone   chan struct{} // closed when it has ended by itself
+	slept  bool          // it has been paused
+	resume chan struct{} // not nil while it is paused; closed then
+	wakes  *time.Timer   // that ends the pause
+}
+
+func (w *world) spawn(name string) *process {
+	p := &process{w: w, name: name, dead: make(chan struct{}), gone: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// alive reports whether the process has neither ended nor been killed.
+func (p *process) alive() bool {
+	select {
+	case <-p.dead:
+		return false
+	case <-p.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends the process as SIGKILL does.
+func (p *process) kill() {
+	p.w.mu.Lock()
+	select {
+	case <-p.dead:
+		p.w.mu.Unlock()
+		return
+	default:
+	}
+	close(p.dead)
+	p.w.mu.Unlock()
+	p.w.note("%s is killed", p.name)
+	p.cancel()
+	if p.onKill != nil {
+		p.onKill()
+	}
+}
+
+// exit marks the process as ended by itself.
+func (p *process) exit() {
+	p.w.mu.Lock()
+	select {
+	case <-p.gone:
+	default:
+		close(p.gone)
+	}
+	p.w.mu.Unlock()
+	p.cancel()
+}
+
+// ended returns a channel that is closed when the process is no more.
+func (p *process) ended() <-chan struct{} {
+	ch := make(chan struct{})
+	go func() {
+		select {
+		case <-p.dead:
+		case <-p.gone:
+		case <-p.w.ended:
+		}
+		close(ch)
+	}()
+	return ch
+}
+
+// pause stops the process as SIGSTOP does, for d.
+func (p *process) pause(d time.Duration) {
+	p.w.mu.Lock()
+	if p.resume != nil || !p.alive() {
+		p.w.mu.Unlock()
+		return
+	}
+	resume := make(chan struct{})
+	p.resume, p.slept = resume, true
+	p.wakes = time.AfterFunc(d, func() {
+		p.w.mu.Lock()
+		p.resume = nil
+		p.w.mu.Unlock()
+		close(resume)
+		p.w.note("%s goes on", p.name)
+	})
+	p.w.mu.Unlock()
+	p.w.note("%s is paused for %s", p.name, d)
+}
+
+// wake lets the process go on after d, if it is paused for longer.
+func (p *process) wake(d time.Duration) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if p.resume != nil && p.wakes.Stop() {
+		p.wakes.Reset(d)
+	}
+}
+
+func (p *process) paused() <-chan struct{} {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if p.resume == nil {
+		return nil
+	}
+	return p.resume
+}
+
+// check ends the calling goroutine if the process is dead, and holds it while
+// it is paused.
+func (p *process) check(place string) {
+	for {
+		select {
+		case <-p.dead:
+			runtime.Goexit()
+		default:
+		}
+		resume := p.paused()
+		if resume == nil {
+			return
+		}
+		select {
+		case <-resume:
+			p.sleep(p.w.between("resume "+place, time.Microsecond, time.Millisecond))
+		case <-p.dead:
+			runtime.Goexit()
+		}
+	}
+}
+
+// sleep is time.Sleep that ends, with its goroutine, when the process is killed.
+func (p *process) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-p.dead:
+		runtime.Goexit()
+	}
+}
+
+// cross takes the time that the place takes.
+func (p *process) cross(place string, low, high time.Duration) {
+	p.check(place)
+	p.sleep(p.w.between("time "+place, low, high))
+	p.check(place)
+}
+
+// random varies the pauses of the real code.
+func (p *process) random() float64 { return p.w.unit(p.w.place(p.name, "random")) }

@@ -1,0 +1,420 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control"
+)
+
+const (
+	// settleFor is how long after the last fault everything may take to end: the
+	// time that a tool that hangs may be silent, its grace twice, and the retries
+	// of what comes after. Nobody cancels what hangs, and a plan's own time is longer.
+	settleFor = 25 * time.Minute
+	// simulatedToken is of the form that API tokens have.
+	simulatedToken = "fla_simulated-simulated-simulated-simulated-sim"
+	// healFor is how long a deployment may take when nothing goes wrong.
+	healFor = 10 * time.Minute
+)
+
+// Run carries out one run. Call it within a synctest bubble of its own, and let
+// the bubble end with it.
+func Run(o Options) Result {
+	w := newWorld(o)
+	w.apiToken = simulatedToken
+	w.quiet = true // until all is in place
+	w.startServer()
+	go w.keepServers()
+	persons := w.setUp()
+	if len(w.violations) == 0 {
+		w.mu.Lock()
+		w.quiet = false
+		w.mu.Unlock()
+		w.live(persons)
+	}
+	w.tearDown(persons)
+	return w.result()
+}
+
+// publish publishes a version of the app.
+func (w *world) publish(ctx context.Context, c *client.Client, version int) error {
+	app, problems := appspec.Parse("app.yaml", []byte(w.plan.config(version)))
+	if problems != nil {
+		return fmt.Errorf("the simulated app: %v", problems)
+	}
+	config, err := app.Canonical()
+	if err != nil {
+		return err
+	}
+	artifacts := map[string]string{}
+	for i, c := range app.Components {
+		artifacts[c.Name] = fmt.Sprintf("sha256:%064x", i+1)
+	}
+	_, err = c.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: artifacts})
+	return err
+}
+
+// setUp makes everything that is there before anything fails.
+func (w *world) setUp() []*person {
+	admin := w.newPerson("admin", installPlan{})
+	srv := w.pick("setup")
+	ctx := context.WithValue(context.Background(), siteKey{}, site{name: "setup"})
+	w.must("register the API token", srv.control.RegisterToken(ctx, org, "admin", w.apiToken))
+	for _, r := range w.plan.runners {
+		w.must("make a runner", srv.control.EnsureRunner(ctx, org, control.NewRunner{Name: r.name, Storage: r.storage}))
+	}
+	w.must("publish", admin.until("publish", func(ctx context.Context) error { return w.publish(ctx, admin.c, 1) }))
+	var persons []*person
+	for _, in := range w.plan.installs {
+		w.must("make an install", admin.until("install", func(ctx context.Context) error {
+			_, err := admin.c.CreateInstall(ctx, wire.CreateInstallRequest{Name: in.name, App: "app", Runner: in.runner})
+			return err
+		}))
+		persons = append(persons, w.newPerson(in.name, in))
+		if in.second {
+			w.seconds = append(w.seconds, w.newPerson(in.name+" second", in))
+		}
+	}
+	for _, r := range w.plan.runners {
+		for i := range r.hosts {
+			w.addHost(admin, fmt.Sprintf("%s-host%d", r.name, i+1), r)
+		}
+	}
+	return persons
+}
+
+func (w *world) addHost(admin *person, name string, r runnerPlan) {
+	var e wire.Enrolment
+	w.must("enrol", admin.until("enrol", func(ctx context.Context) (err error) { e, err = admin.c.CreateEnrolment(ctx, r.name); return err }))
+	w.must("make a disk", os.MkdirAll(filepath.Join(w.opt.Dir, name), 0o700))
+	w.newHost(name, r, e.Token)
+}
+
+// live is the run itself: persons work, faults come, and when faults have ended
+// everything has to come to an end.
+func (w *world) live(persons []*person) {
+	working := make(chan struct{})
+	left := len(persons)
+	for _, h := range persons {
+		go h.watch()
+		go func() {
+			h.work()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if left--; left == 0 {
+				close(working)
+			}
+		}()
+	}
+	for _, h := range w.seconds {
+		go h.watch()
+	}
+	began := w.since()
+	moments := slices.Clone(w.plan.moments)
+	slices.SortFunc(moments, func(a, b moment) int { return int(a.at - b.at) })
+	for _, m := range moments {
+		w.nap(began + m.at - w.since())
+		if !w.happens(m.name) {
+			continue
+		}
+		if w.stalks(m) {
+			go w.stalk(m)
+			continue
+		}
+		w.strike(m, w.anyHost(m))
+	}
+	w.nap(began + w.plan.until - w.since())
+	w.calm()
+	w.repair(persons)
+	calmed := w.since()
+	open := func() bool {
+		if !isClosed(working) {
+			return true
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, d := range w.deployments {
+			if !d.State.Final() {
+				return true
+			}
+		}
+		for _, j := range w.jobs {
+			if !j.State.Final() {
+				return true
+			}
+		}
+		return false
+	}
+	for open() {
+		w.checkQueued()
+		if w.since()-calmed > settleFor {
+			w.violate("deployments-end", "%s after the last fault: %s", settleFor, w.stuck())
+			return
+		}
+		w.nap(time.Second)
+	}
+	w.mu.Lock()
+	w.stats.Settled = w.since() - calmed
+	w.mu.Unlock()
+	for _, h := range persons {
+		w.heal(h)
+	}
+	w.windDown()
+	w.accounts()
+}
+
+// heal shows that nothing is stuck: an install is deployed to its end.
+func (w *world) heal(h *person) {
+	for range 4 {
+		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		began := w.since()
+		var d wire.Deployment
+		for {
+			if err := h.until("heal", func(ctx context.Context) (err error) { d, err = h.c.GetDeployment(ctx, id); return err }); err != nil {
+				w.violate("installs-heal", "%s: %v", h.plan.name, err)
+				return
+			}
+			if d.Done() {
+				break
+			}
+			w.checkQueued()
+			if w.since()-began > healFor {
+				w.violate("installs-heal", "%s: %s", h.plan.name, w.stuck())
+				return
+			}
+			w.nap(time.Second)
+		}
+		if d.State == "succeeded" {
+			return
+		}
+		w.note("%s did not heal: %s", h.plan.name, d.Message)
+	}
+	w.mu.Lock()
+	var why []string
+	for _, d := range w.deployments {
+		if d.InstallName == h.plan.name {
+			for _, n := range d.Nodes {
+				if n.Message != "" {
+					why = append(why, fmt.Sprintf("%s %s %s", n.Component, n.Reason, n.Message))
+				}
+			}
+		}
+	}
+	w.mu.Unlock()
+	w.violate("installs-heal", "%s cannot be deployed any more: %s", h.plan.name, strings.Join(why[max(0, len(why)-3):], "; "))
+}
+
+// repair puts everything right that a fault has left broken.
+func (w *world) repair(persons []*person) {
+	w.setOutage(false)
+	w.mu.Lock()
+	w.clock = 0
+	hosts := slices.Clone(w.hosts)
+	w.mu.Unlock()
+	woken := time.Duration(0)
+	for _, h := range hosts {
+		for _, p := range h.processes() {
+			woken += time.Microsecond
+			p.wake(woken)
+		}
+		h.mu.Lock()
+		h.cut, h.skew = open, 0
+		gone := h.gone
+		h.down = false
+		h.mu.Unlock()
+		if gone {
+			w.addHost(persons[0], h.name+"-heir", h.runner)
+		}
+	}
+}
+
+// windDown lets what is on its way arrive, and stops the agents.
+func (w *world) windDown() {
+	w.nap(2*collectEvery + time.Minute) // wake-ups that were delayed or hidden come back and find nothing
+}
+
+// tearDown ends everything.
+func (w *world) tearDown(persons []*person) {
+	w.mu.Lock()
+	servers := slices.Clone(w.servers)
+	w.mu.Unlock()
+	close(w.ended)
+	for _, h := range w.hosts {
+		h.powerOff()
+	}
+	for _, s := range servers {
+		s.p.kill()
+	}
+	for _, h := range slices.Concat(persons, w.seconds) {
+		h.p.kill()
+	}
+}
+
+func (w *world) anyHost(m moment) *host {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hosts[w.intn("host of "+m.name, len(w.hosts))]
+}
+
+// stalks reports whether the fault waits for a machine that is at work. Most of
+// the time none is, and then there is little to break.
+func (w *world) stalks(m moment) bool {
+	switch m.kind {
+	case "step-killed", "step-paused", "tool-killed":
+		return true
+	case "host-paused", "host-cut", "host-rebooted", "agent-killed":
+		return w.unit("stalks "+m.name) < 0.6
+	}
+	return false
+}
+
+// stalk strikes a machine that is at work as soon as there is one.
+func (w *world) stalk(m moment) {
+	for range 100 {
+		w.nap(w.between(w.place("stalk "+m.name), 100*time.Millisecond, time.Second))
+		if w.over() || w.isQuiet() {
+			return
+		}
+		w.mu.Lock()
+		hosts := slices.Clone(w.hosts)
+		w.mu.Unlock()
+		for _, h := range hosts {
+			steps, tools := h.living()
+			if len(tools) > 0 || len(steps) > 0 && m.kind != "tool-killed" {
+				w.strike(m, h)
+				return
+			}
+		}
+	}
+}
+
+// strike lets a fault come that comes at a moment.
+func (w *world) strike(m moment, h *host) {
+	steps, tools := h.living()
+	long := w.between("length of "+m.name, time.Second, 3*time.Minute)
+	hit := true
+	switch m.kind {
+	case "server-killed":
+		hit = w.onServer(m, func(s *server) { s.p.kill() })
+	case "server-restarted":
+		hit = w.onServer(m, func(s *server) { go s.shutdown() })
+	case "server-upgraded":
+		// The next version answers before the one before has ended.
+		hit = w.onServer(m, func(s *server) {
+			w.startServer()
+			go func() {
+				w.nap(w.between("overlap of "+m.name, time.Second, time.Minute))
+				s.shutdown()
+			}()
+		})
+	case "power-lost":
+		hit = w.onServer(m, func(*server) { w.powerFails(m.name) })
+	case "outage":
+		w.setOutage(true)
+		time.AfterFunc(long, func() { w.setOutage(false) })
+	case "server-clock-jumps":
+		w.mu.Lock()
+		w.clock = time.Duration((w.unit("jump of "+m.name) - 0.5) * float64(4*time.Minute))
+		w.mu.Unlock()
+	case "agent-killed":
+		hit = h.agentNow() != nil
+		h.killAgent()
+	case "agent-paused":
+		if p := h.agentNow(); p != nil {
+			p.pause(long)
+		} else {
+			hit = false
+		}
+	case "agent-drained":
+		hit = h.agentNow() != nil
+		h.signalAgent()
+	case "agent-replaced":
+		hit = h.agentNow() != nil
+		h.signalAgent()
+		h.signalAgent()
+	case "step-killed":
+		if hit = len(steps) > 0; hit {
+			steps[w.intn("step of "+m.name, len(steps))].p.kill()
+		}
+	case "step-paused":
+		if hit = len(steps) > 0; hit {
+			s := steps[w.intn("step of "+m.name, len(steps))]
+			s.p.pause(long)
+			if w.unit("with tool "+m.name) < 0.5 {
+				for i, t := range s.tools {
+					t.pause(long + time.Duration(i+1)*time.Microsecond)
+				}
+			}
+		}
+	case "tool-killed":
+		if hit = len(tools) > 0; hit {
+			tools[w.intn("tool of "+m.name, len(tools))].kill()
+		}
+	case "host-rebooted":
+		h.setDown(true)
+		h.powerOff()
+		time.AfterFunc(long, func() { h.setDown(false) })
+	case "host-paused":
+		for i, p := range h.processes() {
+			p.pause(long + time.Duration(i)*time.Microsecond) // no two wake at the same moment
+		}
+	case "host-gone":
+		if hit = h.runner.storage != "local"; hit { // else its state is gone with it
+			h.vanish()
+		}
+	case "host-cut":
+		c := refusing
+		if w.unit("cut of "+m.name) < 0.7 {
+			c = swallowing
+		}
+		h.setCut(c)
+		time.AfterFunc(long, func() { h.setCut(open) })
+	case "host-clock-jumps":
+		h.mu.Lock()
+		h.skew = time.Duration((w.unit("jump of "+m.name) - 0.5) * float64(4*time.Minute))
+		h.mu.Unlock()
+	}
+	if hit {
+		w.count(m.kind)
+	}
+}
+
+func (w *world) onServer(m moment, do func(*server)) bool {
+	s := w.pick(m.name)
+	if s != nil {
+		do(s)
+	}
+	return s != nil
+}
+
+// powerFails ends all servers, and with them what was not durable yet.
+func (w *world) powerFails(name string) {
+	w.mu.Lock()
+	all := slices.Clone(w.servers)
+	w.mu.Unlock()
+	for _, s := range all {
+		s.p.kill()
+	}
+	w.losePower(w.unit("share of " + name))
+}
+
+func (w *world) setOutage(on bool) {
+	w.one.Lock()
+	defer w.one.Unlock()
+	w.outage = on
+}
+
+func (h *host) setDown(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.down = on
+}

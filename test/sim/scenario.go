@@ -1,0 +1,168 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// kind is a kind of fault: how often it befalls one of its places, on average,
+// when a run has it. A run has about half of the kinds, each at a third, once or
+// three times its rate: faults that hide each other are apart in many runs.
+type kind struct {
+	name string
+	rate float64
+}
+
+// kinds are the faults that befall a crossing.
+var kinds = []kind{
+	{"get-failed", 0.003}, {"query-failed", 0.003}, {"query-stale", 0.1},
+	{"commit-not-stored", 0.01}, {"commit-stored", 0.01}, {"commit-conflict", 0.01},
+	{"slow-disk", 0.004},
+	{"server-dies-before-write", 0.003}, {"server-dies-after-write", 0.003},
+	{"power-lost-at-write", 0.0005},
+	{"send-failed", 0.05}, {"send-lost", 0.05}, {"send-repeated", 0.1}, {"send-delayed", 0.1},
+	{"receive-failed", 0.01}, {"receive-lost", 0.02}, {"delete-failed", 0.05},
+	{"log-failed", 0.01}, {"log-stored", 0.01},
+	{"blob-failed", 0.02}, {"blob-stored", 0.02},
+	{"request-lost", 0.01}, {"request-cut", 0.01}, {"request-repeated", 0.01}, {"request-delayed", 0.01},
+	{"answer-lost", 0.01}, {"answer-cut", 0.005}, {"answer-delayed", 0.01}, {"request-refused-by-others", 0.01},
+	{"agent-dies-before-request", 0.005}, {"agent-dies-after-request", 0.005},
+	{"step-dies-before-request", 0.01}, {"step-dies-after-request", 0.01},
+	{"launch-fails", 0.02}, {"step-dies-at-launch", 0.02},
+	{"tool-dies", 0.01}, {"tool-fails", 0.01}, {"tool-hangs", 0.002}, {"tool-slow", 0.01},
+	{"tool-ignores-interrupt", 0.2}, {"tool-forks", 0.1}, {"tool-floods", 0.02},
+}
+
+// timed are the faults that come at a moment, whatever happens then. rate is
+// how many a run has, on average.
+var timed = []kind{
+	{"server-killed", 0.5}, {"server-restarted", 0.3}, {"server-upgraded", 0.4}, {"power-lost", 0.3}, {"outage", 0.3},
+	{"server-clock-jumps", 0.4},
+	{"agent-killed", 0.5}, {"agent-paused", 0.4}, {"agent-drained", 0.4}, {"agent-replaced", 0.3},
+	{"step-killed", 0.6}, {"step-paused", 0.6}, {"tool-killed", 0.3},
+	{"host-rebooted", 0.3}, {"host-paused", 0.4}, {"host-gone", 0.2}, {"host-cut", 0.5}, {"host-clock-jumps", 0.3},
+}
+
+// FaultKinds lists every kind of fault that there is.
+func FaultKinds() []string {
+	var names []string
+	for _, list := range [][]kind{kinds, timed} {
+		for _, k := range list {
+			names = append(names, k.name)
+		}
+	}
+	return names
+}
+
+// scenario is what a run is about, before it begins.
+type scenario struct {
+	rates    map[string]float64
+	until    time.Duration // when faults end
+	app      []component
+	runners  []runnerPlan
+	installs []installPlan
+	moments  []moment
+}
+
+type component struct {
+	name      string
+	needs     []string
+	resources int
+}
+
+type runnerPlan struct {
+	name     string
+	storage  string
+	hosts    int
+	capacity int
+}
+
+type installPlan struct {
+	name    string
+	runner  string
+	actions []action
+	second  bool // somebody else looks after it too
+}
+
+// action is what a person does with an install.
+type action struct {
+	name string
+	do   string
+	wait time.Duration // after the action before
+}
+
+type moment struct {
+	name string
+	kind string
+	at   time.Duration
+}
+
+// doings are what a person may do; some more often than others.
+var doings = []string{"deploy", "deploy", "deploy-auto", "deploy-auto", "deploy-auto", "deploy-and-cancel", "plan-only", "update-and-deploy",
+	"update-and-deploy", "update-and-deploy", "teardown", "deploy-twice", "new-version", "check-runner", "deploy-and-retry",
+	"deploy-and-cancel-and-retry"}
+
+// draw makes the scenario of the seed.
+func draw(w *world) scenario {
+	s := scenario{rates: map[string]float64{}, until: w.between("until", time.Minute, 6*time.Minute)}
+	for _, k := range kinds {
+		switch factor := w.intn("swarm "+k.name, 6); factor {
+		case 3, 4, 5:
+			s.rates[k.name] = k.rate * []float64{1. / 3, 1, 3}[factor-3]
+		}
+	}
+	for _, k := range timed {
+		for i := range 3 {
+			name := fmt.Sprintf("%s @ moment #%d", k.name, i+1)
+			if w.unit(name) < k.rate/3 {
+				s.moments = append(s.moments, moment{name, k.name, time.Duration(w.unit("at "+name) * float64(s.until))})
+			}
+		}
+	}
+	for i := range 1 + w.intn("components", 4) {
+		c := component{name: fmt.Sprint("c", i+1), resources: 1 + w.intn(fmt.Sprint("resources ", i), 3)}
+		for j := range i {
+			if w.unit(fmt.Sprint("edge ", i, j)) < 0.45 {
+				c.needs = append(c.needs, fmt.Sprint("c", j+1))
+			}
+		}
+		s.app = append(s.app, c)
+	}
+	for i := range 1 + w.intn("runners", 2) {
+		r := runnerPlan{name: fmt.Sprint("runner", i+1), storage: "http", hosts: 1 + w.intn(fmt.Sprint("hosts ", i), 2),
+			capacity: 1 + w.intn(fmt.Sprint("capacity ", i), 3)}
+		if w.unit(fmt.Sprint("storage ", i)) < 0.3 {
+			r.storage, r.hosts = "local", 1 // state on one machine's disk
+		}
+		s.runners = append(s.runners, r)
+	}
+	for i := range 1 + w.intn("installs", 3) {
+		inst := installPlan{name: fmt.Sprint("i", i+1), runner: s.runners[w.intn(fmt.Sprint("runner of ", i), len(s.runners))].name}
+		inst.second = w.unit("second person of "+inst.name) < 0.4
+		for j := range 1 + w.intn(fmt.Sprint("actions ", i), 4) {
+			name := fmt.Sprintf("%s action #%d", inst.name, j+1)
+			do := doings[w.intn("do "+name, len(doings))]
+			if j == 0 && do == "teardown" {
+				do = "deploy-auto"
+			}
+			inst.actions = append(inst.actions, action{name: do + " @ " + name, do: do, wait: w.between("wait "+name, 100*time.Millisecond, s.until/4)})
+		}
+		s.installs = append(s.installs, inst)
+	}
+	return s
+}
+
+// config writes the app. A version differs from the one before in what its
+// components are applied with.
+func (s scenario) config(version int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "fairlead: v1\nname: app\ninputs:\n  size: {type: number, default: 1}\n  secret: {type: string, sensitive: true, default: hush}\ncomponents:\n")
+	for _, c := range s.app {
+		fmt.Fprintf(&b, "  %s:\n    type: terraform\n    source: ./%s\n    vars:\n      size: ${inputs.size}\n      secret: ${inputs.secret}\n      version: %d\n", c.name, c.name, version)
+		for _, n := range c.needs {
+			fmt.Fprintf(&b, "      from_%s: ${components.%s.outputs.id}\n", n, n)
+		}
+	}
+	return b.String()
+}

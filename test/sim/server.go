@@ -1,0 +1,230 @@
+package sim
+
+import (
+	"context"
+	"crypto/ed25519"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/seal"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// server is one process of the control plane. All share what is below.
+type server struct {
+	p       *process
+	control *control.Control
+	handler http.Handler
+}
+
+// sweepEvery is how often a server sweeps, as the embedded one does.
+const sweepEvery = time.Second
+
+// terms are those of a runner that pulls images, in a quarter of the runs: a job
+// may take longer to begin than its agent may be silent.
+func (w *world) terms() job.Terms {
+	if w.unit("images are pulled") < 0.25 {
+		return job.Terms{StartTTL: 5 * time.Minute}
+	}
+	return job.Terms{}
+}
+
+// parallelism is how many components of a deployment may be at work at once: one,
+// in a quarter of the runs, and else more than an app has.
+func (w *world) parallelism() int {
+	if w.unit("one at a time") >= 0.75 {
+		return 1
+	}
+	return deployment.Parallelism
+}
+
+// startServer starts a server and lets it answer.
+func (w *world) startServer() *server {
+	s := &server{p: w.spawn(w.place("server"))}
+	logger := w.logger(s.p.name)
+	s.control = control.New(control.Deps{
+		Store: store.New(&simEngine{s.p, w.backing}), Queue: &simQueue{s.p, w.backing}, Log: &simLog{s.p, w.backing}, Blobs: &simBlobs{s.p, w.backing},
+		Sealer: seal.NewKeyring(w.sealKey), Signer: events.NewSigner(w.signKey), Minter: identity.NewMinter(w.tokenKey), IDs: w.id,
+		Now: w.serverTime, Random: s.p.random, Logger: logger, Terms: w.terms(), Parallelism: w.parallelism(),
+	})
+	o := api.Options{Control: s.control, Registry: "registry.example:443", Version: "sim", IDs: w.id, Logger: logger,
+		Keys: []wire.VerificationKey{{ID: events.KeyID(s.control.Signer.Public()), PublicKey: s.control.Signer.Public()}}}
+	controlAPI, runnerAPI := api.ControlHandler(o), api.RunnerHandler(o)
+	s.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/runner/") {
+			runnerAPI.ServeHTTP(rw, r)
+			return
+		}
+		controlAPI.ServeHTTP(rw, r)
+	})
+	s.control.HoldLeases()
+	w.note("%s starts", s.p.name)
+	w.mu.Lock()
+	w.servers = append(w.servers, s)
+	w.mu.Unlock()
+	go s.sweep()
+	go s.collect()
+	go func() {
+		<-s.p.ended()
+		w.mu.Lock()
+		w.servers = slices.DeleteFunc(w.servers, func(o *server) bool { return o == s })
+		w.mu.Unlock()
+	}()
+	return s
+}
+
+// pick returns a server that answers, or nil.
+func (w *world) pick(place string) *server {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var up []*server
+	for _, s := range w.servers {
+		if s.p.alive() {
+			up = append(up, s)
+		}
+	}
+	if len(up) == 0 {
+		return nil
+	}
+	return up[w.intn("server of "+place, len(up))]
+}
+
+func (s *server) sweep() {
+	for {
+		place := s.p.w.place(s.p.name, "sweep")
+		s.p.cross(place, sweepEvery, sweepEvery+sweepEvery/100)
+		if !s.p.alive() {
+			return
+		}
+		if _, err := s.control.Sweep(context.WithValue(s.p.ctx, siteKey{}, site{name: place})); err != nil {
+			s.p.w.note("%s: %v", place, err)
+		}
+	}
+}
+
+// collectEvery is how often a server looks for blobs that nothing names: more
+// often than the embedded one, and still longer than any request.
+const collectEvery = 90 * time.Second
+
+func (s *server) collect() {
+	var unnamed []string
+	for {
+		place := s.p.w.place(s.p.name, "collect")
+		s.p.cross(place, collectEvery, collectEvery+collectEvery/100)
+		if !s.p.alive() {
+			return
+		}
+		var err error
+		if unnamed, err = s.control.CollectBlobs(context.WithValue(s.p.ctx, siteKey{}, site{name: place}), unnamed); err != nil {
+			s.p.w.note("%s: %v", place, err)
+		}
+	}
+}
+
+// keepServers starts a server whenever none is alive, as a supervisor does.
+func (w *world) keepServers() {
+	for {
+		w.mu.Lock()
+		var last *server
+		if n := len(w.servers); n > 0 {
+			last = w.servers[n-1]
+		}
+		w.mu.Unlock()
+		if last != nil {
+			<-last.p.ended()
+		}
+		if w.over() {
+			return
+		}
+		if w.pick("supervisor") != nil {
+			continue
+		}
+		w.nap(w.between(w.place("restart of the server"), 200*time.Millisecond, 20*time.Second))
+		if w.over() {
+			return
+		}
+		if w.pick("supervisor") == nil {
+			w.startServer()
+		}
+	}
+}
+
+// shutdown ends a server as SIGTERM does: what it has begun it completes.
+func (s *server) shutdown() {
+	s.p.w.mu.Lock()
+	s.p.w.servers = slices.DeleteFunc(s.p.w.servers, func(o *server) bool { return o == s })
+	s.p.w.mu.Unlock()
+	s.p.cancel() // long polls end
+	s.p.w.nap(time.Second)
+	s.p.exit()
+	s.p.kill() // nothing is left of it
+}
+
+func (w *world) over() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// nap sleeps until the run is over at the latest.
+func (w *world) nap(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.ended:
+	}
+}
+
+// logger returns a logger into the trace.
+func (w *world) logger(who string) *slog.Logger {
+	if !w.opt.Trace {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(traceWriter{w, who}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+type traceWriter struct {
+	w   *world
+	who string
+}
+
+func (t traceWriter) Write(b []byte) (int, error) {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	// Not part of the digest: what is logged is no part of the behaviour.
+	t.w.trace = append(t.w.trace, "                "+t.who+": "+strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+var _ io.Writer = traceWriter{}
+
+// keys are the control plane's; they differ from seed to seed and decide
+// nothing.
+type keys struct {
+	sealKey  seal.Key
+	signKey  ed25519.PrivateKey
+	tokenKey []byte
+}
+
+const org = fairlead.DefaultOrg

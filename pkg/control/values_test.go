@@ -3,6 +3,7 @@ package control_test
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -147,4 +148,32 @@ func TestLargeValuesOutliveTheirInstall(t *testing.T) {
 			t.Errorf("after the teardown: %q", left)
 		}
 	})
+}
+
+// TestThePagesClaimedThatTheVendorCannotReadSecrets: the control plane, which is the
+// vendor's, opens sensitive outputs for a job that uses them. The page for authors of
+// apps says so for as long as it does.
+func TestThePagesClaimedThatTheVendorCannotReadSecrets(t *testing.T) {
+	secret, opened := text("s", 100), false
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		p.outputs = map[string]map[string]control.Output{"database": {"secret": {Value: secret, Sensitive: true}}}
+		p.misfortune = func(s events.JobSpec) misfortune {
+			for _, v := range s.Vars {
+				opened = opened || v.Sensitive && bytes.Equal(v.Value, secret)
+			}
+			return none
+		}
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "once")
+		p.work()
+	})
+	page, err := os.ReadFile("../../docs/APP.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if warns := bytes.Contains(page, []byte("So the vendor, who has the key, can read\nthem.")); warns != opened {
+		t.Errorf("the control plane opens sensitive outputs: %t; the page warns of it: %t", opened, warns)
+	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 )
 
 // What `fairlead install stack` prints is what the template asks the vendor for,
@@ -29,7 +29,7 @@ func TestTemplateTakesWhatTheControlPlaneGives(t *testing.T) {
 	}
 	p := s.Resources["RunnerRole"].Properties
 	arn := "arn:aws:iam::111122223333:role" + p["Path"].(string) + p["RoleName"].(string)
-	if want := control.RunnerRole("aws", "111122223333", install); arn != want {
+	if want := awsiam.RunnerRole("aws", "111122223333", install); arn != want {
 		t.Errorf("the runner's role is %s, and %s is waited for", arn, want)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/infra/internal/infratest"
-	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 )
 
 // awsPolicies stand for the managed policies that the template names: no less
@@ -219,7 +219,7 @@ func TestTheRolesOfAnExampleAreMade(t *testing.T) {
 
 	s := stack(t)
 	boundary := infratest.TaskEnvironment(t, s, "RunnerTask")["FAIRLEAD_BOUNDARY"] // which the runner reports
-	made := "arn:aws:iam::111122223333:role" + control.AppRolePath(install) + "acme-service"
+	made := "arn:aws:iam::111122223333:role" + awsiam.AppRolePath(install) + "acme-service"
 	elsewhere := "arn:aws:iam::111122223333:role/acme-service"
 	under := map[string]any{"iam:PermissionsBoundary": boundary}
 	var questions []infratest.Question

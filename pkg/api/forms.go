@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/placement"
 )
 
@@ -40,7 +41,7 @@ func formOf(name string) form {
 		"digest":             {pattern: control.DigestPattern},
 		"version":            {pattern: control.VersionPattern},
 		"image":              {pattern: `^$|` + control.ImagePattern},
-		"aws-account":        {pattern: control.AccountPattern},
+		"aws-account":        {pattern: awsiam.AccountPattern},
 		"webhook-url":        {pattern: control.WebhookURLPattern},
 		"webhook-event":      {pattern: control.WebhookEventPattern, most: control.MaxWebhookEvent},
 	}[name]

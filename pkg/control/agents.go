@@ -52,7 +52,7 @@ func (c *Control) Agents(ctx context.Context, by User, runner string) ([]Agent, 
 // that it has opened, also those of a copy of the key. Running jobs go on to their
 // end under leases of their own.
 func (c *Control) RevokeAgent(ctx context.Context, by User, runner, key string) error {
-	return c.transact(ctx, "revoke key "+key+" of runner "+runner, func(u *unit) error {
+	return c.transact(ctx, "revoke key "+key+" of runner "+runner, func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
@@ -61,8 +61,8 @@ func (c *Control) RevokeAgent(ctx context.Context, by User, runner, key string) 
 		if err != nil || !a.V.Revoked.IsZero() {
 			return err
 		}
-		a.V.Revoked = u.now
-		u.PutAgent(key, a)
+		a.V.Revoked = tx.now
+		tx.PutAgent(key, a)
 		return nil
 	})
 }
@@ -93,37 +93,37 @@ const MaxSharedSessions = 100
 // longest ago. To refuse the new one instead would keep an agent out for as long as
 // sessions last, after some restarts, or for as long as another holder of its identity
 // likes. shared is the identity of a session that was opened without an enrolled key.
-func (u *unit) countSession(s store.Session, shared string) error {
+func (c *Control) countSession(tx *Tx, s store.Session, shared string) error {
 	if !s.Enrolled {
 		of := identity.Hash(shared)
-		r, err := u.c.Store.OpenSessions(u.ctx, s.Runner, of)
+		r, err := c.Store.OpenSessions(tx.ctx, s.Runner, of)
 		if err == nil {
-			r.V.Open, err = u.withSession(r.V.Open, s, MaxSharedSessions)
+			r.V.Open, err = c.withSession(tx, r.V.Open, s, MaxSharedSessions)
 		}
 		if err != nil {
 			return err
 		}
-		u.PutOpenSessions(of, r)
+		tx.PutOpenSessions(of, r)
 		return nil
 	}
-	a, err := u.c.Store.Agent(u.ctx, s.Runner, s.Agent)
+	a, err := c.Store.Agent(tx.ctx, s.Runner, s.Agent)
 	if err != nil {
 		return fmt.Errorf("look at the agent with the key %s: %w", s.Agent, err)
 	}
-	if a.V.Open, err = u.withSession(a.V.Open, s, MaxSessions); err != nil {
+	if a.V.Open, err = c.withSession(tx, a.V.Open, s, MaxSessions); err != nil {
 		return err
 	}
-	u.PutAgent(s.Agent, a)
+	tx.PutAgent(s.Agent, a)
 	return nil
 }
 
 // withSession returns the sessions that an identity has open once it has opened s,
 // at most limit.
-func (u *unit) withSession(open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
-	open = slices.DeleteFunc(open, func(o store.OpenSession) bool { return !u.now.Before(o.Expires) })
+func (c *Control) withSession(tx *Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
+	open = slices.DeleteFunc(open, func(o store.OpenSession) bool { return !tx.now.Before(o.Expires) })
 	if len(open) >= limit {
 		var err error
-		if open, err = u.endOldest(open, s, limit); err != nil {
+		if open, err = c.endOldest(tx, open, s, limit); err != nil {
 			return nil, err
 		}
 	}
@@ -133,11 +133,11 @@ func (u *unit) withSession(open []store.OpenSession, s store.Session, limit int)
 // endOldest returns those of the sessions that are not over, and ends one for s if
 // none is. It looks no further than to one that counts as lost, such as an agent leaves
 // behind with each session that it opens: a fleet would read a hundred each time.
-func (u *unit) endOldest(open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
+func (c *Control) endOldest(tx *Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	var left []store.OpenSession
 	var oldest store.Stored[store.Session]
 	for i, o := range open {
-		r, err := u.c.Store.Session(u.ctx, s.Runner, o.ID)
+		r, err := c.Store.Session(tx.ctx, s.Runner, o.ID)
 		switch {
 		case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended:
 			continue
@@ -147,18 +147,18 @@ func (u *unit) endOldest(open []store.OpenSession, s store.Session, limit int) (
 			oldest = r
 		}
 		left = append(left, o)
-		if u.c.sessionState(r.V) == "lost" {
+		if c.sessionState(r.V) == "lost" {
 			oldest, left = r, append(left, open[i+1:]...)
 			break
 		}
 	}
 	if len(left) >= limit {
 		left = slices.DeleteFunc(left, func(o store.OpenSession) bool { return o.ID == oldest.V.ID })
-		if u.c.sessionState(oldest.V) != "lost" {
-			u.c.Logger.Warn("an identity has too many sessions open: the one that was last seen longest ago ends", "runner", s.Runner, "identity", s.Agent, "limit", limit, "session", oldest.V.ID)
+		if c.sessionState(oldest.V) != "lost" {
+			c.Logger.Warn("an identity has too many sessions open: the one that was last seen longest ago ends", "runner", s.Runner, "identity", s.Agent, "limit", limit, "session", oldest.V.ID)
 		}
 		oldest.V.Ended = true
-		u.PutSession(oldest)
+		tx.PutSession(oldest)
 	}
 	return left, nil
 }

@@ -63,7 +63,7 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 		return Version{}, err
 	}
 	var out Version
-	err = c.transact(ctx, "publish app "+name, func(u *unit) error {
+	err = c.transact(ctx, "publish app "+name, func(tx *Tx) error {
 		out = Version{Spec: spec}
 		stored, err := c.Store.Version(ctx, id)
 		switch {
@@ -71,28 +71,28 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 			out.Version = stored.V
 			if _, err := c.readVersion(id, stored.V); fairlead.CodeOf(err) == CodeVersionAltered {
 				out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: stored.V.Created}
-				u.MendVersion(store.Stored[store.Version]{V: out.Version, Version: stored.Version})
+				tx.MendVersion(store.Stored[store.Version]{V: out.Version, Version: stored.Version})
 			}
 		case fairlead.KindOf(err) == fairlead.KindNotFound:
 			out.New = true
-			out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: u.now}
-			u.PutVersion(out.Version)
+			out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: tx.now}
+			tx.PutVersion(out.Version)
 		default:
 			return err
 		}
 		app, err := c.Store.App(ctx, org, name)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			app, err = store.Stored[store.App]{V: store.App{ID: newAppID(org, name), Org: org, Name: name, Created: u.now}}, nil
+			app, err = store.Stored[store.App]{V: store.App{ID: newAppID(org, name), Org: org, Name: name, Created: tx.now}}, nil
 		}
 		if err != nil {
 			return err
 		}
 		if app.V.Latest != id || app.V.Description != spec.Description {
 			app.V.Latest, app.V.Description = id, spec.Description
-			u.PutApp(app)
+			tx.PutApp(app)
 			// A version that was published before there were references gets its
 			// own when it becomes the newest again.
-			u.PutVersionRef(app.V.ID, out.Version)
+			tx.PutVersionRef(app.V.ID, out.Version)
 		}
 		return nil
 	})

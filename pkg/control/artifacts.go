@@ -12,21 +12,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Artifacts is a registry of artifacts beside the control plane's own, with
-// logins that it gives out. Safe for concurrent use.
-type Artifacts interface {
-	// Host is the registry's, with its port if it is not that of HTTPS.
-	Host() string
-	// Repository names the repository of an app's component.
-	Repository(app fairlead.AppID, component string) string
-	// OpenForPush makes the repositories of the components, unless they are
-	// there, and returns a login that pushes to the app's and to no other. It
-	// may be repeated.
-	OpenForPush(ctx context.Context, app fairlead.AppID, components []string) (identity.Login, error)
-	// Login returns a login that may do in the registry what a may.
-	Login(ctx context.Context, a identity.Access) (identity.Login, error)
-}
-
 // Repositories begins the names of an org's repositories in the control plane's
 // own registry, and of no other org's.
 func Repositories(org fairlead.OrgID) string { return "orgs/" + string(org) + "/" }

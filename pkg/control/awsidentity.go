@@ -43,21 +43,21 @@ func (c *Control) proveRole(ctx context.Context, r store.Runner, p SessionProof)
 
 // admitRole decides in a commit: the rule may have changed since the proof was
 // sent to STS. A rule that was waiting for this role waits no more.
-func (u *unit) admitRole(r store.Runner, role awsiam.Identity) error {
-	now, err := u.c.Store.Runner(u.ctx, r.Org, r.Name)
+func admitRole(tx *Tx, r store.Runner, role awsiam.Identity) error {
+	now, err := tx.Store.Runner(tx.ctx, r.Org, r.Name)
 	if err != nil {
 		return err
 	}
 	if now.V.Trust == nil {
 		return sessionRefused()
 	}
-	t, err := now.V.Trust.Match(role, u.now)
+	t, err := now.V.Trust.Match(role, tx.now)
 	if err != nil {
 		return roleRefused(err)
 	}
 	if t != *now.V.Trust {
 		now.V.Trust = &t
-		u.PutRunner(now)
+		tx.PutRunner(now)
 	}
 	return nil
 }

@@ -14,9 +14,8 @@ import (
 
 // What the keys of blobs begin with.
 const (
-	plansPrefix  = "plan/"   // plan/<plan job>/<digest>
-	statesPrefix = "state/"  // state/<install>/<component>/<number>-<name>
-	valuesPrefix = "values/" // values/<install>/<component>/<name>; outputs or variables
+	plansPrefix  = "plan/"  // plan/<plan job>/<digest>
+	statesPrefix = "state/" // state/<install>/<component>/<number>-<name>
 )
 
 // unnamedFor is how long a blob that nothing names is kept for the commit that may

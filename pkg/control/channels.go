@@ -53,7 +53,7 @@ func (c *Control) SetChannel(ctx context.Context, by User, name, version, image 
 		return store.Channel{}, fairlead.Invalid("invalid-image", "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
 	}
 	var out store.Channel
-	err := c.transact(ctx, "set channel "+name, func(u *unit) error {
+	err := c.transact(ctx, "set channel "+name, func(tx *Tx) error {
 		r, err := c.Store.Channel(ctx, name)
 		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
@@ -61,9 +61,9 @@ func (c *Control) SetChannel(ctx context.Context, by User, name, version, image 
 		if out = r.V; err == nil && out.Version == version && out.Image == image {
 			return nil
 		}
-		r.V = store.Channel{Name: name, Version: version, Image: image, Set: u.now}
+		r.V = store.Channel{Name: name, Version: version, Image: image, Set: tx.now}
 		out = r.V
-		u.PutChannel(r)
+		tx.PutChannel(r)
 		return nil
 	})
 	return out, err
@@ -74,22 +74,22 @@ func (c *Control) DeleteChannel(ctx context.Context, by User, name string) error
 	if !by.Operator {
 		return operatorOnly("update channels are set by whoever runs the control plane")
 	}
-	return c.transact(ctx, "delete channel "+name, func(u *unit) error {
+	return c.transact(ctx, "delete channel "+name, func(tx *Tx) error {
 		r, err := c.Store.Channel(ctx, name)
 		if err != nil {
 			return err
 		}
-		u.DeleteChannel(r)
+		tx.DeleteChannel(r)
 		return nil
 	})
 }
 
 // follow gives the runner the version or the channel of its configuration. A
 // channel that nobody has set is a slip of the pen.
-func (u *unit) follow(r *store.Runner, spec *runnerspec.Spec) error {
+func followRelease(tx *Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	version, channel := spec.Release()
 	if channel != "" && channel != r.Channel {
-		if _, err := u.c.Store.Channel(u.ctx, channel); err != nil {
+		if _, err := tx.Store.Channel(tx.ctx, channel); err != nil {
 			return err
 		}
 	}

@@ -142,8 +142,8 @@ var errFull = errors.New("the runner is at its limit")
 
 // takeSlot takes one of the runner's slots for the job, in the commit that
 // claims it.
-func (u *unit) takeSlot(runner fairlead.RunnerID, id fairlead.JobID, limit int) error {
-	slots, err := u.c.Store.RunnerSlots(u.ctx, runner)
+func takeSlot(tx *Tx, runner fairlead.RunnerID, id fairlead.JobID, limit int) error {
+	slots, err := tx.slotsOf(runner)
 	if err != nil {
 		return err
 	}
@@ -151,23 +151,19 @@ func (u *unit) takeSlot(runner fairlead.RunnerID, id fairlead.JobID, limit int) 
 		return errFull
 	}
 	slots.V.Jobs = append(slices.Clone(slots.V.Jobs), id)
-	u.PutRunnerSlots(slots)
+	tx.putSlots(slots)
 	return nil
 }
 
 // freeSlot gives the job's slot back, in the commit that ends its lease.
-func (u *unit) freeSlot(runner fairlead.RunnerID, id fairlead.JobID) error {
-	slots, ok := u.slots[runner]
-	if !ok {
-		var err error
-		if slots, err = u.c.Store.RunnerSlots(u.ctx, runner); err != nil {
-			return err
-		}
+func freeSlot(tx *Tx, runner fairlead.RunnerID, id fairlead.JobID) error {
+	slots, err := tx.slotsOf(runner)
+	if err != nil {
+		return err
 	}
 	slots.V.Jobs = slices.DeleteFunc(slices.Clone(slots.V.Jobs), func(j fairlead.JobID) bool { return j == id })
 	if slots.Version > 0 { // else the runner was deleted, and its slots with it
-		u.slots[runner] = slots
-		u.PutRunnerSlots(slots)
+		tx.putSlots(slots)
 	}
 	return nil
 }
@@ -176,7 +172,7 @@ func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID,
 	var out Claim
 	// Names this claim, so that after an unclear commit it is known again.
 	before := int64(-1)
-	err := c.transact(ctx, "claim job "+string(id), func(u *unit) error {
+	err := c.transact(ctx, "claim job "+string(id), func(tx *Tx) error {
 		r, err := c.Store.Job(ctx, id)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return ErrNoWork
@@ -188,20 +184,20 @@ func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID,
 			out.Job = r.V
 			return nil // our own commit, whose answer was unclear
 		}
-		if r.V.State != job.Queued || r.V.Runner != s.Runner || r.V.NotBefore.After(u.now) {
+		if r.V.State != job.Queued || r.V.Runner != s.Runner || r.V.NotBefore.After(tx.now) {
 			return ErrNoWork
 		}
 		before = r.V.Lease.Epoch
 		if limit > 0 {
-			if err := u.takeSlot(r.V.Runner, id, limit); err != nil {
+			if err := takeSlot(tx, r.V.Runner, id, limit); err != nil {
 				return err
 			}
 			r.V.Slot = true
 		}
-		r, err = u.applyJob(r, job.Event{Kind: job.Claim, Session: s.ID})
+		r, err = c.applyJob(tx, r, job.Event{Kind: job.Claim, Session: s.ID})
 		out.Job = r.V
 		if look := c.firstLook(r.V); err == nil && look.Before(r.V.Due()) && r.V.DueAt.After(look) {
-			u.PutJobAt(r, look)
+			tx.PutJobAt(r, look)
 		}
 		return err
 	})
@@ -214,7 +210,7 @@ func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID,
 
 // ReleaseJob gives back a claimed job that was never launched.
 func (c *Control) ReleaseJob(ctx context.Context, s store.Session, id fairlead.JobID, epoch int64) error {
-	return c.transact(ctx, "release job "+string(id), func(u *unit) error {
+	return c.transact(ctx, "release job "+string(id), func(tx *Tx) error {
 		r, err := c.jobOf(ctx, s, id)
 		if err != nil {
 			return err
@@ -222,7 +218,7 @@ func (c *Control) ReleaseJob(ctx context.Context, s store.Session, id fairlead.J
 		if r.V.State == job.Queued && r.V.Lease.Epoch == epoch {
 			return nil // released already
 		}
-		_, err = u.applyJob(r, job.Event{Kind: job.Release, Epoch: epoch})
+		_, err = c.applyJob(tx, r, job.Event{Kind: job.Release, Epoch: epoch})
 		return err
 	})
 }
@@ -275,26 +271,17 @@ func (c *Control) ReportDeath(ctx context.Context, s store.Session, id fairlead.
 	if tail := strings.TrimSpace(d.Message); tail != "" {
 		message += ": " + clip(tail, 2000)
 	}
-	return c.transact(ctx, "report death of job "+string(id), func(u *unit) error {
+	return c.transact(ctx, "report death of job "+string(id), func(tx *Tx) error {
 		r, err := c.jobOf(ctx, s, id)
 		if err != nil {
 			return err
 		}
-		u.whole = d.Log
-		r, err = u.applyJob(r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: "step-" + d.Reason, Message: message, ExitCode: d.ExitCode, Salvaged: d.Salvaged, DiskFull: d.DiskFull})
+		r, err = c.applyDeath(tx, r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: "step-" + d.Reason, Message: message, ExitCode: d.ExitCode, Salvaged: d.Salvaged, DiskFull: d.DiskFull}, d.Log)
 		if err != nil {
 			return err
 		}
-		return u.settle(r.V)
+		return c.settle(tx, r.V)
 	})
-}
-
-// clip cuts s after n bytes, on a rune.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
 // Started is what a launch token buys.
@@ -316,7 +303,7 @@ func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, 
 		return Started{}, fmt.Errorf("open log of job %s: %w", id, err)
 	}
 	var r store.Stored[store.Job]
-	err := c.transact(ctx, "start job "+string(id), func(u *unit) error {
+	err := c.transact(ctx, "start job "+string(id), func(tx *Tx) error {
 		var err error
 		if r, err = c.Store.Job(ctx, id); err != nil {
 			return err
@@ -328,7 +315,7 @@ func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, 
 			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "launch-token-used",
 				Message: fmt.Sprintf("the launch token of job %s has been traded by another step", id)}
 		}
-		r, err = u.applyJob(r, job.Event{Kind: job.Start, Epoch: epoch, Step: step})
+		r, err = c.applyJob(tx, r, job.Event{Kind: job.Start, Epoch: epoch, Step: step})
 		return err
 	})
 	if err != nil {
@@ -373,4 +360,26 @@ func (c *Control) endUnstarted(ctx context.Context, h Holder, why error) error {
 	}
 	out.Details[DetailEnded] = "true"
 	return &out
+}
+
+// ClaimJob is Claim for an agent that has the wake-up of a job already. It does
+// not wait. A runner that takes no work is told so by an error: its agent is to
+// leave the queue alone, where the API's claims do.
+func (c *Control) ClaimJob(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {
+	if s.Draining {
+		return Claim{}, ErrNoWork
+	}
+	notTaking := fairlead.Conflict("runner-not-taking", "runner %s takes no work now: it is disabled, draining, paused, or at its limit", s.Runner)
+	limit, taking, err := c.takes(ctx, s)
+	if err != nil {
+		return Claim{}, err
+	}
+	if !taking {
+		return Claim{}, notTaking
+	}
+	claimed, err := c.claim(ctx, s, id, limit)
+	if errors.Is(err, errFull) {
+		err = notTaking
+	}
+	return claimed, err
 }

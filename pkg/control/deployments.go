@@ -41,9 +41,9 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 	id := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
 	once := Once{Org: org, Route: "create-deployment " + install, Key: key, Body: in}
 	var out store.Deployment
-	err := c.transact(ctx, "deploy install "+install, func(u *unit) error {
-		if made, err := u.seen(once, string(id)); err != nil || made != "" {
-			return u.existing(&out, made, err)
+	err := c.transact(ctx, "deploy install "+install, func(tx *Tx) error {
+		if made, err := tx.seen(once, string(id)); err != nil || made != "" {
+			return existing(tx, &out, made, err)
 		}
 		inst, err := c.Store.Install(ctx, org, install)
 		if err != nil {
@@ -51,25 +51,25 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: id, Org: org, Install: inst.V.ID, App: inst.V.App, Kind: in.Kind,
-			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now, By: actor(ctx)}
-		if err := u.fillNodes(inst.V, &d.Deployment, in.Version); err != nil {
+			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Parallelism: c.Parallelism, State: deployment.Queued, Created: tx.now, By: actor(ctx)}
+		if err := c.fillNodes(tx, inst.V, &d.Deployment, in.Version); err != nil {
 			return err
 		}
-		if err := u.send(&inst, &d); err != nil {
+		if err := c.assignRunner(tx, &inst, &d); err != nil {
 			return err
 		}
 		if active := inst.V.Active; in.NoQueue && active != "" && active != id {
-			return u.notQueued(inst.V)
+			return c.notQueued(tx, inst.V)
 		}
-		out, err = u.admit(inst, d)
+		out, err = c.admit(tx, inst, d)
 		return err
 	})
 	return out, err
 }
 
 // notQueued refuses a deployment that would wait for the install's active one.
-func (u *unit) notQueued(inst store.Install) error {
-	ahead, err := u.c.ahead(u.ctx, inst, "")
+func (c *Control) notQueued(tx *Tx, inst store.Install) error {
+	ahead, err := c.ahead(tx.ctx, inst, "")
 	if err != nil {
 		return err
 	}
@@ -83,12 +83,12 @@ func (u *unit) notQueued(inst store.Install) error {
 
 // send gives the deployment the runner of its install, which is bound by its
 // first deployment that has anything to do.
-func (u *unit) send(inst *store.Stored[store.Install], d *store.Deployment) error {
+func (c *Control) assignRunner(tx *Tx, inst *store.Stored[store.Install], d *store.Deployment) error {
 	if err := notMoving(inst.V); err != nil {
 		return err
 	}
 	if len(d.Nodes) > 0 || inst.V.Active != "" {
-		if err := u.bind(inst); err != nil {
+		if err := c.bindRunner(tx, inst); err != nil {
 			return err
 		}
 	}
@@ -98,11 +98,11 @@ func (u *unit) send(inst *store.Stored[store.Install], d *store.Deployment) erro
 }
 
 // existing loads the deployment that an earlier, equal request made.
-func (u *unit) existing(out *store.Deployment, made string, err error) error {
+func existing(tx *Tx, out *store.Deployment, made string, err error) error {
 	if err != nil {
 		return err
 	}
-	r, err := u.c.Store.Deployment(u.ctx, fairlead.DeploymentID(made))
+	r, err := tx.Store.Deployment(tx.ctx, fairlead.DeploymentID(made))
 	*out = r.V
 	return err
 }
@@ -110,14 +110,14 @@ func (u *unit) existing(out *store.Deployment, made string, err error) error {
 // fillNodes gives the deployment its graph: for a deploy every component of
 // the version, and after those the ones that the version no longer has; for a
 // teardown every component that is not known to be absent, in reverse.
-func (u *unit) fillNodes(inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
-	app, err := u.c.App(u.ctx, inst.Org, inst.App)
+func (c *Control) fillNodes(tx *Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
+	app, err := c.App(tx.ctx, inst.Org, inst.App)
 	if err != nil {
 		return err
 	}
 	v := app.Newest
 	if version != "" && version != v.ID {
-		if v, err = u.c.Version(u.ctx, version); err != nil {
+		if v, err = c.Version(tx.ctx, version); err != nil {
 			return err
 		}
 		if v.Org != inst.Org {
@@ -128,7 +128,7 @@ func (u *unit) fillNodes(inst store.Install, d *deployment.Deployment, version f
 		}
 	}
 	d.Version = v.ID
-	comps, err := u.componentsOf(inst.ID)
+	comps, err := tx.componentsOf(inst.ID)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (u *unit) fillNodes(inst store.Install, d *deployment.Deployment, version f
 		d.Nodes, err = removals(left)
 		return err
 	}
-	if err := u.checkInputs(inst, v.Spec); err != nil {
+	if err := c.checkInputs(tx, inst, v.Spec); err != nil {
 		return err
 	}
 	waves, err := graph.Order(v.Spec.Graph())
@@ -238,8 +238,8 @@ func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 
 // checkInputs holds the install's inputs to the version that is about to be
 // deployed; it may have inputs that the version of the day it was made had not.
-func (u *unit) checkInputs(inst store.Install, spec *appspec.App) error {
-	given, err := u.c.openInputs(u.ctx, inst.ID, inst.Inputs)
+func (c *Control) checkInputs(tx *Tx, inst store.Install, spec *appspec.App) error {
+	given, err := c.openInputs(tx.ctx, inst.ID, inst.Inputs)
 	if err != nil {
 		return err
 	}
@@ -248,9 +248,9 @@ func (u *unit) checkInputs(inst store.Install, spec *appspec.App) error {
 }
 
 // admit begins the deployment if the install is free, and queues it otherwise.
-func (u *unit) admit(inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
+func (c *Control) admit(tx *Tx, inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
 	if inst.V.Active == d.ID || slices.Contains(inst.V.Queue, d.ID) {
-		r, err := u.c.Store.Deployment(u.ctx, d.ID) // our own commit, whose answer was unclear
+		r, err := c.Store.Deployment(tx.ctx, d.ID) // our own commit, whose answer was unclear
 		return r.V, err
 	}
 	r := store.Stored[store.Deployment]{V: d}
@@ -261,14 +261,14 @@ func (u *unit) admit(inst store.Stored[store.Install], d store.Deployment) (stor
 				Hint:    "Cancel some of them: each would deploy the same install."}
 		}
 		inst.V.Queue = append(slices.Clone(inst.V.Queue), d.ID)
-		u.PutInstall(inst)
-		r.V.Changed = u.now
-		u.PutDeployment(r)
+		tx.PutInstall(inst)
+		r.V.Changed = tx.now
+		tx.PutDeployment(r)
 		return d, nil
 	}
 	inst.V.Active = d.ID
-	u.PutInstall(inst)
-	r, err := u.advance(&inst, r, deployment.Begin{})
+	tx.PutInstall(inst)
+	r, err := c.advance(tx, &inst, r, deployment.Begin{})
 	return r.V, err
 }
 
@@ -360,7 +360,7 @@ func (c *Control) CancelDeployment(ctx context.Context, org fairlead.OrgID, id f
 
 // move applies an event that a person caused.
 func (c *Control) move(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, verb string, e deployment.Event) (store.Stored[store.Deployment], error) {
-	err := c.transact(ctx, verb+" deployment "+string(id), func(u *unit) error {
+	err := c.transact(ctx, verb+" deployment "+string(id), func(tx *Tx) error {
 		r, err := c.Deployment(ctx, org, id)
 		if err != nil {
 			return err
@@ -372,7 +372,7 @@ func (c *Control) move(ctx context.Context, org fairlead.OrgID, id fairlead.Depl
 		if _, ok := e.(deployment.Cancel); ok && (r.V.State == deployment.Canceled || r.V.State == deployment.Canceling) {
 			return nil // asked twice, or our own commit
 		}
-		_, err = u.advance(&inst, r, e)
+		_, err = c.advance(tx, &inst, r, e)
 		return err
 	})
 	if err != nil {
@@ -411,9 +411,9 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 	newID := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
 	once := Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
 	var out store.Deployment
-	err := c.transact(ctx, "retry deployment "+string(id), func(u *unit) error {
-		if made, err := u.seen(once, string(newID)); err != nil || made != "" {
-			return u.existing(&out, made, err)
+	err := c.transact(ctx, "retry deployment "+string(id), func(tx *Tx) error {
+		if made, err := tx.seen(once, string(newID)); err != nil || made != "" {
+			return existing(tx, &out, made, err)
 		}
 		old, err := c.Deployment(ctx, org, id)
 		if err != nil {
@@ -443,11 +443,11 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,
-			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: u.now, By: actor(ctx)}
-		if err := u.fillNodes(inst.V, &d.Deployment, old.V.Version); err != nil {
+			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: tx.now, By: actor(ctx)}
+		if err := c.fillNodes(tx, inst.V, &d.Deployment, old.V.Version); err != nil {
 			return err
 		}
-		if err := u.send(&inst, &d); err != nil {
+		if err := c.assignRunner(tx, &inst, &d); err != nil {
 			return err
 		}
 		for i := range d.Nodes {
@@ -457,8 +457,20 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 				n.State, n.Message = deployment.Unchanged, "done in deployment "+string(id)
 			}
 		}
-		out, err = u.admit(inst, d)
+		out, err = c.admit(tx, inst, d)
 		return err
 	})
 	return out, err
+}
+
+// ahead is what a queued deployment waits for.
+func (c *Control) ahead(ctx context.Context, inst store.Install, id fairlead.DeploymentID) (*diagnosis.Ahead, error) {
+	if inst.Active == "" || inst.Active == id {
+		return nil, nil // it has just begun
+	}
+	r, err := c.Store.Deployment(ctx, inst.Active)
+	if err != nil {
+		return nil, err
+	}
+	return &diagnosis.Ahead{ID: r.V.ID, State: r.V.State, Since: r.V.Changed, Between: max(0, slices.Index(inst.Queue, id))}, nil
 }

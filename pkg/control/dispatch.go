@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -177,13 +176,4 @@ func (b *batch) send(ctx context.Context) {
 			b.failed[w.index] = true
 		}
 	}
-}
-
-// sendWake sends the wake-up of a queued job to its runner.
-func sendWake(ctx context.Context, q queue.Queue, now time.Time, j store.Job) error {
-	delay := min(max(0, j.NotBefore.Sub(now)), queue.MaxDelay)
-	if err := q.Send(ctx, queueName(j.Runner), events.Wake{Job: j.ID}.Encode(), delay); err != nil {
-		return fmt.Errorf("wake runner %s for job %s: %w", j.Runner, j.ID, err)
-	}
-	return nil
 }

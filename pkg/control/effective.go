@@ -63,7 +63,7 @@ const (
 // it with what the last successful deployment of each component used. A component
 // whose last apply or destroy did not succeed is not compared: its state says so.
 func (c *Control) Effective(ctx context.Context, in store.Install) (Effective, error) {
-	u := &unit{c: c, ctx: ctx, now: c.Now()}
+	tx := c.reading(ctx)
 	app, err := c.App(ctx, in.Org, in.App)
 	if err != nil {
 		return Effective{}, err
@@ -77,7 +77,7 @@ func (c *Control) Effective(ctx context.Context, in store.Install) (Effective, e
 	if out.Inputs, err = effectiveInputs(v.Spec, given); err != nil {
 		return Effective{}, err
 	}
-	runner, err := u.runnerOf(in)
+	runner, err := c.runnerIn(tx, in)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != "no-runner" {
 		return Effective{}, err
 	}
@@ -99,7 +99,7 @@ func (c *Control) Effective(ctx context.Context, in store.Install) (Effective, e
 		}
 	}
 	for _, comp := range v.Spec.Components {
-		vars, err := u.effectiveVars(in, v, comp, out.Inputs)
+		vars, err := c.effectiveVars(tx, in, v, comp, out.Inputs)
 		if err != nil {
 			return Effective{}, err
 		}
@@ -115,7 +115,7 @@ func (c *Control) Effective(ctx context.Context, in store.Install) (Effective, e
 		case !ok && len(there) > 0:
 			out.Undeployed = append(out.Undeployed, Undeployed{Component: comp.Name, What: UndeployedNew})
 		case ok && k.State == store.Present:
-			differ, err := u.undeployed(in, k, v.ID, vars, env)
+			differ, err := undeployedOf(tx, in, k, v.ID, vars, env)
 			if err != nil {
 				return Effective{}, err
 			}
@@ -186,7 +186,7 @@ func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVa
 
 // effectiveVars resolves the variables of a component one by one, sensitive ones as
 // well. One that refers to what is not there has no value.
-func (u *unit) effectiveVars(in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
+func (c *Control) effectiveVars(tx *Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(comp.Vars))
 	for name, value := range comp.Vars {
 		e := EffectiveValue{}
@@ -205,7 +205,7 @@ func (u *unit) effectiveVars(in store.Install, v Version, comp appspec.Component
 		}
 		out[name] = e
 	}
-	all, err := u.resolveEach(in, v, comp)
+	all, err := c.resolveEach(tx, in, v, comp)
 	if err != nil {
 		return nil, err
 	}
@@ -222,8 +222,8 @@ func (u *unit) effectiveVars(in store.Install, v Version, comp appspec.Component
 }
 
 // resolveEach is resolve without the variables that have no value now.
-func (u *unit) resolveEach(in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
-	scope, err := u.scopeOf(in, v, comp)
+func (c *Control) resolveEach(tx *Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
+	scope, err := c.scopeOf(tx, in, v, comp)
 	if fairlead.KindOf(err) == fairlead.KindInvalid { // inputs that a deployment would refuse
 		return nil, nil
 	}
@@ -245,12 +245,12 @@ func (u *unit) resolveEach(in store.Install, v Version, comp appspec.Component) 
 }
 
 // undeployed compares what is there of a component with what a deployment would use.
-func (u *unit) undeployed(in store.Install, k store.Component, version fairlead.VersionID, vars map[string]EffectiveValue, env map[string]setVariable) ([]Undeployed, error) {
+func undeployedOf(tx *Tx, in store.Install, k store.Component, version fairlead.VersionID, vars map[string]EffectiveValue, env map[string]setVariable) ([]Undeployed, error) {
 	var out []Undeployed
 	if k.Version != version {
 		out = append(out, Undeployed{Component: k.Name, What: UndeployedVersion})
 	}
-	last, err := u.lastVars(in.ID, k.Name)
+	last, err := lastVars(tx, in.ID, k.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +280,7 @@ func (u *unit) undeployed(in store.Install, k store.Component, version fairlead.
 	if k.Env == nil { // made before this was noted
 		return out, nil
 	}
-	was, err := u.c.Sealer.Open(u.ctx, k.Env, envContext(in.ID, k.Name))
+	was, err := tx.Sealer.Open(tx.ctx, k.Env, envContext(in.ID, k.Name))
 	if err != nil {
 		return nil, fmt.Errorf("open the environment of component %s: %w", k.Name, err)
 	}
@@ -314,12 +314,12 @@ func envDigest(env map[string]setVariable) ([]byte, error) {
 }
 
 // keepEnv notes which environment variables the component is made with.
-func (u *unit) keepEnv(in store.Install, k *store.Component) error {
-	runner, err := u.runnerOf(in)
+func (c *Control) keepEnv(tx *Tx, in store.Install, k *store.Component) error {
+	runner, err := c.runnerIn(tx, in)
 	if err != nil {
 		return err
 	}
-	env, err := u.c.variablesFor(u.ctx, in, runner.V)
+	env, err := c.variablesFor(tx.ctx, in, runner.V)
 	if err != nil {
 		return err
 	}
@@ -327,7 +327,7 @@ func (u *unit) keepEnv(in store.Install, k *store.Component) error {
 	if err != nil {
 		return err
 	}
-	if k.Env, err = u.c.Sealer.Seal(u.ctx, sum, envContext(k.Install, k.Name)); err != nil {
+	if k.Env, err = c.Sealer.Seal(tx.ctx, sum, envContext(k.Install, k.Name)); err != nil {
 		return fmt.Errorf("seal the environment of component %s: %w", k.Name, err)
 	}
 	return nil

@@ -44,11 +44,11 @@ func namedGroup(path string) (placement.Path, error) {
 }
 
 // enter holds the commit to the group being there, and not about to go.
-func (u *unit) enter(org fairlead.OrgID, path placement.Path) error {
+func enterGroup(tx *Tx, org fairlead.OrgID, path placement.Path) error {
 	if path == "" {
 		return nil
 	}
-	g, err := u.c.Store.Group(u.ctx, org, path)
+	g, err := tx.Store.Group(tx.ctx, org, path)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		e := fairlead.NotFound("group", path.String())
 		e.Hint = fmt.Sprintf("Make it with `fairlead group create %s`.", path)
@@ -60,7 +60,7 @@ func (u *unit) enter(org fairlead.OrgID, path placement.Path) error {
 	if g.V.Leaving {
 		return fairlead.Conflict("group-not-empty", "group %s is being deleted", path)
 	}
-	u.CheckGroup(g)
+	tx.CheckGroup(g)
 	return nil
 }
 
@@ -71,9 +71,9 @@ func (c *Control) CreateGroup(ctx context.Context, org fairlead.OrgID, path, des
 		return Group{}, err
 	}
 	made := c.IDs(prefixCommit)
-	err = c.transact(ctx, "create group "+path, func(u *unit) error {
+	err = c.transact(ctx, "create group "+path, func(tx *Tx) error {
 		old, found := c.Store.Group(ctx, org, p)
-		if again, err := u.seen(Once{Org: org, Route: "create-group", Key: key, Body: []string{path, description}}, path); err != nil || again != "" {
+		if again, err := tx.seen(Once{Org: org, Route: "create-group", Key: key, Body: []string{path, description}}, path); err != nil || again != "" {
 			return err
 		}
 		switch {
@@ -84,10 +84,10 @@ func (c *Control) CreateGroup(ctx context.Context, org fairlead.OrgID, path, des
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
 			return found
 		}
-		if err := u.enter(org, p.Parent()); err != nil {
+		if err := enterGroup(tx, org, p.Parent()); err != nil {
 			return err
 		}
-		u.PutGroup(store.Stored[store.Group]{V: store.Group{Org: org, Path: p, Description: description, Made: made, Created: u.now}})
+		tx.PutGroup(store.Stored[store.Group]{V: store.Group{Org: org, Path: p, Description: description, Made: made, Created: tx.now}})
 		return nil
 	})
 	if err != nil {
@@ -125,13 +125,13 @@ func (c *Control) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, des
 	if err != nil {
 		return Group{}, err
 	}
-	err = c.transact(ctx, "update group "+path, func(u *unit) error {
+	err = c.transact(ctx, "update group "+path, func(tx *Tx) error {
 		g, err := c.Store.Group(ctx, org, p)
 		if err != nil {
 			return err
 		}
 		g.V.Description = description
-		u.PutGroup(g)
+		tx.PutGroup(g)
 		return nil
 	})
 	if err != nil {
@@ -160,9 +160,9 @@ func (c *Control) DeleteGroup(ctx context.Context, org fairlead.OrgID, path stri
 	if err := c.empty(ctx, org, p); err != nil {
 		return errors.Join(err, c.markGroup(ctx, org, p, false))
 	}
-	return c.transact(ctx, "delete group "+path, func(u *unit) error {
+	return c.transact(ctx, "delete group "+path, func(tx *Tx) error {
 		g, err := c.Store.Group(ctx, org, p)
-		if u.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+		if tx.again && fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil // our own commit, whose answer was unclear
 		}
 		if err != nil {
@@ -171,20 +171,20 @@ func (c *Control) DeleteGroup(ctx context.Context, org fairlead.OrgID, path stri
 		if !g.V.Leaving {
 			return fairlead.Conflict("group-not-empty", "something came into group %s", p)
 		}
-		u.DropVariables(org, store.Scope{Kind: store.ScopeGroup, Name: p.String()})
-		u.DeleteGroup(g)
+		tx.DropVariables(org, store.Scope{Kind: store.ScopeGroup, Name: p.String()})
+		tx.DeleteGroup(g)
 		return nil
 	})
 }
 
 func (c *Control) markGroup(ctx context.Context, org fairlead.OrgID, p placement.Path, leaving bool) error {
-	return c.transact(ctx, "delete group "+p.String(), func(u *unit) error {
+	return c.transact(ctx, "delete group "+p.String(), func(tx *Tx) error {
 		g, err := c.Store.Group(ctx, org, p)
 		if err != nil || g.V.Leaving == leaving {
 			return err
 		}
 		g.V.Leaving = leaving
-		u.PutGroup(g)
+		tx.PutGroup(g)
 		return nil
 	})
 }

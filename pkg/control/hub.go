@@ -50,12 +50,12 @@ func (h *hub) subscribe(subject string) (<-chan struct{}, func()) {
 
 // wait calls look at once, after each hint about subject, and every recheck,
 // until look says that it is done, fails, or wait is over.
-func (c *Control) wait(ctx context.Context, subject string, wait time.Duration, look func(context.Context) (done bool, err error)) error {
-	hint, end := c.hub.subscribe(subject)
+func (k *Kernel) wait(ctx context.Context, subject string, wait time.Duration, look func(context.Context) (done bool, err error)) error {
+	hint, end := k.hub.subscribe(subject)
 	defer end()
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
-	tick := time.NewTicker(c.recheck)
+	tick := time.NewTicker(k.recheck)
 	defer tick.Stop()
 	for {
 		done, err := look(ctx)

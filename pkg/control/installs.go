@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -58,11 +59,11 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 	once := Once{Org: org, Route: "create-install", Key: key, Body: in}
 	name := in.Name
 	recorded := false
-	err = c.transact(ctx, "create install "+in.Name, func(u *unit) error {
+	err = c.transact(ctx, "create install "+in.Name, func(tx *Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
 		old, found := c.Store.Install(ctx, org, in.Name)
-		if made, err := u.seen(once, in.Name); err != nil || made != "" {
+		if made, err := tx.seen(once, in.Name); err != nil || made != "" {
 			name = made
 			return err
 		}
@@ -70,11 +71,11 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 		if err != nil {
 			return err
 		}
-		if err := u.enter(org, group); err != nil {
+		if err := enterGroup(tx, org, group); err != nil {
 			return err
 		}
-		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Group: group, Labels: labels.Map(), Created: u.now}}
-		if err := u.name(&r.V, in.Runner); err != nil {
+		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Group: group, Labels: labels.Map(), Created: tx.now}}
+		if err := c.nameRunner(tx, &r.V, in.Runner); err != nil {
 			return err
 		}
 		if r.V.Inputs, err = c.sealInputs(ctx, app.Newest.Spec, id, nil, in.Inputs); err != nil {
@@ -98,8 +99,8 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 			}
 			recorded = true
 		}
-		u.PutInstall(r)
-		u.PutMember(org, store.Member{Group: group, Kind: store.MemberInstall, Name: r.V.Name})
+		tx.PutInstall(r)
+		tx.PutMember(org, store.Member{Group: group, Kind: store.MemberInstall, Name: r.V.Name})
 		return nil
 	})
 	if err != nil {
@@ -110,15 +111,15 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 
 // name notes the runner that the install names, "" for none, if that may serve
 // it.
-func (u *unit) name(in *store.Install, runner string) error {
+func (c *Control) nameRunner(tx *Tx, in *store.Install, runner string) error {
 	if old := in.RunnerID; old != "" && (in.Bound == nil || in.Bound.Runner != old) {
-		u.DropRunnerUse(old, in.ID)
+		tx.DropRunnerUse(old, in.ID)
 	}
 	in.Runner, in.RunnerID = "", ""
 	if runner == "" {
 		return nil
 	}
-	r, err := u.c.findRunner(u.ctx, in.Org, runner)
+	r, err := c.findRunner(tx.ctx, in.Org, runner)
 	if err != nil {
 		return err
 	}
@@ -131,8 +132,8 @@ func (u *unit) name(in *store.Install, runner string) error {
 			Message: fmt.Sprintf("runner %s does not serve installs of group %s", runner, in.Group),
 			Hint:    fmt.Sprintf("`fairlead runner show %s` says whom it serves.", runner)}
 	}
-	u.CheckRunner(r)
-	u.PutRunnerUse(r.V.ID, *in, u.now)
+	tx.CheckRunner(r)
+	tx.PutRunnerUse(r.V.ID, *in, tx.now)
 	in.Runner, in.RunnerID = r.V.Name, r.V.ID
 	return nil
 }
@@ -155,7 +156,7 @@ func (c *Control) UpdateInstall(ctx context.Context, org fairlead.OrgID, name st
 // UpdateInstall says. An install that is bound to a runner stays bound until it
 // is refreshed.
 func (c *Control) ChangeInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
-	err := c.transact(ctx, "update install "+name, func(u *unit) error {
+	err := c.transact(ctx, "update install "+name, func(tx *Tx) error {
 		r, err := c.Store.Install(ctx, org, name)
 		if err != nil {
 			return err
@@ -185,11 +186,11 @@ func (c *Control) ChangeInstall(ctx context.Context, org fairlead.OrgID, name st
 		}
 		r.V.Labels = labels
 		if change.Runner != nil {
-			if err := u.name(&r.V, *change.Runner); err != nil {
+			if err := c.nameRunner(tx, &r.V, *change.Runner); err != nil {
 				return err
 			}
 		}
-		u.PutInstall(r)
+		tx.PutInstall(r)
 		return nil
 	})
 	if err != nil {
@@ -269,14 +270,6 @@ func (c *Control) openInputs(ctx context.Context, id fairlead.InstallID, stored 
 		values[name] = v
 	}
 	return values, nil
-}
-
-func decodeJSON(raw []byte) (any, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var v any
-	err := dec.Decode(&v)
-	return v, err
 }
 
 // Install returns an install with its components.
@@ -370,160 +363,6 @@ func (c *Control) Installs(ctx context.Context, org fairlead.OrgID, q store.Page
 	return out, p.Next, nil
 }
 
-// ForgetInstall drops the records of an install, its state in http storage
-// included. Unless abandon is set it is refused while anything of it may still
-// exist in the customer's account: nobody could destroy it afterwards.
-//
-// An app may have had more components in its life than one commit takes. Their
-// records go first then, in commits of their own; if one of those is the last that
-// is made, the install is there still, and is forgotten by the next request.
-func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name string, abandon bool) error {
-	for {
-		id, err := c.forget(ctx, org, name, abandon)
-		if err != nil {
-			return err
-		}
-		if id != "" {
-			if c.Records != nil {
-				c.removeRecord(ctx, id)
-			}
-			return nil
-		}
-	}
-}
-
-// forgetAtOnce is how many records of components one commit removes, which has
-// room for the install and all that goes with it beside them.
-const forgetAtOnce = 50
-
-// forget returns the install that it has forgotten; "" if it has removed a part of
-// the records and is to be called again.
-func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, abandon bool) (id fairlead.InstallID, err error) {
-	err = c.transact(ctx, "forget install "+name, func(u *unit) error {
-		id = ""
-		r, err := c.Store.Install(ctx, org, name)
-		if err != nil {
-			return err
-		}
-		if r.V.Active != "" {
-			return busy(r.V)
-		}
-		if err := notMoving(r.V); err != nil {
-			return err
-		}
-		comps, err := c.Store.Components(ctx, r.V.ID)
-		if err != nil {
-			return err
-		}
-		var left []string
-		for _, k := range comps {
-			if k.V.State != store.Absent {
-				left = append(left, k.V.Name)
-			}
-		}
-		if len(left) > 0 && !abandon {
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-not-empty",
-				Message: fmt.Sprintf("install %s still has %d components: %v", name, len(left), left),
-				Hint:    fmt.Sprintf("Run `fairlead install teardown %s` first, or leave everything where it is with --abandon.", name)}
-		}
-		all, err := u.forgetComponents(r.V.ID, comps)
-		if err != nil {
-			return err
-		}
-		if !all {
-			u.CheckInstall(r) // which no deployment has meanwhile
-			return nil
-		}
-		if err := u.dropStack(r.V.ID); err != nil {
-			return err
-		}
-		u.DropMember(org, store.Member{Group: r.V.Group, Kind: store.MemberInstall, Name: r.V.Name})
-		u.DropVariables(org, store.Scope{Kind: store.ScopeInstall, Name: string(r.V.ID)})
-		if r.V.RunnerID != "" {
-			u.DropRunnerUse(r.V.RunnerID, r.V.ID)
-		}
-		if r.V.Bound != nil && r.V.Bound.Runner != r.V.RunnerID {
-			u.DropRunnerUse(r.V.Bound.Runner, r.V.ID)
-		}
-		u.DeleteInstall(r)
-		id = r.V.ID
-		return nil
-	})
-	return id, err
-}
-
-// forgetComponents removes the records of components with the heads of their
-// states, as many as a commit takes, and reports whether those are all. Those of
-// which something is left go last.
-func (u *unit) forgetComponents(id fairlead.InstallID, comps []store.Stored[store.Component]) (all bool, err error) {
-	stored, err := u.c.Store.States(u.ctx, id)
-	if err != nil {
-		return false, err
-	}
-	heads := make(map[string]store.Stored[store.StateHead], len(stored))
-	for _, h := range stored {
-		heads[h.V.Component] = h
-	}
-	removed := 0
-	dropState := func(name string) {
-		h, ok := heads[name]
-		if !ok {
-			return
-		}
-		u.spent = append(append(u.spent, h.V.Blob), h.V.History...)
-		u.DeleteState(h)
-		delete(heads, name)
-		removed++
-	}
-	slices.SortStableFunc(comps, func(a, b store.Stored[store.Component]) int {
-		switch first, second := a.V.State == store.Absent, b.V.State == store.Absent; {
-		case first && !second:
-			return -1
-		case second && !first:
-			return 1
-		}
-		return 0
-	})
-	for _, k := range comps {
-		if removed+2 > forgetAtOnce {
-			return false, nil
-		}
-		u.spent = append(u.spent, k.V.VarsBlob, k.V.OutputsBlob)
-		u.DeleteComponent(k)
-		removed++
-		dropState(k.V.Name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(heads)) { // of components that have no record
-		if removed == forgetAtOnce {
-			return false, nil
-		}
-		dropState(name)
-	}
-	return true, nil
-}
-
-// removeRecord removes the record of an install that is not there. A failure
-// leaves an empty record, or one whose events expire.
-func (c *Control) removeRecord(ctx context.Context, id fairlead.InstallID) {
-	if err := c.Records.Remove(context.WithoutCancel(ctx), id); err != nil {
-		c.Logger.Warn("the record of an install's logs was not removed", "install", id, "error", err)
-	}
-}
-
-// dropBlobs removes blobs that no row names any more. A failure leaves
-// garbage, not damage.
-func (c *Control) dropBlobs(ctx context.Context, keys []string) {
-	ctx = context.WithoutCancel(ctx)
-	for _, k := range keys {
-		if k == "" {
-			continue
-		}
-		if err := c.Blobs.Delete(ctx, k); err != nil {
-			c.Logger.Warn("a blob that nothing names was not removed", "key", k, "error", err)
-		}
-	}
-}
-
 // Output is an output with its value.
 type Output struct {
 	Value     json.RawMessage
@@ -566,4 +405,47 @@ func (c *Control) Outputs(ctx context.Context, org fairlead.OrgID, name string, 
 		}
 	}
 	return out, nil
+}
+
+// part renders a component for package diagnosis.
+func (c *Control) part(ctx context.Context, k store.Component, head store.StateHead, storage string) (diagnosis.Component, error) {
+	out := diagnosis.Component{Name: k.Name, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment,
+		State: &diagnosis.State{Saved: head.Updated, Serial: head.Serial}}
+	switch runnerspec.StorageKind(storage) {
+	case runnerspec.HTTPState:
+	case runnerspec.LocalState:
+		out.State.OnRunner = "state/" + string(k.Install) + "/" + k.Name + "/terraform.tfstate"
+	default:
+		out.State.Outside = storage
+	}
+	if head.Lock != nil {
+		held, err := c.holds(ctx, *head.Lock)
+		if err != nil {
+			return out, err
+		}
+		lock := renderLock(*head.Lock, held)
+		out.Lock = &lock
+	}
+	return out, nil
+}
+
+// renderLock reads what the tool says of its lock, which is for people only.
+func renderLock(l store.StateLock, held bool) diagnosis.Lock {
+	var info struct{ Who, Operation string }
+	if json.Unmarshal(l.Info, &info) != nil {
+		info.Who, info.Operation = "", ""
+	}
+	return diagnosis.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: clip(info.Who, 200), Operation: clip(info.Operation, 100)}
+}
+
+// notMoving refuses what must not happen to an install whose states are being
+// copied.
+func notMoving(in store.Install) error {
+	if in.Moving == nil {
+		return nil
+	}
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-moving",
+		Message: fmt.Sprintf("the state of install %s is being moved to %s, by job %s", in.Name, in.Moving.To.Storage, in.Moving.Job),
+		Hint:    fmt.Sprintf("Wait for it (`fairlead job logs %s`) or cancel it (`fairlead job cancel %s`).", in.Moving.Job, in.Moving.Job),
+		Details: map[string]string{"job": string(in.Moving.Job)}}
 }

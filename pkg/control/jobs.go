@@ -53,7 +53,7 @@ func (c *Control) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fai
 // CancelJob cancels a job, and so its component's way through the deployment.
 func (c *Control) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
 	var out store.Job
-	err := c.transact(ctx, "cancel job "+string(id), func(u *unit) error {
+	err := c.transact(ctx, "cancel job "+string(id), func(tx *Tx) error {
 		j, err := c.Job(ctx, org, id)
 		if err != nil {
 			return err
@@ -65,11 +65,11 @@ func (c *Control) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead
 		if err != nil {
 			return err
 		}
-		if r, err = u.applyJob(r, job.Event{Kind: job.Cancel, By: actor(ctx)}); err != nil {
+		if r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, By: actor(ctx)}); err != nil {
 			return err
 		}
 		out = r.V
-		return u.settle(r.V)
+		return c.settle(tx, r.V)
 	})
 	return out, err
 }
@@ -226,8 +226,8 @@ func (c *Control) checkRunner(ctx context.Context, by User, runner, plugin strin
 	org := by.Org
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	var out store.Job
-	err := c.transact(ctx, "check runner "+runner, func(u *unit) error {
-		made, err := u.seen(once, string(id))
+	err := c.transact(ctx, "check runner "+runner, func(tx *Tx) error {
+		made, err := tx.seen(once, string(id))
 		if err != nil || made != "" {
 			if err == nil {
 				out, err = c.Job(ctx, org, fairlead.JobID(made))
@@ -238,15 +238,15 @@ func (c *Control) checkRunner(ctx context.Context, by User, runner, plugin strin
 		if err != nil {
 			return err
 		}
-		if u.again {
+		if tx.again {
 			if old, err := c.Store.Job(ctx, id); err == nil {
 				out = old.V
 				return nil // our own commit, whose answer was unclear
 			}
 		}
-		j := store.Job{Job: job.New(id, job.OpCheck, u.now), RunnerName: r.V.Name, Shared: r.V.Shared()}
+		j := store.Job{Job: job.New(id, job.OpCheck, tx.now), RunnerName: r.V.Name, Shared: r.V.Shared()}
 		j.Org, j.Runner, j.Plugin = org, r.V.ID, plugin
-		out = u.newJob(j, r.V)
+		out = newJob(tx, j, r.V)
 		return nil
 	})
 	return out, err

@@ -22,8 +22,8 @@ type Once struct {
 const MaxIdempotencyKey = 255
 
 // seen returns what the same request made before, or "". When it made nothing
-// yet, the unit is given the record that says it makes subject.
-func (u *unit) seen(o Once, subject string) (string, error) {
+// yet, the commit is given the record that says it makes subject.
+func (tx *Tx) seen(o Once, subject string) (string, error) {
 	if o.Key == "" {
 		return "", nil
 	}
@@ -34,12 +34,12 @@ func (u *unit) seen(o Once, subject string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("hash request: %w", err)
 	}
-	request := u.c.Minter.Digest(o.Route + "\n" + string(body))
+	request := tx.Minter.Digest(o.Route + "\n" + string(body))
 	hash := identity.Hash(string(o.Org) + "\n" + o.Key)
-	r, err := u.c.Store.Idempotency(u.ctx, hash)
+	r, err := tx.Store.Idempotency(tx.ctx, hash)
 	switch {
 	case fairlead.KindOf(err) == fairlead.KindNotFound:
-		u.PutIdempotency(hash, store.Idempotency{Request: request, Subject: subject}, u.now)
+		tx.PutIdempotency(hash, store.Idempotency{Request: request, Subject: subject}, tx.now)
 		return "", nil
 	case err != nil:
 		return "", err

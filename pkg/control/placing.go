@@ -2,26 +2,14 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
-	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
-
-// storageOf is where a runner keeps states.
-func storageOf(r store.Runner) placement.Storage {
-	s := placement.Storage{Kind: r.Storage, Place: r.Place}
-	if r.Place == "" && r.Storage == string(runnerspec.LocalState) { // made before runners had a configuration
-		s.Place = (&runnerspec.LocalStorage{}).Place(string(r.ID))
-	}
-	return s
-}
 
 // placeable is what package placement wants to know of a runner.
 func placeable(r store.Runner) placement.Runner {
@@ -36,10 +24,10 @@ func placeable(r store.Runner) placement.Runner {
 }
 
 // placed is what package placement wants to know of an install.
-func (u *unit) placed(in store.Install) (placement.Install, error) {
+func (c *Control) placedInstall(tx *Tx, in store.Install) (placement.Install, error) {
 	p := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels), Names: in.RunnerID}
 	if in.Runner != "" && in.RunnerID == "" { // made when runners were known by name
-		r, err := u.c.findRunner(u.ctx, in.Org, in.Runner)
+		r, err := c.findRunner(tx.ctx, in.Org, in.Runner)
 		if err != nil {
 			return p, err
 		}
@@ -50,7 +38,7 @@ func (u *unit) placed(in store.Install) (placement.Install, error) {
 	}
 	bound := in.Bound.Binding
 	p.Bound = &bound
-	names, err := u.stateful(in.ID)
+	names, err := statefulComponents(tx, in.ID)
 	p.HasState = len(names) > 0
 	return p, err
 }
@@ -58,9 +46,9 @@ func (u *unit) placed(in store.Install) (placement.Install, error) {
 // stateful names the components of an install that have a state which matters:
 // those that are not known to be absent. What a tool leaves of a component that
 // it has destroyed is an empty state, but a person may have pushed another.
-func (u *unit) stateful(id fairlead.InstallID) ([]string, error) {
+func statefulComponents(tx *Tx, id fairlead.InstallID) ([]string, error) {
 	names, absent := map[string]bool{}, map[string]bool{}
-	comps, err := u.componentsOf(id)
+	comps, err := tx.componentsOf(id)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +57,7 @@ func (u *unit) stateful(id fairlead.InstallID) ([]string, error) {
 			names[k.V.Name] = true
 		}
 	}
-	heads, err := u.c.Store.States(u.ctx, id)
+	heads, err := tx.Store.States(tx.ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +118,12 @@ func (c *Control) runnerOf(ctx context.Context, in store.Install) (store.Stored[
 	return r, err
 }
 
-// runnerOf is Control.runnerOf, as this unit has left it.
-func (u *unit) runnerOf(in store.Install) (store.Stored[store.Runner], error) {
-	if u.runner != nil && in.Bound != nil && in.Bound.Runner == u.runner.V.ID {
-		return *u.runner, nil
+// runnerOf is Control.runnerOf, as this commit leaves it.
+func (c *Control) runnerIn(tx *Tx, in store.Install) (store.Stored[store.Runner], error) {
+	if tx.given != nil && in.Bound != nil && in.Bound.Runner == tx.given.V.ID {
+		return *tx.given, nil
 	}
-	return u.c.runnerOf(u.ctx, in)
+	return c.runnerOf(tx.ctx, in)
 }
 
 // storageKind is the kind of storage in which the install's state is.
@@ -150,15 +138,15 @@ func (c *Control) storageKind(ctx context.Context, in store.Install) (string, er
 // bind gives the install the runner that its deployments use: the one that it
 // has, or else the one that is decided now, in the commit of its first
 // deployment.
-func (u *unit) bind(inst *store.Stored[store.Install]) error {
+func (c *Control) bindRunner(tx *Tx, inst *store.Stored[store.Install]) error {
 	if inst.V.Bound != nil {
-		return u.rebind(inst)
+		return c.rebindRunner(tx, inst)
 	}
-	in, err := u.placed(inst.V)
+	in, err := c.placedInstall(tx, inst.V)
 	if err != nil {
 		return err
 	}
-	from, err := u.c.choice(u.ctx, in.Org)
+	from, err := c.choice(tx.ctx, in.Org)
 	if err != nil {
 		return err
 	}
@@ -167,7 +155,7 @@ func (u *unit) bind(inst *store.Stored[store.Install]) error {
 		if err != nil {
 			return err
 		}
-		gone, err := u.give(inst, from.records[b.Runner], b)
+		gone, err := giveRunner(tx, inst, from.records[b.Runner], b)
 		if !gone || err != nil {
 			return err
 		}
@@ -177,8 +165,8 @@ func (u *unit) bind(inst *store.Stored[store.Install]) error {
 }
 
 // rebind holds a binding against the runner as it is by now.
-func (u *unit) rebind(inst *store.Stored[store.Install]) error {
-	r, err := u.c.runnerOf(u.ctx, inst.V)
+func (c *Control) rebindRunner(tx *Tx, inst *store.Stored[store.Install]) error {
+	r, err := c.runnerOf(tx.ctx, inst.V)
 	var there []placement.Runner
 	switch {
 	case err == nil:
@@ -192,14 +180,14 @@ func (u *unit) rebind(inst *store.Stored[store.Install]) error {
 		// spares each deployment two queries.
 		bound := inst.V.Bound.Binding
 		in = placement.Install{ID: inst.V.ID, Name: inst.V.Name, Org: inst.V.Org, Group: inst.V.Group, App: inst.V.App, Bound: &bound}
-	} else if in, err = u.placed(inst.V); err != nil {
+	} else if in, err = c.placedInstall(tx, inst.V); err != nil {
 		return err
 	}
 	b, err := placement.Bind(in, nil, there)
 	if err != nil || b == inst.V.Bound.Binding {
 		return err
 	}
-	gone, err := u.give(inst, r, b)
+	gone, err := giveRunner(tx, inst, r, b)
 	if gone && err == nil {
 		err = leaving(r.V)
 	}
@@ -212,17 +200,17 @@ func (u *unit) rebind(inst *store.Stored[store.Install]) error {
 // deletion marks the runner before it looks at the uses for the last time: so
 // at least one of the two sees the other. All in one commit, with a check of the
 // runner, would cost each first deployment three write units more.
-func (u *unit) give(inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
+func giveRunner(tx *Tx, inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
 	if r.Version == 0 {
 		return false, fmt.Errorf("bind install %s: runner %s was chosen and not read", inst.V.Name, b.Runner)
 	}
 	if bound := inst.V.Bound; b.Runner != inst.V.RunnerID && (bound == nil || bound.Runner != b.Runner) {
 		var note store.Tx
-		note.PutRunnerUse(b.Runner, inst.V, u.now)
-		if err := u.c.commit(u.ctx, &note); err != nil {
+		note.PutRunnerUse(b.Runner, inst.V, tx.now)
+		if err := tx.commit(tx.ctx, &note); err != nil {
 			return false, fmt.Errorf("note that install %s uses runner %s: %w", inst.V.Name, r.V.Name, err)
 		}
-		now, err := u.c.Store.Runner(u.ctx, r.V.Org, r.V.Name)
+		now, err := tx.Store.Runner(tx.ctx, r.V.Org, r.V.Name)
 		if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && (now.V.Leaving || now.V.ID != r.V.ID) {
 			return true, nil
 		}
@@ -231,14 +219,14 @@ func (u *unit) give(inst *store.Stored[store.Install], r store.Stored[store.Runn
 		}
 	}
 	if old := inst.V.Bound; old != nil && old.Runner != b.Runner && old.Runner != inst.V.RunnerID {
-		u.DropRunnerUse(old.Runner, inst.V.ID)
+		tx.DropRunnerUse(old.Runner, inst.V.ID)
 	}
-	u.runner = &r
+	tx.given = &r
 	config, err := configOf(r.V)
 	if err != nil {
 		return false, err
 	}
-	inst.V.Bound = &store.Binding{Binding: b, Org: r.V.Org, Name: r.V.Name, At: u.now, State: config}
+	inst.V.Bound = &store.Binding{Binding: b, Org: r.V.Org, Name: r.V.Name, At: tx.now, State: config}
 	return false, nil
 }
 
@@ -256,8 +244,8 @@ func (c *Control) ExplainInstall(ctx context.Context, org fairlead.OrgID, name s
 	if err != nil {
 		return Explained{}, err
 	}
-	u := &unit{c: c, ctx: ctx, now: c.now()}
-	in, err := u.placed(inst.V)
+	tx := c.reading(ctx)
+	in, err := c.placedInstall(tx, inst.V)
 	if err != nil {
 		return Explained{}, err
 	}
@@ -282,104 +270,6 @@ func (c *Control) ExplainInstall(ctx context.Context, org fairlead.OrgID, name s
 	}
 	out.Serves = &r
 	return out, nil
-}
-
-// Refresh says how to refresh the runner of an install.
-type Refresh struct {
-	DryRun     bool
-	Migrate    bool // where the state would be in another place: move it there first
-	AcceptLoss bool // leave the state where it is, and begin with none
-}
-
-// Refreshed is what a refresh came to, or would come to.
-type Refreshed struct {
-	Runner         string // name; "" if the install is bound to none and none serves it
-	Changed        bool
-	StorageChanged bool
-	Bound          bool // the install had a runner before
-	// Job copies the states; the install has the runner once it has succeeded. ""
-	// if there is nothing to copy.
-	Job fairlead.JobID
-}
-
-// RefreshRunner decides anew which runner serves the install, and gives it that
-// one. A dry run has the same answer and the same refusal, and changes nothing;
-// a refusal says in its details what there would be.
-func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name string, o Refresh) (Refreshed, error) {
-	var out Refreshed
-	var wrote *store.Binding
-	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
-	err := c.transact(ctx, "refresh runner of install "+name, func(u *unit) error {
-		inst, err := c.Store.Install(ctx, org, name)
-		if err != nil {
-			return err
-		}
-		if b := inst.V.Bound; wrote != nil && b != nil && b.At.Equal(wrote.At) && b.Binding == wrote.Binding {
-			return nil // our own commit, whose answer was unclear
-		}
-		if m := inst.V.Moving; m != nil && m.Job == id {
-			return nil // the same
-		}
-		wrote = nil
-		in, err := u.placed(inst.V)
-		if err != nil {
-			return err
-		}
-		from, err := c.choice(ctx, org)
-		if err != nil {
-			return err
-		}
-		res, err := placement.Refresh(in, from.rules, from.runners, placement.RefreshOptions{DryRun: o.DryRun, Deployment: inst.V.Active, Migrate: o.Migrate, AcceptLoss: o.AcceptLoss})
-		out = Refreshed{Runner: from.records[res.Runner].V.Name, Changed: res.Changed, StorageChanged: res.StorageChanged, Bound: in.Bound != nil}
-		if b := inst.V.Bound; b != nil && b.Runner == res.Runner {
-			out.Runner = b.Name // also one that is gone
-		}
-		if err == nil {
-			err = notMoving(inst.V)
-		}
-		if err != nil {
-			return withAnswer(err, out)
-		}
-		if res.Write == nil {
-			return nil
-		}
-		r := from.records[res.Runner]
-		if res.Move {
-			if _, err := u.move(&inst, id, r, *res.Write); err != nil {
-				return withAnswer(err, out)
-			}
-			out.Job = id
-			u.PutInstall(inst)
-			return nil
-		}
-		gone, err := u.give(&inst, r, *res.Write)
-		if gone && err == nil {
-			err = leaving(r.V)
-		}
-		if err != nil {
-			return withAnswer(err, out)
-		}
-		wrote = inst.V.Bound
-		u.PutInstall(inst)
-		return nil
-	})
-	return out, err
-}
-
-// withAnswer puts what a refused refresh would have come to into the refusal.
-func withAnswer(err error, out Refreshed) error {
-	e, ok := errors.AsType[*fairlead.Error](err)
-	if !ok || e.Kind != fairlead.KindConflict {
-		return err
-	}
-	copied := *e
-	copied.Details = maps.Clone(e.Details)
-	if copied.Details == nil {
-		copied.Details = map[string]string{}
-	}
-	copied.Details["runner"] = out.Runner
-	copied.Details["changed"] = strconv.FormatBool(out.Changed)
-	return &copied
 }
 
 // RunnerOf returns the name of the runner that runs the install's jobs: the one

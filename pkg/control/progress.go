@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
@@ -17,18 +16,18 @@ import (
 // advance applies an event to a deployment and does all that follows from it
 // in the same commit: jobs are made and canceled, and when the deployment is
 // over its install goes to the next in the queue.
-func (u *unit) advance(inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
-	return u.advanceBy(inst, r, e, func(d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
-		return u.carryOut(inst.V, d, cmd)
+func (c *Control) advance(tx *Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
+	return c.advanceBy(tx, inst, r, e, func(d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+		return c.carryOut(tx, inst.V, d, cmd)
 	})
 }
 
 // advanceBy is advance with another way of doing what the deployment asks for.
-func (u *unit) advanceBy(inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
+func (c *Control) advanceBy(tx *Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
 	carryOut func(store.Deployment, deployment.Command) (deployment.Event, error)) (store.Stored[store.Deployment], error) {
 	todo := []deployment.Event{e}
 	for len(todo) > 0 {
-		next, cmds, err := deployment.Apply(r.V.Deployment, todo[0], u.now)
+		next, cmds, err := deployment.Apply(r.V.Deployment, todo[0], tx.now)
 		if err != nil {
 			return r, err
 		}
@@ -44,30 +43,30 @@ func (u *unit) advanceBy(inst *store.Stored[store.Install], r store.Stored[store
 			}
 		}
 	}
-	r.V.Changed = u.now
-	u.PutDeployment(r)
+	r.V.Changed = tx.now
+	tx.PutDeployment(r)
 	if r.V.State.Final() {
-		u.over = append(u.over, r.V)
-		return r, u.free(inst, r.V.ID)
+		tx.drop(planKeys(r.V)...)
+		return r, c.freeInstall(tx, inst, r.V.ID)
 	}
 	return r, nil
 }
 
 // free takes an ended deployment off its install, and begins the next one.
-func (u *unit) free(inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
+func (c *Control) freeInstall(tx *Tx, inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
 	inst.V.Queue = slices.DeleteFunc(slices.Clone(inst.V.Queue), func(q fairlead.DeploymentID) bool { return q == id })
 	if inst.V.Active != id {
-		u.PutInstall(*inst) // it was canceled while it waited
+		tx.PutInstall(*inst) // it was canceled while it waited
 		return nil
 	}
 	inst.V.Active = ""
 	if len(inst.V.Queue) == 0 {
-		u.PutInstall(*inst)
+		tx.PutInstall(*inst)
 		return nil
 	}
 	inst.V.Active, inst.V.Queue = inst.V.Queue[0], inst.V.Queue[1:]
-	u.PutInstall(*inst)
-	next, err := u.c.Store.Deployment(u.ctx, inst.V.Active)
+	tx.PutInstall(*inst)
+	next, err := c.Store.Deployment(tx.ctx, inst.V.Active)
 	if err != nil {
 		return err
 	}
@@ -77,30 +76,30 @@ func (u *unit) free(inst *store.Stored[store.Install], id fairlead.DeploymentID)
 	asked := slices.Clone(next.V.Nodes)
 	// The graph was computed when it was queued; what the deployment before it
 	// applied or removed is known only now.
-	err = u.refill(inst.V, &next.V.Deployment)
+	err = c.refill(tx, inst.V, &next.V.Deployment)
 	if err == nil && len(next.V.Nodes) > 0 {
-		_, err = u.runnerOf(inst.V)
+		_, err = c.runnerIn(tx, inst.V)
 	}
 	switch fairlead.KindOf(err) {
 	case "":
-		_, err = u.advance(inst, next, deployment.Begin{})
+		_, err = c.advance(tx, inst, next, deployment.Begin{})
 		return err
 	case fairlead.KindInternal, fairlead.KindUnavailable:
 		return err // which passes, or is ours to repair; whoever reports now repeats it
 	}
 	next.V.Nodes = asked
-	return u.refuse(inst, next, err)
+	return c.refuseDeployment(tx, inst, next, err)
 }
 
 // refuse ends a deployment that cannot begin, with the reason. The commit is that
 // of the deployment before it, or of the end of that one's job: its step has done
 // its work and must be heard.
-func (u *unit) refuse(inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
+func (c *Control) refuseDeployment(tx *Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
 	if len(r.V.Nodes) == 0 { // no component is there that could fail, and it would count as done
-		_, err := u.advance(inst, r, deployment.Cancel{Reason: fairlead.CodeOf(why)})
+		_, err := c.advance(tx, inst, r, deployment.Cancel{Reason: fairlead.CodeOf(why)})
 		return err
 	}
-	_, err := u.advanceBy(inst, r, deployment.Begin{}, func(_ store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+	_, err := c.advanceBy(tx, inst, r, deployment.Begin{}, func(_ store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(why), Message: why.Error()}, nil
 	})
 	return err
@@ -108,21 +107,21 @@ func (u *unit) refuse(inst *store.Stored[store.Install], r store.Stored[store.De
 
 // refill computes the graph of a queued deployment anew. A retry keeps what
 // was carried over.
-func (u *unit) refill(inst store.Install, d *deployment.Deployment) error {
+func (c *Control) refill(tx *Tx, inst store.Install, d *deployment.Deployment) error {
 	if d.RetryOf != "" {
 		return nil
 	}
 	d.Nodes = nil
-	return u.fillNodes(inst, d, d.Version)
+	return c.fillNodes(tx, inst, d, d.Version)
 }
 
 // carryOut does what a deployment asks for, and returns the event that tells
 // the deployment about it.
-func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+func (c *Control) carryOut(tx *Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 	if cmd.Cancel != "" {
-		return u.cancelJob(cmd.Cancel)
+		return c.cancelJob(tx, cmd.Cancel)
 	}
-	vars, err := u.varsFor(inst, d.Deployment, cmd)
+	vars, err := c.varsFor(tx, inst, d.Deployment, cmd)
 	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
 		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: deployment.NeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
@@ -139,28 +138,28 @@ func (u *unit) carryOut(inst store.Install, d store.Deployment, cmd deployment.C
 		return deployment.Unplannable{Component: cmd.Component, Reason: "variables-too-large",
 			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), maxVars)}, nil
 	}
-	runner, err := u.runnerOf(inst)
+	runner, err := c.runnerIn(tx, inst)
 	if err != nil {
 		return nil, err
 	}
-	j := store.Job{Job: job.New(fairlead.JobID(u.c.IDs(fairlead.PrefixJob)), cmd.Operation, u.now),
+	j := store.Job{Job: job.New(fairlead.JobID(c.IDs(fairlead.PrefixJob)), cmd.Operation, tx.now),
 		InstallName: inst.Name, RunnerName: runner.V.Name, Shared: runner.V.Shared(), Version: d.Version,
 		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
 	j.Component, j.Plugin = cmd.Component, pluginTerraform
 	if d.Node(cmd.Component).Destroy {
-		k, err := u.component(inst.ID, cmd.Component)
+		k, err := tx.component(inst.ID, cmd.Component)
 		if err != nil {
 			return nil, err
 		}
 		j.Version = k.V.Version // it is destroyed with the configuration that made it
 	}
 	if cmd.Operation.Mutates() {
-		if err := u.markUnknown(inst, d, j, vars); err != nil {
+		if err := c.markUnknown(tx, inst, d, j, vars); err != nil {
 			return nil, err
 		}
 	}
-	u.newJob(j, runner.V)
+	newJob(tx, j, runner.V)
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
 }
 
@@ -182,88 +181,53 @@ const (
 )
 
 // newJob puts a job of the runner that is queued at once.
-func (u *unit) newJob(j store.Job, r store.Runner) store.Job {
-	j.Terms = termsFor(u.c.Terms, r)
-	u.PutJob(store.Stored[store.Job]{V: j})
-	u.wakes = append(u.wakes, j)
+func newJob(tx *Tx, j store.Job, r store.Runner) store.Job {
+	j.Terms = termsFor(tx.Terms, r)
+	tx.PutJob(store.Stored[store.Job]{V: j})
+	tx.wake(j)
 	return j
-}
-
-// component reads a component, as this unit has left it.
-func (u *unit) component(id fairlead.InstallID, name string) (store.Stored[store.Component], error) {
-	if k, ok := u.components[name]; ok {
-		return k, nil
-	}
-	return u.c.Store.Component(u.ctx, id, name)
-}
-
-// componentsOf lists an install's components, as this unit has left them.
-func (u *unit) componentsOf(id fairlead.InstallID) ([]store.Stored[store.Component], error) {
-	all, err := u.c.Store.Components(u.ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	seen := map[string]bool{}
-	for i, k := range all {
-		seen[k.V.Name] = true
-		if mine, ok := u.components[k.V.Name]; ok && mine.V.Install == id {
-			all[i] = mine
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(u.components)) {
-		if k := u.components[name]; !seen[name] && k.V.Install == id {
-			all = append(all, k)
-		}
-	}
-	return all, nil
-}
-
-func (u *unit) putComponent(k store.Stored[store.Component]) {
-	k.V.Updated = u.now
-	u.components[k.V.Name] = k
-	u.PutComponent(k)
 }
 
 // markUnknown records, before anything is changed, that a component is about
 // to be. What it was given is kept for the day it is destroyed.
-func (u *unit) markUnknown(inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
-	k, err := u.component(inst.ID, j.Component)
+func (c *Control) markUnknown(tx *Tx, inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
+	k, err := tx.component(inst.ID, j.Component)
 	if err != nil {
 		return err
 	}
 	k.V.State, k.V.Deployment = store.Unknown, d.ID
 	if j.Operation == job.OpApply {
-		v, err := u.c.Version(u.ctx, j.Version)
+		v, err := c.Version(tx.ctx, j.Version)
 		if err != nil {
 			return err
 		}
-		if err := u.madeFrom(&k, inst, v, vars); err != nil {
+		if err := c.madeFrom(tx, &k, inst, v, vars); err != nil {
 			return err
 		}
 	}
-	u.putComponent(k)
+	tx.putComponent(k)
 	return nil
 }
 
 // cancelJob cancels a job. One that had not started is over at once, and the
 // deployment is told.
-func (u *unit) cancelJob(id fairlead.JobID) (deployment.Event, error) {
-	r, err := u.c.Store.Job(u.ctx, id)
+func (c *Control) cancelJob(tx *Tx, id fairlead.JobID) (deployment.Event, error) {
+	r, err := c.Store.Job(tx.ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if r.V.State.Final() {
 		return nil, nil
 	}
-	r, err = u.applyJob(r, job.Event{Kind: job.Cancel, Reason: job.ReasonCanceled, By: actor(u.ctx)})
+	r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, Reason: job.ReasonCanceled, By: actor(tx.ctx)})
 	if err != nil || !r.V.State.Final() {
 		return nil, err
 	}
-	return u.ended(r.V), nil
+	return jobEnded(r.V), nil
 }
 
 // ended tells a deployment how its job ended.
-func (u *unit) ended(j store.Job) deployment.Event {
+func jobEnded(j store.Job) deployment.Event {
 	e := deployment.JobEnded{Job: j.ID, State: j.State, Reason: j.Reason, Message: j.Message}
 	if j.Plan != nil {
 		changes := j.Plan.Changes
@@ -273,29 +237,29 @@ func (u *unit) ended(j store.Job) deployment.Event {
 }
 
 // settle moves the deployment of a job that has just ended, if it has one.
-func (u *unit) settle(j store.Job) error {
+func (c *Control) settle(tx *Tx, j store.Job) error {
 	if j.State.Final() && j.Operation == job.OpMigrateState {
-		return u.moved(j)
+		return endMove(tx, j)
 	}
 	if !j.State.Final() || j.Deployment == "" {
 		return nil
 	}
 	if j.State == job.Lost && j.Component != "" {
-		k, err := u.component(j.Install, j.Component)
+		k, err := tx.component(j.Install, j.Component)
 		if err != nil {
 			return err
 		}
 		k.V.Lost = j.ID
-		u.putComponent(k)
+		tx.putComponent(k)
 	}
-	d, err := u.c.Store.Deployment(u.ctx, j.Deployment)
+	d, err := c.Store.Deployment(tx.ctx, j.Deployment)
 	if err != nil {
 		return err
 	}
-	inst, err := u.c.Store.Install(u.ctx, j.Org, j.InstallName)
+	inst, err := c.Store.Install(tx.ctx, j.Org, j.InstallName)
 	if err != nil {
 		return err
 	}
-	_, err = u.advance(&inst, d, u.ended(j))
+	_, err = c.advance(tx, &inst, d, jobEnded(j))
 	return err
 }

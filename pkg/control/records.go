@@ -8,15 +8,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// LogRecords keeps a place for each install where its runner writes logs that
-// reach the control plane by another way than its API. Safe for concurrent use.
-type LogRecords interface {
-	// Make makes the place; one that is there is no error.
-	Make(ctx context.Context, install fairlead.InstallID) error
-	// Remove removes it with all that was written; one that is gone is no error.
-	Remove(ctx context.Context, install fairlead.InstallID) error
-}
-
 // JobReader reads jobs.
 type JobReader interface {
 	Job(ctx context.Context, id fairlead.JobID) (store.Stored[store.Job], error)

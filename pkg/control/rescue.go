@@ -20,7 +20,7 @@ import (
 // what was broken, and its event says so. Repeating it with the ID is harmless. A
 // component that the install never had and its app does not name is not found.
 func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
-	return c.transact(ctx, "break state lock of "+component, func(u *unit) error {
+	return c.transact(ctx, "break state lock of "+component, func(tx *Tx) error {
 		inst, err := c.Store.Install(ctx, org, install)
 		if err != nil {
 			return err
@@ -35,7 +35,7 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 				return nil // asked twice, or our own commit
 			}
 			if head.Version == 0 {
-				if err := u.named(inst.V, component); err != nil {
+				if err := c.namedComponent(tx, inst.V, component); err != nil {
 					return err
 				}
 			}
@@ -54,7 +54,7 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 		if alive {
 			return locked(component, *l)
 		}
-		u.breakLock(&head)
+		breakLock(tx, &head)
 		return nil
 	})
 }
@@ -63,12 +63,12 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 // record, and which neither its app's newest version nor its active deployment names.
 // The first plan of a component may have left a lock in the customer's storage before
 // there is a record.
-func (u *unit) named(in store.Install, component string) error {
-	k, err := u.c.Store.Component(u.ctx, in.ID, component)
+func (c *Control) namedComponent(tx *Tx, in store.Install, component string) error {
+	k, err := c.Store.Component(tx.ctx, in.ID, component)
 	if err != nil || k.Version > 0 {
 		return err
 	}
-	app, err := u.c.App(u.ctx, in.Org, in.App)
+	app, err := c.App(tx.ctx, in.Org, in.App)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (u *unit) named(in store.Install, component string) error {
 		return nil
 	}
 	if in.Active != "" {
-		d, err := u.c.Store.Deployment(u.ctx, in.Active)
+		d, err := c.Store.Deployment(tx.ctx, in.Active)
 		if err != nil || d.V.Node(component) != nil {
 			return err
 		}
@@ -110,13 +110,13 @@ func notOurs(in store.Install, component string) error {
 }
 
 // breakLock takes the lock off a state, and notes that a person did so.
-func (u *unit) breakLock(head *store.Stored[store.StateHead]) {
+func breakLock(tx *Tx, head *store.Stored[store.StateHead]) {
 	l := head.V.Lock
-	u.c.Logger.Info("a person breaks the lock of a state", "install", head.V.Install, "component", head.V.Component, "lock", l.ID, "job", l.Job, "epoch", l.Epoch, "by", actor(u.ctx).Name)
-	head.V.Broken = &store.BrokenLock{StateLock: *l, At: u.now, By: actor(u.ctx), Version: head.Version + 1}
+	tx.Logger.Info("a person breaks the lock of a state", "install", head.V.Install, "component", head.V.Component, "lock", l.ID, "job", l.Job, "epoch", l.Epoch, "by", actor(tx.ctx).Name)
+	head.V.Broken = &store.BrokenLock{StateLock: *l, At: tx.now, By: actor(tx.ctx), Version: head.Version + 1}
 	head.V.Broken.Info = nil // it may be large, and has been shown
 	head.V.Lock = nil
-	u.PutState(*head)
+	tx.PutState(*head)
 }
 
 // stateFile is what is read of a Terraform state. An encrypted one of OpenTofu
@@ -156,13 +156,13 @@ func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, co
 	name := c.IDs("w")
 	var out store.StateHead
 	var old []string
-	err := c.transact(ctx, "push state of "+component, func(u *unit) error {
-		head, err := u.pushable(org, install, component)
+	err := c.transact(ctx, "push state of "+component, func(tx *Tx) error {
+		head, err := c.pushable(tx, org, install, component)
 		if err != nil {
 			return err
 		}
 		out = head.V
-		if p := head.V.Pushed; p != nil && p.Blob == head.V.Blob && u.again && strings.HasSuffix(p.Blob, name) {
+		if p := head.V.Pushed; p != nil && p.Blob == head.V.Blob && tx.again && strings.HasSuffix(p.Blob, name) {
 			return nil // our own commit, whose answer was unclear
 		}
 		if same, err := c.newer(ctx, head.V, given, data); err != nil || same {
@@ -179,10 +179,10 @@ func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, co
 			return fmt.Errorf("store state of %s: %w", component, err)
 		}
 		c.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial, "by", actor(ctx).Name)
-		old = replaceState(&head.V, key, len(data), given.Serial, u.now)
-		head.V.Pushed = &store.PushedState{Blob: key, At: u.now, By: actor(ctx), Version: head.Version + 1}
+		old = replaceState(&head.V, key, len(data), given.Serial, tx.now)
+		head.V.Pushed = &store.PushedState{Blob: key, At: tx.now, By: actor(ctx), Version: head.Version + 1}
 		head.V.Lock = nil
-		u.PutState(head)
+		tx.PutState(head)
 		out = head.V
 		return nil
 	})
@@ -195,27 +195,27 @@ func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, co
 
 // pushable returns the head of a component's state if a person may replace it
 // now.
-func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
+func (c *Control) pushable(tx *Tx, org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
 	var none store.Stored[store.StateHead]
-	inst, err := u.c.Store.Install(u.ctx, org, install)
+	inst, err := c.Store.Install(tx.ctx, org, install)
 	if err != nil {
 		return none, err
 	}
 	if err := notMoving(inst.V); err != nil {
 		return none, err
 	}
-	k, err := u.c.Store.Component(u.ctx, inst.V.ID, component)
+	k, err := c.Store.Component(tx.ctx, inst.V.ID, component)
 	if err != nil {
 		return none, err
 	}
 	if k.Version == 0 {
 		return none, noComponent(inst.V, component) // nobody would ever destroy what is in the state
 	}
-	runner, err := u.c.runnerOf(u.ctx, inst.V)
+	runner, err := c.runnerOf(tx.ctx, inst.V)
 	if err != nil {
 		return none, err
 	}
-	storage, err := u.c.storageKind(u.ctx, inst.V)
+	storage, err := c.storageKind(tx.ctx, inst.V)
 	if err != nil {
 		return none, err
 	}
@@ -230,7 +230,7 @@ func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.St
 			Hint:    fmt.Sprintf("Put the file there, in state/%s/%s/terraform.tfstate of the runner's data folder.", inst.V.ID, component)}
 	}
 	if inst.V.Active != "" {
-		d, err := u.c.Store.Deployment(u.ctx, inst.V.Active)
+		d, err := c.Store.Deployment(tx.ctx, inst.V.Active)
 		if err != nil {
 			return none, err
 		}
@@ -238,12 +238,12 @@ func (u *unit) pushable(org fairlead.OrgID, install, component string) (store.St
 			return none, busy(inst.V)
 		}
 	}
-	head, err := u.c.Store.State(u.ctx, inst.V.ID, component)
+	head, err := c.Store.State(tx.ctx, inst.V.ID, component)
 	head.V.Org = inst.V.Org // whom the event is for
 	if err != nil || head.V.Lock == nil {
 		return head, err
 	}
-	alive, err := u.c.holds(u.ctx, *head.V.Lock)
+	alive, err := c.holds(tx.ctx, *head.V.Lock)
 	if err == nil && alive {
 		err = locked(component, *head.V.Lock)
 	}

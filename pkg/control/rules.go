@@ -42,9 +42,9 @@ func (c *Control) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in N
 	}
 	rule.ID = ruleID(rule)
 	made := c.IDs(prefixCommit)
-	err := c.transact(ctx, "create rule for "+rule.Match.String(), func(u *unit) error {
+	err := c.transact(ctx, "create rule for "+rule.Match.String(), func(tx *Tx) error {
 		old, found := c.Store.RunnerRule(ctx, org, rule.Key())
-		if again, err := u.seen(Once{Org: org, Route: "create-runner-rule", Key: key, Body: in}, string(rule.ID)); err != nil || again != "" {
+		if again, err := tx.seen(Once{Org: org, Route: "create-runner-rule", Key: key, Body: in}, string(rule.ID)); err != nil || again != "" {
 			return err
 		}
 		switch {
@@ -68,8 +68,8 @@ func (c *Control) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in N
 		if err := placement.CheckRule(rule, placeable(r.V)); err != nil {
 			return err
 		}
-		u.CheckRunner(r)
-		u.PutRunnerRule(store.Stored[store.RunnerRule]{V: store.RunnerRule{Rule: rule, RunnerName: r.V.Name, Made: made, Created: u.now}})
+		tx.CheckRunner(r)
+		tx.PutRunnerRule(store.Stored[store.RunnerRule]{V: store.RunnerRule{Rule: rule, RunnerName: r.V.Name, Made: made, Created: tx.now}})
 		return nil
 	})
 	if err != nil {
@@ -102,10 +102,10 @@ func (c *Control) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id s
 	if !ok || len(digits) != ruleDigits || strings.Trim(digits, "0123456789abcdef") != "" {
 		return ruleNotFound(id)
 	}
-	return c.transact(ctx, "delete rule "+id, func(u *unit) error {
+	return c.transact(ctx, "delete rule "+id, func(tx *Tx) error {
 		r, err := c.Store.RunnerRuleByPrefix(ctx, org, digits)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			if u.again {
+			if tx.again {
 				return nil // our own commit, whose answer was unclear
 			}
 			return ruleNotFound(id)
@@ -113,7 +113,7 @@ func (c *Control) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id s
 		if err != nil {
 			return err
 		}
-		u.DeleteRunnerRule(r)
+		tx.DeleteRunnerRule(r)
 		return nil
 	})
 }

@@ -131,11 +131,11 @@ func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, i
 		return Runner{}, err
 	}
 	id, name := fairlead.RunnerID(c.IDs(fairlead.PrefixRunner)), spec.ID
-	err = c.transact(ctx, "create runner "+spec.ID, func(u *unit) error {
+	err = c.transact(ctx, "create runner "+spec.ID, func(tx *Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
 		old, found := c.findRunner(ctx, org, spec.ID)
-		made, err := u.seen(Once{Org: org, Route: "create-runner " + string(owner), Key: key, Body: in}, spec.ID)
+		made, err := tx.seen(Once{Org: org, Route: "create-runner " + string(owner), Key: key, Body: in}, spec.ID)
 		if err != nil || made != "" {
 			name = made
 			return err
@@ -149,14 +149,14 @@ func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, i
 		if fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
 		}
-		r := store.Stored[store.Runner]{V: store.Runner{ID: id, Org: owner, Name: spec.ID, Created: u.now}}
-		if r.V.Trust, err = trustOf(in, u.now); err != nil {
+		r := store.Stored[store.Runner]{V: store.Runner{ID: id, Org: owner, Name: spec.ID, Created: tx.now}}
+		if r.V.Trust, err = trustOf(in, tx.now); err != nil {
 			return err
 		}
-		if err := u.configure(&r.V, spec); err != nil {
+		if err := configure(tx, &r.V, spec); err != nil {
 			return err
 		}
-		u.PutRunner(r)
+		tx.PutRunner(r)
 		return nil
 	})
 	if err != nil {
@@ -204,8 +204,8 @@ func configContext(id fairlead.RunnerID) string { return "runner/" + string(id) 
 
 // configure gives the runner its configuration: what it serves has to be there,
 // and its secrets are sealed.
-func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
-	if err := u.serve(r, spec); err != nil {
+func configure(tx *Tx, r *store.Runner, spec *runnerspec.Spec) error {
+	if err := serveScope(tx, r, spec); err != nil {
 		return err
 	}
 	r.Description, r.Kind = spec.Description, string(spec.Runner.Kind())
@@ -213,7 +213,7 @@ func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
 	r.Env, r.Endpoint, r.Timeout = spec.Environment(), spec.JobEndpoint(), spec.JobTimeout()
 	r.Direct = spec.Direct()
 	r.Limit, r.Window, r.Grace, r.NoOutput = spec.Concurrency(), spec.StartWindow(), spec.StopGrace(), spec.NoOutput()
-	if err := u.follow(r, spec); err != nil {
+	if err := followRelease(tx, r, spec); err != nil {
 		return err
 	}
 	full, err := json.Marshal(spec)
@@ -227,35 +227,35 @@ func (u *unit) configure(r *store.Runner, spec *runnerspec.Spec) error {
 		}
 	}
 	// Not of the secrets, which agents could guess at; the time tells them apart.
-	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, uint64(u.now.UnixNano())), r.Config...))
+	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, uint64(tx.now.UnixNano())), r.Config...))
 	r.Revision = hex.EncodeToString(sum[:8])
 	if len(spec.Secrets()) == 0 {
 		return nil
 	}
-	if r.Sealed, err = u.c.Sealer.Seal(u.ctx, full, configContext(r.ID)); err != nil {
+	if r.Sealed, err = tx.Sealer.Seal(tx.ctx, full, configContext(r.ID)); err != nil {
 		return fmt.Errorf("seal the configuration of runner %s: %w", r.Name, err)
 	}
 	return nil
 }
 
 // serve moves the runner to the group or install that its configuration names.
-func (u *unit) serve(r *store.Runner, spec *runnerspec.Spec) error {
+func serveScope(tx *Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	group, err := placement.ParsePath(spec.Group)
 	if err != nil {
 		return err
 	}
-	if err := u.enter(r.Org, group); err != nil {
+	if err := enterGroup(tx, r.Org, group); err != nil {
 		return err
 	}
 	if group != r.Group {
-		u.DropMember(r.Org, store.Member{Group: r.Group, Kind: store.MemberRunner, Name: r.Name})
+		tx.DropMember(r.Org, store.Member{Group: r.Group, Kind: store.MemberRunner, Name: r.Name})
 	}
-	u.PutMember(r.Org, store.Member{Group: group, Kind: store.MemberRunner, Name: r.Name})
+	tx.PutMember(r.Org, store.Member{Group: group, Kind: store.MemberRunner, Name: r.Name})
 	r.Group, r.Install = group, ""
 	if spec.Install == "" {
 		return nil
 	}
-	inst, err := u.c.Store.Install(u.ctx, r.Org, spec.Install)
+	inst, err := tx.Store.Install(tx.ctx, r.Org, spec.Install)
 	r.Install = inst.V.ID
 	return err
 }
@@ -319,7 +319,7 @@ func (c *Control) ownRunner(ctx context.Context, by User, name string) (store.St
 // no longer be within its reach.
 func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch RunnerFile) (Runner, error) {
 	var warned []string
-	err := c.transact(ctx, "update runner "+name, func(u *unit) error {
+	err := c.transact(ctx, "update runner "+name, func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, name)
 		if err != nil {
 			return err
@@ -337,15 +337,15 @@ func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch 
 			return fairlead.Invalid("invalid-runner", "a shared runner serves every org, so it names neither a group nor an install")
 		}
 		before := r.V
-		if err := u.configure(&r.V, res.Spec); err != nil {
+		if err := configure(tx, &r.V, res.Spec); err != nil {
 			return err
 		}
 		if before.Group != r.V.Group || before.Install != r.V.Install {
-			if err := u.keepsReach(r.V); err != nil {
+			if err := c.keepsReach(tx, r.V); err != nil {
 				return err
 			}
 		}
-		u.PutRunner(r)
+		tx.PutRunner(r)
 		return nil
 	})
 	if err != nil {
@@ -389,9 +389,9 @@ func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(sto
 }
 
 // keepsReach refuses what would take a runner away from an install that has it.
-func (u *unit) keepsReach(r store.Runner) error {
+func (c *Control) keepsReach(tx *Tx, r store.Runner) error {
 	var lost []string
-	err := u.c.eachUse(u.ctx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
+	err := c.eachUse(tx.ctx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
 		if r.Install != "" && r.Install != inst.ID || r.Install == "" && !r.Group.Contains(inst.Group) {
 			lost = append(lost, inst.Name)
 		}
@@ -418,13 +418,13 @@ func (c *Control) SetRunnerMode(ctx context.Context, by User, name string, mode 
 	if !slices.Contains([]placement.State{placement.Enabled, placement.Paused, placement.Draining, placement.Disabled}, mode) {
 		return Runner{}, fairlead.Invalid("invalid-mode", "%q is no mode of a runner: enabled, paused, draining and disabled are", mode)
 	}
-	err := c.transact(ctx, "set mode of runner "+name, func(u *unit) error {
+	err := c.transact(ctx, "set mode of runner "+name, func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, name)
 		if err != nil || r.V.Takes() == mode {
 			return err
 		}
 		r.V.Mode = mode
-		u.PutRunner(r)
+		tx.PutRunner(r)
 		return nil
 	})
 	if err != nil {
@@ -451,9 +451,9 @@ func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error 
 		return errors.Join(err, c.markLeaving(ctx, by, name, false))
 	}
 	var id fairlead.RunnerID
-	err := c.transact(ctx, "delete runner "+name, func(u *unit) error {
+	err := c.transact(ctx, "delete runner "+name, func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, name)
-		if u.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+		if tx.again && fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil // our own commit, whose answer was unclear
 		}
 		if err != nil {
@@ -467,20 +467,20 @@ func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error 
 			return err
 		}
 		for _, s := range sessions {
-			if !s.V.Ended && s.V.Expires.After(u.now) {
+			if !s.V.Ended && s.V.Expires.After(tx.now) {
 				s.V.Ended = true
-				u.PutSession(s)
+				tx.PutSession(s)
 			}
 		}
 		for _, trust := range r.V.Trusts {
-			u.DropTrust(r.V.ID, trust)
+			tx.DropTrust(r.V.ID, trust)
 		}
-		if err := u.dropStackOf(r.V.ID); err != nil {
+		if err := dropStackOf(tx, r.V.ID); err != nil {
 			return err
 		}
-		u.DropMember(r.V.Org, store.Member{Group: r.V.Group, Kind: store.MemberRunner, Name: r.V.Name})
-		u.DropVariables(r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)})
-		u.DeleteRunner(r)
+		tx.DropMember(r.V.Org, store.Member{Group: r.V.Group, Kind: store.MemberRunner, Name: r.V.Name})
+		tx.DropVariables(r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)})
+		tx.DeleteRunner(r)
 		id = r.V.ID
 		return nil
 	})
@@ -495,13 +495,13 @@ func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error 
 }
 
 func (c *Control) markLeaving(ctx context.Context, by User, name string, leaving bool) error {
-	return c.transact(ctx, "delete runner "+name, func(u *unit) error {
+	return c.transact(ctx, "delete runner "+name, func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, name)
 		if err != nil || r.V.Leaving == leaving {
 			return err
 		}
 		r.V.Leaving = leaving
-		u.PutRunner(r)
+		tx.PutRunner(r)
 		return nil
 	})
 }

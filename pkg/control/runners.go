@@ -47,37 +47,6 @@ type Session struct {
 	State string // online, lost, ended
 }
 
-// Intervals is how often those who call speak, and how long they are held. Where
-// each request is paid for by number and by time, the zero value is too dear.
-type Intervals struct {
-	Heartbeat time.Duration // how often an agent says how it is; 0: 15 s
-	// Prompt has the renewal of a lease answered at once. It otherwise waits for
-	// a cancelation until the next is due; a cancelation is then heard by the
-	// next renewal, up to 15 s later.
-	Prompt bool
-	Watch  time.Duration // how often each runner is looked at for being lost; 0: 15 s
-}
-
-// Metered is the intervals where each request is paid for. Heartbeats are most of
-// what an idle runner costs, and a request that waits is a function that waits.
-// 36 s leave an agent time for two more tries before it would be shown as lost.
-// Looks at runners are reads, which grow with their number.
-func Metered() Intervals {
-	return Intervals{Heartbeat: 36 * time.Second, Prompt: true, Watch: 2 * time.Minute}
-}
-
-// HeartbeatEvery is how often an agent is to say how it is.
-func (c *Control) HeartbeatEvery() time.Duration {
-	if c.Intervals.Heartbeat > 0 {
-		return c.Intervals.Heartbeat
-	}
-	return heartbeatEvery
-}
-
-// lostAfter is how long after its last word a session counts as lost: three
-// missed heartbeats, or fewer where they are rare; agents repeat one that failed.
-func (c *Control) lostAfter() time.Duration { return min(3*c.HeartbeatEvery(), lostAtLatest) }
-
 // Runner returns a runner, of the org or shared, with its sessions.
 func (c *Control) Runner(ctx context.Context, org fairlead.OrgID, name string) (Runner, error) {
 	r, err := c.findRunner(ctx, org, name)
@@ -188,16 +157,16 @@ func (c *Control) CreateEnrolment(ctx context.Context, org fairlead.OrgID, runne
 // the shared runners are.
 func (c *Control) CreateEnrolmentBy(ctx context.Context, by User, runner string) (token string, expires time.Time, err error) {
 	token = identity.NewToken(identity.PrefixEnrolment)
-	err = c.transact(ctx, "create enrolment of runner "+runner, func(u *unit) error {
+	err = c.transact(ctx, "create enrolment of runner "+runner, func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
-		expires = u.now.Add(EnrolmentTTL)
+		expires = tx.now.Add(EnrolmentTTL)
 		if _, err := c.Store.Enrolment(ctx, identity.Hash(token)); err == nil {
 			return nil // our own commit, whose answer was unclear
 		}
-		u.PutEnrolment(identity.Hash(token), store.Stored[store.Enrolment]{V: store.Enrolment{Runner: r.V.ID, Expires: expires}})
+		tx.PutEnrolment(identity.Hash(token), store.Stored[store.Enrolment]{V: store.Enrolment{Runner: r.V.ID, Expires: expires}})
 		return nil
 	})
 	return token, expires, err
@@ -215,7 +184,7 @@ func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey
 		Message: "the enrolment token is wrong, expired or used",
 		Hint:    "Make a new one with `fairlead runner enrol NAME`."}
 	var out store.Runner
-	err := c.transact(ctx, "enrol agent", func(u *unit) error {
+	err := c.transact(ctx, "enrol agent", func(tx *Tx) error {
 		e, err := c.Store.Enrolment(ctx, hash)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return refused
@@ -223,7 +192,7 @@ func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey
 		if err != nil {
 			return err
 		}
-		if !u.now.Before(e.V.Expires) || (e.V.UsedBy != "" && e.V.UsedBy != keyID) {
+		if !tx.now.Before(e.V.Expires) || (e.V.UsedBy != "" && e.V.UsedBy != keyID) {
 			return refused
 		}
 		a, err := c.Store.Agent(ctx, e.V.Runner, keyID)
@@ -237,9 +206,9 @@ func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey
 			return err
 		}
 		e.V.UsedBy = keyID
-		u.PutEnrolment(hash, e)
-		a.V = store.Agent{Runner: e.V.Runner, PublicKey: pub, Enrolled: u.now}
-		u.PutAgent(keyID, a)
+		tx.PutEnrolment(hash, e)
+		a.V = store.Agent{Runner: e.V.Runner, PublicKey: pub, Enrolled: tx.now}
+		tx.PutAgent(keyID, a)
 		return nil
 	})
 	return out, err
@@ -309,8 +278,8 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 	}
 	id := fairlead.SessionID(c.IDs(fairlead.PrefixSession))
 	var s store.Session
-	err = c.transact(ctx, "open session of runner "+runner.Name, func(u *unit) error {
-		made, err := u.seen(Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
+	err = c.transact(ctx, "open session of runner "+runner.Name, func(tx *Tx) error {
+		made, err := tx.seen(Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
 		if err != nil || made != "" {
 			if fairlead.CodeOf(err) == "idempotency-key-reused" {
 				return sessionRefused() // somebody signed, or replays, a nonce that was used
@@ -318,28 +287,28 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 			return err
 		}
 		if p.AWS != nil {
-			if err := u.admitRole(runner, role); err != nil {
+			if err := admitRole(tx, runner, role); err != nil {
 				return err
 			}
 		}
 		if p.OIDC != nil {
-			if err := u.admitToken(proved); err != nil {
+			if err := admitToken(tx, proved); err != nil {
 				return err
 			}
 		}
 		if p.Stack != nil {
-			if err := u.hearStack(runner, *p.Stack); err != nil {
+			if err := hearStack(tx, runner, *p.Stack); err != nil {
 				return err
 			}
 		}
 		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: clip(p.Instance, 200),
-			Version: clip(p.Version, 100), Protocol: clip(p.Protocol, 20), Capacity: p.Capacity, Expires: u.now.Add(SessionTTL), LastSeen: u.now,
+			Version: clip(p.Version, 100), Protocol: clip(p.Protocol, 20), Capacity: p.Capacity, Expires: tx.now.Add(SessionTTL), LastSeen: tx.now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
-		if err := u.countSession(s, shared); err != nil {
+		if err := c.countSession(tx, s, shared); err != nil {
 			return err
 		}
-		u.PutSession(store.Stored[store.Session]{V: s})
-		return u.hearRunner(runner.ID)
+		tx.PutSession(store.Stored[store.Session]{V: s})
+		return hearRunner(tx, runner.ID)
 	})
 	if err == nil && p.Stack != nil {
 		if err := c.adoptBucket(ctx, runner); err != nil {
@@ -425,23 +394,23 @@ func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heart
 	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
 		return fairlead.Invalid("invalid-heartbeat", "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)
 	}
-	return c.transact(ctx, "heartbeat of session "+string(s.ID), func(u *unit) error {
+	return c.transact(ctx, "heartbeat of session "+string(s.ID), func(tx *Tx) error {
 		r, err := c.Store.Session(ctx, s.Runner, s.ID)
 		if err != nil {
 			return err
 		}
 		if c.sessionState(r.V) == "lost" && !h.Ending { // else its runner is known to be online
-			if err := u.hearRunner(s.Runner); err != nil {
+			if err := hearRunner(tx, s.Runner); err != nil {
 				return err
 			}
 		}
-		r.V.Capacity, r.V.Running, r.V.Draining, r.V.LastSeen = h.Capacity, h.Running, h.Draining, u.now
+		r.V.Capacity, r.V.Running, r.V.Draining, r.V.LastSeen = h.Capacity, h.Running, h.Draining, tx.now
 		if r.V.Customer = h.Customer; h.Customer != nil {
 			r.V.Customer.Reason = clip(h.Customer.Reason, maxReason)
 		}
 		r.V.Ailment, r.V.Isolation = clip(h.Ailment, maxAilment), h.Isolation
 		r.V.Ended = r.V.Ended || h.Ending
-		u.PutSession(r)
+		tx.PutSession(r)
 		return nil
 	})
 }

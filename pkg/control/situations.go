@@ -2,8 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/deployment"
@@ -11,7 +9,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/placement"
-	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -44,18 +41,6 @@ func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) 
 		return nil, err
 	}
 	return diagnosis.OfDeployment(f, c.Now()), nil
-}
-
-// ahead is what a queued deployment waits for.
-func (c *Control) ahead(ctx context.Context, inst store.Install, id fairlead.DeploymentID) (*diagnosis.Ahead, error) {
-	if inst.Active == "" || inst.Active == id {
-		return nil, nil // it has just begun
-	}
-	r, err := c.Store.Deployment(ctx, inst.Active)
-	if err != nil {
-		return nil, err
-	}
-	return &diagnosis.Ahead{ID: r.V.ID, State: r.V.State, Since: r.V.Changed, Between: max(0, slices.Index(inst.Queue, id))}, nil
 }
 
 // nodeFacts reads the jobs of those components that are at work or in trouble,
@@ -126,37 +111,6 @@ func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID
 		return diagnosis.Component{}, err
 	}
 	return c.part(ctx, k.V, head.V, storage)
-}
-
-// part renders a component for package diagnosis.
-func (c *Control) part(ctx context.Context, k store.Component, head store.StateHead, storage string) (diagnosis.Component, error) {
-	out := diagnosis.Component{Name: k.Name, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment,
-		State: &diagnosis.State{Saved: head.Updated, Serial: head.Serial}}
-	switch runnerspec.StorageKind(storage) {
-	case runnerspec.HTTPState:
-	case runnerspec.LocalState:
-		out.State.OnRunner = "state/" + string(k.Install) + "/" + k.Name + "/terraform.tfstate"
-	default:
-		out.State.Outside = storage
-	}
-	if head.Lock != nil {
-		held, err := c.holds(ctx, *head.Lock)
-		if err != nil {
-			return out, err
-		}
-		lock := renderLock(*head.Lock, held)
-		out.Lock = &lock
-	}
-	return out, nil
-}
-
-// renderLock reads what the tool says of its lock, which is for people only.
-func renderLock(l store.StateLock, held bool) diagnosis.Lock {
-	var info struct{ Who, Operation string }
-	if json.Unmarshal(l.Info, &info) != nil {
-		info.Who, info.Operation = "", ""
-	}
-	return diagnosis.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: clip(info.Who, 200), Operation: clip(info.Operation, 100)}
 }
 
 // JobSituations says what there is to know about a job.

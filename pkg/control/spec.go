@@ -14,11 +14,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// StatePath is where the runner API serves the Terraform state of a component.
-func StatePath(install, component string) string {
-	return "/runner/v1/state/" + install + "/" + component
-}
-
 // spec builds and signs what the job's step may do. fields are those of a spec that
 // the step knows and an older one does not. Values are resolved now
 // and not earlier, so that no secret waits anywhere.
@@ -75,17 +70,17 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
-	u := &unit{c: c, ctx: ctx, now: now}
+	tx := c.reading(ctx)
 	var vars map[string]appspec.Resolved
 	switch {
 	case j.Operation.Mutates():
 		// The saved plan has them too. The step masks the sensitive ones.
 		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
-		vars, err = u.lastVars(j.Install, j.Component) // written with the job
+		vars, err = lastVars(tx, j.Install, j.Component) // written with the job
 	case j.Operation == job.OpPlanDestroy:
-		vars, err = u.lastVars(j.Install, j.Component)
+		vars, err = lastVars(tx, j.Install, j.Component)
 	default:
-		vars, err = u.resolve(inst.V, v, j.Component)
+		vars, err = c.resolveVars(tx, inst.V, v, j.Component)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
@@ -112,44 +107,33 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 		Hint:    fmt.Sprintf("`fairlead install migrate-state %s` moves it there. Or give the runner its state storage back.", in.Name)}
 }
 
-// storageConfig returns where and how a runner keeps states. It opens
-// nothing that is sealed: a state storage has no secrets.
-func storageConfig(r store.Runner) (runnerspec.Storage, error) {
-	switch kind := runnerspec.StorageKind(r.Storage); {
-	case kind == runnerspec.HTTPState:
-		return &runnerspec.HTTPStorage{StorageCommon: runnerspec.StorageCommon{Type: kind}}, nil
-	case kind == runnerspec.LocalState && len(r.Config) == 0: // made before runners had a configuration
-		return &runnerspec.LocalStorage{StorageCommon: runnerspec.StorageCommon{Type: kind}}, nil
+// migration completes the spec of a job that copies states.
+func (c *Control) migration(ctx context.Context, s events.JobSpec, j store.Job) ([]byte, error) {
+	inst, err := c.Store.Install(ctx, j.Org, j.InstallName)
+	if err != nil {
+		return nil, err
 	}
-	var config struct {
-		Storage json.RawMessage `json:"state_storage_configuration"`
+	m := inst.V.Moving
+	if inst.V.ID != j.Install || m == nil || m.Job != j.ID || inst.V.Bound == nil {
+		return nil, fairlead.Conflict("state-moved", "job %s has nothing to move any more", j.ID)
 	}
-	if err := json.Unmarshal(r.Config, &config); err != nil {
-		return nil, fmt.Errorf("decode the configuration of runner %s: %w", r.Name, err)
+	from, err := boundConfig(*inst.V.Bound)
+	if err != nil {
+		return nil, err
 	}
-	return runnerspec.DecodeStorage(config.Storage)
-}
-
-// stateRef tells a step where the state of a component is. The key is of the
-// install's identifier and not of its name: an install that is made anew under
-// that name never meets the state of the one before.
-func stateRef(s runnerspec.Storage, install fairlead.InstallID, component string) *events.StateRef {
-	ref := &events.StateRef{Storage: string(s.Kind()), Key: string(install) + "/" + component}
-	switch s := s.(type) {
-	case *runnerspec.S3Storage:
-		ref.In = &events.StateStore{Bucket: s.Bucket, Region: s.Region, Prefix: s.PathPrefix, KMSKey: s.KMSKeyID, Endpoint: s.Endpoint}
-	case *runnerspec.GCSStorage:
-		ref.In = &events.StateStore{Bucket: s.Bucket, Prefix: s.PathPrefix, KMSKey: s.KMSKey}
-	case *runnerspec.AzureStorage:
-		ref.In = &events.StateStore{Account: s.StorageAccountName, Container: s.ContainerName, ResourceGroup: s.ResourceGroupName, Subscription: s.SubscriptionID, Prefix: s.PathPrefix}
-	case *runnerspec.KubernetesStorage:
-		ref.In = &events.StateStore{Namespace: s.Namespace}
-	case *runnerspec.LocalStorage:
-		if s.Path != "" {
-			ref.In = &events.StateStore{Folder: s.Path}
-		}
-	case *runnerspec.HTTPStorage:
-		ref.Path = StatePath(string(install), component)
+	to, err := boundConfig(m.To)
+	if err != nil {
+		return nil, err
 	}
-	return ref
+	runner, err := c.Store.Runner(ctx, j.RunnerOrg(), j.RunnerName)
+	if err != nil {
+		return nil, err
+	}
+	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
+		return nil, err
+	}
+	for _, name := range m.Components {
+		s.Move = append(s.Move, events.MovedState{Component: name, From: *stateRef(from, j.Install, name), To: *stateRef(to, j.Install, name)})
+	}
+	return c.Signer.Sign(ctx, s)
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -44,52 +43,20 @@ type Stack struct {
 	WaitUntil time.Time // of waiting: until when the first proof of the runner's role is taken
 }
 
-// RunnerRole is the ARN of the role of the runner in an install's stack. Its
-// name is the template's choice and not CloudFormation's, so that it is known
-// before the stack is.
-func RunnerRole(partition, account string, install fairlead.InstallID) string {
-	return fmt.Sprintf("arn:%s:iam::%s:role/fairlead/%s/fairlead-runner-%s", partition, account, install, install)
-}
-
-// AppRolePath is the path below which the roles that an app makes must be in an
-// install's stack: the template lets none be made elsewhere.
-func AppRolePath(install fairlead.InstallID) string { return fmt.Sprintf("/fairlead-app/%s/", install) }
-
-// AccountPattern is the regular expression of an AWS account.
-const AccountPattern = `^[0-9]{12}$`
-
-var (
-	accountPattern = regexp.MustCompile(AccountPattern)
-	regionPattern  = regexp.MustCompile(`^[a-z]{2,5}(-[a-z]+)+-[0-9]{1,2}$`)
-)
-
-// partitionOf is the part of AWS that a region is in: account numbers and ARNs
-// are of one. Without a region it is the one that nearly all are in.
-func partitionOf(region string) (string, error) {
-	if region == "" {
-		return "aws", nil
-	}
-	e, ok := awsiam.EndpointOf(region, false)
-	if !ok || !regionPattern.MatchString(region) {
-		return "", fairlead.Invalid("invalid-region", "%.40q is no region of AWS from which a runner can prove its role", region)
-	}
-	return e.Partition, nil
-}
-
 // CreateStack readies an install for a runner stack in the customer's account:
 // it makes the external id, and lets the role that the stack will give its
 // runner open sessions of the install's runner. Asking again changes nothing
 // but the region, and lets the role be waited for anew.
 func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install string, in NewStack) (Stack, error) {
-	if !accountPattern.MatchString(in.Account) {
+	if !awsiam.IsAccount(in.Account) {
 		return Stack{}, fairlead.Invalid("invalid-account", "%.40q is no AWS account: its number has 12 digits", in.Account)
 	}
-	partition, err := partitionOf(in.Region)
-	if err != nil {
-		return Stack{}, err
+	partition, ok := awsiam.PartitionOf(in.Region)
+	if !ok {
+		return Stack{}, fairlead.Invalid("invalid-region", "%.40q is no region of AWS from which a runner can prove its role", in.Region)
 	}
 	external := "fl-" + rand.Text()
-	err = c.transact(ctx, "ready install "+install+" for a stack", func(u *unit) error {
+	err := c.transact(ctx, "ready install "+install+" for a stack", func(tx *Tx) error {
 		inst, err := c.Store.Install(ctx, org, install)
 		if err != nil {
 			return err
@@ -114,45 +81,31 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 		if known && r.V.ExternalID == external {
 			return nil // our own commit, whose answer was unclear
 		}
-		trust, err := awsiam.ParseTrust(RunnerRole(partition, in.Account, inst.V.ID), "", u.now.Add(roleWait).Truncate(time.Second))
+		trust, err := awsiam.ParseTrust(awsiam.RunnerRole(partition, in.Account, inst.V.ID), "", tx.now.Add(roleWait).Truncate(time.Second))
 		if err != nil {
 			return err
 		}
-		if old := runner.V.Trust; old != nil && !in.Replace {
-			same := old.RoleARN() == trust.RoleARN()
-			switch {
-			case !same && (!known || r.V.Report != nil):
-				return &fairlead.Error{Kind: fairlead.KindConflict, Code: "runner-trusts-another",
-					Message: fmt.Sprintf("runner %s trusts the role %s", runner.V.Name, cmp.Or(old.RoleARN(), old.RoleID)),
-					Hint:    "Add --replace if that stack is gone, or is to be replaced: its runner is refused from then on."}
-			case same && old.RoleID != "":
-				trust = *old // it was proved, and stays who it is
+		if !in.Replace {
+			if trust, err = keepTrust(runner.V, trust, known && r.V.Report == nil); err != nil {
+				return err
 			}
 		}
 		runner.V.Trust = &trust
 		if !known {
-			app, err := c.Store.App(ctx, org, inst.V.App)
-			if err != nil {
+			if r.V, err = newStack(tx, inst.V, runner.V); err != nil {
 				return err
 			}
-			r.V = store.Stack{Install: inst.V.ID, InstallName: inst.V.Name, Org: org, App: app.V.ID, Runner: runner.V.ID, RunnerName: runner.V.Name,
-				ExternalID: external, Created: u.now}
-			ref, err := c.Store.StackRef(ctx, inst.V.ID)
-			if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
-				return err
-			}
-			ref.V = store.StackRef{Runner: runner.V.ID}
-			u.PutStackRef(inst.V.ID, ref)
+			r.V.ExternalID = external
 		}
 		if r.V.Account != in.Account || in.Replace {
 			r.V.Report, r.V.Reported, r.V.Adopted = nil, time.Time{}, false
 		}
 		r.V.Account, r.V.Region = in.Account, in.Region
-		u.PutStack(r)
-		if err := u.own(&runner.V, inst.V); err != nil {
+		tx.PutStack(r)
+		if err := c.dedicate(tx, &runner.V, inst.V); err != nil {
 			return err
 		}
-		u.PutRunner(runner)
+		tx.PutRunner(runner)
 		return nil
 	})
 	if err != nil {
@@ -168,27 +121,63 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 	return v, nil
 }
 
+// keepTrust returns what the runner is to trust where no stack is replaced: what it
+// trusts already if that is the role that was proved, and refuses another. waiting
+// says that the stack of the role that it trusts was never heard of.
+func keepTrust(r store.Runner, trust awsiam.Trust, waiting bool) (awsiam.Trust, error) {
+	old := r.Trust
+	if old == nil {
+		return trust, nil
+	}
+	same := old.RoleARN() == trust.RoleARN()
+	switch {
+	case !same && !waiting:
+		return trust, &fairlead.Error{Kind: fairlead.KindConflict, Code: "runner-trusts-another",
+			Message: fmt.Sprintf("runner %s trusts the role %s", r.Name, cmp.Or(old.RoleARN(), old.RoleID)),
+			Hint:    "Add --replace if that stack is gone, or is to be replaced: its runner is refused from then on."}
+	case same && old.RoleID != "":
+		return *old, nil // it was proved, and stays who it is
+	}
+	return trust, nil
+}
+
+// newStack returns the record of the install's first stack, and lets that be found by
+// the install.
+func newStack(tx *Tx, inst store.Install, r store.Runner) (store.Stack, error) {
+	app, err := tx.Store.App(tx.ctx, inst.Org, inst.App)
+	if err != nil {
+		return store.Stack{}, err
+	}
+	ref, err := tx.Store.StackRef(tx.ctx, inst.ID)
+	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+		return store.Stack{}, err
+	}
+	ref.V = store.StackRef{Runner: r.ID}
+	tx.PutStackRef(inst.ID, ref)
+	return store.Stack{Install: inst.ID, InstallName: inst.Name, Org: inst.Org, App: app.V.ID, Runner: r.ID, RunnerName: r.Name, Created: tx.now}, nil
+}
+
 // own makes the runner in a customer's stack the install's own, if it serves
 // the whole org and no other install has it: nobody else's jobs are to be
 // placed in that customer's account.
-func (u *unit) own(r *store.Runner, inst store.Install) error {
+func (c *Control) dedicate(tx *Tx, r *store.Runner, inst store.Install) error {
 	if r.Group != "" || r.Install != "" {
 		return nil
 	}
 	others := false
-	err := u.c.eachUse(u.ctx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
+	err := c.eachUse(tx.ctx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
 		others = in.ID != inst.ID
 		return !others
 	})
 	if err != nil || others {
 		return err
 	}
-	spec, err := u.c.specOf(u.ctx, *r)
+	spec, err := c.specOf(tx.ctx, *r)
 	if err != nil {
 		return err
 	}
 	spec.Install = inst.Name
-	return u.configure(r, spec)
+	return configure(tx, r, spec)
 }
 
 // Stack returns the stack of an install, with its state as its runner's
@@ -276,8 +265,8 @@ const maxStackChanges = 20
 // hearStack keeps what a runner says of its stack, if that is new. What cannot
 // be true is refused, with the session: a runner with another install's
 // parameters would fail at its first job, and somebody else's would lie.
-func (u *unit) hearStack(r store.Runner, w StackWord) error {
-	s, err := u.c.Store.Stack(u.ctx, r.ID)
+func hearStack(tx *Tx, r store.Runner, w StackWord) error {
+	s, err := tx.Store.Stack(tx.ctx, r.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return stackRefused("the control plane has readied no stack for runner %s", r.Name)
 	}
@@ -298,11 +287,11 @@ func (u *unit) hearStack(r store.Runner, w StackWord) error {
 		if len(what) == 0 {
 			return nil // which is nearly always: nothing is written
 		}
-		s.V.Changes = append([]store.StackChange{{At: u.now, What: what}}, s.V.Changes...)
+		s.V.Changes = append([]store.StackChange{{At: tx.now, What: what}}, s.V.Changes...)
 		s.V.Changes = s.V.Changes[:min(len(s.V.Changes), maxStackChanges)]
 	}
-	s.V.Report, s.V.Reported = &w.Report, u.now
-	u.PutStack(s)
+	s.V.Report, s.V.Reported = &w.Report, tx.now
+	tx.PutStack(s)
 	return nil
 }
 
@@ -311,7 +300,7 @@ func (u *unit) hearStack(r store.Runner, w StackWord) error {
 // anything was deployed. A state belongs to the customer unless the vendor says
 // otherwise, which is to update the runner then.
 func (c *Control) adoptBucket(ctx context.Context, r store.Runner) error {
-	return c.transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(u *unit) error {
+	return c.transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *Tx) error {
 		s, err := c.Store.Stack(ctx, r.ID)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil
@@ -327,9 +316,9 @@ func (c *Control) adoptBucket(ctx context.Context, r store.Runner) error {
 		if err != nil {
 			return err
 		}
-		u.CheckInstall(inst) // nothing is deployed meanwhile
+		tx.CheckInstall(inst) // nothing is deployed meanwhile
 		s.V.Adopted = true
-		u.PutStack(s)
+		tx.PutStack(s)
 		if runner.V.Storage != string(runnerspec.HTTPState) || runner.V.Install != inst.V.ID || inst.V.ID != s.V.Install || inst.V.Bound != nil {
 			return nil
 		}
@@ -347,59 +336,59 @@ func (c *Control) adoptBucket(ctx context.Context, r store.Runner) error {
 			c.Logger.Warn("what a stack says of its bucket is no state storage", "runner", r.Name, "problems", next.Problems.Err())
 			return nil
 		}
-		if err := u.configure(&runner.V, next.Spec); err != nil {
+		if err := configure(tx, &runner.V, next.Spec); err != nil {
 			return err
 		}
-		u.PutRunner(runner)
+		tx.PutRunner(runner)
 		return nil
 	})
 }
 
 // dropStack forgets the stack of an install, and that its role was trusted.
-func (u *unit) dropStack(id fairlead.InstallID) error {
-	ref, err := u.c.Store.StackRef(u.ctx, id)
+func dropStack(tx *Tx, id fairlead.InstallID) error {
+	ref, err := tx.Store.StackRef(tx.ctx, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	u.DeleteStackRef(id, ref)
-	s, err := u.c.Store.Stack(u.ctx, ref.V.Runner)
+	tx.DeleteStackRef(id, ref)
+	s, err := tx.Store.Stack(tx.ctx, ref.V.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil // it went with its runner
 	}
 	if err != nil {
 		return err
 	}
-	u.DeleteStack(s)
-	r, err := u.c.Store.Runner(u.ctx, s.V.Org, s.V.RunnerName)
+	tx.DeleteStack(s)
+	r, err := tx.Store.Runner(tx.ctx, s.V.Org, s.V.RunnerName)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
 	}
 	if err == nil && r.V.ID == s.V.Runner {
 		r.V.Trust = nil
-		u.PutRunner(r)
+		tx.PutRunner(r)
 	}
 	return err
 }
 
 // dropStackOf forgets the stack that the runner is in, and that an install has it.
-func (u *unit) dropStackOf(id fairlead.RunnerID) error {
-	s, err := u.c.Store.Stack(u.ctx, id)
+func dropStackOf(tx *Tx, id fairlead.RunnerID) error {
+	s, err := tx.Store.Stack(tx.ctx, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	u.DeleteStack(s)
-	ref, err := u.c.Store.StackRef(u.ctx, s.V.Install)
+	tx.DeleteStack(s)
+	ref, err := tx.Store.StackRef(tx.ctx, s.V.Install)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && ref.V.Runner != id {
 		return nil // it has another since
 	}
 	if err == nil {
-		u.DeleteStackRef(s.V.Install, ref)
+		tx.DeleteStackRef(s.V.Install, ref)
 	}
 	return err
 }
@@ -409,29 +398,14 @@ func stackRefused(format string, args ...any) error {
 		Hint: "`fairlead install stack NAME` prints the parameters that the customer's stack must have."}
 }
 
-// maxReported is the longest of what a stack reports; ARNs have up to 2,048
-// characters.
+// maxReported is the longest of what a stack reports: what AWS names may have up to
+// 2,048 characters.
 const maxReported = 2048
 
 // checkReport refuses what a stack in the customer's account cannot have made.
 func checkReport(s store.Stack, r store.StackReport) error {
-	arn := strings.SplitN(r.ID, ":", 6)
-	if len(arn) != 6 || arn[2] != "cloudformation" || !strings.HasPrefix(arn[5], "stack/") {
-		return stackRefused("%.80q is no ARN of a stack", r.ID)
-	}
-	if arn[4] != s.Account {
-		return stackRefused("it is in account %.20q, and the install's is %s", arn[4], s.Account)
-	}
-	if arn[3] != r.Region {
-		return stackRefused("it is in %.40q and says %.40q", arn[3], r.Region)
-	}
-	if len(r.Roles) > 10 {
-		return stackRefused("it has %d roles", len(r.Roles))
-	}
-	for operation, role := range r.Roles {
-		if a := strings.SplitN(role, ":", 6); len(a) != 6 || a[2] != "iam" || a[4] != s.Account || !strings.HasPrefix(a[5], "role/") || len(operation) > 40 {
-			return stackRefused("its role %.40q is %.120q, which is no role of account %s", operation, role, s.Account)
-		}
+	if err := awsiam.CheckStack(s.Account, r.Region, r.ID, r.Roles); err != nil {
+		return stackRefused("%s", err)
 	}
 	for name, value := range fieldsOf(r) {
 		if len(value) > maxReported || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) {

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -139,7 +140,7 @@ func TestStoryOfAStack(t *testing.T) {
 			t.Fatalf("at first it is %+v", v)
 		}
 		r, err := s.Runner(s.ctx, org, "acme")
-		if err != nil || r.Trust == nil || r.Trust.RoleARN() != control.RunnerRole("aws", customer, v.Install) {
+		if err != nil || r.Trust == nil || r.Trust.RoleARN() != awsiam.RunnerRole("aws", customer, v.Install) {
 			t.Errorf("the runner trusts %+v, %v", r.Trust, err)
 		}
 		time.Sleep(time.Hour)
@@ -355,7 +356,7 @@ func TestAStackIsRefused(t *testing.T) {
 		}
 		// A region decides which part of AWS the account is in.
 		got := s.create(control.NewStack{Account: "999999999999", Region: "us-gov-west-1", Replace: true})
-		if r, err := s.Runner(s.ctx, org, "acme"); err != nil || r.Trust.RoleARN() != control.RunnerRole("aws-us-gov", "999999999999", got.Install) {
+		if r, err := s.Runner(s.ctx, org, "acme"); err != nil || r.Trust.RoleARN() != awsiam.RunnerRole("aws-us-gov", "999999999999", got.Install) {
 			t.Errorf("in GovCloud the runner trusts %+v, %v", r.Trust, err)
 		}
 		// What is forgotten is no longer trusted.

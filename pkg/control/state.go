@@ -77,18 +77,6 @@ func (c *Control) GetState(ctx context.Context, h Holder, install, component str
 	return c.openBlob(ctx, head.V.Blob, stateContext(head.V))
 }
 
-func (c *Control) openBlob(ctx context.Context, key, sealContext string) ([]byte, error) {
-	sealed, err := c.Blobs.Get(ctx, key)
-	if err != nil {
-		return nil, fmt.Errorf("read blob %s: %w", key, err)
-	}
-	data, err := c.Sealer.Open(ctx, sealed, sealContext)
-	if err != nil {
-		return nil, fmt.Errorf("open blob %s: %w", key, err)
-	}
-	return data, nil
-}
-
 // PutState stores a new state. Holding the lock is what entitles a job to
 // write: a job that lost its lease may still save what its tool did, until
 // somebody else has taken the lock. From then on it is refused.
@@ -114,7 +102,7 @@ func (c *Control) PutState(ctx context.Context, h Holder, install, component, lo
 		return fmt.Errorf("store state of %s: %w", component, err)
 	}
 	var old []string
-	err = c.transact(ctx, "store state of "+component, func(u *unit) error {
+	err = c.transact(ctx, "store state of "+component, func(tx *Tx) error {
 		head, _, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
 			return err
@@ -125,8 +113,8 @@ func (c *Control) PutState(ctx context.Context, h Holder, install, component, lo
 		if err := mayWrite(head.V, h, lockID); err != nil {
 			return err
 		}
-		old = replaceState(&head.V, key, len(data), serial, u.now)
-		u.PutState(head)
+		old = replaceState(&head.V, key, len(data), serial, tx.now)
+		tx.PutState(head)
 		return nil
 	})
 	if err != nil {
@@ -165,7 +153,7 @@ func mayWrite(head store.StateHead, h Holder, lockID string) error {
 // DeleteState removes the component's state. The tool asks for it when it
 // leaves nothing behind; earlier states are kept.
 func (c *Control) DeleteState(ctx context.Context, h Holder, install, component string) error {
-	return c.transact(ctx, "delete state of "+component, func(u *unit) error {
+	return c.transact(ctx, "delete state of "+component, func(tx *Tx) error {
 		head, _, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
 			return err
@@ -177,8 +165,8 @@ func (c *Control) DeleteState(ctx context.Context, h Holder, install, component 
 			return err
 		}
 		head.V.History = append([]string{head.V.Blob}, head.V.History...)
-		head.V.Blob, head.V.Size, head.V.Updated, head.V.Serial = "", 0, u.now, 0
-		u.PutState(head)
+		head.V.Blob, head.V.Size, head.V.Updated, head.V.Serial = "", 0, tx.now, 0
+		tx.PutState(head)
 		return nil
 	})
 }
@@ -190,7 +178,7 @@ func (c *Control) LockState(ctx context.Context, h Holder, install, component, l
 	if lockID == "" || len(lockID) > 200 || len(info) > 8<<10 {
 		return fairlead.Invalid("invalid-lock", "a lock has an ID of 1 to 200 bytes and an info of at most 8 KiB")
 	}
-	return c.transact(ctx, "lock state of "+component, func(u *unit) error {
+	return c.transact(ctx, "lock state of "+component, func(tx *Tx) error {
 		head, j, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
 			return err
@@ -210,25 +198,16 @@ func (c *Control) LockState(ctx context.Context, h Holder, install, component, l
 				return locked(component, *l)
 			}
 		}
-		head.V.Lock = &store.StateLock{ID: lockID, Job: h.Job, Epoch: h.Epoch, Info: info, Created: u.now}
-		u.PutState(head)
+		head.V.Lock = &store.StateLock{ID: lockID, Job: h.Job, Epoch: h.Epoch, Info: info, Created: tx.now}
+		tx.PutState(head)
 		return nil
 	})
-}
-
-// holds reports whether the job of a lock still has the lease it locked under.
-func (c *Control) holds(ctx context.Context, l store.StateLock) (bool, error) {
-	r, err := c.Store.Job(ctx, l.Job)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return false, nil
-	}
-	return r.V.State.Leased() && r.V.Lease.Epoch == l.Epoch, err
 }
 
 // UnlockState gives the lock back. A lock that is gone, or somebody else's by
 // now, is left as it is: the holder has nothing more to lose.
 func (c *Control) UnlockState(ctx context.Context, h Holder, install, component, lockID string) error {
-	return c.transact(ctx, "unlock state of "+component, func(u *unit) error {
+	return c.transact(ctx, "unlock state of "+component, func(tx *Tx) error {
 		head, _, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
 			return err
@@ -241,7 +220,7 @@ func (c *Control) UnlockState(ctx context.Context, h Holder, install, component,
 			return locked(component, *l)
 		}
 		head.V.Lock = nil
-		u.PutState(head)
+		tx.PutState(head)
 		return nil
 	})
 }
@@ -293,17 +272,16 @@ func (c *Control) GetPlan(ctx context.Context, h Holder) ([]byte, error) {
 	return data, err
 }
 
-// dropPlans removes the saved plans of a deployment that is over: nobody may
-// carry them out any more, and they hold the customer's values. What it leaves
-// behind CollectBlobs finds.
-func (c *Control) dropPlans(ctx context.Context, d store.Deployment) {
-	var keys []string
+// planKeys are the saved plans of a deployment. Once it is over nobody may carry
+// them out any more, and they hold the customer's values: the commit that ends it
+// drops them. What that leaves behind CollectBlobs finds.
+func planKeys(d store.Deployment) (keys []string) {
 	for _, n := range d.Nodes {
 		if n.PlanJob != "" && n.Digest != "" {
 			keys = append(keys, planKey(n.PlanJob, n.Digest))
 		}
 	}
-	c.dropBlobs(ctx, keys)
+	return keys
 }
 
 // LockID reads the tool's lock ID out of its lock info.

@@ -10,42 +10,25 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/store"
 )
-
-// Holder is who speaks for a job: what a lease token says.
-type Holder struct {
-	Job   fairlead.JobID
-	Epoch int64
-}
-
-// held returns the job if the holder's lease is the current one.
-func (c *Control) held(ctx context.Context, h Holder) (store.Stored[store.Job], error) {
-	r, err := c.Store.Job(ctx, h.Job)
-	if err != nil {
-		return r, err
-	}
-	if !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
-		return r, jobError(&job.StaleError{Job: h.Job, State: r.V.State, Epoch: r.V.Lease.Epoch, Given: h.Epoch})
-	}
-	return r, nil
-}
 
 // RenewLease extends the holder's lease, and then waits up to wait for the job
 // to be canceled. A tool that has been silent for as long as its job allows is
 // canceled here. The job is returned as it then is.
 func (c *Control) RenewLease(ctx context.Context, h Holder, silent, wait time.Duration) (store.Job, error) {
 	var out store.Job
-	err := c.transact(ctx, "renew lease of job "+string(h.Job), func(u *unit) error {
+	err := c.transact(ctx, "renew lease of job "+string(h.Job), func(tx *Tx) error {
 		r, err := c.held(ctx, h)
 		if err != nil {
 			return err
 		}
-		r, err = u.applyJob(r, job.Event{Kind: job.Renew, Epoch: h.Epoch})
+		r, err = c.applyJob(tx, r, job.Event{Kind: job.Renew, Epoch: h.Epoch})
 		if e, hangs := r.V.Silent(silent); hangs && err == nil {
-			r, err = u.applyJob(r, e)
+			r, err = c.applyJob(tx, r, e)
 		}
 		out = r.V
 		return err
@@ -155,7 +138,7 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 	if err := c.keepSummary(ctx, h, rep); err != nil {
 		return err
 	}
-	return c.transact(ctx, "finish job "+string(h.Job), func(u *unit) error {
+	return c.transact(ctx, "finish job "+string(h.Job), func(tx *Tx) error {
 		r, err := c.Store.Job(ctx, h.Job)
 		if err != nil {
 			return err
@@ -175,13 +158,13 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 				r.V.Plan = rep.Plan
 			}
 		}
-		if r, err = u.applyJob(r, e); err != nil {
+		if r, err = c.applyJob(tx, r, e); err != nil {
 			return err
 		}
-		if err := u.learn(r.V, rep); err != nil {
+		if err := c.learn(tx, r.V, rep); err != nil {
 			return err
 		}
-		return u.settle(r.V)
+		return c.settle(tx, r.V)
 	})
 }
 
@@ -202,14 +185,14 @@ func (c *Control) keepSummary(ctx context.Context, h Holder, rep Report) error {
 	if len(rep.Summary) == 0 {
 		return nil
 	}
-	return c.transact(ctx, "keep plan summary of job "+string(h.Job), func(u *unit) error {
+	return c.transact(ctx, "keep plan summary of job "+string(h.Job), func(tx *Tx) error {
 		r, err := c.Store.Job(ctx, h.Job)
 		if err != nil || !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
 			// Whether the report is stale, or was told before, is judged with the
 			// job's end; what a person may be looking at is not replaced.
 			return err
 		}
-		u.PutPlanSummary(h.Job, h.Epoch, store.PlanSummary{Summary: rep.Summary})
+		tx.PutPlanSummary(h.Job, h.Epoch, store.PlanSummary{Summary: rep.Summary})
 		return nil
 	})
 }
@@ -269,11 +252,11 @@ func (rep Report) stateIsTrue() bool {
 }
 
 // learn records what a finished job says about its component.
-func (u *unit) learn(j store.Job, rep Report) error {
+func (c *Control) learn(tx *Tx, j store.Job, rep Report) error {
 	if j.Component == "" {
 		return nil
 	}
-	k, err := u.component(j.Install, j.Component)
+	k, err := tx.component(j.Install, j.Component)
 	if err != nil {
 		return err
 	}
@@ -283,10 +266,10 @@ func (u *unit) learn(j store.Job, rep Report) error {
 			// All that it should make is there. Those that it had before are not its outputs any more.
 			k.V.State, k.V.Version, k.V.Deployment, k.V.Lost = store.Present, j.Version, j.Deployment, ""
 			k.V.Outputs, k.V.OutputsBlob = nil, ""
-			u.putComponent(k)
+			tx.putComponent(k)
 		case j.Operation.Mutates() && rep.stateIsTrue():
 			k.V.State, k.V.Deployment = store.Failed, j.Deployment
-			u.putComponent(k)
+			tx.putComponent(k)
 		}
 		return nil
 	}
@@ -294,22 +277,22 @@ func (u *unit) learn(j store.Job, rep Report) error {
 	switch {
 	case j.Operation == job.OpApply: // whose commit has noted what it is given
 		k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
-		if err := u.keepOutputs(&k.V, rep.Outputs); err != nil {
+		if err := keepOutputs(tx, &k.V, rep.Outputs); err != nil {
 			return err
 		}
 	case j.Operation == job.OpPlan && noOp:
-		if learned, err := u.vouch(&k, j, rep); err != nil || !learned {
+		if learned, err := c.vouch(tx, &k, j, rep); err != nil || !learned {
 			return err
 		}
 	case j.Operation == job.OpDestroy, j.Operation == job.OpPlanDestroy && noOp && k.V.State != store.Absent:
-		u.spent = append(u.spent, k.V.OutputsBlob, k.V.VarsBlob)
+		tx.drop(k.V.OutputsBlob, k.V.VarsBlob)
 		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars, k.V.Env = store.Absent, j.Deployment, nil, nil, nil
 		k.V.OutputsBlob, k.V.VarsBlob = "", ""
 	default:
 		return nil
 	}
 	k.V.Lost = ""
-	u.putComponent(k)
+	tx.putComponent(k)
 	return nil
 }
 
@@ -321,32 +304,32 @@ func (u *unit) learn(j store.Job, rep Report) error {
 // A plan-only deployment moves no component to its version: somebody asked what
 // would change. Only of a component of which nothing is known it is believed,
 // as there is nothing better. It reports whether anything was learned.
-func (u *unit) vouch(k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
+func (c *Control) vouch(tx *Tx, k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
 	if k.V.State == store.Present {
-		d, err := u.c.Store.Deployment(u.ctx, j.Deployment)
+		d, err := c.Store.Deployment(tx.ctx, j.Deployment)
 		if err != nil || d.V.PlanOnly {
 			return false, err
 		}
 	}
-	inst, err := u.c.Store.Install(u.ctx, j.Org, j.InstallName)
+	inst, err := c.Store.Install(tx.ctx, j.Org, j.InstallName)
 	if err != nil {
 		return false, err
 	}
-	v, err := u.c.Version(u.ctx, j.Version)
+	v, err := c.Version(tx.ctx, j.Version)
 	if err != nil {
 		return false, err
 	}
 	// As they were resolved for the plan: neither inputs nor the outputs of what
 	// the component needs are changed by anybody else while a deployment runs.
-	vars, err := u.resolve(inst.V, v, j.Component)
+	vars, err := c.resolveVars(tx, inst.V, v, j.Component)
 	if err != nil {
 		return false, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
 	}
-	if err := u.madeFrom(k, inst.V, v, vars); err != nil {
+	if err := c.madeFrom(tx, k, inst.V, v, vars); err != nil {
 		return false, err
 	}
 	k.V.State, k.V.Deployment = store.Present, j.Deployment
-	err = u.keepOutputs(&k.V, rep.Outputs)
+	err = keepOutputs(tx, &k.V, rep.Outputs)
 	return err == nil, err
 }
 
@@ -355,15 +338,15 @@ func (u *unit) vouch(k *store.Stored[store.Component], j store.Job, rep Report) 
 // together: files of one version fail at the variables of another, and what
 // components of several versions need may be one another. What environment
 // variables its tool had is noted for Effective.
-func (u *unit) madeFrom(k *store.Stored[store.Component], inst store.Install, v Version, vars map[string]appspec.Resolved) error {
+func (c *Control) madeFrom(tx *Tx, k *store.Stored[store.Component], inst store.Install, v Version, vars map[string]appspec.Resolved) error {
 	raw, err := json.Marshal(varsRecord(vars))
 	if err != nil {
 		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
 	}
-	if err := u.keepVars(&k.V, raw); err != nil {
+	if err := keepVars(tx, &k.V, raw); err != nil {
 		return err
 	}
-	if err := u.keepEnv(inst, &k.V); err != nil {
+	if err := c.keepEnv(tx, inst, &k.V); err != nil {
 		return err
 	}
 	k.V.Version, k.V.DependsOn = v.ID, nil
@@ -371,4 +354,30 @@ func (u *unit) madeFrom(k *store.Stored[store.Component], inst store.Install, v 
 		k.V.DependsOn = spec.DependsOn
 	}
 	return nil
+}
+
+// AttemptAccess returns the holder's own way to its attempt's log and artifacts.
+// A job that has none is of KindNotFound: its log goes through the API.
+func (c *Control) AttemptAccess(ctx context.Context, h Holder) (identity.Access, error) {
+	r, err := c.held(ctx, h)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	none := &fairlead.Error{Kind: fairlead.KindNotFound, Code: "no-log-access",
+		Message: fmt.Sprintf("job %s has no way to its log but the API", h.Job)}
+	if c.Access == nil || r.V.Install == "" {
+		return identity.Access{}, none
+	}
+	stack, ok, err := c.stackOf(ctx, r.V.Runner)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	if !ok || stack.Install != r.V.Install {
+		return identity.Access{}, none
+	}
+	a, err := c.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: stack.Install, App: stack.App, Job: h.Job, Epoch: h.Epoch})
+	if err != nil {
+		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "log-access-unavailable", Message: "access to the log could not be had", Hint: "Write it through the API, or ask again.", Err: err}
+	}
+	return a, nil
 }

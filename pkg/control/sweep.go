@@ -9,7 +9,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
-	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
 // A sweep reads overdue jobs page by page, the most overdue first, until there
@@ -32,14 +31,6 @@ type Swept struct {
 	Letters                                  int // dead letters
 }
 
-// HoldLeases keeps the sweep from taking a lease for expired until it had time
-// to be renewed from now on. A control plane that is one process calls it when
-// it starts: nobody could renew while it was down, and steps that are alive
-// do so first thing.
-func (c *Control) HoldLeases() {
-	c.holdUntil.Store(c.Now().Add(c.Terms.OrDefault().LeaseTTL).UnixNano())
-}
-
 // Sweep repairs what was lost: wake-ups of queued jobs, and leases whose
 // holder is gone. It looks at what is due and at nothing else, so an idle
 // control plane costs one query; now and then it looks at the runners as well.
@@ -47,7 +38,10 @@ func (c *Control) HoldLeases() {
 // wait for one short commit at most. Many may run at once.
 func (c *Control) Sweep(ctx context.Context) (Swept, error) {
 	var s Swept
-	return s, errors.Join(c.sweepJobs(ctx, &s), c.watchRunners(ctx, &s))
+	jobs := c.sweepJobs(ctx, &s)
+	var watch error
+	s.Turned, s.Letters, watch = c.watchRunners(ctx)
+	return s, errors.Join(jobs, watch)
 }
 
 func (c *Control) sweepJobs(ctx context.Context, s *Swept) error {
@@ -83,7 +77,7 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 	if err := c.endLogs(ctx, found); err != nil {
 		return false, err
 	}
-	err = c.transact(ctx, "sweep job "+string(found.ID), func(u *unit) error {
+	err = c.transact(ctx, "sweep job "+string(found.ID), func(tx *Tx) error {
 		moved = true
 		r, err := c.Store.Job(ctx, found.ID)
 		if err != nil {
@@ -93,9 +87,9 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 			return slices.ContainsFunc(found.OpenLogs, func(f store.OpenLog) bool { return f.Epoch == l.Epoch })
 		})
 		j := r.V
-		e, overdue := j.Overdue(u.now)
-		if held := time.Unix(0, c.holdUntil.Load()); overdue && e.Kind == job.Expire && u.now.Before(held) {
-			u.PutJobAt(r, held)
+		e, overdue := j.Overdue(tx.now)
+		if held := c.heldUntil(); overdue && e.Kind == job.Expire && tx.now.Before(held) {
+			tx.PutJobAt(r, held)
 			return nil
 		}
 		if overdue {
@@ -105,29 +99,29 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 			} else {
 				s.TimedOut++
 			}
-			return u.end(r, e)
+			return c.endJob(tx, r, e)
 		}
 		switch {
-		case j.DueAt.After(u.now):
+		case j.DueAt.After(tx.now):
 			moved = false
 			return nil // the index is behind
-		case j.State == job.Queued && j.Due().After(u.now):
-			u.PutJobAt(r, j.Due()) // it was queued anew; its wake-up may still come
+		case j.State == job.Queued && j.Due().After(tx.now):
+			tx.PutJobAt(r, j.Due()) // it was queued anew; its wake-up may still come
 		case j.State == job.Claimed && c.firstLook(j).Before(j.Due()):
-			return u.lookAfterClaim(ctx, r, s)
+			return c.lookAfterClaim(tx, ctx, r, s)
 		case j.State == job.Queued:
 			s.Woken++
-			if u.noteStuck(&r) {
+			if noteStuck(tx, &r) {
 				s.Stuck++
 			}
-			u.wakes = append(u.wakes, j)
-			again := u.now.Add(min(max(u.now.Sub(j.QueuedAt()), job.ResendAfter), maxResend))
-			if stuck := j.WaitsSince().Add(job.StuckAfter); stuck.After(u.now) && stuck.Before(again) {
+			tx.wake(j)
+			again := tx.now.Add(min(max(tx.now.Sub(j.QueuedAt()), job.ResendAfter), maxResend))
+			if stuck := j.WaitsSince().Add(job.StuckAfter); stuck.After(tx.now) && stuck.Before(again) {
 				again = stuck
 			}
-			u.PutJobAt(r, again)
+			tx.PutJobAt(r, again)
 		default:
-			u.PutJobAt(r, j.Due()) // its lease was renewed, or it is over
+			tx.PutJobAt(r, j.Due()) // its lease was renewed, or it is over
 		}
 		return nil
 	})
@@ -146,31 +140,26 @@ func (c *Control) firstLook(j store.Job) time.Time { return j.Claimed.Add(c.clai
 // lookAfterClaim looks after a job that may take longer to begin than its agent
 // may be silent, because images are pulled first. Without it the death of the
 // agent would be noticed when the time to start is over.
-func (u *unit) lookAfterClaim(ctx context.Context, r store.Stored[store.Job], s *Swept) error {
-	heard, err := u.c.heardOfClaim(ctx, r.V)
+func (c *Control) lookAfterClaim(tx *Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
+	heard, err := c.heardOfClaim(ctx, r.V)
 	if err != nil {
 		return err
 	}
-	until := heard.Add(u.c.claimSilence())
-	if held := time.Unix(0, u.c.holdUntil.Load()); held.After(until) {
+	until := heard.Add(c.claimSilence())
+	if held := c.heldUntil(); held.After(until) {
 		until = held // nobody could say anything while we were down
 	}
-	if until.After(u.now) {
+	if until.After(tx.now) {
 		if due := r.V.Due(); due.Before(until) {
 			until = due
 		}
-		u.PutJobAt(r, until)
+		tx.PutJobAt(r, until)
 		return nil
 	}
 	s.Expired++
-	return u.end(r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: job.ReasonStartTimeout,
-		Message: "its runner took it, and has not been heard of for " + u.c.claimSilence().String() + "; it had not begun"})
+	return c.endJob(tx, r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: job.ReasonStartTimeout,
+		Message: "its runner took it, and has not been heard of for " + c.claimSilence().String() + "; it had not begun"})
 }
-
-// maxAgents is how many sessions of a runner are looked through for the agent
-// that has a job, the newest first: as many as a query may give, and more than a
-// runner has agents.
-const maxAgents = engine.MaxPage
 
 // heardOfClaim is when something was last heard of the agent that has the
 // claimed job: the one that took it, also in a later session, or one that says
@@ -203,7 +192,7 @@ func (c *Control) heardOfClaim(ctx context.Context, j store.Job) (time.Time, err
 // and a log without an end is one that its readers follow for ever.
 func (c *Control) endLogs(ctx context.Context, j store.Job) error {
 	for _, l := range j.OpenLogs {
-		if err := c.endGivenUp(ctx, endedLog{j.ID, l}); err != nil {
+		if err := c.endGivenUp(ctx, j.ID, l); err != nil {
 			return err
 		}
 	}
@@ -224,13 +213,25 @@ func overdueMessage(e job.Event, j store.Job) string {
 }
 
 // end applies an event that may end the job, and moves its deployment if it did.
-func (u *unit) end(r store.Stored[store.Job], e job.Event) error {
-	r, err := u.applyJob(r, e)
+func (c *Control) endJob(tx *Tx, r store.Stored[store.Job], e job.Event) error {
+	r, err := c.applyJob(tx, r, e)
 	if err != nil {
 		return err
 	}
 	if at := r.V.Due(); !at.IsZero() {
-		u.PutJobAt(r, at) // its place is past, and the next page would hold it again
+		tx.PutJobAt(r, at) // its place is past, and the next page would hold it again
 	}
-	return u.settle(r.V)
+	return c.settle(tx, r.V)
+}
+
+// noteStuck notes that the queued job waits for longer than job.StuckAfter, once
+// for each wait, and reports whether it was noted now.
+func noteStuck(tx *Tx, r *store.Stored[store.Job]) bool {
+	since := r.V.WaitsSince()
+	if tx.now.Before(since.Add(job.StuckAfter)) || r.V.Stuck != nil && !r.V.Stuck.At.Before(since) {
+		return false
+	}
+	r.V.Stuck = &store.Stuck{At: tx.now, Version: r.Version + 1}
+	tx.Logger.Warn("a job is stuck: no runner takes it", "job", r.V.ID, "runner", r.V.RunnerName, "since", since)
+	return true
 }

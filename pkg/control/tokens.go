@@ -35,19 +35,6 @@ type Token struct {
 // TokenRecord is an API token as the table has it.
 type TokenRecord = store.Token
 
-type actorKey struct{}
-
-// As returns a context whose use cases record that the actor asked for them.
-func As(ctx context.Context, a fairlead.Actor) context.Context {
-	return context.WithValue(ctx, actorKey{}, a)
-}
-
-// actor returns who asks; the zero Actor if that is no holder of an API token.
-func actor(ctx context.Context) fairlead.Actor {
-	a, _ := ctx.Value(actorKey{}).(fairlead.Actor)
-	return a
-}
-
 // CreateToken makes an API token. Only an operator makes one of an operator. The
 // table keeps no more than its hash; the same request, under the same key, makes
 // the same token again from the key.
@@ -71,7 +58,7 @@ func (c *Control) CreateToken(ctx context.Context, by User, in NewToken, key str
 		return c.Minter.Token(identity.PrefixAPI, string(by.Org)+"\n"+key+"\n"+id)
 	}
 	out := Token{}
-	err := c.transact(ctx, "create token "+in.Name, func(u *unit) error {
+	err := c.transact(ctx, "create token "+in.Name, func(tx *Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
@@ -82,7 +69,7 @@ func (c *Control) CreateToken(ctx context.Context, by User, in NewToken, key str
 		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
 		}
-		made, err := u.seen(Once{Org: by.Org, Route: "create-token", Key: key, Body: in}, id)
+		made, err := tx.seen(Once{Org: by.Org, Route: "create-token", Key: key, Body: in}, id)
 		if err != nil {
 			return err
 		}
@@ -101,8 +88,8 @@ func (c *Control) CreateToken(ctx context.Context, by User, in NewToken, key str
 		if len(refs) >= MaxTokens {
 			return fairlead.Conflict("too-many-tokens", "there are %d API tokens, as many as there can be", len(refs))
 		}
-		out = Token{Token: store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: u.now, Expires: in.Expires}, Secret: secretOf(id)}
-		u.putNewToken(identity.Hash(out.Secret), out.Token)
+		out = Token{Token: store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: tx.now, Expires: in.Expires}, Secret: secretOf(id)}
+		putNewToken(tx, identity.Hash(out.Secret), out.Token)
 		return nil
 	})
 	if err != nil {
@@ -116,9 +103,9 @@ func operatorsOwn(message string) error {
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "operator-only", Message: message, Hint: "Use the token of an operator."}
 }
 
-func (u *unit) putNewToken(hash string, t store.Token) {
-	u.PutToken(hash, store.Stored[store.Token]{V: t})
-	u.PutTokenRef(t.Org, t.Name, store.TokenRef{ID: t.ID, Hash: hash})
+func putNewToken(tx *Tx, hash string, t store.Token) {
+	tx.PutToken(hash, store.Stored[store.Token]{V: t})
+	tx.PutTokenRef(t.Org, t.Name, store.TokenRef{ID: t.ID, Hash: hash})
 }
 
 // Tokens lists API tokens by name, also those that have expired.
@@ -144,7 +131,7 @@ func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q PageQuery) (
 // last one that is good, and the last of an operator, stay: without one there is
 // no way in but that of whoever has the control plane's machine or account.
 func (c *Control) RevokeToken(ctx context.Context, by User, which string) error {
-	return c.transact(ctx, "revoke token "+which, func(u *unit) error {
+	return c.transact(ctx, "revoke token "+which, func(tx *Tx) error {
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
 		if err != nil {
 			return err
@@ -160,7 +147,7 @@ func (c *Control) RevokeToken(ctx context.Context, by User, which string) error 
 			switch {
 			case which == t.V.Name || which == t.V.ID:
 				ref, found = r, t
-			case t.V.Good(u.now):
+			case t.V.Good(tx.now):
 				others++
 				if t.V.Operator {
 					operators++
@@ -168,7 +155,7 @@ func (c *Control) RevokeToken(ctx context.Context, by User, which string) error 
 			}
 		}
 		if ref.V.ID == "" {
-			if u.again {
+			if tx.again {
 				return nil // our own commit, whose answer was unclear
 			}
 			return fairlead.NotFound("token", which)
@@ -176,14 +163,14 @@ func (c *Control) RevokeToken(ctx context.Context, by User, which string) error 
 		if found.V.Operator && !by.Operator {
 			return operatorsOwn("token " + found.V.Name + " is an operator's")
 		}
-		if found.V.Good(u.now) && (others == 0 || found.V.Operator && operators == 0) {
+		if found.V.Good(tx.now) && (others == 0 || found.V.Operator && operators == 0) {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "last-token",
 				Message: fmt.Sprintf("token %s is the last by which the control plane can be used in full", found.V.Name),
 				Hint:    "Make another one first: `fairlead token create NAME --operator`."}
 		}
-		found.V.Revoked = u.now
-		u.PutToken(ref.V.Hash, found)
-		u.DeleteTokenRef(by.Org, found.V.Name, ref)
+		found.V.Revoked = tx.now
+		tx.PutToken(ref.V.Hash, found)
+		tx.DeleteTokenRef(by.Org, found.V.Name, ref)
 		c.Logger.Info("an API token was revoked", "token", found.V.ID, "name", found.V.Name, "by", by.Token.Name)
 		return nil
 	})
@@ -193,16 +180,16 @@ func (c *Control) RevokeToken(ctx context.Context, by User, which string) error 
 // earlier release registered has no reference. That it cannot be noted keeps
 // nobody out.
 func (c *Control) noteUse(ctx context.Context, hash string) {
-	err := c.transact(ctx, "note the use of a token", func(u *unit) error {
+	err := c.transact(ctx, "note the use of a token", func(tx *Tx) error {
 		r, err := c.Store.Token(ctx, hash)
-		if err != nil || u.now.Sub(r.V.Used) < tokenUsed || !r.V.Good(u.now) {
+		if err != nil || tx.now.Sub(r.V.Used) < tokenUsed || !r.V.Good(tx.now) {
 			return err
 		}
-		r.V.Used = u.now
-		if err := u.list(&r.V, hash); err != nil {
+		r.V.Used = tx.now
+		if err := listToken(tx, &r.V, hash); err != nil {
 			return err
 		}
-		u.PutToken(hash, r)
+		tx.PutToken(hash, r)
 		return nil
 	})
 	if err != nil {
@@ -212,14 +199,14 @@ func (c *Control) noteUse(ctx context.Context, hash string) {
 
 // list lets the token be found by its name: under another one, with a number, if
 // that is taken.
-func (u *unit) list(t *store.Token, hash string) error {
+func listToken(tx *Tx, t *store.Token, hash string) error {
 	base := strings.TrimRight(t.Name[:min(len(t.Name), fairlead.MaxName-4)], "-")
 	for n, name := 2, t.Name; ; n, name = n+1, fmt.Sprintf("%s-%d", base, n) {
-		r, err := u.c.Store.TokenRef(u.ctx, t.Org, name)
+		r, err := tx.Store.TokenRef(tx.ctx, t.Org, name)
 		switch {
 		case fairlead.KindOf(err) == fairlead.KindNotFound:
 			t.Name = name
-			u.PutTokenRef(t.Org, name, store.TokenRef{ID: t.ID, Hash: hash})
+			tx.PutTokenRef(t.Org, name, store.TokenRef{ID: t.ID, Hash: hash})
 			return nil
 		case err != nil:
 			return err
@@ -246,25 +233,45 @@ func (c *Control) RegisterOperator(ctx context.Context, org fairlead.OrgID, name
 func (c *Control) registerToken(ctx context.Context, of User, name, token string) error {
 	hash := identity.Hash(token)
 	id := c.IDs(fairlead.PrefixToken)
-	return c.transact(ctx, "register token "+name, func(u *unit) error {
+	return c.transact(ctx, "register token "+name, func(tx *Tx) error {
 		r, err := c.Store.Token(ctx, hash)
 		was := r.V
 		switch {
-		case err == nil && !r.V.Good(u.now):
+		case err == nil && !r.V.Good(tx.now):
 			return identity.Unauthenticated()
 		case err == nil:
 			r.V.Operator = r.V.Operator || of.Operator // one of a time without operators
 		case fairlead.KindOf(err) != fairlead.KindNotFound:
 			return err
 		default:
-			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Created: u.now}
+			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Created: tx.now}
 		}
-		if err := u.list(&r.V, hash); err != nil {
+		if err := listToken(tx, &r.V, hash); err != nil {
 			return err
 		}
-		if r.V != was || !u.Empty() {
-			u.PutToken(hash, r)
+		if r.V != was || !tx.Empty() {
+			tx.PutToken(hash, r)
 		}
 		return nil
 	})
+}
+
+// AuthenticateUser returns whose an API token is. It is read from the table each
+// time, so a token that is revoked or has expired is refused at once.
+func (c *Control) AuthenticateUser(ctx context.Context, token string) (User, error) {
+	if !strings.HasPrefix(token, identity.PrefixAPI+"_") {
+		return User{}, identity.Unauthenticated()
+	}
+	hash := identity.Hash(token)
+	r, err := c.Store.Token(ctx, hash)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return User{}, identity.Unauthenticated()
+	}
+	if err == nil && !r.V.Good(c.now()) {
+		return User{}, identity.NoLonger()
+	}
+	if err == nil && c.now().Sub(r.V.Used) >= tokenUsed {
+		c.noteUse(ctx, hash)
+	}
+	return User{Org: r.V.Org, Operator: r.V.Operator, Token: r.V.Actor()}, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -48,13 +49,13 @@ func (c *Control) CreateTrust(ctx context.Context, by User, runner string, in Ne
 	}
 	rev := c.IDs(prefixTrust)
 	var out Trust
-	err := c.transact(ctx, "create trust "+in.Name+" of runner "+runner, func(u *unit) error {
+	err := c.transact(ctx, "create trust "+in.Name+" of runner "+runner, func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
 		old, found := c.Store.Trust(ctx, r.V.ID, in.Name)
-		again, err := u.seen(Once{Org: by.Org, Route: "create-trust " + string(r.V.ID), Key: key, Body: in}, in.Name)
+		again, err := tx.seen(Once{Org: by.Org, Route: "create-trust " + string(r.V.ID), Key: key, Body: in}, in.Name)
 		if err != nil {
 			return err
 		}
@@ -73,11 +74,11 @@ func (c *Control) CreateTrust(ctx context.Context, by User, runner string, in Ne
 		case len(r.V.Trusts) >= oidc.MaxTrusts:
 			return fairlead.Conflict("too-many-trusts", "runner %s has %d trusts, as many as there can be", runner, len(r.V.Trusts))
 		}
-		out = Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: u.now, Changed: u.now}
-		u.PutTrust(store.Stored[Trust]{V: out})
+		out = Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: tx.now, Changed: tx.now}
+		tx.PutTrust(store.Stored[Trust]{V: out})
 		r.V.Trusts = append(slices.Clone(r.V.Trusts), in.Name)
 		slices.Sort(r.V.Trusts)
-		u.PutRunner(r)
+		tx.PutRunner(r)
 		return nil
 	})
 	return out, err
@@ -115,7 +116,7 @@ func (c *Control) UpdateTrust(ctx context.Context, by User, runner string, in Ne
 	}
 	rev := c.IDs(prefixTrust)
 	var out Trust
-	err := c.transact(ctx, "update trust "+in.Name+" of runner "+runner, func(u *unit) error {
+	err := c.transact(ctx, "update trust "+in.Name+" of runner "+runner, func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
@@ -127,8 +128,8 @@ func (c *Control) UpdateTrust(ctx context.Context, by User, runner string, in Ne
 		if out = t.V; sameRule(t.V.Rule, in.Rule) {
 			return nil // nothing changes, and nobody is turned away for it
 		}
-		t.V.Rule, t.V.Rev, t.V.Changed = in.Rule, rev, u.now
-		u.PutTrust(t)
+		t.V.Rule, t.V.Rev, t.V.Changed = in.Rule, rev, tx.now
+		tx.PutTrust(t)
 		out = t.V
 		return nil
 	})
@@ -143,20 +144,20 @@ func sameRule(a, b TrustRule) bool {
 
 // DeleteTrust removes a trust. The sessions that it has opened are over with it.
 func (c *Control) DeleteTrust(ctx context.Context, by User, runner, name string) error {
-	return c.transact(ctx, "delete trust "+name+" of runner "+runner, func(u *unit) error {
+	return c.transact(ctx, "delete trust "+name+" of runner "+runner, func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
 		if _, err := c.Store.Trust(ctx, r.V.ID, name); err != nil {
-			if u.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+			if tx.again && fairlead.KindOf(err) == fairlead.KindNotFound {
 				return nil // our own commit, whose answer was unclear
 			}
 			return err
 		}
-		u.DropTrust(r.V.ID, name)
+		tx.DropTrust(r.V.ID, name)
 		r.V.Trusts = slices.DeleteFunc(slices.Clone(r.V.Trusts), func(n string) bool { return n == name })
-		u.PutRunner(r)
+		tx.PutRunner(r)
 		return nil
 	})
 }
@@ -165,7 +166,7 @@ func (c *Control) DeleteTrust(ctx context.Context, by User, runner, name string)
 // still prove who it is opens another: this is for a session token that got
 // into other hands.
 func (c *Control) EndSession(ctx context.Context, by User, runner string, id fairlead.SessionID) error {
-	return c.transact(ctx, "end session "+string(id), func(u *unit) error {
+	return c.transact(ctx, "end session "+string(id), func(tx *Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
@@ -175,7 +176,7 @@ func (c *Control) EndSession(ctx context.Context, by User, runner string, id fai
 			return err
 		}
 		s.V.Ended = true
-		u.PutSession(s)
+		tx.PutSession(s)
 		return nil
 	})
 }
@@ -235,22 +236,22 @@ func (c *Control) proveToken(ctx context.Context, r store.Runner, p SessionProof
 // one likes would let whoever reads the file be the runner. A token whose
 // audience holds the request's binding was never good for anything else, and is
 // not kept.
-func (u *unit) admitToken(p tokenProof) error {
-	t, err := u.c.Store.Trust(u.ctx, p.trust.Runner, p.trust.Name)
+func admitToken(tx *Tx, p tokenProof) error {
+	t, err := tx.Store.Trust(tx.ctx, p.trust.Runner, p.trust.Name)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && t.V.Rev != p.trust.Rev {
 		return sessionRefused()
 	}
 	if err != nil {
 		return err
 	}
-	u.CheckTrust(t)
+	tx.CheckTrust(t)
 	if p.Bound {
 		return nil
 	}
-	use, err := u.c.Store.TokenUse(u.ctx, p.Use)
+	use, err := tx.Store.TokenUse(tx.ctx, p.Use)
 	switch {
 	case fairlead.KindOf(err) == fairlead.KindNotFound:
-		u.PutTokenUse(p.Use, store.TokenUse{Key: p.key, Expires: p.Expires})
+		tx.PutTokenUse(p.Use, store.TokenUse{Key: p.key, Expires: p.Expires})
 		return nil
 	case err != nil:
 		return err
@@ -306,4 +307,22 @@ func (c *Control) standsStill(ctx context.Context, s store.Session) error {
 		return err
 	}
 	return c.stands(ctx, s)
+}
+
+// AuthenticateSession returns the session of a session token. It is read from
+// the table each time, so ending it takes effect at once.
+func (c *Control) AuthenticateSession(ctx context.Context, token string) (store.Session, error) {
+	claims, err := c.Minter.Read(token, c.Now(), identity.Session)
+	if err != nil {
+		return store.Session{}, err
+	}
+	runner, session, _ := strings.Cut(claims.Subject, "/")
+	r, err := c.Store.Session(ctx, fairlead.RunnerID(runner), fairlead.SessionID(session))
+	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
+		return store.Session{}, identity.NoLonger()
+	}
+	if err == nil {
+		err = c.stands(ctx, r.V)
+	}
+	return r.V, err
 }

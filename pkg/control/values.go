@@ -21,6 +21,10 @@ const maxInline = 64 << 10
 // in its job spec.
 const maxVars = job.MaxOutputs
 
+// valuesPrefix begins the keys of blobs with values of components: outputs or
+// variables, as values/<install>/<component>/<name>.
+const valuesPrefix = "values/"
+
 func outputsContext(k store.Component) string {
 	return "install/" + string(k.Install) + "/outputs/" + k.Name
 }
@@ -44,7 +48,7 @@ func sizeOf(outputs map[string]Output) int {
 
 // keepOutputs makes given the outputs of the component: in its record, the
 // sensitive ones sealed, or all of them in one sealed blob.
-func (u *unit) keepOutputs(k *store.Component, given map[string]Output) (err error) {
+func keepOutputs(tx *Tx, k *store.Component, given map[string]Output) (err error) {
 	k.Outputs, k.OutputsBlob = make(map[string]store.Output, len(given)), ""
 	if sizeOf(given) > maxInline {
 		for name, o := range given {
@@ -55,14 +59,14 @@ func (u *unit) keepOutputs(k *store.Component, given map[string]Output) (err err
 			return fmt.Errorf("encode outputs of component %s: %w", k.Name, err)
 		}
 		k.Outputs = nil
-		k.OutputsBlob, err = u.putValues(*k, raw, outputsContext(*k))
+		k.OutputsBlob, err = putValues(tx, *k, raw, outputsContext(*k))
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		o := store.Output{Sensitive: given[name].Sensitive}
 		if !o.Sensitive {
 			o.Value = given[name].Value
-		} else if o.Sealed, err = u.c.Sealer.Seal(u.ctx, given[name].Value, outputContext(k.Install, k.Name, name)); err != nil {
+		} else if o.Sealed, err = tx.Sealer.Seal(tx.ctx, given[name].Value, outputContext(k.Install, k.Name, name)); err != nil {
 			return fmt.Errorf("seal output %s of component %s: %w", name, k.Name, err)
 		}
 		k.Outputs[name] = o
@@ -87,17 +91,17 @@ func (c *Control) outputsOf(ctx context.Context, k store.Component) (map[string]
 	return out, nil
 }
 
-// outputsOf is Control's, and fetches a blob once for all that the unit reads.
-func (u *unit) outputsOf(k store.Component) (map[string]store.Output, error) {
-	if all, ok := u.outputs[k.OutputsBlob]; ok && k.OutputsBlob != "" {
+// outputsOf is Control's, and fetches a blob once for all that the commit reads.
+func (c *Control) outputsIn(tx *Tx, k store.Component) (map[string]store.Output, error) {
+	if all, ok := tx.outputs[k.OutputsBlob]; ok && k.OutputsBlob != "" {
 		return all, nil
 	}
-	all, err := u.c.outputsOf(u.ctx, k)
+	all, err := c.outputsOf(tx.ctx, k)
 	if err == nil && k.OutputsBlob != "" {
-		if u.outputs == nil {
-			u.outputs = map[string]map[string]store.Output{}
+		if tx.outputs == nil {
+			tx.outputs = map[string]map[string]store.Output{}
 		}
-		u.outputs[k.OutputsBlob] = all
+		tx.outputs[k.OutputsBlob] = all
 	}
 	return all, err
 }
@@ -115,13 +119,13 @@ func (c *Control) openOutput(ctx context.Context, k store.Component, name string
 }
 
 // keepVars makes raw, JSON, the variables that the component was made with.
-func (u *unit) keepVars(k *store.Component, raw []byte) (err error) {
+func keepVars(tx *Tx, k *store.Component, raw []byte) (err error) {
 	k.Vars, k.VarsBlob = nil, ""
 	if len(raw) > maxInline {
-		k.VarsBlob, err = u.putValues(*k, raw, varsContext(k.Install, k.Name))
+		k.VarsBlob, err = putValues(tx, *k, raw, varsContext(k.Install, k.Name))
 		return err
 	}
-	if k.Vars, err = u.c.Sealer.Seal(u.ctx, raw, varsContext(k.Install, k.Name)); err != nil {
+	if k.Vars, err = tx.Sealer.Seal(tx.ctx, raw, varsContext(k.Install, k.Name)); err != nil {
 		return fmt.Errorf("seal vars of component %s: %w", k.Name, err)
 	}
 	return nil
@@ -129,26 +133,26 @@ func (u *unit) keepVars(k *store.Component, raw []byte) (err error) {
 
 // varsOf returns the variables that the component was made with as JSON, or nil
 // if there are none.
-func (u *unit) varsOf(k store.Component) (raw []byte, err error) {
+func varsOf(tx *Tx, k store.Component) (raw []byte, err error) {
 	switch {
 	case k.VarsBlob != "":
-		return u.c.openBlob(u.ctx, k.VarsBlob, varsContext(k.Install, k.Name))
+		return tx.openBlob(tx.ctx, k.VarsBlob, varsContext(k.Install, k.Name))
 	case k.Vars == nil:
 		return nil, nil
 	}
-	return u.c.Sealer.Open(u.ctx, k.Vars, varsContext(k.Install, k.Name))
+	return tx.Sealer.Open(tx.ctx, k.Vars, varsContext(k.Install, k.Name))
 }
 
-// putValues stores values of the component in a blob, which the unit's commit is to
+// putValues stores values of the component in a blob, which the commit is to
 // name. CollectBlobs removes the blobs of commits that failed, and those that were
 // replaced: until then a reader may still have their keys.
-func (u *unit) putValues(k store.Component, raw []byte, sealContext string) (key string, err error) {
-	sealed, err := u.c.Sealer.Seal(u.ctx, raw, sealContext)
+func putValues(tx *Tx, k store.Component, raw []byte, sealContext string) (key string, err error) {
+	sealed, err := tx.Sealer.Seal(tx.ctx, raw, sealContext)
 	if err != nil {
 		return "", fmt.Errorf("seal values of component %s: %w", k.Name, err)
 	}
-	key = valuesPrefix + string(k.Install) + "/" + k.Name + "/" + u.c.IDs("w")
-	if err := u.c.Blobs.Put(u.ctx, key, sealed); err != nil {
+	key = valuesPrefix + string(k.Install) + "/" + k.Name + "/" + tx.IDs("w")
+	if err := tx.Blobs.Put(tx.ctx, key, sealed); err != nil {
 		return "", fmt.Errorf("store values of component %s: %w", k.Name, err)
 	}
 	return key, nil

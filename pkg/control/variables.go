@@ -127,7 +127,7 @@ func (c *Control) SetVariables(ctx context.Context, by User, of VariableScope, c
 			return nil, err
 		}
 	}
-	err := c.transact(ctx, "set variables", func(u *unit) error {
+	err := c.transact(ctx, "set variables", func(tx *Tx) error {
 		org, scope, err := c.scope(ctx, by, of)
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func (c *Control) SetVariables(ctx context.Context, by User, of VariableScope, c
 			if v == nil {
 				continue
 			}
-			if values[name], err = u.sealVariable(*v, variableContext(org, scope, name)); err != nil {
+			if values[name], err = sealVariable(tx, *v, variableContext(org, scope, name)); err != nil {
 				return fmt.Errorf("seal variable %s: %w", name, err)
 			}
 		}
@@ -153,8 +153,8 @@ func (c *Control) SetVariables(ctx context.Context, by User, of VariableScope, c
 			return fairlead.Invalid("invalid-variable", "there would be %d variables; %d may be set on one thing", len(values), maxVariables)
 		}
 		r.V.Values = values
-		u.PutVariables(r)
-		return u.markVariables(by, of, len(values) > 0)
+		tx.PutVariables(r)
+		return c.markVariables(tx, by, of, len(values) > 0)
 	})
 	if err != nil {
 		return nil, err
@@ -164,32 +164,32 @@ func (c *Control) SetVariables(ctx context.Context, by User, of VariableScope, c
 
 // markVariables notes on runners and installs, which the start of every job
 // reads, whether there are variables to be read as well.
-func (u *unit) markVariables(by User, of VariableScope, has bool) error {
+func (c *Control) markVariables(tx *Tx, by User, of VariableScope, has bool) error {
 	switch {
 	case of.Runner != "":
-		r, err := u.c.ownRunner(u.ctx, by, of.Runner)
+		r, err := c.ownRunner(tx.ctx, by, of.Runner)
 		if err != nil || r.V.HasVars == has {
 			return err
 		}
 		r.V.HasVars = has
-		u.PutRunner(r)
+		tx.PutRunner(r)
 	case of.Install != "":
-		in, err := u.c.Store.Install(u.ctx, by.Org, of.Install)
+		in, err := c.Store.Install(tx.ctx, by.Org, of.Install)
 		if err != nil || in.V.HasVars == has {
 			return err
 		}
 		in.V.HasVars = has
-		u.PutInstall(in)
+		tx.PutInstall(in)
 	}
 	return nil
 }
 
-func (u *unit) sealVariable(v Variable, place string) (store.Input, error) {
+func sealVariable(tx *Tx, v Variable, place string) (store.Input, error) {
 	raw, err := json.Marshal(v.Value)
 	if err != nil || !v.Sensitive {
 		return store.Input{Value: raw}, err
 	}
-	sealed, err := u.c.Sealer.Seal(u.ctx, raw, place)
+	sealed, err := tx.Sealer.Seal(tx.ctx, raw, place)
 	return store.Input{Sealed: sealed}, err
 }
 

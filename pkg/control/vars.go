@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -34,24 +35,24 @@ func varsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
 // varsFor resolves the variables of the component that a command is about. A
 // component that is to be destroyed gets those it was last applied with: what
 // they refer to may be gone by now.
-func (u *unit) varsFor(inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
+func (c *Control) varsFor(tx *Tx, inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
 	if d.Node(cmd.Component).Destroy {
-		return u.lastVars(inst.ID, cmd.Component)
+		return lastVars(tx, inst.ID, cmd.Component)
 	}
-	v, err := u.c.Version(u.ctx, d.Version)
+	v, err := c.Version(tx.ctx, d.Version)
 	if err != nil {
 		return nil, err
 	}
-	return u.resolve(inst, v, cmd.Component)
+	return c.resolveVars(tx, inst, v, cmd.Component)
 }
 
 // lastVars returns the variables that the component was last applied with.
-func (u *unit) lastVars(id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
-	k, err := u.component(id, component)
+func lastVars(tx *Tx, id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
+	k, err := tx.component(id, component)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := u.varsOf(k.V)
+	raw, err := varsOf(tx, k.V)
 	if err == nil && raw == nil {
 		return nil, nil
 	}
@@ -79,12 +80,12 @@ func (u *unit) lastVars(id fairlead.InstallID, component string) (map[string]app
 // resolve computes the variables of a component from the install's inputs and
 // the outputs of what is deployed. A value that is not there yet is an
 // *appspec.UnresolvedError.
-func (u *unit) resolve(inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
+func (c *Control) resolveVars(tx *Tx, inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
 	comp, ok := v.Spec.Component(component)
 	if !ok {
 		return nil, fmt.Errorf("version %s has no component %s", v.ID, component)
 	}
-	scope, err := u.scopeOf(inst, v, comp)
+	scope, err := c.scopeOf(tx, inst, v, comp)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +106,8 @@ type varScope struct {
 
 // scopeOf reads what variables of the component may refer to. Inputs that the
 // version refuses are an error of KindInvalid.
-func (u *unit) scopeOf(inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
-	given, err := u.c.openInputs(u.ctx, inst.ID, inst.Inputs)
+func (c *Control) scopeOf(tx *Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
+	given, err := c.openInputs(tx.ctx, inst.ID, inst.Inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (u *unit) scopeOf(inst store.Install, v Version, comp appspec.Component) (*
 	if err != nil {
 		return nil, err
 	}
-	facts, err := u.facts(inst, v, comp)
+	facts, err := installFacts(tx, inst, v, comp)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func (u *unit) scopeOf(inst store.Install, v Version, comp appspec.Component) (*
 		Inputs:  inputs,
 		Install: facts,
 		Outputs: func(component, output string) (appspec.Resolved, bool) {
-			r, ok, err := u.output(inst.ID, component, output)
+			r, ok, err := c.outputOf(tx, inst.ID, component, output)
 			s.failed = errors.Join(s.failed, err)
 			return r, ok && err == nil
 		},
@@ -143,7 +144,7 @@ func (s *varScope) value(v appspec.Value) (appspec.Resolved, error) {
 // facts returns what is known of the install, by appspec.InstallNames. What the
 // customer's stack wants of the roles that an app makes is read only for a component
 // that asks.
-func (u *unit) facts(inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
+func installFacts(tx *Tx, inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
 	// Outside of such a stack a role may be anywhere, and needs no boundary.
 	out := map[string]string{"name": inst.Name, "id": string(inst.ID), "app": inst.App, "version": string(v.ID), "boundary": "", "role_path": "/"}
 	asks := func(value appspec.Value) bool {
@@ -154,30 +155,30 @@ func (u *unit) facts(inst store.Install, v Version, comp appspec.Component) (map
 	if !slices.ContainsFunc(slices.Collect(maps.Values(comp.Vars)), asks) {
 		return out, nil
 	}
-	ref, err := u.c.Store.StackRef(u.ctx, inst.ID)
+	ref, err := tx.Store.StackRef(tx.ctx, inst.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return out, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	s, err := u.c.Store.Stack(u.ctx, ref.V.Runner)
+	s, err := tx.Store.Stack(tx.ctx, ref.V.Runner)
 	if err != nil {
 		return nil, err
 	}
 	if s.V.Report != nil && s.V.Report.Boundary != "" {
-		out["boundary"], out["role_path"] = s.V.Report.Boundary, AppRolePath(inst.ID)
+		out["boundary"], out["role_path"] = s.V.Report.Boundary, awsiam.AppRolePath(inst.ID)
 	}
 	return out, nil
 }
 
 // output returns an output of a component that is there.
-func (u *unit) output(id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
-	k, err := u.component(id, component)
+func (c *Control) outputOf(tx *Tx, id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
+	k, err := tx.component(id, component)
 	if err != nil || k.V.State != store.Present {
 		return appspec.Resolved{}, false, err
 	}
-	all, err := u.outputsOf(k.V)
+	all, err := c.outputsIn(tx, k.V)
 	if err != nil {
 		return appspec.Resolved{}, false, err
 	}
@@ -185,7 +186,7 @@ func (u *unit) output(id fairlead.InstallID, component, name string) (appspec.Re
 	if !ok {
 		return appspec.Resolved{}, false, nil
 	}
-	raw, err := u.c.openOutput(u.ctx, k.V, name, o)
+	raw, err := c.openOutput(tx.ctx, k.V, name, o)
 	if err != nil {
 		return appspec.Resolved{}, false, err
 	}

@@ -3,20 +3,14 @@ package control
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
-
-// watchEvery is how often the sweep looks at every runner, unless Intervals says
-// otherwise.
-const watchEvery = 15 * time.Second
 
 // letterLooks is for how many looks at a runner its queue is searched for dead
 // letters once: SQS takes a second to say that there are none.
@@ -32,34 +26,28 @@ const (
 // are: as a rule one of them is online.
 const newestSessions = 3
 
-// WatchEvery is how often the sweep looks at each runner.
-func (c *Control) WatchEvery() time.Duration {
-	if c.Intervals.Watch > 0 {
-		return c.Intervals.Watch
-	}
-	return watchEvery
-}
-
 // watchRunners looks at every runner that ever had a session, once in
 // watchEvery for each process: what nobody reports, because whoever would is
 // gone, is noticed here. It costs reads only, as long as nothing changed. Where
-// processes look at the same time, one of them commits the change.
-func (c *Control) watchRunners(ctx context.Context, s *Swept) error {
+// processes look at the same time, one of them commits the change. It returns how
+// many runners were found to be lost, or online again, and how many dead letters
+// there were.
+func (c *Control) watchRunners(ctx context.Context) (turned, letters int, err error) {
 	now := c.now()
 	last := c.watched.Load()
-	if now.UnixNano()-last < int64(c.WatchEvery()) || now.Before(time.Unix(0, c.holdUntil.Load())) {
-		return nil // nobody could say anything while we were down
+	if now.UnixNano()-last < int64(c.WatchEvery()) || now.Before(c.heldUntil()) {
+		return 0, 0, nil // nobody could say anything while we were down
 	}
 	if !c.watched.CompareAndSwap(last, now.UnixNano()) {
-		return nil
+		return 0, 0, nil
 	}
 	var search []store.RunnerWatch
 	for q := (store.PageQuery{Limit: engine.MaxPage}); ; {
 		p, err := c.Store.Watches(ctx, q)
 		if err != nil {
-			return err
+			return turned, 0, err
 		}
-		turned := make([]bool, len(p.Items))
+		changed := make([]bool, len(p.Items))
 		var g errgroup.Group
 		g.SetLimit(maxWatches)
 		for i, w := range p.Items {
@@ -68,42 +56,42 @@ func (c *Control) watchRunners(ctx context.Context, s *Swept) error {
 			}
 			g.Go(func() error {
 				var err error
-				if turned[i], err = c.watchRunner(ctx, w.V); err != nil {
+				if changed[i], err = c.watchRunner(ctx, w.V); err != nil {
 					c.Logger.Warn("a runner was not looked at; the next look is due", "runner", w.V.Name, "error", err)
 				}
 				return ctx.Err()
 			})
 		}
 		err = g.Wait()
-		for _, t := range turned {
-			if t {
-				s.Turned++
+		for _, is := range changed {
+			if is {
+				turned++
 			}
 		}
 		if err != nil {
-			return err
+			return turned, 0, err
 		}
 		if q.After = p.Next; p.Next == "" {
 			break
 		}
 	}
-	letters := make([]int, len(search))
+	found := make([]int, len(search))
 	var g errgroup.Group
 	g.SetLimit(maxSearches)
 	for i, w := range search {
 		g.Go(func() error {
 			var err error
-			if letters[i], err = c.takeLetters(ctx, w); err != nil {
+			if found[i], err = c.takeLetters(ctx, w); err != nil {
 				c.Logger.Warn("dead letters were not looked for; the next look is due", "runner", w.Name, "error", err)
 			}
 			return ctx.Err()
 		})
 	}
-	err := g.Wait()
-	for _, n := range letters {
-		s.Letters += n
+	err = g.Wait()
+	for _, n := range found {
+		letters += n
 	}
-	return err
+	return turned, letters, err
 }
 
 // watchRunner notes whether an agent of the runner is online, and reports whether
@@ -113,7 +101,7 @@ func (c *Control) watchRunner(ctx context.Context, found store.RunnerWatch) (tur
 	if err != nil || online == found.Online {
 		return false, err
 	}
-	err = c.transact(ctx, "watch runner "+found.Name, func(u *unit) error {
+	err = c.transact(ctx, "watch runner "+found.Name, func(tx *Tx) error {
 		turned = false
 		online, err := c.Online(ctx, found.Runner)
 		if err != nil {
@@ -123,7 +111,7 @@ func (c *Control) watchRunner(ctx context.Context, found store.RunnerWatch) (tur
 		if err != nil || w.Version == 0 || w.V.Online == online {
 			return err // it was deleted, or somebody else has noted it
 		}
-		u.turnWatch(w, online)
+		turnWatch(tx, w, online)
 		turned = true
 		return nil
 	})
@@ -150,26 +138,26 @@ func (c *Control) Online(ctx context.Context, id fairlead.RunnerID) (bool, error
 }
 
 // turnWatch notes that the runner is online now, or is not.
-func (u *unit) turnWatch(w store.Stored[store.RunnerWatch], online bool) {
-	w.V.Online, w.V.Since, w.V.Turned = online, u.now, w.Version+1
-	u.PutWatch(w)
+func turnWatch(tx *Tx, w store.Stored[store.RunnerWatch], online bool) {
+	w.V.Online, w.V.Since, w.V.Turned = online, tx.now, w.Version+1
+	tx.PutWatch(w)
 }
 
 // hearRunner notes that an agent of the runner says something, in the commit
 // that keeps what.
-func (u *unit) hearRunner(id fairlead.RunnerID) error {
-	w, err := u.c.Store.Watch(u.ctx, id)
+func hearRunner(tx *Tx, id fairlead.RunnerID) error {
+	w, err := tx.Store.Watch(tx.ctx, id)
 	if err != nil || w.Version > 0 && w.V.Online {
 		return err
 	}
 	if w.Version == 0 {
-		n, err := u.c.Store.RunnerName(u.ctx, id)
+		n, err := tx.Store.RunnerName(tx.ctx, id)
 		if err != nil {
 			return err
 		}
-		w.V.Org, w.V.Name, w.V.LookedForLetters = n.V.Org, n.V.Name, u.now
+		w.V.Org, w.V.Name, w.V.LookedForLetters = n.V.Org, n.V.Name, tx.now
 	}
-	u.turnWatch(w, true)
+	turnWatch(tx, w, true)
 	return nil
 }
 
@@ -179,14 +167,14 @@ func (u *unit) hearRunner(id fairlead.RunnerID) error {
 func (c *Control) takeLetters(ctx context.Context, found store.RunnerWatch) (int, error) {
 	// First that they are looked for: who comes second leaves them to the first.
 	mine := false
-	err := c.transact(ctx, "look for dead letters of runner "+found.Name, func(u *unit) error {
+	err := c.transact(ctx, "look for dead letters of runner "+found.Name, func(tx *Tx) error {
 		mine = false
 		w, err := c.Store.Watch(ctx, found.Runner)
 		if err != nil || w.Version == 0 || !w.V.LookedForLetters.Equal(found.LookedForLetters) {
 			return err
 		}
-		w.V.LookedForLetters = u.now
-		u.PutWatch(w)
+		w.V.LookedForLetters = tx.now
+		tx.PutWatch(w)
 		mine = true
 		return nil
 	})
@@ -214,14 +202,14 @@ func (c *Control) takeLetters(ctx context.Context, found store.RunnerWatch) (int
 	if letters.Count == 0 {
 		return 0, nil
 	}
-	return letters.Count, c.transact(context.WithoutCancel(ctx), "note dead letters of runner "+found.Name, func(u *unit) error {
+	return letters.Count, c.transact(context.WithoutCancel(ctx), "note dead letters of runner "+found.Name, func(tx *Tx) error {
 		w, err := c.Store.Watch(ctx, found.Runner)
 		if err != nil || w.Version == 0 {
 			return err
 		}
-		letters.At, letters.Version = u.now, w.Version+1
+		letters.At, letters.Version = tx.now, w.Version+1
 		w.V.Letters = &letters
-		u.PutWatch(w)
+		tx.PutWatch(w)
 		return nil
 	})
 }
@@ -232,14 +220,7 @@ const (
 	maxLetterJobs = 10
 )
 
-// noteStuck notes that the queued job waits for longer than job.StuckAfter, once
-// for each wait, and reports whether it was noted now.
-func (u *unit) noteStuck(r *store.Stored[store.Job]) bool {
-	since := r.V.WaitsSince()
-	if u.now.Before(since.Add(job.StuckAfter)) || r.V.Stuck != nil && !r.V.Stuck.At.Before(since) {
-		return false
-	}
-	r.V.Stuck = &store.Stuck{At: u.now, Version: r.Version + 1}
-	u.c.Logger.Warn("a job is stuck: no runner takes it", "job", r.V.ID, "runner", r.V.RunnerName, "since", since)
-	return true
-}
+// maxAgents is how many sessions of a runner are looked through for the agent
+// that has a job, the newest first: as many as a query may give, and more than a
+// runner has agents.
+const maxAgents = engine.MaxPage

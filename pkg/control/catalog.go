@@ -1,0 +1,24 @@
+package control
+
+import (
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Catalog is the apps with their versions, and the installs with what they are
+// given. Safe for concurrent use.
+type Catalog struct {
+	*Kernel
+	fleet    *Fleet
+	versions *lru.Cache[fairlead.VersionID, Version] // that were read and verified
+}
+
+// newCatalog returns the apps and installs of a kernel.
+func newCatalog(k *Kernel, fleet *Fleet) *Catalog {
+	versions, err := lru.New[fairlead.VersionID, Version](keptVersions)
+	if err != nil {
+		panic(err) // of a size below 1
+	}
+	return &Catalog{Kernel: k, fleet: fleet, versions: versions}
+}

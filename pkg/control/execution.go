@@ -1,0 +1,15 @@
+package control
+
+// Execution is the deployments and their jobs, from the request to the last report.
+// Safe for concurrent use.
+type Execution struct {
+	*Kernel
+	fleet   *Fleet
+	catalog *Catalog
+	states  *States
+}
+
+// newExecution returns the deployments and jobs of a kernel.
+func newExecution(k *Kernel, fleet *Fleet, catalog *Catalog, states *States) *Execution {
+	return &Execution{Kernel: k, fleet: fleet, catalog: catalog, states: states}
+}

@@ -1,0 +1,152 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// ForgetInstall drops the records of an install, its state in http storage
+// included. Unless abandon is set it is refused while anything of it may still
+// exist in the customer's account: nobody could destroy it afterwards.
+//
+// An app may have had more components in its life than one commit takes. Their
+// records go first then, in commits of their own; if one of those is the last that
+// is made, the install is there still, and is forgotten by the next request.
+func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name string, abandon bool) error {
+	for {
+		id, err := c.forget(ctx, org, name, abandon)
+		if err != nil {
+			return err
+		}
+		if id != "" {
+			if c.Records != nil {
+				c.removeRecord(ctx, id)
+			}
+			return nil
+		}
+	}
+}
+
+// forgetAtOnce is how many records of components one commit removes, which has
+// room for the install and all that goes with it beside them.
+const forgetAtOnce = 50
+
+// forget returns the install that it has forgotten; "" if it has removed a part of
+// the records and is to be called again.
+func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, abandon bool) (id fairlead.InstallID, err error) {
+	err = c.transact(ctx, "forget install "+name, func(tx *Tx) error {
+		id = ""
+		r, err := c.Store.Install(ctx, org, name)
+		if err != nil {
+			return err
+		}
+		if r.V.Active != "" {
+			return busy(r.V)
+		}
+		if err := notMoving(r.V); err != nil {
+			return err
+		}
+		comps, err := c.Store.Components(ctx, r.V.ID)
+		if err != nil {
+			return err
+		}
+		var left []string
+		for _, k := range comps {
+			if k.V.State != store.Absent {
+				left = append(left, k.V.Name)
+			}
+		}
+		if len(left) > 0 && !abandon {
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-not-empty",
+				Message: fmt.Sprintf("install %s still has %d components: %v", name, len(left), left),
+				Hint:    fmt.Sprintf("Run `fairlead install teardown %s` first, or leave everything where it is with --abandon.", name)}
+		}
+		all, err := forgetComponents(tx, r.V.ID, comps)
+		if err != nil {
+			return err
+		}
+		if !all {
+			tx.CheckInstall(r) // which no deployment has meanwhile
+			return nil
+		}
+		if err := dropStack(tx, r.V.ID); err != nil {
+			return err
+		}
+		tx.DropMember(org, store.Member{Group: r.V.Group, Kind: store.MemberInstall, Name: r.V.Name})
+		tx.DropVariables(org, store.Scope{Kind: store.ScopeInstall, Name: string(r.V.ID)})
+		if r.V.RunnerID != "" {
+			tx.DropRunnerUse(r.V.RunnerID, r.V.ID)
+		}
+		if r.V.Bound != nil && r.V.Bound.Runner != r.V.RunnerID {
+			tx.DropRunnerUse(r.V.Bound.Runner, r.V.ID)
+		}
+		tx.DeleteInstall(r)
+		id = r.V.ID
+		return nil
+	})
+	return id, err
+}
+
+// forgetComponents removes the records of components with the heads of their
+// states, as many as a commit takes, and reports whether those are all. Those of
+// which something is left go last.
+func forgetComponents(tx *Tx, id fairlead.InstallID, comps []store.Stored[store.Component]) (all bool, err error) {
+	stored, err := tx.Store.States(tx.ctx, id)
+	if err != nil {
+		return false, err
+	}
+	heads := make(map[string]store.Stored[store.StateHead], len(stored))
+	for _, h := range stored {
+		heads[h.V.Component] = h
+	}
+	removed := 0
+	dropState := func(name string) {
+		h, ok := heads[name]
+		if !ok {
+			return
+		}
+		tx.drop(h.V.Blob)
+		tx.drop(h.V.History...)
+		tx.DeleteState(h)
+		delete(heads, name)
+		removed++
+	}
+	slices.SortStableFunc(comps, func(a, b store.Stored[store.Component]) int {
+		switch first, second := a.V.State == store.Absent, b.V.State == store.Absent; {
+		case first && !second:
+			return -1
+		case second && !first:
+			return 1
+		}
+		return 0
+	})
+	for _, k := range comps {
+		if removed+2 > forgetAtOnce {
+			return false, nil
+		}
+		tx.drop(k.V.VarsBlob, k.V.OutputsBlob)
+		tx.DeleteComponent(k)
+		removed++
+		dropState(k.V.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(heads)) { // of components that have no record
+		if removed == forgetAtOnce {
+			return false, nil
+		}
+		dropState(name)
+	}
+	return true, nil
+}
+
+// removeRecord removes the record of an install that is not there. A failure
+// leaves an empty record, or one whose events expire.
+func (c *Control) removeRecord(ctx context.Context, id fairlead.InstallID) {
+	if err := c.Records.Remove(context.WithoutCancel(ctx), id); err != nil {
+		c.Logger.Warn("the record of an install's logs was not removed", "install", id, "error", err)
+	}
+}

@@ -1,0 +1,65 @@
+package control
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// Holder is who speaks for a job: what a lease token says.
+type Holder struct {
+	Job   fairlead.JobID
+	Epoch int64
+}
+
+// held returns the job if the holder's lease is the current one.
+func (k *Kernel) held(ctx context.Context, h Holder) (store.Stored[store.Job], error) {
+	r, err := k.Store.Job(ctx, h.Job)
+	if err != nil {
+		return r, err
+	}
+	if !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
+		return r, jobError(&job.StaleError{Job: h.Job, State: r.V.State, Epoch: r.V.Lease.Epoch, Given: h.Epoch})
+	}
+	return r, nil
+}
+
+// holds reports whether the job of a lock still has the lease it locked under.
+func (k *Kernel) holds(ctx context.Context, l store.StateLock) (bool, error) {
+	r, err := k.Store.Job(ctx, l.Job)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return false, nil
+	}
+	return r.V.State.Leased() && r.V.Lease.Epoch == l.Epoch, err
+}
+
+// AuthenticateJob returns the holder that a token of the given purpose names,
+// if it is for the given job. Whether its lease is the current one is checked
+// by each use case.
+func (k *Kernel) AuthenticateJob(token string, purpose identity.Purpose, id fairlead.JobID) (Holder, error) {
+	claims, err := k.Minter.Read(token, k.Now(), purpose)
+	if err != nil {
+		return Holder{}, err
+	}
+	if id != "" && claims.Subject != string(id) {
+		return Holder{}, &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-job",
+			Message: "the token is for another job"}
+	}
+	return Holder{Job: fairlead.JobID(claims.Subject), Epoch: claims.Epoch}, nil
+}
+
+// jobError turns what package job refuses into errors with a kind.
+func jobError(err error) error {
+	if e, ok := errors.AsType[*job.StaleError](err); ok {
+		return &fairlead.Error{Kind: fairlead.KindStale, Code: "stale-epoch", Message: e.Error(),
+			Hint: "Somebody else has the job, or it is over. Stop working on it.", Err: err}
+	}
+	if e, ok := errors.AsType[*job.TransitionError](err); ok {
+		return &fairlead.Error{Kind: fairlead.KindConflict, Code: "job-state", Message: e.Error(), Err: err}
+	}
+	return err
+}

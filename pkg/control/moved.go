@@ -1,0 +1,59 @@
+package control
+
+import (
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// moved takes up how a migration has ended: with success the install is bound to
+// where its states are now, in the same commit. What the control plane kept of
+// them itself it drops then; other storages it does not reach, and they keep
+// their copies.
+func endMove(tx *Tx, j store.Job) error {
+	inst, err := tx.Store.Install(tx.ctx, j.Org, j.InstallName)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return nil
+	}
+	if err != nil || inst.V.ID != j.Install || inst.V.Moving == nil || inst.V.Moving.Job != j.ID {
+		return err
+	}
+	to, old := inst.V.Moving.To, inst.V.Bound
+	inst.V.Moving = nil
+	switch {
+	case j.State != job.Succeeded:
+		if to.Runner != old.Runner && to.Runner != inst.V.RunnerID {
+			tx.DropRunnerUse(to.Runner, inst.V.ID)
+		}
+	default:
+		to.At = tx.now
+		inst.V.Bound = &to
+		if to.Runner != old.Runner && old.Runner != inst.V.RunnerID {
+			tx.DropRunnerUse(old.Runner, inst.V.ID)
+		}
+		if old.Storage.Kind == string(runnerspec.HTTPState) {
+			if err := dropStates(tx, inst.V.ID); err != nil {
+				return err
+			}
+		}
+	}
+	tx.PutInstall(inst)
+	return nil
+}
+
+// dropStates drops the states of an install that the control plane keeps. What
+// is in the blobs is removed after the commit.
+func dropStates(tx *Tx, id fairlead.InstallID) error {
+	heads, err := tx.Store.States(tx.ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, h := range heads {
+		tx.drop(h.V.Blob)
+		tx.drop(h.V.History...)
+		h.V.Blob, h.V.History, h.V.Size, h.V.Serial, h.V.Updated, h.V.Lock = "", nil, 0, 0, tx.now, nil
+		tx.PutState(h)
+	}
+	return nil
+}

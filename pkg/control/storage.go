@@ -1,0 +1,66 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// storageOf is where a runner keeps states.
+func storageOf(r store.Runner) placement.Storage {
+	s := placement.Storage{Kind: r.Storage, Place: r.Place}
+	if r.Place == "" && r.Storage == string(runnerspec.LocalState) { // made before runners had a configuration
+		s.Place = (&runnerspec.LocalStorage{}).Place(string(r.ID))
+	}
+	return s
+}
+
+// storageConfig returns where and how a runner keeps states. It opens
+// nothing that is sealed: a state storage has no secrets.
+func storageConfig(r store.Runner) (runnerspec.Storage, error) {
+	switch kind := runnerspec.StorageKind(r.Storage); {
+	case kind == runnerspec.HTTPState:
+		return &runnerspec.HTTPStorage{StorageCommon: runnerspec.StorageCommon{Type: kind}}, nil
+	case kind == runnerspec.LocalState && len(r.Config) == 0: // made before runners had a configuration
+		return &runnerspec.LocalStorage{StorageCommon: runnerspec.StorageCommon{Type: kind}}, nil
+	}
+	var config struct {
+		Storage json.RawMessage `json:"state_storage_configuration"`
+	}
+	if err := json.Unmarshal(r.Config, &config); err != nil {
+		return nil, fmt.Errorf("decode the configuration of runner %s: %w", r.Name, err)
+	}
+	return runnerspec.DecodeStorage(config.Storage)
+}
+
+// configOf is the configuration of a runner's state storage, as a binding keeps
+// it: the runner may be told to keep states elsewhere, and then nothing else
+// says how to reach those that there are.
+func configOf(r store.Runner) (json.RawMessage, error) {
+	s, err := storageConfig(r)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(s)
+}
+
+// boundConfig returns the storage in which the states of a binding are.
+func boundConfig(b store.Binding) (runnerspec.Storage, error) {
+	if len(b.State) > 0 {
+		return runnerspec.DecodeStorage(b.State)
+	}
+	// Made when there were two kinds, of which the binding says all.
+	common := runnerspec.StorageCommon{Type: runnerspec.StorageKind(b.Storage.Kind)}
+	switch common.Type {
+	case runnerspec.HTTPState:
+		return &runnerspec.HTTPStorage{StorageCommon: common}, nil
+	case runnerspec.LocalState:
+		_, path, _ := strings.Cut(b.Storage.Place, ":")
+		return &runnerspec.LocalStorage{StorageCommon: common, Path: path}, nil
+	}
+	return nil, fmt.Errorf("the binding to runner %s does not say how to reach %s", b.Name, b.Storage)
+}

@@ -40,10 +40,6 @@ const FileName = "app.yaml"
 // other fields mean.
 const FormatVersion = "v1"
 
-// TypeTerraform is the type of a component that is a Terraform or OpenTofu
-// root module. It is the only type so far.
-const TypeTerraform = "terraform"
-
 // App is one version of an app's configuration. Inputs and components are
 // sorted by name.
 type App struct {
@@ -81,7 +77,7 @@ func (in *Input) UnmarshalJSON(data []byte) error {
 // Component is one part of an app, deployed by itself.
 type Component struct {
 	Name string `json:"name"`
-	Type string `json:"type"`
+	Type string `json:"type"` // of package component
 	// Source is the folder of the component's module: a cleaned, slash-separated
 	// path inside the app's folder, which itself is ".".
 	Source string `json:"source"`

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
@@ -111,8 +112,8 @@ func checkInput(report reporter, where string, in Input) {
 func checkComponent(report reporter, c Component, inputs map[string]Input, components map[string]bool) map[string]string {
 	where := "components." + c.Name
 	checkName(report, where, "component", c.Name)
-	if c.Type != TypeTerraform {
-		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", yamldoc.Quote(c.Type)), yamldoc.DidYouMean(c.Type, "types", []string{TypeTerraform}))
+	if _, ok := component.Of(c.Type); !ok || c.Type == "" {
+		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", yamldoc.Quote(c.Type)), yamldoc.DidYouMean(c.Type, "types", component.Names()))
 	}
 	if clean, message, hint := cleanSource(c.Source); message != "" {
 		report(where+".source", "invalid-source", fmt.Sprintf("the source %s %s", yamldoc.Quote(c.Source), message), hint)

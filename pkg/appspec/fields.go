@@ -1,6 +1,9 @@
 package appspec
 
-import "github.com/fairlead/fairlead/pkg/fairlead"
+import (
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
 
 // fieldSpec describes one field of app.yaml. The reader and the schema for
 // editors are both made from it, so that they cannot differ.
@@ -70,10 +73,15 @@ func inputFields() []fieldSpec {
 
 // componentFields are the fields of one component.
 func componentFields() []fieldSpec {
+	var types []any
+	typeDocs := ""
+	for _, t := range component.Types() {
+		types, typeDocs = append(types, t.Name), typeDocs+" "+t.Doc
+	}
 	return []fieldSpec{
 		{
-			name: "type", required: true, doc: "What the component is. terraform is a Terraform or OpenTofu module.",
-			schema: map[string]any{"enum": []any{TypeTerraform}}, aliases: []string{"kind"},
+			name: "type", required: true, doc: "What the component is." + typeDocs,
+			schema: map[string]any{"enum": types}, aliases: []string{"kind"},
 		},
 		{
 			name: "source", required: true, doc: "The folder of the module, inside the app's folder.",

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
@@ -32,7 +33,7 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	app, r, problems := parseFile(FileName, src)
 	modules := map[string]module{}
 	for name, source := range r.sources {
-		m, message, hint, wrong := checkFolder(fsys, source)
+		m, message, hint, wrong := checkFolder(fsys, source, r.types[name])
 		problems = append(problems, wrong...)
 		if m != nil {
 			modules[name] = *m
@@ -172,8 +173,9 @@ func follow(fsys fs.FS, name string) (string, error) {
 
 // checkFolder says what is wrong with a component's folder, and what to do, or
 // returns what its module declares, nil where that is not known, and what is
-// wrong in the module's files.
-func checkFolder(fsys fs.FS, source string) (m *module, message, hint string, wrong Problems) {
+// wrong in the module's files. A folder of a type that is not known is looked at as
+// a module.
+func checkFolder(fsys fs.FS, source, typ string) (m *module, message, hint string, wrong Problems) {
 	real, err := follow(fsys, source)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -190,6 +192,9 @@ func checkFolder(fsys fs.FS, source string) (m *module, message, hint string, wr
 	}
 	if !info.IsDir() {
 		return nil, "is not a folder", "Name the folder that holds the module's .tf files.", nil
+	}
+	if t, known := component.Of(typ); known && !t.Module {
+		return nil, "", "", nil
 	}
 	files, given, err := moduleFiles(fsys, real)
 	if err != nil {

@@ -21,7 +21,7 @@ func Parse(filename string, src []byte) (*App, Problems) {
 
 // parseFile is Parse that also returns where everything stands.
 func parseFile(filename string, src []byte) (*App, *reader, Problems) {
-	r := &reader{file: filename, places: map[string]yamldoc.Place{"": {Line: 1, Column: 1}}, silent: map[string]bool{}, sources: map[string]string{}, written: map[string]string{}, partial: map[string]bool{}}
+	r := &reader{file: filename, places: map[string]yamldoc.Place{"": {Line: 1, Column: 1}}, silent: map[string]bool{}, types: map[string]string{}, sources: map[string]string{}, written: map[string]string{}, partial: map[string]bool{}}
 	if len(src) > MaxFileSize {
 		r.at(yamldoc.Place{Line: 1, Column: 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", MaxFileSize), "Keep files and data in the modules.")
 		return nil, r, r.problems
@@ -56,6 +56,7 @@ type reader struct {
 	problems Problems
 	places   map[string]yamldoc.Place // by the paths that check reports
 	silent   map[string]bool          // paths of which the problem is reported already
+	types    map[string]string        // as written, by component
 	sources  map[string]string        // clean source by component, where there is one
 	written  map[string]string        // source by component, as it is written
 	partial  map[string]bool          // paths of maps whose missing fields stand elsewhere by mistake
@@ -330,6 +331,7 @@ func (r *reader) component(where, key string, n yamldoc.Node) Component {
 		return c
 	}
 	c.Type = r.string(fields, where, "type")
+	r.types[key] = c.Type
 	c.Source = r.string(fields, where, "source")
 	r.written[key] = c.Source
 	if clean, message, _ := cleanSource(c.Source); message == "" {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
@@ -32,6 +33,9 @@ func SourceOf(fsys fs.FS, c Component) (Source, error) {
 	}
 	r := &moduleReader{fsys: fsys, root: folder, shown: c.Source}
 	s := Source{Folder: folder}
+	if t, _ := component.Of(c.Type); !t.Module {
+		return s, nil
+	}
 	for _, called := range r.called() {
 		if !within(called, folder) {
 			s.Shared = append(s.Shared, called)

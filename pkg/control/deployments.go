@@ -161,7 +161,7 @@ func (c *Control) fillNodes(tx *Tx, inst store.Install, d *deployment.Deployment
 	for _, wave := range waves {
 		for _, name := range wave {
 			k, _ := v.Spec.Component(name)
-			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Needs: k.DependsOn, State: deployment.Pending})
+			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Needs: k.DependsOn, State: deployment.Pending})
 			names = append(names, name)
 			delete(left, name)
 		}
@@ -204,7 +204,7 @@ func removals(left map[string]store.Component) ([]deployment.Node, error) {
 	var out []deployment.Node
 	for _, wave := range waves {
 		for _, name := range wave {
-			out = append(out, deployment.Node{Component: name, Destroy: true, Needs: needs[name], State: deployment.Pending})
+			out = append(out, deployment.Node{Component: name, Type: left[name].Type, Destroy: true, Needs: needs[name], State: deployment.Pending})
 		}
 	}
 	return out, nil

@@ -409,12 +409,16 @@ func (c *Control) Outputs(ctx context.Context, org fairlead.OrgID, name string, 
 
 // part renders a component for package diagnosis.
 func (c *Control) part(ctx context.Context, k store.Component, head store.StateHead, storage string) (diagnosis.Component, error) {
-	out := diagnosis.Component{Name: k.Name, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment,
-		State: &diagnosis.State{Saved: head.Updated, Serial: head.Serial}}
+	out := diagnosis.Component{Name: k.Name, Type: k.Type, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment}
+	t := k.TypeOf()
+	if t.StateFile == "" {
+		return out, nil
+	}
+	out.State = &diagnosis.State{Saved: head.Updated, Serial: head.Serial}
 	switch runnerspec.StorageKind(storage) {
 	case runnerspec.HTTPState:
 	case runnerspec.LocalState:
-		out.State.OnRunner = "state/" + string(k.Install) + "/" + k.Name + "/terraform.tfstate"
+		out.State.OnRunner = t.StatePath(string(k.Install), k.Name)
 	default:
 		out.State.Outside = storage
 	}

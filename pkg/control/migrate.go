@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/placement"
@@ -93,7 +94,7 @@ func (c *Control) moveStates(tx *Tx, inst *store.Stored[store.Install], id fairl
 	}
 	inst.V.Moving = &store.Moving{Job: id, To: store.Binding{Binding: to, Org: r.V.Org, Name: r.V.Name, State: config}, Components: names}
 	j := store.Job{Job: job.New(id, job.OpMigrateState, tx.now), InstallName: in.Name, RunnerName: by.V.Name, Shared: by.V.Shared()}
-	j.Org, j.Install, j.Runner, j.Plugin = in.Org, in.ID, by.V.ID, pluginTerraform
+	j.Org, j.Install, j.Runner, j.Plugin = in.Org, in.ID, by.V.ID, component.ThatDoes(job.OpMigrateState).Name
 	return newJob(tx, j, by.V), nil
 }
 

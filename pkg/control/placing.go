@@ -53,7 +53,7 @@ func statefulComponents(tx *Tx, id fairlead.InstallID) ([]string, error) {
 		return nil, err
 	}
 	for _, k := range comps {
-		if absent[k.V.Name] = k.V.State == store.Absent; !absent[k.V.Name] {
+		if absent[k.V.Name] = k.V.State == store.Absent; !absent[k.V.Name] && k.V.TypeOf().StateFile != "" {
 			names[k.V.Name] = true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -146,8 +147,10 @@ func (c *Control) carryOut(tx *Tx, inst store.Install, d store.Deployment, cmd d
 		InstallName: inst.Name, RunnerName: runner.V.Name, Shared: runner.V.Shared(), Version: d.Version,
 		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
-	j.Component, j.Plugin = cmd.Component, pluginTerraform
-	if d.Node(cmd.Component).Destroy {
+	n := d.Node(cmd.Component)
+	t, _ := component.Of(n.Type)
+	j.Component, j.Plugin = cmd.Component, t.Name
+	if n.Destroy {
 		k, err := tx.component(inst.ID, cmd.Component)
 		if err != nil {
 			return nil, err
@@ -174,10 +177,10 @@ func unplanned(d deployment.Deployment, problem *appspec.UnresolvedError) string
 	return problem.Error()
 }
 
+// The plugins of jobs that are of no component.
 const (
-	pluginTerraform = "terraform"
-	pluginCheck     = "check"
-	pluginAgentLog  = "agent-log" // a check whose log is the agent's own
+	pluginCheck    = "check"
+	pluginAgentLog = "agent-log" // a check whose log is the agent's own
 )
 
 // newJob puts a job of the runner that is queued at once.

@@ -227,7 +227,7 @@ func (c *Control) pushable(tx *Tx, org fairlead.OrgID, install, component string
 	if storage != "http" {
 		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-on-runner",
 			Message: fmt.Sprintf("the state of install %s is on the disk of runner %s, which the control plane does not reach", install, runner.V.Name),
-			Hint:    fmt.Sprintf("Put the file there, in state/%s/%s/terraform.tfstate of the runner's data folder.", inst.V.ID, component)}
+			Hint:    fmt.Sprintf("Put the file there, in %s of the runner's data folder.", k.V.TypeOf().StatePath(string(inst.V.ID), k.V.Name))}
 	}
 	if inst.V.Active != "" {
 		d, err := c.Store.Deployment(tx.ctx, inst.V.Active)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
@@ -39,9 +40,12 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	storage, err := heldState(inst.V, runner.V)
-	if err != nil {
-		return nil, err
+	if t, _ := component.Of(j.Plugin); t.StateFile != "" {
+		storage, err := heldState(inst.V, runner.V)
+		if err != nil {
+			return nil, err
+		}
+		s.State = stateRef(storage, j.Install, j.Component)
 	}
 	v, err := c.Version(ctx, j.Version)
 	if err != nil {
@@ -66,7 +70,6 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 		}
 		s.Version = &events.VersionRef{ID: v.ID, Org: v.Org, Config: config, Artifacts: v.Artifacts}
 	}
-	s.State = stateRef(storage, j.Install, j.Component)
 	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}

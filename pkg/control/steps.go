@@ -351,7 +351,7 @@ func (c *Control) madeFrom(tx *Tx, k *store.Stored[store.Component], inst store.
 	}
 	k.V.Version, k.V.DependsOn = v.ID, nil
 	if spec, ok := v.Spec.Component(k.V.Name); ok {
-		k.V.DependsOn = spec.DependsOn
+		k.V.Type, k.V.DependsOn = spec.Type, spec.DependsOn
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -33,17 +34,6 @@ type Variable struct {
 	Sensitive bool // Value is then empty where it is read back
 }
 
-// toolVariables are set by the runner itself, or change what it relies on; a
-// job with one of them would fail.
-func toolVariables() []string {
-	return []string{"TF_INPUT", "TF_IN_AUTOMATION", "TF_WORKSPACE", "TF_REATTACH_PROVIDERS", "TF_APPEND_USER_AGENT", "TF_DISABLE_PLUGIN_TLS",
-		"TF_SKIP_PROVIDER_VERIFY", "TF_DATA_DIR", "TF_PLUGIN_CACHE_DIR", "TF_LOG", "TF_LOG_CORE", "TF_LOG_PATH", "TF_LOG_PROVIDER", "TF_CLI_ARGS", "TMPDIR"}
-}
-
-// reservedPrefixes begin names that have another way in: Fairlead's own, and the
-// inputs of Terraform.
-func reservedPrefixes() []string { return []string{"FAIRLEAD_", "TF_VAR_", "TF_CLI_ARGS_"} }
-
 // VariablePattern is the regular expression of the name of an environment
 // variable. Some of these names are reserved.
 const VariablePattern = `^[A-Za-z_][A-Za-z0-9_]{0,127}$`
@@ -55,11 +45,7 @@ func checkVariable(name string, v *Variable) error {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("%q is not the name of an environment variable", clip(name, 100)),
 			Hint: "Use letters, digits and underscores, up to 128; do not begin with a digit."}
 	}
-	bad := false
-	for _, prefix := range reservedPrefixes() {
-		bad = bad || strings.HasPrefix(name, prefix)
-	}
-	if bad || slices.Contains(toolVariables(), name) {
+	if strings.HasPrefix(name, "FAIRLEAD_") || component.Reserved(name) { // a job with it would fail
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("the variable %s is reserved", name),
 			Hint: "Names that begin with FAIRLEAD_ are set by Fairlead, those of Terraform by the runner; variables of a module are inputs of the app."}
 	}

@@ -88,6 +88,7 @@ type Changes struct {
 // Node is one component's way through a deployment.
 type Node struct {
 	Component string           `json:"component"`
+	Type      string           `json:"type,omitempty"`    // of package component
 	Destroy   bool             `json:"destroy,omitempty"` // remove it instead of applying it
 	Needs     []string         `json:"needs,omitempty"`   // nodes that come first
 	State     NodeState        `json:"state"`

@@ -106,7 +106,7 @@ func (d Deployment) lostJob(n *deployment.Node) job.Job {
 	if n.Destroy {
 		op = job.OpDestroy
 	}
-	return job.Job{ID: cmp.Or(n.ApplyJob, n.LostJob), Operation: op, Component: n.Component} // it was not looked at
+	return job.Job{ID: cmp.Or(n.ApplyJob, n.LostJob), Operation: op, Plugin: n.Type, Component: n.Component} // it was not looked at
 }
 
 func reversed(ids []fairlead.JobID) []fairlead.JobID {
@@ -131,7 +131,7 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 	if c, ok := d.Parts[n.Component]; ok {
 		s.Known = append(s.Known, stateOf(c, &j)...)
 	}
-	s.Known = append(s.Known, logOfLost)
+	s.Known = append(s.Known, logOfLost(j))
 	s.Next = append(s.Next, logs(j.ID, "shows what it had done until then"))
 	switch n.State {
 	case deployment.Reconciling:
@@ -205,7 +205,7 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 	}
 	j, ok := d.Jobs[id]
 	if !ok { // it was not looked at
-		j = job.Job{ID: id, Operation: op, Component: n.Component, Install: d.Deployment.Install, Reason: n.Reason, Message: n.Message, Attempts: job.MaxAttempts}
+		j = job.Job{ID: id, Operation: op, Plugin: n.Type, Component: n.Component, Install: d.Deployment.Install, Reason: n.Reason, Message: n.Message, Attempts: job.MaxAttempts}
 		j.Lease.Epoch = 1
 		if n.Reason == job.ReasonQueueTimeout {
 			j.Lease.Epoch = 0

@@ -38,6 +38,7 @@ type Job struct {
 // Component is what is known of a component of an install.
 type Component struct {
 	Name       string
+	Type       string                // of package component
 	Unknown    bool                  // an apply or destroy began, and its end is not known
 	Since      time.Time             // when that was recorded
 	Deployment fairlead.DeploymentID // that changed it last
@@ -45,7 +46,7 @@ type Component struct {
 	Lock       *Lock                 // nil: there is none, or only the runner knows
 }
 
-// State is what is known of a component's Terraform state.
+// State is what is known of a component's state, in the storage of its tool.
 type State struct {
 	OnRunner string    // path below the runner's data folder, where only the runner can look
 	Outside  string    // the kind of storage, in the customer's account, where only the runner can look; with neither it is at the control plane

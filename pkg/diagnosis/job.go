@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -42,7 +43,7 @@ func over(f Job, now time.Time) (Situation, bool) {
 	var s Situation
 	switch {
 	case j.State == job.Lost:
-		s = Situation{Kind: Lost, What: lostWhat(j, f.Runner), Known: []string{logOfLost}}
+		s = Situation{Kind: Lost, What: lostWhat(j, f.Runner), Known: []string{logOfLost(j)}}
 		s.Next = append(s.Next, logs(j.ID, "shows what it had done until then"))
 		if j.Deployment != "" {
 			s.Next = append(s.Next, showDeployment(j.Deployment, "says what runs next, and what it waits for"))
@@ -112,9 +113,16 @@ func (r *Runner) agent(d job.Death) string {
 	return "runner " + r.Name
 }
 
+// typeOf returns the type of the job's component. Plugins have the names of types.
+func typeOf(j job.Job) component.Type {
+	t, _ := component.Of(j.Plugin)
+	return t
+}
+
 // logOfLost is what is true of the log of every lost job.
-const logOfLost = "Its log ends where its step did; the tool may have said and done more. " +
-	"A line such as `aws_instance.web: Creation complete after 3s [id=i-0abc]` names what was made, with its identifier."
+func logOfLost(j job.Job) string {
+	return "Its log ends where its step did; the tool may have said and done more. " + typeOf(j).LostLog
+}
 
 // failure is about a job that failed. on names what goes on afterwards; nil:
 // that is not known.
@@ -176,7 +184,7 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		s.Known = append(s.Known, nothing+": no agent ever took it.")
 		s.Next = append(s.Next, read)
 	default:
-		if said, ok := reasons()[j.Reason]; ok {
+		if said, ok := reasons(typeOf(j))[j.Reason]; ok {
 			if said.known != "" {
 				s.untouched = true
 				s.Known = append(s.Known, said.known)
@@ -214,7 +222,7 @@ const alteredMend = "Publish the app again from the same folder, with `fairlead 
 // reasons are those of plugins and of the control plane after which it is
 // enough to mend something. known is what is true of the cloud; where it is not
 // "", nothing was changed there.
-func reasons() map[string]struct{ known, mend string } {
+func reasons(t component.Type) map[string]struct{ known, mend string } {
 	return map[string]struct{ known, mend string }{
 		"tool-failed":       {"", "Mend what its log names."},
 		"init-failed":       {nothing + ".", "Mend what its log names: a provider, a module, or the way to their registry."},
@@ -226,7 +234,7 @@ func reasons() map[string]struct{ known, mend string } {
 		"plan-elsewhere":    {nothing + ".", "Give all agents of the runner the same data folder, then retry."},
 		"backend-elsewhere": {nothing + ".", "Take the backend out of the module's files, and publish the app again, with `fairlead app apply FOLDER`."},
 		"workspace-held":    {nothing + ".", "Wait until the attempt that its message names has ended, or end it."},
-		"tool-missing":      {nothing + ".", "Install OpenTofu or Terraform on the runner, or name it in $FAIRLEAD_TOFU, and start the agent again."},
+		"tool-missing":      {nothing + ".", t.MissingTool},
 		"artifact-missing":  {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
 		"artifact-invalid":  {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
 		"env-invalid":       {nothing + ".", ""},
@@ -298,7 +306,7 @@ func salvage(j job.Job, install, storage string) []Step {
 	case !j.Salvaged.Whole:
 		return append(out, byHand(fmt.Sprintf("The copy that the runner keeps, in %s of its data folder, is not whole. Copy it over no state: use it, beside the log, to read what was made. %s", kept, importByHand)))
 	case storage == "local":
-		return append(out, byHand(fmt.Sprintf("On the runner's host, in its data folder, copy %s over state/%s/%s/terraform.tfstate before anything else is applied.", kept, j.Install, j.Component)))
+		return append(out, byHand(fmt.Sprintf("On the runner's host, in its data folder, copy %s over %s before anything else is applied.", kept, typeOf(j).StatePath(string(j.Install), j.Component))))
 	case storage != "" && storage != "http":
 		return append(out, byHand(fmt.Sprintf("The state is kept on the runner's host, in %s of its data folder. Put it where the component's state is, in the runner's own storage, before anything else is applied: with `tofu state push`, in a folder whose backend is that place.", kept)))
 	case install != "":

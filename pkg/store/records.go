@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
@@ -97,6 +98,7 @@ type Component struct {
 	Install   fairlead.InstallID `json:"install"`
 	Name      string             `json:"name"`
 	State     ComponentState     `json:"state"`
+	Type      string             `json:"type,omitempty"`    // of package component; as of that version
 	Version   fairlead.VersionID `json:"version,omitempty"` // it was last applied from
 	DependsOn []string           `json:"depends_on,omitempty"`
 	Vars      []byte             `json:"vars,omitempty"` // sealed; as last applied, for the day it is destroyed
@@ -109,6 +111,12 @@ type Component struct {
 	Deployment fairlead.DeploymentID `json:"deployment,omitempty"`
 	Lost       fairlead.JobID        `json:"lost,omitempty"` // an apply or destroy that was lost, and that nothing has completed since
 	Updated    time.Time             `json:"updated"`
+}
+
+// TypeOf returns what is known of the component's type.
+func (c Component) TypeOf() component.Type {
+	t, _ := component.Of(c.Type)
+	return t
 }
 
 // Output is an output of a component: plain, or sealed when it is sensitive.

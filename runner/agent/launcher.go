@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
@@ -123,7 +125,7 @@ func (l *launchers) fits(by *launcher) error {
 		return nil // the job says it: the file may come
 	}
 	id, name := strings.Repeat("x", maxID), strings.Repeat("x", fairlead.MaxName)
-	in := attempt.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: "migrate-state", Plugin: "terraform",
+	in := attempt.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: string(job.OpMigrateState), Plugin: component.ThatDoes(job.OpMigrateState).Name,
 		Keys:    []wire.VerificationKey{{ID: id, PublicKey: make([]byte, ed25519.PublicKeySize)}},
 		Install: name, InstallID: id, Component: name, PlanJob: id, Grace: time.Hour, StartBefore: time.Now(),
 		Tofu: l.cfg.Tofu, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true}

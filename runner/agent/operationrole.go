@@ -4,7 +4,9 @@ import (
 	"fmt"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
@@ -19,35 +21,19 @@ var passedForRole = []string{
 	"AWS_EC2_METADATA_DISABLED", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS",
 }
 
-// The plugins and operations that differ in their roles, as a claim names them.
-const (
-	pluginTerraform = "terraform"
-	pluginCheck     = "check"
-)
-
 // operationRole returns the role of the stack with which a claim's step works,
-// nil if it works with none. A module makes infrastructure and so is applied by
-// the role that provisions; everything else that is applied, by the one that
-// deploys and cannot remove what holds data. An operation that the stack has no
-// role for is not carried out: with the wrong role it would do too much.
+// nil if it works with none. An operation that its type of component does not have is
+// not carried out: with the wrong role it would do too much.
 func operationRole(s *config.RunnerStack, region string, c wire.Claim) (*attempt.Role, error) {
-	if s == nil || c.Plugin == pluginCheck {
+	if s == nil || c.Operation == string(job.OpCheck) {
 		return nil, nil
 	}
 	r := &attempt.Role{ExternalID: s.ExternalID, Region: region, Install: s.Install}
-	switch c.Operation {
-	case "plan", "plan-destroy":
-		r.ARN = s.RoleReadOnly
-	case "migrate-state": // it writes states, and nothing else of the app
-		r.ARN = s.RoleDeploy
-	case "apply":
-		if r.ARN = s.RoleDeploy; c.Plugin == pluginTerraform {
-			r.ARN = s.RoleProvision
-		}
-	case "destroy":
-		r.ARN = s.RoleDeprovision
-	default:
-		return nil, fmt.Errorf("the customer's stack has no role for the operation %q", c.Operation)
+	t, _ := component.Of(c.Plugin)
+	role, ok := t.Role(job.Operation(c.Operation))
+	if !ok {
+		return nil, fmt.Errorf("the customer's stack has no role for the operation %q of %q", c.Operation, c.Plugin)
 	}
+	r.ARN = map[component.Role]string{component.ReadOnly: s.RoleReadOnly, component.Deploy: s.RoleDeploy, component.Provision: s.RoleProvision, component.Deprovision: s.RoleDeprovision}[role]
 	return r, nil
 }

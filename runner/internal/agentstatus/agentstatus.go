@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
@@ -29,8 +31,11 @@ type Kind struct{ Plugin, Operation string }
 
 // labels bounds what a control plane can make the metrics grow by.
 func (k Kind) labels() []string {
-	return []string{"plugin", oneOf(k.Plugin, "check", "agent-log", "terraform", "helm", "manifest", "image", "dockerbuild", "script"),
-		"operation", oneOf(k.Operation, "check", "plan", "plan-destroy", "apply", "destroy", "build", "copy", "action")}
+	operations := make([]string, len(job.Operations()))
+	for i, o := range job.Operations() {
+		operations[i] = string(o)
+	}
+	return []string{"plugin", oneOf(k.Plugin, append(component.Names(), "check", "agent-log")...), "operation", oneOf(k.Operation, operations...)}
 }
 
 func oneOf(s string, known ...string) string {

@@ -93,12 +93,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if o.only == "./..." {
 		groups = append(groups, group{name: "tofu-module", dir: "tools/tofu", race: true, parallel: 1, packages: []string{"./..."}})
 	}
-	for _, g := range groups {
+	for _, race := range []bool{false, true} {
+		same := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.race != race })
 		wg.Go(func() {
-			if err := g.test(ctx, o, shared.environ, stdout, stderr); err != nil {
-				mu.Lock()
-				failures = append(failures, fmt.Errorf("%s: %w", g.name, err))
-				mu.Unlock()
+			compile(ctx, race, same)
+			for _, g := range same {
+				wg.Go(func() {
+					if err := g.test(ctx, o, shared.environ, stdout, stderr); err != nil {
+						mu.Lock()
+						failures = append(failures, fmt.Errorf("%s: %w", g.name, err))
+						mu.Unlock()
+					}
+				})
 			}
 		})
 	}
@@ -171,6 +177,34 @@ const (
 	wholeTimeout = 2 * time.Hour
 )
 
+// cgo is the setting for go commands. Only the race detector needs cgo. Without it,
+// tests and product share the build cache.
+func cgo(race bool) string {
+	if race {
+		return "CGO_ENABLED=1"
+	}
+	return "CGO_ENABLED=0"
+}
+
+// compile fills the build cache with what the tests of the groups, all with the race
+// detector or all without, stand on. Several go test on an empty cache compile the
+// same packages beside each other. It reports no error: go test finds it again, and
+// names the package.
+func compile(ctx context.Context, race bool, groups []group) {
+	args := []string{"list", "-e", "-export", "-deps", "-test", "-f", ""}
+	if race {
+		args = append(args, "-race")
+	}
+	for _, g := range groups {
+		if g.dir == "" {
+			args = append(args, g.packages...)
+		}
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), cgo(race))
+	_ = cmd.Run()
+}
+
 func (g group) test(ctx context.Context, o options, environ []string, stdout, stderr io.Writer) error {
 	// make check runs go vet over all packages, so go test need not.
 	timeout := wholeTimeout
@@ -185,11 +219,8 @@ func (g group) test(ctx context.Context, o options, environ []string, stdout, st
 	if g.tests != "" {
 		args = append(args, "-run="+g.tests)
 	}
-	// Only the race detector needs cgo. Without it, tests and product share the
-	// build cache.
-	cgo := "CGO_ENABLED=0"
 	if g.race {
-		cgo, args = "CGO_ENABLED=1", append(args, "-race")
+		args = append(args, "-race")
 	}
 	args = append(args, g.packages...)
 	name := o.gotestsum
@@ -198,7 +229,7 @@ func (g group) test(ctx context.Context, o options, environ []string, stdout, st
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = g.dir
-	cmd.Env = slices.Concat(os.Environ(), environ, []string{cgo})
+	cmd.Env = slices.Concat(os.Environ(), environ, []string{cgo(g.race)})
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute

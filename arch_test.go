@@ -92,8 +92,10 @@ var rules = []rule{
 	{"pkg/awsapi", "pkg/fairlead", "the AWS adapters share how long a request takes and what an error means, nothing else"},
 
 	{"pkg/control", "pkg/fairlead pkg/component pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/diagnosis pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
-		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus pkg/webhook events",
+		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus pkg/webhook events pkg/control/internal/...",
 		"use cases run on any adapter, so they know none"},
+	{"pkg/control/internal/kernel", "pkg/fairlead pkg/job pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob events",
+		"the commit knows no use case"},
 	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec events",
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},
 	{"pkg/api/client", "pkg/api/wire pkg/transport", "a client is built without a server"},

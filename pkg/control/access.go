@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -31,7 +32,7 @@ func (c *Control) SessionAccess(ctx context.Context, s store.Session) *identity.
 	}
 	var a identity.Access
 	if err == nil {
-		a, err = c.Access.Grant(ctx, identity.Scope{Runner: s.Runner, Install: stack.Install, App: stack.App, Queue: queueName(s.Runner)})
+		a, err = c.Access.Grant(ctx, identity.Scope{Runner: s.Runner, Install: stack.Install, App: stack.App, Queue: kernel.QueueName(s.Runner)})
 	}
 	if err != nil {
 		c.Logger.Warn("a session gets no access to its queue, and claims through the API", "runner", s.Runner, "error", err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -23,7 +24,7 @@ type Agent struct {
 // Agents lists the agents that have enrolled with keys for a runner, in the order
 // in which they did. Those that prove who they are otherwise are not among them:
 // a trust, or a role, is taken away as one.
-func (c *Control) Agents(ctx context.Context, by User, runner string) ([]Agent, error) {
+func (c *Control) Agents(ctx context.Context, by kernel.User, runner string) ([]Agent, error) {
 	r, err := c.ownRunner(ctx, by, runner)
 	if err != nil {
 		return nil, err
@@ -51,8 +52,8 @@ func (c *Control) Agents(ctx context.Context, by User, runner string) ([]Agent, 
 // RevokeAgent refuses an agent's key from now on, for good, and ends the sessions
 // that it has opened, also those of a copy of the key. Running jobs go on to their
 // end under leases of their own.
-func (c *Control) RevokeAgent(ctx context.Context, by User, runner, key string) error {
-	return c.transact(ctx, "revoke key "+key+" of runner "+runner, func(tx *Tx) error {
+func (c *Control) RevokeAgent(ctx context.Context, by kernel.User, runner, key string) error {
+	return c.Transact(ctx, "revoke key "+key+" of runner "+runner, func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
@@ -61,7 +62,7 @@ func (c *Control) RevokeAgent(ctx context.Context, by User, runner, key string) 
 		if err != nil || !a.V.Revoked.IsZero() {
 			return err
 		}
-		a.V.Revoked = tx.now
+		a.V.Revoked = tx.Now
 		tx.PutAgent(key, a)
 		return nil
 	})
@@ -93,10 +94,10 @@ const MaxSharedSessions = 100
 // longest ago. To refuse the new one instead would keep an agent out for as long as
 // sessions last, after some restarts, or for as long as another holder of its identity
 // likes. shared is the identity of a session that was opened without an enrolled key.
-func (c *Control) countSession(tx *Tx, s store.Session, shared string) error {
+func (c *Control) countSession(tx *kernel.Tx, s store.Session, shared string) error {
 	if !s.Enrolled {
 		of := identity.Hash(shared)
-		r, err := c.Store.OpenSessions(tx.ctx, s.Runner, of)
+		r, err := c.Store.OpenSessions(tx.Ctx, s.Runner, of)
 		if err == nil {
 			r.V.Open, err = c.withSession(tx, r.V.Open, s, MaxSharedSessions)
 		}
@@ -106,7 +107,7 @@ func (c *Control) countSession(tx *Tx, s store.Session, shared string) error {
 		tx.PutOpenSessions(of, r)
 		return nil
 	}
-	a, err := c.Store.Agent(tx.ctx, s.Runner, s.Agent)
+	a, err := c.Store.Agent(tx.Ctx, s.Runner, s.Agent)
 	if err != nil {
 		return fmt.Errorf("look at the agent with the key %s: %w", s.Agent, err)
 	}
@@ -119,8 +120,8 @@ func (c *Control) countSession(tx *Tx, s store.Session, shared string) error {
 
 // withSession returns the sessions that an identity has open once it has opened s,
 // at most limit.
-func (c *Control) withSession(tx *Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
-	open = slices.DeleteFunc(open, func(o store.OpenSession) bool { return !tx.now.Before(o.Expires) })
+func (c *Control) withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
+	open = slices.DeleteFunc(open, func(o store.OpenSession) bool { return !tx.Now.Before(o.Expires) })
 	if len(open) >= limit {
 		var err error
 		if open, err = c.endOldest(tx, open, s, limit); err != nil {
@@ -133,11 +134,11 @@ func (c *Control) withSession(tx *Tx, open []store.OpenSession, s store.Session,
 // endOldest returns those of the sessions that are not over, and ends one for s if
 // none is. It looks no further than to one that counts as lost, such as an agent leaves
 // behind with each session that it opens: a fleet would read a hundred each time.
-func (c *Control) endOldest(tx *Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
+func (c *Control) endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	var left []store.OpenSession
 	var oldest store.Stored[store.Session]
 	for i, o := range open {
-		r, err := c.Store.Session(tx.ctx, s.Runner, o.ID)
+		r, err := c.Store.Session(tx.Ctx, s.Runner, o.ID)
 		switch {
 		case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended:
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
@@ -14,18 +15,18 @@ import (
 
 // applyJob writes a job after event moved it, with everything that follows: the
 // wake-up, the end of its log, and the place of its deployment.
-func (c *Control) applyJob(tx *Tx, r store.Stored[store.Job], e job.Event) (store.Stored[store.Job], error) {
+func (c *Control) applyJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) (store.Stored[store.Job], error) {
 	return c.applyDeath(tx, r, e, nil)
 }
 
 // applyDeath is applyJob for an event that may end an attempt without a report of its
 // step; whole is what is said of the log that it leaves, nil if bytes may be missing.
-func (c *Control) applyDeath(tx *Tx, r store.Stored[store.Job], e job.Event, whole *store.WholeLog) (store.Stored[store.Job], error) {
-	e.At = tx.now
+func (c *Control) applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *store.WholeLog) (store.Stored[store.Job], error) {
+	e.At = tx.Now
 	before := r.V.State
 	next, err := job.Apply(r.V.Job, e)
 	if err != nil {
-		return r, jobError(err)
+		return r, kernel.JobError(err)
 	}
 	r.V.Job = next
 	if before.Leased() && !next.State.Leased() && next.Lease.Epoch > 0 && e.Kind != job.Succeed && e.Kind != job.Fail && e.Kind != job.Stopped {
@@ -41,14 +42,14 @@ func (c *Control) applyDeath(tx *Tx, r store.Stored[store.Job], e job.Event, who
 	}
 	tx.PutJob(r)
 	if next.State == job.Queued {
-		tx.wake(r.V)
+		tx.Wake(r.V)
 	}
 	return r, nil
 }
 
 // endLogAfter ends the log of an attempt that this commit gives up, after it.
-func (c *Control) endLogAfter(tx *Tx, id fairlead.JobID, l store.OpenLog) {
-	tx.onCommit(func(ctx context.Context) {
+func (c *Control) endLogAfter(tx *kernel.Tx, id fairlead.JobID, l store.OpenLog) {
+	tx.OnCommit(func(ctx context.Context) {
 		if err := c.endGivenUp(ctx, id, l); err != nil {
 			c.Logger.Warn("the log of a dead attempt stays open until the sweep ends it", "job", id, "epoch", l.Epoch, "error", err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -63,7 +64,7 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 		return Version{}, err
 	}
 	var out Version
-	err = c.transact(ctx, "publish app "+name, func(tx *Tx) error {
+	err = c.Transact(ctx, "publish app "+name, func(tx *kernel.Tx) error {
 		out = Version{Spec: spec}
 		stored, err := c.Store.Version(ctx, id)
 		switch {
@@ -75,14 +76,14 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 			}
 		case fairlead.KindOf(err) == fairlead.KindNotFound:
 			out.New = true
-			out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: tx.now}
+			out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: tx.Now}
 			tx.PutVersion(out.Version)
 		default:
 			return err
 		}
 		app, err := c.Store.App(ctx, org, name)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			app, err = store.Stored[store.App]{V: store.App{ID: newAppID(org, name), Org: org, Name: name, Created: tx.now}}, nil
+			app, err = store.Stored[store.App]{V: store.App{ID: newAppID(org, name), Org: org, Name: name, Created: tx.Now}}, nil
 		}
 		if err != nil {
 			return err

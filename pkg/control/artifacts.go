@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -160,7 +161,7 @@ func (c *Control) repository(ctx context.Context, v Version, component string) (
 
 // PullRepository returns the one repository of the control plane's own registry
 // that the holder's job may pull from.
-func (c *Control) PullRepository(ctx context.Context, h Holder) (string, error) {
+func (c *Control) PullRepository(ctx context.Context, h kernel.Holder) (string, error) {
 	j, v, err := c.versionOf(ctx, h)
 	if err != nil {
 		return "", err
@@ -168,8 +169,8 @@ func (c *Control) PullRepository(ctx context.Context, h Holder) (string, error) 
 	return Repository(v.Org, v.App, j.Component), nil
 }
 
-func (c *Control) versionOf(ctx context.Context, h Holder) (store.Job, Version, error) {
-	r, err := c.held(ctx, h)
+func (c *Control) versionOf(ctx context.Context, h kernel.Holder) (store.Job, Version, error) {
+	r, err := c.Held(ctx, h)
 	if err != nil {
 		return store.Job{}, Version{}, err
 	}
@@ -179,9 +180,9 @@ func (c *Control) versionOf(ctx context.Context, h Holder) (store.Job, Version, 
 
 // PullLogin returns the login with which the holder's job fetches its artifacts;
 // ok is false where its own token is the login.
-func (c *Control) PullLogin(ctx context.Context, h Holder) (l identity.Login, ok bool, err error) {
+func (c *Control) PullLogin(ctx context.Context, h kernel.Holder) (l identity.Login, ok bool, err error) {
 	if c.Artifacts == nil || c.Access == nil {
-		_, err := c.held(ctx, h)
+		_, err := c.Held(ctx, h)
 		return identity.Login{}, false, err
 	}
 	j, v, err := c.versionOf(ctx, h)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -43,15 +44,15 @@ func (c *Control) proveRole(ctx context.Context, r store.Runner, p SessionProof)
 
 // admitRole decides in a commit: the rule may have changed since the proof was
 // sent to STS. A rule that was waiting for this role waits no more.
-func admitRole(tx *Tx, r store.Runner, role awsiam.Identity) error {
-	now, err := tx.Store.Runner(tx.ctx, r.Org, r.Name)
+func admitRole(tx *kernel.Tx, r store.Runner, role awsiam.Identity) error {
+	now, err := tx.Store.Runner(tx.Ctx, r.Org, r.Name)
 	if err != nil {
 		return err
 	}
 	if now.V.Trust == nil {
 		return sessionRefused()
 	}
-	t, err := now.V.Trust.Match(role, tx.now)
+	t, err := now.V.Trust.Match(role, tx.Now)
 	if err != nil {
 		return roleRefused(err)
 	}

@@ -69,7 +69,7 @@ func (c *Control) collectBlobs(ctx context.Context, past func(key string) bool) 
 		switch {
 		case named:
 		case past(k):
-			c.dropBlobs(ctx, []string{k})
+			c.DropBlobs(ctx, []string{k})
 		default:
 			unnamed = append(unnamed, k)
 		}

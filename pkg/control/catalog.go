@@ -3,19 +3,20 @@ package control
 import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // Catalog is the apps with their versions, and the installs with what they are
 // given. Safe for concurrent use.
 type Catalog struct {
-	*Kernel
+	*kernel.Kernel
 	fleet    *Fleet
 	versions *lru.Cache[fairlead.VersionID, Version] // that were read and verified
 }
 
 // newCatalog returns the apps and installs of a kernel.
-func newCatalog(k *Kernel, fleet *Fleet) *Catalog {
+func newCatalog(k *kernel.Kernel, fleet *Fleet) *Catalog {
 	versions, err := lru.New[fairlead.VersionID, Version](keptVersions)
 	if err != nil {
 		panic(err) // of a size below 1

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -19,7 +20,7 @@ const Protocol = "1"
 // here: what runs in a customer's account is theirs to change.
 
 // Channels lists update channels by name.
-func (c *Control) Channels(ctx context.Context, q PageQuery) ([]store.Channel, string, error) {
+func (c *Control) Channels(ctx context.Context, q store.PageQuery) ([]store.Channel, string, error) {
 	p, err := c.Store.Channels(ctx, q)
 	if err != nil {
 		return nil, "", err
@@ -39,7 +40,7 @@ const (
 
 // SetChannel says which version a channel is; image, by digest, may be empty.
 // The operator alone may: it is every org's.
-func (c *Control) SetChannel(ctx context.Context, by User, name, version, image string) (store.Channel, error) {
+func (c *Control) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (store.Channel, error) {
 	if !by.Operator {
 		return store.Channel{}, operatorOnly("update channels are set by whoever runs the control plane")
 	}
@@ -53,7 +54,7 @@ func (c *Control) SetChannel(ctx context.Context, by User, name, version, image 
 		return store.Channel{}, fairlead.Invalid("invalid-image", "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
 	}
 	var out store.Channel
-	err := c.transact(ctx, "set channel "+name, func(tx *Tx) error {
+	err := c.Transact(ctx, "set channel "+name, func(tx *kernel.Tx) error {
 		r, err := c.Store.Channel(ctx, name)
 		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
@@ -61,7 +62,7 @@ func (c *Control) SetChannel(ctx context.Context, by User, name, version, image 
 		if out = r.V; err == nil && out.Version == version && out.Image == image {
 			return nil
 		}
-		r.V = store.Channel{Name: name, Version: version, Image: image, Set: tx.now}
+		r.V = store.Channel{Name: name, Version: version, Image: image, Set: tx.Now}
 		out = r.V
 		tx.PutChannel(r)
 		return nil
@@ -70,11 +71,11 @@ func (c *Control) SetChannel(ctx context.Context, by User, name, version, image 
 }
 
 // DeleteChannel forgets a channel. Who follows it may run any version then.
-func (c *Control) DeleteChannel(ctx context.Context, by User, name string) error {
+func (c *Control) DeleteChannel(ctx context.Context, by kernel.User, name string) error {
 	if !by.Operator {
 		return operatorOnly("update channels are set by whoever runs the control plane")
 	}
-	return c.transact(ctx, "delete channel "+name, func(tx *Tx) error {
+	return c.Transact(ctx, "delete channel "+name, func(tx *kernel.Tx) error {
 		r, err := c.Store.Channel(ctx, name)
 		if err != nil {
 			return err
@@ -86,10 +87,10 @@ func (c *Control) DeleteChannel(ctx context.Context, by User, name string) error
 
 // follow gives the runner the version or the channel of its configuration. A
 // channel that nobody has set is a slip of the pen.
-func followRelease(tx *Tx, r *store.Runner, spec *runnerspec.Spec) error {
+func followRelease(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	version, channel := spec.Release()
 	if channel != "" && channel != r.Channel {
-		if _, err := tx.Store.Channel(tx.ctx, channel); err != nil {
+		if _, err := tx.Store.Channel(tx.Ctx, channel); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -51,7 +52,7 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 		if !taking {
 			return Claim{}, ErrNoWork
 		}
-		msg, err := c.Queue.Receive(ctx, queueName(s.Runner), hideClaimed, min(max(0, deadline.Sub(c.Now())), queue.MaxWait))
+		msg, err := c.Queue.Receive(ctx, kernel.QueueName(s.Runner), hideClaimed, min(max(0, deadline.Sub(c.Now())), queue.MaxWait))
 		if errors.Is(err, queue.ErrNoMessage) {
 			return Claim{}, ErrNoWork
 		}
@@ -61,7 +62,7 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 		w, err := events.DecodeWake(msg.Body)
 		if err != nil {
 			// It stays hidden, comes back, and ends among the dead letters.
-			c.Logger.Warn("a message that is no wake-up was refused", "queue", queueName(s.Runner), "message", msg.ID, "error", err)
+			c.Logger.Warn("a message that is no wake-up was refused", "queue", kernel.QueueName(s.Runner), "message", msg.ID, "error", err)
 			continue
 		}
 		// And after: it may have been told to stop while the claim waited, and the
@@ -91,7 +92,7 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 		}
 		// Whether it was claimed or there was nothing to claim, the wake-up has
 		// done its work. One that is not deleted comes back and finds nothing.
-		if derr := c.Queue.Delete(context.WithoutCancel(ctx), queueName(s.Runner), msg.Receipt); derr != nil && !errors.Is(derr, queue.ErrReceipt) {
+		if derr := c.Queue.Delete(context.WithoutCancel(ctx), kernel.QueueName(s.Runner), msg.Receipt); derr != nil && !errors.Is(derr, queue.ErrReceipt) {
 			c.Logger.Warn("a spent wake-up was not deleted", "job", w.Job, "error", derr)
 		}
 		if err == nil {
@@ -102,7 +103,7 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 
 // putBack lets others receive a wake-up that is not to be followed here.
 func (c *Control) putBack(ctx context.Context, s store.Session, msg queue.Message, w events.Wake) {
-	if err := c.Queue.Extend(ctx, queueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
+	if err := c.Queue.Extend(ctx, kernel.QueueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
 		c.Logger.Warn("a wake-up was not put back; it is there again when it is hidden no more", "job", w.Job, "error", err)
 	}
 }
@@ -112,7 +113,7 @@ func (c *Control) awaitTaking(ctx context.Context, s store.Session, wait time.Du
 	if limit, taking, err = c.takes(ctx, s); taking || err != nil {
 		return limit, taking, err
 	}
-	err = c.wait(ctx, string(s.Runner), wait, func(ctx context.Context) (bool, error) {
+	err = c.Wait(ctx, string(s.Runner), wait, func(ctx context.Context) (bool, error) {
 		var err error
 		limit, taking, err = c.takes(ctx, s)
 		return taking, err
@@ -142,8 +143,8 @@ var errFull = errors.New("the runner is at its limit")
 
 // takeSlot takes one of the runner's slots for the job, in the commit that
 // claims it.
-func takeSlot(tx *Tx, runner fairlead.RunnerID, id fairlead.JobID, limit int) error {
-	slots, err := tx.slotsOf(runner)
+func takeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID, limit int) error {
+	slots, err := tx.SlotsOf(runner)
 	if err != nil {
 		return err
 	}
@@ -151,19 +152,19 @@ func takeSlot(tx *Tx, runner fairlead.RunnerID, id fairlead.JobID, limit int) er
 		return errFull
 	}
 	slots.V.Jobs = append(slices.Clone(slots.V.Jobs), id)
-	tx.putSlots(slots)
+	tx.PutSlots(slots)
 	return nil
 }
 
 // freeSlot gives the job's slot back, in the commit that ends its lease.
-func freeSlot(tx *Tx, runner fairlead.RunnerID, id fairlead.JobID) error {
-	slots, err := tx.slotsOf(runner)
+func freeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID) error {
+	slots, err := tx.SlotsOf(runner)
 	if err != nil {
 		return err
 	}
 	slots.V.Jobs = slices.DeleteFunc(slices.Clone(slots.V.Jobs), func(j fairlead.JobID) bool { return j == id })
 	if slots.Version > 0 { // else the runner was deleted, and its slots with it
-		tx.putSlots(slots)
+		tx.PutSlots(slots)
 	}
 	return nil
 }
@@ -172,7 +173,7 @@ func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID,
 	var out Claim
 	// Names this claim, so that after an unclear commit it is known again.
 	before := int64(-1)
-	err := c.transact(ctx, "claim job "+string(id), func(tx *Tx) error {
+	err := c.Transact(ctx, "claim job "+string(id), func(tx *kernel.Tx) error {
 		r, err := c.Store.Job(ctx, id)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return ErrNoWork
@@ -184,7 +185,7 @@ func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID,
 			out.Job = r.V
 			return nil // our own commit, whose answer was unclear
 		}
-		if r.V.State != job.Queued || r.V.Runner != s.Runner || r.V.NotBefore.After(tx.now) {
+		if r.V.State != job.Queued || r.V.Runner != s.Runner || r.V.NotBefore.After(tx.Now) {
 			return ErrNoWork
 		}
 		before = r.V.Lease.Epoch
@@ -210,7 +211,7 @@ func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID,
 
 // ReleaseJob gives back a claimed job that was never launched.
 func (c *Control) ReleaseJob(ctx context.Context, s store.Session, id fairlead.JobID, epoch int64) error {
-	return c.transact(ctx, "release job "+string(id), func(tx *Tx) error {
+	return c.Transact(ctx, "release job "+string(id), func(tx *kernel.Tx) error {
 		r, err := c.jobOf(ctx, s, id)
 		if err != nil {
 			return err
@@ -269,9 +270,9 @@ func (c *Control) ReportDeath(ctx context.Context, s store.Session, id fairlead.
 		message += " (" + d.Signal + ")"
 	}
 	if tail := strings.TrimSpace(d.Message); tail != "" {
-		message += ": " + clip(tail, 2000)
+		message += ": " + kernel.Clip(tail, 2000)
 	}
-	return c.transact(ctx, "report death of job "+string(id), func(tx *Tx) error {
+	return c.Transact(ctx, "report death of job "+string(id), func(tx *kernel.Tx) error {
 		r, err := c.jobOf(ctx, s, id)
 		if err != nil {
 			return err
@@ -303,7 +304,7 @@ func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, 
 		return Started{}, fmt.Errorf("open log of job %s: %w", id, err)
 	}
 	var r store.Stored[store.Job]
-	err := c.transact(ctx, "start job "+string(id), func(tx *Tx) error {
+	err := c.Transact(ctx, "start job "+string(id), func(tx *kernel.Tx) error {
 		var err error
 		if r, err = c.Store.Job(ctx, id); err != nil {
 			return err
@@ -323,7 +324,7 @@ func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, 
 	}
 	env, err := c.spec(ctx, r.V, fields)
 	if err != nil {
-		return Started{}, c.endUnstarted(ctx, Holder{Job: id, Epoch: epoch}, err)
+		return Started{}, c.endUnstarted(ctx, kernel.Holder{Job: id, Epoch: epoch}, err)
 	}
 	return Started{Envelope: env, RenewEvery: r.V.Terms.RenewEvery(),
 		LeaseToken: c.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})}, nil
@@ -336,7 +337,7 @@ const DetailEnded = "job_ended"
 // endUnstarted ends a job for which there can be no spec, and returns why there is
 // none. The step has no lease yet, so it cannot report that itself. If asking again
 // may help, the job goes on.
-func (c *Control) endUnstarted(ctx context.Context, h Holder, why error) error {
+func (c *Control) endUnstarted(ctx context.Context, h kernel.Holder, why error) error {
 	e, ok := errors.AsType[*fairlead.Error](why)
 	if !ok {
 		return why

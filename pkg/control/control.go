@@ -10,10 +10,14 @@
 // is here, with what an org has beside: tokens, webhooks, and advice.
 package control
 
+import (
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+)
+
 // Control is the control plane: all rooms, and what spans them. Safe for
 // concurrent use; many may share one table.
 type Control struct {
-	*Kernel
+	*kernel.Kernel
 	*Fleet
 	*Catalog
 	*States
@@ -21,8 +25,8 @@ type Control struct {
 }
 
 // New returns a Control on its parts.
-func New(p Deps) *Control {
-	k := newKernel(p)
+func New(p kernel.Deps) *Control {
+	k := kernel.New(p)
 	fleet := newFleet(k)
 	catalog := newCatalog(k, fleet)
 	states := newStates(k, fleet, catalog)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/seal"
@@ -119,7 +120,7 @@ func (d *Deliverer) Work(ctx context.Context, q queue.Queue, name string) {
 		}
 		if err != nil && ctx.Err() == nil {
 			d.Logger.Warn("an event was not delivered; it comes again", "error", err)
-			pause(ctx, time.Second)
+			kernel.Pause(ctx, time.Second)
 		}
 	}
 }
@@ -175,7 +176,7 @@ func (d *Deliverer) deliver(ctx context.Context, h store.Webhook, e events.Domai
 	judge(&r.V, status, failed, now)
 	tx := &store.Tx{}
 	tx.PutDelivery(r)
-	err = d.Store.Commit(ctx, d.IDs(prefixCommit), tx)
+	err = d.Store.Commit(ctx, d.IDs(kernel.PrefixCommit), tx)
 	if _, conflict := errors.AsType[*engine.ConflictError](err); conflict {
 		return retries[0], nil // somebody else delivered it meanwhile, or asked for it again
 	}
@@ -216,7 +217,7 @@ func judge(v *Delivery, status int, failed error, now time.Time) {
 		return
 	}
 	if failed != nil {
-		v.Problem = clip(failed.Error(), 500)
+		v.Problem = kernel.Clip(failed.Error(), 500)
 	} else {
 		v.Problem = fmt.Sprintf("it answered %d %s", status, http.StatusText(status))
 	}

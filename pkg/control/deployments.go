@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -39,10 +40,10 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 		in.AutoApprove = in.Ask == deployment.AskNever
 	}
 	id := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
-	once := Once{Org: org, Route: "create-deployment " + install, Key: key, Body: in}
+	once := kernel.Once{Org: org, Route: "create-deployment " + install, Key: key, Body: in}
 	var out store.Deployment
-	err := c.transact(ctx, "deploy install "+install, func(tx *Tx) error {
-		if made, err := tx.seen(once, string(id)); err != nil || made != "" {
+	err := c.Transact(ctx, "deploy install "+install, func(tx *kernel.Tx) error {
+		if made, err := tx.Seen(once, string(id)); err != nil || made != "" {
 			return existing(tx, &out, made, err)
 		}
 		inst, err := c.Store.Install(ctx, org, install)
@@ -51,7 +52,7 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: id, Org: org, Install: inst.V.ID, App: inst.V.App, Kind: in.Kind,
-			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Parallelism: c.Parallelism, State: deployment.Queued, Created: tx.now, By: actor(ctx)}
+			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Parallelism: c.Parallelism, State: deployment.Queued, Created: tx.Now, By: kernel.Actor(ctx)}
 		if err := c.fillNodes(tx, inst.V, &d.Deployment, in.Version); err != nil {
 			return err
 		}
@@ -68,13 +69,13 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 }
 
 // notQueued refuses a deployment that would wait for the install's active one.
-func (c *Control) notQueued(tx *Tx, inst store.Install) error {
-	ahead, err := c.ahead(tx.ctx, inst, "")
+func (c *Control) notQueued(tx *kernel.Tx, inst store.Install) error {
+	ahead, err := c.ahead(tx.Ctx, inst, "")
 	if err != nil {
 		return err
 	}
 	if ahead.State.Final() {
-		return errTorn // it ended after its install was read
+		return kernel.ErrTorn // it ended after its install was read
 	}
 	message, hint := diagnosis.NotQueued(inst.Name, *ahead)
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs", Message: message, Hint: hint,
@@ -83,7 +84,7 @@ func (c *Control) notQueued(tx *Tx, inst store.Install) error {
 
 // send gives the deployment the runner of its install, which is bound by its
 // first deployment that has anything to do.
-func (c *Control) assignRunner(tx *Tx, inst *store.Stored[store.Install], d *store.Deployment) error {
+func (c *Control) assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Deployment) error {
 	if err := notMoving(inst.V); err != nil {
 		return err
 	}
@@ -98,11 +99,11 @@ func (c *Control) assignRunner(tx *Tx, inst *store.Stored[store.Install], d *sto
 }
 
 // existing loads the deployment that an earlier, equal request made.
-func existing(tx *Tx, out *store.Deployment, made string, err error) error {
+func existing(tx *kernel.Tx, out *store.Deployment, made string, err error) error {
 	if err != nil {
 		return err
 	}
-	r, err := tx.Store.Deployment(tx.ctx, fairlead.DeploymentID(made))
+	r, err := tx.Store.Deployment(tx.Ctx, fairlead.DeploymentID(made))
 	*out = r.V
 	return err
 }
@@ -110,14 +111,14 @@ func existing(tx *Tx, out *store.Deployment, made string, err error) error {
 // fillNodes gives the deployment its graph: for a deploy every component of
 // the version, and after those the ones that the version no longer has; for a
 // teardown every component that is not known to be absent, in reverse.
-func (c *Control) fillNodes(tx *Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
-	app, err := c.App(tx.ctx, inst.Org, inst.App)
+func (c *Control) fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
+	app, err := c.App(tx.Ctx, inst.Org, inst.App)
 	if err != nil {
 		return err
 	}
 	v := app.Newest
 	if version != "" && version != v.ID {
-		if v, err = c.Version(tx.ctx, version); err != nil {
+		if v, err = c.Version(tx.Ctx, version); err != nil {
 			return err
 		}
 		if v.Org != inst.Org {
@@ -128,7 +129,7 @@ func (c *Control) fillNodes(tx *Tx, inst store.Install, d *deployment.Deployment
 		}
 	}
 	d.Version = v.ID
-	comps, err := tx.componentsOf(inst.ID)
+	comps, err := tx.Components(inst.ID)
 	if err != nil {
 		return err
 	}
@@ -238,8 +239,8 @@ func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 
 // checkInputs holds the install's inputs to the version that is about to be
 // deployed; it may have inputs that the version of the day it was made had not.
-func (c *Control) checkInputs(tx *Tx, inst store.Install, spec *appspec.App) error {
-	given, err := c.openInputs(tx.ctx, inst.ID, inst.Inputs)
+func (c *Control) checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
+	given, err := c.openInputs(tx.Ctx, inst.ID, inst.Inputs)
 	if err != nil {
 		return err
 	}
@@ -248,9 +249,9 @@ func (c *Control) checkInputs(tx *Tx, inst store.Install, spec *appspec.App) err
 }
 
 // admit begins the deployment if the install is free, and queues it otherwise.
-func (c *Control) admit(tx *Tx, inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
+func (c *Control) admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
 	if inst.V.Active == d.ID || slices.Contains(inst.V.Queue, d.ID) {
-		r, err := c.Store.Deployment(tx.ctx, d.ID) // our own commit, whose answer was unclear
+		r, err := c.Store.Deployment(tx.Ctx, d.ID) // our own commit, whose answer was unclear
 		return r.V, err
 	}
 	r := store.Stored[store.Deployment]{V: d}
@@ -262,7 +263,7 @@ func (c *Control) admit(tx *Tx, inst store.Stored[store.Install], d store.Deploy
 		}
 		inst.V.Queue = append(slices.Clone(inst.V.Queue), d.ID)
 		tx.PutInstall(inst)
-		r.V.Changed = tx.now
+		r.V.Changed = tx.Now
 		tx.PutDeployment(r)
 		return d, nil
 	}
@@ -285,7 +286,7 @@ func (c *Control) Deployment(ctx context.Context, org fairlead.OrgID, id fairlea
 // after, or as it is when wait is over.
 func (c *Control) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (store.Stored[store.Deployment], error) {
 	var r store.Stored[store.Deployment]
-	err := c.wait(ctx, string(id), wait, func(ctx context.Context) (bool, error) {
+	err := c.Wait(ctx, string(id), wait, func(ctx context.Context) (bool, error) {
 		var err error
 		r, err = c.Deployment(ctx, org, id)
 		return r.Version > after || r.V.State.Final(), err
@@ -350,17 +351,17 @@ const maxFiltered = 20
 // components, or all. plans holds the digests of those that were looked at, by
 // component; one that has changed since is refused.
 func (c *Control) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (store.Stored[store.Deployment], error) {
-	return c.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, By: actor(ctx)})
+	return c.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, By: kernel.Actor(ctx)})
 }
 
 // CancelDeployment stops what runs and starts nothing more.
 func (c *Control) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
-	return c.move(ctx, org, id, "cancel", deployment.Cancel{By: actor(ctx)})
+	return c.move(ctx, org, id, "cancel", deployment.Cancel{By: kernel.Actor(ctx)})
 }
 
 // move applies an event that a person caused.
 func (c *Control) move(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, verb string, e deployment.Event) (store.Stored[store.Deployment], error) {
-	err := c.transact(ctx, verb+" deployment "+string(id), func(tx *Tx) error {
+	err := c.Transact(ctx, verb+" deployment "+string(id), func(tx *kernel.Tx) error {
 		r, err := c.Deployment(ctx, org, id)
 		if err != nil {
 			return err
@@ -409,10 +410,10 @@ func (c *Control) deployedSince(ctx context.Context, install fairlead.InstallID,
 // may not be true any more.
 func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (store.Deployment, error) {
 	newID := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
-	once := Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
+	once := kernel.Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
 	var out store.Deployment
-	err := c.transact(ctx, "retry deployment "+string(id), func(tx *Tx) error {
-		if made, err := tx.seen(once, string(newID)); err != nil || made != "" {
+	err := c.Transact(ctx, "retry deployment "+string(id), func(tx *kernel.Tx) error {
+		if made, err := tx.Seen(once, string(newID)); err != nil || made != "" {
 			return existing(tx, &out, made, err)
 		}
 		old, err := c.Deployment(ctx, org, id)
@@ -443,7 +444,7 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,
-			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: tx.now, By: actor(ctx)}
+			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: tx.Now, By: kernel.Actor(ctx)}
 		if err := c.fillNodes(tx, inst.V, &d.Deployment, old.V.Version); err != nil {
 			return err
 		}

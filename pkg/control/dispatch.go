@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/eventbus"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/queue"
@@ -165,7 +166,7 @@ func (b *batch) send(ctx context.Context) {
 	g.SetLimit(maxSends)
 	for i, w := range wakes {
 		g.Go(func() error {
-			errs[i] = sendWake(ctx, b.d.Queue, b.d.Now(), w.job)
+			errs[i] = kernel.SendWake(ctx, b.d.Queue, b.d.Now(), w.job)
 			return nil
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -63,7 +64,7 @@ const (
 // it with what the last successful deployment of each component used. A component
 // whose last apply or destroy did not succeed is not compared: its state says so.
 func (c *Control) Effective(ctx context.Context, in store.Install) (Effective, error) {
-	tx := c.reading(ctx)
+	tx := c.Reading(ctx)
 	app, err := c.App(ctx, in.Org, in.App)
 	if err != nil {
 		return Effective{}, err
@@ -186,7 +187,7 @@ func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVa
 
 // effectiveVars resolves the variables of a component one by one, sensitive ones as
 // well. One that refers to what is not there has no value.
-func (c *Control) effectiveVars(tx *Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
+func (c *Control) effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(comp.Vars))
 	for name, value := range comp.Vars {
 		e := EffectiveValue{}
@@ -222,7 +223,7 @@ func (c *Control) effectiveVars(tx *Tx, in store.Install, v Version, comp appspe
 }
 
 // resolveEach is resolve without the variables that have no value now.
-func (c *Control) resolveEach(tx *Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
+func (c *Control) resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
 	scope, err := c.scopeOf(tx, in, v, comp)
 	if fairlead.KindOf(err) == fairlead.KindInvalid { // inputs that a deployment would refuse
 		return nil, nil
@@ -245,7 +246,7 @@ func (c *Control) resolveEach(tx *Tx, in store.Install, v Version, comp appspec.
 }
 
 // undeployed compares what is there of a component with what a deployment would use.
-func undeployedOf(tx *Tx, in store.Install, k store.Component, version fairlead.VersionID, vars map[string]EffectiveValue, env map[string]setVariable) ([]Undeployed, error) {
+func undeployedOf(tx *kernel.Tx, in store.Install, k store.Component, version fairlead.VersionID, vars map[string]EffectiveValue, env map[string]setVariable) ([]Undeployed, error) {
 	var out []Undeployed
 	if k.Version != version {
 		out = append(out, Undeployed{Component: k.Name, What: UndeployedVersion})
@@ -280,7 +281,7 @@ func undeployedOf(tx *Tx, in store.Install, k store.Component, version fairlead.
 	if k.Env == nil { // made before this was noted
 		return out, nil
 	}
-	was, err := tx.Sealer.Open(tx.ctx, k.Env, envContext(in.ID, k.Name))
+	was, err := tx.Sealer.Open(tx.Ctx, k.Env, envContext(in.ID, k.Name))
 	if err != nil {
 		return nil, fmt.Errorf("open the environment of component %s: %w", k.Name, err)
 	}
@@ -314,12 +315,12 @@ func envDigest(env map[string]setVariable) ([]byte, error) {
 }
 
 // keepEnv notes which environment variables the component is made with.
-func (c *Control) keepEnv(tx *Tx, in store.Install, k *store.Component) error {
+func (c *Control) keepEnv(tx *kernel.Tx, in store.Install, k *store.Component) error {
 	runner, err := c.runnerIn(tx, in)
 	if err != nil {
 		return err
 	}
-	env, err := c.variablesFor(tx.ctx, in, runner.V)
+	env, err := c.variablesFor(tx.Ctx, in, runner.V)
 	if err != nil {
 		return err
 	}
@@ -327,7 +328,7 @@ func (c *Control) keepEnv(tx *Tx, in store.Install, k *store.Component) error {
 	if err != nil {
 		return err
 	}
-	if k.Env, err = c.Sealer.Seal(tx.ctx, sum, envContext(k.Install, k.Name)); err != nil {
+	if k.Env, err = c.Sealer.Seal(tx.Ctx, sum, envContext(k.Install, k.Name)); err != nil {
 		return fmt.Errorf("seal the environment of component %s: %w", k.Name, err)
 	}
 	return nil

@@ -1,15 +1,19 @@
 package control
 
+import (
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+)
+
 // Execution is the deployments and their jobs, from the request to the last report.
 // Safe for concurrent use.
 type Execution struct {
-	*Kernel
+	*kernel.Kernel
 	fleet   *Fleet
 	catalog *Catalog
 	states  *States
 }
 
 // newExecution returns the deployments and jobs of a kernel.
-func newExecution(k *Kernel, fleet *Fleet, catalog *Catalog, states *States) *Execution {
+func newExecution(k *kernel.Kernel, fleet *Fleet, catalog *Catalog, states *States) *Execution {
 	return &Execution{Kernel: k, fleet: fleet, catalog: catalog, states: states}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -39,7 +40,7 @@ const forgetAtOnce = 50
 // forget returns the install that it has forgotten; "" if it has removed a part of
 // the records and is to be called again.
 func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, abandon bool) (id fairlead.InstallID, err error) {
-	err = c.transact(ctx, "forget install "+name, func(tx *Tx) error {
+	err = c.Transact(ctx, "forget install "+name, func(tx *kernel.Tx) error {
 		id = ""
 		r, err := c.Store.Install(ctx, org, name)
 		if err != nil {
@@ -95,8 +96,8 @@ func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, a
 // forgetComponents removes the records of components with the heads of their
 // states, as many as a commit takes, and reports whether those are all. Those of
 // which something is left go last.
-func forgetComponents(tx *Tx, id fairlead.InstallID, comps []store.Stored[store.Component]) (all bool, err error) {
-	stored, err := tx.Store.States(tx.ctx, id)
+func forgetComponents(tx *kernel.Tx, id fairlead.InstallID, comps []store.Stored[store.Component]) (all bool, err error) {
+	stored, err := tx.Store.States(tx.Ctx, id)
 	if err != nil {
 		return false, err
 	}
@@ -110,8 +111,8 @@ func forgetComponents(tx *Tx, id fairlead.InstallID, comps []store.Stored[store.
 		if !ok {
 			return
 		}
-		tx.drop(h.V.Blob)
-		tx.drop(h.V.History...)
+		tx.Drop(h.V.Blob)
+		tx.Drop(h.V.History...)
 		tx.DeleteState(h)
 		delete(heads, name)
 		removed++
@@ -129,7 +130,7 @@ func forgetComponents(tx *Tx, id fairlead.InstallID, comps []store.Stored[store.
 		if removed+2 > forgetAtOnce {
 			return false, nil
 		}
-		tx.drop(k.V.VarsBlob, k.V.OutputsBlob)
+		tx.Drop(k.V.VarsBlob, k.V.OutputsBlob)
 		tx.DeleteComponent(k)
 		removed++
 		dropState(k.V.Name)

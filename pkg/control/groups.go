@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -44,11 +45,11 @@ func namedGroup(path string) (placement.Path, error) {
 }
 
 // enter holds the commit to the group being there, and not about to go.
-func enterGroup(tx *Tx, org fairlead.OrgID, path placement.Path) error {
+func enterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 	if path == "" {
 		return nil
 	}
-	g, err := tx.Store.Group(tx.ctx, org, path)
+	g, err := tx.Store.Group(tx.Ctx, org, path)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		e := fairlead.NotFound("group", path.String())
 		e.Hint = fmt.Sprintf("Make it with `fairlead group create %s`.", path)
@@ -70,10 +71,10 @@ func (c *Control) CreateGroup(ctx context.Context, org fairlead.OrgID, path, des
 	if err != nil {
 		return Group{}, err
 	}
-	made := c.IDs(prefixCommit)
-	err = c.transact(ctx, "create group "+path, func(tx *Tx) error {
+	made := c.IDs(kernel.PrefixCommit)
+	err = c.Transact(ctx, "create group "+path, func(tx *kernel.Tx) error {
 		old, found := c.Store.Group(ctx, org, p)
-		if again, err := tx.seen(Once{Org: org, Route: "create-group", Key: key, Body: []string{path, description}}, path); err != nil || again != "" {
+		if again, err := tx.Seen(kernel.Once{Org: org, Route: "create-group", Key: key, Body: []string{path, description}}, path); err != nil || again != "" {
 			return err
 		}
 		switch {
@@ -87,7 +88,7 @@ func (c *Control) CreateGroup(ctx context.Context, org fairlead.OrgID, path, des
 		if err := enterGroup(tx, org, p.Parent()); err != nil {
 			return err
 		}
-		tx.PutGroup(store.Stored[store.Group]{V: store.Group{Org: org, Path: p, Description: description, Made: made, Created: tx.now}})
+		tx.PutGroup(store.Stored[store.Group]{V: store.Group{Org: org, Path: p, Description: description, Made: made, Created: tx.Now}})
 		return nil
 	})
 	if err != nil {
@@ -125,7 +126,7 @@ func (c *Control) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, des
 	if err != nil {
 		return Group{}, err
 	}
-	err = c.transact(ctx, "update group "+path, func(tx *Tx) error {
+	err = c.Transact(ctx, "update group "+path, func(tx *kernel.Tx) error {
 		g, err := c.Store.Group(ctx, org, p)
 		if err != nil {
 			return err
@@ -160,9 +161,9 @@ func (c *Control) DeleteGroup(ctx context.Context, org fairlead.OrgID, path stri
 	if err := c.empty(ctx, org, p); err != nil {
 		return errors.Join(err, c.markGroup(ctx, org, p, false))
 	}
-	return c.transact(ctx, "delete group "+path, func(tx *Tx) error {
+	return c.Transact(ctx, "delete group "+path, func(tx *kernel.Tx) error {
 		g, err := c.Store.Group(ctx, org, p)
-		if tx.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+		if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil // our own commit, whose answer was unclear
 		}
 		if err != nil {
@@ -178,7 +179,7 @@ func (c *Control) DeleteGroup(ctx context.Context, org fairlead.OrgID, path stri
 }
 
 func (c *Control) markGroup(ctx context.Context, org fairlead.OrgID, p placement.Path, leaving bool) error {
-	return c.transact(ctx, "delete group "+p.String(), func(tx *Tx) error {
+	return c.Transact(ctx, "delete group "+p.String(), func(tx *kernel.Tx) error {
 		g, err := c.Store.Group(ctx, org, p)
 		if err != nil || g.V.Leaving == leaving {
 			return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
@@ -56,14 +57,14 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 		return Install{}, err
 	}
 	id := fairlead.InstallID(c.IDs(fairlead.PrefixInstall))
-	once := Once{Org: org, Route: "create-install", Key: key, Body: in}
+	once := kernel.Once{Org: org, Route: "create-install", Key: key, Body: in}
 	name := in.Name
 	recorded := false
-	err = c.transact(ctx, "create install "+in.Name, func(tx *Tx) error {
+	err = c.Transact(ctx, "create install "+in.Name, func(tx *kernel.Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
 		old, found := c.Store.Install(ctx, org, in.Name)
-		if made, err := tx.seen(once, in.Name); err != nil || made != "" {
+		if made, err := tx.Seen(once, in.Name); err != nil || made != "" {
 			name = made
 			return err
 		}
@@ -74,7 +75,7 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 		if err := enterGroup(tx, org, group); err != nil {
 			return err
 		}
-		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Group: group, Labels: labels.Map(), Created: tx.now}}
+		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Group: group, Labels: labels.Map(), Created: tx.Now}}
 		if err := c.nameRunner(tx, &r.V, in.Runner); err != nil {
 			return err
 		}
@@ -111,7 +112,7 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 
 // name notes the runner that the install names, "" for none, if that may serve
 // it.
-func (c *Control) nameRunner(tx *Tx, in *store.Install, runner string) error {
+func (c *Control) nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 	if old := in.RunnerID; old != "" && (in.Bound == nil || in.Bound.Runner != old) {
 		tx.DropRunnerUse(old, in.ID)
 	}
@@ -119,7 +120,7 @@ func (c *Control) nameRunner(tx *Tx, in *store.Install, runner string) error {
 	if runner == "" {
 		return nil
 	}
-	r, err := c.findRunner(tx.ctx, in.Org, runner)
+	r, err := c.findRunner(tx.Ctx, in.Org, runner)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (c *Control) nameRunner(tx *Tx, in *store.Install, runner string) error {
 			Hint:    fmt.Sprintf("`fairlead runner show %s` says whom it serves.", runner)}
 	}
 	tx.CheckRunner(r)
-	tx.PutRunnerUse(r.V.ID, *in, tx.now)
+	tx.PutRunnerUse(r.V.ID, *in, tx.Now)
 	in.Runner, in.RunnerID = r.V.Name, r.V.ID
 	return nil
 }
@@ -156,7 +157,7 @@ func (c *Control) UpdateInstall(ctx context.Context, org fairlead.OrgID, name st
 // UpdateInstall says. An install that is bound to a runner stays bound until it
 // is refreshed.
 func (c *Control) ChangeInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
-	err := c.transact(ctx, "update install "+name, func(tx *Tx) error {
+	err := c.Transact(ctx, "update install "+name, func(tx *kernel.Tx) error {
 		r, err := c.Store.Install(ctx, org, name)
 		if err != nil {
 			return err
@@ -263,7 +264,7 @@ func (c *Control) openInputs(ctx context.Context, id fairlead.InstallID, stored 
 				return nil, fmt.Errorf("open input %s of install %s: %w", name, id, err)
 			}
 		}
-		v, err := decodeJSON(raw)
+		v, err := kernel.DecodeJSON(raw)
 		if err != nil {
 			return nil, fmt.Errorf("decode input %s of install %s: %w", name, id, err)
 		}
@@ -423,7 +424,7 @@ func (c *Control) part(ctx context.Context, k store.Component, head store.StateH
 		out.State.Outside = storage
 	}
 	if head.Lock != nil {
-		held, err := c.holds(ctx, *head.Lock)
+		held, err := c.Holds(ctx, *head.Lock)
 		if err != nil {
 			return out, err
 		}
@@ -439,7 +440,7 @@ func renderLock(l store.StateLock, held bool) diagnosis.Lock {
 	if json.Unmarshal(l.Info, &info) != nil {
 		info.Who, info.Operation = "", ""
 	}
-	return diagnosis.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: clip(info.Who, 200), Operation: clip(info.Operation, 100)}
+	return diagnosis.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: kernel.Clip(info.Who, 200), Operation: kernel.Clip(info.Operation, 100)}
 }
 
 // notMoving refuses what must not happen to an install whose states are being

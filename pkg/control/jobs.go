@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
@@ -53,7 +54,7 @@ func (c *Control) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fai
 // CancelJob cancels a job, and so its component's way through the deployment.
 func (c *Control) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
 	var out store.Job
-	err := c.transact(ctx, "cancel job "+string(id), func(tx *Tx) error {
+	err := c.Transact(ctx, "cancel job "+string(id), func(tx *kernel.Tx) error {
 		j, err := c.Job(ctx, org, id)
 		if err != nil {
 			return err
@@ -65,7 +66,7 @@ func (c *Control) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead
 		if err != nil {
 			return err
 		}
-		if r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, By: actor(ctx)}); err != nil {
+		if r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, By: kernel.Actor(ctx)}); err != nil {
 			return err
 		}
 		out = r.V
@@ -169,7 +170,7 @@ func (c *Control) readOrFollow(ctx context.Context, s joblog.Stream, offset int6
 	}
 	// The stream of a job that is given up ends late or never, so the job is
 	// looked at again from time to time.
-	ctx, cancel := context.WithTimeout(ctx, min(left, c.recheck))
+	ctx, cancel := context.WithTimeout(ctx, min(left, c.Recheck))
 	defer cancel()
 	return c.Log.Follow(ctx, s, offset, joblog.MaxRead)
 }
@@ -182,7 +183,7 @@ func (c *Control) waitJob(ctx context.Context, j store.Job, deadline time.Time) 
 		return false, nil
 	}
 	changed := false
-	err := c.wait(ctx, string(j.ID), left, func(ctx context.Context) (bool, error) {
+	err := c.Wait(ctx, string(j.ID), left, func(ctx context.Context) (bool, error) {
 		r, err := c.Store.Job(ctx, j.ID)
 		changed = r.V.State != j.State || r.V.Lease.Epoch != j.Lease.Epoch
 		return changed, err
@@ -207,27 +208,27 @@ func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
 // CheckRunner queues a job on the runner that does nothing: when it succeeds,
 // the whole way through queue, claim, launch, spec, log and report works.
 func (c *Control) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (store.Job, error) {
-	return c.CheckRunnerBy(ctx, User{Org: org}, runner, key)
+	return c.CheckRunnerBy(ctx, kernel.User{Org: org}, runner, key)
 }
 
 // CheckRunnerBy is CheckRunner for whoever may be the operator, who checks the
 // shared runners.
-func (c *Control) CheckRunnerBy(ctx context.Context, by User, runner, key string) (store.Job, error) {
-	return c.checkRunner(ctx, by, runner, pluginCheck, Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
+func (c *Control) CheckRunnerBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
+	return c.checkRunner(ctx, by, runner, pluginCheck, kernel.Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
 }
 
 // RunnerLogBy queues a job on the runner whose log is what its agent itself has
 // said of late.
-func (c *Control) RunnerLogBy(ctx context.Context, by User, runner, key string) (store.Job, error) {
-	return c.checkRunner(ctx, by, runner, pluginAgentLog, Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
+func (c *Control) RunnerLogBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
+	return c.checkRunner(ctx, by, runner, pluginAgentLog, kernel.Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
 }
 
-func (c *Control) checkRunner(ctx context.Context, by User, runner, plugin string, once Once) (store.Job, error) {
+func (c *Control) checkRunner(ctx context.Context, by kernel.User, runner, plugin string, once kernel.Once) (store.Job, error) {
 	org := by.Org
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	var out store.Job
-	err := c.transact(ctx, "check runner "+runner, func(tx *Tx) error {
-		made, err := tx.seen(once, string(id))
+	err := c.Transact(ctx, "check runner "+runner, func(tx *kernel.Tx) error {
+		made, err := tx.Seen(once, string(id))
 		if err != nil || made != "" {
 			if err == nil {
 				out, err = c.Job(ctx, org, fairlead.JobID(made))
@@ -238,13 +239,13 @@ func (c *Control) checkRunner(ctx context.Context, by User, runner, plugin strin
 		if err != nil {
 			return err
 		}
-		if tx.again {
+		if tx.Again {
 			if old, err := c.Store.Job(ctx, id); err == nil {
 				out = old.V
 				return nil // our own commit, whose answer was unclear
 			}
 		}
-		j := store.Job{Job: job.New(id, job.OpCheck, tx.now), RunnerName: r.V.Name, Shared: r.V.Shared()}
+		j := store.Job{Job: job.New(id, job.OpCheck, tx.Now), RunnerName: r.V.Name, Shared: r.V.Shared()}
 		j.Org, j.Runner, j.Plugin = org, r.V.ID, plugin
 		out = newJob(tx, j, r.V)
 		return nil

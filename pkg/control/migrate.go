@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/placement"
@@ -20,8 +21,8 @@ import (
 func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install, key string) (store.Job, error) {
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	var out store.Job
-	err := c.transact(ctx, "migrate the state of install "+install, func(tx *Tx) error {
-		made, err := tx.seen(Once{Org: org, Route: "migrate-state " + install, Key: key}, string(id))
+	err := c.Transact(ctx, "migrate the state of install "+install, func(tx *kernel.Tx) error {
+		made, err := tx.Seen(kernel.Once{Org: org, Route: "migrate-state " + install, Key: key}, string(id))
 		if err != nil || made != "" {
 			if err == nil {
 				out, err = c.Job(ctx, org, fairlead.JobID(made))
@@ -58,10 +59,10 @@ func nothingToMove(format string, args ...any) error {
 // move makes the job that copies the install's states to where the runner keeps
 // states, and notes on the install that it is under way. The caller writes the
 // install.
-func (c *Control) moveStates(tx *Tx, inst *store.Stored[store.Install], id fairlead.JobID, r store.Stored[store.Runner], to placement.Binding) (store.Job, error) {
+func (c *Control) moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.JobID, r store.Stored[store.Runner], to placement.Binding) (store.Job, error) {
 	in := inst.V
 	if in.Moving != nil && in.Moving.Job == id { // our own commit, whose answer was unclear
-		j, err := c.Store.Job(tx.ctx, id)
+		j, err := c.Store.Job(tx.Ctx, id)
 		return j.V, err
 	}
 	if err := notMoving(in); err != nil {
@@ -86,22 +87,22 @@ func (c *Control) moveStates(tx *Tx, inst *store.Stored[store.Install], id fairl
 	}
 	if r.V.ID != in.Bound.Runner {
 		tx.CheckRunner(r) // it must be there when the states are
-		tx.PutRunnerUse(r.V.ID, in, tx.now)
+		tx.PutRunnerUse(r.V.ID, in, tx.Now)
 	}
 	config, err := configOf(r.V)
 	if err != nil {
 		return store.Job{}, err
 	}
 	inst.V.Moving = &store.Moving{Job: id, To: store.Binding{Binding: to, Org: r.V.Org, Name: r.V.Name, State: config}, Components: names}
-	j := store.Job{Job: job.New(id, job.OpMigrateState, tx.now), InstallName: in.Name, RunnerName: by.V.Name, Shared: by.V.Shared()}
+	j := store.Job{Job: job.New(id, job.OpMigrateState, tx.Now), InstallName: in.Name, RunnerName: by.V.Name, Shared: by.V.Shared()}
 	j.Org, j.Install, j.Runner, j.Plugin = in.Org, in.ID, by.V.ID, component.ThatDoes(job.OpMigrateState).Name
 	return newJob(tx, j, by.V), nil
 }
 
 // movable names the components whose states are to be moved, unless somebody may
 // still be writing one.
-func movable(tx *Tx, in store.Install) ([]string, error) {
-	comps, err := tx.componentsOf(in.ID)
+func movable(tx *kernel.Tx, in store.Install) ([]string, error) {
+	comps, err := tx.Components(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func atRunner(kind string) bool {
 
 // mover is the runner that copies the states of an install to where another
 // keeps them: the one that reaches both.
-func (c *Control) mover(tx *Tx, in store.Install, to store.Stored[store.Runner], storage placement.Storage) (store.Stored[store.Runner], error) {
+func (c *Control) mover(tx *kernel.Tx, in store.Install, to store.Stored[store.Runner], storage placement.Storage) (store.Stored[store.Runner], error) {
 	if to.V.ID == in.Bound.Runner || !atRunner(in.Bound.Storage.Kind) {
 		return to, nil
 	}
@@ -132,5 +133,5 @@ func (c *Control) mover(tx *Tx, in store.Install, to store.Stored[store.Runner],
 			Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s: no runner reaches both", in.Name, in.Bound.Storage, to.V.Name, storage),
 			Hint:    fmt.Sprintf("Move it in two steps: let runner %s keep states in http or a bucket, `fairlead install migrate-state %s`, and then refresh the runner.", in.Bound.Name, in.Name)}
 	}
-	return c.runnerOf(tx.ctx, in)
+	return c.runnerOf(tx.Ctx, in)
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
@@ -11,8 +12,8 @@ import (
 // where its states are now, in the same commit. What the control plane kept of
 // them itself it drops then; other storages it does not reach, and they keep
 // their copies.
-func endMove(tx *Tx, j store.Job) error {
-	inst, err := tx.Store.Install(tx.ctx, j.Org, j.InstallName)
+func endMove(tx *kernel.Tx, j store.Job) error {
+	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
 	}
@@ -27,7 +28,7 @@ func endMove(tx *Tx, j store.Job) error {
 			tx.DropRunnerUse(to.Runner, inst.V.ID)
 		}
 	default:
-		to.At = tx.now
+		to.At = tx.Now
 		inst.V.Bound = &to
 		if to.Runner != old.Runner && old.Runner != inst.V.RunnerID {
 			tx.DropRunnerUse(old.Runner, inst.V.ID)
@@ -44,15 +45,15 @@ func endMove(tx *Tx, j store.Job) error {
 
 // dropStates drops the states of an install that the control plane keeps. What
 // is in the blobs is removed after the commit.
-func dropStates(tx *Tx, id fairlead.InstallID) error {
-	heads, err := tx.Store.States(tx.ctx, id)
+func dropStates(tx *kernel.Tx, id fairlead.InstallID) error {
+	heads, err := tx.Store.States(tx.Ctx, id)
 	if err != nil {
 		return err
 	}
 	for _, h := range heads {
-		tx.drop(h.V.Blob)
-		tx.drop(h.V.History...)
-		h.V.Blob, h.V.History, h.V.Size, h.V.Serial, h.V.Updated, h.V.Lock = "", nil, 0, 0, tx.now, nil
+		tx.Drop(h.V.Blob)
+		tx.Drop(h.V.History...)
+		h.V.Blob, h.V.History, h.V.Size, h.V.Serial, h.V.Updated, h.V.Lock = "", nil, 0, 0, tx.Now, nil
 		tx.PutState(h)
 	}
 	return nil

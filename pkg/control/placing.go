@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -24,10 +25,10 @@ func placeable(r store.Runner) placement.Runner {
 }
 
 // placed is what package placement wants to know of an install.
-func (c *Control) placedInstall(tx *Tx, in store.Install) (placement.Install, error) {
+func (c *Control) placedInstall(tx *kernel.Tx, in store.Install) (placement.Install, error) {
 	p := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels), Names: in.RunnerID}
 	if in.Runner != "" && in.RunnerID == "" { // made when runners were known by name
-		r, err := c.findRunner(tx.ctx, in.Org, in.Runner)
+		r, err := c.findRunner(tx.Ctx, in.Org, in.Runner)
 		if err != nil {
 			return p, err
 		}
@@ -46,9 +47,9 @@ func (c *Control) placedInstall(tx *Tx, in store.Install) (placement.Install, er
 // stateful names the components of an install that have a state which matters:
 // those that are not known to be absent. What a tool leaves of a component that
 // it has destroyed is an empty state, but a person may have pushed another.
-func statefulComponents(tx *Tx, id fairlead.InstallID) ([]string, error) {
+func statefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) {
 	names, absent := map[string]bool{}, map[string]bool{}
-	comps, err := tx.componentsOf(id)
+	comps, err := tx.Components(id)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func statefulComponents(tx *Tx, id fairlead.InstallID) ([]string, error) {
 			names[k.V.Name] = true
 		}
 	}
-	heads, err := tx.Store.States(tx.ctx, id)
+	heads, err := tx.Store.States(tx.Ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +120,11 @@ func (c *Control) runnerOf(ctx context.Context, in store.Install) (store.Stored[
 }
 
 // runnerOf is Control.runnerOf, as this commit leaves it.
-func (c *Control) runnerIn(tx *Tx, in store.Install) (store.Stored[store.Runner], error) {
-	if tx.given != nil && in.Bound != nil && in.Bound.Runner == tx.given.V.ID {
-		return *tx.given, nil
+func (c *Control) runnerIn(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner], error) {
+	if tx.Given != nil && in.Bound != nil && in.Bound.Runner == tx.Given.V.ID {
+		return *tx.Given, nil
 	}
-	return c.runnerOf(tx.ctx, in)
+	return c.runnerOf(tx.Ctx, in)
 }
 
 // storageKind is the kind of storage in which the install's state is.
@@ -138,7 +139,7 @@ func (c *Control) storageKind(ctx context.Context, in store.Install) (string, er
 // bind gives the install the runner that its deployments use: the one that it
 // has, or else the one that is decided now, in the commit of its first
 // deployment.
-func (c *Control) bindRunner(tx *Tx, inst *store.Stored[store.Install]) error {
+func (c *Control) bindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	if inst.V.Bound != nil {
 		return c.rebindRunner(tx, inst)
 	}
@@ -146,7 +147,7 @@ func (c *Control) bindRunner(tx *Tx, inst *store.Stored[store.Install]) error {
 	if err != nil {
 		return err
 	}
-	from, err := c.choice(tx.ctx, in.Org)
+	from, err := c.choice(tx.Ctx, in.Org)
 	if err != nil {
 		return err
 	}
@@ -165,8 +166,8 @@ func (c *Control) bindRunner(tx *Tx, inst *store.Stored[store.Install]) error {
 }
 
 // rebind holds a binding against the runner as it is by now.
-func (c *Control) rebindRunner(tx *Tx, inst *store.Stored[store.Install]) error {
-	r, err := c.runnerOf(tx.ctx, inst.V)
+func (c *Control) rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
+	r, err := c.runnerOf(tx.Ctx, inst.V)
 	var there []placement.Runner
 	switch {
 	case err == nil:
@@ -200,17 +201,17 @@ func (c *Control) rebindRunner(tx *Tx, inst *store.Stored[store.Install]) error 
 // deletion marks the runner before it looks at the uses for the last time: so
 // at least one of the two sees the other. All in one commit, with a check of the
 // runner, would cost each first deployment three write units more.
-func giveRunner(tx *Tx, inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
+func giveRunner(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
 	if r.Version == 0 {
 		return false, fmt.Errorf("bind install %s: runner %s was chosen and not read", inst.V.Name, b.Runner)
 	}
 	if bound := inst.V.Bound; b.Runner != inst.V.RunnerID && (bound == nil || bound.Runner != b.Runner) {
 		var note store.Tx
-		note.PutRunnerUse(b.Runner, inst.V, tx.now)
-		if err := tx.commit(tx.ctx, &note); err != nil {
+		note.PutRunnerUse(b.Runner, inst.V, tx.Now)
+		if err := tx.Commit(tx.Ctx, &note); err != nil {
 			return false, fmt.Errorf("note that install %s uses runner %s: %w", inst.V.Name, r.V.Name, err)
 		}
-		now, err := tx.Store.Runner(tx.ctx, r.V.Org, r.V.Name)
+		now, err := tx.Store.Runner(tx.Ctx, r.V.Org, r.V.Name)
 		if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && (now.V.Leaving || now.V.ID != r.V.ID) {
 			return true, nil
 		}
@@ -221,12 +222,12 @@ func giveRunner(tx *Tx, inst *store.Stored[store.Install], r store.Stored[store.
 	if old := inst.V.Bound; old != nil && old.Runner != b.Runner && old.Runner != inst.V.RunnerID {
 		tx.DropRunnerUse(old.Runner, inst.V.ID)
 	}
-	tx.given = &r
+	tx.Given = &r
 	config, err := configOf(r.V)
 	if err != nil {
 		return false, err
 	}
-	inst.V.Bound = &store.Binding{Binding: b, Org: r.V.Org, Name: r.V.Name, At: tx.now, State: config}
+	inst.V.Bound = &store.Binding{Binding: b, Org: r.V.Org, Name: r.V.Name, At: tx.Now, State: config}
 	return false, nil
 }
 
@@ -244,7 +245,7 @@ func (c *Control) ExplainInstall(ctx context.Context, org fairlead.OrgID, name s
 	if err != nil {
 		return Explained{}, err
 	}
-	tx := c.reading(ctx)
+	tx := c.Reading(ctx)
 	in, err := c.placedInstall(tx, inst.V)
 	if err != nil {
 		return Explained{}, err

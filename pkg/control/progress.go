@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -17,18 +18,18 @@ import (
 // advance applies an event to a deployment and does all that follows from it
 // in the same commit: jobs are made and canceled, and when the deployment is
 // over its install goes to the next in the queue.
-func (c *Control) advance(tx *Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
+func (c *Control) advance(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
 	return c.advanceBy(tx, inst, r, e, func(d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 		return c.carryOut(tx, inst.V, d, cmd)
 	})
 }
 
 // advanceBy is advance with another way of doing what the deployment asks for.
-func (c *Control) advanceBy(tx *Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
+func (c *Control) advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
 	carryOut func(store.Deployment, deployment.Command) (deployment.Event, error)) (store.Stored[store.Deployment], error) {
 	todo := []deployment.Event{e}
 	for len(todo) > 0 {
-		next, cmds, err := deployment.Apply(r.V.Deployment, todo[0], tx.now)
+		next, cmds, err := deployment.Apply(r.V.Deployment, todo[0], tx.Now)
 		if err != nil {
 			return r, err
 		}
@@ -44,17 +45,17 @@ func (c *Control) advanceBy(tx *Tx, inst *store.Stored[store.Install], r store.S
 			}
 		}
 	}
-	r.V.Changed = tx.now
+	r.V.Changed = tx.Now
 	tx.PutDeployment(r)
 	if r.V.State.Final() {
-		tx.drop(planKeys(r.V)...)
+		tx.Drop(planKeys(r.V)...)
 		return r, c.freeInstall(tx, inst, r.V.ID)
 	}
 	return r, nil
 }
 
 // free takes an ended deployment off its install, and begins the next one.
-func (c *Control) freeInstall(tx *Tx, inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
+func (c *Control) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
 	inst.V.Queue = slices.DeleteFunc(slices.Clone(inst.V.Queue), func(q fairlead.DeploymentID) bool { return q == id })
 	if inst.V.Active != id {
 		tx.PutInstall(*inst) // it was canceled while it waited
@@ -67,12 +68,12 @@ func (c *Control) freeInstall(tx *Tx, inst *store.Stored[store.Install], id fair
 	}
 	inst.V.Active, inst.V.Queue = inst.V.Queue[0], inst.V.Queue[1:]
 	tx.PutInstall(*inst)
-	next, err := c.Store.Deployment(tx.ctx, inst.V.Active)
+	next, err := c.Store.Deployment(tx.Ctx, inst.V.Active)
 	if err != nil {
 		return err
 	}
 	if next.V.State != deployment.Queued {
-		return errTorn // it was canceled, or begun, after its install was read
+		return kernel.ErrTorn // it was canceled, or begun, after its install was read
 	}
 	asked := slices.Clone(next.V.Nodes)
 	// The graph was computed when it was queued; what the deployment before it
@@ -95,7 +96,7 @@ func (c *Control) freeInstall(tx *Tx, inst *store.Stored[store.Install], id fair
 // refuse ends a deployment that cannot begin, with the reason. The commit is that
 // of the deployment before it, or of the end of that one's job: its step has done
 // its work and must be heard.
-func (c *Control) refuseDeployment(tx *Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
+func (c *Control) refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
 	if len(r.V.Nodes) == 0 { // no component is there that could fail, and it would count as done
 		_, err := c.advance(tx, inst, r, deployment.Cancel{Reason: fairlead.CodeOf(why)})
 		return err
@@ -108,7 +109,7 @@ func (c *Control) refuseDeployment(tx *Tx, inst *store.Stored[store.Install], r 
 
 // refill computes the graph of a queued deployment anew. A retry keeps what
 // was carried over.
-func (c *Control) refill(tx *Tx, inst store.Install, d *deployment.Deployment) error {
+func (c *Control) refill(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error {
 	if d.RetryOf != "" {
 		return nil
 	}
@@ -118,7 +119,7 @@ func (c *Control) refill(tx *Tx, inst store.Install, d *deployment.Deployment) e
 
 // carryOut does what a deployment asks for, and returns the event that tells
 // the deployment about it.
-func (c *Control) carryOut(tx *Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+func (c *Control) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 	if cmd.Cancel != "" {
 		return c.cancelJob(tx, cmd.Cancel)
 	}
@@ -143,7 +144,7 @@ func (c *Control) carryOut(tx *Tx, inst store.Install, d store.Deployment, cmd d
 	if err != nil {
 		return nil, err
 	}
-	j := store.Job{Job: job.New(fairlead.JobID(c.IDs(fairlead.PrefixJob)), cmd.Operation, tx.now),
+	j := store.Job{Job: job.New(fairlead.JobID(c.IDs(fairlead.PrefixJob)), cmd.Operation, tx.Now),
 		InstallName: inst.Name, RunnerName: runner.V.Name, Shared: runner.V.Shared(), Version: d.Version,
 		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
@@ -151,7 +152,7 @@ func (c *Control) carryOut(tx *Tx, inst store.Install, d store.Deployment, cmd d
 	t, _ := component.Of(n.Type)
 	j.Component, j.Plugin = cmd.Component, t.Name
 	if n.Destroy {
-		k, err := tx.component(inst.ID, cmd.Component)
+		k, err := tx.Component(inst.ID, cmd.Component)
 		if err != nil {
 			return nil, err
 		}
@@ -184,23 +185,23 @@ const (
 )
 
 // newJob puts a job of the runner that is queued at once.
-func newJob(tx *Tx, j store.Job, r store.Runner) store.Job {
+func newJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
 	j.Terms = termsFor(tx.Terms, r)
 	tx.PutJob(store.Stored[store.Job]{V: j})
-	tx.wake(j)
+	tx.Wake(j)
 	return j
 }
 
 // markUnknown records, before anything is changed, that a component is about
 // to be. What it was given is kept for the day it is destroyed.
-func (c *Control) markUnknown(tx *Tx, inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
-	k, err := tx.component(inst.ID, j.Component)
+func (c *Control) markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
+	k, err := tx.Component(inst.ID, j.Component)
 	if err != nil {
 		return err
 	}
 	k.V.State, k.V.Deployment = store.Unknown, d.ID
 	if j.Operation == job.OpApply {
-		v, err := c.Version(tx.ctx, j.Version)
+		v, err := c.Version(tx.Ctx, j.Version)
 		if err != nil {
 			return err
 		}
@@ -208,21 +209,21 @@ func (c *Control) markUnknown(tx *Tx, inst store.Install, d store.Deployment, j 
 			return err
 		}
 	}
-	tx.putComponent(k)
+	tx.PutComponent(k)
 	return nil
 }
 
 // cancelJob cancels a job. One that had not started is over at once, and the
 // deployment is told.
-func (c *Control) cancelJob(tx *Tx, id fairlead.JobID) (deployment.Event, error) {
-	r, err := c.Store.Job(tx.ctx, id)
+func (c *Control) cancelJob(tx *kernel.Tx, id fairlead.JobID) (deployment.Event, error) {
+	r, err := c.Store.Job(tx.Ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if r.V.State.Final() {
 		return nil, nil
 	}
-	r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, Reason: job.ReasonCanceled, By: actor(tx.ctx)})
+	r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, Reason: job.ReasonCanceled, By: kernel.Actor(tx.Ctx)})
 	if err != nil || !r.V.State.Final() {
 		return nil, err
 	}
@@ -240,7 +241,7 @@ func jobEnded(j store.Job) deployment.Event {
 }
 
 // settle moves the deployment of a job that has just ended, if it has one.
-func (c *Control) settle(tx *Tx, j store.Job) error {
+func (c *Control) settle(tx *kernel.Tx, j store.Job) error {
 	if j.State.Final() && j.Operation == job.OpMigrateState {
 		return endMove(tx, j)
 	}
@@ -248,18 +249,18 @@ func (c *Control) settle(tx *Tx, j store.Job) error {
 		return nil
 	}
 	if j.State == job.Lost && j.Component != "" {
-		k, err := tx.component(j.Install, j.Component)
+		k, err := tx.Component(j.Install, j.Component)
 		if err != nil {
 			return err
 		}
 		k.V.Lost = j.ID
-		tx.putComponent(k)
+		tx.PutComponent(k)
 	}
-	d, err := c.Store.Deployment(tx.ctx, j.Deployment)
+	d, err := c.Store.Deployment(tx.Ctx, j.Deployment)
 	if err != nil {
 		return err
 	}
-	inst, err := c.Store.Install(tx.ctx, j.Org, j.InstallName)
+	inst, err := c.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strconv"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -36,7 +37,7 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 	var out Refreshed
 	var wrote *store.Binding
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
-	err := c.transact(ctx, "refresh runner of install "+name, func(tx *Tx) error {
+	err := c.Transact(ctx, "refresh runner of install "+name, func(tx *kernel.Tx) error {
 		inst, err := c.Store.Install(ctx, org, name)
 		if err != nil {
 			return err

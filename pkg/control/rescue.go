@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -20,7 +21,7 @@ import (
 // what was broken, and its event says so. Repeating it with the ID is harmless. A
 // component that the install never had and its app does not name is not found.
 func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
-	return c.transact(ctx, "break state lock of "+component, func(tx *Tx) error {
+	return c.Transact(ctx, "break state lock of "+component, func(tx *kernel.Tx) error {
 		inst, err := c.Store.Install(ctx, org, install)
 		if err != nil {
 			return err
@@ -47,7 +48,7 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 				Hint:    fmt.Sprintf("Look at it first: `fairlead install show %s`.", install),
 				Details: map[string]string{"job": string(l.Job), "lock_id": l.ID}}
 		}
-		alive, err := c.holds(ctx, *l)
+		alive, err := c.Holds(ctx, *l)
 		if err != nil {
 			return err
 		}
@@ -63,12 +64,12 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 // record, and which neither its app's newest version nor its active deployment names.
 // The first plan of a component may have left a lock in the customer's storage before
 // there is a record.
-func (c *Control) namedComponent(tx *Tx, in store.Install, component string) error {
-	k, err := c.Store.Component(tx.ctx, in.ID, component)
+func (c *Control) namedComponent(tx *kernel.Tx, in store.Install, component string) error {
+	k, err := c.Store.Component(tx.Ctx, in.ID, component)
 	if err != nil || k.Version > 0 {
 		return err
 	}
-	app, err := c.App(tx.ctx, in.Org, in.App)
+	app, err := c.App(tx.Ctx, in.Org, in.App)
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (c *Control) namedComponent(tx *Tx, in store.Install, component string) err
 		return nil
 	}
 	if in.Active != "" {
-		d, err := c.Store.Deployment(tx.ctx, in.Active)
+		d, err := c.Store.Deployment(tx.Ctx, in.Active)
 		if err != nil || d.V.Node(component) != nil {
 			return err
 		}
@@ -110,10 +111,10 @@ func notOurs(in store.Install, component string) error {
 }
 
 // breakLock takes the lock off a state, and notes that a person did so.
-func breakLock(tx *Tx, head *store.Stored[store.StateHead]) {
+func breakLock(tx *kernel.Tx, head *store.Stored[store.StateHead]) {
 	l := head.V.Lock
-	tx.Logger.Info("a person breaks the lock of a state", "install", head.V.Install, "component", head.V.Component, "lock", l.ID, "job", l.Job, "epoch", l.Epoch, "by", actor(tx.ctx).Name)
-	head.V.Broken = &store.BrokenLock{StateLock: *l, At: tx.now, By: actor(tx.ctx), Version: head.Version + 1}
+	tx.Logger.Info("a person breaks the lock of a state", "install", head.V.Install, "component", head.V.Component, "lock", l.ID, "job", l.Job, "epoch", l.Epoch, "by", kernel.Actor(tx.Ctx).Name)
+	head.V.Broken = &store.BrokenLock{StateLock: *l, At: tx.Now, By: kernel.Actor(tx.Ctx), Version: head.Version + 1}
 	head.V.Broken.Info = nil // it may be large, and has been shown
 	head.V.Lock = nil
 	tx.PutState(*head)
@@ -156,13 +157,13 @@ func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, co
 	name := c.IDs("w")
 	var out store.StateHead
 	var old []string
-	err := c.transact(ctx, "push state of "+component, func(tx *Tx) error {
+	err := c.Transact(ctx, "push state of "+component, func(tx *kernel.Tx) error {
 		head, err := c.pushable(tx, org, install, component)
 		if err != nil {
 			return err
 		}
 		out = head.V
-		if p := head.V.Pushed; p != nil && p.Blob == head.V.Blob && tx.again && strings.HasSuffix(p.Blob, name) {
+		if p := head.V.Pushed; p != nil && p.Blob == head.V.Blob && tx.Again && strings.HasSuffix(p.Blob, name) {
 			return nil // our own commit, whose answer was unclear
 		}
 		if same, err := c.newer(ctx, head.V, given, data); err != nil || same {
@@ -178,9 +179,9 @@ func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, co
 		if err := c.Blobs.Put(ctx, key, sealed); err != nil {
 			return fmt.Errorf("store state of %s: %w", component, err)
 		}
-		c.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial, "by", actor(ctx).Name)
-		old = replaceState(&head.V, key, len(data), given.Serial, tx.now)
-		head.V.Pushed = &store.PushedState{Blob: key, At: tx.now, By: actor(ctx), Version: head.Version + 1}
+		c.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial, "by", kernel.Actor(ctx).Name)
+		old = replaceState(&head.V, key, len(data), given.Serial, tx.Now)
+		head.V.Pushed = &store.PushedState{Blob: key, At: tx.Now, By: kernel.Actor(ctx), Version: head.Version + 1}
 		head.V.Lock = nil
 		tx.PutState(head)
 		out = head.V
@@ -189,33 +190,33 @@ func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, co
 	if err != nil {
 		return store.StateHead{}, err
 	}
-	c.dropBlobs(ctx, old)
+	c.DropBlobs(ctx, old)
 	return out, nil
 }
 
 // pushable returns the head of a component's state if a person may replace it
 // now.
-func (c *Control) pushable(tx *Tx, org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
+func (c *Control) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
 	var none store.Stored[store.StateHead]
-	inst, err := c.Store.Install(tx.ctx, org, install)
+	inst, err := c.Store.Install(tx.Ctx, org, install)
 	if err != nil {
 		return none, err
 	}
 	if err := notMoving(inst.V); err != nil {
 		return none, err
 	}
-	k, err := c.Store.Component(tx.ctx, inst.V.ID, component)
+	k, err := c.Store.Component(tx.Ctx, inst.V.ID, component)
 	if err != nil {
 		return none, err
 	}
 	if k.Version == 0 {
 		return none, noComponent(inst.V, component) // nobody would ever destroy what is in the state
 	}
-	runner, err := c.runnerOf(tx.ctx, inst.V)
+	runner, err := c.runnerOf(tx.Ctx, inst.V)
 	if err != nil {
 		return none, err
 	}
-	storage, err := c.storageKind(tx.ctx, inst.V)
+	storage, err := c.storageKind(tx.Ctx, inst.V)
 	if err != nil {
 		return none, err
 	}
@@ -230,7 +231,7 @@ func (c *Control) pushable(tx *Tx, org fairlead.OrgID, install, component string
 			Hint:    fmt.Sprintf("Put the file there, in %s of the runner's data folder.", k.V.TypeOf().StatePath(string(inst.V.ID), k.V.Name))}
 	}
 	if inst.V.Active != "" {
-		d, err := c.Store.Deployment(tx.ctx, inst.V.Active)
+		d, err := c.Store.Deployment(tx.Ctx, inst.V.Active)
 		if err != nil {
 			return none, err
 		}
@@ -238,12 +239,12 @@ func (c *Control) pushable(tx *Tx, org fairlead.OrgID, install, component string
 			return none, busy(inst.V)
 		}
 	}
-	head, err := c.Store.State(tx.ctx, inst.V.ID, component)
+	head, err := c.Store.State(tx.Ctx, inst.V.ID, component)
 	head.V.Org = inst.V.Org // whom the event is for
 	if err != nil || head.V.Lock == nil {
 		return head, err
 	}
-	alive, err := c.holds(tx.ctx, *head.V.Lock)
+	alive, err := c.Holds(tx.Ctx, *head.V.Lock)
 	if err == nil && alive {
 		err = locked(component, *head.V.Lock)
 	}
@@ -256,7 +257,7 @@ func (c *Control) newer(ctx context.Context, head store.StateHead, given stateFi
 	if head.Blob == "" {
 		return false, nil
 	}
-	current, err := c.openBlob(ctx, head.Blob, stateContext(head))
+	current, err := c.OpenBlob(ctx, head.Blob, stateContext(head))
 	if err != nil {
 		return false, err
 	}

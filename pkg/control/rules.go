@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -41,10 +42,10 @@ func (c *Control) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in N
 		return store.RunnerRule{}, err
 	}
 	rule.ID = ruleID(rule)
-	made := c.IDs(prefixCommit)
-	err := c.transact(ctx, "create rule for "+rule.Match.String(), func(tx *Tx) error {
+	made := c.IDs(kernel.PrefixCommit)
+	err := c.Transact(ctx, "create rule for "+rule.Match.String(), func(tx *kernel.Tx) error {
 		old, found := c.Store.RunnerRule(ctx, org, rule.Key())
-		if again, err := tx.seen(Once{Org: org, Route: "create-runner-rule", Key: key, Body: in}, string(rule.ID)); err != nil || again != "" {
+		if again, err := tx.Seen(kernel.Once{Org: org, Route: "create-runner-rule", Key: key, Body: in}, string(rule.ID)); err != nil || again != "" {
 			return err
 		}
 		switch {
@@ -69,7 +70,7 @@ func (c *Control) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in N
 			return err
 		}
 		tx.CheckRunner(r)
-		tx.PutRunnerRule(store.Stored[store.RunnerRule]{V: store.RunnerRule{Rule: rule, RunnerName: r.V.Name, Made: made, Created: tx.now}})
+		tx.PutRunnerRule(store.Stored[store.RunnerRule]{V: store.RunnerRule{Rule: rule, RunnerName: r.V.Name, Made: made, Created: tx.Now}})
 		return nil
 	})
 	if err != nil {
@@ -102,10 +103,10 @@ func (c *Control) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id s
 	if !ok || len(digits) != ruleDigits || strings.Trim(digits, "0123456789abcdef") != "" {
 		return ruleNotFound(id)
 	}
-	return c.transact(ctx, "delete rule "+id, func(tx *Tx) error {
+	return c.Transact(ctx, "delete rule "+id, func(tx *kernel.Tx) error {
 		r, err := c.Store.RunnerRuleByPrefix(ctx, org, digits)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			if tx.again {
+			if tx.Again {
 				return nil // our own commit, whose answer was unclear
 			}
 			return ruleNotFound(id)
@@ -119,7 +120,7 @@ func (c *Control) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id s
 }
 
 func ruleNotFound(id string) error {
-	e := fairlead.NotFound("rule", clip(id, 100))
+	e := fairlead.NotFound("rule", kernel.Clip(id, 100))
 	e.Hint = "`fairlead runner rule list` shows what exists."
 	return e
 }

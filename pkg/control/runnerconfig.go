@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/queue"
@@ -105,7 +106,7 @@ func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRu
 
 // CreateSharedRunner makes a runner that serves the installs of every org; the
 // operator alone may.
-func (c *Control) CreateSharedRunner(ctx context.Context, by User, in NewRunner, key string) (Runner, error) {
+func (c *Control) CreateSharedRunner(ctx context.Context, by kernel.User, in NewRunner, key string) (Runner, error) {
 	if !by.Operator {
 		return Runner{}, operatorOnly("shared runners are made by whoever runs the control plane")
 	}
@@ -131,11 +132,11 @@ func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, i
 		return Runner{}, err
 	}
 	id, name := fairlead.RunnerID(c.IDs(fairlead.PrefixRunner)), spec.ID
-	err = c.transact(ctx, "create runner "+spec.ID, func(tx *Tx) error {
+	err = c.Transact(ctx, "create runner "+spec.ID, func(tx *kernel.Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
 		old, found := c.findRunner(ctx, org, spec.ID)
-		made, err := tx.seen(Once{Org: org, Route: "create-runner " + string(owner), Key: key, Body: in}, spec.ID)
+		made, err := tx.Seen(kernel.Once{Org: org, Route: "create-runner " + string(owner), Key: key, Body: in}, spec.ID)
 		if err != nil || made != "" {
 			name = made
 			return err
@@ -149,8 +150,8 @@ func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, i
 		if fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
 		}
-		r := store.Stored[store.Runner]{V: store.Runner{ID: id, Org: owner, Name: spec.ID, Created: tx.now}}
-		if r.V.Trust, err = trustOf(in, tx.now); err != nil {
+		r := store.Stored[store.Runner]{V: store.Runner{ID: id, Org: owner, Name: spec.ID, Created: tx.Now}}
+		if r.V.Trust, err = trustOf(in, tx.Now); err != nil {
 			return err
 		}
 		if err := configure(tx, &r.V, spec); err != nil {
@@ -181,7 +182,7 @@ func (c *Control) makeQueue(ctx context.Context, id fairlead.RunnerID, name stri
 	if !ok {
 		return nil
 	}
-	if err := m.Make(ctx, queueName(id), map[string]string{"fairlead-runner": string(id)}); err != nil {
+	if err := m.Make(ctx, kernel.QueueName(id), map[string]string{"fairlead-runner": string(id)}); err != nil {
 		return fmt.Errorf("make the queue of runner %s: %w", name, err)
 	}
 	return nil
@@ -204,7 +205,7 @@ func configContext(id fairlead.RunnerID) string { return "runner/" + string(id) 
 
 // configure gives the runner its configuration: what it serves has to be there,
 // and its secrets are sealed.
-func configure(tx *Tx, r *store.Runner, spec *runnerspec.Spec) error {
+func configure(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	if err := serveScope(tx, r, spec); err != nil {
 		return err
 	}
@@ -227,19 +228,19 @@ func configure(tx *Tx, r *store.Runner, spec *runnerspec.Spec) error {
 		}
 	}
 	// Not of the secrets, which agents could guess at; the time tells them apart.
-	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, uint64(tx.now.UnixNano())), r.Config...))
+	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, uint64(tx.Now.UnixNano())), r.Config...))
 	r.Revision = hex.EncodeToString(sum[:8])
 	if len(spec.Secrets()) == 0 {
 		return nil
 	}
-	if r.Sealed, err = tx.Sealer.Seal(tx.ctx, full, configContext(r.ID)); err != nil {
+	if r.Sealed, err = tx.Sealer.Seal(tx.Ctx, full, configContext(r.ID)); err != nil {
 		return fmt.Errorf("seal the configuration of runner %s: %w", r.Name, err)
 	}
 	return nil
 }
 
 // serve moves the runner to the group or install that its configuration names.
-func serveScope(tx *Tx, r *store.Runner, spec *runnerspec.Spec) error {
+func serveScope(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	group, err := placement.ParsePath(spec.Group)
 	if err != nil {
 		return err
@@ -255,7 +256,7 @@ func serveScope(tx *Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	if spec.Install == "" {
 		return nil
 	}
-	inst, err := tx.Store.Install(tx.ctx, r.Org, spec.Install)
+	inst, err := tx.Store.Install(tx.Ctx, r.Org, spec.Install)
 	r.Install = inst.V.ID
 	return err
 }
@@ -306,7 +307,7 @@ func (c *Control) findRunner(ctx context.Context, org fairlead.OrgID, name strin
 }
 
 // ownRunner is findRunner for those who are going to change it.
-func (c *Control) ownRunner(ctx context.Context, by User, name string) (store.Stored[store.Runner], error) {
+func (c *Control) ownRunner(ctx context.Context, by kernel.User, name string) (store.Stored[store.Runner], error) {
 	r, err := c.findRunner(ctx, by.Org, name)
 	if err == nil && r.V.Shared() && !by.Operator {
 		return r, operatorOnly(fmt.Sprintf("runner %s is shared with every org, and not yours to change", name))
@@ -317,9 +318,9 @@ func (c *Control) ownRunner(ctx context.Context, by User, name string) (store.St
 // UpdateRunner changes a runner's configuration by a part of one, as
 // runnerspec.Update says. It is refused if installs that use the runner would
 // no longer be within its reach.
-func (c *Control) UpdateRunner(ctx context.Context, by User, name string, patch RunnerFile) (Runner, error) {
+func (c *Control) UpdateRunner(ctx context.Context, by kernel.User, name string, patch RunnerFile) (Runner, error) {
 	var warned []string
-	err := c.transact(ctx, "update runner "+name, func(tx *Tx) error {
+	err := c.Transact(ctx, "update runner "+name, func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, name)
 		if err != nil {
 			return err
@@ -389,9 +390,9 @@ func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(sto
 }
 
 // keepsReach refuses what would take a runner away from an install that has it.
-func (c *Control) keepsReach(tx *Tx, r store.Runner) error {
+func (c *Control) keepsReach(tx *kernel.Tx, r store.Runner) error {
 	var lost []string
-	err := c.eachUse(tx.ctx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
+	err := c.eachUse(tx.Ctx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
 		if r.Install != "" && r.Install != inst.ID || r.Install == "" && !r.Group.Contains(inst.Group) {
 			lost = append(lost, inst.Name)
 		}
@@ -414,11 +415,11 @@ func inUse(runner string, by []string, hint string) error {
 }
 
 // SetRunnerMode is the vendor's word on whether a runner takes work.
-func (c *Control) SetRunnerMode(ctx context.Context, by User, name string, mode placement.State) (Runner, error) {
+func (c *Control) SetRunnerMode(ctx context.Context, by kernel.User, name string, mode placement.State) (Runner, error) {
 	if !slices.Contains([]placement.State{placement.Enabled, placement.Paused, placement.Draining, placement.Disabled}, mode) {
 		return Runner{}, fairlead.Invalid("invalid-mode", "%q is no mode of a runner: enabled, paused, draining and disabled are", mode)
 	}
-	err := c.transact(ctx, "set mode of runner "+name, func(tx *Tx) error {
+	err := c.Transact(ctx, "set mode of runner "+name, func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, name)
 		if err != nil || r.V.Takes() == mode {
 			return err
@@ -437,7 +438,7 @@ func (c *Control) SetRunnerMode(ctx context.Context, by User, name string, mode 
 // org names. It is marked before it is looked at for the last time, so that
 // nothing can be given to it in between; a deletion that was cut short is gone
 // on with by the next, or undone if that is refused.
-func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error {
+func (c *Control) DeleteRunner(ctx context.Context, by kernel.User, name string) error {
 	if err := c.unused(ctx, by, name); err != nil {
 		if fairlead.CodeOf(err) == "runner-in-use" { // a deletion that was cut short may have left its mark
 			err = errors.Join(err, c.markLeaving(ctx, by, name, false))
@@ -451,9 +452,9 @@ func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error 
 		return errors.Join(err, c.markLeaving(ctx, by, name, false))
 	}
 	var id fairlead.RunnerID
-	err := c.transact(ctx, "delete runner "+name, func(tx *Tx) error {
+	err := c.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, name)
-		if tx.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+		if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil // our own commit, whose answer was unclear
 		}
 		if err != nil {
@@ -467,7 +468,7 @@ func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error 
 			return err
 		}
 		for _, s := range sessions {
-			if !s.V.Ended && s.V.Expires.After(tx.now) {
+			if !s.V.Ended && s.V.Expires.After(tx.Now) {
 				s.V.Ended = true
 				tx.PutSession(s)
 			}
@@ -488,14 +489,14 @@ func (c *Control) DeleteRunner(ctx context.Context, by User, name string) error 
 		return err
 	}
 	// Nobody can ask for it any more, so a queue that stays is litter and no more.
-	if err := c.Queue.Drop(context.WithoutCancel(ctx), queueName(id)); err != nil {
-		c.Logger.Warn("the queue of a deleted runner stays", "queue", queueName(id), "error", err)
+	if err := c.Queue.Drop(context.WithoutCancel(ctx), kernel.QueueName(id)); err != nil {
+		c.Logger.Warn("the queue of a deleted runner stays", "queue", kernel.QueueName(id), "error", err)
 	}
 	return nil
 }
 
-func (c *Control) markLeaving(ctx context.Context, by User, name string, leaving bool) error {
-	return c.transact(ctx, "delete runner "+name, func(tx *Tx) error {
+func (c *Control) markLeaving(ctx context.Context, by kernel.User, name string, leaving bool) error {
+	return c.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, name)
 		if err != nil || r.V.Leaving == leaving {
 			return err
@@ -508,7 +509,7 @@ func (c *Control) markLeaving(ctx context.Context, by User, name string, leaving
 
 // unused refuses with the names of what uses a runner: installs, and rules of
 // the caller's org.
-func (c *Control) unused(ctx context.Context, by User, name string) error {
+func (c *Control) unused(ctx context.Context, by kernel.User, name string) error {
 	used, err := c.usesOf(ctx, by, name)
 	if err != nil || len(used) == 0 {
 		return err
@@ -517,7 +518,7 @@ func (c *Control) unused(ctx context.Context, by User, name string) error {
 }
 
 // usesOf names what uses a runner: installs, and rules of the caller's org.
-func (c *Control) usesOf(ctx context.Context, by User, name string) ([]string, error) {
+func (c *Control) usesOf(ctx context.Context, by kernel.User, name string) ([]string, error) {
 	r, err := c.ownRunner(ctx, by, name)
 	if err != nil {
 		return nil, err

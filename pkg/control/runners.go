@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
@@ -19,12 +20,6 @@ import (
 const (
 	// SessionTTL is how long a session lasts; the agent renews it before.
 	SessionTTL = 15 * time.Minute
-	// heartbeatEvery is how often an agent says how it is, unless Intervals says
-	// otherwise.
-	heartbeatEvery = 15 * time.Second
-	// lostAtLatest is how long after its last word a session counts as lost at
-	// the latest: a dead runner is shown within a minute.
-	lostAtLatest = 55 * time.Second
 	// EnrolmentTTL is how long an enrolment token may wait to be used.
 	EnrolmentTTL = time.Hour
 	// challengeTTL is how long a nonce may wait to be signed.
@@ -84,7 +79,7 @@ func (c *Control) sessionState(s store.Session) string {
 	switch {
 	case s.Ended:
 		return "ended"
-	case c.Now().Sub(s.LastSeen) > c.lostAfter():
+	case c.Now().Sub(s.LastSeen) > c.LostAfter():
 		return "lost"
 	}
 	return "online"
@@ -150,19 +145,19 @@ func (c *Control) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQ
 // CreateEnrolment makes a single-use token that lets one agent of an org's
 // runner enrol.
 func (c *Control) CreateEnrolment(ctx context.Context, org fairlead.OrgID, runner string) (token string, expires time.Time, err error) {
-	return c.CreateEnrolmentBy(ctx, User{Org: org}, runner)
+	return c.CreateEnrolmentBy(ctx, kernel.User{Org: org}, runner)
 }
 
 // CreateEnrolmentBy is CreateEnrolment for whoever may be the operator, whose
 // the shared runners are.
-func (c *Control) CreateEnrolmentBy(ctx context.Context, by User, runner string) (token string, expires time.Time, err error) {
+func (c *Control) CreateEnrolmentBy(ctx context.Context, by kernel.User, runner string) (token string, expires time.Time, err error) {
 	token = identity.NewToken(identity.PrefixEnrolment)
-	err = c.transact(ctx, "create enrolment of runner "+runner, func(tx *Tx) error {
+	err = c.Transact(ctx, "create enrolment of runner "+runner, func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
-		expires = tx.now.Add(EnrolmentTTL)
+		expires = tx.Now.Add(EnrolmentTTL)
 		if _, err := c.Store.Enrolment(ctx, identity.Hash(token)); err == nil {
 			return nil // our own commit, whose answer was unclear
 		}
@@ -184,7 +179,7 @@ func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey
 		Message: "the enrolment token is wrong, expired or used",
 		Hint:    "Make a new one with `fairlead runner enrol NAME`."}
 	var out store.Runner
-	err := c.transact(ctx, "enrol agent", func(tx *Tx) error {
+	err := c.Transact(ctx, "enrol agent", func(tx *kernel.Tx) error {
 		e, err := c.Store.Enrolment(ctx, hash)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return refused
@@ -192,7 +187,7 @@ func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey
 		if err != nil {
 			return err
 		}
-		if !tx.now.Before(e.V.Expires) || (e.V.UsedBy != "" && e.V.UsedBy != keyID) {
+		if !tx.Now.Before(e.V.Expires) || (e.V.UsedBy != "" && e.V.UsedBy != keyID) {
 			return refused
 		}
 		a, err := c.Store.Agent(ctx, e.V.Runner, keyID)
@@ -207,7 +202,7 @@ func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey
 		}
 		e.V.UsedBy = keyID
 		tx.PutEnrolment(hash, e)
-		a.V = store.Agent{Runner: e.V.Runner, PublicKey: pub, Enrolled: tx.now}
+		a.V = store.Agent{Runner: e.V.Runner, PublicKey: pub, Enrolled: tx.Now}
 		tx.PutAgent(keyID, a)
 		return nil
 	})
@@ -278,8 +273,8 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 	}
 	id := fairlead.SessionID(c.IDs(fairlead.PrefixSession))
 	var s store.Session
-	err = c.transact(ctx, "open session of runner "+runner.Name, func(tx *Tx) error {
-		made, err := tx.seen(Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
+	err = c.Transact(ctx, "open session of runner "+runner.Name, func(tx *kernel.Tx) error {
+		made, err := tx.Seen(kernel.Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
 		if err != nil || made != "" {
 			if fairlead.CodeOf(err) == "idempotency-key-reused" {
 				return sessionRefused() // somebody signed, or replays, a nonce that was used
@@ -301,8 +296,8 @@ func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Sessio
 				return err
 			}
 		}
-		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: clip(p.Instance, 200),
-			Version: clip(p.Version, 100), Protocol: clip(p.Protocol, 20), Capacity: p.Capacity, Expires: tx.now.Add(SessionTTL), LastSeen: tx.now,
+		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: kernel.Clip(p.Instance, 200),
+			Version: kernel.Clip(p.Version, 100), Protocol: kernel.Clip(p.Protocol, 20), Capacity: p.Capacity, Expires: tx.Now.Add(SessionTTL), LastSeen: tx.Now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
 		if err := c.countSession(tx, s, shared); err != nil {
 			return err
@@ -394,7 +389,7 @@ func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heart
 	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
 		return fairlead.Invalid("invalid-heartbeat", "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)
 	}
-	return c.transact(ctx, "heartbeat of session "+string(s.ID), func(tx *Tx) error {
+	return c.Transact(ctx, "heartbeat of session "+string(s.ID), func(tx *kernel.Tx) error {
 		r, err := c.Store.Session(ctx, s.Runner, s.ID)
 		if err != nil {
 			return err
@@ -404,11 +399,11 @@ func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heart
 				return err
 			}
 		}
-		r.V.Capacity, r.V.Running, r.V.Draining, r.V.LastSeen = h.Capacity, h.Running, h.Draining, tx.now
+		r.V.Capacity, r.V.Running, r.V.Draining, r.V.LastSeen = h.Capacity, h.Running, h.Draining, tx.Now
 		if r.V.Customer = h.Customer; h.Customer != nil {
-			r.V.Customer.Reason = clip(h.Customer.Reason, maxReason)
+			r.V.Customer.Reason = kernel.Clip(h.Customer.Reason, maxReason)
 		}
-		r.V.Ailment, r.V.Isolation = clip(h.Ailment, maxAilment), h.Isolation
+		r.V.Ailment, r.V.Isolation = kernel.Clip(h.Ailment, maxAilment), h.Isolation
 		r.V.Ended = r.V.Ended || h.Ending
 		tx.PutSession(r)
 		return nil

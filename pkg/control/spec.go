@@ -73,7 +73,7 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
-	tx := c.reading(ctx)
+	tx := c.Reading(ctx)
 	var vars map[string]appspec.Resolved
 	switch {
 	case j.Operation.Mutates():

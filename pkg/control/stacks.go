@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
@@ -56,7 +57,7 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 		return Stack{}, fairlead.Invalid("invalid-region", "%.40q is no region of AWS from which a runner can prove its role", in.Region)
 	}
 	external := "fl-" + rand.Text()
-	err := c.transact(ctx, "ready install "+install+" for a stack", func(tx *Tx) error {
+	err := c.Transact(ctx, "ready install "+install+" for a stack", func(tx *kernel.Tx) error {
 		inst, err := c.Store.Install(ctx, org, install)
 		if err != nil {
 			return err
@@ -81,7 +82,7 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 		if known && r.V.ExternalID == external {
 			return nil // our own commit, whose answer was unclear
 		}
-		trust, err := awsiam.ParseTrust(awsiam.RunnerRole(partition, in.Account, inst.V.ID), "", tx.now.Add(roleWait).Truncate(time.Second))
+		trust, err := awsiam.ParseTrust(awsiam.RunnerRole(partition, in.Account, inst.V.ID), "", tx.Now.Add(roleWait).Truncate(time.Second))
 		if err != nil {
 			return err
 		}
@@ -143,36 +144,36 @@ func keepTrust(r store.Runner, trust awsiam.Trust, waiting bool) (awsiam.Trust, 
 
 // newStack returns the record of the install's first stack, and lets that be found by
 // the install.
-func newStack(tx *Tx, inst store.Install, r store.Runner) (store.Stack, error) {
-	app, err := tx.Store.App(tx.ctx, inst.Org, inst.App)
+func newStack(tx *kernel.Tx, inst store.Install, r store.Runner) (store.Stack, error) {
+	app, err := tx.Store.App(tx.Ctx, inst.Org, inst.App)
 	if err != nil {
 		return store.Stack{}, err
 	}
-	ref, err := tx.Store.StackRef(tx.ctx, inst.ID)
+	ref, err := tx.Store.StackRef(tx.Ctx, inst.ID)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 		return store.Stack{}, err
 	}
 	ref.V = store.StackRef{Runner: r.ID}
 	tx.PutStackRef(inst.ID, ref)
-	return store.Stack{Install: inst.ID, InstallName: inst.Name, Org: inst.Org, App: app.V.ID, Runner: r.ID, RunnerName: r.Name, Created: tx.now}, nil
+	return store.Stack{Install: inst.ID, InstallName: inst.Name, Org: inst.Org, App: app.V.ID, Runner: r.ID, RunnerName: r.Name, Created: tx.Now}, nil
 }
 
 // own makes the runner in a customer's stack the install's own, if it serves
 // the whole org and no other install has it: nobody else's jobs are to be
 // placed in that customer's account.
-func (c *Control) dedicate(tx *Tx, r *store.Runner, inst store.Install) error {
+func (c *Control) dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) error {
 	if r.Group != "" || r.Install != "" {
 		return nil
 	}
 	others := false
-	err := c.eachUse(tx.ctx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
+	err := c.eachUse(tx.Ctx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
 		others = in.ID != inst.ID
 		return !others
 	})
 	if err != nil || others {
 		return err
 	}
-	spec, err := c.specOf(tx.ctx, *r)
+	spec, err := c.specOf(tx.Ctx, *r)
 	if err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func (c *Control) Stack(ctx context.Context, org fairlead.OrgID, install string)
 	if err != nil {
 		return Stack{}, err
 	}
-	return stackState(r.V, runner.Trust, sessions, c.Now(), c.lostAfter()), nil
+	return stackState(r.V, runner.Trust, sessions, c.Now(), c.LostAfter()), nil
 }
 
 func noStack(install string) error {
@@ -265,8 +266,8 @@ const maxStackChanges = 20
 // hearStack keeps what a runner says of its stack, if that is new. What cannot
 // be true is refused, with the session: a runner with another install's
 // parameters would fail at its first job, and somebody else's would lie.
-func hearStack(tx *Tx, r store.Runner, w StackWord) error {
-	s, err := tx.Store.Stack(tx.ctx, r.ID)
+func hearStack(tx *kernel.Tx, r store.Runner, w StackWord) error {
+	s, err := tx.Store.Stack(tx.Ctx, r.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return stackRefused("the control plane has readied no stack for runner %s", r.Name)
 	}
@@ -287,10 +288,10 @@ func hearStack(tx *Tx, r store.Runner, w StackWord) error {
 		if len(what) == 0 {
 			return nil // which is nearly always: nothing is written
 		}
-		s.V.Changes = append([]store.StackChange{{At: tx.now, What: what}}, s.V.Changes...)
+		s.V.Changes = append([]store.StackChange{{At: tx.Now, What: what}}, s.V.Changes...)
 		s.V.Changes = s.V.Changes[:min(len(s.V.Changes), maxStackChanges)]
 	}
-	s.V.Report, s.V.Reported = &w.Report, tx.now
+	s.V.Report, s.V.Reported = &w.Report, tx.Now
 	tx.PutStack(s)
 	return nil
 }
@@ -300,7 +301,7 @@ func hearStack(tx *Tx, r store.Runner, w StackWord) error {
 // anything was deployed. A state belongs to the customer unless the vendor says
 // otherwise, which is to update the runner then.
 func (c *Control) adoptBucket(ctx context.Context, r store.Runner) error {
-	return c.transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *Tx) error {
+	return c.Transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *kernel.Tx) error {
 		s, err := c.Store.Stack(ctx, r.ID)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil
@@ -345,8 +346,8 @@ func (c *Control) adoptBucket(ctx context.Context, r store.Runner) error {
 }
 
 // dropStack forgets the stack of an install, and that its role was trusted.
-func dropStack(tx *Tx, id fairlead.InstallID) error {
-	ref, err := tx.Store.StackRef(tx.ctx, id)
+func dropStack(tx *kernel.Tx, id fairlead.InstallID) error {
+	ref, err := tx.Store.StackRef(tx.Ctx, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
 	}
@@ -354,7 +355,7 @@ func dropStack(tx *Tx, id fairlead.InstallID) error {
 		return err
 	}
 	tx.DeleteStackRef(id, ref)
-	s, err := tx.Store.Stack(tx.ctx, ref.V.Runner)
+	s, err := tx.Store.Stack(tx.Ctx, ref.V.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil // it went with its runner
 	}
@@ -362,7 +363,7 @@ func dropStack(tx *Tx, id fairlead.InstallID) error {
 		return err
 	}
 	tx.DeleteStack(s)
-	r, err := tx.Store.Runner(tx.ctx, s.V.Org, s.V.RunnerName)
+	r, err := tx.Store.Runner(tx.Ctx, s.V.Org, s.V.RunnerName)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
 	}
@@ -374,8 +375,8 @@ func dropStack(tx *Tx, id fairlead.InstallID) error {
 }
 
 // dropStackOf forgets the stack that the runner is in, and that an install has it.
-func dropStackOf(tx *Tx, id fairlead.RunnerID) error {
-	s, err := tx.Store.Stack(tx.ctx, id)
+func dropStackOf(tx *kernel.Tx, id fairlead.RunnerID) error {
+	s, err := tx.Store.Stack(tx.Ctx, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
 	}
@@ -383,7 +384,7 @@ func dropStackOf(tx *Tx, id fairlead.RunnerID) error {
 		return err
 	}
 	tx.DeleteStack(s)
-	ref, err := tx.Store.StackRef(tx.ctx, s.V.Install)
+	ref, err := tx.Store.StackRef(tx.Ctx, s.V.Install)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && ref.V.Runner != id {
 		return nil // it has another since
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/blob"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -45,7 +46,7 @@ func locked(component string, l store.StateLock) error {
 // stateOf returns the head of the state that the holder's job is about. A job
 // may touch the state of its own component only, and one that copies states those
 // of its install.
-func (c *Control) stateOf(ctx context.Context, h Holder, install, component string) (store.Stored[store.StateHead], store.Job, error) {
+func (c *Control) stateOf(ctx context.Context, h kernel.Holder, install, component string) (store.Stored[store.StateHead], store.Job, error) {
 	r, err := c.Store.Job(ctx, h.Job)
 	if err != nil {
 		return store.Stored[store.StateHead]{}, r.V, err
@@ -63,24 +64,24 @@ func stateContext(h store.StateHead) string { return "state/" + string(h.Install
 // GetState returns the component's current state, or nil when there is none.
 // A state is full of secrets, and a lease token does not expire by itself: a
 // job that is over, or has been given to a later epoch, reads nothing more.
-func (c *Control) GetState(ctx context.Context, h Holder, install, component string) ([]byte, error) {
+func (c *Control) GetState(ctx context.Context, h kernel.Holder, install, component string) ([]byte, error) {
 	head, j, err := c.stateOf(ctx, h, install, component)
 	if err != nil {
 		return nil, err
 	}
 	if !j.State.Leased() || j.Lease.Epoch != h.Epoch {
-		return nil, jobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
+		return nil, kernel.JobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
 	}
 	if head.V.Blob == "" {
 		return nil, nil
 	}
-	return c.openBlob(ctx, head.V.Blob, stateContext(head.V))
+	return c.OpenBlob(ctx, head.V.Blob, stateContext(head.V))
 }
 
 // PutState stores a new state. Holding the lock is what entitles a job to
 // write: a job that lost its lease may still save what its tool did, until
 // somebody else has taken the lock. From then on it is refused.
-func (c *Control) PutState(ctx context.Context, h Holder, install, component, lockID string, data []byte) error {
+func (c *Control) PutState(ctx context.Context, h kernel.Holder, install, component, lockID string, data []byte) error {
 	if len(data) > MaxState {
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
 			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
@@ -102,7 +103,7 @@ func (c *Control) PutState(ctx context.Context, h Holder, install, component, lo
 		return fmt.Errorf("store state of %s: %w", component, err)
 	}
 	var old []string
-	err = c.transact(ctx, "store state of "+component, func(tx *Tx) error {
+	err = c.Transact(ctx, "store state of "+component, func(tx *kernel.Tx) error {
 		head, _, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
 			return err
@@ -113,14 +114,14 @@ func (c *Control) PutState(ctx context.Context, h Holder, install, component, lo
 		if err := mayWrite(head.V, h, lockID); err != nil {
 			return err
 		}
-		old = replaceState(&head.V, key, len(data), serial, tx.now)
+		old = replaceState(&head.V, key, len(data), serial, tx.Now)
 		tx.PutState(head)
 		return nil
 	})
 	if err != nil {
 		return err // the blob is left: it may be what an unclear commit names
 	}
-	c.dropBlobs(ctx, old)
+	c.DropBlobs(ctx, old)
 	return nil
 }
 
@@ -138,7 +139,7 @@ func replaceState(head *store.StateHead, key string, size int, serial int64, at 
 	return old
 }
 
-func mayWrite(head store.StateHead, h Holder, lockID string) error {
+func mayWrite(head store.StateHead, h kernel.Holder, lockID string) error {
 	l := head.Lock
 	if l == nil {
 		return &fairlead.Error{Kind: fairlead.KindStale, Code: "state-not-locked",
@@ -152,8 +153,8 @@ func mayWrite(head store.StateHead, h Holder, lockID string) error {
 
 // DeleteState removes the component's state. The tool asks for it when it
 // leaves nothing behind; earlier states are kept.
-func (c *Control) DeleteState(ctx context.Context, h Holder, install, component string) error {
-	return c.transact(ctx, "delete state of "+component, func(tx *Tx) error {
+func (c *Control) DeleteState(ctx context.Context, h kernel.Holder, install, component string) error {
+	return c.Transact(ctx, "delete state of "+component, func(tx *kernel.Tx) error {
 		head, _, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
 			return err
@@ -165,7 +166,7 @@ func (c *Control) DeleteState(ctx context.Context, h Holder, install, component 
 			return err
 		}
 		head.V.History = append([]string{head.V.Blob}, head.V.History...)
-		head.V.Blob, head.V.Size, head.V.Updated, head.V.Serial = "", 0, tx.now, 0
+		head.V.Blob, head.V.Size, head.V.Updated, head.V.Serial = "", 0, tx.Now, 0
 		tx.PutState(head)
 		return nil
 	})
@@ -174,23 +175,23 @@ func (c *Control) DeleteState(ctx context.Context, h Holder, install, component 
 // LockState takes the lock of the component's state for the holder. A lock
 // whose job is over, or has been given to a later epoch, is broken: its writer
 // is fenced from then on. Otherwise the error is a *LockedError.
-func (c *Control) LockState(ctx context.Context, h Holder, install, component, lockID string, info []byte) error {
+func (c *Control) LockState(ctx context.Context, h kernel.Holder, install, component, lockID string, info []byte) error {
 	if lockID == "" || len(lockID) > 200 || len(info) > 8<<10 {
 		return fairlead.Invalid("invalid-lock", "a lock has an ID of 1 to 200 bytes and an info of at most 8 KiB")
 	}
-	return c.transact(ctx, "lock state of "+component, func(tx *Tx) error {
+	return c.Transact(ctx, "lock state of "+component, func(tx *kernel.Tx) error {
 		head, j, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
 			return err
 		}
 		if !j.State.Leased() || j.Lease.Epoch != h.Epoch {
-			return jobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
+			return kernel.JobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
 		}
 		if l := head.V.Lock; l != nil {
 			if l.ID == lockID && l.Job == h.Job && l.Epoch == h.Epoch {
 				return nil
 			}
-			alive, err := c.holds(ctx, *l)
+			alive, err := c.Holds(ctx, *l)
 			if err != nil {
 				return err
 			}
@@ -198,7 +199,7 @@ func (c *Control) LockState(ctx context.Context, h Holder, install, component, l
 				return locked(component, *l)
 			}
 		}
-		head.V.Lock = &store.StateLock{ID: lockID, Job: h.Job, Epoch: h.Epoch, Info: info, Created: tx.now}
+		head.V.Lock = &store.StateLock{ID: lockID, Job: h.Job, Epoch: h.Epoch, Info: info, Created: tx.Now}
 		tx.PutState(head)
 		return nil
 	})
@@ -206,8 +207,8 @@ func (c *Control) LockState(ctx context.Context, h Holder, install, component, l
 
 // UnlockState gives the lock back. A lock that is gone, or somebody else's by
 // now, is left as it is: the holder has nothing more to lose.
-func (c *Control) UnlockState(ctx context.Context, h Holder, install, component, lockID string) error {
-	return c.transact(ctx, "unlock state of "+component, func(tx *Tx) error {
+func (c *Control) UnlockState(ctx context.Context, h kernel.Holder, install, component, lockID string) error {
+	return c.Transact(ctx, "unlock state of "+component, func(tx *kernel.Tx) error {
 		head, _, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
 			return err
@@ -234,8 +235,8 @@ func planKey(id fairlead.JobID, digest string) string {
 func planContext(id fairlead.JobID) string { return "plan/" + string(id) }
 
 // PutPlan keeps the saved plan of the holder's plan job, sealed.
-func (c *Control) PutPlan(ctx context.Context, h Holder, data []byte) error {
-	r, err := c.held(ctx, h)
+func (c *Control) PutPlan(ctx context.Context, h kernel.Holder, data []byte) error {
+	r, err := c.Held(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -257,15 +258,15 @@ func (c *Control) PutPlan(ctx context.Context, h Holder, data []byte) error {
 }
 
 // GetPlan returns the saved plan that the holder's job is to carry out.
-func (c *Control) GetPlan(ctx context.Context, h Holder) ([]byte, error) {
-	r, err := c.held(ctx, h)
+func (c *Control) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) {
+	r, err := c.Held(ctx, h)
 	if err != nil {
 		return nil, err
 	}
 	if r.V.PlanJob == "" {
 		return nil, fairlead.Conflict("job-state", "job %s carries out no plan", h.Job)
 	}
-	data, err := c.openBlob(ctx, planKey(r.V.PlanJob, r.V.PlanDigest), planContext(r.V.PlanJob))
+	data, err := c.OpenBlob(ctx, planKey(r.V.PlanJob, r.V.PlanDigest), planContext(r.V.PlanJob))
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, fairlead.NotFound("plan", string(r.V.PlanJob))
 	}
@@ -286,7 +287,7 @@ func planKeys(d store.Deployment) (keys []string) {
 
 // LockID reads the tool's lock ID out of its lock info.
 func LockID(info []byte) string {
-	v, err := decodeJSON(info)
+	v, err := kernel.DecodeJSON(info)
 	if err != nil {
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -19,10 +20,10 @@ import (
 // RenewLease extends the holder's lease, and then waits up to wait for the job
 // to be canceled. A tool that has been silent for as long as its job allows is
 // canceled here. The job is returned as it then is.
-func (c *Control) RenewLease(ctx context.Context, h Holder, silent, wait time.Duration) (store.Job, error) {
+func (c *Control) RenewLease(ctx context.Context, h kernel.Holder, silent, wait time.Duration) (store.Job, error) {
 	var out store.Job
-	err := c.transact(ctx, "renew lease of job "+string(h.Job), func(tx *Tx) error {
-		r, err := c.held(ctx, h)
+	err := c.Transact(ctx, "renew lease of job "+string(h.Job), func(tx *kernel.Tx) error {
+		r, err := c.Held(ctx, h)
 		if err != nil {
 			return err
 		}
@@ -36,8 +37,8 @@ func (c *Control) RenewLease(ctx context.Context, h Holder, silent, wait time.Du
 	if err != nil || out.State == job.Canceling || c.Intervals.Prompt {
 		return out, err
 	}
-	err = c.wait(ctx, string(h.Job), wait, func(ctx context.Context) (bool, error) {
-		r, err := c.held(ctx, h)
+	err = c.Wait(ctx, string(h.Job), wait, func(ctx context.Context) (bool, error) {
+		r, err := c.Held(ctx, h)
 		out = r.V
 		return r.V.State == job.Canceling, err
 	})
@@ -45,8 +46,8 @@ func (c *Control) RenewLease(ctx context.Context, h Holder, silent, wait time.Du
 }
 
 // AppendLog stores data at offset of the attempt's log.
-func (c *Control) AppendLog(ctx context.Context, h Holder, offset int64, data []byte) (int64, error) {
-	if _, err := c.held(ctx, h); err != nil {
+func (c *Control) AppendLog(ctx context.Context, h kernel.Holder, offset int64, data []byte) (int64, error) {
+	if _, err := c.Held(ctx, h); err != nil {
 		return 0, err
 	}
 	stream := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
@@ -66,7 +67,7 @@ func (c *Control) RescueLog(ctx context.Context, s store.Session, id fairlead.Jo
 	if _, err := c.jobOf(ctx, s, id); err != nil {
 		return 0, err
 	}
-	return c.AppendLog(ctx, Holder{Job: id, Epoch: epoch}, offset, data)
+	return c.AppendLog(ctx, kernel.Holder{Job: id, Epoch: epoch}, offset, data)
 }
 
 // logError gives a kind to what a log refuses.
@@ -117,8 +118,8 @@ type Report struct {
 // FinishJob ends the holder's job, and moves its deployment. It is accepted
 // once; the same step repeating it hears success again. The log must be
 // complete first: if bytes are missing, the answer says from where.
-func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
-	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: clip(rep.Message, 4000), ExitCode: rep.ExitCode, Salvaged: rep.Salvaged, DiskFull: rep.DiskFull}
+func (c *Control) FinishJob(ctx context.Context, h kernel.Holder, rep Report) error {
+	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: kernel.Clip(rep.Message, 4000), ExitCode: rep.ExitCode, Salvaged: rep.Salvaged, DiskFull: rep.DiskFull}
 	switch rep.Outcome {
 	case OutcomeSucceeded:
 		e.Kind = job.Succeed
@@ -138,7 +139,7 @@ func (c *Control) FinishJob(ctx context.Context, h Holder, rep Report) error {
 	if err := c.keepSummary(ctx, h, rep); err != nil {
 		return err
 	}
-	return c.transact(ctx, "finish job "+string(h.Job), func(tx *Tx) error {
+	return c.Transact(ctx, "finish job "+string(h.Job), func(tx *kernel.Tx) error {
 		r, err := c.Store.Job(ctx, h.Job)
 		if err != nil {
 			return err
@@ -181,11 +182,11 @@ func (c *Control) canVouch(ctx context.Context, j store.Job, rep Report) error {
 
 // keepSummary stores the summary of a plan before its job ends: whoever sees
 // the plan sees the summary.
-func (c *Control) keepSummary(ctx context.Context, h Holder, rep Report) error {
+func (c *Control) keepSummary(ctx context.Context, h kernel.Holder, rep Report) error {
 	if len(rep.Summary) == 0 {
 		return nil
 	}
-	return c.transact(ctx, "keep plan summary of job "+string(h.Job), func(tx *Tx) error {
+	return c.Transact(ctx, "keep plan summary of job "+string(h.Job), func(tx *kernel.Tx) error {
 		r, err := c.Store.Job(ctx, h.Job)
 		if err != nil || !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
 			// Whether the report is stale, or was told before, is judged with the
@@ -199,7 +200,7 @@ func (c *Control) keepSummary(ctx context.Context, h Holder, rep Report) error {
 
 // finishedBy reports whether the job ended by the holder's own report. A job
 // that was given up (lost, poison) was not.
-func finishedBy(j store.Job, h Holder, k job.Kind) bool {
+func finishedBy(j store.Job, h kernel.Holder, k job.Kind) bool {
 	if j.Lease.Epoch != h.Epoch || j.Lease.Step == "" {
 		return false
 	}
@@ -215,7 +216,7 @@ func finishedBy(j store.Job, h Holder, k job.Kind) bool {
 }
 
 // endLog holds the log against what its writer says of it, and ends it.
-func (c *Control) endLog(ctx context.Context, h Holder, rep Report) error {
+func (c *Control) endLog(ctx context.Context, h kernel.Holder, rep Report) error {
 	s := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
 	chunk, err := c.Log.Read(ctx, s, max(0, rep.LogSize), 1) // only its Info is wanted, so at its end
 	if errors.Is(err, joblog.ErrNotFound) && rep.LogSize > 0 {
@@ -252,11 +253,11 @@ func (rep Report) stateIsTrue() bool {
 }
 
 // learn records what a finished job says about its component.
-func (c *Control) learn(tx *Tx, j store.Job, rep Report) error {
+func (c *Control) learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	if j.Component == "" {
 		return nil
 	}
-	k, err := tx.component(j.Install, j.Component)
+	k, err := tx.Component(j.Install, j.Component)
 	if err != nil {
 		return err
 	}
@@ -266,10 +267,10 @@ func (c *Control) learn(tx *Tx, j store.Job, rep Report) error {
 			// All that it should make is there. Those that it had before are not its outputs any more.
 			k.V.State, k.V.Version, k.V.Deployment, k.V.Lost = store.Present, j.Version, j.Deployment, ""
 			k.V.Outputs, k.V.OutputsBlob = nil, ""
-			tx.putComponent(k)
+			tx.PutComponent(k)
 		case j.Operation.Mutates() && rep.stateIsTrue():
 			k.V.State, k.V.Deployment = store.Failed, j.Deployment
-			tx.putComponent(k)
+			tx.PutComponent(k)
 		}
 		return nil
 	}
@@ -285,14 +286,14 @@ func (c *Control) learn(tx *Tx, j store.Job, rep Report) error {
 			return err
 		}
 	case j.Operation == job.OpDestroy, j.Operation == job.OpPlanDestroy && noOp && k.V.State != store.Absent:
-		tx.drop(k.V.OutputsBlob, k.V.VarsBlob)
+		tx.Drop(k.V.OutputsBlob, k.V.VarsBlob)
 		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars, k.V.Env = store.Absent, j.Deployment, nil, nil, nil
 		k.V.OutputsBlob, k.V.VarsBlob = "", ""
 	default:
 		return nil
 	}
 	k.V.Lost = ""
-	tx.putComponent(k)
+	tx.PutComponent(k)
 	return nil
 }
 
@@ -304,18 +305,18 @@ func (c *Control) learn(tx *Tx, j store.Job, rep Report) error {
 // A plan-only deployment moves no component to its version: somebody asked what
 // would change. Only of a component of which nothing is known it is believed,
 // as there is nothing better. It reports whether anything was learned.
-func (c *Control) vouch(tx *Tx, k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
+func (c *Control) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
 	if k.V.State == store.Present {
-		d, err := c.Store.Deployment(tx.ctx, j.Deployment)
+		d, err := c.Store.Deployment(tx.Ctx, j.Deployment)
 		if err != nil || d.V.PlanOnly {
 			return false, err
 		}
 	}
-	inst, err := c.Store.Install(tx.ctx, j.Org, j.InstallName)
+	inst, err := c.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
 		return false, err
 	}
-	v, err := c.Version(tx.ctx, j.Version)
+	v, err := c.Version(tx.Ctx, j.Version)
 	if err != nil {
 		return false, err
 	}
@@ -338,7 +339,7 @@ func (c *Control) vouch(tx *Tx, k *store.Stored[store.Component], j store.Job, r
 // together: files of one version fail at the variables of another, and what
 // components of several versions need may be one another. What environment
 // variables its tool had is noted for Effective.
-func (c *Control) madeFrom(tx *Tx, k *store.Stored[store.Component], inst store.Install, v Version, vars map[string]appspec.Resolved) error {
+func (c *Control) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v Version, vars map[string]appspec.Resolved) error {
 	raw, err := json.Marshal(varsRecord(vars))
 	if err != nil {
 		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
@@ -358,8 +359,8 @@ func (c *Control) madeFrom(tx *Tx, k *store.Stored[store.Component], inst store.
 
 // AttemptAccess returns the holder's own way to its attempt's log and artifacts.
 // A job that has none is of KindNotFound: its log goes through the API.
-func (c *Control) AttemptAccess(ctx context.Context, h Holder) (identity.Access, error) {
-	r, err := c.held(ctx, h)
+func (c *Control) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.Access, error) {
+	r, err := c.Held(ctx, h)
 	if err != nil {
 		return identity.Access{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -77,7 +78,7 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 	if err := c.endLogs(ctx, found); err != nil {
 		return false, err
 	}
-	err = c.transact(ctx, "sweep job "+string(found.ID), func(tx *Tx) error {
+	err = c.Transact(ctx, "sweep job "+string(found.ID), func(tx *kernel.Tx) error {
 		moved = true
 		r, err := c.Store.Job(ctx, found.ID)
 		if err != nil {
@@ -87,8 +88,8 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 			return slices.ContainsFunc(found.OpenLogs, func(f store.OpenLog) bool { return f.Epoch == l.Epoch })
 		})
 		j := r.V
-		e, overdue := j.Overdue(tx.now)
-		if held := c.heldUntil(); overdue && e.Kind == job.Expire && tx.now.Before(held) {
+		e, overdue := j.Overdue(tx.Now)
+		if held := c.HeldUntil(); overdue && e.Kind == job.Expire && tx.Now.Before(held) {
 			tx.PutJobAt(r, held)
 			return nil
 		}
@@ -102,10 +103,10 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 			return c.endJob(tx, r, e)
 		}
 		switch {
-		case j.DueAt.After(tx.now):
+		case j.DueAt.After(tx.Now):
 			moved = false
 			return nil // the index is behind
-		case j.State == job.Queued && j.Due().After(tx.now):
+		case j.State == job.Queued && j.Due().After(tx.Now):
 			tx.PutJobAt(r, j.Due()) // it was queued anew; its wake-up may still come
 		case j.State == job.Claimed && c.firstLook(j).Before(j.Due()):
 			return c.lookAfterClaim(tx, ctx, r, s)
@@ -114,9 +115,9 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 			if noteStuck(tx, &r) {
 				s.Stuck++
 			}
-			tx.wake(j)
-			again := tx.now.Add(min(max(tx.now.Sub(j.QueuedAt()), job.ResendAfter), maxResend))
-			if stuck := j.WaitsSince().Add(job.StuckAfter); stuck.After(tx.now) && stuck.Before(again) {
+			tx.Wake(j)
+			again := tx.Now.Add(min(max(tx.Now.Sub(j.QueuedAt()), job.ResendAfter), maxResend))
+			if stuck := j.WaitsSince().Add(job.StuckAfter); stuck.After(tx.Now) && stuck.Before(again) {
 				again = stuck
 			}
 			tx.PutJobAt(r, again)
@@ -131,7 +132,7 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 // claimSilence is how long the agent that has claimed a job may say nothing
 // before the job is somebody else's: as long as a lease, and no shorter than the
 // agent's heartbeats allow.
-func (c *Control) claimSilence() time.Duration { return min(c.lostAfter(), job.LeaseTTL) }
+func (c *Control) claimSilence() time.Duration { return min(c.LostAfter(), job.LeaseTTL) }
 
 // firstLook is when a claimed job is first looked at: its claim is a word of its
 // agent.
@@ -140,16 +141,16 @@ func (c *Control) firstLook(j store.Job) time.Time { return j.Claimed.Add(c.clai
 // lookAfterClaim looks after a job that may take longer to begin than its agent
 // may be silent, because images are pulled first. Without it the death of the
 // agent would be noticed when the time to start is over.
-func (c *Control) lookAfterClaim(tx *Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
+func (c *Control) lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
 	heard, err := c.heardOfClaim(ctx, r.V)
 	if err != nil {
 		return err
 	}
 	until := heard.Add(c.claimSilence())
-	if held := c.heldUntil(); held.After(until) {
+	if held := c.HeldUntil(); held.After(until) {
 		until = held // nobody could say anything while we were down
 	}
-	if until.After(tx.now) {
+	if until.After(tx.Now) {
 		if due := r.V.Due(); due.Before(until) {
 			until = due
 		}
@@ -213,7 +214,7 @@ func overdueMessage(e job.Event, j store.Job) string {
 }
 
 // end applies an event that may end the job, and moves its deployment if it did.
-func (c *Control) endJob(tx *Tx, r store.Stored[store.Job], e job.Event) error {
+func (c *Control) endJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) error {
 	r, err := c.applyJob(tx, r, e)
 	if err != nil {
 		return err
@@ -226,12 +227,12 @@ func (c *Control) endJob(tx *Tx, r store.Stored[store.Job], e job.Event) error {
 
 // noteStuck notes that the queued job waits for longer than job.StuckAfter, once
 // for each wait, and reports whether it was noted now.
-func noteStuck(tx *Tx, r *store.Stored[store.Job]) bool {
+func noteStuck(tx *kernel.Tx, r *store.Stored[store.Job]) bool {
 	since := r.V.WaitsSince()
-	if tx.now.Before(since.Add(job.StuckAfter)) || r.V.Stuck != nil && !r.V.Stuck.At.Before(since) {
+	if tx.Now.Before(since.Add(job.StuckAfter)) || r.V.Stuck != nil && !r.V.Stuck.At.Before(since) {
 		return false
 	}
-	r.V.Stuck = &store.Stuck{At: tx.now, Version: r.Version + 1}
+	r.V.Stuck = &store.Stuck{At: tx.Now, Version: r.Version + 1}
 	tx.Logger.Warn("a job is stuck: no runner takes it", "job", r.V.ID, "runner", r.V.RunnerName, "since", since)
 	return true
 }

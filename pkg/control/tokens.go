@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -38,11 +39,11 @@ type TokenRecord = store.Token
 // CreateToken makes an API token. Only an operator makes one of an operator. The
 // table keeps no more than its hash; the same request, under the same key, makes
 // the same token again from the key.
-func (c *Control) CreateToken(ctx context.Context, by User, in NewToken, key string) (Token, error) {
+func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, key string) (Token, error) {
 	if err := fairlead.CheckName("token", in.Name); err != nil {
 		return Token{}, err
 	}
-	if !in.Expires.IsZero() && !in.Expires.After(c.now()) {
+	if !in.Expires.IsZero() && !in.Expires.After(c.Instant()) {
 		return Token{}, fairlead.Invalid("invalid-expiry", "the token would expire at %s, which is past", in.Expires.UTC().Format(time.RFC3339))
 	}
 	if in.Operator && !by.Operator {
@@ -58,7 +59,7 @@ func (c *Control) CreateToken(ctx context.Context, by User, in NewToken, key str
 		return c.Minter.Token(identity.PrefixAPI, string(by.Org)+"\n"+key+"\n"+id)
 	}
 	out := Token{}
-	err := c.transact(ctx, "create token "+in.Name, func(tx *Tx) error {
+	err := c.Transact(ctx, "create token "+in.Name, func(tx *kernel.Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
@@ -69,7 +70,7 @@ func (c *Control) CreateToken(ctx context.Context, by User, in NewToken, key str
 		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
 		}
-		made, err := tx.seen(Once{Org: by.Org, Route: "create-token", Key: key, Body: in}, id)
+		made, err := tx.Seen(kernel.Once{Org: by.Org, Route: "create-token", Key: key, Body: in}, id)
 		if err != nil {
 			return err
 		}
@@ -88,7 +89,7 @@ func (c *Control) CreateToken(ctx context.Context, by User, in NewToken, key str
 		if len(refs) >= MaxTokens {
 			return fairlead.Conflict("too-many-tokens", "there are %d API tokens, as many as there can be", len(refs))
 		}
-		out = Token{Token: store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: tx.now, Expires: in.Expires}, Secret: secretOf(id)}
+		out = Token{Token: store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: tx.Now, Expires: in.Expires}, Secret: secretOf(id)}
 		putNewToken(tx, identity.Hash(out.Secret), out.Token)
 		return nil
 	})
@@ -103,7 +104,7 @@ func operatorsOwn(message string) error {
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "operator-only", Message: message, Hint: "Use the token of an operator."}
 }
 
-func putNewToken(tx *Tx, hash string, t store.Token) {
+func putNewToken(tx *kernel.Tx, hash string, t store.Token) {
 	tx.PutToken(hash, store.Stored[store.Token]{V: t})
 	tx.PutTokenRef(t.Org, t.Name, store.TokenRef{ID: t.ID, Hash: hash})
 }
@@ -130,8 +131,8 @@ func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q PageQuery) (
 // RevokeToken refuses an API token from now on, by its name or identifier. The
 // last one that is good, and the last of an operator, stay: without one there is
 // no way in but that of whoever has the control plane's machine or account.
-func (c *Control) RevokeToken(ctx context.Context, by User, which string) error {
-	return c.transact(ctx, "revoke token "+which, func(tx *Tx) error {
+func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string) error {
+	return c.Transact(ctx, "revoke token "+which, func(tx *kernel.Tx) error {
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
 		if err != nil {
 			return err
@@ -147,7 +148,7 @@ func (c *Control) RevokeToken(ctx context.Context, by User, which string) error 
 			switch {
 			case which == t.V.Name || which == t.V.ID:
 				ref, found = r, t
-			case t.V.Good(tx.now):
+			case t.V.Good(tx.Now):
 				others++
 				if t.V.Operator {
 					operators++
@@ -155,7 +156,7 @@ func (c *Control) RevokeToken(ctx context.Context, by User, which string) error 
 			}
 		}
 		if ref.V.ID == "" {
-			if tx.again {
+			if tx.Again {
 				return nil // our own commit, whose answer was unclear
 			}
 			return fairlead.NotFound("token", which)
@@ -163,12 +164,12 @@ func (c *Control) RevokeToken(ctx context.Context, by User, which string) error 
 		if found.V.Operator && !by.Operator {
 			return operatorsOwn("token " + found.V.Name + " is an operator's")
 		}
-		if found.V.Good(tx.now) && (others == 0 || found.V.Operator && operators == 0) {
+		if found.V.Good(tx.Now) && (others == 0 || found.V.Operator && operators == 0) {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "last-token",
 				Message: fmt.Sprintf("token %s is the last by which the control plane can be used in full", found.V.Name),
 				Hint:    "Make another one first: `fairlead token create NAME --operator`."}
 		}
-		found.V.Revoked = tx.now
+		found.V.Revoked = tx.Now
 		tx.PutToken(ref.V.Hash, found)
 		tx.DeleteTokenRef(by.Org, found.V.Name, ref)
 		c.Logger.Info("an API token was revoked", "token", found.V.ID, "name", found.V.Name, "by", by.Token.Name)
@@ -180,12 +181,12 @@ func (c *Control) RevokeToken(ctx context.Context, by User, which string) error 
 // earlier release registered has no reference. That it cannot be noted keeps
 // nobody out.
 func (c *Control) noteUse(ctx context.Context, hash string) {
-	err := c.transact(ctx, "note the use of a token", func(tx *Tx) error {
+	err := c.Transact(ctx, "note the use of a token", func(tx *kernel.Tx) error {
 		r, err := c.Store.Token(ctx, hash)
-		if err != nil || tx.now.Sub(r.V.Used) < tokenUsed || !r.V.Good(tx.now) {
+		if err != nil || tx.Now.Sub(r.V.Used) < tokenUsed || !r.V.Good(tx.Now) {
 			return err
 		}
-		r.V.Used = tx.now
+		r.V.Used = tx.Now
 		if err := listToken(tx, &r.V, hash); err != nil {
 			return err
 		}
@@ -199,10 +200,10 @@ func (c *Control) noteUse(ctx context.Context, hash string) {
 
 // list lets the token be found by its name: under another one, with a number, if
 // that is taken.
-func listToken(tx *Tx, t *store.Token, hash string) error {
+func listToken(tx *kernel.Tx, t *store.Token, hash string) error {
 	base := strings.TrimRight(t.Name[:min(len(t.Name), fairlead.MaxName-4)], "-")
 	for n, name := 2, t.Name; ; n, name = n+1, fmt.Sprintf("%s-%d", base, n) {
-		r, err := tx.Store.TokenRef(tx.ctx, t.Org, name)
+		r, err := tx.Store.TokenRef(tx.Ctx, t.Org, name)
 		switch {
 		case fairlead.KindOf(err) == fairlead.KindNotFound:
 			t.Name = name
@@ -220,31 +221,31 @@ func listToken(tx *Tx, t *store.Token, hash string) error {
 // RegisterToken makes an API token of a tenant known, by its hash, unless it is
 // known already. If its name is taken it gets another, with a number.
 func (c *Control) RegisterToken(ctx context.Context, org fairlead.OrgID, name, token string) error {
-	return c.registerToken(ctx, User{Org: org}, name, token)
+	return c.registerToken(ctx, kernel.User{Org: org}, name, token)
 }
 
 // RegisterOperator makes the API token of whoever runs the control plane known:
 // it is a token of the tenant org, and changes what is shared with all. One that
 // was revoked or has expired is of KindUnauthenticated.
 func (c *Control) RegisterOperator(ctx context.Context, org fairlead.OrgID, name, token string) error {
-	return c.registerToken(ctx, User{Org: org, Operator: true}, name, token)
+	return c.registerToken(ctx, kernel.User{Org: org, Operator: true}, name, token)
 }
 
-func (c *Control) registerToken(ctx context.Context, of User, name, token string) error {
+func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token string) error {
 	hash := identity.Hash(token)
 	id := c.IDs(fairlead.PrefixToken)
-	return c.transact(ctx, "register token "+name, func(tx *Tx) error {
+	return c.Transact(ctx, "register token "+name, func(tx *kernel.Tx) error {
 		r, err := c.Store.Token(ctx, hash)
 		was := r.V
 		switch {
-		case err == nil && !r.V.Good(tx.now):
+		case err == nil && !r.V.Good(tx.Now):
 			return identity.Unauthenticated()
 		case err == nil:
 			r.V.Operator = r.V.Operator || of.Operator // one of a time without operators
 		case fairlead.KindOf(err) != fairlead.KindNotFound:
 			return err
 		default:
-			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Created: tx.now}
+			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Created: tx.Now}
 		}
 		if err := listToken(tx, &r.V, hash); err != nil {
 			return err
@@ -258,20 +259,20 @@ func (c *Control) registerToken(ctx context.Context, of User, name, token string
 
 // AuthenticateUser returns whose an API token is. It is read from the table each
 // time, so a token that is revoked or has expired is refused at once.
-func (c *Control) AuthenticateUser(ctx context.Context, token string) (User, error) {
+func (c *Control) AuthenticateUser(ctx context.Context, token string) (kernel.User, error) {
 	if !strings.HasPrefix(token, identity.PrefixAPI+"_") {
-		return User{}, identity.Unauthenticated()
+		return kernel.User{}, identity.Unauthenticated()
 	}
 	hash := identity.Hash(token)
 	r, err := c.Store.Token(ctx, hash)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return User{}, identity.Unauthenticated()
+		return kernel.User{}, identity.Unauthenticated()
 	}
-	if err == nil && !r.V.Good(c.now()) {
-		return User{}, identity.NoLonger()
+	if err == nil && !r.V.Good(c.Instant()) {
+		return kernel.User{}, identity.NoLonger()
 	}
-	if err == nil && c.now().Sub(r.V.Used) >= tokenUsed {
+	if err == nil && c.Instant().Sub(r.V.Used) >= tokenUsed {
 		c.noteUse(ctx, hash)
 	}
-	return User{Org: r.V.Org, Operator: r.V.Operator, Token: r.V.Actor()}, err
+	return kernel.User{Org: r.V.Org, Operator: r.V.Operator, Token: r.V.Actor()}, err
 }

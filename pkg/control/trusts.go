@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/oidc"
@@ -43,19 +44,19 @@ func (c *Control) checkTrust(in NewTrust) error {
 
 // CreateTrust has a runner trust an OIDC issuer's tokens that say certain
 // things. Whoever has one may open sessions of the runner from then on.
-func (c *Control) CreateTrust(ctx context.Context, by User, runner string, in NewTrust, key string) (Trust, error) {
+func (c *Control) CreateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust, key string) (Trust, error) {
 	if err := c.checkTrust(in); err != nil {
 		return Trust{}, err
 	}
 	rev := c.IDs(prefixTrust)
 	var out Trust
-	err := c.transact(ctx, "create trust "+in.Name+" of runner "+runner, func(tx *Tx) error {
+	err := c.Transact(ctx, "create trust "+in.Name+" of runner "+runner, func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
 		old, found := c.Store.Trust(ctx, r.V.ID, in.Name)
-		again, err := tx.seen(Once{Org: by.Org, Route: "create-trust " + string(r.V.ID), Key: key, Body: in}, in.Name)
+		again, err := tx.Seen(kernel.Once{Org: by.Org, Route: "create-trust " + string(r.V.ID), Key: key, Body: in}, in.Name)
 		if err != nil {
 			return err
 		}
@@ -74,7 +75,7 @@ func (c *Control) CreateTrust(ctx context.Context, by User, runner string, in Ne
 		case len(r.V.Trusts) >= oidc.MaxTrusts:
 			return fairlead.Conflict("too-many-trusts", "runner %s has %d trusts, as many as there can be", runner, len(r.V.Trusts))
 		}
-		out = Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: tx.now, Changed: tx.now}
+		out = Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: tx.Now, Changed: tx.Now}
 		tx.PutTrust(store.Stored[Trust]{V: out})
 		r.V.Trusts = append(slices.Clone(r.V.Trusts), in.Name)
 		slices.Sort(r.V.Trusts)
@@ -85,7 +86,7 @@ func (c *Control) CreateTrust(ctx context.Context, by User, runner string, in Ne
 }
 
 // Trusts lists a runner's trusts by name.
-func (c *Control) Trusts(ctx context.Context, by User, runner string) ([]Trust, error) {
+func (c *Control) Trusts(ctx context.Context, by kernel.User, runner string) ([]Trust, error) {
 	r, err := c.ownRunner(ctx, by, runner)
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func (c *Control) Trusts(ctx context.Context, by User, runner string) ([]Trust, 
 }
 
 // Trust returns a trust of a runner.
-func (c *Control) Trust(ctx context.Context, by User, runner, name string) (Trust, error) {
+func (c *Control) Trust(ctx context.Context, by kernel.User, runner, name string) (Trust, error) {
 	r, err := c.ownRunner(ctx, by, runner)
 	if err != nil {
 		return Trust{}, err
@@ -110,13 +111,13 @@ func (c *Control) Trust(ctx context.Context, by User, runner, name string) (Trus
 
 // UpdateTrust replaces what a trust says. Sessions that it has opened are over:
 // their agents prove again who they are, to what it says now.
-func (c *Control) UpdateTrust(ctx context.Context, by User, runner string, in NewTrust) (Trust, error) {
+func (c *Control) UpdateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust) (Trust, error) {
 	if err := c.checkTrust(in); err != nil {
 		return Trust{}, err
 	}
 	rev := c.IDs(prefixTrust)
 	var out Trust
-	err := c.transact(ctx, "update trust "+in.Name+" of runner "+runner, func(tx *Tx) error {
+	err := c.Transact(ctx, "update trust "+in.Name+" of runner "+runner, func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
@@ -128,7 +129,7 @@ func (c *Control) UpdateTrust(ctx context.Context, by User, runner string, in Ne
 		if out = t.V; sameRule(t.V.Rule, in.Rule) {
 			return nil // nothing changes, and nobody is turned away for it
 		}
-		t.V.Rule, t.V.Rev, t.V.Changed = in.Rule, rev, tx.now
+		t.V.Rule, t.V.Rev, t.V.Changed = in.Rule, rev, tx.Now
 		tx.PutTrust(t)
 		out = t.V
 		return nil
@@ -143,14 +144,14 @@ func sameRule(a, b TrustRule) bool {
 }
 
 // DeleteTrust removes a trust. The sessions that it has opened are over with it.
-func (c *Control) DeleteTrust(ctx context.Context, by User, runner, name string) error {
-	return c.transact(ctx, "delete trust "+name+" of runner "+runner, func(tx *Tx) error {
+func (c *Control) DeleteTrust(ctx context.Context, by kernel.User, runner, name string) error {
+	return c.Transact(ctx, "delete trust "+name+" of runner "+runner, func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
 		if _, err := c.Store.Trust(ctx, r.V.ID, name); err != nil {
-			if tx.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+			if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
 				return nil // our own commit, whose answer was unclear
 			}
 			return err
@@ -165,8 +166,8 @@ func (c *Control) DeleteTrust(ctx context.Context, by User, runner, name string)
 // EndSession ends an agent's session, and its token with it. An agent that can
 // still prove who it is opens another: this is for a session token that got
 // into other hands.
-func (c *Control) EndSession(ctx context.Context, by User, runner string, id fairlead.SessionID) error {
-	return c.transact(ctx, "end session "+string(id), func(tx *Tx) error {
+func (c *Control) EndSession(ctx context.Context, by kernel.User, runner string, id fairlead.SessionID) error {
+	return c.Transact(ctx, "end session "+string(id), func(tx *kernel.Tx) error {
 		r, err := c.ownRunner(ctx, by, runner)
 		if err != nil {
 			return err
@@ -236,8 +237,8 @@ func (c *Control) proveToken(ctx context.Context, r store.Runner, p SessionProof
 // one likes would let whoever reads the file be the runner. A token whose
 // audience holds the request's binding was never good for anything else, and is
 // not kept.
-func admitToken(tx *Tx, p tokenProof) error {
-	t, err := tx.Store.Trust(tx.ctx, p.trust.Runner, p.trust.Name)
+func admitToken(tx *kernel.Tx, p tokenProof) error {
+	t, err := tx.Store.Trust(tx.Ctx, p.trust.Runner, p.trust.Name)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && t.V.Rev != p.trust.Rev {
 		return sessionRefused()
 	}
@@ -248,7 +249,7 @@ func admitToken(tx *Tx, p tokenProof) error {
 	if p.Bound {
 		return nil
 	}
-	use, err := tx.Store.TokenUse(tx.ctx, p.Use)
+	use, err := tx.Store.TokenUse(tx.Ctx, p.Use)
 	switch {
 	case fairlead.KindOf(err) == fairlead.KindNotFound:
 		tx.PutTokenUse(p.Use, store.TokenUse{Key: p.key, Expires: p.Expires})

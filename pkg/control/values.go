@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -48,7 +49,7 @@ func sizeOf(outputs map[string]Output) int {
 
 // keepOutputs makes given the outputs of the component: in its record, the
 // sensitive ones sealed, or all of them in one sealed blob.
-func keepOutputs(tx *Tx, k *store.Component, given map[string]Output) (err error) {
+func keepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (err error) {
 	k.Outputs, k.OutputsBlob = make(map[string]store.Output, len(given)), ""
 	if sizeOf(given) > maxInline {
 		for name, o := range given {
@@ -66,7 +67,7 @@ func keepOutputs(tx *Tx, k *store.Component, given map[string]Output) (err error
 		o := store.Output{Sensitive: given[name].Sensitive}
 		if !o.Sensitive {
 			o.Value = given[name].Value
-		} else if o.Sealed, err = tx.Sealer.Seal(tx.ctx, given[name].Value, outputContext(k.Install, k.Name, name)); err != nil {
+		} else if o.Sealed, err = tx.Sealer.Seal(tx.Ctx, given[name].Value, outputContext(k.Install, k.Name, name)); err != nil {
 			return fmt.Errorf("seal output %s of component %s: %w", name, k.Name, err)
 		}
 		k.Outputs[name] = o
@@ -80,7 +81,7 @@ func (c *Control) outputsOf(ctx context.Context, k store.Component) (map[string]
 	if k.OutputsBlob == "" {
 		return k.Outputs, nil
 	}
-	raw, err := c.openBlob(ctx, k.OutputsBlob, outputsContext(k))
+	raw, err := c.OpenBlob(ctx, k.OutputsBlob, outputsContext(k))
 	if err != nil {
 		return nil, fmt.Errorf("read outputs of component %s: %w", k.Name, err)
 	}
@@ -92,16 +93,16 @@ func (c *Control) outputsOf(ctx context.Context, k store.Component) (map[string]
 }
 
 // outputsOf is Control's, and fetches a blob once for all that the commit reads.
-func (c *Control) outputsIn(tx *Tx, k store.Component) (map[string]store.Output, error) {
-	if all, ok := tx.outputs[k.OutputsBlob]; ok && k.OutputsBlob != "" {
+func (c *Control) outputsIn(tx *kernel.Tx, k store.Component) (map[string]store.Output, error) {
+	if all, ok := tx.Outputs[k.OutputsBlob]; ok && k.OutputsBlob != "" {
 		return all, nil
 	}
-	all, err := c.outputsOf(tx.ctx, k)
+	all, err := c.outputsOf(tx.Ctx, k)
 	if err == nil && k.OutputsBlob != "" {
-		if tx.outputs == nil {
-			tx.outputs = map[string]map[string]store.Output{}
+		if tx.Outputs == nil {
+			tx.Outputs = map[string]map[string]store.Output{}
 		}
-		tx.outputs[k.OutputsBlob] = all
+		tx.Outputs[k.OutputsBlob] = all
 	}
 	return all, err
 }
@@ -119,13 +120,13 @@ func (c *Control) openOutput(ctx context.Context, k store.Component, name string
 }
 
 // keepVars makes raw, JSON, the variables that the component was made with.
-func keepVars(tx *Tx, k *store.Component, raw []byte) (err error) {
+func keepVars(tx *kernel.Tx, k *store.Component, raw []byte) (err error) {
 	k.Vars, k.VarsBlob = nil, ""
 	if len(raw) > maxInline {
 		k.VarsBlob, err = putValues(tx, *k, raw, varsContext(k.Install, k.Name))
 		return err
 	}
-	if k.Vars, err = tx.Sealer.Seal(tx.ctx, raw, varsContext(k.Install, k.Name)); err != nil {
+	if k.Vars, err = tx.Sealer.Seal(tx.Ctx, raw, varsContext(k.Install, k.Name)); err != nil {
 		return fmt.Errorf("seal vars of component %s: %w", k.Name, err)
 	}
 	return nil
@@ -133,26 +134,26 @@ func keepVars(tx *Tx, k *store.Component, raw []byte) (err error) {
 
 // varsOf returns the variables that the component was made with as JSON, or nil
 // if there are none.
-func varsOf(tx *Tx, k store.Component) (raw []byte, err error) {
+func varsOf(tx *kernel.Tx, k store.Component) (raw []byte, err error) {
 	switch {
 	case k.VarsBlob != "":
-		return tx.openBlob(tx.ctx, k.VarsBlob, varsContext(k.Install, k.Name))
+		return tx.OpenBlob(tx.Ctx, k.VarsBlob, varsContext(k.Install, k.Name))
 	case k.Vars == nil:
 		return nil, nil
 	}
-	return tx.Sealer.Open(tx.ctx, k.Vars, varsContext(k.Install, k.Name))
+	return tx.Sealer.Open(tx.Ctx, k.Vars, varsContext(k.Install, k.Name))
 }
 
 // putValues stores values of the component in a blob, which the commit is to
 // name. CollectBlobs removes the blobs of commits that failed, and those that were
 // replaced: until then a reader may still have their keys.
-func putValues(tx *Tx, k store.Component, raw []byte, sealContext string) (key string, err error) {
-	sealed, err := tx.Sealer.Seal(tx.ctx, raw, sealContext)
+func putValues(tx *kernel.Tx, k store.Component, raw []byte, sealContext string) (key string, err error) {
+	sealed, err := tx.Sealer.Seal(tx.Ctx, raw, sealContext)
 	if err != nil {
 		return "", fmt.Errorf("seal values of component %s: %w", k.Name, err)
 	}
 	key = valuesPrefix + string(k.Install) + "/" + k.Name + "/" + tx.IDs("w")
-	if err := tx.Blobs.Put(tx.ctx, key, sealed); err != nil {
+	if err := tx.Blobs.Put(tx.Ctx, key, sealed); err != nil {
 		return "", fmt.Errorf("store values of component %s: %w", k.Name, err)
 	}
 	return key, nil

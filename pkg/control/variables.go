@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -42,7 +43,7 @@ var variablePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustC
 
 func checkVariable(name string, v *Variable) error {
 	if !variablePattern().MatchString(name) {
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("%q is not the name of an environment variable", clip(name, 100)),
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("%q is not the name of an environment variable", kernel.Clip(name, 100)),
 			Hint: "Use letters, digits and underscores, up to 128; do not begin with a digit."}
 	}
 	if strings.HasPrefix(name, "FAIRLEAD_") || component.Reserved(name) { // a job with it would fail
@@ -57,7 +58,7 @@ func checkVariable(name string, v *Variable) error {
 
 // scope finds what variables are set on. Those of a shared runner are the
 // operator's alone.
-func (c *Control) scope(ctx context.Context, by User, of VariableScope) (fairlead.OrgID, store.Scope, error) {
+func (c *Control) scope(ctx context.Context, by kernel.User, of VariableScope) (fairlead.OrgID, store.Scope, error) {
 	switch none := (VariableScope{}); none {
 	case of:
 	case VariableScope{Group: of.Group, App: of.App, Install: of.Install}:
@@ -78,7 +79,7 @@ func (c *Control) scope(ctx context.Context, by User, of VariableScope) (fairlea
 
 // Variables returns the variables that are set on one thing. Values of
 // sensitive ones are left out.
-func (c *Control) Variables(ctx context.Context, by User, of VariableScope) (map[string]Variable, error) {
+func (c *Control) Variables(ctx context.Context, by kernel.User, of VariableScope) (map[string]Variable, error) {
 	org, scope, err := c.scope(ctx, by, of)
 	if err != nil {
 		return nil, err
@@ -107,13 +108,13 @@ func variableContext(org fairlead.OrgID, of store.Scope, name string) string {
 
 // SetVariables changes the variables that are set on one thing: those that are
 // given; nil removes one. Jobs that start from then on get them.
-func (c *Control) SetVariables(ctx context.Context, by User, of VariableScope, change map[string]*Variable) (map[string]Variable, error) {
+func (c *Control) SetVariables(ctx context.Context, by kernel.User, of VariableScope, change map[string]*Variable) (map[string]Variable, error) {
 	for _, name := range slices.Sorted(maps.Keys(change)) {
 		if err := checkVariable(name, change[name]); err != nil {
 			return nil, err
 		}
 	}
-	err := c.transact(ctx, "set variables", func(tx *Tx) error {
+	err := c.Transact(ctx, "set variables", func(tx *kernel.Tx) error {
 		org, scope, err := c.scope(ctx, by, of)
 		if err != nil {
 			return err
@@ -150,17 +151,17 @@ func (c *Control) SetVariables(ctx context.Context, by User, of VariableScope, c
 
 // markVariables notes on runners and installs, which the start of every job
 // reads, whether there are variables to be read as well.
-func (c *Control) markVariables(tx *Tx, by User, of VariableScope, has bool) error {
+func (c *Control) markVariables(tx *kernel.Tx, by kernel.User, of VariableScope, has bool) error {
 	switch {
 	case of.Runner != "":
-		r, err := c.ownRunner(tx.ctx, by, of.Runner)
+		r, err := c.ownRunner(tx.Ctx, by, of.Runner)
 		if err != nil || r.V.HasVars == has {
 			return err
 		}
 		r.V.HasVars = has
 		tx.PutRunner(r)
 	case of.Install != "":
-		in, err := c.Store.Install(tx.ctx, by.Org, of.Install)
+		in, err := c.Store.Install(tx.Ctx, by.Org, of.Install)
 		if err != nil || in.V.HasVars == has {
 			return err
 		}
@@ -170,12 +171,12 @@ func (c *Control) markVariables(tx *Tx, by User, of VariableScope, has bool) err
 	return nil
 }
 
-func sealVariable(tx *Tx, v Variable, place string) (store.Input, error) {
+func sealVariable(tx *kernel.Tx, v Variable, place string) (store.Input, error) {
 	raw, err := json.Marshal(v.Value)
 	if err != nil || !v.Sensitive {
 		return store.Input{Value: raw}, err
 	}
-	sealed, err := tx.Sealer.Seal(tx.ctx, raw, place)
+	sealed, err := tx.Sealer.Seal(tx.Ctx, raw, place)
 	return store.Input{Sealed: sealed}, err
 }
 

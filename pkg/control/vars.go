@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
@@ -35,11 +36,11 @@ func varsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
 // varsFor resolves the variables of the component that a command is about. A
 // component that is to be destroyed gets those it was last applied with: what
 // they refer to may be gone by now.
-func (c *Control) varsFor(tx *Tx, inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
+func (c *Control) varsFor(tx *kernel.Tx, inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
 	if d.Node(cmd.Component).Destroy {
 		return lastVars(tx, inst.ID, cmd.Component)
 	}
-	v, err := c.Version(tx.ctx, d.Version)
+	v, err := c.Version(tx.Ctx, d.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +48,8 @@ func (c *Control) varsFor(tx *Tx, inst store.Install, d deployment.Deployment, c
 }
 
 // lastVars returns the variables that the component was last applied with.
-func lastVars(tx *Tx, id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
-	k, err := tx.component(id, component)
+func lastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
+	k, err := tx.Component(id, component)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func lastVars(tx *Tx, id fairlead.InstallID, component string) (map[string]appsp
 	}
 	out := make(map[string]appspec.Resolved, len(rec))
 	for name, v := range rec {
-		value, err := decodeJSON(v.Value)
+		value, err := kernel.DecodeJSON(v.Value)
 		if err != nil {
 			return nil, fmt.Errorf("decode variable %s of component %s: %w", name, component, err)
 		}
@@ -80,7 +81,7 @@ func lastVars(tx *Tx, id fairlead.InstallID, component string) (map[string]appsp
 // resolve computes the variables of a component from the install's inputs and
 // the outputs of what is deployed. A value that is not there yet is an
 // *appspec.UnresolvedError.
-func (c *Control) resolveVars(tx *Tx, inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
+func (c *Control) resolveVars(tx *kernel.Tx, inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
 	comp, ok := v.Spec.Component(component)
 	if !ok {
 		return nil, fmt.Errorf("version %s has no component %s", v.ID, component)
@@ -106,8 +107,8 @@ type varScope struct {
 
 // scopeOf reads what variables of the component may refer to. Inputs that the
 // version refuses are an error of KindInvalid.
-func (c *Control) scopeOf(tx *Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
-	given, err := c.openInputs(tx.ctx, inst.ID, inst.Inputs)
+func (c *Control) scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
+	given, err := c.openInputs(tx.Ctx, inst.ID, inst.Inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +145,7 @@ func (s *varScope) value(v appspec.Value) (appspec.Resolved, error) {
 // facts returns what is known of the install, by appspec.InstallNames. What the
 // customer's stack wants of the roles that an app makes is read only for a component
 // that asks.
-func installFacts(tx *Tx, inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
+func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
 	// Outside of such a stack a role may be anywhere, and needs no boundary.
 	out := map[string]string{"name": inst.Name, "id": string(inst.ID), "app": inst.App, "version": string(v.ID), "boundary": "", "role_path": "/"}
 	asks := func(value appspec.Value) bool {
@@ -155,14 +156,14 @@ func installFacts(tx *Tx, inst store.Install, v Version, comp appspec.Component)
 	if !slices.ContainsFunc(slices.Collect(maps.Values(comp.Vars)), asks) {
 		return out, nil
 	}
-	ref, err := tx.Store.StackRef(tx.ctx, inst.ID)
+	ref, err := tx.Store.StackRef(tx.Ctx, inst.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return out, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	s, err := tx.Store.Stack(tx.ctx, ref.V.Runner)
+	s, err := tx.Store.Stack(tx.Ctx, ref.V.Runner)
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +174,8 @@ func installFacts(tx *Tx, inst store.Install, v Version, comp appspec.Component)
 }
 
 // output returns an output of a component that is there.
-func (c *Control) outputOf(tx *Tx, id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
-	k, err := tx.component(id, component)
+func (c *Control) outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
+	k, err := tx.Component(id, component)
 	if err != nil || k.V.State != store.Present {
 		return appspec.Resolved{}, false, err
 	}
@@ -186,11 +187,11 @@ func (c *Control) outputOf(tx *Tx, id fairlead.InstallID, component, name string
 	if !ok {
 		return appspec.Resolved{}, false, nil
 	}
-	raw, err := c.openOutput(tx.ctx, k.V, name, o)
+	raw, err := c.openOutput(tx.Ctx, k.V, name, o)
 	if err != nil {
 		return appspec.Resolved{}, false, err
 	}
-	v, err := decodeJSON(raw)
+	v, err := kernel.DecodeJSON(raw)
 	if err != nil {
 		return appspec.Resolved{}, false, fmt.Errorf("decode output %s of component %s: %w", name, component, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -33,9 +34,9 @@ const newestSessions = 3
 // many runners were found to be lost, or online again, and how many dead letters
 // there were.
 func (c *Control) watchRunners(ctx context.Context) (turned, letters int, err error) {
-	now := c.now()
+	now := c.Instant()
 	last := c.watched.Load()
-	if now.UnixNano()-last < int64(c.WatchEvery()) || now.Before(c.heldUntil()) {
+	if now.UnixNano()-last < int64(c.WatchEvery()) || now.Before(c.HeldUntil()) {
 		return 0, 0, nil // nobody could say anything while we were down
 	}
 	if !c.watched.CompareAndSwap(last, now.UnixNano()) {
@@ -101,7 +102,7 @@ func (c *Control) watchRunner(ctx context.Context, found store.RunnerWatch) (tur
 	if err != nil || online == found.Online {
 		return false, err
 	}
-	err = c.transact(ctx, "watch runner "+found.Name, func(tx *Tx) error {
+	err = c.Transact(ctx, "watch runner "+found.Name, func(tx *kernel.Tx) error {
 		turned = false
 		online, err := c.Online(ctx, found.Runner)
 		if err != nil {
@@ -138,24 +139,24 @@ func (c *Control) Online(ctx context.Context, id fairlead.RunnerID) (bool, error
 }
 
 // turnWatch notes that the runner is online now, or is not.
-func turnWatch(tx *Tx, w store.Stored[store.RunnerWatch], online bool) {
-	w.V.Online, w.V.Since, w.V.Turned = online, tx.now, w.Version+1
+func turnWatch(tx *kernel.Tx, w store.Stored[store.RunnerWatch], online bool) {
+	w.V.Online, w.V.Since, w.V.Turned = online, tx.Now, w.Version+1
 	tx.PutWatch(w)
 }
 
 // hearRunner notes that an agent of the runner says something, in the commit
 // that keeps what.
-func hearRunner(tx *Tx, id fairlead.RunnerID) error {
-	w, err := tx.Store.Watch(tx.ctx, id)
+func hearRunner(tx *kernel.Tx, id fairlead.RunnerID) error {
+	w, err := tx.Store.Watch(tx.Ctx, id)
 	if err != nil || w.Version > 0 && w.V.Online {
 		return err
 	}
 	if w.Version == 0 {
-		n, err := tx.Store.RunnerName(tx.ctx, id)
+		n, err := tx.Store.RunnerName(tx.Ctx, id)
 		if err != nil {
 			return err
 		}
-		w.V.Org, w.V.Name, w.V.LookedForLetters = n.V.Org, n.V.Name, tx.now
+		w.V.Org, w.V.Name, w.V.LookedForLetters = n.V.Org, n.V.Name, tx.Now
 	}
 	turnWatch(tx, w, true)
 	return nil
@@ -167,13 +168,13 @@ func hearRunner(tx *Tx, id fairlead.RunnerID) error {
 func (c *Control) takeLetters(ctx context.Context, found store.RunnerWatch) (int, error) {
 	// First that they are looked for: who comes second leaves them to the first.
 	mine := false
-	err := c.transact(ctx, "look for dead letters of runner "+found.Name, func(tx *Tx) error {
+	err := c.Transact(ctx, "look for dead letters of runner "+found.Name, func(tx *kernel.Tx) error {
 		mine = false
 		w, err := c.Store.Watch(ctx, found.Runner)
 		if err != nil || w.Version == 0 || !w.V.LookedForLetters.Equal(found.LookedForLetters) {
 			return err
 		}
-		w.V.LookedForLetters = tx.now
+		w.V.LookedForLetters = tx.Now
 		tx.PutWatch(w)
 		mine = true
 		return nil
@@ -183,7 +184,7 @@ func (c *Control) takeLetters(ctx context.Context, found store.RunnerWatch) (int
 	}
 	letters := store.DeadLetters{}
 	for letters.Count < maxLetters {
-		list, err := c.Queue.DeadLetters(ctx, queueName(found.Runner), maxLetters-letters.Count)
+		list, err := c.Queue.DeadLetters(ctx, kernel.QueueName(found.Runner), maxLetters-letters.Count)
 		if err != nil && letters.Count == 0 {
 			return 0, fmt.Errorf("take dead letters of runner %s: %w", found.Name, err)
 		}
@@ -202,12 +203,12 @@ func (c *Control) takeLetters(ctx context.Context, found store.RunnerWatch) (int
 	if letters.Count == 0 {
 		return 0, nil
 	}
-	return letters.Count, c.transact(context.WithoutCancel(ctx), "note dead letters of runner "+found.Name, func(tx *Tx) error {
+	return letters.Count, c.Transact(context.WithoutCancel(ctx), "note dead letters of runner "+found.Name, func(tx *kernel.Tx) error {
 		w, err := c.Store.Watch(ctx, found.Runner)
 		if err != nil || w.Version == 0 {
 			return err
 		}
-		letters.At, letters.Version = tx.now, w.Version+1
+		letters.At, letters.Version = tx.Now, w.Version+1
 		w.V.Letters = &letters
 		tx.PutWatch(w)
 		return nil

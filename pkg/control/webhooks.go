@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/webhook"
@@ -61,14 +62,14 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 		return Webhook{}, fmt.Errorf("seal the secret of webhook %s: %w", in.Name, err)
 	}
 	name := in.Name
-	err = c.transact(ctx, "create webhook "+in.Name, func(tx *Tx) error {
+	err = c.Transact(ctx, "create webhook "+in.Name, func(tx *kernel.Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
 		hooks, err := c.Store.AllWebhooks(ctx, org)
 		if err != nil {
 			return err
 		}
-		made, err := tx.seen(Once{Org: org, Route: "create-webhook", Key: key, Body: in}, in.Name)
+		made, err := tx.Seen(kernel.Once{Org: org, Route: "create-webhook", Key: key, Body: in}, in.Name)
 		if err != nil || made != "" {
 			name = made
 			return err
@@ -84,7 +85,7 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 		if len(hooks) >= MaxWebhooks {
 			return fairlead.Conflict("too-many-webhooks", "there are %d webhooks, as many as there can be", len(hooks))
 		}
-		tx.PutWebhook(store.Stored[store.Webhook]{V: store.Webhook{ID: id, Org: org, Name: in.Name, URL: in.URL, Events: in.Events, Secret: sealed, Created: tx.now}})
+		tx.PutWebhook(store.Stored[store.Webhook]{V: store.Webhook{ID: id, Org: org, Name: in.Name, URL: in.URL, Events: in.Events, Secret: sealed, Created: tx.Now}})
 		return nil
 	})
 	if err != nil {
@@ -117,10 +118,10 @@ func (c *Control) Webhooks(ctx context.Context, org fairlead.OrgID, q PageQuery)
 // DeleteWebhook drops a webhook. Events that are on their way to it are not
 // delivered any more.
 func (c *Control) DeleteWebhook(ctx context.Context, org fairlead.OrgID, name string) error {
-	return c.transact(ctx, "delete webhook "+name, func(tx *Tx) error {
+	return c.Transact(ctx, "delete webhook "+name, func(tx *kernel.Tx) error {
 		r, err := c.Store.Webhook(ctx, org, name)
 		if err != nil {
-			if tx.again && fairlead.KindOf(err) == fairlead.KindNotFound {
+			if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
 				return nil
 			}
 			return err
@@ -152,7 +153,7 @@ func (c *Control) Deliveries(ctx context.Context, org fairlead.OrgID, name strin
 // delivery finds its sender.
 func (c *Control) Redeliver(ctx context.Context, org fairlead.OrgID, name, id string) (Delivery, error) {
 	var out Delivery
-	err := c.transact(ctx, "redeliver "+id+" to webhook "+name, func(tx *Tx) error {
+	err := c.Transact(ctx, "redeliver "+id+" to webhook "+name, func(tx *kernel.Tx) error {
 		hook, err := c.Store.Webhook(ctx, org, name)
 		if err != nil {
 			return err
@@ -162,11 +163,11 @@ func (c *Control) Redeliver(ctx context.Context, org fairlead.OrgID, name, id st
 			return err
 		}
 		out = r.V
-		if tx.again && r.V.State == store.DeliveryPending && r.V.AskedAt == r.Version {
+		if tx.Again && r.V.State == store.DeliveryPending && r.V.AskedAt == r.Version {
 			return nil // our own commit, whose answer was unclear
 		}
 		r.V.State, r.V.Attempts, r.V.Status, r.V.Problem = store.DeliveryPending, 0, 0, ""
-		r.V.Next, r.V.Asked, r.V.AskedAt, r.V.Expires = tx.now, tx.now, r.Version+1, tx.now.Add(deliveryKept)
+		r.V.Next, r.V.Asked, r.V.AskedAt, r.V.Expires = tx.Now, tx.Now, r.Version+1, tx.Now.Add(deliveryKept)
 		tx.PutDelivery(r)
 		out = r.V
 		return nil

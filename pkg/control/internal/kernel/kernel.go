@@ -1,4 +1,7 @@
-package control
+// Package kernel is what every use case stands on: one commit with its repetition,
+// what goes out after it, leases, requests that are repeated, and how a request
+// waits. It knows no use case.
+package kernel
 
 import (
 	"context"
@@ -85,19 +88,19 @@ type LogRecords interface {
 type Kernel struct {
 	Deps
 	hub *hub
-	// recheck is how long a waiter trusts that it would be told: a change that
+	// Recheck is how long a waiter trusts that it would be told: a change that
 	// another process made is seen after it at the latest.
-	recheck time.Duration
+	Recheck time.Duration
 	// holdUntil is until when no lease is taken for expired, in Unix nanoseconds.
 	holdUntil atomic.Int64
 }
 
-// newKernel returns a Kernel on its parts.
-func newKernel(p Deps) *Kernel {
+// New returns a Kernel on its parts.
+func New(p Deps) *Kernel {
 	if p.Random == nil {
 		p.Random = rand.Float64
 	}
-	return &Kernel{Deps: p, hub: newHub(), recheck: 2 * time.Second}
+	return &Kernel{Deps: p, hub: newHub(), Recheck: 2 * time.Second}
 }
 
 // The bounds on repeating a commit. A conflict means that somebody else came
@@ -114,11 +117,11 @@ const (
 type Tx struct {
 	store.Tx
 	*Kernel
-	ctx        context.Context
-	now        time.Time
-	again      bool                               // it has been tried before, and may have happened
-	given      *store.Stored[store.Runner]        // that the install of this commit has just been given
-	outputs    map[string]map[string]store.Output // that were read from blobs, by key
+	Ctx        context.Context
+	Now        time.Time
+	Again      bool                               // it has been tried before, and may have happened
+	Given      *store.Stored[store.Runner]        // that the install of this commit has just been given
+	Outputs    map[string]map[string]store.Output // that were read from blobs, by key
 	components map[string]store.Stored[store.Component]
 	slots      map[fairlead.RunnerID]store.Stored[store.RunnerSlots]
 	hooks      []func(context.Context) // that run first after the commit
@@ -126,33 +129,33 @@ type Tx struct {
 	spent      []string                // blobs that nothing names after it
 }
 
-// reading returns a Tx that is never committed, for what reads in and out of
+// Reading returns a Tx that is never committed, for what reads in and out of
 // commits.
-func (k *Kernel) reading(ctx context.Context) *Tx {
-	return &Tx{Kernel: k, ctx: ctx, now: k.now(), components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
+func (k *Kernel) Reading(ctx context.Context) *Tx {
+	return &Tx{Kernel: k, Ctx: ctx, Now: k.Instant(), components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
 }
 
-// onCommit has fn run once the commit has happened, before anybody is woken for it.
+// OnCommit has fn run once the commit has happened, before anybody is woken for it.
 // The context is not that of the request, which does not matter any more.
-func (tx *Tx) onCommit(fn func(context.Context)) { tx.hooks = append(tx.hooks, fn) }
+func (tx *Tx) OnCommit(fn func(context.Context)) { tx.hooks = append(tx.hooks, fn) }
 
-// wake has the runner of a queued job woken after the commit.
-func (tx *Tx) wake(j store.Job) { tx.wakes = append(tx.wakes, j) }
+// Wake has the runner of a queued job woken after the commit.
+func (tx *Tx) Wake(j store.Job) { tx.wakes = append(tx.wakes, j) }
 
-// drop has blobs removed that nothing names after the commit. Empty keys are none.
-func (tx *Tx) drop(keys ...string) { tx.spent = append(tx.spent, keys...) }
+// Drop has blobs removed that nothing names after the commit. Empty keys are none.
+func (tx *Tx) Drop(keys ...string) { tx.spent = append(tx.spent, keys...) }
 
-// component reads a component, as this commit leaves it.
-func (tx *Tx) component(id fairlead.InstallID, name string) (store.Stored[store.Component], error) {
+// Component reads a component, as this commit leaves it.
+func (tx *Tx) Component(id fairlead.InstallID, name string) (store.Stored[store.Component], error) {
 	if k, ok := tx.components[name]; ok {
 		return k, nil
 	}
-	return tx.Store.Component(tx.ctx, id, name)
+	return tx.Store.Component(tx.Ctx, id, name)
 }
 
-// componentsOf lists an install's components, as this commit leaves them.
-func (tx *Tx) componentsOf(id fairlead.InstallID) ([]store.Stored[store.Component], error) {
-	all, err := tx.Store.Components(tx.ctx, id)
+// Components lists an install's components, as this commit leaves them.
+func (tx *Tx) Components(id fairlead.InstallID) ([]store.Stored[store.Component], error) {
+	all, err := tx.Store.Components(tx.Ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -171,68 +174,68 @@ func (tx *Tx) componentsOf(id fairlead.InstallID) ([]store.Stored[store.Componen
 	return all, nil
 }
 
-// putComponent writes a component, which changes now.
-func (tx *Tx) putComponent(k store.Stored[store.Component]) {
-	k.V.Updated = tx.now
+// PutComponent writes a component, which changes now.
+func (tx *Tx) PutComponent(k store.Stored[store.Component]) {
+	k.V.Updated = tx.Now
 	tx.components[k.V.Name] = k
 	tx.Tx.PutComponent(k)
 }
 
-// slotsOf reads the slots of a runner, as this commit leaves them.
-func (tx *Tx) slotsOf(runner fairlead.RunnerID) (store.Stored[store.RunnerSlots], error) {
+// SlotsOf reads the slots of a runner, as this commit leaves them.
+func (tx *Tx) SlotsOf(runner fairlead.RunnerID) (store.Stored[store.RunnerSlots], error) {
 	if slots, ok := tx.slots[runner]; ok {
 		return slots, nil
 	}
-	return tx.Store.RunnerSlots(tx.ctx, runner)
+	return tx.Store.RunnerSlots(tx.Ctx, runner)
 }
 
-// putSlots writes the slots of a runner.
-func (tx *Tx) putSlots(slots store.Stored[store.RunnerSlots]) {
+// PutSlots writes the slots of a runner.
+func (tx *Tx) PutSlots(slots store.Stored[store.RunnerSlots]) {
 	tx.slots[slots.V.Runner] = slots
 	tx.Tx.PutRunnerSlots(slots)
 }
 
-// errTorn says that records which were read one after the other do not fit
+// ErrTorn says that records which were read one after the other do not fit
 // together, because somebody committed in between. A commit would have shown it;
 // whoever comes to no commit because of it says so, and transact reads anew.
-var errTorn = errors.New("what was read has changed meanwhile")
+var ErrTorn = errors.New("what was read has changed meanwhile")
 
-// transact runs fn and commits what it put, again and again until there is no
+// Transact runs fn and commits what it put, again and again until there is no
 // conflict. fn must be able to run more than once: whatever names the thing it
 // makes is chosen outside. What goes out after the commit is done here.
-func (k *Kernel) transact(ctx context.Context, op string, fn func(*Tx) error) error {
+func (k *Kernel) Transact(ctx context.Context, op string, fn func(*Tx) error) error {
 	for try := range maxConflicts {
-		tx := k.reading(ctx)
-		tx.again = try > 0
+		tx := k.Reading(ctx)
+		tx.Again = try > 0
 		err := fn(tx)
 		switch {
 		case err == nil && tx.Empty():
 			return nil
 		case err == nil:
-			if err = k.commit(ctx, &tx.Tx); err == nil {
+			if err = k.Commit(ctx, &tx.Tx); err == nil {
 				k.after(tx)
 				return nil
 			}
 			if _, ok := errors.AsType[*engine.ConflictError](err); !ok {
 				return fmt.Errorf("%s: %w", op, err)
 			}
-		case !errors.Is(err, errTorn):
+		case !errors.Is(err, ErrTorn):
 			return err
 		}
 		if try > 2 {
-			pause(ctx, time.Duration((1+k.Random()*float64(int(4)<<min(try, 5)))*float64(time.Millisecond)))
+			Pause(ctx, time.Duration((1+k.Random()*float64(int(4)<<min(try, 5)))*float64(time.Millisecond)))
 		}
 	}
 	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "too-many-conflicts",
 		Message: op + ": others kept changing the same records", Hint: "Repeat the request."}
 }
 
-// now is the time of what happens now, as it is stored: to the millisecond.
-func (k *Kernel) now() time.Time { return k.Now().UTC().Truncate(time.Millisecond) }
+// Instant is the time of what happens now, as it is stored: to the millisecond.
+func (k *Kernel) Instant() time.Time { return k.Now().UTC().Truncate(time.Millisecond) }
 
-// commit asks again, with the same token, for as long as the outcome is unclear.
-func (k *Kernel) commit(ctx context.Context, tx *store.Tx) error {
-	token := k.IDs(prefixCommit)
+// Commit asks again, with the same token, for as long as the outcome is unclear.
+func (k *Kernel) Commit(ctx context.Context, tx *store.Tx) error {
+	token := k.IDs(PrefixCommit)
 	var err error
 	for try := range maxUnclear {
 		err = k.Store.Commit(ctx, token, tx)
@@ -242,15 +245,15 @@ func (k *Kernel) commit(ctx context.Context, tx *store.Tx) error {
 		if _, ok := errors.AsType[*engine.ConflictError](err); ok {
 			return err
 		}
-		pause(ctx, time.Duration(1<<(2*try))*time.Millisecond)
+		Pause(ctx, time.Duration(1<<(2*try))*time.Millisecond)
 	}
 	return err
 }
 
-// prefixCommit begins the tokens by which an engine knows a repeated commit.
-const prefixCommit = "com"
+// PrefixCommit begins the tokens by which an engine knows a repeated commit.
+const PrefixCommit = "com"
 
-func pause(ctx context.Context, d time.Duration) {
+func Pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -263,7 +266,7 @@ func pause(ctx context.Context, d time.Duration) {
 // Nothing here may fail the use case: it has happened. The context of the
 // request does not matter any more either.
 func (k *Kernel) after(tx *Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.ctx), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.Ctx), 10*time.Second)
 	defer cancel()
 	for _, hook := range tx.hooks {
 		hook(ctx)
@@ -271,7 +274,7 @@ func (k *Kernel) after(tx *Tx) {
 	for _, j := range tx.wakes {
 		k.wake(ctx, j)
 	}
-	k.dropBlobs(ctx, tx.spent)
+	k.DropBlobs(ctx, tx.spent)
 	for _, s := range tx.Subjects() {
 		k.hub.publish(s)
 	}
@@ -280,17 +283,17 @@ func (k *Kernel) after(tx *Tx) {
 // wake sends the wake-up of a queued job. A failure costs latency only: the
 // sweep sends it again.
 func (k *Kernel) wake(ctx context.Context, j store.Job) {
-	if err := sendWake(ctx, k.Queue, k.Now(), j); err != nil {
+	if err := SendWake(ctx, k.Queue, k.Now(), j); err != nil {
 		k.Logger.Warn("a wake-up was not sent; the sweep sends it again", "job", j.ID, "error", err)
 	}
 }
 
-func queueName(id fairlead.RunnerID) string { return "runner-" + string(id) }
+func QueueName(id fairlead.RunnerID) string { return "runner-" + string(id) }
 
-// sendWake sends the wake-up of a queued job to its runner.
-func sendWake(ctx context.Context, q queue.Queue, now time.Time, j store.Job) error {
+// SendWake sends the wake-up of a queued job to its runner.
+func SendWake(ctx context.Context, q queue.Queue, now time.Time, j store.Job) error {
 	delay := min(max(0, j.NotBefore.Sub(now)), queue.MaxDelay)
-	if err := q.Send(ctx, queueName(j.Runner), events.Wake{Job: j.ID}.Encode(), delay); err != nil {
+	if err := q.Send(ctx, QueueName(j.Runner), events.Wake{Job: j.ID}.Encode(), delay); err != nil {
 		return fmt.Errorf("wake runner %s for job %s: %w", j.Runner, j.ID, err)
 	}
 	return nil
@@ -304,5 +307,5 @@ func (k *Kernel) HoldLeases() {
 	k.holdUntil.Store(k.Now().Add(k.Terms.OrDefault().LeaseTTL).UnixNano())
 }
 
-// heldUntil is until when no lease is taken for expired.
-func (k *Kernel) heldUntil() time.Time { return time.Unix(0, k.holdUntil.Load()) }
+// HeldUntil is until when no lease is taken for expired.
+func (k *Kernel) HeldUntil() time.Time { return time.Unix(0, k.holdUntil.Load()) }

@@ -1,4 +1,4 @@
-package control
+package kernel
 
 import (
 	"context"
@@ -20,8 +20,8 @@ func As(ctx context.Context, a fairlead.Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// actor returns who asks; the zero Actor if that is no holder of an API token.
-func actor(ctx context.Context) fairlead.Actor {
+// Actor returns who asks; the zero Actor if that is no holder of an API token.
+func Actor(ctx context.Context) fairlead.Actor {
 	a, _ := ctx.Value(actorKey{}).(fairlead.Actor)
 	return a
 }

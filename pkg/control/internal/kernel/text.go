@@ -1,4 +1,4 @@
-package control
+package kernel
 
 import (
 	"bytes"
@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// clip cuts s after n bytes, on a rune.
-func clip(s string, n int) string {
+// Clip cuts s after n bytes, on a rune.
+func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-func decodeJSON(raw []byte) (any, error) {
+func DecodeJSON(raw []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var v any

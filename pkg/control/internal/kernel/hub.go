@@ -1,4 +1,4 @@
-package control
+package kernel
 
 import (
 	"context"
@@ -48,14 +48,14 @@ func (h *hub) subscribe(subject string) (<-chan struct{}, func()) {
 	}
 }
 
-// wait calls look at once, after each hint about subject, and every recheck,
+// Wait calls look at once, after each hint about subject, and every recheck,
 // until look says that it is done, fails, or wait is over.
-func (k *Kernel) wait(ctx context.Context, subject string, wait time.Duration, look func(context.Context) (done bool, err error)) error {
+func (k *Kernel) Wait(ctx context.Context, subject string, wait time.Duration, look func(context.Context) (done bool, err error)) error {
 	hint, end := k.hub.subscribe(subject)
 	defer end()
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
-	tick := time.NewTicker(k.recheck)
+	tick := time.NewTicker(k.Recheck)
 	defer tick.Stop()
 	for {
 		done, err := look(ctx)

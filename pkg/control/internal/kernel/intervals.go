@@ -1,6 +1,15 @@
-package control
+package kernel
 
 import "time"
+
+const (
+	// heartbeatEvery is how often an agent says how it is, unless Intervals says
+	// otherwise.
+	heartbeatEvery = 15 * time.Second
+	// lostAtLatest is how long after its last word a session counts as lost at
+	// the latest: a dead runner is shown within a minute.
+	lostAtLatest = 55 * time.Second
+)
 
 // Intervals is how often those who call speak, and how long they are held. Where
 // each request is paid for by number and by time, the zero value is too dear.
@@ -29,9 +38,9 @@ func (k *Kernel) HeartbeatEvery() time.Duration {
 	return heartbeatEvery
 }
 
-// lostAfter is how long after its last word a session counts as lost: three
+// LostAfter is how long after its last word a session counts as lost: three
 // missed heartbeats, or fewer where they are rare; agents repeat one that failed.
-func (k *Kernel) lostAfter() time.Duration { return min(3*k.HeartbeatEvery(), lostAtLatest) }
+func (k *Kernel) LostAfter() time.Duration { return min(3*k.HeartbeatEvery(), lostAtLatest) }
 
 // WatchEvery is how often the sweep looks at each runner.
 func (k *Kernel) WatchEvery() time.Duration {

@@ -1,4 +1,4 @@
-package control
+package kernel
 
 import (
 	"encoding/json"
@@ -21,9 +21,9 @@ type Once struct {
 // MaxIdempotencyKey is the longest Idempotency-Key, in bytes.
 const MaxIdempotencyKey = 255
 
-// seen returns what the same request made before, or "". When it made nothing
+// Seen returns what the same request made before, or "". When it made nothing
 // yet, the commit is given the record that says it makes subject.
-func (tx *Tx) seen(o Once, subject string) (string, error) {
+func (tx *Tx) Seen(o Once, subject string) (string, error) {
 	if o.Key == "" {
 		return "", nil
 	}
@@ -36,10 +36,10 @@ func (tx *Tx) seen(o Once, subject string) (string, error) {
 	}
 	request := tx.Minter.Digest(o.Route + "\n" + string(body))
 	hash := identity.Hash(string(o.Org) + "\n" + o.Key)
-	r, err := tx.Store.Idempotency(tx.ctx, hash)
+	r, err := tx.Store.Idempotency(tx.Ctx, hash)
 	switch {
 	case fairlead.KindOf(err) == fairlead.KindNotFound:
-		tx.PutIdempotency(hash, store.Idempotency{Request: request, Subject: subject}, tx.now)
+		tx.PutIdempotency(hash, store.Idempotency{Request: request, Subject: subject}, tx.Now)
 		return "", nil
 	case err != nil:
 		return "", err

@@ -1,4 +1,4 @@
-package control
+package kernel
 
 import (
 	"context"
@@ -16,20 +16,20 @@ type Holder struct {
 	Epoch int64
 }
 
-// held returns the job if the holder's lease is the current one.
-func (k *Kernel) held(ctx context.Context, h Holder) (store.Stored[store.Job], error) {
+// Held returns the job if the holder's lease is the current one.
+func (k *Kernel) Held(ctx context.Context, h Holder) (store.Stored[store.Job], error) {
 	r, err := k.Store.Job(ctx, h.Job)
 	if err != nil {
 		return r, err
 	}
 	if !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
-		return r, jobError(&job.StaleError{Job: h.Job, State: r.V.State, Epoch: r.V.Lease.Epoch, Given: h.Epoch})
+		return r, JobError(&job.StaleError{Job: h.Job, State: r.V.State, Epoch: r.V.Lease.Epoch, Given: h.Epoch})
 	}
 	return r, nil
 }
 
-// holds reports whether the job of a lock still has the lease it locked under.
-func (k *Kernel) holds(ctx context.Context, l store.StateLock) (bool, error) {
+// Holds reports whether the job of a lock still has the lease it locked under.
+func (k *Kernel) Holds(ctx context.Context, l store.StateLock) (bool, error) {
 	r, err := k.Store.Job(ctx, l.Job)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return false, nil
@@ -52,8 +52,8 @@ func (k *Kernel) AuthenticateJob(token string, purpose identity.Purpose, id fair
 	return Holder{Job: fairlead.JobID(claims.Subject), Epoch: claims.Epoch}, nil
 }
 
-// jobError turns what package job refuses into errors with a kind.
-func jobError(err error) error {
+// JobError turns what package job refuses into errors with a kind.
+func JobError(err error) error {
 	if e, ok := errors.AsType[*job.StaleError](err); ok {
 		return &fairlead.Error{Kind: fairlead.KindStale, Code: "stale-epoch", Message: e.Error(),
 			Hint: "Somebody else has the job, or it is over. Stop working on it.", Err: err}

@@ -1,11 +1,11 @@
-package control
+package kernel
 
 import (
 	"context"
 	"fmt"
 )
 
-func (k *Kernel) openBlob(ctx context.Context, key, sealContext string) ([]byte, error) {
+func (k *Kernel) OpenBlob(ctx context.Context, key, sealContext string) ([]byte, error) {
 	sealed, err := k.Blobs.Get(ctx, key)
 	if err != nil {
 		return nil, fmt.Errorf("read blob %s: %w", key, err)
@@ -17,9 +17,9 @@ func (k *Kernel) openBlob(ctx context.Context, key, sealContext string) ([]byte,
 	return data, nil
 }
 
-// dropBlobs removes blobs that no row names any more. A failure leaves
+// DropBlobs removes blobs that no row names any more. A failure leaves
 // garbage, not damage.
-func (k *Kernel) dropBlobs(ctx context.Context, keys []string) {
+func (k *Kernel) DropBlobs(ctx context.Context, keys []string) {
 	ctx = context.WithoutCancel(ctx)
 	for _, key := range keys {
 		if key == "" {

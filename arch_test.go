@@ -96,6 +96,8 @@ var rules = []rule{
 		"use cases run on any adapter, so they know none"},
 	{"pkg/control/internal/kernel", "pkg/fairlead pkg/job pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob events",
 		"the commit knows no use case"},
+	{"pkg/control/internal/runners", "events pkg/control/internal/kernel pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/job pkg/placement pkg/queue pkg/runnerspec pkg/store pkg/store/engine",
+		"of the rooms of control, each knows those before it: runners know no app and no job"},
 	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec events",
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},
 	{"pkg/api/client", "pkg/api/wire pkg/transport", "a client is built without a server"},

@@ -4,6 +4,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
@@ -11,12 +12,12 @@ import (
 // given. Safe for concurrent use.
 type Catalog struct {
 	*kernel.Kernel
-	fleet    *Fleet
+	fleet    *runners.Fleet
 	versions *lru.Cache[fairlead.VersionID, Version] // that were read and verified
 }
 
 // newCatalog returns the apps and installs of a kernel.
-func newCatalog(k *kernel.Kernel, fleet *Fleet) *Catalog {
+func newCatalog(k *kernel.Kernel, fleet *runners.Fleet) *Catalog {
 	versions, err := lru.New[fairlead.VersionID, Version](keptVersions)
 	if err != nil {
 		panic(err) // of a size below 1

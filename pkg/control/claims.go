@@ -69,7 +69,7 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 		// session may have been ended. Until there is something to give, the latter
 		// costs nobody anything, and looking would be a read for each idle claim.
 		limit, taking := 0, false
-		if err = c.standsStill(ctx, s); err == nil {
+		if err = c.StandsStill(ctx, s); err == nil {
 			limit, taking, err = c.takes(ctx, s)
 		}
 		if err != nil {

@@ -12,13 +12,14 @@ package control
 
 import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 )
 
 // Control is the control plane: all rooms, and what spans them. Safe for
 // concurrent use; many may share one table.
 type Control struct {
 	*kernel.Kernel
-	*Fleet
+	*runners.Fleet
 	*Catalog
 	*States
 	*Execution
@@ -27,7 +28,7 @@ type Control struct {
 // New returns a Control on its parts.
 func New(p kernel.Deps) *Control {
 	k := kernel.New(p)
-	fleet := newFleet(k)
+	fleet := runners.New(k)
 	catalog := newCatalog(k, fleet)
 	states := newStates(k, fleet, catalog)
 	return &Control{Kernel: k, Fleet: fleet, Catalog: catalog, States: states, Execution: newExecution(k, fleet, catalog, states)}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -89,11 +90,11 @@ func (c *Control) assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install],
 		return err
 	}
 	if len(d.Nodes) > 0 || inst.V.Active != "" {
-		if err := c.bindRunner(tx, inst); err != nil {
+		if err := c.BindRunner(tx, inst); err != nil {
 			return err
 		}
 	}
-	d.RunnerName = RunnerOf(inst.V)
+	d.RunnerName = runners.RunnerOf(inst.V)
 	d.Shared = inst.V.Bound != nil && inst.V.Bound.Org == ""
 	return nil
 }

@@ -78,7 +78,7 @@ func (c *Control) Effective(ctx context.Context, in store.Install) (Effective, e
 	if out.Inputs, err = effectiveInputs(v.Spec, given); err != nil {
 		return Effective{}, err
 	}
-	runner, err := c.runnerIn(tx, in)
+	runner, err := c.ServingRunnerIn(tx, in)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != "no-runner" {
 		return Effective{}, err
 	}
@@ -316,7 +316,7 @@ func envDigest(env map[string]setVariable) ([]byte, error) {
 
 // keepEnv notes which environment variables the component is made with.
 func (c *Control) keepEnv(tx *kernel.Tx, in store.Install, k *store.Component) error {
-	runner, err := c.runnerIn(tx, in)
+	runner, err := c.ServingRunnerIn(tx, in)
 	if err != nil {
 		return err
 	}

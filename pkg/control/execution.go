@@ -2,18 +2,19 @@ package control
 
 import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 )
 
 // Execution is the deployments and their jobs, from the request to the last report.
 // Safe for concurrent use.
 type Execution struct {
 	*kernel.Kernel
-	fleet   *Fleet
+	fleet   *runners.Fleet
 	catalog *Catalog
 	states  *States
 }
 
 // newExecution returns the deployments and jobs of a kernel.
-func newExecution(k *kernel.Kernel, fleet *Fleet, catalog *Catalog, states *States) *Execution {
+func newExecution(k *kernel.Kernel, fleet *runners.Fleet, catalog *Catalog, states *States) *Execution {
 	return &Execution{Kernel: k, fleet: fleet, catalog: catalog, states: states}
 }

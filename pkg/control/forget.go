@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -75,7 +76,7 @@ func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, a
 			tx.CheckInstall(r) // which no deployment has meanwhile
 			return nil
 		}
-		if err := dropStack(tx, r.V.ID); err != nil {
+		if err := runners.DropStack(tx, r.V.ID); err != nil {
 			return err
 		}
 		tx.DropMember(org, store.Member{Group: r.V.Group, Kind: store.MemberInstall, Name: r.V.Name})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
@@ -72,7 +73,7 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 		if err != nil {
 			return err
 		}
-		if err := enterGroup(tx, org, group); err != nil {
+		if err := runners.EnterGroup(tx, org, group); err != nil {
 			return err
 		}
 		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Group: group, Labels: labels.Map(), Created: tx.Now}}
@@ -120,15 +121,15 @@ func (c *Control) nameRunner(tx *kernel.Tx, in *store.Install, runner string) er
 	if runner == "" {
 		return nil
 	}
-	r, err := c.findRunner(tx.Ctx, in.Org, runner)
+	r, err := c.FindRunner(tx.Ctx, in.Org, runner)
 	if err != nil {
 		return err
 	}
 	if r.V.Leaving {
-		return leaving(r.V)
+		return runners.Leaving(r.V)
 	}
 	named := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Names: r.V.ID}
-	if _, err := placement.Decide(named, nil, []placement.Runner{placeable(r.V)}); fairlead.CodeOf(err) == "named-runner-gone" {
+	if _, err := placement.Decide(named, nil, []placement.Runner{runners.Placeable(r.V)}); fairlead.CodeOf(err) == "named-runner-gone" {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "runner-out-of-reach",
 			Message: fmt.Sprintf("runner %s does not serve installs of group %s", runner, in.Group),
 			Hint:    fmt.Sprintf("`fairlead runner show %s` says whom it serves.", runner)}
@@ -329,7 +330,7 @@ func (c *Control) install(ctx context.Context, in store.Install) (Install, error
 	}
 	storage := "http"
 	if len(heads) == 0 && len(names) > 0 {
-		if storage, err = c.storageKind(ctx, in); err != nil {
+		if storage, err = c.StorageKind(ctx, in); err != nil {
 			return out, err
 		}
 	}

@@ -235,7 +235,7 @@ func (c *Control) checkRunner(ctx context.Context, by kernel.User, runner, plugi
 			}
 			return err
 		}
-		r, err := c.ownRunner(ctx, by, runner)
+		r, err := c.OwnRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/placement"
@@ -36,12 +37,12 @@ func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install,
 		if inst.V.Bound == nil {
 			return nothingToMove("install %s was never deployed, and has no state", install)
 		}
-		r, err := c.runnerOf(ctx, inst.V)
+		r, err := c.ServingRunner(ctx, inst.V)
 		if err != nil {
 			return err
 		}
 		to := inst.V.Bound.Binding
-		to.Storage = storageOf(r.V)
+		to.Storage = runners.StorageOf(r.V)
 		out, err = c.moveStates(tx, &inst, id, r, to)
 		if err == nil {
 			tx.PutInstall(inst)
@@ -89,7 +90,7 @@ func (c *Control) moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], i
 		tx.CheckRunner(r) // it must be there when the states are
 		tx.PutRunnerUse(r.V.ID, in, tx.Now)
 	}
-	config, err := configOf(r.V)
+	config, err := runners.StorageJSON(r.V)
 	if err != nil {
 		return store.Job{}, err
 	}
@@ -113,7 +114,7 @@ func movable(tx *kernel.Tx, in store.Install) ([]string, error) {
 				Hint:    fmt.Sprintf("Deploy install %s first, so that a plan shows what there is; its runner must keep states where they are for that.", in.Name)}
 		}
 	}
-	return statefulComponents(tx, in.ID)
+	return runners.StatefulComponents(tx, in.ID)
 }
 
 // atRunner reports whether a storage can be reached from where a runner's jobs
@@ -133,5 +134,5 @@ func (c *Control) mover(tx *kernel.Tx, in store.Install, to store.Stored[store.R
 			Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s: no runner reaches both", in.Name, in.Bound.Storage, to.V.Name, storage),
 			Hint:    fmt.Sprintf("Move it in two steps: let runner %s keep states in http or a bucket, `fairlead install migrate-state %s`, and then refresh the runner.", in.Bound.Name, in.Name)}
 	}
-	return c.runnerOf(tx.Ctx, in)
+	return c.ServingRunner(tx.Ctx, in)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -80,7 +81,7 @@ func (c *Control) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], 
 	// applied or removed is known only now.
 	err = c.refill(tx, inst.V, &next.V.Deployment)
 	if err == nil && len(next.V.Nodes) > 0 {
-		_, err = c.runnerIn(tx, inst.V)
+		_, err = c.ServingRunnerIn(tx, inst.V)
 	}
 	switch fairlead.KindOf(err) {
 	case "":
@@ -140,7 +141,7 @@ func (c *Control) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment
 		return deployment.Unplannable{Component: cmd.Component, Reason: "variables-too-large",
 			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), maxVars)}, nil
 	}
-	runner, err := c.runnerIn(tx, inst)
+	runner, err := c.ServingRunnerIn(tx, inst)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +187,7 @@ const (
 
 // newJob puts a job of the runner that is queued at once.
 func newJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
-	j.Terms = termsFor(tx.Terms, r)
+	j.Terms = runners.TermsFor(tx.Terms, r)
 	tx.PutJob(store.Stored[store.Job]{V: j})
 	tx.Wake(j)
 	return j

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -49,16 +50,16 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 			return nil // the same
 		}
 		wrote = nil
-		in, err := c.placedInstall(tx, inst.V)
+		in, err := c.PlacedInstall(tx, inst.V)
 		if err != nil {
 			return err
 		}
-		from, err := c.choice(ctx, org)
+		from, err := c.Choice(ctx, org)
 		if err != nil {
 			return err
 		}
-		res, err := placement.Refresh(in, from.rules, from.runners, placement.RefreshOptions{DryRun: o.DryRun, Deployment: inst.V.Active, Migrate: o.Migrate, AcceptLoss: o.AcceptLoss})
-		out = Refreshed{Runner: from.records[res.Runner].V.Name, Changed: res.Changed, StorageChanged: res.StorageChanged, Bound: in.Bound != nil}
+		res, err := placement.Refresh(in, from.Rules, from.Runners, placement.RefreshOptions{DryRun: o.DryRun, Deployment: inst.V.Active, Migrate: o.Migrate, AcceptLoss: o.AcceptLoss})
+		out = Refreshed{Runner: from.Records[res.Runner].V.Name, Changed: res.Changed, StorageChanged: res.StorageChanged, Bound: in.Bound != nil}
 		if b := inst.V.Bound; b != nil && b.Runner == res.Runner {
 			out.Runner = b.Name // also one that is gone
 		}
@@ -71,7 +72,7 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 		if res.Write == nil {
 			return nil
 		}
-		r := from.records[res.Runner]
+		r := from.Records[res.Runner]
 		if res.Move {
 			if _, err := c.moveStates(tx, &inst, id, r, *res.Write); err != nil {
 				return withAnswer(err, out)
@@ -80,9 +81,9 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 			tx.PutInstall(inst)
 			return nil
 		}
-		gone, err := giveRunner(tx, &inst, r, *res.Write)
+		gone, err := runners.GiveRunner(tx, &inst, r, *res.Write)
 		if gone && err == nil {
-			err = leaving(r.V)
+			err = runners.Leaving(r.V)
 		}
 		if err != nil {
 			return withAnswer(err, out)

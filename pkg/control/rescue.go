@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -100,7 +101,7 @@ func notOurs(in store.Install, component string) error {
 	if in.Bound == nil {
 		return out
 	}
-	storage, err := boundConfig(*in.Bound)
+	storage, err := runners.BoundStorage(*in.Bound)
 	if err != nil {
 		return err
 	}
@@ -212,11 +213,11 @@ func (c *Control) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component
 	if k.Version == 0 {
 		return none, noComponent(inst.V, component) // nobody would ever destroy what is in the state
 	}
-	runner, err := c.runnerOf(tx.Ctx, inst.V)
+	runner, err := c.ServingRunner(tx.Ctx, inst.V)
 	if err != nil {
 		return none, err
 	}
-	storage, err := c.storageKind(tx.Ctx, inst.V)
+	storage, err := c.StorageKind(tx.Ctx, inst.V)
 	if err != nil {
 		return none, err
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/store"
 )
 
 // What the rooms have for those who call them, named here: nobody else enters a room.
@@ -15,6 +17,43 @@ type (
 	Holder    = kernel.Holder
 	Intervals = kernel.Intervals
 	User      = kernel.User
+
+	AWSProof           = runners.AWSProof
+	Agent              = runners.Agent
+	AgentConfiguration = runners.AgentConfiguration
+	Explained          = runners.Explained
+	Group              = runners.Group
+	Heartbeat          = runners.Heartbeat
+	NewRunner          = runners.NewRunner
+	NewRunnerRule      = runners.NewRunnerRule
+	NewStack           = runners.NewStack
+	NewTrust           = runners.NewTrust
+	OIDCProof          = runners.OIDCProof
+	Runner             = runners.Runner
+	RunnerFile         = runners.RunnerFile
+	RunnerRuleRecord   = runners.RunnerRuleRecord
+	Session            = runners.Session
+	SessionProof       = runners.SessionProof
+	Stack              = runners.Stack
+	StackWord          = runners.StackWord
+	Trust              = runners.Trust
+	TrustRule          = runners.TrustRule
+	Wanted             = runners.Wanted
+)
+
+// Their constants.
+const (
+	ImagePattern      = runners.ImagePattern
+	MaxSessions       = runners.MaxSessions
+	MaxSharedSessions = runners.MaxSharedSessions
+	Protocol          = runners.Protocol
+	SessionTTL        = runners.SessionTTL
+	StackExpired      = runners.StackExpired
+	StackLost         = runners.StackLost
+	StackOnline       = runners.StackOnline
+	StackStopped      = runners.StackStopped
+	StackWaiting      = runners.StackWaiting
+	VersionPattern    = runners.VersionPattern
 )
 
 // As returns a context whose use cases record that the actor asked for them.
@@ -30,3 +69,7 @@ func Metered() Intervals { return kernel.Metered() }
 func OwnsLog(ctx context.Context, jobs kernel.JobReader, install fairlead.InstallID, s joblog.Stream) error {
 	return kernel.OwnsLog(ctx, jobs, install, s)
 }
+
+// RunnerOf returns the name of the runner that runs the install's jobs: the one
+// that it is bound to, or names; "" if rules will choose one.
+func RunnerOf(in store.Install) string { return runners.RunnerOf(in) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -88,7 +89,7 @@ func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d stor
 	if f.Gone || len(trouble) == 0 {
 		return nil
 	}
-	storage, err := c.storageKind(ctx, in)
+	storage, err := c.StorageKind(ctx, in)
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (c *Control) JobSituations(ctx context.Context, j store.Job) ([]diagnosis.S
 }
 
 // RunnerSituations says what keeps a runner from taking jobs.
-func (c *Control) RunnerSituations(ctx context.Context, r Runner) ([]diagnosis.Situation, error) {
+func (c *Control) RunnerSituations(ctx context.Context, r runners.Runner) ([]diagnosis.Situation, error) {
 	f, err := c.factsOf(ctx, r)
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string
 	if beside == "" {
 		return false, nil
 	}
-	err := c.eachUse(ctx, id, func(store.RunnerUse, store.Install) bool {
+	err := c.EachUse(ctx, id, func(store.RunnerUse, store.Install) bool {
 		installs++
 		return installs < 2 // a runner may have thousands
 	})
@@ -158,7 +159,7 @@ func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string
 
 // AgentSituations says what the operator of an agent is to know when its session
 // begins: its first heartbeat says what keeps its jobs apart.
-func (c *Control) AgentSituations(ctx context.Context, s store.Session, h Heartbeat) ([]diagnosis.Situation, error) {
+func (c *Control) AgentSituations(ctx context.Context, s store.Session, h runners.Heartbeat) ([]diagnosis.Situation, error) {
 	if h.Ending || s.Isolation == h.Isolation || h.Isolation != "landlock" && h.Isolation != "none" {
 		return nil, nil
 	}
@@ -166,7 +167,7 @@ func (c *Control) AgentSituations(ctx context.Context, s store.Session, h Heartb
 	if err != nil || !several {
 		return nil, err
 	}
-	r, err := c.runnerByID(ctx, s.Runner)
+	r, err := c.RunnerByID(ctx, s.Runner)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +199,7 @@ func (c *Control) runnerFacts(ctx context.Context, owner fairlead.OrgID, name st
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.runner(ctx, r.V)
+	v, err := c.WithSessions(ctx, r.V)
 	if err != nil {
 		return nil, err
 	}
@@ -218,8 +219,8 @@ const aDay = 24 * time.Hour
 
 // factsOf counts the jobs that wait for a runner, unless it has a place for
 // them: then they do not wait for long.
-func (c *Control) factsOf(ctx context.Context, r Runner) (*diagnosis.Runner, error) {
-	out := &diagnosis.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Speaks: Protocol}
+func (c *Control) factsOf(ctx context.Context, r runners.Runner) (*diagnosis.Runner, error) {
+	out := &diagnosis.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Speaks: runners.Protocol}
 	if w := r.Wanted; w != nil {
 		out.Wanted = &diagnosis.Wanted{Version: w.Version, Image: w.Image, Channel: w.Channel}
 	}

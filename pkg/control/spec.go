@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
@@ -102,11 +103,11 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 // heldState returns the storage in which the install's state is. A runner that
 // has been told since to keep states elsewhere would make everything anew.
 func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
-	if in.Bound == nil || in.Bound.Storage == storageOf(r) {
-		return storageConfig(r)
+	if in.Bound == nil || in.Bound.Storage == runners.StorageOf(r) {
+		return runners.StorageConfig(r)
 	}
 	return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-storage-changed",
-		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s since", in.Name, in.Bound.Storage, r.Name, storageOf(r)),
+		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s since", in.Name, in.Bound.Storage, r.Name, runners.StorageOf(r)),
 		Hint:    fmt.Sprintf("`fairlead install migrate-state %s` moves it there. Or give the runner its state storage back.", in.Name)}
 }
 
@@ -120,11 +121,11 @@ func (c *Control) migration(ctx context.Context, s events.JobSpec, j store.Job) 
 	if inst.V.ID != j.Install || m == nil || m.Job != j.ID || inst.V.Bound == nil {
 		return nil, fairlead.Conflict("state-moved", "job %s has nothing to move any more", j.ID)
 	}
-	from, err := boundConfig(*inst.V.Bound)
+	from, err := runners.BoundStorage(*inst.V.Bound)
 	if err != nil {
 		return nil, err
 	}
-	to, err := boundConfig(m.To)
+	to, err := runners.BoundStorage(m.To)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -38,7 +39,7 @@ func TestWhereAStateIsTravelsInTheJobSpec(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			storage, err := storageConfig(store.Runner{ID: "run_1", Name: "here", Config: config, Storage: string(spec.Spec.Storage.Kind()), Place: spec.Spec.Storage.Place("run_1")})
+			storage, err := runners.StorageConfig(store.Runner{ID: "run_1", Name: "here", Config: config, Storage: string(spec.Spec.Storage.Kind()), Place: spec.Spec.Storage.Place("run_1")})
 			if err != nil {
 				t.Fatal(err)
 			}

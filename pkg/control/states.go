@@ -2,17 +2,18 @@ package control
 
 import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 )
 
 // States is the states of components with their locks, and the saved plans. Safe for
 // concurrent use.
 type States struct {
 	*kernel.Kernel
-	fleet   *Fleet
+	fleet   *runners.Fleet
 	catalog *Catalog
 }
 
 // newStates returns the states of a kernel.
-func newStates(k *kernel.Kernel, fleet *Fleet, catalog *Catalog) *States {
+func newStates(k *kernel.Kernel, fleet *runners.Fleet, catalog *Catalog) *States {
 	return &States{Kernel: k, fleet: fleet, catalog: catalog}
 }

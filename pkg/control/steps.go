@@ -369,7 +369,7 @@ func (c *Control) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.
 	if c.Access == nil || r.V.Install == "" {
 		return identity.Access{}, none
 	}
-	stack, ok, err := c.stackOf(ctx, r.V.Runner)
+	stack, ok, err := c.StackOf(ctx, r.V.Runner)
 	if err != nil {
 		return identity.Access{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -41,7 +42,7 @@ func (c *Control) Sweep(ctx context.Context) (Swept, error) {
 	var s Swept
 	jobs := c.sweepJobs(ctx, &s)
 	var watch error
-	s.Turned, s.Letters, watch = c.watchRunners(ctx)
+	s.Turned, s.Letters, watch = c.WatchRunners(ctx)
 	return s, errors.Join(jobs, watch)
 }
 
@@ -179,7 +180,7 @@ func (c *Control) heardOfClaim(ctx context.Context, j store.Job) (time.Time, err
 	if hear(took.V); c.Now().Before(heard.Add(c.claimSilence())) {
 		return heard, nil
 	}
-	sessions, err := c.Store.Sessions(ctx, j.Runner, maxAgents)
+	sessions, err := c.Store.Sessions(ctx, j.Runner, runners.MaxAgents)
 	for _, s := range sessions {
 		if s.V.Instance != "" && s.V.Instance == took.V.Instance || slices.Contains(s.V.Running, string(j.ID)) {
 			hear(s.V)

@@ -62,7 +62,7 @@ func (c *Control) scope(ctx context.Context, by kernel.User, of VariableScope) (
 	switch none := (VariableScope{}); none {
 	case of:
 	case VariableScope{Group: of.Group, App: of.App, Install: of.Install}:
-		r, err := c.ownRunner(ctx, by, of.Runner)
+		r, err := c.OwnRunner(ctx, by, of.Runner)
 		return r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)}, err
 	case VariableScope{Runner: of.Runner, App: of.App, Install: of.Install}:
 		g, err := c.Group(ctx, by.Org, of.Group)
@@ -154,7 +154,7 @@ func (c *Control) SetVariables(ctx context.Context, by kernel.User, of VariableS
 func (c *Control) markVariables(tx *kernel.Tx, by kernel.User, of VariableScope, has bool) error {
 	switch {
 	case of.Runner != "":
-		r, err := c.ownRunner(tx.Ctx, by, of.Runner)
+		r, err := c.OwnRunner(tx.Ctx, by, of.Runner)
 		if err != nil || r.V.HasVars == has {
 			return err
 		}

@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func namedGroup(path string) (placement.Path, error) {
 }
 
 // enter holds the commit to the group being there, and not about to go.
-func enterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
+func EnterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 	if path == "" {
 		return nil
 	}
@@ -66,7 +66,7 @@ func enterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 }
 
 // CreateGroup makes a group; the one that holds it has to be there.
-func (c *Control) CreateGroup(ctx context.Context, org fairlead.OrgID, path, description, key string) (Group, error) {
+func (c *Fleet) CreateGroup(ctx context.Context, org fairlead.OrgID, path, description, key string) (Group, error) {
 	p, err := namedGroup(path)
 	if err != nil {
 		return Group{}, err
@@ -85,7 +85,7 @@ func (c *Control) CreateGroup(ctx context.Context, org fairlead.OrgID, path, des
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
 			return found
 		}
-		if err := enterGroup(tx, org, p.Parent()); err != nil {
+		if err := EnterGroup(tx, org, p.Parent()); err != nil {
 			return err
 		}
 		tx.PutGroup(store.Stored[store.Group]{V: store.Group{Org: org, Path: p, Description: description, Made: made, Created: tx.Now}})
@@ -98,7 +98,7 @@ func (c *Control) CreateGroup(ctx context.Context, org fairlead.OrgID, path, des
 }
 
 // Group returns a group.
-func (c *Control) Group(ctx context.Context, org fairlead.OrgID, path string) (Group, error) {
+func (c *Fleet) Group(ctx context.Context, org fairlead.OrgID, path string) (Group, error) {
 	p, err := placement.ParsePath(path)
 	if err != nil || p == "" {
 		return Group{Path: p}, err
@@ -108,7 +108,7 @@ func (c *Control) Group(ctx context.Context, org fairlead.OrgID, path string) (G
 }
 
 // Groups lists groups by path.
-func (c *Control) Groups(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Group, string, error) {
+func (c *Fleet) Groups(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Group, string, error) {
 	p, err := c.Store.Groups(ctx, org, q)
 	if err != nil {
 		return nil, "", err
@@ -121,7 +121,7 @@ func (c *Control) Groups(ctx context.Context, org fairlead.OrgID, q store.PageQu
 }
 
 // UpdateGroup changes what is said of a group.
-func (c *Control) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, description string) (Group, error) {
+func (c *Fleet) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, description string) (Group, error) {
 	p, err := namedGroup(path)
 	if err != nil {
 		return Group{}, err
@@ -144,7 +144,7 @@ func (c *Control) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, des
 // DeleteGroup deletes a group that holds nothing. As with a runner, it is
 // marked before it is looked into for the last time. A deletion that was cut short
 // is gone on with by the next, or undone if that is refused.
-func (c *Control) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string) error {
+func (c *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string) error {
 	p, err := namedGroup(path)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (c *Control) DeleteGroup(ctx context.Context, org fairlead.OrgID, path stri
 	})
 }
 
-func (c *Control) markGroup(ctx context.Context, org fairlead.OrgID, p placement.Path, leaving bool) error {
+func (c *Fleet) markGroup(ctx context.Context, org fairlead.OrgID, p placement.Path, leaving bool) error {
 	return c.Transact(ctx, "delete group "+p.String(), func(tx *kernel.Tx) error {
 		g, err := c.Store.Group(ctx, org, p)
 		if err != nil || g.V.Leaving == leaving {
@@ -191,7 +191,7 @@ func (c *Control) markGroup(ctx context.Context, org fairlead.OrgID, p placement
 }
 
 // empty refuses with the names of what is in a group.
-func (c *Control) empty(ctx context.Context, org fairlead.OrgID, p placement.Path) error {
+func (c *Fleet) empty(ctx context.Context, org fairlead.OrgID, p placement.Path) error {
 	if _, err := c.Store.Group(ctx, org, p); err != nil {
 		return err
 	}

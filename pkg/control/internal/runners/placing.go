@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// placeable is what package placement wants to know of a runner.
-func placeable(r store.Runner) placement.Runner {
-	p := placement.Runner{ID: r.ID, Name: r.Name, Org: r.Org, Scope: placement.Group, Group: r.Group, State: r.Takes(), Storage: storageOf(r)}
+// Placeable is what package placement wants to know of a runner.
+func Placeable(r store.Runner) placement.Runner {
+	p := placement.Runner{ID: r.ID, Name: r.Name, Org: r.Org, Scope: placement.Group, Group: r.Group, State: r.Takes(), Storage: StorageOf(r)}
 	switch {
 	case r.Shared():
 		p.Scope = placement.Shared
@@ -25,10 +25,10 @@ func placeable(r store.Runner) placement.Runner {
 }
 
 // placed is what package placement wants to know of an install.
-func (c *Control) placedInstall(tx *kernel.Tx, in store.Install) (placement.Install, error) {
+func (c *Fleet) PlacedInstall(tx *kernel.Tx, in store.Install) (placement.Install, error) {
 	p := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels), Names: in.RunnerID}
 	if in.Runner != "" && in.RunnerID == "" { // made when runners were known by name
-		r, err := c.findRunner(tx.Ctx, in.Org, in.Runner)
+		r, err := c.FindRunner(tx.Ctx, in.Org, in.Runner)
 		if err != nil {
 			return p, err
 		}
@@ -39,7 +39,7 @@ func (c *Control) placedInstall(tx *kernel.Tx, in store.Install) (placement.Inst
 	}
 	bound := in.Bound.Binding
 	p.Bound = &bound
-	names, err := statefulComponents(tx, in.ID)
+	names, err := StatefulComponents(tx, in.ID)
 	p.HasState = len(names) > 0
 	return p, err
 }
@@ -47,7 +47,7 @@ func (c *Control) placedInstall(tx *kernel.Tx, in store.Install) (placement.Inst
 // stateful names the components of an install that have a state which matters:
 // those that are not known to be absent. What a tool leaves of a component that
 // it has destroyed is an empty state, but a person may have pushed another.
-func statefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) {
+func StatefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) {
 	names, absent := map[string]bool{}, map[string]bool{}
 	comps, err := tx.Components(id)
 	if err != nil {
@@ -71,21 +71,21 @@ func statefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) 
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// choice is what a runner is chosen from.
-type choice struct {
-	rules   []placement.Rule
-	runners []placement.Runner
-	records map[fairlead.RunnerID]store.Stored[store.Runner]
+// Choice is what a runner is chosen from.
+type Choice struct {
+	Rules   []placement.Rule
+	Runners []placement.Runner
+	Records map[fairlead.RunnerID]store.Stored[store.Runner]
 }
 
-func (c *Control) choice(ctx context.Context, org fairlead.OrgID) (choice, error) {
-	out := choice{records: map[fairlead.RunnerID]store.Stored[store.Runner]{}}
+func (c *Fleet) Choice(ctx context.Context, org fairlead.OrgID) (Choice, error) {
+	out := Choice{Records: map[fairlead.RunnerID]store.Stored[store.Runner]{}}
 	rules, err := c.Store.AllRunnerRules(ctx, org)
 	if err != nil {
 		return out, err
 	}
 	for _, r := range rules {
-		out.rules = append(out.rules, r.V.Rule)
+		out.Rules = append(out.Rules, r.V.Rule)
 	}
 	for _, of := range []fairlead.OrgID{org, ""} {
 		runners, err := c.Store.AllRunners(ctx, of)
@@ -94,23 +94,23 @@ func (c *Control) choice(ctx context.Context, org fairlead.OrgID) (choice, error
 		}
 		for _, r := range runners {
 			if !r.V.Leaving {
-				out.runners = append(out.runners, placeable(r.V))
-				out.records[r.V.ID] = r
+				out.Runners = append(out.Runners, Placeable(r.V))
+				out.Records[r.V.ID] = r
 			}
 		}
 	}
 	return out, nil
 }
 
-// runnerOf returns the runner that runs the install's jobs now.
-func (c *Control) runnerOf(ctx context.Context, in store.Install) (store.Stored[store.Runner], error) {
+// ServingRunner returns the runner that runs the install's jobs now.
+func (c *Fleet) ServingRunner(ctx context.Context, in store.Install) (store.Stored[store.Runner], error) {
 	if in.Bound == nil && in.Runner == "" {
 		return store.Stored[store.Runner]{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: "no-runner",
 			Message: fmt.Sprintf("install %s has no runner yet: its first deployment binds it to one", in.Name),
 			Hint:    fmt.Sprintf("`fairlead install update %s --runner NAME` names one; `fairlead runner explain %s` shows which one it would be.", in.Name, in.Name)}
 	}
 	if in.Bound == nil {
-		return c.findRunner(ctx, in.Org, in.Runner)
+		return c.FindRunner(ctx, in.Org, in.Runner)
 	}
 	r, err := c.Store.Runner(ctx, in.Bound.Org, in.Bound.Name)
 	if err == nil && r.V.ID != in.Bound.Runner {
@@ -119,59 +119,59 @@ func (c *Control) runnerOf(ctx context.Context, in store.Install) (store.Stored[
 	return r, err
 }
 
-// runnerOf is Control.runnerOf, as this commit leaves it.
-func (c *Control) runnerIn(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner], error) {
+// ServingRunnerIn is ServingRunner, as this commit leaves it.
+func (c *Fleet) ServingRunnerIn(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner], error) {
 	if tx.Given != nil && in.Bound != nil && in.Bound.Runner == tx.Given.V.ID {
 		return *tx.Given, nil
 	}
-	return c.runnerOf(tx.Ctx, in)
+	return c.ServingRunner(tx.Ctx, in)
 }
 
-// storageKind is the kind of storage in which the install's state is.
-func (c *Control) storageKind(ctx context.Context, in store.Install) (string, error) {
+// StorageKind is the kind of storage in which the install's state is.
+func (c *Fleet) StorageKind(ctx context.Context, in store.Install) (string, error) {
 	if in.Bound != nil {
 		return in.Bound.Storage.Kind, nil
 	}
-	r, err := c.runnerOf(ctx, in)
+	r, err := c.ServingRunner(ctx, in)
 	return r.V.Storage, err
 }
 
 // bind gives the install the runner that its deployments use: the one that it
 // has, or else the one that is decided now, in the commit of its first
 // deployment.
-func (c *Control) bindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
+func (c *Fleet) BindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	if inst.V.Bound != nil {
 		return c.rebindRunner(tx, inst)
 	}
-	in, err := c.placedInstall(tx, inst.V)
+	in, err := c.PlacedInstall(tx, inst.V)
 	if err != nil {
 		return err
 	}
-	from, err := c.choice(tx.Ctx, in.Org)
+	from, err := c.Choice(tx.Ctx, in.Org)
 	if err != nil {
 		return err
 	}
 	for {
-		b, err := placement.Bind(in, from.rules, from.runners)
+		b, err := placement.Bind(in, from.Rules, from.Runners)
 		if err != nil {
 			return err
 		}
-		gone, err := giveRunner(tx, inst, from.records[b.Runner], b)
+		gone, err := GiveRunner(tx, inst, from.Records[b.Runner], b)
 		if !gone || err != nil {
 			return err
 		}
 		// It is being deleted since it was read: as good as not there.
-		from.runners = slices.DeleteFunc(from.runners, func(r placement.Runner) bool { return r.ID == b.Runner })
+		from.Runners = slices.DeleteFunc(from.Runners, func(r placement.Runner) bool { return r.ID == b.Runner })
 	}
 }
 
 // rebind holds a binding against the runner as it is by now.
-func (c *Control) rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
-	r, err := c.runnerOf(tx.Ctx, inst.V)
+func (c *Fleet) rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
+	r, err := c.ServingRunner(tx.Ctx, inst.V)
 	var there []placement.Runner
 	switch {
 	case err == nil:
-		there = []placement.Runner{placeable(r.V)}
+		there = []placement.Runner{Placeable(r.V)}
 	case fairlead.KindOf(err) != fairlead.KindNotFound:
 		return err
 	}
@@ -181,16 +181,16 @@ func (c *Control) rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install])
 		// spares each deployment two queries.
 		bound := inst.V.Bound.Binding
 		in = placement.Install{ID: inst.V.ID, Name: inst.V.Name, Org: inst.V.Org, Group: inst.V.Group, App: inst.V.App, Bound: &bound}
-	} else if in, err = c.placedInstall(tx, inst.V); err != nil {
+	} else if in, err = c.PlacedInstall(tx, inst.V); err != nil {
 		return err
 	}
 	b, err := placement.Bind(in, nil, there)
 	if err != nil || b == inst.V.Bound.Binding {
 		return err
 	}
-	gone, err := giveRunner(tx, inst, r, b)
+	gone, err := GiveRunner(tx, inst, r, b)
 	if gone && err == nil {
-		err = leaving(r.V)
+		err = Leaving(r.V)
 	}
 	return err
 }
@@ -201,7 +201,7 @@ func (c *Control) rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install])
 // deletion marks the runner before it looks at the uses for the last time: so
 // at least one of the two sees the other. All in one commit, with a check of the
 // runner, would cost each first deployment three write units more.
-func giveRunner(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
+func GiveRunner(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
 	if r.Version == 0 {
 		return false, fmt.Errorf("bind install %s: runner %s was chosen and not read", inst.V.Name, b.Runner)
 	}
@@ -223,7 +223,7 @@ func giveRunner(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored
 		tx.DropRunnerUse(old.Runner, inst.V.ID)
 	}
 	tx.Given = &r
-	config, err := configOf(r.V)
+	config, err := StorageJSON(r.V)
 	if err != nil {
 		return false, err
 	}
@@ -240,21 +240,21 @@ type Explained struct {
 
 // ExplainInstall says which runner serves the install by the rules of now, and
 // how each other lost.
-func (c *Control) ExplainInstall(ctx context.Context, org fairlead.OrgID, name string) (Explained, error) {
+func (c *Fleet) ExplainInstall(ctx context.Context, org fairlead.OrgID, name string) (Explained, error) {
 	inst, err := c.Store.Install(ctx, org, name)
 	if err != nil {
 		return Explained{}, err
 	}
 	tx := c.Reading(ctx)
-	in, err := c.placedInstall(tx, inst.V)
+	in, err := c.PlacedInstall(tx, inst.V)
 	if err != nil {
 		return Explained{}, err
 	}
-	from, err := c.choice(ctx, org)
+	from, err := c.Choice(ctx, org)
 	if err != nil {
 		return Explained{}, err
 	}
-	out := Explained{Explanation: placement.Explain(in, from.rules, from.runners), Bound: inst.V.Bound}
+	out := Explained{Explanation: placement.Explain(in, from.Rules, from.Runners), Bound: inst.V.Bound}
 	name = out.Name
 	if out.Bound != nil {
 		name = out.Bound.Name

@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -43,15 +43,15 @@ type Session struct {
 }
 
 // Runner returns a runner, of the org or shared, with its sessions.
-func (c *Control) Runner(ctx context.Context, org fairlead.OrgID, name string) (Runner, error) {
-	r, err := c.findRunner(ctx, org, name)
+func (c *Fleet) Runner(ctx context.Context, org fairlead.OrgID, name string) (Runner, error) {
+	r, err := c.FindRunner(ctx, org, name)
 	if err != nil {
 		return Runner{}, err
 	}
-	return c.runner(ctx, r.V)
+	return c.WithSessions(ctx, r.V)
 }
 
-func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
+func (c *Fleet) WithSessions(ctx context.Context, r store.Runner) (Runner, error) {
 	out := Runner{Runner: r, State: "never-seen"}
 	sessions, err := c.Store.Sessions(ctx, r.ID, 20)
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *Control) runner(ctx context.Context, r store.Runner) (Runner, error) {
 }
 
 // sessionState is the state of a session now.
-func (c *Control) sessionState(s store.Session) string {
+func (c *Fleet) sessionState(s store.Session) string {
 	switch {
 	case s.Ended:
 		return "ended"
@@ -109,7 +109,7 @@ func customerOf(sessions []Session) *store.CustomerWord {
 const sharedCursor = "shared:"
 
 // Runners lists runners by name, and behind those of the org the shared ones.
-func (c *Control) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Runner, string, error) {
+func (c *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Runner, string, error) {
 	after, shared := strings.CutPrefix(q.After, sharedCursor)
 	var p store.Page[store.Runner]
 	var err error
@@ -133,7 +133,7 @@ func (c *Control) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQ
 	}
 	out := make([]Runner, 0, len(p.Items))
 	for _, r := range p.Items {
-		v, err := c.runner(ctx, r.V)
+		v, err := c.WithSessions(ctx, r.V)
 		if err != nil {
 			return nil, "", err
 		}
@@ -144,16 +144,16 @@ func (c *Control) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQ
 
 // CreateEnrolment makes a single-use token that lets one agent of an org's
 // runner enrol.
-func (c *Control) CreateEnrolment(ctx context.Context, org fairlead.OrgID, runner string) (token string, expires time.Time, err error) {
+func (c *Fleet) CreateEnrolment(ctx context.Context, org fairlead.OrgID, runner string) (token string, expires time.Time, err error) {
 	return c.CreateEnrolmentBy(ctx, kernel.User{Org: org}, runner)
 }
 
 // CreateEnrolmentBy is CreateEnrolment for whoever may be the operator, whose
 // the shared runners are.
-func (c *Control) CreateEnrolmentBy(ctx context.Context, by kernel.User, runner string) (token string, expires time.Time, err error) {
+func (c *Fleet) CreateEnrolmentBy(ctx context.Context, by kernel.User, runner string) (token string, expires time.Time, err error) {
 	token = identity.NewToken(identity.PrefixEnrolment)
 	err = c.Transact(ctx, "create enrolment of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, runner)
+		r, err := c.OwnRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func (c *Control) CreateEnrolmentBy(ctx context.Context, by kernel.User, runner 
 // Enrol trades an enrolment token for an identity: whoever holds the private
 // half of pub may open sessions of the runner from now on. The same agent may
 // repeat it, should the answer have been lost; another may not.
-func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) (store.Runner, error) {
+func (c *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) (store.Runner, error) {
 	if len(pub) != ed25519.PublicKeySize {
 		return store.Runner{}, fairlead.Invalid("invalid-key", "an agent's public key is %d bytes of Ed25519", ed25519.PublicKeySize)
 	}
@@ -197,7 +197,7 @@ func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey
 		if !a.V.Revoked.IsZero() {
 			return revoked("enrolment-refused")
 		}
-		if out, err = c.runnerByID(ctx, e.V.Runner); err != nil || e.V.UsedBy == keyID {
+		if out, err = c.RunnerByID(ctx, e.V.Runner); err != nil || e.V.UsedBy == keyID {
 			return err
 		}
 		e.V.UsedBy = keyID
@@ -209,7 +209,7 @@ func (c *Control) Enrol(ctx context.Context, token string, pub ed25519.PublicKey
 	return out, err
 }
 
-func (c *Control) runnerByID(ctx context.Context, id fairlead.RunnerID) (store.Runner, error) {
+func (c *Fleet) RunnerByID(ctx context.Context, id fairlead.RunnerID) (store.Runner, error) {
 	n, err := c.Store.RunnerName(ctx, id)
 	if err != nil {
 		return store.Runner{}, err
@@ -219,7 +219,7 @@ func (c *Control) runnerByID(ctx context.Context, id fairlead.RunnerID) (store.R
 }
 
 // NewChallenge returns a nonce that one session request may sign.
-func (c *Control) NewChallenge() string {
+func (c *Fleet) NewChallenge() string {
 	return c.Minter.Mint(identity.Claims{Purpose: identity.Challenge, Subject: c.IDs("n"), Expires: c.Now().Add(challengeTTL)})
 }
 
@@ -242,11 +242,11 @@ type SessionProof struct {
 
 // OpenSession checks an agent's proof and opens a session. A nonce is good
 // for one session.
-func (c *Control) OpenSession(ctx context.Context, p SessionProof) (store.Session, string, error) {
+func (c *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session, string, error) {
 	if _, err := c.Minter.Read(p.Nonce, c.Now(), identity.Challenge); err != nil {
 		return store.Session{}, "", sessionRefused()
 	}
-	runner, err := c.runnerByID(ctx, p.Runner)
+	runner, err := c.RunnerByID(ctx, p.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return store.Session{}, "", sessionRefused()
 	}
@@ -334,7 +334,7 @@ func heldKey(p SessionProof) (string, error) {
 
 // proveKey returns the id of the key that the agent has proved to hold, if it
 // is enrolled for the runner.
-func (c *Control) proveKey(ctx context.Context, r store.Runner, p SessionProof) (string, error) {
+func (c *Fleet) proveKey(ctx context.Context, r store.Runner, p SessionProof) (string, error) {
 	keyID := events.KeyID(p.PublicKey)
 	agent, err := c.Store.Agent(ctx, r.ID, keyID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
@@ -384,7 +384,7 @@ const maxReason = 800
 const maxAilment = 1000
 
 // HeartbeatSession records how an agent is.
-func (c *Control) HeartbeatSession(ctx context.Context, s store.Session, h Heartbeat) error {
+func (c *Fleet) HeartbeatSession(ctx context.Context, s store.Session, h Heartbeat) error {
 	long := func(id string) bool { return len(id) > maxJobID }
 	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
 		return fairlead.Invalid("invalid-heartbeat", "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)

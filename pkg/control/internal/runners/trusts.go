@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type NewTrust struct {
 const prefixTrust = "tru"
 
 // checkTrust returns why in is no trust of this control plane, or nil.
-func (c *Control) checkTrust(in NewTrust) error {
+func (c *Fleet) checkTrust(in NewTrust) error {
 	if err := fairlead.CheckName("trust", in.Name); err != nil {
 		return err
 	}
@@ -44,14 +44,14 @@ func (c *Control) checkTrust(in NewTrust) error {
 
 // CreateTrust has a runner trust an OIDC issuer's tokens that say certain
 // things. Whoever has one may open sessions of the runner from then on.
-func (c *Control) CreateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust, key string) (Trust, error) {
+func (c *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust, key string) (Trust, error) {
 	if err := c.checkTrust(in); err != nil {
 		return Trust{}, err
 	}
 	rev := c.IDs(prefixTrust)
 	var out Trust
 	err := c.Transact(ctx, "create trust "+in.Name+" of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, runner)
+		r, err := c.OwnRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (c *Control) CreateTrust(ctx context.Context, by kernel.User, runner string
 		case again != "": // made by the same request, and deleted since
 			return found
 		case r.V.Leaving:
-			return leaving(r.V)
+			return Leaving(r.V)
 		case len(r.V.Trusts) >= oidc.MaxTrusts:
 			return fairlead.Conflict("too-many-trusts", "runner %s has %d trusts, as many as there can be", runner, len(r.V.Trusts))
 		}
@@ -86,8 +86,8 @@ func (c *Control) CreateTrust(ctx context.Context, by kernel.User, runner string
 }
 
 // Trusts lists a runner's trusts by name.
-func (c *Control) Trusts(ctx context.Context, by kernel.User, runner string) ([]Trust, error) {
-	r, err := c.ownRunner(ctx, by, runner)
+func (c *Fleet) Trusts(ctx context.Context, by kernel.User, runner string) ([]Trust, error) {
+	r, err := c.OwnRunner(ctx, by, runner)
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func (c *Control) Trusts(ctx context.Context, by kernel.User, runner string) ([]
 }
 
 // Trust returns a trust of a runner.
-func (c *Control) Trust(ctx context.Context, by kernel.User, runner, name string) (Trust, error) {
-	r, err := c.ownRunner(ctx, by, runner)
+func (c *Fleet) Trust(ctx context.Context, by kernel.User, runner, name string) (Trust, error) {
+	r, err := c.OwnRunner(ctx, by, runner)
 	if err != nil {
 		return Trust{}, err
 	}
@@ -111,14 +111,14 @@ func (c *Control) Trust(ctx context.Context, by kernel.User, runner, name string
 
 // UpdateTrust replaces what a trust says. Sessions that it has opened are over:
 // their agents prove again who they are, to what it says now.
-func (c *Control) UpdateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust) (Trust, error) {
+func (c *Fleet) UpdateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust) (Trust, error) {
 	if err := c.checkTrust(in); err != nil {
 		return Trust{}, err
 	}
 	rev := c.IDs(prefixTrust)
 	var out Trust
 	err := c.Transact(ctx, "update trust "+in.Name+" of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, runner)
+		r, err := c.OwnRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
@@ -144,9 +144,9 @@ func sameRule(a, b TrustRule) bool {
 }
 
 // DeleteTrust removes a trust. The sessions that it has opened are over with it.
-func (c *Control) DeleteTrust(ctx context.Context, by kernel.User, runner, name string) error {
+func (c *Fleet) DeleteTrust(ctx context.Context, by kernel.User, runner, name string) error {
 	return c.Transact(ctx, "delete trust "+name+" of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, runner)
+		r, err := c.OwnRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
@@ -166,9 +166,9 @@ func (c *Control) DeleteTrust(ctx context.Context, by kernel.User, runner, name 
 // EndSession ends an agent's session, and its token with it. An agent that can
 // still prove who it is opens another: this is for a session token that got
 // into other hands.
-func (c *Control) EndSession(ctx context.Context, by kernel.User, runner string, id fairlead.SessionID) error {
+func (c *Fleet) EndSession(ctx context.Context, by kernel.User, runner string, id fairlead.SessionID) error {
 	return c.Transact(ctx, "end session "+string(id), func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, runner)
+		r, err := c.OwnRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ type tokenProof struct {
 }
 
 // proveToken returns whose token the agent has, if the runner trusts it.
-func (c *Control) proveToken(ctx context.Context, r store.Runner, p SessionProof) (tokenProof, error) {
+func (c *Fleet) proveToken(ctx context.Context, r store.Runner, p SessionProof) (tokenProof, error) {
 	var out tokenProof
 	if c.OIDC == nil || p.OIDC.Binding == "" {
 		e := sessionRefused()
@@ -280,7 +280,7 @@ func tokenRefused(err error) error {
 // the enrolled key. An AWS role has a right of its own. It is read each time, so
 // that removing a trust and revoking a key take effect at once, whatever sessions
 // there are.
-func (c *Control) stands(ctx context.Context, s store.Session) error {
+func (c *Fleet) stands(ctx context.Context, s store.Session) error {
 	if s.Enrolled {
 		return c.enrolled(ctx, s)
 	}
@@ -297,9 +297,9 @@ func (c *Control) stands(ctx context.Context, s store.Session) error {
 	return nil
 }
 
-// standsStill is stands for a request that has waited since its session was
+// StandsStill is stands for a request that has waited since its session was
 // read: that may have been ended meanwhile, however it was opened.
-func (c *Control) standsStill(ctx context.Context, s store.Session) error {
+func (c *Fleet) StandsStill(ctx context.Context, s store.Session) error {
 	r, err := c.Store.Session(ctx, s.Runner, s.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
 		return identity.NoLonger()
@@ -312,7 +312,7 @@ func (c *Control) standsStill(ctx context.Context, s store.Session) error {
 
 // AuthenticateSession returns the session of a session token. It is read from
 // the table each time, so ending it takes effect at once.
-func (c *Control) AuthenticateSession(ctx context.Context, token string) (store.Session, error) {
+func (c *Fleet) AuthenticateSession(ctx context.Context, token string) (store.Session, error) {
 	claims, err := c.Minter.Read(token, c.Now(), identity.Session)
 	if err != nil {
 		return store.Session{}, err

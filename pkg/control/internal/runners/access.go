@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// stackOf returns the stack in which the runner is; false if it is in none, or
+// StackOf returns the stack in which the runner is; false if it is in none, or
 // serves whoever comes: what is granted is for one install.
-func (c *Control) stackOf(ctx context.Context, runner fairlead.RunnerID) (store.Stack, bool, error) {
+func (c *Fleet) StackOf(ctx context.Context, runner fairlead.RunnerID) (store.Stack, bool, error) {
 	s, err := c.Store.Stack(ctx, runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return store.Stack{}, false, nil
@@ -22,11 +22,11 @@ func (c *Control) stackOf(ctx context.Context, runner fairlead.RunnerID) (store.
 // SessionAccess returns the session's own way to its runner's queue, or nil if
 // it has none: then it claims through the API. That it could not be had does not
 // keep a runner from working.
-func (c *Control) SessionAccess(ctx context.Context, s store.Session) *identity.Access {
+func (c *Fleet) SessionAccess(ctx context.Context, s store.Session) *identity.Access {
 	if c.Access == nil {
 		return nil
 	}
-	stack, ok, err := c.stackOf(ctx, s.Runner)
+	stack, ok, err := c.StackOf(ctx, s.Runner)
 	if err == nil && !ok {
 		return nil
 	}

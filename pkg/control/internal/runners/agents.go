@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -24,8 +24,8 @@ type Agent struct {
 // Agents lists the agents that have enrolled with keys for a runner, in the order
 // in which they did. Those that prove who they are otherwise are not among them:
 // a trust, or a role, is taken away as one.
-func (c *Control) Agents(ctx context.Context, by kernel.User, runner string) ([]Agent, error) {
-	r, err := c.ownRunner(ctx, by, runner)
+func (c *Fleet) Agents(ctx context.Context, by kernel.User, runner string) ([]Agent, error) {
+	r, err := c.OwnRunner(ctx, by, runner)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (c *Control) Agents(ctx context.Context, by kernel.User, runner string) ([]
 	if err != nil {
 		return nil, err
 	}
-	known, err := c.runner(ctx, r.V)
+	known, err := c.WithSessions(ctx, r.V)
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +52,9 @@ func (c *Control) Agents(ctx context.Context, by kernel.User, runner string) ([]
 // RevokeAgent refuses an agent's key from now on, for good, and ends the sessions
 // that it has opened, also those of a copy of the key. Running jobs go on to their
 // end under leases of their own.
-func (c *Control) RevokeAgent(ctx context.Context, by kernel.User, runner, key string) error {
+func (c *Fleet) RevokeAgent(ctx context.Context, by kernel.User, runner, key string) error {
 	return c.Transact(ctx, "revoke key "+key+" of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, runner)
+		r, err := c.OwnRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (c *Control) RevokeAgent(ctx context.Context, by kernel.User, runner, key s
 }
 
 // enrolled returns nil if the key that has opened the session is still good.
-func (c *Control) enrolled(ctx context.Context, s store.Session) error {
+func (c *Fleet) enrolled(ctx context.Context, s store.Session) error {
 	a, err := c.Store.Agent(ctx, s.Runner, s.Agent)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && !a.V.Revoked.IsZero() {
 		return identity.NoLonger()
@@ -94,7 +94,7 @@ const MaxSharedSessions = 100
 // longest ago. To refuse the new one instead would keep an agent out for as long as
 // sessions last, after some restarts, or for as long as another holder of its identity
 // likes. shared is the identity of a session that was opened without an enrolled key.
-func (c *Control) countSession(tx *kernel.Tx, s store.Session, shared string) error {
+func (c *Fleet) countSession(tx *kernel.Tx, s store.Session, shared string) error {
 	if !s.Enrolled {
 		of := identity.Hash(shared)
 		r, err := c.Store.OpenSessions(tx.Ctx, s.Runner, of)
@@ -120,7 +120,7 @@ func (c *Control) countSession(tx *kernel.Tx, s store.Session, shared string) er
 
 // withSession returns the sessions that an identity has open once it has opened s,
 // at most limit.
-func (c *Control) withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
+func (c *Fleet) withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	open = slices.DeleteFunc(open, func(o store.OpenSession) bool { return !tx.Now.Before(o.Expires) })
 	if len(open) >= limit {
 		var err error
@@ -134,7 +134,7 @@ func (c *Control) withSession(tx *kernel.Tx, open []store.OpenSession, s store.S
 // endOldest returns those of the sessions that are not over, and ends one for s if
 // none is. It looks no further than to one that counts as lost, such as an agent leaves
 // behind with each session that it opens: a fleet would read a hundred each time.
-func (c *Control) endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
+func (c *Fleet) endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	var left []store.OpenSession
 	var oldest store.Stored[store.Session]
 	for i, o := range open {

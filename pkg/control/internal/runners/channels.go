@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -20,7 +20,7 @@ const Protocol = "1"
 // here: what runs in a customer's account is theirs to change.
 
 // Channels lists update channels by name.
-func (c *Control) Channels(ctx context.Context, q store.PageQuery) ([]store.Channel, string, error) {
+func (c *Fleet) Channels(ctx context.Context, q store.PageQuery) ([]store.Channel, string, error) {
 	p, err := c.Store.Channels(ctx, q)
 	if err != nil {
 		return nil, "", err
@@ -40,7 +40,7 @@ const (
 
 // SetChannel says which version a channel is; image, by digest, may be empty.
 // The operator alone may: it is every org's.
-func (c *Control) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (store.Channel, error) {
+func (c *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (store.Channel, error) {
 	if !by.Operator {
 		return store.Channel{}, operatorOnly("update channels are set by whoever runs the control plane")
 	}
@@ -71,7 +71,7 @@ func (c *Control) SetChannel(ctx context.Context, by kernel.User, name, version,
 }
 
 // DeleteChannel forgets a channel. Who follows it may run any version then.
-func (c *Control) DeleteChannel(ctx context.Context, by kernel.User, name string) error {
+func (c *Fleet) DeleteChannel(ctx context.Context, by kernel.User, name string) error {
 	if !by.Operator {
 		return operatorOnly("update channels are set by whoever runs the control plane")
 	}
@@ -107,7 +107,7 @@ type Wanted struct {
 
 // WantedOf returns what is wanted of the agents of a session's runner; nil: any
 // version will do.
-func (c *Control) WantedOf(ctx context.Context, s store.Session) (*Wanted, error) {
+func (c *Fleet) WantedOf(ctx context.Context, s store.Session) (*Wanted, error) {
 	n, err := c.Store.RunnerName(ctx, s.Runner)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (c *Control) WantedOf(ctx context.Context, s store.Session) (*Wanted, error
 	return c.wanted(ctx, n.V.Version, n.V.Channel)
 }
 
-func (c *Control) wanted(ctx context.Context, version, channel string) (*Wanted, error) {
+func (c *Fleet) wanted(ctx context.Context, version, channel string) (*Wanted, error) {
 	if channel == "" {
 		if version == "" {
 			return nil, nil

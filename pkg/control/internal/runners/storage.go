@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"encoding/json"
@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// storageOf is where a runner keeps states.
-func storageOf(r store.Runner) placement.Storage {
+// StorageOf is where a runner keeps states.
+func StorageOf(r store.Runner) placement.Storage {
 	s := placement.Storage{Kind: r.Storage, Place: r.Place}
 	if r.Place == "" && r.Storage == string(runnerspec.LocalState) { // made before runners had a configuration
 		s.Place = (&runnerspec.LocalStorage{}).Place(string(r.ID))
@@ -19,9 +19,9 @@ func storageOf(r store.Runner) placement.Storage {
 	return s
 }
 
-// storageConfig returns where and how a runner keeps states. It opens
+// StorageConfig returns where and how a runner keeps states. It opens
 // nothing that is sealed: a state storage has no secrets.
-func storageConfig(r store.Runner) (runnerspec.Storage, error) {
+func StorageConfig(r store.Runner) (runnerspec.Storage, error) {
 	switch kind := runnerspec.StorageKind(r.Storage); {
 	case kind == runnerspec.HTTPState:
 		return &runnerspec.HTTPStorage{StorageCommon: runnerspec.StorageCommon{Type: kind}}, nil
@@ -37,19 +37,19 @@ func storageConfig(r store.Runner) (runnerspec.Storage, error) {
 	return runnerspec.DecodeStorage(config.Storage)
 }
 
-// configOf is the configuration of a runner's state storage, as a binding keeps
+// StorageJSON is the configuration of a runner's state storage, as a binding keeps
 // it: the runner may be told to keep states elsewhere, and then nothing else
 // says how to reach those that there are.
-func configOf(r store.Runner) (json.RawMessage, error) {
-	s, err := storageConfig(r)
+func StorageJSON(r store.Runner) (json.RawMessage, error) {
+	s, err := StorageConfig(r)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(s)
 }
 
-// boundConfig returns the storage in which the states of a binding are.
-func boundConfig(b store.Binding) (runnerspec.Storage, error) {
+// BoundStorage returns the storage in which the states of a binding are.
+func BoundStorage(b store.Binding) (runnerspec.Storage, error) {
 	if len(b.State) > 0 {
 		return runnerspec.DecodeStorage(b.State)
 	}

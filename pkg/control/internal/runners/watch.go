@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -27,13 +27,13 @@ const (
 // are: as a rule one of them is online.
 const newestSessions = 3
 
-// watchRunners looks at every runner that ever had a session, once in
+// WatchRunners looks at every runner that ever had a session, once in
 // watchEvery for each process: what nobody reports, because whoever would is
 // gone, is noticed here. It costs reads only, as long as nothing changed. Where
 // processes look at the same time, one of them commits the change. It returns how
 // many runners were found to be lost, or online again, and how many dead letters
 // there were.
-func (c *Control) watchRunners(ctx context.Context) (turned, letters int, err error) {
+func (c *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err error) {
 	now := c.Instant()
 	last := c.watched.Load()
 	if now.UnixNano()-last < int64(c.WatchEvery()) || now.Before(c.HeldUntil()) {
@@ -97,7 +97,7 @@ func (c *Control) watchRunners(ctx context.Context) (turned, letters int, err er
 
 // watchRunner notes whether an agent of the runner is online, and reports whether
 // that has changed.
-func (c *Control) watchRunner(ctx context.Context, found store.RunnerWatch) (turned bool, err error) {
+func (c *Fleet) watchRunner(ctx context.Context, found store.RunnerWatch) (turned bool, err error) {
 	online, err := c.Online(ctx, found.Runner)
 	if err != nil || online == found.Online {
 		return false, err
@@ -123,8 +123,8 @@ func (c *Control) watchRunner(ctx context.Context, found store.RunnerWatch) (tur
 }
 
 // Online reports whether an agent of the runner is.
-func (c *Control) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) {
-	for _, limit := range []int{newestSessions, maxAgents} {
+func (c *Fleet) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) {
+	for _, limit := range []int{newestSessions, MaxAgents} {
 		sessions, err := c.Store.Sessions(ctx, id, limit)
 		if err != nil {
 			return false, err
@@ -165,7 +165,7 @@ func hearRunner(tx *kernel.Tx, id fairlead.RunnerID) error {
 // takeLetters takes the dead letters out of the runner's queue, and returns how
 // many there were. They are gone with this process if it dies before the commit;
 // the log has them then.
-func (c *Control) takeLetters(ctx context.Context, found store.RunnerWatch) (int, error) {
+func (c *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, error) {
 	// First that they are looked for: who comes second leaves them to the first.
 	mine := false
 	err := c.Transact(ctx, "look for dead letters of runner "+found.Name, func(tx *kernel.Tx) error {
@@ -221,7 +221,7 @@ const (
 	maxLetterJobs = 10
 )
 
-// maxAgents is how many sessions of a runner are looked through for the agent
+// MaxAgents is how many sessions of a runner are looked through for the agent
 // that has a job, the newest first: as many as a query may give, and more than a
 // runner has agents.
-const maxAgents = engine.MaxPage
+const MaxAgents = engine.MaxPage

@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"cmp"
@@ -91,7 +91,7 @@ func warnings(ps runnerspec.Problems) []string {
 
 // unserved warns of a runner that nobody serves: its jobs would wait without a
 // word.
-func (c *Control) unserved(spec *runnerspec.Spec) []string {
+func (c *Fleet) unserved(spec *runnerspec.Spec) []string {
 	if c.Direct || !spec.Direct() {
 		return nil
 	}
@@ -100,13 +100,13 @@ func (c *Control) unserved(spec *runnerspec.Spec) []string {
 }
 
 // CreateRunner makes a runner of the org.
-func (c *Control) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
+func (c *Fleet) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
 	return c.createRunner(ctx, org, org, in, key)
 }
 
 // CreateSharedRunner makes a runner that serves the installs of every org; the
 // operator alone may.
-func (c *Control) CreateSharedRunner(ctx context.Context, by kernel.User, in NewRunner, key string) (Runner, error) {
+func (c *Fleet) CreateSharedRunner(ctx context.Context, by kernel.User, in NewRunner, key string) (Runner, error) {
 	if !by.Operator {
 		return Runner{}, operatorOnly("shared runners are made by whoever runs the control plane")
 	}
@@ -120,7 +120,7 @@ func operatorOnly(message string) error {
 
 // createRunner makes a runner of the org owner, or a shared one if that is
 // empty, asked for by somebody of org.
-func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
+func (c *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
 	spec, warned, err := in.spec()
 	if err != nil {
 		return Runner{}, err
@@ -135,7 +135,7 @@ func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, i
 	err = c.Transact(ctx, "create runner "+spec.ID, func(tx *kernel.Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
-		old, found := c.findRunner(ctx, org, spec.ID)
+		old, found := c.FindRunner(ctx, org, spec.ID)
 		made, err := tx.Seen(kernel.Once{Org: org, Route: "create-runner " + string(owner), Key: key, Body: in}, spec.ID)
 		if err != nil || made != "" {
 			name = made
@@ -177,7 +177,7 @@ func (c *Control) createRunner(ctx context.Context, owner, org fairlead.OrgID, i
 // makeQueue makes the runner's queue, where queues are made before they are used:
 // agents that poll theirs themselves may make none. Its tag is who pays for it:
 // the runner, which may serve more than one install.
-func (c *Control) makeQueue(ctx context.Context, id fairlead.RunnerID, name string) error {
+func (c *Fleet) makeQueue(ctx context.Context, id fairlead.RunnerID, name string) error {
 	m, ok := c.Queue.(queue.Maker)
 	if !ok {
 		return nil
@@ -189,7 +189,7 @@ func (c *Control) makeQueue(ctx context.Context, id fairlead.RunnerID, name stri
 }
 
 // EnsureRunner makes the runner unless it exists.
-func (c *Control) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
+func (c *Fleet) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
 	_, err := c.CreateRunner(ctx, org, in, "")
 	if fairlead.CodeOf(err) == "runner-exists" {
 		return nil
@@ -245,7 +245,7 @@ func serveScope(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := enterGroup(tx, r.Org, group); err != nil {
+	if err := EnterGroup(tx, r.Org, group); err != nil {
 		return err
 	}
 	if group != r.Group {
@@ -262,7 +262,7 @@ func serveScope(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 }
 
 // specOf opens the whole configuration of a runner.
-func (c *Control) specOf(ctx context.Context, r store.Runner) (*runnerspec.Spec, error) {
+func (c *Fleet) specOf(ctx context.Context, r store.Runner) (*runnerspec.Spec, error) {
 	raw := []byte(r.Config)
 	if r.Sealed != nil {
 		var err error
@@ -282,7 +282,7 @@ func (c *Control) specOf(ctx context.Context, r store.Runner) (*runnerspec.Spec,
 }
 
 // Configuration returns a runner's configuration in JSON, its secrets masked.
-func (c *Control) Configuration(r store.Runner) (json.RawMessage, error) {
+func (c *Fleet) Configuration(r store.Runner) (json.RawMessage, error) {
 	if len(r.Config) > 0 {
 		return r.Config, nil
 	}
@@ -293,8 +293,8 @@ func (c *Control) Configuration(r store.Runner) (json.RawMessage, error) {
 	return json.Marshal(spec)
 }
 
-// findRunner returns a runner by name: the org's own, or else a shared one.
-func (c *Control) findRunner(ctx context.Context, org fairlead.OrgID, name string) (store.Stored[store.Runner], error) {
+// FindRunner returns a runner by name: the org's own, or else a shared one.
+func (c *Fleet) FindRunner(ctx context.Context, org fairlead.OrgID, name string) (store.Stored[store.Runner], error) {
 	r, err := c.Store.Runner(ctx, org, name)
 	if fairlead.KindOf(err) != fairlead.KindNotFound {
 		return r, err
@@ -306,9 +306,9 @@ func (c *Control) findRunner(ctx context.Context, org fairlead.OrgID, name strin
 	return shared, serr
 }
 
-// ownRunner is findRunner for those who are going to change it.
-func (c *Control) ownRunner(ctx context.Context, by kernel.User, name string) (store.Stored[store.Runner], error) {
-	r, err := c.findRunner(ctx, by.Org, name)
+// OwnRunner is findRunner for those who are going to change it.
+func (c *Fleet) OwnRunner(ctx context.Context, by kernel.User, name string) (store.Stored[store.Runner], error) {
+	r, err := c.FindRunner(ctx, by.Org, name)
 	if err == nil && r.V.Shared() && !by.Operator {
 		return r, operatorOnly(fmt.Sprintf("runner %s is shared with every org, and not yours to change", name))
 	}
@@ -318,10 +318,10 @@ func (c *Control) ownRunner(ctx context.Context, by kernel.User, name string) (s
 // UpdateRunner changes a runner's configuration by a part of one, as
 // runnerspec.Update says. It is refused if installs that use the runner would
 // no longer be within its reach.
-func (c *Control) UpdateRunner(ctx context.Context, by kernel.User, name string, patch RunnerFile) (Runner, error) {
+func (c *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, patch RunnerFile) (Runner, error) {
 	var warned []string
 	err := c.Transact(ctx, "update runner "+name, func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, name)
+		r, err := c.OwnRunner(ctx, by, name)
 		if err != nil {
 			return err
 		}
@@ -362,9 +362,9 @@ func (c *Control) UpdateRunner(ctx context.Context, by kernel.User, name string,
 // that is older and of no such install was left by a request that broke off.
 const bindWithin = 10 * time.Minute
 
-// eachUse calls fn for each install that uses the runner, or may be about to, until
+// EachUse calls fn for each install that uses the runner, or may be about to, until
 // fn returns false.
-func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install) bool) error {
+func (c *Fleet) EachUse(ctx context.Context, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install) bool) error {
 	for q := (store.PageQuery{}); ; {
 		uses, err := c.Store.RunnerUses(ctx, id, q)
 		if err != nil {
@@ -390,9 +390,9 @@ func (c *Control) eachUse(ctx context.Context, id fairlead.RunnerID, fn func(sto
 }
 
 // keepsReach refuses what would take a runner away from an install that has it.
-func (c *Control) keepsReach(tx *kernel.Tx, r store.Runner) error {
+func (c *Fleet) keepsReach(tx *kernel.Tx, r store.Runner) error {
 	var lost []string
-	err := c.eachUse(tx.Ctx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
+	err := c.EachUse(tx.Ctx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
 		if r.Install != "" && r.Install != inst.ID || r.Install == "" && !r.Group.Contains(inst.Group) {
 			lost = append(lost, inst.Name)
 		}
@@ -415,12 +415,12 @@ func inUse(runner string, by []string, hint string) error {
 }
 
 // SetRunnerMode is the vendor's word on whether a runner takes work.
-func (c *Control) SetRunnerMode(ctx context.Context, by kernel.User, name string, mode placement.State) (Runner, error) {
+func (c *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, mode placement.State) (Runner, error) {
 	if !slices.Contains([]placement.State{placement.Enabled, placement.Paused, placement.Draining, placement.Disabled}, mode) {
 		return Runner{}, fairlead.Invalid("invalid-mode", "%q is no mode of a runner: enabled, paused, draining and disabled are", mode)
 	}
 	err := c.Transact(ctx, "set mode of runner "+name, func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, name)
+		r, err := c.OwnRunner(ctx, by, name)
 		if err != nil || r.V.Takes() == mode {
 			return err
 		}
@@ -438,7 +438,7 @@ func (c *Control) SetRunnerMode(ctx context.Context, by kernel.User, name string
 // org names. It is marked before it is looked at for the last time, so that
 // nothing can be given to it in between; a deletion that was cut short is gone
 // on with by the next, or undone if that is refused.
-func (c *Control) DeleteRunner(ctx context.Context, by kernel.User, name string) error {
+func (c *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) error {
 	if err := c.unused(ctx, by, name); err != nil {
 		if fairlead.CodeOf(err) == "runner-in-use" { // a deletion that was cut short may have left its mark
 			err = errors.Join(err, c.markLeaving(ctx, by, name, false))
@@ -453,7 +453,7 @@ func (c *Control) DeleteRunner(ctx context.Context, by kernel.User, name string)
 	}
 	var id fairlead.RunnerID
 	err := c.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, name)
+		r, err := c.OwnRunner(ctx, by, name)
 		if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil // our own commit, whose answer was unclear
 		}
@@ -495,9 +495,9 @@ func (c *Control) DeleteRunner(ctx context.Context, by kernel.User, name string)
 	return nil
 }
 
-func (c *Control) markLeaving(ctx context.Context, by kernel.User, name string, leaving bool) error {
+func (c *Fleet) markLeaving(ctx context.Context, by kernel.User, name string, leaving bool) error {
 	return c.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
-		r, err := c.ownRunner(ctx, by, name)
+		r, err := c.OwnRunner(ctx, by, name)
 		if err != nil || r.V.Leaving == leaving {
 			return err
 		}
@@ -509,7 +509,7 @@ func (c *Control) markLeaving(ctx context.Context, by kernel.User, name string, 
 
 // unused refuses with the names of what uses a runner: installs, and rules of
 // the caller's org.
-func (c *Control) unused(ctx context.Context, by kernel.User, name string) error {
+func (c *Fleet) unused(ctx context.Context, by kernel.User, name string) error {
 	used, err := c.usesOf(ctx, by, name)
 	if err != nil || len(used) == 0 {
 		return err
@@ -518,13 +518,13 @@ func (c *Control) unused(ctx context.Context, by kernel.User, name string) error
 }
 
 // usesOf names what uses a runner: installs, and rules of the caller's org.
-func (c *Control) usesOf(ctx context.Context, by kernel.User, name string) ([]string, error) {
-	r, err := c.ownRunner(ctx, by, name)
+func (c *Fleet) usesOf(ctx context.Context, by kernel.User, name string) ([]string, error) {
+	r, err := c.OwnRunner(ctx, by, name)
 	if err != nil {
 		return nil, err
 	}
 	var used []string
-	err = c.eachUse(ctx, r.V.ID, func(use store.RunnerUse, _ store.Install) bool {
+	err = c.EachUse(ctx, r.V.ID, func(use store.RunnerUse, _ store.Install) bool {
 		used = append(used, "install "+use.Name)
 		return true
 	})

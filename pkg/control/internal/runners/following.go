@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type AgentConfiguration struct {
 // AgentConfiguration returns how the runner's jobs are to be started, nil if
 // that is what have says, or nobody has said it. It costs a read unless there is
 // something to tell.
-func (c *Control) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, have string) (*AgentConfiguration, error) {
+func (c *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, have string) (*AgentConfiguration, error) {
 	n, err := c.Store.RunnerName(ctx, id)
 	if err != nil || n.V.Revision == "" || n.V.Revision == have {
 		return nil, err
@@ -40,9 +40,9 @@ func (c *Control) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, 
 	return &AgentConfiguration{Revision: r.V.Revision, Runner: of.Runner}, nil
 }
 
-// termsFor are the terms of a job of the runner, which may grant it another time
+// TermsFor are the terms of a job of the runner, which may grant it another time
 // to start, to run and to say nothing, and its tool another to save its state.
-func termsFor(t job.Terms, r store.Runner) job.Terms {
+func TermsFor(t job.Terms, r store.Runner) job.Terms {
 	if r.Window > 0 {
 		t.StartTTL = r.Window
 	}
@@ -60,7 +60,7 @@ func termsFor(t job.Terms, r store.Runner) job.Terms {
 
 // DirectRunners returns the runners of the org, and those shared with it, that
 // are served by an agent beside the control plane.
-func (c *Control) DirectRunners(ctx context.Context, org fairlead.OrgID) ([]store.Runner, error) {
+func (c *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) ([]store.Runner, error) {
 	var out []store.Runner
 	for _, owner := range []fairlead.OrgID{org, ""} {
 		for q := (store.PageQuery{}); ; {
@@ -84,8 +84,8 @@ func (c *Control) DirectRunners(ctx context.Context, org fairlead.OrgID) ([]stor
 // DirectConfiguration is AgentConfiguration with its secrets, for the agent
 // beside the control plane, and for nobody who asks over a wire. Another runner's
 // is refused.
-func (c *Control) DirectConfiguration(ctx context.Context, id fairlead.RunnerID) (*AgentConfiguration, error) {
-	r, err := c.runnerByID(ctx, id)
+func (c *Fleet) DirectConfiguration(ctx context.Context, id fairlead.RunnerID) (*AgentConfiguration, error) {
+	r, err := c.RunnerByID(ctx, id)
 	if err != nil {
 		return nil, err
 	}

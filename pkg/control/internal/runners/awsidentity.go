@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -24,7 +24,7 @@ type AWSProof struct {
 }
 
 // proveRole returns the role that has made the proof, if the runner trusts it.
-func (c *Control) proveRole(ctx context.Context, r store.Runner, p SessionProof) (awsiam.Identity, error) {
+func (c *Fleet) proveRole(ctx context.Context, r store.Runner, p SessionProof) (awsiam.Identity, error) {
 	if r.Trust == nil {
 		return awsiam.Identity{}, sessionRefused()
 	}

@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"context"
@@ -36,7 +36,7 @@ type RunnerRuleRecord = store.RunnerRule
 // CreateRunnerRule makes a rule. There is at most one for each match, also of
 // rules that are made at the same moment: it is stored under what it matches,
 // on the condition that nothing is there.
-func (c *Control) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in NewRunnerRule, key string) (store.RunnerRule, error) {
+func (c *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in NewRunnerRule, key string) (store.RunnerRule, error) {
 	rule := placement.Rule{Org: org, Match: placement.Match{Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels)}}
 	if err := rule.Match.Check(); err != nil {
 		return store.RunnerRule{}, err
@@ -58,15 +58,15 @@ func (c *Control) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in N
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
 			return found
 		}
-		r, err := c.findRunner(ctx, org, in.Runner)
+		r, err := c.FindRunner(ctx, org, in.Runner)
 		if err != nil {
 			return err
 		}
 		if r.V.Leaving {
-			return leaving(r.V)
+			return Leaving(r.V)
 		}
 		rule.Runner = r.V.ID
-		if err := placement.CheckRule(rule, placeable(r.V)); err != nil {
+		if err := placement.CheckRule(rule, Placeable(r.V)); err != nil {
 			return err
 		}
 		tx.CheckRunner(r)
@@ -80,12 +80,12 @@ func (c *Control) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in N
 	return r.V, err
 }
 
-func leaving(r store.Runner) error {
+func Leaving(r store.Runner) error {
 	return fairlead.Conflict("runner-in-use", "runner %s is being deleted", r.Name)
 }
 
 // RunnerRules lists rules, in an order that stays.
-func (c *Control) RunnerRules(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]store.RunnerRule, string, error) {
+func (c *Fleet) RunnerRules(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]store.RunnerRule, string, error) {
 	p, err := c.Store.RunnerRules(ctx, org, q)
 	if err != nil {
 		return nil, "", err
@@ -98,7 +98,7 @@ func (c *Control) RunnerRules(ctx context.Context, org fairlead.OrgID, q store.P
 }
 
 // DeleteRunnerRule deletes a rule. Installs that it has bound stay bound.
-func (c *Control) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id string) error {
+func (c *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id string) error {
 	digits, ok := strings.CutPrefix(id, prefixRule)
 	if !ok || len(digits) != ruleDigits || strings.Trim(digits, "0123456789abcdef") != "" {
 		return ruleNotFound(id)

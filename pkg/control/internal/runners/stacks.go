@@ -1,4 +1,4 @@
-package control
+package runners
 
 import (
 	"cmp"
@@ -48,7 +48,7 @@ type Stack struct {
 // it makes the external id, and lets the role that the stack will give its
 // runner open sessions of the install's runner. Asking again changes nothing
 // but the region, and lets the role be waited for anew.
-func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install string, in NewStack) (Stack, error) {
+func (c *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install string, in NewStack) (Stack, error) {
 	if !awsiam.IsAccount(in.Account) {
 		return Stack{}, fairlead.Invalid("invalid-account", "%.40q is no AWS account: its number has 12 digits", in.Account)
 	}
@@ -62,7 +62,7 @@ func (c *Control) CreateStack(ctx context.Context, org fairlead.OrgID, install s
 		if err != nil {
 			return err
 		}
-		runner, err := c.runnerOf(ctx, inst.V)
+		runner, err := c.ServingRunner(ctx, inst.V)
 		if err != nil {
 			return err
 		}
@@ -161,12 +161,12 @@ func newStack(tx *kernel.Tx, inst store.Install, r store.Runner) (store.Stack, e
 // own makes the runner in a customer's stack the install's own, if it serves
 // the whole org and no other install has it: nobody else's jobs are to be
 // placed in that customer's account.
-func (c *Control) dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) error {
+func (c *Fleet) dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) error {
 	if r.Group != "" || r.Install != "" {
 		return nil
 	}
 	others := false
-	err := c.eachUse(tx.Ctx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
+	err := c.EachUse(tx.Ctx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
 		others = in.ID != inst.ID
 		return !others
 	})
@@ -183,7 +183,7 @@ func (c *Control) dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) e
 
 // Stack returns the stack of an install, with its state as its runner's
 // sessions show it.
-func (c *Control) Stack(ctx context.Context, org fairlead.OrgID, install string) (Stack, error) {
+func (c *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (Stack, error) {
 	inst, err := c.Store.Install(ctx, org, install)
 	if err != nil {
 		return Stack{}, err
@@ -201,7 +201,7 @@ func (c *Control) Stack(ctx context.Context, org fairlead.OrgID, install string)
 	if err != nil {
 		return Stack{}, err
 	}
-	runner, err := c.runnerByID(ctx, ref.V.Runner)
+	runner, err := c.RunnerByID(ctx, ref.V.Runner)
 	var r store.Stored[store.Stack]
 	if err == nil {
 		r, err = c.Store.Stack(ctx, ref.V.Runner)
@@ -300,7 +300,7 @@ func hearStack(tx *kernel.Tx, r store.Runner, w StackWord) error {
 // the stack has made for them, once: when the stack is first heard of, before
 // anything was deployed. A state belongs to the customer unless the vendor says
 // otherwise, which is to update the runner then.
-func (c *Control) adoptBucket(ctx context.Context, r store.Runner) error {
+func (c *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 	return c.Transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *kernel.Tx) error {
 		s, err := c.Store.Stack(ctx, r.ID)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
@@ -345,8 +345,8 @@ func (c *Control) adoptBucket(ctx context.Context, r store.Runner) error {
 	})
 }
 
-// dropStack forgets the stack of an install, and that its role was trusted.
-func dropStack(tx *kernel.Tx, id fairlead.InstallID) error {
+// DropStack forgets the stack of an install, and that its role was trusted.
+func DropStack(tx *kernel.Tx, id fairlead.InstallID) error {
 	ref, err := tx.Store.StackRef(tx.Ctx, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil

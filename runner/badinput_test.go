@@ -17,9 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 // front is what the runner finds in AWS's place: the real server, but for what
@@ -88,7 +86,7 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 		}
 		return "", time.Time{}
 	})
-	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+	s := plane.New(t, a.options())
 	agent := startAgent(t, s, "", a.environ()...)
 
 	want := map[string]string{}
@@ -114,7 +112,7 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 	s.Until("all of it among the dead letters", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		dead, err := a.queue.DeadLetters(ctx, a.access.Name, 10)
+		dead, err := a.queue.DeadLetters(ctx, queueOfRunner, 10)
 		if err != nil {
 			t.Error(err)
 		}
@@ -133,15 +131,14 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 	f.set(func(*http.Request, string, int) (string, time.Time) { return "", time.Time{} })
 	a.wake("job_of_another_runner")
 	a.wake("../../etc/passwd")
-	job := s.Queue(checkSpec())
-	a.wake(job)
+	job := s.Queue(direct())
 	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" || !j.ByName {
 		t.Errorf("after all of it a job finished as %+v, claimed by name: %t", *j.Finish, j.ByName)
 	}
 	if n := strings.Count(agent.out.String(), "no wake-up was refused"); n < 14 {
 		t.Errorf("the agent tells of %d refusals:\n%s", n, agent.out)
 	}
-	if dead, err := a.queue.DeadLetters(t.Context(), a.access.Name, 10); err != nil || len(dead) > 0 {
+	if dead, err := a.queue.DeadLetters(t.Context(), queueOfRunner, 10); err != nil || len(dead) > 0 {
 		t.Errorf("among the dead letters is %v, %v: a wake-up that found nothing is spent", dead, err)
 	}
 }
@@ -184,10 +181,9 @@ func TestAWSRefusesInTheMiddleOfAJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAccount(t)
 			a.behind(tt.do)
-			s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+			s := plane.New(t, a.options())
 			startAgent(t, s, "", a.environ()...)
-			job := s.Queue(checkSpec())
-			a.send(events.Wake{Job: fairlead.JobID(job)}.Encode())
+			job := s.Queue(direct())
 			j := s.UntilFinished(job)
 			if j.Finish.Outcome != "succeeded" || j.ByName != tt.byName || (j.Appends == 0) != tt.direct {
 				t.Errorf("finished as %+v, claimed by name: %t, %d appends", *j.Finish, j.ByName, j.Appends)

@@ -10,17 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // BenchmarkPlanAndApply is a plan job and an apply job of a new component
 // through a runner, and in turn the same with the bare tool, so that both meet
 // the same machine. "ratio" is ours over bare.
 func BenchmarkPlanAndApply(b *testing.B) {
-	for name, path := range controltest.Tools(b) {
+	for name, path := range tofu.Tools(b) {
 		for _, storage := range []string{"local", "http"} {
 			b.Run(name+"/"+storage, func(b *testing.B) {
-				s := controltest.New(b, controltest.Options{})
+				s := plane.New(b, plane.Options{})
 				startAgent(b, s, "", "FAIRLEAD_TOFU="+path)
 				ref := s.Push(map[string]string{"main.tf": exampleModule})
 				s.UntilFinished(s.Queue(planSpec(storage, ref))) // what is known of the tool is learnt once
@@ -72,7 +73,7 @@ func bareTool(b *testing.B, path string) {
 
 // BenchmarkCheck is a job that does nothing, in a process of its own.
 func BenchmarkCheck(b *testing.B) {
-	s := controltest.New(b, controltest.Options{})
+	s := plane.New(b, plane.Options{})
 	startAgent(b, s, "", "FAIRLEAD_CONCURRENCY=4")
 	s.UntilFinished(s.Queue(checkSpec()))
 	const batch = 100

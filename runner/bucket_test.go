@@ -16,7 +16,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // bucket is a bucket of a server that speaks like S3 and honours conditional
@@ -105,10 +106,10 @@ const (
 // unchanged and destroyed, with the role of each operation; neither its state
 // nor its plan nor a credential is anywhere else.
 func TestAStateInABucket(t *testing.T) {
-	for tool, path := range controltest.Tools(t) {
+	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			b := newBucket(t, "states-"+strings.ToLower(strings.ReplaceAll(tool, "_", "-")), true)
-			s := controltest.New(t, controltest.Options{})
+			s := plane.New(t, plane.Options{Stack: true})
 			a := startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+path)...)
 			ref := s.Push(map[string]string{"main.tf": exampleModule})
 
@@ -150,7 +151,7 @@ func TestAStateInABucket(t *testing.T) {
 				t.Errorf("destroy: %+v", gone.Finish)
 			}
 
-			if s.State("ins_1/web") != nil {
+			if s.State("ins_1", "web") != nil {
 				t.Error("the control plane has a state")
 			}
 			s.Until("nothing left on disk", a.empty)
@@ -183,7 +184,7 @@ func nowhere(t *testing.T, data string, texts ...string) {
 // should nobody be there any more; and doing that helps.
 func TestALockInABucket(t *testing.T) {
 	b := newBucket(t, "locked", true)
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)
 	wait := filepath.Join(t.TempDir(), "go on")
 	ref := s.Push(module("echo working; while [ ! -e '" + wait + "' ]; do sleep 0.05; done"))
@@ -193,7 +194,7 @@ func TestALockInABucket(t *testing.T) {
 	if got := b.keys(); !slices.Contains(got, stateObject+".tflock") {
 		t.Fatalf("the bucket holds %s, and no lock", got)
 	}
-	other := spec("plan", "", ref)
+	other := spec("plan", "", s.PushOf("of-another-machine", module("true")))
 	other.Component = "of-another-machine" // on this one it would wait for the folder
 	f := s.UntilFinished(s.Queue(b.of(other))).Finish
 	wayOut := "`aws s3 rm s3://locked/" + stateObject + ".tflock --endpoint-url " + b.endpoint + "` takes the lock off"
@@ -223,7 +224,7 @@ func TestALockInABucket(t *testing.T) {
 // goes on, with a warning.
 func TestABucketThatKeepsNoVersions(t *testing.T) {
 	b := newBucket(t, "unversioned", false)
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)
 	ref := s.Push(map[string]string{"main.tf": exampleModule})
 	f := s.UntilFinished(s.Queue(b.of(planSpec("", ref)))).Finish

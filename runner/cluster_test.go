@@ -16,7 +16,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/tofu"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 )
 
@@ -114,10 +115,10 @@ const (
 // and destroyed by a service account with the least that it needs; a lock that
 // is held is told with its holder, and following the advice takes it off.
 func TestAStateInACluster(t *testing.T) {
-	for tool, path := range controltest.Tools(t) {
+	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			n := newNamespace(t)
-			s := controltest.New(t, controltest.Options{})
+			s := plane.New(t, plane.Options{})
 			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "KUBE_CONFIG_PATH="+n.kubeconfig, "KUBE_INSECURE=true", "FAIRLEAD_PASS_ENV=GORACE,KUBE_CONFIG_PATH,KUBE_INSECURE")
 			ref := s.Push(map[string]string{"main.tf": exampleModule})
 			plan := succeeded(t, s.UntilFinished(s.Queue(n.of(planSpec("", ref)))))

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/proxy"
 )
 
 // daemon is a process of a job that has left all by which it could be known: its
@@ -67,7 +70,7 @@ func (d daemon) polled(event int16) (set bool) {
 // An agent with a job that has started a daemon.
 type daemonised struct {
 	*agentProcess
-	s    *controltest.Server
+	s    *plane.Plane
 	job  string
 	next func() *agentProcess // starts the next agent
 }
@@ -187,7 +190,8 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 					t.Parallel()
 					m, d := mark(), newDaemon(t, t.TempDir())
 					var survived atomic.Bool
-					s := controltest.New(t, controltest.Options{Death: func(string) { survived.Store(!d.gone()) }})
+					s := plane.New(t, plane.Options{})
+					s.Fail(proxy.Route(wire.ReportDied), -1, proxy.Before(func(*http.Request) { survived.Store(!d.gone()) }))
 					attr := beginIn(t, tc.group(t))
 					data := t.TempDir()
 					start := func(env ...string) *agentProcess {
@@ -220,7 +224,8 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 func TestAModuleStartsADaemonAndKillsItsStep(t *testing.T) {
 	var d daemon
 	var survived atomic.Bool
-	s := controltest.New(t, controltest.Options{Death: func(string) { survived.Store(!d.gone()) }})
+	s := plane.New(t, plane.Options{})
+	s.Fail(proxy.Route(wire.ReportDied), -1, proxy.Before(func(*http.Request) { survived.Store(!d.gone()) }))
 	a := startAs(t, s, unprivileged, "FAIRLEAD_ISOLATION=off") // which would not let it kill its step
 	d = newDaemon(t, filepath.Dir(a.Data))
 	m := mark()
@@ -236,7 +241,7 @@ func TestAModuleStartsADaemonAndKillsItsStep(t *testing.T) {
 }
 
 // applyingIn is applying, and returns what queues the next plan of the component.
-func applyingIn(t *testing.T, s *controltest.Server, files map[string]string) (job string, plan func() string) {
+func applyingIn(t *testing.T, s *plane.Plane, files map[string]string) (job string, plan func() string) {
 	t.Helper()
 	ref := s.Push(files)
 	first := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref))))
@@ -264,7 +269,7 @@ func beginIn(t *testing.T, g proctree.Group) *syscall.SysProcAttr {
 // What a job's processes have orphaned, and has ended, is reaped by the agent
 // when the step is gone: it would otherwise fill the table of processes.
 func TestWhatAJobHasOrphanedIsReaped(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	ref := s.Push(module(`(setsid true &) | cat`)) // which waits for the orphan's end
 	plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref))))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"net"
@@ -14,13 +15,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
@@ -31,11 +32,14 @@ type account struct {
 	cfg    aws.Config
 	server string // where the runner finds AWS
 	queue  *sqs.Queue
-	access *wire.QueueAccess
+	prefix string // of its queues
 	group  string
 	issued atomic.Int64  // accesses to a log
 	life   time.Duration // of each
 }
+
+// queueOfRunner is what the control plane calls the queue of its runner.
+const queueOfRunner = "runner-" + string(plane.RunnerID)
 
 func newAccount(t *testing.T) *account {
 	t.Helper()
@@ -43,12 +47,12 @@ func newAccount(t *testing.T) *account {
 	id := strings.ToLower(rand.Text())[:10]
 	a := &account{t: t, server: endpoint, group: "/fairlead-" + id + "/install/ins_1", life: 15 * time.Minute,
 		cfg:    aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIAVENDOR", "vendor", "")},
-		access: &wire.QueueAccess{CloudAccess: wire.CloudAccess{Region: "eu-central-1", AccessKeyID: "ASIASESSION", SecretAccessKey: "the-sessions-secret", SessionToken: "t", ExpiresAt: time.Now().Add(15 * time.Minute)}, Prefix: "q" + id + "-", Name: "runner-run_1"}}
+		prefix: "q" + id + "-"}
 	var err error
-	if a.queue, err = sqs.New(a.cfg, sqs.Options{Prefix: a.access.Prefix, MaxReceives: 3, Make: true, Now: time.Now}); err != nil {
+	if a.queue, err = sqs.New(a.cfg, sqs.Options{Prefix: a.prefix, MaxReceives: 3, Make: true, Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.queue.Make(t.Context(), a.access.Name, nil); err != nil {
+	if err := a.queue.Make(t.Context(), queueOfRunner, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := cloudwatchlogs.NewFromConfig(a.cfg).CreateLogGroup(t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: &a.group}); err != nil {
@@ -65,18 +69,50 @@ func (a *account) environ() []string {
 
 func (a *account) send(body []byte) {
 	a.t.Helper()
-	if err := a.queue.Send(a.t.Context(), a.access.Name, body, 0); err != nil {
+	if err := a.queue.Send(a.t.Context(), queueOfRunner, body, 0); err != nil {
 		a.t.Fatal(err)
 	}
 }
 
 func (a *account) wake(job string) { a.send(events.Wake{Job: fairlead.JobID(job)}.Encode()) }
 
-// log gives access to the log of an attempt.
-func (a *account) log(string, int64) *wire.LogAccess {
+// Grant implements identity.Granter: access to the queue of a session, or to the log
+// of an attempt.
+func (a *account) Grant(_ context.Context, s identity.Scope) (identity.Access, error) {
+	if s.Queue != "" {
+		return identity.Access{Region: "eu-central-1", AccessKeyID: "ASIASESSION", SecretAccessKey: "the-sessions-secret", SessionToken: "t",
+			Expires: time.Now().Add(15 * time.Minute), QueuePrefix: a.prefix, Queue: s.Queue}, nil
+	}
 	n := a.issued.Add(1)
-	return &wire.LogAccess{Group: a.group, CloudAccess: wire.CloudAccess{Region: "eu-central-1", AccessKeyID: fmt.Sprintf("ASIALOG%d", n),
-		SecretAccessKey: fmt.Sprintf("the-logs-secret-%d", n), SessionToken: "t", ExpiresAt: time.Now().Add(a.life)}}
+	return identity.Access{Region: "eu-central-1", AccessKeyID: fmt.Sprintf("ASIALOG%d", n), SecretAccessKey: fmt.Sprintf("the-logs-secret-%d", n), SessionToken: "t",
+		Expires: time.Now().Add(a.life), LogGroup: a.group}, nil
+}
+
+// options are those of a control plane in the account.
+func (a *account) options() plane.Options {
+	return plane.Options{Queue: a.queue, Access: a, Log: indexed{joblogtest.Memory(), a}}
+}
+
+// indexed is a log that finds what runners have written beside the API.
+type indexed struct {
+	joblog.Log
+	a *account
+}
+
+// Read implements joblog.Log.
+func (i indexed) Read(ctx context.Context, s joblog.Stream, offset int64, most int) (joblog.Chunk, error) {
+	if err := cloudwatch.NewTransport(i.a.cfg, i.a.group, time.Now).Repair(ctx, i.Log, s); err != nil {
+		return joblog.Chunk{}, err
+	}
+	return i.Log.Read(ctx, s, offset, most)
+}
+
+// direct is a check in the install whose stack the runner is in: its log goes
+// beside the API.
+func direct() events.JobSpec {
+	sp := checkSpec()
+	sp.Install, sp.InstallName = "ins_1", "acme"
+	return sp
 }
 
 // index returns what has come of an attempt's log, as the index would have it.
@@ -99,13 +135,12 @@ func (a *account) index(job string, epoch int64) []byte {
 // a claim by name, and nothing of the log.
 func TestARunnerPollsItsQueueAndWritesItsLogItself(t *testing.T) {
 	a := newAccount(t)
-	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+	s := plane.New(t, a.options())
 	agent := startAgent(t, s, "", append(a.environ(), "FAIRLEAD_TOFU="+tool(t))...)
 
 	a.send([]byte("of a stranger")) // refused, and nothing else waits for it
 	a.wake("job_that_is_not_there")
-	job := s.Queue(checkSpec())
-	a.wake(job)
+	job := s.Queue(direct())
 	a.wake(job) // SQS delivers twice
 	j := s.UntilFinished(job)
 	if j.Finish.Outcome != "succeeded" || !j.ByName || j.Appends != 0 || !strings.Contains(string(j.Log), "runs job "+job) {
@@ -115,7 +150,6 @@ func TestARunnerPollsItsQueueAndWritesItsLogItself(t *testing.T) {
 
 	// A tool with much to say, and its own credentials among it.
 	long := s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": exampleModule})))
-	a.wake(long)
 	if j := succeeded(t, s.UntilFinished(long)); j.Appends != 0 || len(j.Log) == 0 {
 		t.Errorf("%d appends, %d bytes of log", j.Appends, len(j.Log))
 	}
@@ -130,7 +164,7 @@ func TestARunnerPollsItsQueueAndWritesItsLogItself(t *testing.T) {
 // the same.
 func TestARunnerThatDoesNotReachItsQueue(t *testing.T) {
 	a := newAccount(t)
-	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+	s := plane.New(t, a.options())
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +173,7 @@ func TestARunnerThatDoesNotReachItsQueue(t *testing.T) {
 	closed.Close()
 	agent := startAgent(t, s, "", "AWS_ENDPOINT_URL_SQS="+nowhere, "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS="+nowhere, "AWS_EC2_METADATA_DISABLED=true",
 		"FAIRLEAD_PASS_ENV=AWS_ENDPOINT_URL_CLOUDWATCH_LOGS")
-	j := s.UntilFinished(s.Queue(checkSpec()))
+	j := s.UntilFinished(s.Queue(direct()))
 	if j.Finish.Outcome != "succeeded" || j.ByName || j.Appends == 0 || j.Finish.Log.Truncated {
 		t.Errorf("finished as %+v, claimed by name: %t, %d appends", *j.Finish, j.ByName, j.Appends)
 	}
@@ -151,10 +185,9 @@ func TestARunnerThatDoesNotReachItsQueue(t *testing.T) {
 func TestAccessToALogExpiresInTheMiddleOfAJob(t *testing.T) {
 	a := newAccount(t)
 	a.life = time.Minute // less than what a step wants to have left
-	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: a.index})
+	s := plane.New(t, a.options())
 	startAgent(t, s, "", a.environ()...)
-	job := s.Queue(checkSpec())
-	a.wake(job)
+	job := s.Queue(direct())
 	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" || j.Appends != 0 || j.LogRenewals == 0 || !strings.Contains(string(j.Log), job) {
 		t.Errorf("finished as %+v after %d renewals and %d appends", *j.Finish, j.LogRenewals, j.Appends)
 	}
@@ -164,10 +197,9 @@ func TestAccessToALogExpiresInTheMiddleOfAJob(t *testing.T) {
 // slow subscription holds up no deployment.
 func TestALogWhoseIndexLags(t *testing.T) {
 	a := newAccount(t)
-	s := controltest.New(t, controltest.Options{Queue: a.access, Log: a.log, Index: func(string, int64) []byte { return nil }})
+	s := plane.New(t, plane.Options{Queue: a.queue, Access: a})
 	startAgent(t, s, "", a.environ()...)
-	job := s.Queue(checkSpec())
-	a.wake(job)
+	job := s.Queue(direct())
 	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" || j.Appends == 0 || j.Finish.Log.Truncated || string(j.Log) != string(a.index(job, j.Epoch)) {
 		t.Errorf("finished as %+v after %d appends, with the log %q", *j.Finish, j.Appends, j.Log)
 	}

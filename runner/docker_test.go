@@ -14,7 +14,8 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/tofu"
 	"github.com/fairlead/fairlead/tools/dockerd"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -41,15 +42,15 @@ func TestAgentOfContainers(t *testing.T) {
 	}
 
 	t.Run("a replaced agent touches no step", func(t *testing.T) {
-		s := controltest.New(t, controltest.Options{})
+		s := plane.New(t, plane.Options{})
 		a := startAgent(t, s, "", env...)
-		s.LoseFinishAnswers(1 << 30) // the step stays, and reports again and again
+		answer := s.LoseFinishAnswers(-1) // the step stays, and reports again and again
 		job := s.Queue(checkSpec())
 		s.Until("the step reports", func() bool { return s.Job(job).Finishes > 0 })
 		a.kill()
 		b := startAgent(t, s, a.Data, env...)
 		s.Until("the new agent knows the step", func() bool { return len(s.LastBeat().Running) == 1 && s.LastBeat().Running[0] == job })
-		s.LoseFinishAnswers(0)
+		answer()
 		if j := s.UntilFinished(job); j.Epoch != 1 || j.Died != nil {
 			t.Errorf("epoch %d, died %+v", j.Epoch, j.Died)
 		}
@@ -59,10 +60,10 @@ func TestAgentOfContainers(t *testing.T) {
 		}
 	})
 	t.Run("a killed step is reported, and removed", func(t *testing.T) {
-		s := controltest.New(t, controltest.Options{})
+		s := plane.New(t, plane.Options{})
 		a := startAgent(t, s, "", env...)
 		job := s.Queue(checkSpec())
-		s.LoseLogAnswers(job, 1<<30) // the step sends its log again and again, and reports after that
+		s.LoseLogAnswers(job, -1) // the step sends its log again and again, and reports after that
 		s.UntilLog(job, "runs job "+job)
 		if _, err := c.ContainerKill(t.Context(), "fairlead-"+job+"-1", client.ContainerKillOptions{Signal: "SIGKILL"}); err != nil {
 			t.Fatal(err)
@@ -85,10 +86,10 @@ func TestAContainerReadsTheStateOfAnotherInstall(t *testing.T) {
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
 	host := engine.Host(t)
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
-			m := controltest.NewMirror(t, true)
-			s := controltest.New(t, controltest.Options{})
+			m := tofu.NewMirror(t, true)
+			s := plane.New(t, plane.Options{})
 			image := dockerd.Image(t, host, "tool", map[string]string{"/runner": program.Build(t, "runner"), "/bin/tool": path}, "/runner")
 			a := startAgent(t, s, "", "FAIRLEAD_EXECUTOR=docker", "FAIRLEAD_DOCKER_HOST="+host, "FAIRLEAD_DOCKER_NETWORK=host", "FAIRLEAD_DOCKER_PULL=Never",
 				"FAIRLEAD_DOCKER_IMAGE="+image, "FAIRLEAD_TOFU=/bin/tool", "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config,

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // A module whose apply works until it is stopped. Each has a mark of its own,
@@ -65,7 +66,7 @@ func alive(mark string) []string {
 
 // tool returns one of the tools, the first by name.
 func tool(t *testing.T) string {
-	tools := controltest.Tools(t)
+	tools := tofu.Tools(t)
 	for _, name := range []string{"FAIRLEAD_TOFU", "tofu", "terraform"} {
 		if tools[name] != "" {
 			return tools[name]
@@ -75,7 +76,7 @@ func tool(t *testing.T) string {
 }
 
 // applying plans the module and begins its apply, which then works.
-func applying(t *testing.T, s *controltest.Server, files map[string]string, change func(*events.JobSpec)) (job string) {
+func applying(t *testing.T, s *plane.Plane, files map[string]string, change func(*events.JobSpec)) (job string) {
 	t.Helper()
 	ref := s.Push(files)
 	sp := spec("plan", "local", ref)
@@ -94,29 +95,29 @@ func TestStopOfAnApply(t *testing.T) {
 	for name, tc := range map[string]struct {
 		module  func(string) map[string]string
 		change  func(*events.JobSpec)
-		stop    func(s *controltest.Server, a *agentProcess, job string)
+		stop    func(s *plane.Plane, a *agentProcess, job string)
 		outcome string
 		reason  string
 	}{
 		"canceled, the tool obeys": {patientModule, nil,
-			func(s *controltest.Server, _ *agentProcess, job string) { s.Cancel(job) }, "canceled", "canceled"},
+			func(s *plane.Plane, _ *agentProcess, job string) { s.Cancel(job) }, "canceled", "canceled"},
 		"canceled, what the tool has started does not obey": {stubbornModule, nil,
-			func(s *controltest.Server, _ *agentProcess, job string) { s.Cancel(job) }, "canceled", "canceled"},
+			func(s *plane.Plane, _ *agentProcess, job string) { s.Cancel(job) }, "canceled", "canceled"},
 		"out of time": {patientModule, func(sp *events.JobSpec) { sp.Timeout = 3 },
-			func(*controltest.Server, *agentProcess, string) {}, "failed", "timeout"},
+			func(*plane.Plane, *agentProcess, string) {}, "failed", "timeout"},
 		"the second signal to the agent": {patientModule, nil,
-			func(s *controltest.Server, a *agentProcess, job string) {
+			func(s *plane.Plane, a *agentProcess, job string) {
 				a.signal(syscall.SIGTERM)
 				s.Until("the agent drains", func() bool { return s.LastBeat().Draining })
 				a.signal(syscall.SIGTERM)
 			}, "canceled", "interrupted"},
 		"kill -9 of the tool": {stubbornModule, nil,
-			func(s *controltest.Server, a *agentProcess, job string) { killTool(a, job) }, "failed", "tool-killed"},
+			func(s *plane.Plane, a *agentProcess, job string) { killTool(a, job) }, "failed", "tool-killed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := mark()
-			s := controltest.New(t, controltest.Options{})
+			s := plane.New(t, plane.Options{})
 			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 			job := applying(t, s, tc.module(m), tc.change)
 			tc.stop(s, a, job)
@@ -150,7 +151,7 @@ func killTool(a *agentProcess, job string) {
 
 func TestKilledStepIsReportedWhenAllOfItIsGone(t *testing.T) {
 	m := mark()
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job := applying(t, s, stubbornModule(m), nil)
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
@@ -166,7 +167,7 @@ func TestKilledStepIsReportedWhenAllOfItIsGone(t *testing.T) {
 
 func TestReplacedAgentTouchesNoApply(t *testing.T) {
 	m := mark()
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	wait := filepath.Join(t.TempDir(), "go-on")
 	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; echo `+m), nil)
@@ -207,7 +208,7 @@ func TestStepThatDiesUnwatched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := mark()
-			s := controltest.New(t, controltest.Options{})
+			s := plane.New(t, plane.Options{})
 			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 			job := applying(t, s, stubbornModule(m), nil)
 			tc.between(t, a, job)
@@ -226,7 +227,7 @@ func TestStepThatDiesUnwatched(t *testing.T) {
 
 func TestStepWithoutRecordIsFoundAgain(t *testing.T) {
 	m := mark()
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job := applying(t, s, patientModule(m), nil)
 	a.kill()
@@ -244,7 +245,7 @@ func TestStepWithoutRecordIsFoundAgain(t *testing.T) {
 
 func TestDeathIsReportedWhenTheControlPlaneIsBack(t *testing.T) {
 	m := mark()
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job := applying(t, s, stubbornModule(m), nil)
 	s.SetDown(true)
@@ -260,7 +261,7 @@ func TestDeathIsReportedWhenTheControlPlaneIsBack(t *testing.T) {
 }
 
 func TestDrainLetsStepsEnd(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	wait := filepath.Join(t.TempDir(), "go-on")
 	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done`), nil)
@@ -285,10 +286,10 @@ func TestDrainLetsStepsEnd(t *testing.T) {
 
 func TestLostLeaseKillsTheToolAndWritesNothing(t *testing.T) {
 	m := mark()
-	s := controltest.New(t, controltest.Options{Renew: 1})
+	s := plane.New(t, plane.Options{LeaseTTL: 15 * time.Second})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job := applying(t, s, stubbornModule(m), func(sp *events.JobSpec) { sp.Grace = 100 })
-	s.Fence(job)
+	s.Expire(job)
 	s.Until("nothing left on disk", a.empty)
 	if left := alive(m); len(left) > 0 {
 		t.Errorf("still alive: %q", left)
@@ -301,7 +302,7 @@ func TestLostLeaseKillsTheToolAndWritesNothing(t *testing.T) {
 func TestControlPlaneAway(t *testing.T) {
 	t.Run("for a while: the apply goes on and is reported", func(t *testing.T) {
 		t.Parallel()
-		s := controltest.New(t, controltest.Options{Renew: 1})
+		s := plane.New(t, plane.Options{LeaseTTL: 15 * time.Second})
 		startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 		wait := filepath.Join(t.TempDir(), "go-on")
 		job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; echo was-away`), nil)
@@ -322,7 +323,7 @@ func TestControlPlaneAway(t *testing.T) {
 	t.Run("until the lease has run out: the tool is interrupted and saves its state", func(t *testing.T) {
 		t.Parallel()
 		m := mark()
-		s := controltest.New(t, controltest.Options{Renew: 1, LeaseTTL: 4 * time.Second})
+		s := plane.New(t, plane.Options{LeaseTTL: 4 * time.Second})
 		a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 		job := applying(t, s, patientModule(m), func(sp *events.JobSpec) { sp.Grace = 30 })
 		s.Until("the lease was renewed", func() bool { return s.Job(job).Renewals > 0 })
@@ -340,7 +341,7 @@ func TestControlPlaneAway(t *testing.T) {
 }
 
 func TestLogSurvivesLostAnswersAndRewinds(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	wait := filepath.Join(t.TempDir(), "go-on")
 	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; for i in $(seq 1 2000); do echo line-$i-of-the-log; done`), nil)

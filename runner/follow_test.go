@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 // followed is a configuration of a runner whose jobs work in the folder.
@@ -25,7 +26,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	here, there, wait := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "go on")
-	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	s.Configure("r1", followed(here, licence))
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job := applying(t, s, module(`echo "licence is $LICENCE, past $NO_PROXY, in $PWD"; test "$LICENCE" = hush-hush-licence && echo it is the right one
@@ -81,7 +82,7 @@ echo working; while [ ! -e '`+wait+`' ]; do sleep 0.05; done`), nil)
 
 // Whoever runs an agent may have it heed no configuration.
 func TestTheEnvironmentAloneIsFollowed(t *testing.T) {
-	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	s.Configure("r1", `{"type": "docker", "job": {"volumes": ["/:/host"]}}`)
 	startAgent(t, s, "", "FAIRLEAD_FOLLOW=environment")
 	succeeded(t, s.UntilFinished(s.Queue(checkSpec())))
@@ -94,7 +95,7 @@ func TestTheEnvironmentAloneIsFollowed(t *testing.T) {
 // A kind that wants an engine which is not there is told, and its jobs are not
 // stranded.
 func TestAnEngineThatIsAwayIsTold(t *testing.T) {
-	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	s.Configure("r1", `{"type": "docker", "host": "unix:///nowhere/docker.sock", "job": {"image": "registry.example/runner:1"}}`)
 	startAgent(t, s, "")
 	s.Until("the agent says what ails it", func() bool { return strings.Contains(s.LastBeat().Ailment, "/nowhere/docker.sock") })

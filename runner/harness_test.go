@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
 	"github.com/fairlead/fairlead/runner/proctree"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 // TestMain lets the test binary be the runner, so that agents and steps are
@@ -62,13 +62,13 @@ func (l *lockedBuffer) String() string {
 
 // startAgent starts an agent on data ("": a new folder), with further
 // environment variables. It is killed when the test ends, with its steps.
-func startAgent(t testing.TB, s *controltest.Server, data string, env ...string) *agentProcess {
+func startAgent(t testing.TB, s *plane.Plane, data string, env ...string) *agentProcess {
 	t.Helper()
 	return startProgram(t, s, "", data, env...)
 }
 
 // startProgram is startAgent of another build of the runner.
-func startProgram(t testing.TB, s *controltest.Server, program, data string, env ...string) *agentProcess {
+func startProgram(t testing.TB, s *plane.Plane, program, data string, env ...string) *agentProcess {
 	t.Helper()
 	token := ""
 	if data == "" {
@@ -145,7 +145,7 @@ func (a *agentProcess) kill() {
 }
 
 // exit waits for the agent's end and returns its exit code.
-func (a *agentProcess) exit(s *controltest.Server) int {
+func (a *agentProcess) exit(s *plane.Plane) int {
 	a.t.Helper()
 	s.Until("the agent's end", func() bool {
 		select {

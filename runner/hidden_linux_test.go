@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/program"
 )
 
@@ -19,7 +19,7 @@ const unprivileged = 65532
 
 // startAs starts an agent as another user, on a data folder of that user's, with
 // the tool, which both are copied to where the user can read them.
-func startAs(t *testing.T, s *controltest.Server, uid uint32, env ...string) *agentProcess {
+func startAs(t *testing.T, s *plane.Plane, uid uint32, env ...string) *agentProcess {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: only root can start an agent as another user")
@@ -58,7 +58,7 @@ func startAs(t *testing.T, s *controltest.Server, uid uint32, env ...string) *ag
 // A plan read the agent's session and another job's launch token from the memory
 // of the runner's processes, which hid only where they had an AWS role.
 func TestToolReadsTheEnvironmentAndMemoryOfAgentAndStep(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAs(t, s, unprivileged)
 	// The pattern, written so, does not find the shell that looks for it.
 	ref := s.Push(module(fmt.Sprintf(`for f in $(grep -l '[%s]%s' /proc/[0-9]*/cmdline 2>/dev/null); do

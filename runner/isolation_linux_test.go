@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/runner/internal/confine"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 func landlockNeeded(t *testing.T) {
@@ -50,7 +50,7 @@ func TestAPlanPrintsTheRunnersKeyAndTheStatesOfOthers(t *testing.T) {
 		for isolation, reads := range map[string]string{"wanted": "false", "off": "true"} { // off shows that the test looks
 			t.Run(name+"/"+isolation, func(t *testing.T) {
 				t.Parallel()
-				s := controltest.New(t, controltest.Options{})
+				s := plane.New(t, plane.Options{})
 				a := startAs(t, s, uid, "FAIRLEAD_ISOLATION="+isolation)
 				other := spec("plan", "local", s.Push(map[string]string{"main.tf": exampleModule}))
 				other.Vars, other.Install, other.State.Key = vars("other"), "ins_2", "ins_2/db"
@@ -96,7 +96,7 @@ func TestAModuleChangesWhatLaterJobsRunAndKillsTheAgent(t *testing.T) {
 		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} {
 			t.Run(name+"/"+isolation, func(t *testing.T) {
 				t.Parallel()
-				s := controltest.New(t, controltest.Options{})
+				s := plane.New(t, plane.Options{})
 				a := startAs(t, s, uid, "FAIRLEAD_ISOLATION="+isolation, "FAIRLEAD_WRITABLE=/tmp")
 				succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", s.Push(map[string]string{"main.tf": exampleModuleWithout}))))) // after which the tool is known
 				known := a.glob("tools/*/version.json")
@@ -152,7 +152,7 @@ const exampleModuleWithout = `output "nothing" { value = null }`
 // there for modules; what is private is not, wherever it is.
 func TestWhatTheOperatorListsIsReached(t *testing.T) {
 	landlockNeeded(t)
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	top := t.TempDir()
 	files := map[string]bool{"listed/config": true, "named/kubeconfig": true, "neither": false, "private/secret": false, "written/file": true}
 	for name := range files {
@@ -199,7 +199,7 @@ func TestIsolationThatIsRequired(t *testing.T) {
 	} {
 		t.Run(tc.isolation, func(t *testing.T) {
 			landlockNeeded(t)
-			s := controltest.New(t, controltest.Options{})
+			s := plane.New(t, plane.Options{})
 			a := startAgent(t, s, "", "FAIRLEAD_ISOLATION="+tc.isolation)
 			s.Until("the agent says how it is", func() bool { return strings.Contains(a.out.String(), tc.says) })
 			if tc.code >= 0 {
@@ -228,7 +228,7 @@ func TestAJobKillsItsKeeperAndLeavesItsGroup(t *testing.T) {
 		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test tries
 			t.Run(place+"/"+isolation, func(t *testing.T) {
 				t.Parallel()
-				s := controltest.New(t, controltest.Options{})
+				s := plane.New(t, plane.Options{})
 				own := tc.group(t)
 				startWith(t, s.URL(), "", t.TempDir(), beginIn(t, own),
 					"FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_ISOLATION="+isolation)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/program"
 )
 
@@ -17,7 +17,7 @@ func TestIdleAgentIsSmall(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector takes more than the agent")
 	}
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	// As it is shipped: what the tests import is in their binary, too.
 	a := startProgram(t, s, program.Build(t, "runner", "-ldflags=-s -w"), "", "FAIRLEAD_CONCURRENCY=4", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0")
 	url := statusURL(s, a)

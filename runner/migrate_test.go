@@ -7,7 +7,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // places are storages between which a state is moved, each of one component.
@@ -34,10 +35,10 @@ func moveSpec(from, to events.StateRef) events.JobSpec {
 // next plan finds nothing to change. Each old copy is still there. A move that
 // is done again does nothing.
 func TestAStateIsMoved(t *testing.T) {
-	for tool, path := range controltest.Tools(t) {
+	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			b := newBucket(t, "moved-"+strings.ToLower(strings.ReplaceAll(tool, "_", "-")), true)
-			s := controltest.New(t, controltest.Options{})
+			s := plane.New(t, plane.Options{Stack: true})
 			a := startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+path)...)
 			ref := s.Push(map[string]string{"main.tf": exampleModule})
 			in := places(b)
@@ -54,7 +55,7 @@ func TestAStateIsMoved(t *testing.T) {
 					t.Errorf("after the move %s there is something to change: %+v", move, again.Finish)
 				}
 			}
-			if !strings.Contains(b.read(stateObject), password) || !strings.Contains(string(s.State("ins_1/web")), password) {
+			if !strings.Contains(b.read(stateObject), password) || !strings.Contains(string(s.State("ins_1", "web")), password) {
 				t.Error("an old copy is gone")
 			}
 			s.Until("nothing left on disk", a.empty)
@@ -66,7 +67,7 @@ func TestAStateIsMoved(t *testing.T) {
 // they were.
 func TestAStateThatCannotBeMoved(t *testing.T) {
 	b := newBucket(t, "unmoved", true)
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{Stack: true})
 	a := startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)
 	in := places(b)
 	file := filepath.Join(a.Data, "state/ins_1/web/terraform.tfstate")
@@ -80,7 +81,7 @@ func TestAStateThatCannotBeMoved(t *testing.T) {
 		}
 	}
 	const ours = `{"version":4,"terraform_version":"1.9.0","serial":7,"lineage":"ours","outputs":{"x":{"value":"one","type":"string"}},"resources":[{"mode":"managed","type":"terraform_data","name":"x","provider":"provider[\"terraform.io/builtin/terraform\"]","instances":[{"schema_version":0,"attributes":{"id":"1","input":null,"output":null,"triggers_replace":null},"sensitive_attributes":[]}]}],"check_results":null}`
-	move := func() controltest.Job { return s.UntilFinished(s.Queue(moveSpec(in["local"], in["s3"]))) }
+	move := func() plane.Job { return s.UntilFinished(s.Queue(moveSpec(in["local"], in["s3"]))) }
 	for _, tt := range []struct {
 		name, here, there, lock, reason string
 	}{

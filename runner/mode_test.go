@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/local"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
@@ -36,7 +36,7 @@ func say(t *testing.T, data string, words ...string) string {
 }
 
 // heard waits until a heartbeat has brought the word: "" is leave to work.
-func heard(s *controltest.Server, mode string) wire.SessionHeartbeat {
+func heard(s *plane.Plane, mode string) wire.SessionHeartbeat {
 	var b wire.SessionHeartbeat
 	s.Until("the control plane hears "+mode, func() bool {
 		b = s.LastBeat()
@@ -46,11 +46,10 @@ func heard(s *controltest.Server, mode string) wire.SessionHeartbeat {
 }
 
 // The customer pauses the agent while an apply runs: the apply ends in peace,
-// nothing else is begun, and a restart changes nothing about it. This control
-// plane offers its jobs to whoever asks, so whatever is not begun is the
-// agent's doing. When the customer lets it go on, what has waited is done.
+// nothing else is begun, and a restart changes nothing about it. The agent does
+// not even ask for work. When the customer lets it go on, what has waited is done.
 func TestTheCustomersWordIsKept(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	gate := filepath.Join(t.TempDir(), "gate")
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	apply := applying(t, s, module(`echo working; while ! test -e `+gate+`; do sleep 0.05; done`), nil)
@@ -61,7 +60,7 @@ func TestTheCustomersWordIsKept(t *testing.T) {
 	if b.Customer.Reason != "books are closed" || b.Customer.Since == nil || len(b.Running) != 1 {
 		t.Errorf("heartbeat %+v, customer %+v", b, b.Customer)
 	}
-	claims, _ := s.Counts()
+	asked := s.Asked(wire.ClaimJob)
 	waits := s.Queue(checkSpec())
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -81,8 +80,8 @@ func TestTheCustomersWordIsKept(t *testing.T) {
 	_, beats := s.Counts()
 	s.Until("it is heard", func() bool { _, n := s.Counts(); return n > beats })
 	heard(s, "draining")
-	if now, _ := s.Counts(); now != claims || s.Job(waits).Claimed {
-		t.Errorf("%d jobs were claimed against the customer's word", now-claims)
+	if now := s.Asked(wire.ClaimJob); now != asked || s.Job(waits).Claimed {
+		t.Errorf("jobs were asked for %d times against the customer's word, claimed: %t", now-asked, s.Job(waits).Claimed)
 	}
 	if said := say(t, a.Data, "enable"); said != "enabled\n" {
 		t.Errorf("it says %q", said)
@@ -96,7 +95,7 @@ func TestTheCustomersWordIsKept(t *testing.T) {
 // Disabled, the agent stops what runs, as a cancel does: the tool saves its
 // state and the end is reported.
 func TestACustomerWhoDisablesAnAgentStopsWhatRuns(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	m := mark()
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job := applying(t, s, patientModule(m), nil)
@@ -137,7 +136,7 @@ func TestTheStricterWordIsObeyed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := controltest.New(t, controltest.Options{Heartbeat: 1})
+			s := plane.New(t, plane.Options{Heartbeat: time.Second})
 			waits := s.Queue(checkSpec())
 			data := t.TempDir()
 			if err := os.WriteFile(filepath.Join(data, "mode.json"), []byte(tc.said), 0o600); err != nil {
@@ -146,15 +145,15 @@ func TestTheStricterWordIsObeyed(t *testing.T) {
 			startAgent(t, s, data, "FAIRLEAD_MODE="+tc.started, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken())
 			heard(s, tc.want)
 			s.Until("it has had time to claim", func() bool { _, beats := s.Counts(); return beats > 2 })
-			if s.Job(waits).Claimed {
-				t.Error("a job was claimed")
+			if n := s.Asked(wire.ClaimJob); n > 0 || s.Job(waits).Claimed {
+				t.Errorf("jobs were asked for %d times, claimed: %t", n, s.Job(waits).Claimed)
 			}
 		})
 	}
 }
 
 func TestAModeThatIsNoneIsRefused(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_MODE=off")
 	if code := a.exit(s); code != 1 || !strings.Contains(a.out.String(), `FAIRLEAD_MODE: "off" is no mode`) {
 		t.Errorf("ended with %d and said %s", code, a.out)
@@ -182,7 +181,7 @@ func TestAModeThatIsNoneIsRefused(t *testing.T) {
 // waits. Only where both let it is anything begun; when either takes its word
 // back, the other's stands.
 func TestWhoseWordCounts(t *testing.T) {
-	p := newPlane(t)
+	p := newLocal(t)
 	type cell struct{ vendor, customer string }
 	modes := []string{"enabled", "paused", "draining", "disabled"}
 	agents, jobs := map[cell]*agentProcess{}, map[cell]string{}
@@ -237,14 +236,14 @@ func TestWhoseWordCounts(t *testing.T) {
 	}
 }
 
-// plane is a real control plane, and its API.
-type plane struct {
+// localPlane is a control plane as `fairlead server` starts it, and its API.
+type localPlane struct {
 	*client.Client
 	t   *testing.T
 	url string
 }
 
-func newPlane(t *testing.T) *plane {
+func newLocal(t *testing.T) *localPlane {
 	t.Helper()
 	s, err := local.Start(t.Context(), local.Options{Data: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -265,17 +264,17 @@ func newPlane(t *testing.T) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &plane{Client: c, t: t, url: s.URL()}
+	return &localPlane{Client: c, t: t, url: s.URL()}
 }
 
 // agent makes a runner and starts a real agent of it.
-func (p *plane) agent(runner string, env ...string) *agentProcess {
+func (p *localPlane) agent(runner string, env ...string) *agentProcess {
 	p.t.Helper()
 	return p.agentOf("", runner, env...)
 }
 
 // agentOf is agent with a build of the runner.
-func (p *plane) agentOf(program, runner string, env ...string) *agentProcess {
+func (p *localPlane) agentOf(program, runner string, env ...string) *agentProcess {
 	p.t.Helper()
 	if _, err := p.CreateRunner(p.t.Context(), wire.CreateRunnerRequest{Name: runner}); err != nil {
 		p.t.Fatal(err)
@@ -287,7 +286,7 @@ func (p *plane) agentOf(program, runner string, env ...string) *agentProcess {
 	return startAt(p.t, p.url, program, p.t.TempDir(), append([]string{"FAIRLEAD_ENROLMENT_TOKEN=" + e.Token}, env...)...)
 }
 
-func (p *plane) queueCheck(runner string) string {
+func (p *localPlane) queueCheck(runner string) string {
 	p.t.Helper()
 	j, err := p.CheckRunner(p.t.Context(), runner)
 	if err != nil {
@@ -296,7 +295,7 @@ func (p *plane) queueCheck(runner string) string {
 	return j.ID
 }
 
-func (p *plane) untilSucceeded(job string) {
+func (p *localPlane) untilSucceeded(job string) {
 	p.t.Helper()
 	testserver.Until(p.t, "the end of job "+job, func() bool {
 		j, err := p.GetJob(p.t.Context(), job)
@@ -306,7 +305,7 @@ func (p *plane) untilSucceeded(job string) {
 
 // A person who has paused the agent may rely on it from then on.
 func TestPauseReturnsWhenTheAgentHasObeyed(t *testing.T) {
-	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	a := startAgent(t, s, "")
 	s.Until("the agent is there", func() bool { return strings.Contains(a.out.String(), "msg=ready") })
 	if line := say(t, a.Data, "pause"); !strings.HasPrefix(line, "paused since 20") || strings.Count(line, "\n") != 1 {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/config"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/moto"
 )
 
@@ -45,8 +45,8 @@ func awsTool() int {
 // credentials are those of the role runner.
 func inStack(t *testing.T, endpoint string) []string {
 	t.Helper()
-	const roles = "arn:aws:iam::123456789012:role/fairlead/ins_1/"
-	values, err := config.Environ(&config.RunnerStack{Install: "ins_1", ExternalID: "fl-external-0123456789", TrustedKeys: "x", StackID: "arn:aws:cloudformation:x", StackVersion: "1",
+	const roles = "arn:aws:iam::" + plane.Account + ":role/fairlead/ins_1/"
+	values, err := config.Environ(&config.RunnerStack{Install: "ins_1", ExternalID: plane.ExternalID, TrustedKeys: "x", StackID: "arn:aws:cloudformation:eu-central-1:" + plane.Account + ":stack/fairlead/1", StackVersion: "1",
 		StateBucket: "b", StateKey: "k", Images: "i", Artifacts: "a", Boundary: "p",
 		RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"})
 	if err != nil {
@@ -69,7 +69,7 @@ func TestAnOperationWorksWithItsRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, endpoint), "FAIRLEAD_TOFU="+tool(t))...)
 	of := func(sp *events.JobSpec) {
 		sp.Env = map[string]string{"AWS_ENDPOINT_URL_STS": endpoint, "AWS_ACCESS_KEY_ID": "AKIAOFTHEVENDOR", "GOCOVERDIR": t.TempDir()}
@@ -93,7 +93,7 @@ func TestAnOperationWorksWithItsRole(t *testing.T) {
 
 // Without its role an operation does not begin.
 func TestARoleThatCannotBeTaken(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, "http://127.0.0.1:1"), "FAIRLEAD_TOFU="+tool(t), "AWS_MAX_ATTEMPTS=1")...)
 	f := s.UntilFinished(s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": ""})))).Finish
 	if f.Outcome != "failed" || f.Reason != "role-refused" || f.Mutated || !strings.Contains(f.Message, "read-only") {

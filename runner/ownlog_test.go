@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/proxy"
 )
 
 func logSpec() events.JobSpec {
@@ -14,7 +16,7 @@ func logSpec() events.JobSpec {
 
 // The vendor, who has no access to where an agent runs, asks what it has said.
 func TestAnAgentTellsWhatItHasSaid(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	earlier := s.Queue(checkSpec())
 	s.UntilFinished(earlier)
@@ -25,14 +27,17 @@ func TestAnAgentTellsWhatItHasSaid(t *testing.T) {
 	s.Until("nothing left on disk", a.empty)
 
 	// A control plane that takes the launch token back changes nothing for others.
+	held := s.HoldRequests(proxy.Route(wire.StartJob))
 	other := s.Queue(logSpec())
-	s.Fence(other)
+	held.Arrived(t)
+	s.Expire(other)
+	held.Release()
 	s.UntilFinished(s.Queue(checkSpec()))
 }
 
 // Whoever runs the agent has the last word about its log.
 func TestAnAgentMayKeepItsLogToItself(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_SHARE_LOG=false")
 	j := s.UntilFinished(s.Queue(logSpec()))
 	if j.Finish.Outcome != "failed" || j.Finish.Reason != "log-not-shared" || !strings.Contains(j.Finish.Message, "FAIRLEAD_SHARE_LOG") || hasLine(j.Log, "msg=") {

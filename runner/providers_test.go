@@ -11,7 +11,8 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 const timed = `
@@ -34,12 +35,12 @@ func ofInstall(sp events.JobSpec, install string) events.JobSpec {
 
 // fake puts a program in the provider's place in a mirror: it says that it ran,
 // and is no provider.
-func fake(t *testing.T, m controltest.Mirror, ran string) {
+func fake(t *testing.T, m tofu.Mirror, ran string) {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "fake")
 	err := os.WriteFile(script, []byte("#!/bin/sh\necho ran >>'"+ran+"'\nexit 1\n"), 0o700)
 	for _, file := range m.Files {
-		err = errors.Join(err, controltest.Archive(file, "terraform-provider-time_v0.14.2", script))
+		err = errors.Join(err, tofu.Archive(file, "terraform-provider-time_v0.14.2", script))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -51,10 +52,10 @@ func fake(t *testing.T, m controltest.Mirror, ran string) {
 // who downloads it fails. A job of another install does; that it fails shows that
 // the test sees a download.
 func TestASecondJobDownloadsAProviderAgain(t *testing.T) {
-	for tool, path := range controltest.Tools(t) {
+	for tool, path := range tofu.Tools(t) {
 		for _, storage := range []string{"local", "http"} {
 			t.Run(tool+"/"+storage, func(t *testing.T) {
-				s, m := controltest.New(t, controltest.Options{}), controltest.NewMirror(t, true)
+				s, m := plane.New(t, plane.Options{}), tofu.NewMirror(t, true)
 				startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config)
 				ref := s.Push(map[string]string{"main.tf": timed})
 				bare := func(sp events.JobSpec) events.JobSpec { sp.Vars = nil; return sp }
@@ -80,9 +81,9 @@ func TestASecondJobDownloadsAProviderAgain(t *testing.T) {
 // has the hash of what is in the cache, so it need not be downloaded by each
 // install.
 func TestALockFileFetchesWhatAnotherInstallHasFetched(t *testing.T) {
-	for tool, path := range controltest.Tools(t) {
+	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
-			s, m := controltest.New(t, controltest.Options{}), controltest.NewMirror(t, true)
+			s, m := plane.New(t, plane.Options{}), tofu.NewMirror(t, true)
 			startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config)
 			// The first job prints its lock file.
 			first := s.Push(map[string]string{"main.tf": timed + "output \"lock\" { value = fileexists(\".terraform.lock.hcl\") ? file(\".terraform.lock.hcl\") : \"\" }\n"})
@@ -110,9 +111,9 @@ func TestALockFileFetchesWhatAnotherInstallHasFetched(t *testing.T) {
 // it finds in the runner's cache. Before, each later job of every install ran its
 // program in their place, with that install's credentials.
 func TestAProviderThatAJobAltersRunsInTheNext(t *testing.T) {
-	for tool, path := range controltest.Tools(t) {
+	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
-			s, m := controltest.New(t, controltest.Options{}), controltest.NewMirror(t, true)
+			s, m := plane.New(t, plane.Options{}), tofu.NewMirror(t, true)
 			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config,
 				"FAIRLEAD_ISOLATION=off") // which would not let it write to the cache
 			ref := s.Push(map[string]string{"main.tf": timed})

@@ -15,14 +15,15 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/tofu"
 	"github.com/fairlead/fairlead/tools/program"
 )
 
 // A step does nothing that its spec does not say, and believes no spec that is
 // not for it, now, and signed by the pinned key.
 func TestSpecIsRefused(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	_, other, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -82,9 +83,9 @@ func TestSpecIsRefused(t *testing.T) {
 func TestTerraformJobFailsWithAReason(t *testing.T) {
 	good := map[string]string{"main.tf": exampleModule}
 	type setup struct {
-		s    *controltest.Server
+		s    *plane.Plane
 		a    *agentProcess
-		plan controltest.Job
+		plan plane.Job
 		ref  *events.ArtifactRef
 	}
 	for name, tc := range map[string]struct {
@@ -114,7 +115,7 @@ func TestTerraformJobFailsWithAReason(t *testing.T) {
 			return applySpec("apply", "local", u.ref, u.plan)
 		}, reason: "plan-stale", says: "plan again"},
 		"the state is locked": {storage: "http", job: func(t *testing.T, u setup) events.JobSpec {
-			u.s.LockState("ins_1/web", "alice@example")
+			u.s.LockState("ins_1", "web", "alice@example")
 			return planSpec("http", u.ref)
 		}, reason: "state-locked", says: "alice@example"},
 		"the module does not parse": {job: func(t *testing.T, u setup) events.JobSpec {
@@ -166,7 +167,7 @@ func TestTerraformJobFailsWithAReason(t *testing.T) {
 			if storage == "" {
 				storage = "local"
 			}
-			s := controltest.New(t, controltest.Options{})
+			s := plane.New(t, plane.Options{})
 			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 			u := setup{s: s, a: a, ref: s.Push(good)}
 			u.plan = succeeded(t, s.UntilFinished(s.Queue(planSpec(storage, u.ref))))
@@ -181,7 +182,7 @@ func TestTerraformJobFailsWithAReason(t *testing.T) {
 }
 
 func TestToolThatIsMissing(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "", "FAIRLEAD_TOFU=/nowhere/tofu")
 	f := s.UntilFinished(s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": ""})))).Finish
 	if f.Outcome != "failed" || f.Reason != "tool-missing" || !strings.Contains(f.Message, "FAIRLEAD_TOFU") {
@@ -190,7 +191,7 @@ func TestToolThatIsMissing(t *testing.T) {
 }
 
 func TestNothingAmbientReachesTheTool(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_PASS_ENV=WANTED", "WANTED=was-passed-on", "TF_VAR_name=ambient")
 	job := applying(t, s, module(`env; echo working`), func(sp *events.JobSpec) { sp.Env = map[string]string{"FROM_SPEC": "of-the-spec"} })
 	log := string(succeeded(t, s.UntilFinished(job)).Log)
@@ -212,11 +213,11 @@ func TestATornCopyOfAStateIsReportedAsWhole(t *testing.T) {
 	wrapper := filepath.Join(t.TempDir(), "tofu")
 	script := fmt.Sprintf("#!/bin/sh\n%q \"$@\"\nended=$?\n[ ! -f errored.tfstate ] || truncate -s 100 errored.tfstate\nexit $ended\n", tool(t))
 	program.Write(t, wrapper, []byte(script))
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+wrapper, "FAIRLEAD_READABLE="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule})
 	plan := succeeded(t, s.UntilFinished(s.Queue(planSpec("http", ref))))
-	s.RefuseState(true)
+	s.RefuseState()
 	job := s.Queue(applySpec("apply", "http", ref, plan))
 	f := s.UntilFinished(job).Finish
 	if f.Outcome != "failed" || f.Reason != "state-incomplete" || !f.Mutated || f.Salvaged == nil || f.Salvaged.Whole {
@@ -228,11 +229,11 @@ func TestATornCopyOfAStateIsReportedAsWhole(t *testing.T) {
 }
 
 func TestStateThatCannotBeSavedIsSalvaged(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule})
 	plan := succeeded(t, s.UntilFinished(s.Queue(planSpec("http", ref))))
-	s.RefuseState(true)
+	s.RefuseState()
 	job := s.Queue(applySpec("apply", "http", ref, plan))
 	f := s.UntilFinished(job).Finish
 	if f.Outcome != "failed" || f.Reason != "state-unsaved" || !f.Mutated || f.Salvaged == nil || !f.Salvaged.Whole || f.Salvaged.Path != "salvage/"+job+"-1/errored.tfstate" {
@@ -254,7 +255,7 @@ func TestStateThatCannotBeSavedIsSalvaged(t *testing.T) {
 func TestApplyOnAnotherRunnersDisk(t *testing.T) {
 	// In http storage the plan is at the control plane: the apply needs nothing
 	// that the plan's runner has kept.
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule, "modules/m/main.tf": `output "x" { value = 1 }`,
 		"m.tf": "module \"m\" {\n  source = \"./modules/m\"\n}\n"})
@@ -265,13 +266,13 @@ func TestApplyOnAnotherRunnersDisk(t *testing.T) {
 		}
 	}
 	succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "http", ref, plan))))
-	if !strings.Contains(string(s.State("ins_1/web")), "terraform_data") {
+	if !strings.Contains(string(s.State("ins_1", "web")), "terraform_data") {
 		t.Error("the control plane has no state")
 	}
 }
 
 func TestModuleWithItsOwnBackendAndModules(t *testing.T) {
-	for tool, path := range controltest.Tools(t) {
+	for tool, path := range tofu.Tools(t) {
 		for backend, block := range map[string]string{
 			"backend": `terraform {
   backend "s3" {}
@@ -285,7 +286,7 @@ func TestModuleWithItsOwnBackendAndModules(t *testing.T) {
 		} {
 			t.Run(tool+"/"+backend, func(t *testing.T) {
 				t.Parallel()
-				s := controltest.New(t, controltest.Options{})
+				s := plane.New(t, plane.Options{})
 				a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path)
 				ref := s.Push(map[string]string{"main.tf": exampleModule + block, "modules/m/main.tf": `output "x" { value = 1 }`,
 					"m.tf": "module \"m\" {\n  source = \"./modules/m\"\n}\n"})
@@ -303,7 +304,7 @@ func TestModuleWithItsOwnBackendAndModules(t *testing.T) {
 }
 
 func TestHostileArtifactIsRefused(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	outside := filepath.Join(t.TempDir(), "outside")
 	for name, headers := range map[string][]tar.Header{

@@ -6,13 +6,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 // The main story: an agent enrols, gets a session, claims a job, a step runs
 // it, and nothing is left behind.
 func TestAgentRunsAJob(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	job := s.Queue(checkSpec())
 	j := s.UntilFinished(job)
@@ -44,7 +44,7 @@ func TestAgentRunsAJob(t *testing.T) {
 }
 
 func TestManyJobsAtOnce(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_CONCURRENCY=4")
 	var jobs []string
 	for range 40 {
@@ -59,7 +59,7 @@ func TestManyJobsAtOnce(t *testing.T) {
 }
 
 func TestSecondAgentOnOneFolderIsRefused(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	s.UntilFinished(s.Queue(checkSpec()))
 	b := startAgent(t, s, a.Data)
@@ -69,7 +69,7 @@ func TestSecondAgentOnOneFolderIsRefused(t *testing.T) {
 }
 
 func TestLostFinishAnswerIsNoSecondReport(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	s.LoseFinishAnswers(2)
 	job := s.Queue(checkSpec())
@@ -81,15 +81,15 @@ func TestLostFinishAnswerIsNoSecondReport(t *testing.T) {
 }
 
 func TestSessionThatEndsIsMadeAnew(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "")
 	s.UntilFinished(s.Queue(checkSpec()))
-	s.ExpireSessions()
+	s.EndSessions()
 	s.UntilFinished(s.Queue(checkSpec()))
 }
 
 func TestControlPlaneThatWasAwayIsFoundAgain(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	s.UntilFinished(s.Queue(checkSpec()))
 	s.SetDown(true)

@@ -8,16 +8,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 // statusURL waits until the agent says at what address it is asked.
-func statusURL(s *controltest.Server, a *agentProcess) string {
+func statusURL(s *plane.Plane, a *agentProcess) string {
 	var url string
 	s.Until("the address of the agent's status", func() bool {
 		m := regexp.MustCompile(`msg="status is served" address=(\S+)`).FindStringSubmatch(a.out.String())
@@ -77,7 +78,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 // The story of an agent as those see it who watch over it: it comes up, works,
 // fails to reach its control plane, works again, drains.
 func TestAnAgentSaysHowItIs(t *testing.T) {
-	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", "FAIRLEAD_CONCURRENCY=3")
 	url := statusURL(s, a)
 	s.Until("the agent to be ready", func() bool { code, _ := ask(t, url+"/readyz"); return code == http.StatusOK })
@@ -113,7 +114,7 @@ func TestAnAgentSaysHowItIs(t *testing.T) {
 		return value(m, "failures_total", "request=claim", "kind=network") > 0 && value(m, "failures_total", "request=heartbeat") > 0 && value(m, "polls_total", "result=error") > 0
 	})
 	s.SetDown(false)
-	s.ExpireSessions()
+	s.EndSessions()
 	s.UntilFinished(s.Queue(checkSpec()))
 	s.Until("another session to be counted", func() bool { return value(scrape(t, url), "sessions_total") == 2 })
 
@@ -130,7 +131,7 @@ func TestAnAgentSaysHowItIs(t *testing.T) {
 
 // A step that dies is counted by why it died.
 func TestADeathIsCountedByItsReason(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", "FAIRLEAD_TOFU=/nowhere", "FAIRLEAD_CONCURRENCY=1")
 	url := statusURL(s, a)
 	spec := checkSpec()
@@ -144,7 +145,7 @@ func TestADeathIsCountedByItsReason(t *testing.T) {
 // Where it cannot be asked the agent does not start, rather than be watched by
 // nobody.
 func TestAnAddressThatIsTakenIsToldAtTheStart(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	taken := strings.TrimPrefix(s.URL(), "http://")
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS="+taken)
 	if code := a.exit(s); code != 1 || !strings.Contains(a.out.String(), fmt.Sprintf("FAIRLEAD_STATUS_ADDRESS: listen tcp %s", taken)) {

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 // A killed step used to take its tool with it, and what the tool had made since
@@ -27,7 +27,7 @@ func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := mark()
-			s := controltest.New(t, controltest.Options{})
+			s := plane.New(t, plane.Options{})
 			var attr *syscall.SysProcAttr
 			if tc.group != nil {
 				attr = beginIn(t, tc.group(t))
@@ -55,10 +55,10 @@ func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
 // The tool of a killed step cannot save its state, and leaves a copy: it is kept.
 func TestStateThatTheToolOfAKilledStepCannotSave(t *testing.T) {
 	m := mark()
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job, _ := applyingOn(t, s, "http", patientModule(m))
-	s.RefuseState(true)
+	s.RefuseState()
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 	j := s.UntilDied(job)
 	kept := a.glob("salvage/" + job + "-1/errored.tfstate")
@@ -73,7 +73,7 @@ func TestStateThatTheToolOfAKilledStepCannotSave(t *testing.T) {
 // The next agent waits for the tool as well, when both died at once.
 func TestToolOfAStepThatDiedWithItsAgent(t *testing.T) {
 	m := mark()
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job, ref := applyingOn(t, s, "local", patientModule(m))
 	pid := a.stepPID(job)
@@ -93,7 +93,7 @@ func TestToolOfAStepThatDiedWithItsAgent(t *testing.T) {
 }
 
 // applyingOn is applying with a choice of storage, and tells the module, too.
-func applyingOn(t *testing.T, s *controltest.Server, storage string, files map[string]string) (job string, ref *events.ArtifactRef) {
+func applyingOn(t *testing.T, s *plane.Plane, storage string, files map[string]string) (job string, ref *events.ArtifactRef) {
 	t.Helper()
 	ref = s.Push(files)
 	plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", storage, ref))))
@@ -107,7 +107,7 @@ func applyingOn(t *testing.T, s *controltest.Server, storage string, files map[s
 func TestToolOfAKilledStepThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	m := mark()
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job, _ := applyingOn(t, s, "http", patientModule(m))
 	s.SetDown(true) // the tool asks again for a minute; its grace is 5 s

@@ -9,7 +9,8 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 const exampleModule = `
@@ -51,13 +52,13 @@ func planSpec(storage string, ref *events.ArtifactRef) events.JobSpec {
 	return sp
 }
 
-func applySpec(operation, storage string, ref *events.ArtifactRef, plan controltest.Job) events.JobSpec {
+func applySpec(operation, storage string, ref *events.ArtifactRef, plan plane.Job) events.JobSpec {
 	sp := spec(operation, storage, ref)
 	sp.Plan = &events.PlanRef{Job: fairlead.JobID(plan.ID), Digest: plan.Finish.Plan.Digest}
 	return sp
 }
 
-func succeeded(t *testing.T, j controltest.Job) controltest.Job {
+func succeeded(t *testing.T, j plane.Job) plane.Job {
 	t.Helper()
 	if j.Finish.Outcome != "succeeded" {
 		t.Fatalf("%s ended as %+v; its log:\n%s", j.Spec.Operation, *j.Finish, j.Log)
@@ -71,10 +72,10 @@ func succeeded(t *testing.T, j controltest.Job) controltest.Job {
 // The main story of a component: planned, applied, found unchanged, destroyed,
 // with either tool and either storage.
 func TestPlanApplyNoChangeDestroy(t *testing.T) {
-	for tool, path := range controltest.Tools(t) {
+	for tool, path := range tofu.Tools(t) {
 		for _, storage := range []string{"local", "http"} {
 			t.Run(tool+"/"+storage, func(t *testing.T) {
-				s := controltest.New(t, controltest.Options{})
+				s := plane.New(t, plane.Options{})
 				a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path)
 				ref := s.Push(map[string]string{"main.tf": exampleModule})
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
@@ -33,7 +33,7 @@ func TestANewVersionTakesOverDuringAnApply(t *testing.T) {
 	installed, next, gate := filepath.Join(dir, "fairlead-runner"), filepath.Join(dir, "next"), filepath.Join(dir, "gate")
 	release(t, installed, "v1.0.0")
 	release(t, next, "v2.0.0")
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	a := startProgram(t, s, installed, "", "FAIRLEAD_TOFU="+tool(t))
 	job := applying(t, s, module(`echo working; while ! test -e `+gate+`; do sleep 0.05; done; echo the-last-of-it`), nil)
 	step := a.stepPID(job)
@@ -71,7 +71,7 @@ func TestARunnerFollowsItsChannel(t *testing.T) {
 	old, next := filepath.Join(dir, "v1"), filepath.Join(dir, "v2")
 	release(t, old, "v1.0.0")
 	release(t, next, "v2.0.0")
-	p := newPlane(t)
+	p := newLocal(t)
 	image := "registry.example/runner@sha256:" + strings.Repeat("0a", 32)
 	if _, err := p.SetRunnerChannel(t.Context(), "stable", wire.SetRunnerChannelRequest{Version: "v1.0.0"}); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 // The log of a killed step used to be marked as truncated, whatever had become
@@ -15,7 +15,7 @@ import (
 func TestLogOfAKilledStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
 	t.Run("the tool was done: it is whole, also what had not been sent", func(t *testing.T) {
 		t.Parallel()
-		s := controltest.New(t, controltest.Options{})
+		s := plane.New(t, plane.Options{})
 		a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 		wait := filepath.Join(t.TempDir(), "go-on")
 		job, _ := applyingOn(t, s, "local", module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; echo last words`))
@@ -33,7 +33,7 @@ func TestLogOfAKilledStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
 	})
 	t.Run("the tool was at work: nobody can tell", func(t *testing.T) {
 		t.Parallel()
-		s := controltest.New(t, controltest.Options{})
+		s := plane.New(t, plane.Options{})
 		a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 		job, _ := applyingOn(t, s, "local", patientModule(mark()))
 		syscall.Kill(a.stepPID(job), syscall.SIGKILL)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/test/e2e"
+	"github.com/fairlead/fairlead/test/proxy"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
@@ -26,7 +27,7 @@ var (
 		return d, d.JobIn("plan", "queued"), func() {}
 	}}
 	claimed = stage{"claimed", false, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
-		h := w.Proxy.HoldRequests(wire.StartJob)
+		h := w.Proxy.HoldRequests(proxy.Route(wire.StartJob))
 		d := i.Deploy()
 		h.Arrived(t)
 		return d, d.JobIn("plan", "claimed"), h.Release
@@ -51,7 +52,7 @@ var (
 	finishing = stage{"applied, not reported", true, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		d := i.Deploy()
 		d.Until("awaiting-approval")
-		h := w.Proxy.HoldRequests(wire.FinishJob)
+		h := w.Proxy.HoldRequests(proxy.Route(wire.FinishJob))
 		d.Approve()
 		h.Arrived(t)
 		return d, d.JobIn("apply", "running"), h.Release
@@ -59,7 +60,7 @@ var (
 	reported = stage{"applied and reported, the answer on its way", true, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		d := i.Deploy()
 		d.Until("awaiting-approval")
-		h := w.Proxy.HoldAnswers(wire.FinishJob)
+		h := w.Proxy.HoldAnswers(proxy.Route(wire.FinishJob))
 		d.Approve()
 		h.Arrived(t)
 		return d, d.JobIn("apply", "succeeded"), h.Release

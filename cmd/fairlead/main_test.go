@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +14,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/planetest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/test/e2e"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/proxy"
 )
 
 func TestMain(m *testing.M) {
@@ -135,20 +137,26 @@ func TestFaults(t *testing.T) {
 			ts.Fatalf("usage: plane SCENARIO")
 		}
 		s := ts.Value(storyKey{}).(*story)
-		s.plane = planetest.New(t)
+		s.plane = plane.New(t, plane.Options{})
 		scenario, ok := scenarios()[args[0]]
 		if !ok {
 			ts.Fatalf("there is no scenario %q", args[0])
 		}
-		scenario(s.plane)
-		ts.Setenv("FAIRLEAD_URL", s.plane.URL)
+		ts.Setenv("JOB", scenario(t, s.plane))
+		ts.Setenv("FAIRLEAD_URL", s.plane.URL())
+		ts.Setenv("FAIRLEAD_TOKEN", s.plane.Token())
 	}
 	p.Cmds["seen"] = func(ts *testscript.TestScript, neg bool, args []string) {
 		n, err := strconv.Atoi(args[1])
 		if neg || err != nil {
 			ts.Fatalf("usage: seen OPERATION TIMES")
 		}
-		ts.Value(storyKey{}).(*story).plane.Await(t, wire.Route{ID: args[0]}, n)
+		route, ok := map[string]wire.Route{wire.ReadJobLog.ID: wire.ReadJobLog}[args[0]]
+		if !ok {
+			ts.Fatalf("no story waits for %s", args[0])
+		}
+		p := ts.Value(storyKey{}).(*story).plane
+		p.Until(args[0]+" being asked for", func() bool { return p.Asked(route) >= n })
 	}
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
@@ -159,7 +167,7 @@ func TestFaults(t *testing.T) {
 }
 
 // story is what the commands of one script share.
-type story struct{ plane *planetest.Plane }
+type story struct{ plane *plane.Plane }
 
 type storyKey struct{}
 
@@ -193,28 +201,59 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func scenarios() map[string]func(*planetest.Plane) {
-	running := wire.Deployment{ID: "dep_1", Install: "acme", App: "shop", Version: "ver_1", Kind: "deploy", State: "running",
-		Components: []wire.DeploymentComponent{{Name: "web", State: "planning", PlanJob: "job_1"}}}
-	return map[string]func(*planetest.Plane){
-		"internal": func(p *planetest.Plane) { p.Fail(planetest.Internal) },
-		"gateway": func(p *planetest.Plane) {
-			for range 5 {
-				p.Fail(planetest.Unavailable)
+// scenarios are what control planes do. Of one that is about a job it is returned
+// which.
+func scenarios() map[string]func(*testing.T, *plane.Plane) (job string) {
+	const app = "fairlead: v1\nname: shop\ncomponents:\n  web: {type: terraform, source: ./web}\n"
+	return map[string]func(*testing.T, *plane.Plane) string{
+		"internal": func(_ *testing.T, p *plane.Plane) string {
+			p.Next(plane.Refuse("internal"))
+			return ""
+		},
+		"gateway": func(_ *testing.T, p *plane.Plane) string {
+			p.Fail(proxy.Any, 5, proxy.Answer(http.StatusServiceUnavailable, "text/plain", "try later"))
+			return ""
+		},
+		"pages": func(t *testing.T, p *plane.Plane) string {
+			for range 3 {
+				d := p.Deploy(app, wire.CreateDeploymentRequest{PlanOnly: true})
+				if _, err := p.API.CancelDeployment(t.Context(), d.ID); err != nil {
+					t.Fatal(err)
+				}
 			}
+			// Pages of one, so that who lists has to turn them.
+			p.Fail(proxy.Route(wire.ListDeployments), -1, proxy.Before(func(r *http.Request) {
+				q := r.URL.Query()
+				q.Set("limit", "1")
+				r.URL.RawQuery = q.Encode()
+			}))
+			return ""
 		},
-		"pages": func(p *planetest.Plane) {
-			for _, id := range []string{"dep_1", "dep_2", "dep_3"} {
-				p.SetDeployment(wire.Deployment{ID: id, Install: "acme", Kind: "deploy", State: "succeeded"})
+		"endless": func(t *testing.T, p *plane.Plane) string {
+			d := p.Deploy(app, wire.CreateDeploymentRequest{PlanOnly: true})
+			if _, err := p.API.CancelDeployment(t.Context(), d.ID); err != nil {
+				t.Fatal(err)
 			}
+			p.Fail(proxy.Route(wire.CreateDeployment), 1, proxy.Change(func(body []byte) []byte {
+				var d wire.Deployment
+				if err := json.Unmarshal(body, &d); err != nil {
+					t.Error(err)
+				} else {
+					p.Work(d.Components[0].PlanJob).Log("thinking\n")
+				}
+				return body
+			}))
+			return ""
 		},
-		"endless": func(p *planetest.Plane) {
-			p.Log("job_1", 1, "thinking\n")
-			p.SetDeployment(running)
-		},
-		"hostile": func(p *planetest.Plane) {
-			p.Log(hostileJob, 1, "\x1b]0;owned\x07one\ntw\x1b[2Jo\r\nlast")
-			p.EndLog(hostileJob)
+		"hostile": func(t *testing.T, p *plane.Plane) string {
+			j, err := p.API.CheckRunner(t.Context(), plane.Runner)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := p.Work(j.ID)
+			a.Log("\x1b]0;owned\x07one\ntw\x1b[2Jo\r\nlast")
+			a.Succeed()
+			return j.ID
 		},
 	}
 }
@@ -242,6 +281,3 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		<-time.After(pauses())
 	}
 }
-
-// hostileJob is the job whose log holds control sequences.
-const hostileJob = "job_00000000000000000000000001"

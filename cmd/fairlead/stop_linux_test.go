@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/test/e2e"
+	"github.com/fairlead/fairlead/test/proxy"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
@@ -226,7 +227,7 @@ func TestSilence(t *testing.T) {
 		w := e2e.New(t, programs, e2e.Options{ServerFlags: []string{"--lease", "3s"}})
 		i := w.Install("a", "")
 		w.Agent.Kill() // the next one's first claim is held
-		h := w.Proxy.HoldAnswers(wire.ClaimJob)
+		h := w.Proxy.HoldAnswers(proxy.Route(wire.ClaimJob))
 		lost := i.Deploy("--plan-only")
 		w.StartAgent()
 		h.Arrived(t)
@@ -279,7 +280,7 @@ func TestLimits(t *testing.T) {
 		w.Agent.Kill()
 		d := i.Deploy()
 		for range 3 {
-			h := w.Proxy.HoldAnswers(wire.ClaimJob)
+			h := w.Proxy.HoldAnswers(proxy.Route(wire.ClaimJob))
 			w.StartAgent()
 			h.Arrived(t)
 			w.Agent.Kill()

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	runstep "github.com/fairlead/fairlead/runner/step"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 // TestMain lets the test binary be the step.
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func settings(t *testing.T, s *controltest.Server) config.Runner {
+func settings(t *testing.T, s *plane.Plane) config.Runner {
 	return config.Runner{URL: s.URL(), Data: filepath.Join(t.TempDir(), "runner"), EnrolmentToken: s.EnrolmentToken()}
 }
 
@@ -36,7 +36,7 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 
 // An agent within another program: it runs jobs, and leaves no goroutine.
 func TestRunWithinAProgram(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	before := goleak.IgnoreCurrent()
 	cfg := settings(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -50,14 +50,14 @@ func TestRunWithinAProgram(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	s.HTTP.CloseClientConnections()
+	s.CloseClientConnections()
 	goleak.VerifyNone(t, before,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"))
 }
 
 func TestEnrolmentMayBeRepeatedAfterACrash(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	cfg := settings(t, s)
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func (f *foreign) RoundTrip(r *http.Request) (*http.Response, error) {
 // A page of somebody on the way is no word about the enrolment token: the agent
 // ended for it, and a machine that was set up before its network stayed without.
 func TestAProxysPageEndedAnEnrolment(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	cfg := settings(t, s)
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestAProxysPageEndedAnEnrolment(t *testing.T) {
 }
 
 func TestRunCannotBegin(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	for name, tc := range map[string]struct {
 		change func(*config.Runner)
 		says   string
@@ -139,7 +139,7 @@ func TestRunCannotBegin(t *testing.T) {
 }
 
 func TestJobIdentifierThatIsAPathIsRefused(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	cfg := settings(t, s)
 	a, err := open(t.Context(), cfg, Options{StepCommand: []string{"/bin/false"}}, quiet())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/runner/executor"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 )
 
 // hostile starts steps as the docker executor does, of jobs that fill the
@@ -72,7 +72,7 @@ func TestAJobReadsTheRunnersKeyThroughTheFolderOfItsStep(t *testing.T) {
 		"a file as long as the disk": func(path, _ string) error { return sparse(path, 1<<40) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := controltest.New(t, controltest.Options{})
+			s := plane.New(t, plane.Options{})
 			cfg := settings(t, s)
 			cfg.StatusAddress = "127.0.0.1:0" // what the step has counted is read then
 			if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
@@ -131,7 +131,7 @@ func sparse(path string, size int64) error {
 // The next agent believes what the one before has kept, and not what a job says
 // that it had kept.
 func TestAJobWritesTheReportOfItsOwnDeath(t *testing.T) {
-	s := controltest.New(t, controltest.Options{})
+	s := plane.New(t, plane.Options{})
 	cfg := settings(t, s)
 	e := &hostile{data: cfg.Data, fill: func(dir string) {
 		forged := map[string]string{

@@ -6,6 +6,7 @@ package charttest_test
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -132,7 +133,7 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 		c.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
 		c.RbacV1().ClusterRoleBindings().Delete(context.Background(), ns.Name+"-"+deployed+"-jobs", metav1.DeleteOptions{})
 	})
-	s := controltest.New(t, controltest.Options{Heartbeat: 1})
+	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	if _, err := c.CoreV1().Secrets(ns.Name).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "enrolment"},
 		StringData: map[string]string{"token": s.EnrolmentToken()}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -145,7 +146,7 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 		"identity":     map[string]any{"type": "key", "key": map[string]any{"existingSecret": "enrolment"}},
 		"image":        map[string]any{"repository": repository, "digest": digest},
 		"persistence":  map[string]any{"existingClaim": "data"},
-		"status":       map[string]any{"port": controltest.FreePort(t)},
+		"status":       map[string]any{"port": freePort(t)},
 		"concurrency":  2,
 		"jobs":         map[string]any{"labels": map[string]any{"team": "blue"}, "podTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "x"}}}},
 	})
@@ -279,4 +280,15 @@ func inventory(t *testing.T, c kubernetes.Interface, ns string) []string {
 	policies, err := c.NetworkingV1().NetworkPolicies(ns).List(ctx, o)
 	add("networkpolicy", err, len(policies.Items), func(i int) string { return policies.Items[i].Name })
 	return all
+}
+
+// freePort returns a loopback port that was free a moment ago.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
 }

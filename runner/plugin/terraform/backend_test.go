@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // configurations are one of each kind of state storage, and how far it gets
@@ -60,7 +60,7 @@ var configurations = []struct {
 
 // Each kind becomes one file, and a real tool finds nothing wrong with it.
 func TestEachStorageIsAFileThatTheToolTakes(t *testing.T) {
-	tools := controltest.Tools(t)
+	tools := tofu.Tools(t)
 	nothing := httptest.NewServer(http.NotFoundHandler())
 	defer nothing.Close()
 	for _, c := range configurations {

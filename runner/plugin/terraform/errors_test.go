@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/runner/internal/controltest"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // What the author of a module has to say ended where it looked like the beginning of
@@ -25,7 +25,7 @@ resource "terraform_data" "a" {
 }
 `
 	reports := 0
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		out, err := exec.CommandContext(t.Context(), path, "plan", "-help").CombinedOutput()
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ variable "v" {
 `, "Invalid value for variable: The number must be 4."},
 		"an argument of a function": {`output "o" { value = file("nowhere") }`, `Invalid value for "path" parameter: no file exists at "nowhere"`},
 	} {
-		for name, path := range controltest.Tools(t) {
+		for name, path := range tofu.Tools(t) {
 			t.Run(what+"/"+name, func(t *testing.T) {
 				_, err := newDeployed(t, path, "", map[string]string{"main.tf": tc.module}, nil).run(t, "plan", nil)
 				if err == nil {

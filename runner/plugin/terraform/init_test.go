@@ -9,10 +9,10 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // quoting is a module whose provisioner counts its runs in the file counter,
@@ -33,7 +33,7 @@ resource "terraform_data" "x" {
 // quoted another tool's advice to run init. The whole apply was run again after
 // an init, or its failure was taken for one in which nothing had begun.
 func TestApplyIsRunASecondTimeForWhatItsProvisionerSays(t *testing.T) {
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		for what, says := range map[string]string{
 			"init":               `Error: please run "tofu init"`,
 			"init, as a tool":    `\n\nError: Backend initialization required, please run "terraform init"\n\nReason: x\n`,

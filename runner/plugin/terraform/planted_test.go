@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
+	"github.com/fairlead/fairlead/test/tofu"
 	"github.com/fairlead/fairlead/tools/program"
 )
 
@@ -56,7 +56,7 @@ var bare = map[string]map[string]string{"bare": {"main.tf": `resource "terraform
 // TestWhatOneJobWritesIntoToolsRunsInTheNext: a job put a line into the middle of
 // the launcher, which every later job of every install ran as its tool.
 func TestWhatOneJobWritesIntoToolsRunsInTheNext(t *testing.T) {
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
 			p := func() plugin.Plugin {
@@ -82,7 +82,7 @@ func TestWhatOneJobWritesIntoToolsRunsInTheNext(t *testing.T) {
 // TestAKeptBackendSendsTheNextJobsStateElsewhere: what `init` has said of the
 // backend once, and the tool believes, was altered by another job.
 func TestAKeptBackendSendsTheNextJobsStateElsewhere(t *testing.T) {
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data, elsewhere := t.TempDir(), t.TempDir()
 			p := terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})

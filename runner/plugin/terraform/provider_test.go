@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
+	"github.com/fairlead/fairlead/test/tofu"
 	"github.com/fairlead/fairlead/tools/program"
 )
 
@@ -36,8 +36,8 @@ output "year" { value = time_static.now.year > 2000 }
 // planned and applied, also by jobs that start at once. The cache, which is
 // others' as well, is not written to.
 func TestModuleWithAProvider(t *testing.T) {
-	config := controltest.NewMirror(t, false).Config
-	for name, path := range controltest.Tools(t) {
+	config := tofu.NewMirror(t, false).Config
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
 			p := terraform.New(terraform.Config{Data: data, Tool: path, CLIConfig: config, PluginCache: filepath.Join(data, "cache"),
@@ -88,7 +88,7 @@ output "nothing" { value = null }
 // TestAnUnchangedDeploymentStartedEachProviderOnceMore: than the bare plan, to have a
 // plan described in which there was nothing.
 func TestAnUnchangedDeploymentStartedEachProviderOnceMore(t *testing.T) {
-	mirror := controltest.NewMirror(t, false)
+	mirror := tofu.NewMirror(t, false)
 	starts := filepath.Join(t.TempDir(), "starts")
 	for i, file := range mirror.Files {
 		real := filepath.Join(filepath.Dir(starts), fmt.Sprintf("provider-%d", i)) // both are one file until here
@@ -111,7 +111,7 @@ func TestAnUnchangedDeploymentStartedEachProviderOnceMore(t *testing.T) {
 		}
 		return strings.Count(string(b), "start")
 	}
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
 			p := terraform.New(terraform.Config{Data: data, Tool: path, CLIConfig: mirror.Config, Environ: []string{"PATH=" + os.Getenv("PATH")}})
@@ -158,8 +158,8 @@ func TestAnUnchangedDeploymentStartedEachProviderOnceMore(t *testing.T) {
 // TestApplyThatNeedsInitGetsIt: what the plan had made ready is not there any
 // more. The tool says so before it begins, and so it is run again.
 func TestApplyThatNeedsInitGetsIt(t *testing.T) {
-	config := controltest.NewMirror(t, false).Config
-	for name, path := range controltest.Tools(t) {
+	config := tofu.NewMirror(t, false).Config
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
 			p := terraform.New(terraform.Config{Data: data, Tool: path, CLIConfig: config, Environ: []string{"PATH=" + os.Getenv("PATH")}})

@@ -14,9 +14,9 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // deployed is a component that is planned and applied, as a deployment does it.
@@ -116,7 +116,7 @@ resource "terraform_data" "function" {
 }
 output "sum" { value = terraform_data.function.output }
 `}
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			d := newDeployed(t, path, config, module, nil)
 			out := filepath.Join(t.TempDir(), "zip")
@@ -234,7 +234,7 @@ func TestVariablesReachInitPlanAndApply(t *testing.T) {
 	opentofu := map[string]bool{"where a module comes from": true, "the passphrase of the state": true}
 	for what, tc := range variableCases() {
 		t.Run(what, func(t *testing.T) {
-			for name, path := range controltest.Tools(t) {
+			for name, path := range tofu.Tools(t) {
 				if opentofu[what] && name == "terraform" {
 					continue // which cannot do it
 				}
@@ -251,7 +251,7 @@ func TestAModuleThatKnowsItsPathWasElsewhereAtEachJob(t *testing.T) {
 resource "terraform_data" "a" { input = { cwd = path.cwd, abs = abspath(path.module), root = abspath(path.root) } }
 output "o" { value = abspath(path.module) }
 `}
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			d := newDeployed(t, path, "", module, nil)
 			d.deploy(t)
@@ -266,7 +266,7 @@ output "o" { value = abspath(path.module) }
 // in it is good for that place alone: the agents of a runner may have different
 // data folders, and any of them may apply what another has planned.
 func TestAPlanOfAnotherPlaceIsNotApplied(t *testing.T) {
-	tools := controltest.Tools(t)
+	tools := tofu.Tools(t)
 	for value, placed := range map[string]bool{"path.cwd": true, "sha256(path.cwd)": true, "abspath(path.module)": true, `"${path.module}/x"`: false} {
 		module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = ` + value + ` }`}
 		for name, path := range tools {
@@ -300,7 +300,7 @@ func planElsewhere(t *testing.T, path string, module map[string]string, placed b
 // A plan that writes more than is kept is refused at the plan, not at the apply.
 func TestAPlanThatWritesMoreThanIsKept(t *testing.T) {
 	config := archiveMirror(t)
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			large := filepath.Join(t.TempDir(), "large")
 			f, err := os.Create(large)
@@ -346,7 +346,7 @@ func noise(n int) []byte {
 // An output that no float holds ended every plan.
 func TestANumberBeyondAFloatKeepsItsDigits(t *testing.T) {
 	want := "1" + strings.Repeat("0", 400)
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			d := newDeployed(t, path, "", map[string]string{"main.tf": "resource \"terraform_data\" \"a\" { input = 1e400 }\noutput \"o\" { value = 1e400 }\n"}, nil)
 			applied := d.deploy(t)
@@ -364,7 +364,7 @@ func TestANumberBeyondAFloatKeepsItsDigits(t *testing.T) {
 // would go elsewhere, without the tool seeing it: it compares a checksum.
 func TestAStateIsMovedByWhatAPlanHasLeft(t *testing.T) {
 	module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = 1 }`}
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			d := newDeployed(t, path, "", module, nil)
 			plan, err := d.run(t, "plan", nil)

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // A component that calls a module beside its folder could not be deployed: its own
@@ -20,7 +20,7 @@ func TestAModuleBesideTheComponentsFolder(t *testing.T) {
 		"shared/text":        "of the shared module",
 		"other/main.tf.json": `{"output": {"o": {"value": "of another"}}}`,
 	}
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			d := newDeployed(t, path, "", module, nil)
 			d.sources = map[string]map[string]string{"shared#live/web": module}
@@ -40,7 +40,7 @@ func TestAModuleBesideTheComponentsFolder(t *testing.T) {
 
 // An artifact names a folder that it does not have.
 func TestAnArtifactWithoutItsComponent(t *testing.T) {
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		for what, files := range map[string]map[string]string{
 			"no such folder":       {"main.tf": ""},
 			"a file in its place":  {"live": "x"},

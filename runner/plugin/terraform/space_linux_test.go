@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 // disk is a small file system of its own, and resize changes its size.
@@ -40,7 +40,7 @@ func disk(t *testing.T, size int64) (path string, resize func(size int64)) {
 
 // A disk that filled up during an apply could lose the state of all that was made.
 func TestFullDiskLosesTheState(t *testing.T) {
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) { fullDisk(t, path, "main.tf", "filling") })
 		// The tool leaves its copy where it runs, which is not where the source is.
 		t.Run(name+" in a folder of the source", func(t *testing.T) { fullDisk(t, path, "live/web/main.tf", "filling#live/web") })
@@ -109,7 +109,7 @@ output "password" {
 
 // A reserve is a promise: two applies at once do not count on the same space.
 func TestTwoAppliesCountOnTheSameSpace(t *testing.T) {
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data, _ := disk(t, 40<<20)
 			p := terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})

@@ -10,10 +10,10 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/controltest"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
+	"github.com/fairlead/fairlead/test/tofu"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +38,7 @@ func spec(n int, digest string) plugin.Spec {
 }
 
 func TestPlugin(t *testing.T) {
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			plugintest.Run(t, plugintest.Subject{
 				New: func(data string) plugin.Plugin {
@@ -64,7 +64,7 @@ func TestPlugin(t *testing.T) {
 // terraform-exec asks a tool for its version before `init`, and used to write
 // the answer to the log.
 func TestTheLogBeganWithTheVersionOfTheToolAsJSON(t *testing.T) {
-	for name, path := range controltest.Tools(t) {
+	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
 			p := terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})

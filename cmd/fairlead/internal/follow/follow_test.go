@@ -3,17 +3,23 @@ package follow_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/planetest"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/proxy"
 )
 
 // screen is what a person sees. Safe for concurrent use.
@@ -61,7 +67,6 @@ func (s *screen) await(t *testing.T, text string) {
 
 type story struct {
 	*testing.T
-	plane  *planetest.Plane
 	screen *screen
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -69,20 +74,15 @@ type story struct {
 	err    error
 }
 
-// watch follows deployment dep_1 in the background.
-func watch(t *testing.T, plane *planetest.Plane, change func(*follow.Options)) *story {
-	c, err := client.New(plane.URL, "", client.Options{Retries: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+// watch follows a deployment in the background.
+func watch(t *testing.T, p *plane.Plane, first wire.Deployment, change func(*follow.Options)) *story {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &story{T: t, plane: plane, screen: newScreen(), cancel: cancel, ended: make(chan struct{})}
+	s := &story{T: t, screen: newScreen(), cancel: cancel, ended: make(chan struct{})}
 	now := time.Unix(0, 0)
-	o := follow.Options{Client: c, Out: s.screen, Now: func() time.Time { return now }, Style: view.Style{}}
+	o := follow.Options{Client: p.API, Out: s.screen, Now: func() time.Time { return now }, Style: view.Style{}}
 	if change != nil {
 		change(&o)
 	}
-	first := plane.Deployment("dep_1")
 	go func() {
 		defer close(s.ended)
 		s.last, s.err = follow.Deployment(ctx, first, o)
@@ -100,40 +100,58 @@ func (s *story) end() {
 	}
 }
 
-func deployment(state string, components ...wire.DeploymentComponent) wire.Deployment {
-	return wire.Deployment{ID: "dep_1", Install: "acme", App: "shop", Kind: "deploy", State: state, Components: components}
+// The apps that are deployed.
+const (
+	one   = "fairlead: v1\nname: shop\ncomponents:\n  web: {type: terraform, source: ./web}\n"
+	two   = "fairlead: v1\nname: shop\ncomponents:\n  network: {type: terraform, source: ./n}\n  db: {type: terraform, source: ./d}\n"
+	chain = "fairlead: v1\nname: shop\ncomponents:\n  network: {type: terraform, source: ./n}\n  db: {type: terraform, source: ./d, depends_on: [network]}\n"
+)
+
+var (
+	planOnly = wire.CreateDeploymentRequest{PlanOnly: true}
+	adding   = deployment.Changes{Add: 2}
+	nothing  = deployment.Changes{}
+
+	unavailable = proxy.Answer(http.StatusServiceUnavailable, "text/plain", "try later") // as a gateway does while what is behind it restarts
+)
+
+func component(t *testing.T, d wire.Deployment, name string) wire.DeploymentComponent {
+	t.Helper()
+	for _, c := range d.Components {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("deployment %s has no component %s", d.ID, name)
+	return wire.DeploymentComponent{}
 }
 
-func component(name, state string) wire.DeploymentComponent {
-	c := wire.DeploymentComponent{Name: name, State: state}
-	if state != "pending" {
-		c.PlanJob = "plan-" + name
-	}
-	switch state {
-	case "awaiting-approval", "approved", "applying", "applied", "failed":
-		c.Changes = &wire.Changes{Add: 2}
-	}
-	switch state {
-	case "applying", "applied", "failed":
-		c.Job = "apply-" + name
-	}
-	return c
+// plans begins the plan of a component.
+func plans(t *testing.T, p *plane.Plane, d wire.Deployment, name string) *plane.Attempt {
+	t.Helper()
+	return p.Work(component(t, p.Deployment(d.ID), name).PlanJob)
+}
+
+// applies begins the apply of a component.
+func applies(t *testing.T, p *plane.Plane, d wire.Deployment, name string) *plane.Attempt {
+	t.Helper()
+	return p.Work(component(t, p.Deployment(d.ID), name).Job)
 }
 
 func TestDeploymentIsShownFromPlanToApply(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(deployment("running", component("network", "planning"), component("db", "pending")))
-	s := watch(t, plane, nil)
-	plane.Log("plan-network", 1, "looking\nPlan: 2 to add\nno newline")
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(chain, wire.CreateDeploymentRequest{AutoApprove: true})
+	s := watch(t, p, d, nil)
+	plan := plans(t, p, d, "network")
+	plan.Log("looking\nPlan: 2 to add\nno newline")
 	s.screen.await(t, "Plan: 2")
-	plane.EndLog("plan-network")
-	plane.SetDeployment(deployment("running", component("network", "applying"), component("db", "pending")))
-	plane.Log("apply-network", 1, "creating\n")
+	plan.Planned(adding, "")
+	apply := applies(t, p, d, "network")
+	apply.Log("creating\n")
 	s.screen.await(t, "creating")
-	plane.EndLog("apply-network")
-	plane.EndLog("plan-db")
-	unchanged := component("db", "unchanged")
-	plane.SetDeployment(deployment("succeeded", component("network", "applied"), unchanged))
+	apply.Succeed()
+	s.screen.await(t, "db      ▸ planning")
+	plans(t, p, d, "db").Planned(nothing, "")
 	s.end()
 	if s.err != nil || s.last.State != "succeeded" {
 		t.Fatalf("got %v, %v", s.last.State, s.err)
@@ -146,7 +164,8 @@ network ✓ planned: 2 to add (0.0 s)
 network ▸ applying
 network │ creating
 network ✓ applied (0.0 s)
-db      ✓ unchanged
+db      ▸ planning
+db      ✓ unchanged (0.0 s)
 `
 	if got := s.screen.String(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
@@ -154,40 +173,46 @@ db      ✓ unchanged
 }
 
 func TestAnApprovedComponentWaitsUntilFewerAreAtWork(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(deployment("running", component("network", "applying"), component("db", "approved")))
-	s := watch(t, plane, nil)
+	p := plane.New(t, plane.Options{Parallelism: 1})
+	d := p.Deploy(two, wire.CreateDeploymentRequest{})
+	plans(t, p, d, "db").Planned(adding, "")
+	plans(t, p, d, "network").Planned(adding, "")
+	d, err := p.API.ApproveDeployment(t.Context(), d.ID, wire.ApproveRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := "network", "db"
+	if component(t, d, first).State == "approved" {
+		first, second = second, first
+	}
+	s := watch(t, p, d, nil)
 	s.screen.await(t, "approved")
-	plane.EndLog("plan-network")
-	plane.EndLog("apply-network")
-	plane.EndLog("plan-db")
-	plane.SetDeployment(deployment("running", component("network", "applied"), component("db", "applying")))
-	s.screen.await(t, "db      ▸ applying")
-	plane.EndLog("apply-db")
-	plane.SetDeployment(deployment("succeeded", component("network", "applied"), component("db", "applied")))
+	applies(t, p, d, first).Succeed()
+	s.screen.await(t, fmt.Sprintf("%-7s ▸ applying", second))
+	applies(t, p, d, second).Succeed()
 	s.end()
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
-	if got := s.screen.String(); !strings.Contains(got, "db      ▸ approved; others of this deployment are at work\n") || strings.Contains(got, "db      ✓ planned") {
+	if got := s.screen.String(); !strings.Contains(got, fmt.Sprintf("%-7s ▸ approved; others of this deployment are at work\n", second)) || strings.Contains(got, fmt.Sprintf("%-7s ✓ planned", second)) {
 		t.Errorf("the screen has:\n%s", got)
 	}
 }
 
 func TestRestartOfTheControlPlaneRepeatsNothing(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(deployment("running", component("web", "planning")))
-	plane.Log("plan-web", 1, "one\ntw")
-	s := watch(t, plane, nil)
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(one, planOnly)
+	plan := plans(t, p, d, "web")
+	plan.Log("one\ntw")
+	s := watch(t, p, d, nil)
 	s.screen.await(t, "one")
 	// Both long polls wait; then everything breaks at once, in every way.
-	plane.Await(t, wire.GetDeployment, 1)
-	plane.CloseClientConnections()
-	plane.Fail(planetest.Unavailable, planetest.Cut, planetest.Unavailable, planetest.Cut)
-	plane.Log("plan-web", 1, "o\nthree\n")
+	p.Until("the deployment being waited for", func() bool { return p.Asked(wire.GetDeployment) > 1 })
+	p.Next(unavailable, proxy.Cut, unavailable, proxy.Cut)
+	p.CloseClientConnections()
+	plan.Log("o\nthree\n")
 	s.screen.await(t, "three")
-	plane.EndLog("plan-web")
-	plane.SetDeployment(deployment("succeeded", component("web", "planned")))
+	plan.Planned(adding, "")
 	s.end()
 	if s.err != nil {
 		t.Fatal(s.err)
@@ -200,21 +225,19 @@ func TestRestartOfTheControlPlaneRepeatsNothing(t *testing.T) {
 }
 
 func TestPatienceEnds(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(deployment("running", component("web", "pending")))
+	p := plane.New(t, plane.Options{})
+	p.Deploy(one, planOnly)
+	d := p.Deploy(one, planOnly) // which waits for the other and has no job
 	clock := make(chan time.Time, 1)
 	clock <- time.Unix(0, 0)
-	s := watch(t, plane, func(o *follow.Options) {
+	p.Next(unavailable, unavailable, unavailable)
+	s := watch(t, p, d, func(o *follow.Options) {
 		o.Now = func() time.Time { // a minute passes between any two looks
 			now := <-clock
 			clock <- now.Add(time.Minute)
 			return now
 		}
 	})
-	plane.Await(t, wire.GetDeployment, 1)
-	plane.Fail(planetest.Unavailable, planetest.Unavailable, planetest.Unavailable)
-	plane.SetDeployment(deployment("running", component("web", "pending")))
-	plane.CloseClientConnections()
 	s.end()
 	if !client.HasStatus(s.err, 503) {
 		t.Errorf("got %v, want the last answer of the control plane", s.err)
@@ -225,10 +248,10 @@ func TestPatienceEnds(t *testing.T) {
 }
 
 func TestRefusalIsNotRepeated(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(deployment("running", component("web", "pending")))
-	plane.Fail(planetest.Internal)
-	s := watch(t, plane, nil)
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(one, planOnly)
+	p.Fail(proxy.Route(wire.GetDeployment), 1, plane.Refuse("internal"))
+	s := watch(t, p, d, nil)
 	s.end()
 	if !client.HasStatus(s.err, 500) {
 		t.Errorf("got %v, want the 500", s.err)
@@ -236,28 +259,30 @@ func TestRefusalIsNotRepeated(t *testing.T) {
 }
 
 func TestLogCannotControlTheTerminal(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(deployment("running", component("web", "planning")))
-	s := watch(t, plane, nil)
-	plane.Log("plan-web", 1, "\x1b[2J\x1b]0;owned\x07red\x1b[31m\r\nover\rwritten \u009b2J\xff\u202egnp\n")
-	plane.EndLog("plan-web")
-	plane.SetDeployment(deployment("succeeded", component("web", "planned")))
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(one, planOnly)
+	s := watch(t, p, d, nil)
+	plan := plans(t, p, d, "web")
+	plan.Log("\x1b[2J\x1b]0;owned\x07red\x1b[31m\r\nover\rwritten \u009b2J\xff\u202egnp\n")
+	plan.Planned(adding, "")
 	s.end()
-	want := "web ▸ planning\nweb │ red\nweb │ over\nweb │ written \uFFFD\uFFFDgnp\nweb ✓ planned (0.0 s)\n"
+	want := "web ▸ planning\nweb │ red\nweb │ over\nweb │ written \uFFFD\uFFFDgnp\nweb ✓ planned: 2 to add (0.0 s)\n"
 	if got := s.screen.String(); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 
 func TestSecondAttemptIsToldApart(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(deployment("running", component("web", "planning")))
-	s := watch(t, plane, nil)
-	plane.Log("plan-web", 1, "first try, cut o")
-	plane.Log("plan-web", 2, "second try\n")
-	plane.EndLog("plan-web")
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(one, planOnly)
+	s := watch(t, p, d, nil)
+	first := plans(t, p, d, "web")
+	first.Log("first try, cut o")
+	first.Die()
+	second := plans(t, p, d, "web")
+	second.Log("second try\n")
 	s.screen.await(t, "second try")
-	plane.SetDeployment(deployment("succeeded", component("web", "unchanged")))
+	second.Planned(nothing, "")
 	s.end()
 	want := "web ▸ planning\nweb │ first try, cut o\nweb ! the job starts again: attempt 2\nweb │ second try\nweb ✓ unchanged (0.0 s)\n"
 	if got := s.screen.String(); got != want {
@@ -266,16 +291,24 @@ func TestSecondAttemptIsToldApart(t *testing.T) {
 }
 
 func TestApprovalIsOfThePlansThatWereShown(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetJob(wire.Job{ID: "plan-web", Plan: &wire.Plan{Digest: "sha256:1", Changes: wire.Changes{Add: 2},
-		Summary: []byte(`{"resources":[{"address":"null_resource.a","actions":["create"]},{"address":"null_resource.\u001b[2Jb","actions":["delete","create"]},{"address":"null_resource.c","actions":["no-op"]}]}`)}})
-	plane.EndLog("plan-web")
-	plane.EndLog("apply-web")
-	plane.SetDeployment(deployment("awaiting-approval", component("web", "awaiting-approval"), component("db", "pending")))
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(chain, wire.CreateDeploymentRequest{})
+	plan := plans(t, p, d, "network")
+	plan.Planned(adding, `{"resources":[{"address":"null_resource.a","actions":["create"]},{"address":"null_resource.\u001b[2Jb","actions":["delete","create"]},{"address":"null_resource.c","actions":["no-op"]}]}`)
+	got := make(chan wire.ApproveRequest, 10)
+	p.Fail(proxy.Route(wire.ApproveDeployment), -1, proxy.Before(func(r *http.Request) {
+		var in wire.ApproveRequest
+		b, err := io.ReadAll(r.Body)
+		if err := errors.Join(err, json.Unmarshal(b, &in)); err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(b))
+		got <- in
+	}))
 	var screenAtQuestion string
 	var s *story
 	asked := make(chan struct{})
-	s = watch(t, plane, func(o *follow.Options) {
+	s = watch(t, p, p.Deployment(d.ID), func(o *follow.Options) {
 		o.Approve = func(context.Context, wire.Deployment) (bool, error) {
 			<-asked
 			screenAtQuestion = s.screen.String()
@@ -283,16 +316,18 @@ func TestApprovalIsOfThePlansThatWereShown(t *testing.T) {
 		}
 	})
 	close(asked)
-	plane.AwaitApproval(t)
-	plane.SetDeployment(deployment("succeeded", component("web", "applied"), component("db", "pending")))
+	in := <-got
+	s.screen.await(t, "applying")
+	applies(t, p, d, "network").Succeed()
+	plans(t, p, d, "db").Planned(nothing, "")
 	s.end()
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
-	if got := plane.Approved(); len(got) != 1 || len(got[0].Components) != 0 || len(got[0].Plans) != 1 || got[0].Plans["web"] != "sha256:1" {
-		t.Errorf("approved %+v, want exactly the plan that was shown", got)
+	if len(got) != 0 || len(in.Components) != 0 || len(in.Plans) != 1 || in.Plans["network"] != plan.Digest() {
+		t.Errorf("approved %+v, want exactly the plan that was shown", in)
 	}
-	for _, want := range []string{"web: 2 to add", "  + null_resource.a\n", "-/+ null_resource.b\n"} {
+	for _, want := range []string{"network: 2 to add", "  + null_resource.a\n", "-/+ null_resource.b\n"} {
 		if !strings.Contains(screenAtQuestion, want) {
 			t.Errorf("before the question %q is not shown:\n%s", want, screenAtQuestion)
 		}
@@ -303,14 +338,13 @@ func TestApprovalIsOfThePlansThatWereShown(t *testing.T) {
 }
 
 func TestNobodyToAskLeavesItWaiting(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetJob(wire.Job{ID: "plan-web", Plan: &wire.Plan{Changes: wire.Changes{Destroy: 1}}})
-	plane.EndLog("plan-web")
-	plane.SetDeployment(deployment("awaiting-approval", component("web", "awaiting-approval")))
-	s := watch(t, plane, nil)
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(one, wire.CreateDeploymentRequest{})
+	plans(t, p, d, "web").Planned(deployment.Changes{Destroy: 1}, "")
+	s := watch(t, p, p.Deployment(d.ID), nil)
 	s.end()
-	if !errors.Is(s.err, follow.ErrWaiting) || len(plane.Approved()) > 0 {
-		t.Errorf("got %v and approvals %v", s.err, plane.Approved())
+	if n := p.Asked(wire.ApproveDeployment); !errors.Is(s.err, follow.ErrWaiting) || n > 0 {
+		t.Errorf("got %v and %d approvals", s.err, n)
 	}
 	if !strings.Contains(s.screen.String(), "web: 1 to destroy") {
 		t.Errorf("the plan is not shown:\n%s", s.screen)
@@ -318,11 +352,11 @@ func TestNobodyToAskLeavesItWaiting(t *testing.T) {
 }
 
 func TestInterruptStopsFollowingOnly(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(deployment("running", component("web", "planning")))
-	s := watch(t, plane, nil)
-	plane.Await(t, wire.GetDeployment, 1)
-	plane.Await(t, wire.ReadJobLog, 1)
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(one, planOnly)
+	plans(t, p, d, "web")
+	s := watch(t, p, d, nil)
+	p.Until("the deployment being followed", func() bool { return p.Asked(wire.GetDeployment) > 1 && p.Asked(wire.ReadJobLog) > 0 })
 	s.cancel()
 	s.end()
 	if !errors.Is(s.err, context.Canceled) {
@@ -331,35 +365,57 @@ func TestInterruptStopsFollowingOnly(t *testing.T) {
 }
 
 func TestJobThatNobodyTakesIsExplained(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetJob(wire.Job{ID: "plan-web", State: "queued", Runner: "far-away"})
-	plane.SetRunner(wire.Runner{Name: "far-away", State: "lost"})
-	plane.SetDeployment(deployment("running", component("web", "planning")))
-	s := watch(t, plane, func(o *follow.Options) { o.SlowClaim = time.Second })
-	s.screen.await(t, "runner far-away is not reachable")
-	plane.EndLog("plan-web")
-	plane.SetDeployment(deployment("canceled", component("web", "canceled")))
+	p := plane.New(t, plane.Options{})
+	p.Work(check(t, p)) // there was an agent
+	p.Advance(10 * time.Minute)
+	d := p.Deploy(one, planOnly)
+	s := watch(t, p, d, func(o *follow.Options) { o.SlowClaim = time.Second })
+	s.screen.await(t, "runner here is not reachable")
+	cancel(t, p, d)
 	s.end()
 	if s.err != nil {
 		t.Error(s.err)
 	}
 }
 
-func behind(state string) wire.Deployment {
-	d := deployment("queued", component("web", "pending"))
-	d.Ahead = &wire.DeploymentAhead{ID: "dep_0", State: state, Since: time.Unix(0, 0)}
-	d.Message = "This deployment waits for deployment dep_0 of install acme, which is " + state
-	return d
+func check(t *testing.T, p *plane.Plane) string {
+	t.Helper()
+	j, err := p.API.CheckRunner(t.Context(), plane.Runner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j.ID
+}
+
+func cancel(t *testing.T, p *plane.Plane, d wire.Deployment) {
+	t.Helper()
+	if _, err := p.API.CancelDeployment(t.Context(), d.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// behind begins two deployments, of which the second waits for the first. What it
+// waits for is looked at every second.
+func behind(t *testing.T, p *plane.Plane) (ahead, d wire.Deployment) {
+	t.Helper()
+	ahead = p.Deploy(one, wire.CreateDeploymentRequest{})
+	d = p.Deploy(one, planOnly)
+	p.Fail(proxy.Route(wire.GetDeployment), -1, proxy.Before(func(r *http.Request) {
+		q := r.URL.Query()
+		q.Set("wait_seconds", "1")
+		r.URL.RawQuery = q.Encode()
+	}))
+	return ahead, d
 }
 
 func TestQueuedBehindAnApprovalDoesNotWait(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(behind("running"))
-	s := watch(t, plane, func(o *follow.Options) { o.Quiet = true })
-	plane.Await(t, wire.GetDeployment, 1)
-	plane.SetDeployment(behind("awaiting-approval")) // later than the command began to wait
+	p := plane.New(t, plane.Options{})
+	ahead, d := behind(t, p)
+	s := watch(t, p, d, func(o *follow.Options) { o.Quiet = true })
+	p.Until("the deployment being followed", func() bool { return p.Asked(wire.GetDeployment) > 0 })
+	plans(t, p, ahead, "web").Planned(adding, "") // later than the command began to wait
 	s.end()
-	if !errors.Is(s.err, follow.ErrBehind) || s.last.Ahead.ID != "dep_0" {
+	if !errors.Is(s.err, follow.ErrBehind) || s.last.Ahead.ID != ahead.ID {
 		t.Errorf("it ended with %v, at %+v", s.err, s.last)
 	}
 	if s.screen.String() != "" {
@@ -368,18 +424,21 @@ func TestQueuedBehindAnApprovalDoesNotWait(t *testing.T) {
 }
 
 func TestQuietNamesTheApprovalWaitedForOnce(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetDeployment(behind("awaiting-approval"))
-	s := watch(t, plane, func(o *follow.Options) {
+	p := plane.New(t, plane.Options{})
+	ahead, d := behind(t, p)
+	plans(t, p, ahead, "web").Planned(adding, "")
+	d = p.Deployment(d.ID)
+	asked := p.Asked(wire.GetDeployment)
+	s := watch(t, p, d, func(o *follow.Options) {
 		o.Quiet = true
 		o.Approve = func(context.Context, wire.Deployment) (bool, error) { return false, nil }
 	})
-	plane.Await(t, wire.GetDeployment, 1)
-	plane.SetDeployment(behind("awaiting-approval"))
-	plane.Await(t, wire.GetDeployment, 2)
-	plane.SetDeployment(deployment("succeeded", component("web", "applied")))
+	p.Until("it being looked at again", func() bool { return p.Asked(wire.GetDeployment) > asked+1 })
+	cancel(t, p, ahead)
+	plans(t, p, d, "web").Planned(nothing, "")
 	s.end()
-	for _, want := range []string{"waits for deployment dep_0, which awaits approval since 1970-01-01 00:00:00 UTC", "`fairlead deployment approve dep_0`", "`fairlead deployment cancel dep_0`"} {
+	for _, want := range []string{"waits for deployment " + ahead.ID + ", which awaits approval since " + d.Ahead.Since.UTC().Format("2006-01-02 15:04:05 MST"),
+		"`fairlead deployment approve " + ahead.ID + "`", "`fairlead deployment cancel " + ahead.ID + "`"} {
 		if strings.Count(s.screen.String(), want) != 1 {
 			t.Errorf("%q is not there once:\n%s", want, s.screen)
 		}
@@ -387,30 +446,38 @@ func TestQuietNamesTheApprovalWaitedForOnce(t *testing.T) {
 }
 
 func TestJobOfADrainingRunnerNamesTheDraining(t *testing.T) {
-	plane := planetest.New(t)
-	plane.SetJob(wire.Job{ID: "plan-web", State: "queued", Runner: "local"})
-	plane.SetRunner(wire.Runner{Name: "local", State: "online", Mode: "draining"})
-	plane.SetDeployment(deployment("running", component("web", "planning")))
-	s := watch(t, plane, func(o *follow.Options) { o.SlowClaim = time.Second })
-	s.screen.await(t, "waits: runner local is draining. `fairlead runner enable local` lets it take work")
-	plane.EndLog("plan-web")
-	plane.SetDeployment(deployment("canceled", component("web", "canceled")))
+	p := plane.New(t, plane.Options{})
+	p.Work(check(t, p)) // there is an agent
+	d := p.Deploy(one, planOnly)
+	if _, err := p.API.SetRunnerMode(t.Context(), plane.Runner, "draining"); err != nil {
+		t.Fatal(err)
+	}
+	s := watch(t, p, d, func(o *follow.Options) { o.SlowClaim = time.Second })
+	s.screen.await(t, "waits: runner here is draining. `fairlead runner enable here` lets it take work")
+	cancel(t, p, d)
 	s.end()
 }
 
 func TestWarningOfALostApplyIsAboveTheQuestion(t *testing.T) {
-	plane := planetest.New(t)
-	d := deployment("awaiting-approval", component("web", "awaiting-approval"))
-	d.AutoApprove = true
-	d.Situations = []wire.Situation{
-		{Kind: "runner-full", What: "Runner local runs as many jobs as it can."},
-		{Kind: "lost", Component: "web", What: "The apply job_1 was lost.", Known: []string{"Its log ends where its step did."}, Next: []wire.NextStep{{Command: "fairlead job logs job_1", Effect: "shows what it had done"}}},
-	}
-	plane.SetDeployment(d)
-	plane.SetJob(wire.Job{ID: "plan-web", Plan: &wire.Plan{Digest: "sha256:1"}})
-	var s *story
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(one, wire.CreateDeploymentRequest{AutoApprove: true})
+	plans(t, p, d, "web").Planned(adding, "")
+	applies(t, p, d, "web").Die()
+	plans(t, p, d, "web").Planned(adding, "")
+	// Another situation, which has nothing to do with it.
+	p.Fail(proxy.Route(wire.GetDeployment), -1, proxy.Change(func(body []byte) []byte {
+		var d wire.Deployment
+		err := json.Unmarshal(body, &d)
+		d.Situations = append([]wire.Situation{{Kind: "runner-full", What: "Runner local runs as many jobs as it can."}}, d.Situations...)
+		b, merr := json.Marshal(d)
+		if err := errors.Join(err, merr); err != nil {
+			t.Error(err)
+		}
+		return b
+	}))
+	d = p.Deployment(d.ID)
 	shown := make(chan string, 1)
-	s = watch(t, plane, func(o *follow.Options) {
+	s := watch(t, p, d, func(o *follow.Options) {
 		o.Quiet = true
 		screen := o.Out.(*screen)
 		o.Approve = func(context.Context, wire.Deployment) (bool, error) {
@@ -420,7 +487,11 @@ func TestWarningOfALostApplyIsAboveTheQuestion(t *testing.T) {
 	})
 	s.end()
 	before := <-shown
-	for _, want := range []string{"Auto-approval does not cover", "The apply job_1 was lost.", "Its log ends where its step did.", "`fairlead job logs job_1`"} {
+	if len(d.Situations) != 2 || d.Situations[1].Kind != "lost" {
+		t.Fatalf("the deployment's situations are %+v", d.Situations)
+	}
+	lost := d.Situations[1]
+	for _, want := range []string{"Auto-approval does not cover", lost.What, lost.Known[0], "`" + lost.Next[0].Command + "`"} {
 		if !strings.Contains(before, want) {
 			t.Errorf("%q is not above the question:\n%s", want, before)
 		}

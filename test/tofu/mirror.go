@@ -1,4 +1,4 @@
-package controltest
+package tofu
 
 import (
 	"archive/zip"

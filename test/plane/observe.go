@@ -1,0 +1,222 @@
+package plane
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing/iotest"
+
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/test/proxy"
+)
+
+// seen is called with a request, the job that its path names, and its answer, once
+// the control plane has answered it with success.
+type seen func(r *http.Request, job string, body []byte, answer *httptest.ResponseRecorder)
+
+// observe notes what agents and steps report and the control plane accepts, gives
+// steps the specs that the test made, and agents the configuration.
+func (p *Plane) observe(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", next)
+	// Requests that wait long, or bring much, are passed on as they are.
+	passed := func(route wire.Route, see func(job string)) {
+		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
+			s := &status{ResponseWriter: w}
+			next.ServeHTTP(s, r)
+			if s.code < 300 {
+				see(r.PathValue("job"))
+			}
+		})
+	}
+	passed(wire.AppendJobLog, p.noting(func(j *record) { j.Appends++ }))
+	passed(wire.HeartbeatJob, p.noting(func(j *record) { j.Renewals++ }))
+	passed(wire.RenewLogAccess, p.noting(func(j *record) { j.LogRenewals++ }))
+	passed(wire.RescueJobLog, p.noting(func(j *record) { j.Appends++ }))
+	for route, see := range map[wire.Route]seen{
+		wire.CreateSession: p.sawSession, wire.HeartbeatSession: p.sawBeat, wire.ClaimJob: p.sawClaim,
+		wire.StartJob: p.sawStart, wire.FinishJob: p.sawFinish, wire.ReportDied: p.sawDeath,
+	} {
+		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			rest := io.Reader(bytes.NewReader(body))
+			if err != nil {
+				rest = io.MultiReader(rest, iotest.ErrReader(err))
+			}
+			r.Body = io.NopCloser(rest)
+			answer := proxy.Record(w)
+			next.ServeHTTP(answer, r)
+			if answer.Code < 300 {
+				see(r, r.PathValue("job"), body, answer.ResponseRecorder)
+			}
+			answer.Send()
+		})
+	}
+	return mux
+}
+
+// status notes how a request is answered.
+type status struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *status) WriteHeader(code int) {
+	s.code = code
+	s.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for http.ResponseController.
+func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// counting counts requests, also those that fail on their way.
+func (p *Plane) counting(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.change(func() { p.asked[asked{r.Method, r.URL.Path}]++ })
+		next.ServeHTTP(w, r)
+	})
+}
+
+// asked names requests.
+type asked struct{ method, path string }
+
+// Asked returns how many requests of a route have come.
+func (p *Plane) Asked(route wire.Route) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for a, times := range p.asked {
+		if proxy.Route(route)(&http.Request{Method: a.method, URL: &url.URL{Path: a.path}}) {
+			n += times
+		}
+	}
+	return n
+}
+
+func (p *Plane) noting(f func(*record)) func(job string) {
+	return func(job string) {
+		p.change(func() {
+			if j := p.jobs[job]; j != nil {
+				f(j)
+			}
+		})
+	}
+}
+
+func decode[T any](p *Plane, b []byte) (v T) {
+	if err := json.Unmarshal(b, &v); err != nil {
+		p.t.Errorf("what the control plane has accepted, or answered, is not to be read: %v: %s", err, b)
+	}
+	return v
+}
+
+func (p *Plane) encode(answer *httptest.ResponseRecorder, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		p.t.Error(err)
+	}
+	answer.Body.Reset()
+	answer.Body.Write(b)
+	answer.Header().Del("Content-Length")
+}
+
+func (p *Plane) sawSession(_ *http.Request, _ string, _ []byte, answer *httptest.ResponseRecorder) {
+	s := decode[wire.Session](p, answer.Body.Bytes())
+	p.change(func() { s.Configuration = p.told })
+	p.encode(answer, s)
+}
+
+func (p *Plane) sawBeat(_ *http.Request, _ string, body []byte, answer *httptest.ResponseRecorder) {
+	in, out := decode[wire.SessionHeartbeat](p, body), decode[wire.SessionStatus](p, answer.Body.Bytes())
+	p.change(func() {
+		p.beats = append(p.beats, in)
+		if out.Configuration = p.told; p.told != nil && p.told.Revision == in.Configuration {
+			out.Configuration = nil
+		}
+	})
+	p.encode(answer, out)
+}
+
+func (p *Plane) sawClaim(_ *http.Request, _ string, body []byte, answer *httptest.ResponseRecorder) {
+	if answer.Code == http.StatusNoContent {
+		return
+	}
+	in, out := decode[wire.ClaimRequest](p, body), decode[wire.Claim](p, answer.Body.Bytes())
+	p.change(func() {
+		p.claims++
+		if j := p.jobs[out.Job]; j != nil {
+			j.Claimed, j.Epoch, j.ByName = true, out.Epoch, in.Job != ""
+			j.Finish, j.Died = nil, nil
+		}
+	})
+}
+
+// sawStart puts the test's spec in the place of the control plane's.
+func (p *Plane) sawStart(r *http.Request, id string, _ []byte, answer *httptest.ResponseRecorder) {
+	p.mu.Lock()
+	j, tamper := p.jobs[id], p.tamper
+	p.mu.Unlock()
+	if j == nil {
+		return
+	}
+	out := decode[wire.Started](p, answer.Body.Bytes())
+	env := decode[dsse.Envelope](p, out.Envelope)
+	payload, err := env.DecodeB64Payload()
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	made, spec := decode[events.JobSpec](p, payload), j.Spec
+	spec.Job, spec.Runner, spec.Epoch = or(spec.Job, made.Job), or(spec.Runner, made.Runner), or(spec.Epoch, made.Epoch)
+	spec.IssuedAt, spec.ExpiresAt = or(spec.IssuedAt, made.IssuedAt), or(spec.ExpiresAt, made.ExpiresAt)
+	if out.Envelope, err = p.signer.Sign(r.Context(), spec); err != nil {
+		p.t.Error(err)
+		return
+	}
+	if tamper != nil {
+		out.Envelope = tamper(spec, out.Envelope)
+	}
+	p.encode(answer, out)
+}
+
+func or[T comparable](v, other T) T {
+	var zero T
+	if v == zero {
+		return other
+	}
+	return v
+}
+
+// sawFinish also holds what the step says of its log against what there is.
+func (p *Plane) sawFinish(_ *http.Request, id string, body []byte, _ *httptest.ResponseRecorder) {
+	in := decode[wire.FinishRequest](p, body)
+	p.mu.Lock()
+	j := p.jobs[id]
+	p.mu.Unlock()
+	if j == nil {
+		return
+	}
+	if log := p.log(id); in.Log.Size != int64(len(log)) || in.Log.CRC32 != crc32.ChecksumIEEE(log) {
+		p.t.Errorf("job %s: the log is %d bytes with %d, the report says %+v", id, len(log), crc32.ChecksumIEEE(log), in.Log)
+	}
+	p.change(func() {
+		j.Finish = &in
+		j.Finishes++
+	})
+}
+
+func (p *Plane) sawDeath(_ *http.Request, id string, body []byte, _ *httptest.ResponseRecorder) {
+	in := decode[wire.DiedRequest](p, body)
+	p.change(func() {
+		if j := p.jobs[id]; j != nil {
+			j.Died = &in
+		}
+	})
+}

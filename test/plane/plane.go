@@ -1,0 +1,329 @@
+// Package plane is a real control plane for tests: the handlers of package api and
+// the use cases of package control on engines in memory, behind a proxy that fails
+// what a real control plane cannot be made to fail. A test hands out jobs, with
+// specs of its own, and looks at what comes of them.
+package plane
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/blob/blobtest"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
+	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/seal"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+	"github.com/fairlead/fairlead/test/proxy"
+)
+
+// What a plane has from its start.
+const (
+	RunnerID fairlead.RunnerID = "run_1"
+	Runner                     = "here" // its name
+
+	// Of the stack, if there is one.
+	Account    = "123456789012"
+	ExternalID = "fl-external-0123456789"
+
+	org = fairlead.DefaultOrg
+	app = "shop"
+)
+
+// Options of a Plane; the zero value is useful.
+type Options struct {
+	LeaseTTL  time.Duration // of jobs that Queue hands out; 0: 45 s. Leases are renewed three times while they hold
+	Heartbeat time.Duration // between the heartbeats of a session; 0: 15 s
+	// Parallelism is how many components of a deployment are at work at once; 0: as
+	// many as control says.
+	Parallelism int
+
+	Stack bool // the runner is in a stack of the install ins_1, whose external id is ExternalID
+
+	// Ways past the API, for a runner in a stack.
+	Queue  queue.Queue      // nil: in memory
+	Log    joblog.Log       // nil: in memory
+	Access identity.Granter // nil: there is none
+}
+
+// Plane is the control plane. Safe for concurrent use.
+type Plane struct {
+	*proxy.Proxy
+	Control *control.Control
+	API     *client.Client // as the org's administrator
+
+	t      testing.TB
+	opt    Options
+	http   *httptest.Server
+	signer *events.Signer
+	token  string       // of the administrator
+	ahead  atomic.Int64 // how far its clock is ahead, in nanoseconds
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced at every change
+	jobs     map[string]*record
+	versions map[string]fairlead.VersionID // by component
+	installs map[string]bool               // by name
+	beats    []wire.SessionHeartbeat
+	sessions map[fairlead.SessionID]bool
+	claims   int
+	asked    map[asked]int // requests
+	tamper   func(events.JobSpec, []byte) []byte
+	told     *wire.AgentConfiguration // how agents are to start jobs
+	worker   *control.SessionRecord   // of Work
+}
+
+// New starts a control plane that ends with the test. It has a runner.
+func New(t testing.TB, o Options) *Plane {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Plane{t: t, opt: o, signer: events.NewSigner(key), token: identity.NewToken(identity.PrefixAPI), changed: make(chan struct{}),
+		jobs: map[string]*record{}, versions: map[string]fairlead.VersionID{}, installs: map[string]bool{}, sessions: map[fairlead.SessionID]bool{}, asked: map[asked]int{}}
+	if o.Queue == nil {
+		o.Queue = queuetest.Memory(time.Now, 5)
+	}
+	if o.Log == nil {
+		o.Log = joblogtest.Memory()
+	}
+	logger := slog.New(slog.DiscardHandler)
+	random := fairlead.RandomIDs(time.Now)
+	ids := func(prefix string) string {
+		if prefix == fairlead.PrefixRunner {
+			return string(RunnerID) // there is one
+		}
+		return random(prefix)
+	}
+	p.Control = control.New(control.Deps{
+		Store: store.New(enginetest.Memory()), Queue: o.Queue, Log: o.Log, Blobs: blobtest.Memory(),
+		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: p.signer, Minter: identity.NewMinter([]byte(rand.Text() + rand.Text())), Access: o.Access,
+		IDs: ids, Now: p.now, Logger: logger, Parallelism: o.Parallelism, Intervals: control.Intervals{Heartbeat: o.Heartbeat},
+	})
+	if err := p.Control.RegisterOperator(t.Context(), org, "admin", p.token); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Control.EnsureRunner(t.Context(), org, control.NewRunner{Name: Runner, Storage: "local"}); err != nil {
+		t.Fatal(err)
+	}
+	if o.Stack || o.Access != nil {
+		s := store.Stack{Install: "ins_1", InstallName: "acme", Org: org, Runner: RunnerID, RunnerName: Runner, Account: Account, ExternalID: ExternalID,
+			Adopted: true /* its bucket changes nothing about the runner */, Created: time.Now()}
+		p.commit(func(tx *store.Tx) { tx.PutStack(store.Stored[store.Stack]{V: s}) })
+	}
+	var handler atomic.Pointer[http.Handler] // its address is known when it listens
+	p.Proxy = proxy.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*handler.Load()).ServeHTTP(w, r) }))
+	p.http = httptest.NewServer(p.counting(p.Proxy))
+	t.Cleanup(func() {
+		p.DropAll()
+		p.http.CloseClientConnections()
+		p.http.Close()
+	})
+	h := p.handler(api.Options{Control: p.Control, Registry: p.Registry(), Version: "0.0.0-test", IDs: ids, Logger: logger,
+		Keys: []wire.VerificationKey{{ID: events.KeyID(p.signer.Public()), PublicKey: p.signer.Public()}}})
+	handler.Store(&h)
+	if p.API, err = client.New(p.URL(), p.token, client.Options{Retries: -1}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// handler serves both APIs and the registry.
+func (p *Plane) handler(o api.Options) http.Handler {
+	p.t.Helper()
+	registry, err := artifact.RegistryHandler(p.t.TempDir(), artifact.RegistryOptions{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/v2/", api.RegistryGuard(o, registry))
+	mux.Handle("/runner/", p.observe(api.RunnerHandler(o)))
+	mux.Handle("/", p.observe(api.ControlHandler(o)))
+	return mux
+}
+
+// URL returns the control plane's URL.
+func (p *Plane) URL() string { return p.http.URL }
+
+// Token returns the API token of the org's administrator.
+func (p *Plane) Token() string { return p.token }
+
+// Registry returns the registry's host and port.
+func (p *Plane) Registry() string { return strings.TrimPrefix(p.http.URL, "http://") }
+
+func (p *Plane) now() time.Time { return time.Now().Add(time.Duration(p.ahead.Load())) }
+
+// commit commits what fill puts.
+func (p *Plane) commit(fill func(*store.Tx)) {
+	p.t.Helper()
+	var tx store.Tx
+	fill(&tx)
+	if err := p.Control.Store.Commit(p.context(), p.Control.IDs("com"), &tx); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// context is the test's, also while it cleans up.
+func (p *Plane) context() context.Context { return context.WithoutCancel(p.t.Context()) }
+
+// SetDown makes the control plane break every connection, or work again.
+func (p *Plane) SetDown(down bool) {
+	p.Proxy.SetDown(down)
+	if down {
+		p.http.CloseClientConnections()
+	}
+}
+
+// CloseClientConnections breaks the connections that there are.
+func (p *Plane) CloseClientConnections() { p.http.CloseClientConnections() }
+
+// Next has the next requests, whatever they are, fail: each in one way.
+func (p *Plane) Next(faults ...proxy.Fault) {
+	for _, f := range slices.Backward(faults) {
+		p.Fail(proxy.Any, 1, f)
+	}
+}
+
+// Refuse answers in the control plane's place with a problem of the catalogue.
+func Refuse(code string) proxy.Fault {
+	for _, d := range api.Problems() {
+		if d.Code == code {
+			b, err := json.Marshal(wire.Problem{Type: wire.ProblemType + code, Title: http.StatusText(d.Status), Status: d.Status, Detail: d.Meaning, Hint: d.Remedy, RequestID: "req_1"})
+			if err != nil {
+				panic(err) // of strings
+			}
+			return proxy.Answer(d.Status, "application/problem+json", string(b))
+		}
+	}
+	panic(fmt.Sprintf("plane: no control plane answers with the problem %q", code))
+}
+
+// EnrolmentToken makes a single-use token of the runner.
+func (p *Plane) EnrolmentToken() string {
+	p.t.Helper()
+	token, _, err := p.Control.CreateEnrolment(p.context(), org, Runner)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return token
+}
+
+// EndSessions ends every session of an agent.
+func (p *Plane) EndSessions() {
+	p.t.Helper()
+	sessions, err := p.Control.Store.Sessions(p.context(), RunnerID, 100)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, s := range sessions {
+		if err := p.Control.EndSession(p.context(), control.User{Org: org}, Runner, s.V.ID); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// Configure gives the runner a configuration, valid or not, which agents are told
+// with their session, or the answer to their next heartbeat.
+func (p *Plane) Configure(revision, runner string) {
+	p.change(func() { p.told = &wire.AgentConfiguration{Revision: revision, Runner: json.RawMessage(runner)} })
+}
+
+// SetTamper has f change the envelopes that steps are given; nil: none.
+func (p *Plane) SetTamper(f func(spec events.JobSpec, envelope []byte) []byte) {
+	p.change(func() { p.tamper = f })
+}
+
+// Counts returns how many jobs were claimed, and how many heartbeats of sessions
+// there were.
+func (p *Plane) Counts() (claims, beats int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.claims, len(p.beats)
+}
+
+// LastBeat returns the last heartbeat of a session.
+func (p *Plane) LastBeat() wire.SessionHeartbeat {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.beats) == 0 {
+		return wire.SessionHeartbeat{}
+	}
+	return p.beats[len(p.beats)-1]
+}
+
+func (p *Plane) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Until waits until cond holds. It looks again at every change here and, for
+// what changes elsewhere, a few times a second. It fails the test after a
+// minute.
+func (p *Plane) Until(what string, cond func() bool) {
+	p.t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		p.mu.Lock()
+		changed := p.changed
+		p.mu.Unlock()
+		if cond() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-look.C:
+		case <-deadline.C:
+			p.t.Fatalf("waited a minute for: %s", what)
+		}
+	}
+}
+
+// State returns what the control plane keeps as the state of a component.
+func (p *Plane) State(install fairlead.InstallID, component string) []byte {
+	p.t.Helper()
+	head, err := p.Control.Store.State(p.context(), install, component)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if head.V.Blob == "" {
+		return nil
+	}
+	sealed, err := p.Control.Blobs.Get(p.context(), head.V.Blob)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	state, err := p.Control.Sealer.Open(p.context(), sealed, "state/"+string(install)+"/"+component)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return state
+}

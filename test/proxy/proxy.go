@@ -1,0 +1,326 @@
+// Package proxy fails requests on their way to a control plane: it answers in its
+// place, loses or changes its answers, delays requests, and breaks connections.
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// patience is how long a test waits for what must come. It is long: a test fails
+// by it, and never passes by it.
+const patience = time.Minute
+
+// Proxy is a handler before a control plane's. Safe for concurrent use.
+type Proxy struct {
+	next http.Handler
+
+	mu     sync.Mutex
+	down   bool
+	faults []*fault // the newest first
+	holds  []*Hold
+}
+
+// Match chooses requests.
+type Match func(*http.Request) bool
+
+// Fault makes of a handler one that fails.
+type Fault func(next http.Handler) http.Handler
+
+type fault struct {
+	match Match
+	left  int // requests; below 0: every one
+	do    Fault
+}
+
+// New returns a proxy that passes on everything to next.
+func New(next http.Handler) *Proxy { return &Proxy{next: next} }
+
+// To returns a handler that passes on requests to the server at an URL. Where the
+// server is gone it breaks the connection.
+func To(t testing.TB, target string) http.Handler {
+	t.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(u) },
+		FlushInterval: -1,
+		Transport:     &http.Transport{DisableKeepAlives: true}, // a new control plane must not be asked over the connections of the old
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	down, f, h := p.find(r)
+	if down {
+		panic(http.ErrAbortHandler)
+	}
+	next := p.next
+	if f != nil {
+		next = f(next)
+	}
+	if h == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
+	if !h.answers {
+		h.wait(r)
+		next.ServeHTTP(w, r)
+		return
+	}
+	answer := Record(w)
+	next.ServeHTTP(answer, r)
+	h.wait(r)
+	answer.Send()
+}
+
+// find returns what is in the way of a request.
+func (p *Proxy) find(r *http.Request) (down bool, do Fault, held *Hold) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down {
+		return true, nil, nil
+	}
+	for _, f := range p.faults {
+		if f.left != 0 && f.match(r) {
+			f.left--
+			do = f.do
+			break
+		}
+	}
+	for _, h := range p.holds {
+		if h.match(r) {
+			return false, do, h
+		}
+	}
+	return false, do, nil
+}
+
+// SetDown breaks every connection that comes, or lets them pass again.
+func (p *Proxy) SetDown(down bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = down
+}
+
+// Fail puts a fault in the way of the next n requests that match, of every one if
+// n is below 0, until it is taken away. Of several that match the newest counts.
+func (p *Proxy) Fail(match Match, n int, do Fault) (remove func()) {
+	f := &fault{match: match, left: n, do: do}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = append([]*fault{f}, p.faults...)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		f.left = 0
+	}
+}
+
+// Hide answers requests itself, with a page that says 404, as a proxy of somebody
+// else's does, until show is called.
+func (p *Proxy) Hide(route wire.Route) (show func()) {
+	return p.Fail(Route(route), -1, Answer(http.StatusNotFound, "text/html", "<h1>Not found</h1>"))
+}
+
+// Any matches every request.
+func Any(*http.Request) bool { return true }
+
+// Route matches the requests of a route.
+func Route(route wire.Route) Match { return RouteOf(route, "") }
+
+// RouteOf matches the requests of a route whose path names an object, "": any.
+func RouteOf(route wire.Route, id string) Match {
+	want := strings.Split(route.Path, "/")
+	return func(r *http.Request) bool {
+		got := strings.Split(r.URL.Path, "/")
+		if r.Method != route.Method || len(got) != len(want) {
+			return false
+		}
+		named := id == ""
+		for i := range want {
+			switch {
+			case strings.HasPrefix(want[i], "{"):
+				named = named || got[i] == id
+			case want[i] != got[i]:
+				return false
+			}
+		}
+		return named
+	}
+}
+
+// Answer answers in the control plane's place.
+func Answer(status int, contentType, body string) Fault {
+	return func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(body)) // the caller may be gone
+		})
+	}
+}
+
+// Lose has the control plane do what it is asked, and loses its answer.
+func Lose(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(Record(w), r)
+		panic(http.ErrAbortHandler)
+	})
+}
+
+// Cut breaks the connection in the middle of an answer.
+func Cut(http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+		w.WriteHeader(http.StatusOK)
+		_, _ = w.Write([]byte(`{"id":`))
+		panic(http.ErrAbortHandler)
+	})
+}
+
+// Before calls f with a request before the control plane has it. f may change it.
+func Before(f func(*http.Request)) Fault {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			f(r)
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// Change has f change what the control plane answers with success.
+func Change(f func(body []byte) []byte) Fault {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			answer := Record(w)
+			next.ServeHTTP(answer, r)
+			if answer.Code < 300 {
+				changed := f(answer.Body.Bytes())
+				answer.Body.Reset()
+				answer.Body.Write(changed)
+				answer.Header().Del("Content-Length")
+			}
+			answer.Send()
+		})
+	}
+}
+
+// Recorder keeps an answer that is not to be sent yet. Deadlines are the
+// connection's.
+type Recorder struct {
+	*httptest.ResponseRecorder
+	w http.ResponseWriter
+}
+
+// Record returns a Recorder of what w is to be sent.
+func Record(w http.ResponseWriter) Recorder { return Recorder{httptest.NewRecorder(), w} }
+
+// Unwrap is for http.ResponseController.
+func (a Recorder) Unwrap() http.ResponseWriter { return a.w }
+
+// Send sends the answer.
+func (a Recorder) Send() {
+	for name, values := range a.Header() {
+		a.w.Header()[name] = values
+	}
+	a.w.WriteHeader(a.Code)
+	_, _ = a.w.Write(a.Body.Bytes()) // the caller may be gone
+}
+
+// Hold holds every request to a route, or every answer.
+type Hold struct {
+	p       *Proxy
+	match   Match
+	answers bool
+	arrived chan struct{}
+	let     chan struct{}
+	drop    chan struct{}
+	once    sync.Once
+}
+
+// HoldRequests holds requests before the control plane has them.
+func (p *Proxy) HoldRequests(match Match) *Hold { return p.hold(false, match) }
+
+// HoldAnswers lets requests pass and holds what the control plane answers.
+func (p *Proxy) HoldAnswers(match Match) *Hold { return p.hold(true, match) }
+
+func (p *Proxy) hold(answers bool, match Match) *Hold {
+	h := &Hold{p: p, match: match, answers: answers, arrived: make(chan struct{}, 100), let: make(chan struct{}), drop: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds = append(p.holds, h)
+	return h
+}
+
+// DropAll breaks the connections of all that is held.
+func (p *Proxy) DropAll() {
+	p.mu.Lock()
+	holds := p.holds
+	p.mu.Unlock()
+	for _, h := range holds {
+		h.Drop()
+	}
+}
+
+func (p *Proxy) forget(h *Hold) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, x := range p.holds {
+		if x == h {
+			p.holds = append(p.holds[:i:i], p.holds[i+1:]...)
+			return
+		}
+	}
+}
+
+// wait returns when the request may go on. It breaks the connection when the
+// caller has gone or the hold is dropped.
+func (h *Hold) wait(r *http.Request) {
+	select {
+	case h.arrived <- struct{}{}:
+	default: // no test asks for that many
+	}
+	select {
+	case <-h.let:
+	case <-h.drop:
+		panic(http.ErrAbortHandler)
+	case <-r.Context().Done():
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// Arrived waits for a request, or an answer, to be held.
+func (h *Hold) Arrived(t testing.TB) {
+	t.Helper()
+	select {
+	case <-h.arrived:
+	case <-t.Context().Done():
+		t.Fatal("nothing came to be held")
+	case <-time.After(patience):
+		t.Fatalf("nothing came to be held within %s", patience)
+	}
+}
+
+// Release lets everything through, what is held and what comes.
+func (h *Hold) Release() {
+	h.p.forget(h)
+	h.once.Do(func() { close(h.let) })
+}
+
+// Drop breaks the connections of what is held, and lets through what comes.
+func (h *Hold) Drop() {
+	h.p.forget(h)
+	h.once.Do(func() { close(h.drop) })
+}

@@ -1,0 +1,34 @@
+// Package tofu finds the tools that tests run, and lays out a provider for them.
+package tofu
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Tools returns the OpenTofu and the Terraform that are to be found, by where they
+// were found: the one that FAIRLEAD_TOFU names, and those on PATH. A short run takes
+// those on PATH only if FAIRLEAD_TOFU names none. Without any, Tools skips the test.
+func Tools(t testing.TB) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	if path := os.Getenv("FAIRLEAD_TOFU"); path != "" {
+		found["FAIRLEAD_TOFU"] = path
+		if testing.Short() {
+			return found // what a short run takes and how long is the same on all machines
+		}
+	}
+	for _, name := range []string{"tofu", "terraform"} {
+		for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+			path := filepath.Join(dir, name)
+			if st, err := os.Stat(path); err == nil && st.Mode()&0o111 != 0 && found[name] == "" && filepath.IsAbs(path) {
+				found[name] = path
+			}
+		}
+	}
+	if len(found) == 0 {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: neither tofu nor terraform is on PATH, and FAIRLEAD_TOFU is not set")
+	}
+	return found
+}

@@ -36,6 +36,7 @@ type rule struct {
 // module has exactly one.
 var rules = []rule{
 	{"pkg/fairlead", "", "the vocabulary is below everything"},
+	{"pkg/safefile", "", "how a file is replaced knows nothing of what is in it"},
 	{"pkg/config", "", "a binary's environment is declared without what reads it"},
 	{"pkg/api/wire", "", "the API's client is built from these types alone, also by others"},
 	{"pkg/job", "pkg/fairlead", "the state machine is pure: states and events in, states out"},
@@ -58,13 +59,13 @@ var rules = []rule{
 	{"pkg/identity/awssession", "pkg/identity pkg/fairlead pkg/awsapi", "what a runner's session may is rendered from its scope alone"},
 	{"pkg/identity/oidctest", "", "an issuer for tests knows the standard, not us"},
 	{"pkg/identity/ststest", "", "a server for tests knows AWS, not us"},
-	{"pkg/seal", "pkg/fairlead", "encryption knows bytes, not nouns"},
+	{"pkg/seal", "pkg/fairlead pkg/safefile", "encryption knows bytes, not nouns"},
 	{"pkg/seal/sealtest", "pkg/seal pkg/fairlead", "the suite tests the contract, on any sealer"},
 	{"pkg/seal/kms", "pkg/seal pkg/fairlead pkg/awsapi", "an adapter knows its driver interface only"},
 	{"pkg/seal/kms/kmstest", "", "a server for tests knows the wire only"},
 	{"pkg/transport", "", "callers of any kind share how a control plane is reached, and what is not sent in clear"},
 	{"pkg/artifact", "pkg/artifact/fetch pkg/transport pkg/fairlead", "the runner and the control plane exchange artifacts by digest and nothing else"},
-	{"pkg/artifact/fetch", "pkg/artifact/internal/... pkg/transport pkg/fairlead", "every job's process pays for what this imports"},
+	{"pkg/artifact/fetch", "pkg/artifact/internal/... pkg/transport pkg/fairlead pkg/safefile", "every job's process pays for what this imports"},
 	{"pkg/artifact/ecr", "pkg/identity pkg/fairlead pkg/awsapi", "an adapter knows its driver interface only"},
 
 	{"pkg/store/engine", "pkg/fairlead", "an engine knows items and preconditions, not nouns"},
@@ -88,7 +89,7 @@ var rules = []rule{
 	{"pkg/eventbus/eventbridge", "pkg/eventbus pkg/fairlead pkg/awsapi events", "an adapter knows its driver interface only"},
 	{"pkg/webhook", "pkg/fairlead events", "what an endpoint is sent, and how it is signed, knows no network"},
 	{"pkg/webhook/https", "pkg/webhook pkg/fairlead", "an adapter knows its driver interface only"},
-	{"pkg/sqlitedb", "pkg/fairlead", "the SQLite adapters share how a file is opened, nothing else"},
+	{"pkg/sqlitedb", "pkg/fairlead pkg/safefile", "the SQLite adapters share how a file is opened, nothing else"},
 	{"pkg/awsapi", "pkg/fairlead", "the AWS adapters share how long a request takes and what an error means, nothing else"},
 
 	{"pkg/control", "pkg/fairlead pkg/component pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/diagnosis pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
@@ -104,14 +105,14 @@ var rules = []rule{
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
 	{"functions/...", "functions/... pkg/... events", "a function is wiring"},
 
-	{"runner/...", "runner/... pkg/fairlead pkg/component pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/transport pkg/config pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
+	{"runner/...", "runner/... pkg/fairlead pkg/component pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/transport pkg/config pkg/safefile pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it has the API and nothing of the control plane"},
 	{"test/sim", "test/... runner/... pkg/... events", "the simulator is all of it, in one process"},
 	{"test/plane", "test/proxy pkg/... events", "it is the control plane, in the process of a test"},
 	{"test/proxy", "pkg/api/wire", "what fails on the way to a control plane knows the routes and nothing behind them"},
 	{"test/tofu", "", "where a tool is does not depend on who runs it"},
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "what drives whole programs is a client of the API; the soak starts what pkg/local wires"},
-	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent/... runner/step",
+	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/safefile pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start what pkg/local wires"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo", "infrastructure knows the environment and the table's schema, whose names are the adapter's"},
 	{"bench/...", "bench/... pkg/... events runner/agent", "a benchmark measures what there is; a thousand agents are in its process, as processes they would take 20 GiB"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/seal"
 )
 
@@ -93,54 +94,9 @@ func readOrMake(path string, make func() string) (string, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return "", folderError(path, err)
 		}
-		tmp, err := writeTemp(path, []byte(make()+"\n"))
-		if err != nil {
+		if err := safefile.Create(path, []byte(make()+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", folderError(path, err)
-		}
-		err = os.Link(tmp, path) // unlike a rename it never replaces
-		_ = os.Remove(tmp)       // it has served; a leftover harms nobody
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", folderError(path, err)
-		}
-		if err := syncFolder(path); err != nil {
-			return "", err
 		}
 	}
 	return "", fmt.Errorf("%s comes and goes", path)
-}
-
-// replaceFile puts data at path, whole or not at all, readable by its owner.
-func replaceFile(path string, data []byte) error {
-	tmp, err := writeTemp(path, data)
-	if err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
-// writeTemp writes a durable file beside path and returns its name.
-func writeTemp(path string, data []byte) (string, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error is the one to tell
-		return "", err
-	}
-	return f.Name(), nil
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return folderError(path, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return folderError(path, err)
-	}
-	return nil
 }

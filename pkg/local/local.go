@@ -34,6 +34,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 	logsqlite "github.com/fairlead/fairlead/pkg/joblog/sqlite"
 	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 	"github.com/fairlead/fairlead/pkg/store"
 	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
@@ -341,7 +342,7 @@ func (s *Server) adminToken(ctx context.Context) error {
 		return err
 	}
 	s.opts.Logger.Warn("the administrator's token was revoked or has expired: there is a new one", "file", s.TokenFile())
-	if err := replaceFile(s.TokenFile(), []byte(token+"\n")); err != nil {
+	if err := safefile.Write(s.TokenFile(), []byte(token+"\n"), 0o600); err != nil {
 		return folderError(s.TokenFile(), err)
 	}
 	return nil
@@ -434,7 +435,7 @@ func (s *Server) EnrolmentTokenFile(ctx context.Context, runner string) (string,
 		return "", err
 	}
 	path := filepath.Join(s.opts.Data, "enrolment-"+runner)
-	if err := replaceFile(path, []byte(token+"\n")); err != nil {
+	if err := safefile.Write(path, []byte(token+"\n"), 0o600); err != nil {
 		return "", folderError(s.opts.Data, err)
 	}
 	return path, nil

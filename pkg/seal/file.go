@@ -2,7 +2,6 @@ package seal
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -10,10 +9,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 const (
@@ -154,9 +153,7 @@ func parse(content []byte) ([]Key, error) {
 }
 
 // create makes the file, whole and durable, unless there is one by now, which
-// is no error. It is written under another name and then linked: unlike a
-// rename, a link never replaces a file, and unlike an exclusive create it
-// never shows half of one.
+// is no error.
 func create(path string, key Key) error {
 	content, err := json.MarshalIndent(keyFile{
 		Version: fileVersion,
@@ -165,39 +162,10 @@ func create(path string, key Key) error {
 	if err != nil {
 		return err
 	}
-	temp := path + "." + rand.Text() + ".tmp"
-	err = writeFile(temp, append(content, '\n'))
-	if err == nil {
-		err = os.Link(temp, path)
-	}
-	if errors.Is(err, fs.ErrExist) {
-		err = nil
-	}
-	if removeErr := os.Remove(temp); !errors.Is(removeErr, fs.ErrNotExist) {
-		err = errors.Join(err, removeErr)
-	}
-	if err != nil {
+	if err := safefile.Create(path, append(content, '\n'), 0o600); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// Whoever lost the race syncs, too: the winner may not have yet.
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = dir.Close() }() // opened for reading
-	return dir.Sync()
-}
-
-func writeFile(name string, content []byte) (err error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.Write(content); err != nil {
-		return err
-	}
-	return f.Sync()
+	return nil
 }
 
 func refused(path string, err error) error {

@@ -31,6 +31,8 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
+
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 const (
@@ -171,7 +173,7 @@ func Open(ctx context.Context, path string, opts Options) (_ *DB, err error) {
 	if fresh {
 		// SQLite syncs the folder after making a journal or a WAL, but not
 		// after making the database itself.
-		if err = syncDir(filepath.Dir(path)); err != nil {
+		if err = safefile.SyncFolder(filepath.Dir(path)); err != nil {
 			return nil, Classify(op, err)
 		}
 	}
@@ -258,13 +260,4 @@ func probe(ctx context.Context, db *sql.DB) error {
 	defer func() { _ = tx.Rollback() }() // nothing was written
 	var tables int
 	return tx.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&tables)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }() // opened for reading
-	return d.Sync()
 }

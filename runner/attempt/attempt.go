@@ -26,8 +26,8 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/internal/providers"
-	"github.com/fairlead/fairlead/runner/internal/safefile"
 )
 
 // TokenVariable is the environment variable with the launch token, the one
@@ -160,7 +160,7 @@ func Create(path string, in Input) (Dir, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := writeFile(filepath.Join(path, inputFile), b); err != nil {
+	if err := safefile.Replace(filepath.Join(path, inputFile), b, 0o600); err != nil {
 		return "", fmt.Errorf("write the step's input: %w", err)
 	}
 	return Dir(path), nil
@@ -187,7 +187,7 @@ func Receive(path string, input []byte) (Dir, error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return "", fmt.Errorf("make step folder: %w", err)
 	}
-	if err := writeFile(filepath.Join(path, inputFile), input); err != nil {
+	if err := safefile.Replace(filepath.Join(path, inputFile), input, 0o600); err != nil {
 		return "", fmt.Errorf("write the step's input: %w", err)
 	}
 	return Dir(path), nil
@@ -219,14 +219,14 @@ func (d Dir) StepID(gen func() string) (string, error) {
 		return "", fmt.Errorf("read step id: %w", err)
 	}
 	id := gen()
-	if err := writeFile(d.Path(stepIDFile), []byte(id)); err != nil {
+	if err := safefile.Replace(d.Path(stepIDFile), []byte(id), 0o600); err != nil {
 		return "", fmt.Errorf("keep step id: %w", err)
 	}
 	return id, nil
 }
 
 // MarkFinished says that the control plane has taken the step's report.
-func (d Dir) MarkFinished() error { return writeFile(d.Path(finishedFile), nil) }
+func (d Dir) MarkFinished() error { return safefile.Replace(d.Path(finishedFile), nil, 0o600) }
 
 // Finished reports whether the control plane has taken the step's report.
 func (d Dir) Finished() bool { return safefile.IsRegular(d.Path(finishedFile)) }
@@ -234,7 +234,7 @@ func (d Dir) Finished() bool { return safefile.IsRegular(d.Path(finishedFile)) }
 // SaveRenew keeps how often the step renews its lease: should it die, its agent
 // knows how long the lease lasts without it.
 func (d Dir) SaveRenew(every time.Duration) error {
-	return writeFile(d.Path(renewFile), []byte(every.String()))
+	return safefile.Replace(d.Path(renewFile), []byte(every.String()), 0o600)
 }
 
 // Renew returns what SaveRenew has kept, or 0.
@@ -337,7 +337,7 @@ func Keep(path string, in Input) (Kept, error) {
 	}
 	b, err := Encode(in)
 	if err == nil {
-		err = writeFile(filepath.Join(path, inputFile), b)
+		err = safefile.Replace(filepath.Join(path, inputFile), b, 0o600)
 	}
 	if err != nil {
 		return "", fmt.Errorf("keep the step's input: %w", err)
@@ -362,7 +362,7 @@ func (k Kept) Died() (wire.DiedRequest, bool) {
 
 // MarkOver says that the control plane knows how the attempt has ended, and that
 // there is nothing to be done but to remove what is left of it.
-func (k Kept) MarkOver() error { return writeFile(k.path(overFile), nil) }
+func (k Kept) MarkOver() error { return safefile.Replace(k.path(overFile), nil, 0o600) }
 
 // Over reports whether MarkOver has said so.
 func (k Kept) Over() bool { return safefile.IsRegular(k.path(overFile)) }
@@ -402,22 +402,5 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, b)
-}
-
-// writeFile replaces path whole or not at all: a reader never sees half of it.
-// What is written first is a file of a name that was not there.
-func writeFile(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return safefile.Replace(path, b, 0o600)
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 // SurvivorsSupported reports whether RunSurvivor can be used on this system.
@@ -169,10 +171,7 @@ func recordSurvivor(folder string, pid int) {
 	if err != nil {
 		return
 	}
-	path := filepath.Join(folder, survivorFile)
-	if os.WriteFile(path+".new", b, 0o600) == nil {
-		os.Rename(path+".new", path)
-	}
+	safefile.Replace(filepath.Join(folder, survivorFile), b, 0o600)
 }
 
 // AwaitSurvivor waits until the tool that RunSurvivor has started in the folder has ended, or

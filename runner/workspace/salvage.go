@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/safefile"
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 // Source is the folder of a workspace in which the source is. The tool runs in it,

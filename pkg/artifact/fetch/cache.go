@@ -2,8 +2,6 @@ package fetch
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 // The bounds of a Cache by default.
@@ -86,7 +85,7 @@ func exists(path string) bool {
 }
 
 func readEntry(entry, digest string, most int64) (archive []byte, folder string, err error) {
-	manifest, err := readRegular(filepath.Join(entry, manifestFile), tree.MaxManifest)
+	manifest, err := safefile.Read(filepath.Join(entry, manifestFile), tree.MaxManifest)
 	if err != nil {
 		return nil, "", err
 	}
@@ -97,7 +96,7 @@ func readEntry(entry, digest string, most int64) (archive []byte, folder string,
 	if err != nil {
 		return nil, "", err
 	}
-	archive, err = readRegular(filepath.Join(entry, layerFile), min(layer.Size, most))
+	archive, err = safefile.Read(filepath.Join(entry, layerFile), min(layer.Size, most))
 	if err != nil {
 		return nil, "", err
 	}
@@ -105,26 +104,6 @@ func readEntry(entry, digest string, most int64) (archive []byte, folder string,
 		return nil, "", errors.New("the layer is damaged")
 	}
 	return archive, layer.Folder, nil
-}
-
-// readRegular reads a file of up to limit bytes. It does not wait for what a
-// pipe may bring.
-func readRegular(path string, limit int64) ([]byte, error) {
-	st, err := os.Lstat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() || st.Size() > limit {
-		return nil, fmt.Errorf("%s is not what was put there", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b := make([]byte, st.Size())
-	_, err = io.ReadFull(f, b)
-	return b, err
 }
 
 // put keeps an artifact. It fails silently: what is not kept is fetched again.

@@ -37,6 +37,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -295,11 +296,7 @@ func (e *Executor) record(id string) string { return filepath.Join(e.o.Steps, id
 
 // keep writes down which task is the attempt's.
 func (e *Executor) keep(id, arn string) error {
-	tmp := e.record(id) + ".new"
-	if err := os.WriteFile(tmp, []byte(arn), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, e.record(id))
+	return safefile.Replace(e.record(id), []byte(arn), 0o600)
 }
 
 // Attach finds the task of an attempt, at work or ended.

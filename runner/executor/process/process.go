@@ -24,10 +24,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
-	"github.com/fairlead/fairlead/runner/internal/safefile"
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
@@ -304,11 +304,7 @@ func writeRecord(dir string, r record) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(dir, recordFile+".new")
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, filepath.Join(dir, recordFile))
+	return safefile.Replace(filepath.Join(dir, recordFile), b, 0o600)
 }
 
 // Remove removes the control group of the step, and ends first what may be left

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/runner/internal/safefile"
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 // The defaults of Options.

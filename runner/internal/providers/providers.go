@@ -33,7 +33,7 @@ import (
 	"golang.org/x/mod/sumdb/dirhash"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/runner/internal/safefile"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 

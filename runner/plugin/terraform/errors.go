@@ -12,7 +12,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/fairlead/fairlead/runner/internal/safefile"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
 )

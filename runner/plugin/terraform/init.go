@@ -22,6 +22,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -242,7 +243,7 @@ func (j *job) keepSnapshot(dir string, b backend) {
 	path := j.snapshot(b)
 	folder := filepath.Dir(path)
 	os.MkdirAll(folder, 0o700)
-	writeFile(path, made, 0o600)
+	safefile.Replace(path, made, 0o600)
 	if folder == j.tool.known {
 		return
 	}
@@ -286,7 +287,7 @@ func (j *job) init(ctx context.Context) error {
 	if err != nil {
 		return j.failed(err, ReasonInitFailed)
 	}
-	if err := writeFile(filepath.Join(j.install(), providers.Whole), nil, 0o600); err != nil {
+	if err := safefile.Replace(filepath.Join(j.install(), providers.Whole), nil, 0o600); err != nil {
 		return fmt.Errorf("keep what was installed: %w", err)
 	}
 	return j.checkBackend()

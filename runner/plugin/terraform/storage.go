@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/retry"
@@ -110,16 +111,7 @@ func (s *local) readState(context.Context) ([]byte, error) {
 
 // synced makes the state's file survive a crash of the machine: the tools sync
 // its content, but not the folder that names it.
-func (s *local) synced() error { return syncDir(s.dir) }
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
+func (s *local) synced() error { return safefile.SyncFolder(s.dir) }
 
 // planDir is the folder of the plan that the job has saved.
 func (s *local) planDir(job string) string { return filepath.Join(s.plans, job) }
@@ -132,15 +124,7 @@ func (s *local) putPlan(_ context.Context, job string, plan []byte) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "plan.new"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("save the plan: %w", err)
-	}
-	_, err = f.Write(plan)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, "plan"))
-	}
-	if err = errors.Join(err, syncDir(dir), syncDir(s.plans)); err != nil {
+	if err := errors.Join(safefile.Write(filepath.Join(dir, "plan"), plan, 0o600), safefile.SyncFolder(s.plans)); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
 	PrunePlans(s.plans)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -131,7 +132,7 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 				t.path, err, strings.TrimSpace(stderr.String()))}
 	}
 	if os.MkdirAll(t.known, 0o700) == nil {
-		writeFile(kept, []byte(t.version), 0o600)
+		safefile.Replace(kept, []byte(t.version), 0o600)
 	}
 	return nil
 }
@@ -161,24 +162,6 @@ func (t *tool) makeLauncher(dir string) (string, error) {
 }
 
 func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-// writeFile replaces a file whole or not at all while the machine is up; several
-// steps may do so at once. A power cut may leave it empty: what must outlive one
-// is written with durable.Write, which waits for the disk.
-func writeFile(path string, b []byte, perm os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Chmod(perm), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
-}
 
 // baseEnv is the environment of the tool besides what the job needs: nothing
 // of the runner's own but what programs need to be found and the network to

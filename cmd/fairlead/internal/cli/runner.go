@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 func (c *cli) runner() *cobra.Command {
@@ -77,7 +77,7 @@ and for a short time. --out writes it to a file that only you can read.`,
 				c.say("Good once, until %s.", until)
 				return c.print(view.Enrolment{Runner: args[0], Enrolment: e})
 			}
-			if err := profile.WriteFile(out, []byte(e.Token+"\n")); err != nil {
+			if err := safefile.Write(out, []byte(e.Token+"\n"), 0o600); err != nil {
 				return fmt.Errorf("write the enrolment token: %w", err)
 			}
 			c.say("The token is in %s; it is good once, until %s.", out, until)

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/importer"
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 func (c *cli) runnerImport() *cobra.Command {
@@ -100,7 +100,7 @@ func (c *cli) printImport(file, out string, r importer.Result) error {
 	if out == "" {
 		return c.print(view.Configuration(config))
 	}
-	if err := profile.WriteFile(out, view.YAML(config)); err != nil {
+	if err := safefile.Write(out, view.YAML(config), 0o600); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
 	c.say("The configuration is in %s. `fairlead runner create %s -f %s` makes the runner.", out, cmp.Or(r.Spec.ID, "NAME"), out)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 // closeWait is how long the server may take for the requests that are under
@@ -220,7 +220,7 @@ func ready(file string, s Server) error {
 	if err != nil {
 		return fmt.Errorf("encode the ready file: %w", err)
 	}
-	if err := profile.WriteFile(file, append(data, '\n')); err != nil {
+	if err := safefile.Write(file, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the ready file: %w", err)
 	}
 	return nil

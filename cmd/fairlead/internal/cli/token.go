@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 func (c *cli) token() *cobra.Command {
@@ -53,7 +53,7 @@ file that only you can read.`,
 				c.say("Good %s.", until)
 				return c.print(view.NewToken(t))
 			}
-			if err := profile.WriteFile(out, []byte(t.Token+"\n")); err != nil {
+			if err := safefile.Write(out, []byte(t.Token+"\n"), 0o600); err != nil {
 				return fmt.Errorf("write the token (revoke it with `fairlead token revoke %s`): %w", t.Name, err)
 			}
 			c.say("The token is in %s; it is good %s.", out, until)

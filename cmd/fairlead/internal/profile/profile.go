@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
@@ -220,32 +221,10 @@ func Save(getenv func(string) string, s Stored) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("store the login: %w", err)
 	}
-	if err := WriteFile(path, append(data, '\n')); err != nil {
+	if err := safefile.Write(path, append(data, '\n'), 0o600); err != nil {
 		return "", fmt.Errorf("store the login: %w", err)
 	}
 	return path, nil
-}
-
-// WriteFile replaces the file by one with the data, whole or not at all and
-// readable by its owner only.
-func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".fairlead-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // gone already after the rename
-	if _, err := f.Write(data); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // OnThisMachine reports whether the URL's host is a loopback address.

@@ -3,6 +3,7 @@
 package safefile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -46,14 +47,18 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(b)) > limit {
+	b := bytes.NewBuffer(make([]byte, 0, min(st.Size(), limit)+bytes.MinRead)) // one allocation, if the file does not grow
+	if _, err := b.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
+		return nil, err
+	}
+	if int64(b.Len()) > limit {
 		return nil, fmt.Errorf("%s has more than the %d bytes that it may have", path, limit)
 	}
-	return b, nil
+	return b.Bytes(), nil
 }
 
 // IsRegular reports whether there is a regular file.

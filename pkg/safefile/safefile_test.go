@@ -1,11 +1,17 @@
 package safefile_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
-	"github.com/fairlead/fairlead/runner/internal/safefile"
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 func TestAFileIsReplacedWholeAndNothingElseIsLeft(t *testing.T) {
@@ -34,5 +40,33 @@ func TestAFileIsReplacedWholeAndNothingElseIsLeft(t *testing.T) {
 	}
 	if err := safefile.Write(filepath.Join(dir, "none", "key"), nil, 0o600); err == nil {
 		t.Error("written into a folder that is not there")
+	}
+}
+
+// Of several that create a file at once one wins, and nobody sees half of it.
+func TestAFileIsCreatedOnce(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "key")
+	var made atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			switch err := safefile.Create(path, []byte(strings.Repeat(strconv.Itoa(i), 100)), 0o600); {
+			case err == nil:
+				made.Add(1)
+			case !errors.Is(err, fs.ErrExist):
+				t.Error(err)
+			}
+			if b, err := os.ReadFile(path); err != nil || len(b) != 100 {
+				t.Errorf("it holds %q: %v", b, err)
+			}
+		})
+	}
+	wg.Wait()
+	if made.Load() != 1 {
+		t.Errorf("%d have created it", made.Load())
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("there is %v", left)
 	}
 }

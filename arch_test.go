@@ -36,6 +36,7 @@ type rule struct {
 // module has exactly one.
 var rules = []rule{
 	{"pkg/fairlead", "", "the vocabulary is below everything"},
+	{"pkg/retry", "", "how often something is tried knows nothing of what"},
 	{"pkg/safefile", "", "how a file is replaced knows nothing of what is in it"},
 	{"pkg/config", "", "a binary's environment is declared without what reads it"},
 	{"pkg/api/wire", "", "the API's client is built from these types alone, also by others"},
@@ -78,7 +79,7 @@ var rules = []rule{
 	{"pkg/queue/sqlite pkg/queue/sqs", "pkg/queue pkg/queue/internal/... pkg/fairlead pkg/sqlitedb pkg/awsapi", "an adapter knows its driver interface only"},
 	{"pkg/joblog", "pkg/fairlead pkg/job events", "the job log is an interface"},
 	{"pkg/joblog/joblogtest", "pkg/joblog pkg/joblog/internal/... pkg/fairlead", "the suite tests the contract, on any log"},
-	{"pkg/joblog/sqlite pkg/joblog/cloudwatch pkg/joblog/dynamo", "pkg/joblog pkg/joblog/internal/... pkg/fairlead pkg/sqlitedb pkg/awsapi", "an adapter knows its driver interface only"},
+	{"pkg/joblog/sqlite pkg/joblog/cloudwatch pkg/joblog/dynamo", "pkg/joblog pkg/joblog/internal/... pkg/fairlead pkg/sqlitedb pkg/awsapi pkg/retry", "an adapter knows its driver interface only"},
 	{"pkg/joblog/archive", "pkg/joblog pkg/blob pkg/fairlead", "an archive stands on any log that gives its bytes away, and on any blob store"},
 	{"pkg/blob", "pkg/fairlead", "the blob store is an interface"},
 	{"pkg/blob/blobtest", "pkg/blob pkg/fairlead", "the suite tests the contract, on any blob store"},
@@ -105,14 +106,14 @@ var rules = []rule{
 	{"pkg/local", "pkg/... events", "local is wiring: all of it, on SQLite"},
 	{"functions/...", "functions/... pkg/... events", "a function is wiring"},
 
-	{"runner/...", "runner/... pkg/fairlead pkg/component pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/transport pkg/config pkg/safefile pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
+	{"runner/...", "runner/... pkg/fairlead pkg/component pkg/job events pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/transport pkg/config pkg/retry pkg/safefile pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it has the API and nothing of the control plane"},
 	{"test/sim", "test/... runner/... pkg/... events", "the simulator is all of it, in one process"},
 	{"test/plane", "test/proxy pkg/... events", "it is the control plane, in the process of a test"},
 	{"test/proxy", "pkg/api/wire", "what fails on the way to a control plane knows the routes and nothing behind them"},
 	{"test/tofu", "", "where a tool is does not depend on who runs it"},
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "what drives whole programs is a client of the API; the soak starts what pkg/local wires"},
-	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/safefile pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent/... runner/step",
+	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start what pkg/local wires"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo", "infrastructure knows the environment and the table's schema, whose names are the adapter's"},
 	{"bench/...", "bench/... pkg/... events runner/agent", "a benchmark measures what there is; a thousand agents are in its process, as processes they would take 20 GiB"},

@@ -119,10 +119,7 @@ func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
 // clip bounds what is echoed of a request.
 func clip(s string) string {
 	const most = 200 // bytes
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return fairlead.Clip(s, most)
 }
 
 // statusRecorder keeps the status and headers of an answer and drops its body.

@@ -1,7 +1,6 @@
 package diagnosis
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -97,5 +96,3 @@ func quote(s string) string {
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -7,6 +7,7 @@
 package diagnosis
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,5 +113,5 @@ func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return itoa(n) + " " + many
+	return strconv.Itoa(n) + " " + many
 }

@@ -2,7 +2,6 @@ package job
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -248,10 +247,7 @@ func effect(j Job, e Event, to State) Job {
 // death is what is known of the attempt that e ends. The last renewal is told
 // from the lease that it bought.
 func (j Job) death(e Event) Death {
-	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e, j.State), Message: e.Message, ExitCode: e.ExitCode, DiskFull: e.DiskFull}
-	if len(d.Message) > maxDeath {
-		d.Message = strings.ToValidUTF8(d.Message[:maxDeath], "") + "…"
-	}
+	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e, j.State), Message: fairlead.Clip(e.Message, maxDeath), ExitCode: e.ExitCode, DiskFull: e.DiskFull}
 	switch {
 	case j.State == Claimed:
 		d.Heard = j.Claimed

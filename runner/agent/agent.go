@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/agentstatus"
@@ -403,7 +404,7 @@ func (a *Agent) interruptWithRetry(life context.Context, s *step) {
 	a.log.Info("interrupting step", "attempt", s.handle.ID())
 	a.aside.Go(func() {
 		told := &change{log: a.log.With("attempt", s.handle.ID())}
-		pause := patient(a.options)
+		pause := patient(a.options).Pauses()
 		for {
 			err := s.handle.Interrupt()
 			a.mu.Lock()
@@ -429,7 +430,7 @@ func (a *Agent) interruptWithRetry(life context.Context, s *step) {
 // claimLoop claims jobs while there is room for another step.
 func (a *Agent) claimLoop(ctx, life context.Context) {
 	told := &change{log: a.log}
-	pause := patient(a.options)
+	pause := patient(a.options).Pauses()
 	for {
 		polling, ok := a.waitForRoom(ctx)
 		if !ok {
@@ -458,11 +459,11 @@ func (a *Agent) claimLoop(ctx, life context.Context) {
 			told.error("", nil)
 			pause.Reset()
 			if a.now().Sub(asked) < emptyPause {
-				sleep(ctx, emptyPause)
+				retry.Sleep(ctx, emptyPause)
 			}
 		default:
 			told.error("cannot claim jobs", err)
-			sleep(ctx, pause.NextBackOff())
+			retry.Sleep(ctx, pause.NextBackOff())
 		}
 	}
 }
@@ -498,7 +499,7 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 func (a *Agent) heartbeatLoop(ctx, sending context.Context, sent func()) {
 	told := &change{log: a.log}
 	period := defaultBeat
-	soon := patient(a.options)
+	soon := patient(a.options).Pauses()
 	for {
 		err := a.beatWith(sending, false, &period)
 		sent()
@@ -582,14 +583,5 @@ func notify(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

@@ -121,7 +121,7 @@ func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 							return
 						}
 						s := newSession(base, identity{RunnerID: fairlead.RunnerID(fmt.Sprint("run_", i)), key: key}, "test", o, fixed(), time.Now)
-						pause := patient(o)
+						pause := patient(o).Pauses()
 						for s.do(t.Context(), func(c *client.Client) error {
 							_, err := c.HeartbeatSession(context.Background(), wire.SessionHeartbeat{Running: []string{}})
 							return err

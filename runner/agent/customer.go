@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/internal/mode"
 )
 
@@ -27,7 +28,7 @@ func (a *Agent) listen(ctx context.Context) {
 		word, kept := a.hear()
 		a.obey(ctx, word)
 		a.obeyed.error("a person who waits for it does not learn that the customer's word is obeyed", mode.Obey(a.cfg.Data, kept))
-		sleep(ctx, lookEvery)
+		retry.Sleep(ctx, lookEvery)
 		if ctx.Err() != nil {
 			return
 		}

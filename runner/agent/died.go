@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/logship"
@@ -128,19 +127,21 @@ func (a *Agent) settle(life context.Context, attemptID string, epoch int64, d wi
 		d.Log = nil // the machine may have been down, and have lost what was not on its disk
 	}
 	told := &change{log: a.log}
-	_, err := backoff.Retry(life, func() (struct{}, error) {
-		request, cancel := context.WithTimeout(life, reportTimeout)
+	pauses := patient(a.options)
+	pauses.Passing = func(err error) bool { return !settled(err) }
+	err := retry.Run(life, pauses, func(ctx context.Context) error {
+		request, cancel := context.WithTimeout(ctx, reportTimeout)
 		defer cancel()
 		err := a.session.do(request, func(c *client.Client) error { return c.Died(request, job, d) })
 		if err != nil && settled(err) {
-			return struct{}{}, backoff.Permanent(err)
+			return err
 		}
 		if err != nil {
 			a.status.Failed("report", err)
 		}
 		told.error("the death of a step cannot be reported yet", err)
-		return struct{}{}, err
-	}, backoff.WithBackOff(patient(a.options)), backoff.WithMaxElapsedTime(0))
+		return err
+	})
 	switch {
 	case err == nil:
 		a.log.Warn("a step died", "job", job, "epoch", epoch, "reason", d.Reason, "signal", d.Signal)

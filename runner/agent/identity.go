@@ -17,15 +17,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/transport"
-	"github.com/fairlead/fairlead/runner/internal/retry"
 )
 
 const (
@@ -122,14 +120,15 @@ func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.Pri
 		return identity{}, err
 	}
 	told := &change{log: log}
-	e, err := backoff.Retry(ctx, func() (wire.Enrolled, error) {
+	pauses := patient(o)
+	pauses.Passing = func(err error) bool { return !client.Refused(err) }
+	e, err := retry.Do(ctx, pauses, func(ctx context.Context) (wire.Enrolled, error) {
 		e, err := c.Enrol(ctx, wire.EnrolRequest{Token: token, PublicKey: key.Public().(ed25519.PublicKey)})
-		if client.Refused(err) {
-			return e, backoff.Permanent(err)
+		if !client.Refused(err) {
+			told.error("cannot enrol yet", err)
 		}
-		told.error("cannot enrol yet", err)
 		return e, err
-	}, backoff.WithBackOff(patient(o)), backoff.WithMaxElapsedTime(0))
+	})
 	if err != nil {
 		return identity{}, fmt.Errorf("enrol at %s: %w", cfg.URL, err)
 	}
@@ -192,7 +191,7 @@ func newClient(url string, o Options) (*client.Client, error) {
 	return c, err
 }
 
-// patient is the pause between two tries of what nobody waits for.
-func patient(o Options) backoff.BackOff {
-	return retry.Growing(200*time.Millisecond, 15*time.Second, o.random())
+// patient is how often what nobody waits for is tried.
+func patient(o Options) retry.Policy {
+	return retry.Policy{First: 200 * time.Millisecond, Longest: 15 * time.Second, Random: o.Random}
 }

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fairlead/fairlead/runner/internal/retry"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -45,12 +45,8 @@ const (
 // removeLater tries to remove what is left until that succeeds, or the agent
 // ends: then the next one does.
 func (a *Agent) removeLater(life context.Context, attemptID string, try func(context.Context) error) {
-	pauses := retry.Growing(removeSoon, removeSeldom, a.options.random())
-	for {
-		sleep(life, pauses.NextBackOff())
-		if life.Err() != nil {
-			return
-		}
+	pauses := retry.Policy{First: removeSoon, Longest: removeSeldom, Random: a.options.Random}.Pauses()
+	for retry.Sleep(life, pauses.NextBackOff()) == nil {
 		err := try(life)
 		if err == nil {
 			a.log.Info("what was left of a finished step is removed", "attempt", attemptID)

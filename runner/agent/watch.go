@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/agentstatus"
@@ -332,20 +333,15 @@ func (a *Agent) keepProviders(by *launcher, attemptID string) {
 // gives the job up.
 func (a *Agent) killAll(life context.Context, by *launcher, h executor.Handle) {
 	told := &change{log: a.log.With("attempt", h.ID())}
-	pauses := patient(a.options)
-	for {
-		kill, cancel := context.WithTimeout(life, by.place.KillFor)
+	_ = retry.Run(life, patient(a.options), func(ctx context.Context) error {
+		kill, cancel := context.WithTimeout(ctx, by.place.KillFor)
+		defer cancel()
 		err := h.Kill(kill)
-		cancel()
-		if life.Err() != nil {
-			return
+		if life.Err() == nil {
+			told.error("something of the step is still alive, so its end is not reported yet", err)
 		}
-		told.error("something of the step is still alive, so its end is not reported yet", err)
-		if err == nil {
-			return
-		}
-		sleep(life, pauses.NextBackOff())
-	}
+		return err
+	})
 }
 
 // count counts a step that has ended.

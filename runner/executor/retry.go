@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
+	"github.com/fairlead/fairlead/pkg/retry"
 )
 
 // retryPause is the first pause between two tries; each is longer, up to
@@ -23,26 +23,7 @@ const (
 func Retry[T any](ctx context.Context, passing func(error) bool, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, LaunchTime)
 	defer cancel()
-	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.MaxInterval = retryPause, maxRetryPause
-	var last error
-	v, err := backoff.Retry(ctx, func() (T, error) {
-		v, err := f(ctx)
-		if err == nil {
-			return v, nil
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err // not that the time is over, but what took it
-		}
-		if !passing(err) {
-			return v, backoff.Permanent(err)
-		}
-		return v, err
-	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(LaunchTime))
-	if err != nil && last != nil {
-		err = last
-	}
-	return v, err
+	return retry.Do(ctx, retry.Policy{First: retryPause, Longest: maxRetryPause, Within: LaunchTime, Passing: passing}, f)
 }
 
 // NeverSent reports whether a request certainly did not reach its server.

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 )
@@ -60,15 +60,10 @@ func withoutOutputs(report wire.FinishRequest, size int) wire.FinishRequest {
 func (a *execution) finish(ctx context.Context, c *client.Client, report wire.FinishRequest) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
 	defer cancel()
+	pauses := a.quick(finishFor)
+	pauses.Passing = func(err error) bool { return !client.Refused(err) && !tooLarge(err) }
 	deliver := func() error {
-		_, err := backoff.Retry(ctx, func() (struct{}, error) {
-			err := c.Finish(ctx, string(a.in.Job), report)
-			if client.Refused(err) || tooLarge(err) {
-				err = backoff.Permanent(err)
-			}
-			return struct{}{}, err
-		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(finishFor))
-		return err
+		return retry.Run(ctx, pauses, func(ctx context.Context) error { return c.Finish(ctx, string(a.in.Job), report) })
 	}
 	if size := sizeOf(report.Outputs); size > job.MaxOutputs {
 		report = withoutOutputs(report, size)
@@ -104,7 +99,7 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 		// be worse than one that has lost its details.
 		a.Log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)
 		report = wire.FinishRequest{Outcome: "failed", Reason: "report-refused", Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log,
-			Message: "the control plane refused the job's report (" + http.StatusText(e.Status) + "): " + bounded(e.Error())}
+			Message: "the control plane refused the job's report (" + http.StatusText(e.Status) + "): " + fairlead.Clip(e.Error(), maxMessage)}
 		err = deliver()
 	}
 	switch {

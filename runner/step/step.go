@@ -1,6 +1,7 @@
 package step
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
@@ -11,20 +12,17 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/redact"
-	"github.com/fairlead/fairlead/runner/internal/retry"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -127,13 +125,9 @@ func (a *execution) start(ctx context.Context, c *client.Client) (wire.Started, 
 	if err != nil {
 		return wire.Started{}, err
 	}
-	return backoff.Retry(ctx, func() (wire.Started, error) {
-		s, err := c.Start(ctx, string(a.in.Job), wire.StartRequest{StepID: id, Fields: []string{events.FieldVersion}})
-		if client.Refused(err) {
-			err = backoff.Permanent(err)
-		}
-		return s, err
-	}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(startFor))
+	return retry.Do(ctx, a.quick(startFor), func(ctx context.Context) (wire.Started, error) {
+		return c.Start(ctx, string(a.in.Job), wire.StartRequest{StepID: id, Fields: []string{events.FieldVersion}})
+	})
 }
 
 // confirm renews the lease before the tool is started. The lease runs since the
@@ -143,21 +137,19 @@ func (a *execution) confirm(ctx context.Context, c *client.Client, renew time.Du
 	if renew <= 0 {
 		renew = defaultRenew
 	}
-	_, err := backoff.Retry(ctx, func() (wire.Lease, error) {
+	return retry.Run(ctx, a.quick(leasePeriods*renew), func(ctx context.Context) error {
 		beat, cancel := context.WithTimeout(ctx, renew)
 		defer cancel()
-		l, err := c.HeartbeatJob(beat, string(a.in.Job), 0, 0)
-		if client.Refused(err) {
-			err = backoff.Permanent(err)
-		}
-		return l, err
-	}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(leasePeriods*renew))
-	return err
+		_, err := c.HeartbeatJob(beat, string(a.in.Job), 0, 0)
+		return err
+	})
 }
 
-// quick is the pause between two tries of what a person or a lease waits for.
-func (a *execution) quick() backoff.BackOff {
-	return retry.Growing(200*time.Millisecond, 3*time.Second, a.Random)
+// quick is how often the control plane is asked what a person or a lease waits for,
+// until it answers itself.
+func (a *execution) quick(within time.Duration) retry.Policy {
+	return retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Within: within, Random: a.Random,
+		Passing: func(err error) bool { return !client.Refused(err) }}
 }
 
 // stale reports whether the lease belongs to somebody else. Nobody but the
@@ -223,7 +215,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 		},
 		silence: said.length,
 		canceled: func(reason string) {
-			stopJob(&stop{"canceled", "canceled", orElse(reason, "the job was canceled")})
+			stopJob(&stop{"canceled", "canceled", cmp.Or(reason, "the job was canceled")})
 		},
 		lost: func() {
 			stopShipping()
@@ -312,13 +304,6 @@ func (a *execution) clean() {
 	}
 }
 
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
 func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
 	var secrets []json.RawMessage
 	for _, v := range spec.Vars {
@@ -347,22 +332,15 @@ func environment(spec events.JobSpec, endpoint string) map[string]string {
 // plane does not answer, or somebody else in its place: the log waits in its file.
 func (a *execution) append(c *client.Client) logship.Append {
 	return func(ctx context.Context, offset int64, data []byte) (int64, error) {
-		return backoff.Retry(ctx, func() (int64, error) {
-			next, err := c.AppendLog(ctx, string(a.in.Job), offset, data)
-			if err == nil {
-				return next, nil
+		next, err := retry.Do(ctx, a.quick(0), func(ctx context.Context) (int64, error) {
+			return c.AppendLog(ctx, string(a.in.Job), offset, data)
+		})
+		if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
+			if want, perr := strconv.ParseInt(e.Details["want"], 10, 64); perr == nil {
+				err = &logship.OffsetError{Want: want}
 			}
-			if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
-				want, perr := strconv.ParseInt(e.Details["want"], 10, 64)
-				if perr == nil {
-					return 0, backoff.Permanent(&logship.OffsetError{Want: want})
-				}
-			}
-			if client.Refused(err) {
-				return 0, backoff.Permanent(err)
-			}
-			return 0, err
-		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(0))
+		}
+		return next, err
 	}
 }
 
@@ -484,16 +462,9 @@ func (a *execution) report(res plugin.Result, err error, secrets *redact.Set) wi
 	} else if f.Reason == plugin.ReasonInternal {
 		a.Log.Error("the job failed", "job", a.in.Job, "err", err)
 	}
-	f.Message = bounded(secrets.String(f.Message))
+	f.Message = fairlead.Clip(secrets.String(f.Message), maxMessage)
 	return f
 }
 
 // maxMessage is what a person reads of a failure, in bytes; the log has the rest.
 const maxMessage = 4 << 10
-
-func bounded(s string) string {
-	if len(s) <= maxMessage {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxMessage], "") + " …"
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/retry"
 )
 
 // Delivery is what a subscription brings at a time: messages of one log stream.
@@ -110,12 +111,8 @@ func (x *Subscriber) ingest(ctx context.Context, group string, s joblog.Stream, 
 		if _, gap := errors.AsType[*joblog.OffsetError](err); !gap {
 			return err
 		}
-		timer := time.NewTimer(gapPause << look)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if err := retry.Sleep(ctx, gapPause<<look); err != nil {
+			return err
 		}
 		err = Ingest(ctx, x.Log, s, pieces)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/internal/wake"
+	"github.com/fairlead/fairlead/pkg/retry"
 )
 
 // Options says where the index is.
@@ -302,14 +303,7 @@ func (l *Index) change(ctx context.Context, op string, do func() error) error {
 
 // pause waits a random while after the attempt of that number, from 0.
 func pause(ctx context.Context, attempt int) error {
-	timer := time.NewTimer(rand.N(min(maxDelay, firstDelay<<min(attempt, 10))))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return retry.Sleep(ctx, rand.N(min(maxDelay, firstDelay<<min(attempt, 10))))
 }
 
 func classify(ctx context.Context, op string, err error) error {

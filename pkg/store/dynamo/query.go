@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
@@ -230,20 +230,9 @@ func (e *Engine) fetchBatch(ctx context.Context, keys []engine.Key) (map[engine.
 				Hint:    "Repeat the request in a while.",
 			}
 		}
-		if err := wait(ctx, delay(idle)); err != nil {
+		if err := retry.Sleep(ctx, delay(idle)); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -54,10 +55,7 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 		if errdefs.IsNotFound(err) {
 			return h.Set(executor.Exit{Reason: executor.Vanished, Message: "somebody else has removed the container of the step"}), nil
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryWait):
-		}
+		retry.Sleep(ctx, retryWait)
 	}
 }
 

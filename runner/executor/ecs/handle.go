@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs"
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -108,10 +109,7 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 		arn := h.task()
 		if arn == "" {
 			if err := h.find(ctx); err != nil {
-				select {
-				case <-ctx.Done():
-				case <-time.After(h.e.watcher.every):
-				}
+				retry.Sleep(ctx, h.e.watcher.every)
 			}
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -60,10 +61,7 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 			err = h.change(ctx, version)
 		}
 		if err != nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(retryWait):
-			}
+			retry.Sleep(ctx, retryWait)
 		}
 	}
 }
@@ -330,10 +328,7 @@ func (h *handle) Kill(ctx context.Context) error {
 			return fmt.Errorf("kill step %s: the cluster has not said that its pod has ended: %w", h.id, ctx.Err())
 		}
 		if err != nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(retryWait):
-			}
+			retry.Sleep(ctx, retryWait)
 		}
 	}
 }

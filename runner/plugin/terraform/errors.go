@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -134,7 +135,7 @@ func (d *diagnosis) String() string {
 	if d.Detail != "" {
 		text += ": " + d.Detail
 	}
-	return clipped(strings.Join(strings.Fields(text), " "))
+	return fairlead.Clip(strings.Join(strings.Fields(text), " "), maxDiagnostic)
 }
 
 // maxReport is how much of one line of a report is read, in bytes.
@@ -160,14 +161,6 @@ func firstError(path string) *diagnosis {
 		}
 	}
 	return nil
-}
-
-// clipped bounds what a message says of one error.
-func clipped(text string) string {
-	if len(text) > maxDiagnostic {
-		return strings.ToValidUTF8(text[:maxDiagnostic], "") + " …"
-	}
-	return text
 }
 
 // diagnostic returns the first error that the tool prints, on one line: its
@@ -204,7 +197,7 @@ func diagnostic(stderr string) string {
 	if len(detail) > 0 {
 		text += ": " + strings.Join(detail, " ")
 	}
-	return clipped(text)
+	return fairlead.Clip(text, maxDiagnostic)
 }
 
 // The patterns are made when a tool has failed: to make them takes longer than

@@ -9,21 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/confine"
-	"github.com/fairlead/fairlead/runner/internal/retry"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -199,21 +196,14 @@ const (
 // make a failure of what the tool has done well. What is too large for somebody
 // on the way is too large the next time.
 func insist[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	var last error
-	answer, err := backoff.Retry(ctx, func() (T, error) {
+	pauses := retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Passing: func(err error) bool {
+		return !client.Refused(err) && !client.HasStatus(err, http.StatusRequestEntityTooLarge)
+	}}
+	return retry.Do(ctx, pauses, func(ctx context.Context) (T, error) {
 		ctx, cancel := context.WithTimeout(ctx, try)
 		defer cancel()
-		var answer T
-		answer, last = ask(ctx)
-		if client.Refused(last) || client.HasStatus(last, http.StatusRequestEntityTooLarge) {
-			return answer, backoff.Permanent(last)
-		}
-		return answer, last
-	}, backoff.WithBackOff(retry.Growing(200*time.Millisecond, 3*time.Second, rand.Float64)), backoff.WithMaxElapsedTime(0))
-	if err != nil {
-		return answer, last // rather why than that the time was over
-	}
-	return answer, nil
+		return ask(ctx)
+	})
 }
 
 func (s *remote) readState(ctx context.Context) ([]byte, error) {

@@ -11,13 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/supervise"
 	"github.com/fairlead/fairlead/pkg/api/client"
-	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/retry"
 )
 
 // localRunner is the runner that `fairlead dev` runs, and that installs get
@@ -222,14 +221,13 @@ func runnerEnv(environ []string) []string {
 
 // waitOnline reports whether the runner came online in time.
 func waitOnline(ctx context.Context, cl *client.Client) bool {
-	// 10, 20, 40, … 320 ms: an agent is online within some tens.
-	pauses := &backoff.ExponentialBackOff{InitialInterval: 10 * time.Millisecond, Multiplier: 2, MaxInterval: 320 * time.Millisecond}
-	_, err := backoff.Retry(ctx, func() (wire.Runner, error) {
+	// An agent is online within some tens of milliseconds.
+	pauses := retry.Policy{First: 10 * time.Millisecond, Longest: 320 * time.Millisecond, Within: onlineWait}
+	return retry.Run(ctx, pauses, func(ctx context.Context) error {
 		r, err := cl.GetRunner(ctx, localRunner)
 		if err == nil && r.State != "online" {
 			err = fmt.Errorf("runner %s is %s", r.Name, r.State)
 		}
-		return r, err
-	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(onlineWait))
-	return err == nil
+		return err
+	}) == nil
 }

@@ -6,10 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/retry"
 )
 
 // quiet is how long the control plane may be away before it is worth a word.
@@ -31,28 +30,26 @@ type patience struct {
 // away for p.most. Pauses grow from 100 ms to 3 s.
 func ask[T any](ctx context.Context, p *patience, f func(context.Context) (T, error)) (T, error) {
 	var since time.Time // of the first failure in a row
-	pauses := &backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.2, Multiplier: 1.6, MaxInterval: 3 * time.Second}
-	out, err := backoff.Retry(ctx, func() (T, error) {
-		out, err := f(ctx)
-		switch {
-		case err == nil:
-			p.back()
-			return out, nil
-		case !mayPass(err):
-			return out, backoff.Permanent(err)
-		case since.IsZero():
-			since = p.now()
-		case p.now().Sub(since) > p.most:
-			return out, backoff.Permanent(err)
+	pauses := retry.Policy{First: 100 * time.Millisecond, Longest: 3 * time.Second, Passing: func(err error) bool {
+		if !mayPass(err) {
+			return false
 		}
-		if p.now().Sub(since) >= quiet {
+		if since.IsZero() {
+			since = p.now()
+		}
+		away := p.now().Sub(since)
+		if away >= quiet && away <= p.most {
 			p.gone()
 		}
+		return away <= p.most
+	}}
+	out, err := retry.Do(ctx, pauses, func(ctx context.Context) (T, error) {
+		out, err := f(ctx)
+		if err == nil {
+			p.back()
+		}
 		return out, err
-	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(0))
-	if permanent, ok := errors.AsType[*backoff.PermanentError](err); ok {
-		err = permanent.Err
-	}
+	})
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}

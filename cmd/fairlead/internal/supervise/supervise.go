@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/fairlead/fairlead/pkg/retry"
 )
 
 // steady is how long an agent runs before its end counts as the first one.
@@ -54,12 +56,7 @@ func Run(ctx context.Context, a Agent) {
 		}
 		pause := pauses.NextBackOff()
 		a.Tell(fmt.Sprintf("the runner ended (%s); starting it again in %.1f s", why, pause.Seconds()))
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
+		_ = retry.Sleep(ctx, pause) // the loop asks whether ctx has ended
 	}
 }
 

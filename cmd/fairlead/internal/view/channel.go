@@ -1,6 +1,10 @@
 package view
 
-import "github.com/fairlead/fairlead/pkg/api/wire"
+import (
+	"cmp"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
 
 // Channel is an update channel that was just set.
 type Channel wire.RunnerChannel
@@ -23,7 +27,7 @@ func (cs Channels) JSON() any { return array(cs) }
 func (cs Channels) Human(p *Page) {
 	rows := make([][]string, len(cs))
 	for i, c := range cs {
-		rows[i] = []string{c.Name, c.Version, orElse(c.Image, "-"), p.Ago(c.SetAt)}
+		rows[i] = []string{c.Name, c.Version, cmp.Or(c.Image, "-"), p.Ago(c.SetAt)}
 	}
 	p.Table([]string{"NAME", "VERSION", "IMAGE", "SET"}, rows)
 }

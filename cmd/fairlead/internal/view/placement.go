@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -103,10 +104,10 @@ func (e Placement) Human(p *Page) {
 	default:
 		p.Line("bound to runner %s until it is refreshed", e.Bound)
 	}
-	if serves := orElse(e.Bound, e.Runner); e.Mode != "" && e.Mode != "enabled" {
+	if serves := cmp.Or(e.Bound, e.Runner); e.Mode != "" && e.Mode != "enabled" {
 		p.Line("by the vendor's word runner %s begins nothing; it is %s", serves, e.Mode)
 	}
-	if serves := orElse(e.Bound, e.Runner); e.Customer != nil {
+	if serves := cmp.Or(e.Bound, e.Runner); e.Customer != nil {
 		p.Line("by the customer's word runner %s begins nothing; it is %s", serves, word(e.Customer))
 	}
 	rows := make([][]string, len(e.Candidates))
@@ -116,7 +117,7 @@ func (e Placement) Human(p *Page) {
 			mark = "*"
 		}
 		if c.Rule != "" {
-			what = fmt.Sprintf("%s: %s -> %s", c.Rule, c.Match, orElse(c.Runner, "?"))
+			what = fmt.Sprintf("%s: %s -> %s", c.Rule, c.Match, cmp.Or(c.Runner, "?"))
 		}
 		rows[i] = []string{mark, c.Level, what, c.Why}
 	}
@@ -124,13 +125,6 @@ func (e Placement) Human(p *Page) {
 	if e.Refused != nil && e.Refused.Hint != "" {
 		p.Line("%s", e.Refused.Hint)
 	}
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // Refreshed says what a refresh came to.

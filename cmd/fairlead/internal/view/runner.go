@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,7 +86,7 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 // Human writes the runner and its sessions.
 func (r Runner) Human(p *Page) {
 	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"Kind", r.Kind}, [2]string{"Serves", serves(wire.Runner(r))}, [2]string{"State", state(wire.Runner(r))},
-		[2]string{"Vendor's word", orElse(r.Mode, "enabled")}, [2]string{"Customer's word", word(r.Customer)}, [2]string{"Wanted version", wanted(r.Wanted)},
+		[2]string{"Vendor's word", cmp.Or(r.Mode, "enabled")}, [2]string{"Customer's word", word(r.Customer)}, [2]string{"Wanted version", wanted(r.Wanted)},
 		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Trusts", strings.Join(r.Trusts, ", ")}, [2]string{"Created", Time(r.CreatedAt)}, [2]string{"Id", r.ID})
 	if len(r.Sessions) > 0 {
 		p.Gap()
@@ -103,7 +104,7 @@ func (r Runner) sessions(p *Page) {
 		}
 		customer := "-"
 		if s.State == "online" {
-			customer = orElse(word(s.Customer), "enabled")
+			customer = cmp.Or(word(s.Customer), "enabled")
 		}
 		rows[i] = []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), customer, p.Ago(s.LastSeen)}
 	}

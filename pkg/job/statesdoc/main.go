@@ -9,10 +9,20 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/job"
 )
 
 func main() {
@@ -55,18 +65,189 @@ func moduleRoot() (string, error) {
 	}
 }
 
+//go:embed states.md.tmpl
+var page string
+
+// state is a constant of a state, as the page has it.
+type state struct {
+	constant
+	Final bool
+}
+
+// Name is bold if nothing follows the state.
+func (s state) Name() string {
+	if s.Final {
+		return "**`" + s.Value + "`**"
+	}
+	return "`" + s.Value + "`"
+}
+
+// life is the states of something, and how they follow each other.
+type life struct {
+	States []state
+	Moves  []move
+}
+
 // render returns the whole document; root is the module's folder.
 func render(root string) ([]byte, error) {
+	var errs []error
+	read := func(file, typeName string, final func(string) bool) (all []state) {
+		found, err := constants(filepath.Join(root, "pkg", file), typeName)
+		errs = append(errs, err)
+		for _, c := range found {
+			all = append(all, state{c, final(c.Value)})
+		}
+		return all
+	}
+	jobs := life{States: read("job/job.go", "State", func(s string) bool { return job.State(s).Final() })}
+	kinds := read("job/transitions.go", "Kind", func(string) bool { return false })
+	deployments := life{States: read("deployment/deployment.go", "State", func(s string) bool { return deployment.State(s).Final() })}
+	nodes := life{States: read("deployment/deployment.go", "NodeState", func(s string) bool { return deployment.NodeState(s).Final() })}
+	if len(jobs.States) != len(job.States()) || len(kinds) != len(job.Kinds()) {
+		errs = append(errs, errors.New("job.States or job.Kinds does not list every constant"))
+	}
+	for _, tr := range job.Transitions() {
+		m := move{From: string(tr.From), To: string(tr.To), On: string(tr.On)}
+		if tr.If != job.Always {
+			m.Label = " if " + string(tr.If)
+		}
+		m.Label = m.On + m.Label
+		if m.From != m.To {
+			jobs.Moves = append(jobs.Moves, m)
+		}
+	}
+	w, err := walked()
+	errs = append(errs, err)
+	deployments.Moves, nodes.Moves = w.deployments, w.nodes
+	order := func(s string) int { return slices.IndexFunc(nodes.States, func(c state) bool { return c.Value == s }) }
+	slices.SortFunc(nodes.Moves, func(x, y move) int {
+		return cmp.Or(order(x.From)-order(y.From), order(x.To)-order(y.To), strings.Compare(x.On, y.On))
+	})
+	t, err := template.New("").Funcs(template.FuncMap{"id": id, "edges": edges, "targets": targets, "causes": causes, "crash": crash, "speaker": speaker,
+		"leased": func(kind string) bool { return job.Kind(kind).Leased() },
+		"events": func(from, to string) (string, error) { return events(jobs.Moves, from, to) }}).Parse(page)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
-	b.WriteString("# States\n\n")
-	b.WriteString("Generated from the code by `go generate ./pkg/job`; edit `pkg/job/transitions.go`, the comments in\n" +
-		"`pkg/job` and `pkg/deployment`, or `pkg/job/statesdoc`, and generate again.\n\n")
-	if err := writeJobs(&b, root); err != nil {
-		return nil, err
+	err = t.Execute(&b, map[string]any{"Jobs": jobs, "Kinds": kinds, "Transitions": job.Transitions(), "Deployments": deployments, "Nodes": nodes,
+		"StartTTL": span(job.StartTTL), "LeaseTTL": span(job.LeaseTTL), "Renew": span((job.Terms{}).RenewEvery()), "Attempts": job.MaxAttempts,
+		"Pauses": []string{span(job.Backoff(1)), span(job.Backoff(2))}, "Plan": span(job.OpPlan.Timeout()), "Apply": span(job.OpApply.Timeout()),
+		"Check": span(job.OpCheck.Timeout()), "Grace": span(job.Grace), "StopTTL": span((job.Terms{}).StopTTL()),
+		"QueueTimeout": span(job.QueueTimeout), "NoOutput": span(job.NoOutput)})
+	return b.Bytes(), err
+}
+
+// speaker says who tells the control plane of an event.
+func speaker(kind string) (string, error) {
+	who := map[job.Kind]string{job.Claim: "agent", job.Release: "agent", job.Die: "agent",
+		job.Start: "step", job.Renew: "step", job.Succeed: "step", job.Fail: "step", job.Stopped: "step",
+		job.Cancel: "person, deployment", job.Expire: "sweep",
+		job.TimeOut: "sweep, control", // when it waited or ran too long; when its step renews and says that the tool is silent
+	}[job.Kind(kind)]
+	if who == "" {
+		return "", fmt.Errorf("nobody has said who tells of %s", kind)
 	}
-	b.WriteString("\n")
-	if err := writeDeployments(&b, root); err != nil {
-		return nil, err
+	return who, nil
+}
+
+// crash says what is left when every process dies while a job is in a state,
+// and who goes on from there.
+func crash(s string) (string, error) {
+	if job.State(s).Final() {
+		return "Nothing: the state, the event and what follows from it are in one commit.", nil
 	}
-	return b.Bytes(), nil
+	left := map[job.State]string{
+		job.Queued:    "The job waits. The sweep sends its wake-up again after " + span(job.ResendAfter) + ".",
+		job.Claimed:   "No tool has run. The start deadline passes, and the sweep queues the job again; a step that starts after that is refused by its epoch.",
+		job.Running:   "The tool may still be at work on the customer's machine, and may have changed something. The lease runs out. A read is repeated in a new workspace; an apply or destroy is lost, and a plan finds out what it left.",
+		job.Canceling: "As running, but nothing is repeated: a read is canceled, or failed when its time was over; an apply or destroy is lost.",
+	}[job.State(s)]
+	if left == "" {
+		return "", fmt.Errorf("nobody has said what a crash of a %s job leaves", s)
+	}
+	return left, nil
+}
+
+// span renders a whole number of seconds in the largest unit that fits.
+func span(d time.Duration) string {
+	switch {
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	case d%time.Minute == 0:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+// id is a state's identifier for Mermaid, which takes no hyphens.
+func id(s string) string { return strings.ReplaceAll(s, "-", "_") }
+
+// edges draws moves between the same two states once, with all their labels.
+func edges(moves []move) (lines []string) {
+	drawn := map[string]int{}
+	for _, m := range moves {
+		edge := id(m.From) + " --> " + id(m.To)
+		at, known := drawn[edge]
+		switch {
+		case !known:
+			drawn[edge] = len(lines)
+			if m.Label != "" {
+				edge += ": " + m.Label
+			}
+			lines = append(lines, edge)
+		case m.Label != "":
+			lines[at] += ", " + m.Label
+		}
+	}
+	return lines
+}
+
+// events lists who tells of what leads from one state to another, of which one is "".
+func events(moves []move, from, to string) (string, error) {
+	var all []string
+	for _, m := range moves {
+		who, err := speaker(m.On)
+		if err != nil {
+			return "", err
+		}
+		if s := who + ": " + m.On; (m.From == from || m.To == to) && !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return strings.Join(all, "; "), nil
+}
+
+func targets(moves []move, from string) string {
+	to := map[string]bool{}
+	for _, m := range moves {
+		if m.From == from {
+			to["`"+m.To+"`"] = true
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(to)), ", ")
+}
+
+// causes lists what leads from a state, with what holds for one of the states that it
+// leads to and not for all.
+func causes(moves []move, from string) string {
+	times, ways := map[string]int{}, map[string]int{}
+	moves = slices.DeleteFunc(slices.Clone(moves), func(m move) bool { return m.From != from })
+	for _, m := range moves {
+		ways[m.On]++
+		for _, c := range m.If {
+			times[m.On+c]++
+		}
+	}
+	var all []string
+	for _, m := range moves {
+		words := []string{m.On}
+		for _, c := range m.If {
+			if times[m.On+c] < ways[m.On] {
+				words = append(words, c)
+			}
+		}
+		all = append(all, strings.Join(words, ", ")+" → `"+m.To+"`")
+	}
+	return strings.Join(all, "<br>")
 }

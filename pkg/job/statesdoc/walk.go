@@ -1,0 +1,190 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// move is a change of state.
+type move struct {
+	From, On, To string
+	If           []string // what holds beside, as little of it as was seen
+	Label        string   // of the edge in a diagram
+}
+
+// walk visits every deployment that events can make of small ones.
+type walk struct {
+	seen               map[string]bool
+	deployments, nodes []move
+}
+
+func walked() (*walk, error) {
+	w := &walk{seen: map[string]bool{}}
+	for i := range 4 {
+		for _, nodes := range [][]deployment.Node{
+			{{Component: "first", State: deployment.Pending}, {Component: "second", State: deployment.Pending, Needs: []string{"first"}}},
+			{{Component: "first", State: deployment.Applied}},
+			{{Component: "first", State: deployment.Pending}, {Component: "second", State: deployment.Pending}},
+		} {
+			d := deployment.Deployment{ID: "dep", State: deployment.Queued, PlanOnly: i&1 > 0, AutoApprove: i&2 > 0, Parallelism: 1, Nodes: nodes}
+			if err := w.visit(d); err != nil {
+				return nil, fmt.Errorf("walk through deployments: %w", err)
+			}
+		}
+	}
+	return w, nil
+}
+
+func (w *walk) visit(d deployment.Deployment) error {
+	d.Nodes = slices.Clone(d.Nodes)
+	for i := range d.Nodes {
+		// How often something happened before changes no transition but the last.
+		d.Nodes[i].Past, d.Nodes[i].Replans = nil, 0
+	}
+	key, err := json.Marshal(d)
+	if err != nil || w.seen[string(key)] {
+		return err
+	}
+	w.seen[string(key)] = true
+	for _, e := range possible(d) {
+		if _, _, err := deployment.Apply(d, e, time.Time{}); fairlead.KindOf(err) == fairlead.KindConflict {
+			continue
+		}
+		if err := w.apply(d, e, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply visits what comes of the event and of the commands that are left: their
+// jobs are made, or cannot be.
+func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deployment.Command) error {
+	after, cmds, err := deployment.Apply(d, e, time.Time{})
+	if err != nil {
+		return fmt.Errorf("%T: %w", e, err)
+	}
+	w.saw(d, e, after)
+	cmds = slices.DeleteFunc(slices.Concat(left, cmds), func(c deployment.Command) bool { return c.Cancel != "" })
+	if len(cmds) == 0 {
+		return w.visit(after)
+	}
+	c := cmds[0]
+	for _, e := range []deployment.Event{
+		deployment.JobStarted{Component: c.Component, Operation: c.Operation, Job: fairlead.JobID(string(c.Operation) + " " + c.Component)},
+		deployment.Unplannable{Component: c.Component, Reason: "wrong"},
+		deployment.Unplannable{Component: c.Component, Reason: "unknown", Skip: true},
+	} {
+		if err := w.apply(after, e, cmds[1:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// possible returns the events that may come next.
+func possible(d deployment.Deployment) []deployment.Event {
+	all := []deployment.Event{deployment.Begin{}, deployment.Approve{}, deployment.Cancel{}}
+	for _, n := range d.Nodes {
+		switch n.State {
+		case deployment.Planning, deployment.Reconciling:
+			all = append(all,
+				deployment.JobEnded{Job: n.PlanJob, State: job.Succeeded, Digest: "sha256:1"},
+				deployment.JobEnded{Job: n.PlanJob, State: job.Succeeded, NoOp: true},
+				deployment.JobEnded{Job: n.PlanJob, State: job.Failed},
+				deployment.JobEnded{Job: n.PlanJob, State: job.Canceled})
+		case deployment.Applying:
+			for _, s := range []job.State{job.Succeeded, job.Failed, job.Canceled, job.Lost} {
+				all = append(all, deployment.JobEnded{Job: n.ApplyJob, State: s})
+			}
+			all = append(all, deployment.JobEnded{Job: n.ApplyJob, State: job.Failed, Reason: job.ReasonPlanElsewhere})
+		}
+	}
+	return all
+}
+
+// saw notes what an event changed.
+func (w *walk) saw(before deployment.Deployment, e deployment.Event, after deployment.Deployment) {
+	note := func(moves []move, m move) []move {
+		same := func(k move) bool { return k.From == m.From && k.On == m.On && k.To == m.To }
+		switch i := slices.IndexFunc(moves, same); {
+		case m.From == m.To:
+		case i < 0:
+			moves = append(moves, m)
+		case len(m.If) < len(moves[i].If):
+			moves[i] = m
+		}
+		return moves
+	}
+	w.deployments = note(w.deployments, move{From: string(before.State), To: string(after.State)})
+	for i, n := range before.Nodes {
+		to := after.Nodes[i].State
+		w.nodes = note(w.nodes, move{From: string(n.State), On: cause(n, e, to), To: string(to), If: conditions(before, after, n)})
+	}
+}
+
+// conditions are what a move of the node may depend on besides the event.
+func conditions(d, after deployment.Deployment, n deployment.Node) (hold []string) {
+	full := slices.ContainsFunc(after.Nodes, func(o deployment.Node) bool {
+		return o.Component != n.Component && (o.State == deployment.Planning || o.State == deployment.Applying || o.State == deployment.Reconciling)
+	})
+	for _, c := range []struct {
+		text  string
+		holds bool
+	}{
+		{"plan-only", d.PlanOnly}, {"auto-approved", d.AutoApprove}, {"after a loss", n.Lost},
+		{"canceled meanwhile", d.Stop != ""}, {"and as many are at work as may be", full},
+	} {
+		if c.holds {
+			hold = append(hold, c.text)
+		}
+	}
+	return hold
+}
+
+// cause says what an event is for one node, which it takes to another state.
+func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) string {
+	switch e := e.(type) {
+	case deployment.Begin:
+		return "the deployment begins"
+	case deployment.Approve:
+		return "a person approves"
+	case deployment.Cancel:
+		return "a person cancels"
+	case deployment.Unplannable:
+		switch {
+		case e.Component == n.Component && e.Skip:
+			return "no job can be made: a value is not known"
+		case e.Component == n.Component:
+			return "no job can be made"
+		}
+	case deployment.JobEnded:
+		ended := map[job.State]string{job.Succeeded: "succeeded", job.Failed: "failed", job.Canceled: "was canceled", job.Lost: "was lost"}[e.State]
+		switch {
+		case n.State == deployment.Applying && e.Job == n.ApplyJob && e.Reason == job.ReasonPlanElsewhere:
+			return "the plan is good for another place only"
+		case n.State == deployment.Applying && e.Job == n.ApplyJob:
+			return "the job " + ended
+		case e.Job != n.PlanJob: // another's
+		case e.State != job.Succeeded:
+			return "the plan job " + ended
+		case e.NoOp:
+			return "the plan finds nothing to do"
+		default:
+			return "the plan finds changes"
+		}
+	}
+	switch {
+	case to == deployment.Skipped:
+		return "what it needs did not succeed"
+	case n.State == deployment.Pending && len(n.Needs) > 0:
+		return "what it needs is done"
+	}
+	return "fewer are at work"
+}

@@ -1,8 +1,10 @@
 package importer
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -28,16 +30,27 @@ func Humanitec(file string, src []byte, settings []string) Result {
 	if len(h.problems) > 0 {
 		return h.result()
 	}
-	record := h.drop("it is of Humanitec's record of the runner; Fairlead keeps its own")
-	h.object(root, "", handlers{
-		"id": h.name, "description": h.same("description"), runnerPart: h.runner, storagePart: h.storage,
-		"org_id": record, "created_at": record, "updated_at": record,
-	})
+	fields := h.fields("", "file")
+	fields[runnerPart], fields[storagePart] = h.runner, h.storage
+	h.object(root, "", fields)
 	h.bucketRegion()
 	return h.result()
 }
 
 type humanitec struct{ *importer }
+
+//go:embed humanitec.table
+var humanitecTable string
+
+// fields are the handlers of what a file, or a part of one, has that is of the kind.
+func (h *humanitec) fields(part, kind string) handlers {
+	of := slices.DeleteFunc(rowsOf(humanitecTable), func(r row) bool { return !slices.Contains(r.of, kind) })
+	return h.nested(part, of, map[string]func(string) handler{
+		"name": func(string) handler { return h.name }, "template": func(string) handler { return h.podTemplate },
+		"secret": h.secret, "prefix": h.prefix,
+		"image": func(to string) handler { return h.image(to, "Humanitec", theirRunner) },
+	})
+}
 
 // kindsOfHumanitec are their types of runners and ours.
 func kindsOfHumanitec() map[string]runnerspec.Kind {
@@ -81,18 +94,18 @@ func (h *humanitec) withType(n yamldoc.Node, where string) yamldoc.Node {
 		return n
 	}
 	theirs := ""
-	switch {
-	case field("key"):
-		theirs = "kubernetes-agent"
-	case field("cluster", "cluster_data"):
-		theirs = "kubernetes"
-	case field("cluster", "project_id"):
-		theirs = "kubernetes-gke"
-	case field("cluster", "region"):
-		theirs = "kubernetes-eks"
-	case field("auth") && field("job", "subnets"):
-		theirs = "serverless-ecs"
-	default:
+	for _, only := range []struct {
+		theirs string
+		fields [][]string
+	}{
+		{"kubernetes-agent", [][]string{{"key"}}}, {"kubernetes", [][]string{{"cluster", "cluster_data"}}}, {"kubernetes-gke", [][]string{{"cluster", "project_id"}}},
+		{"kubernetes-eks", [][]string{{"cluster", "region"}}}, {"serverless-ecs", [][]string{{"auth"}, {"job", "subnets"}}},
+	} {
+		if theirs == "" && !slices.ContainsFunc(only.fields, func(path []string) bool { return !field(path...) }) {
+			theirs = only.theirs
+		}
+	}
+	if theirs == "" {
 		return n
 	}
 	h.note(n.Place, Changed, where, runnerPart+".type", "Terraform's form has no type; these fields are those of "+theirs)
@@ -102,7 +115,7 @@ func (h *humanitec) withType(n yamldoc.Node, where string) yamldoc.Node {
 
 func (h *humanitec) runner(n yamldoc.Node, where string) {
 	n = h.withType(n, where)
-	theirs, at := h.theirType(n, where, []string{"kubernetes", "kubernetes-agent", "kubernetes-eks", "kubernetes-gke", "serverless-ecs"})
+	theirs, at := h.theirType(n, where, slices.Sorted(maps.Keys(kindsOfHumanitec())))
 	if theirs == "" {
 		return
 	}
@@ -113,25 +126,17 @@ func (h *humanitec) runner(n yamldoc.Node, where string) {
 	}
 	h.put(runnerPart+".type", text(at, string(ours)))
 	h.note(at, fate, where+".type", runnerPart+".type", map[Fate]string{Changed: fmt.Sprintf("%s is %s here", theirs, ours)}[fate])
-	fields := handlers{"type": func(yamldoc.Node, string) {}, "job": h.kubernetesJob}
-	switch theirs {
-	case "kubernetes":
-		fields["cluster"] = h.cluster
-	case "kubernetes-gke":
-		fields["cluster"] = h.gke
-	case "kubernetes-eks":
-		fields["cluster"] = h.eks
-	case "kubernetes-agent":
-		fields["key"] = h.drop("the agent makes its key pair itself and makes it known with a token that is good once: fairlead runner enrol NAME")
-	case "serverless-ecs":
-		fields["auth"], fields["job"] = h.aws(runnerPart+".auth"), h.ecsJob
-	}
+	fields := h.fields(runnerPart, theirs)
+	fields["type"] = said
 	h.object(n, where, fields)
 }
 
+// said is of what is handled elsewhere.
+func said(yamldoc.Node, string) {}
+
 // secret moves a value that is secret. What Humanitec shows instead of one is
 // not one.
-func (h *humanitec) secret(to string) func(yamldoc.Node, string) {
+func (h *humanitec) secret(to string) handler {
 	return func(n yamldoc.Node, where string) {
 		if n.Value == "SECRET" {
 			h.problem(n.Place, "masked-secret", where+" is what Humanitec shows instead of the secret",
@@ -142,119 +147,49 @@ func (h *humanitec) secret(to string) func(yamldoc.Node, string) {
 	}
 }
 
-func (h *humanitec) cluster(n yamldoc.Node, where string) {
-	h.object(n, where, handlers{
-		"cluster_data": func(n yamldoc.Node, where string) {
-			h.object(n, where, handlers{
-				"server": h.same(clusterPart + ".server"), "proxy_url": h.same(clusterPart + ".proxy_url"),
-				"certificate_authority_data": h.same(clusterPart + ".certificate_authority_data"),
-			})
-		},
-		"auth": func(n yamldoc.Node, where string) {
-			h.object(n, where, handlers{
-				"client_certificate_data": h.same(clusterPart + ".auth.client_certificate_data"),
-				"client_key_data":         h.secret(clusterPart + ".auth.client_key_data"),
-				"service_account_token":   h.secret(clusterPart + ".auth.service_account_token"),
-			})
-		},
-	})
-}
-
-func (h *humanitec) gke(n yamldoc.Node, where string) {
-	to := func(name string) func(yamldoc.Node, string) { return h.same(clusterPart + "." + name) }
-	h.object(n, where, handlers{
-		"name": to("name"), "project_id": to("project_id"), "location": to("location"), "proxy_url": to("proxy_url"), "internal_ip": to("internal_ip"),
-		"auth": func(n yamldoc.Node, where string) {
-			h.object(n, where, handlers{
-				"gcp_audience": h.with(Changed, clusterPart+".auth.gcp_audience",
-					"that provider trusts Humanitec; let it, or another one, trust the issuer of this control plane"),
-				"gcp_service_account": to("auth.gcp_service_account"),
-			})
-		},
-	})
-}
-
-func (h *humanitec) eks(n yamldoc.Node, where string) {
-	h.object(n, where, handlers{
-		"name": h.same(clusterPart + ".name"), "region": h.same(clusterPart + ".region"), "auth": h.aws(clusterPart + ".auth"),
-	})
-}
-
-func (h *humanitec) aws(to string) func(yamldoc.Node, string) {
-	return func(n yamldoc.Node, where string) {
-		h.object(n, where, handlers{
-			"role_arn":     h.with(Changed, to+".role_arn", "its trust policy names Humanitec; let it trust this control plane"),
-			"session_name": h.same(to + ".session_name"), "sts_region": h.same(to + ".sts_region"),
-		})
-	}
-}
-
 // theirRunner reports whether the repository is one of the names that the
 // image of Humanitec's runner has had.
 func theirRunner(repository string) bool {
 	return slices.Contains([]string{"canyon-runner", "humanitec-runner", "platform-orchestrator-runner"}, path.Base(repository))
 }
 
-func (h *humanitec) ecsJob(n yamldoc.Node, where string) {
-	to := func(name string) func(yamldoc.Node, string) { return h.same(jobPart + "." + name) }
-	h.object(n, where, handlers{
-		"region": to("region"), "cluster": to("cluster"), "subnets": to("subnets"), "security_groups": to("security_groups"),
-		"is_public_ip_enabled": h.same(jobPart + ".public_ip"), "execution_role_arn": to("execution_role_arn"), "task_role_arn": to("task_role_arn"),
-		"image": h.image(jobPart+".image", "Humanitec", theirRunner), "environment": to("environment"), "secrets": to("secrets"),
-	})
-}
-
-func (h *humanitec) kubernetesJob(n yamldoc.Node, where string) {
-	h.object(n, where, handlers{
-		"namespace": h.same(jobPart + ".namespace"), "service_account": h.same(jobPart + ".service_account"), "pod_template": h.podTemplate,
-	})
-}
-
 func (h *humanitec) storage(n yamldoc.Node, where string) {
-	of := map[string][]string{
-		"kubernetes": {"namespace"}, "s3": {"bucket", "path_prefix"}, "gcs": {"bucket", "path_prefix"},
-		"azurerm": {"storage_account_name", "container_name", "resource_group_name", "path_prefix"},
-	}
-	theirs, at := h.theirType(n, where, []string{"azurerm", "gcs", "kubernetes", "s3"})
+	all := []string{"azurerm", "gcs", "kubernetes", "s3"}
+	theirs, at := h.theirType(n, where, all)
 	if theirs == "" {
 		return
 	}
 	h.put(storagePart+".type", text(at, theirs))
 	h.note(at, Changed, where+".type", storagePart+".type", "states are kept under other names here, so those that are there are not found: an install begins without one")
-	fields := handlers{"type": func(yamldoc.Node, string) {}}
-	for _, name := range of[theirs] {
-		fields[name] = h.same(storagePart + "." + name)
-	}
-	if fields["path_prefix"] != nil {
-		fields["path_prefix"] = h.prefix
-	}
+	fields := h.fields(storagePart, "storage-"+theirs)
 	// Terraform's form has the fields in a block of the type's name.
-	inner := handlers{}
-	for _, name := range of[theirs] {
-		inner[name] = fields[name]
-	}
-	fields[theirs+"_configuration"] = func(n yamldoc.Node, where string) { h.object(n, where, inner) }
-	for other := range of {
-		if other != theirs { // known only to hold null, which no handler gets
-			fields[other+"_configuration"] = func(n yamldoc.Node, where string) {
-				h.problem(n.Place, "excluded", fmt.Sprintf("%s is not of a state storage of type %s", where, theirs), "Remove it.")
+	for _, block := range all {
+		inner := h.fields(storagePart, "storage-"+theirs)
+		fields[block+"_configuration"] = func(n yamldoc.Node, where string) {
+			if block == theirs {
+				h.object(n, where, inner)
+				return
 			}
+			h.problem(n.Place, "excluded", fmt.Sprintf("%s is not of a state storage of type %s", where, theirs), "Remove it.")
 		}
 	}
+	fields["type"] = said
 	h.object(n, where, fields)
 }
 
-func (h *humanitec) prefix(n yamldoc.Node, where string) {
-	s, _ := n.Value.(string)
-	trimmed := strings.Trim(s, "/")
-	switch {
-	case s == "" || trimmed == s:
-		h.same(storagePart+".path_prefix")(n, where)
-	case trimmed == "":
-		h.drop("a prefix has no slashes at its ends here, and nothing is left of it")(n, where)
-	default:
-		h.put(storagePart+".path_prefix", text(n.Place, trimmed))
-		h.note(n.Place, Changed, where, storagePart+".path_prefix", "without the slashes at its ends")
+func (h *humanitec) prefix(to string) handler {
+	return func(n yamldoc.Node, where string) {
+		s, _ := n.Value.(string)
+		trimmed := strings.Trim(s, "/")
+		switch {
+		case s == "" || trimmed == s:
+			h.same(to)(n, where)
+		case trimmed == "":
+			h.drop("a prefix has no slashes at its ends here, and nothing is left of it")(n, where)
+		default:
+			h.put(to, text(n.Place, trimmed))
+			h.note(n.Place, Changed, where, to, "without the slashes at its ends")
+		}
 	}
 }
 

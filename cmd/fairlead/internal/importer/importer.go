@@ -5,6 +5,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -163,8 +164,68 @@ func commas(s string) []string {
 	return out
 }
 
+// handler says what becomes of a value, and of where in the file.
+type handler func(n yamldoc.Node, where string)
+
 // handlers say what becomes of the fields of a map.
-type handlers map[string]func(n yamldoc.Node, where string)
+type handlers map[string]handler
+
+// row is a line of a table: what becomes of one thing.
+type row struct {
+	of   []string // what a file must be
+	from string   // as the other product calls it
+	fate string   // a Fate, or a way of its own
+	to   string   // below a part of ours
+	why  string
+}
+
+// rowsOf reads a table, whose lines have the fields of a row between vertical bars.
+// A line that begins with # is a comment; several names are several rows.
+func rowsOf(table string) (rows []row) {
+	for line := range strings.Lines(table) {
+		col := strings.SplitN(line, "|", 5)
+		if len(col) < 3 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		for i := range col {
+			col[i] = strings.TrimSpace(col[i])
+		}
+		col = append(col, "", "")
+		for name := range strings.SplitSeq(col[1], ", ") {
+			rows = append(rows, row{strings.Split(col[0], ", "), name, col[2], cmp.Or(col[3], name), col[4]})
+		}
+	}
+	return rows
+}
+
+// handle returns the handler of a row, whose counterpart is in a part of ours.
+func (im *importer) handle(part string, r row, ways map[string]func(to string) handler) handler {
+	to := strings.TrimPrefix(part+"."+r.to, ".")
+	switch r.fate {
+	case string(Mapped), string(Changed):
+		return im.with(Fate(r.fate), to, r.why)
+	case string(Dropped):
+		return im.drop(r.why)
+	}
+	return ways[r.fate](to)
+}
+
+// nested makes handlers of the rows; dots in a name lead into maps.
+func (im *importer) nested(part string, rows []row, ways map[string]func(to string) handler) handlers {
+	out, inner := handlers{}, map[string][]row{}
+	for _, r := range rows {
+		if outer, rest, ok := strings.Cut(r.from, "."); ok {
+			r.from = rest
+			inner[outer] = append(inner[outer], r)
+			continue
+		}
+		out[r.from] = im.handle(part, r, ways)
+	}
+	for outer, rows := range inner {
+		out[outer] = func(n yamldoc.Node, where string) { im.object(n, where, im.nested(part, rows, ways)) }
+	}
+	return out
+}
 
 // object hands each field of a map to its handler. A field that has none is an
 // error.
@@ -199,10 +260,10 @@ func orFile(where string) string {
 }
 
 // same moves a value as it is.
-func (im *importer) same(to string) func(yamldoc.Node, string) { return im.with(Mapped, to, "") }
+func (im *importer) same(to string) handler { return im.with(Mapped, to, "") }
 
 // with moves a value as it is, and says what to mind.
-func (im *importer) with(fate Fate, to, why string) func(yamldoc.Node, string) {
+func (im *importer) with(fate Fate, to, why string) handler {
 	return func(n yamldoc.Node, where string) {
 		im.put(to, n)
 		im.note(n.Place, fate, where, to, why)
@@ -210,7 +271,7 @@ func (im *importer) with(fate Fate, to, why string) func(yamldoc.Node, string) {
 }
 
 // drop leaves a value out, and says why.
-func (im *importer) drop(why string) func(yamldoc.Node, string) {
+func (im *importer) drop(why string) handler {
 	return func(n yamldoc.Node, where string) { im.note(n.Place, Dropped, where, "", why) }
 }
 
@@ -228,7 +289,7 @@ func (im *importer) name(n yamldoc.Node, where string) {
 }
 
 // image moves the image of a job, unless it is the other product's own runner.
-func (im *importer) image(to, product string, theirs func(repository string) bool) func(yamldoc.Node, string) {
+func (im *importer) image(to, product string, theirs func(repository string) bool) handler {
 	return func(n yamldoc.Node, where string) {
 		s, _ := n.Value.(string)
 		repository, _, _ := strings.Cut(s, "@")

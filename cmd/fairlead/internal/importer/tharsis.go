@@ -1,6 +1,7 @@
 package importer
 
 import (
+	_ "embed"
 	"fmt"
 	"maps"
 	"path"
@@ -113,127 +114,65 @@ func (th *tharsis) dispatcher() {
 	th.note(v.Place, fate, dispatcher, runnerPart+".type", why)
 }
 
+//go:embed tharsis.table
+var tharsisTable string
+
 // known are all variables that Tharsis has, and what becomes of each.
 func (th *tharsis) known() handlers {
-	nothing := func(yamldoc.Node, string) {} // said elsewhere
-	theirs := th.drop("it is Tharsis' own address; the agent is told this control plane's when it is started, and jobs get it from the agent. --set " +
-		runnerPart + ".endpoint=URL gives jobs another")
-	tls := th.drop("a certificate is always verified; SSL_CERT_FILE names further authorities to the agent")
-	authorities := th.drop("it names authorities of TLS; the agent reads it, too: set it in the environment of the agent")
-	all := handlers{
-		prefix + "RUNNER_PATH": th.path, prefix + "RUNNER_ID": th.path,
-		prefix + "SERVICE_ACCOUNT_PATH": th.serviceAccount, prefix + "SERVICE_ACCOUNT_ID": th.serviceAccount,
-		prefix + "API_URL": theirs, prefix + "ENDPOINT": theirs, prefix + "SERVICE_DISCOVERY_HOST": theirs,
-		prefix + "CREDENTIAL_HELPER_CMD_PATH": th.helper, prefix + "CREDENTIAL_HELPER_CMD_ARGS": th.helperArguments,
-		prefix + "TLS_SKIP_VERIFY": tls, "TLS_SKIP_VERIFY": tls, "SSL_CERT_FILE": authorities, "SSL_CERT_DIR": authorities,
-		dispatcher:       nothing,
-		data + "API_URL": theirs, data + "ENDPOINT": theirs, data + "EXTRA_SERVICE_DISCOVERY_HOSTS": theirs,
-		"DISCOVERY_PROTOCOL_HOST": theirs, "DISCOVERY_PROTOCOL_HOSTS": theirs,
-		data + "DISCOVERY_PROTOCOL_HOST": theirs, data + "DISCOVERY_PROTOCOL_HOSTS": theirs,
+	is := []string{"*", string(th.kind)}
+	for condition, holds := range map[string]bool{"x509": th.auth == "x509_cert", "eks-role": th.auth == "eks_iam" && th.given(clusterPart), "iam": th.iamHelper()} {
+		if holds {
+			is = append(is, condition)
+		}
 	}
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {
-		to := th.with(Mapped, jobPart+".proxy."+strings.ToLower(name), "set it in the environment of the agent, too")
-		all[name], all[strings.ToLower(name)] = to, to
+	altered := func(fate Fate, r row) handler {
+		return func(n yamldoc.Node, where string) { th.note(n.Place, fate, where, runnerPart+"."+r.to, r.why) }
 	}
-	all[data+"TLS_SKIP_VERIFY"] = tls // of its kubernetes, docker and local dispatchers
-	used := th.ofDispatcher()
-	for _, name := range strings.Fields("TASK_DEFINITION REGION CLUSTER SUBNETS LAUNCH_TYPE " +
-		"AUTH_TYPE IMAGE MEMORY_REQUEST MEMORY_LIMIT CPU_REQUEST CPU_LIMIT NAMESPACE EKS_CLUSTER KUBE_CONFIG_PATH KUBE_SERVER CLIENT_CERT CLIENT_KEY CA_CERT " +
-		"SECURITY_CONTEXT_RUN_AS_USER SECURITY_CONTEXT_RUN_AS_GROUP SECURITY_CONTEXT_RUN_AS_NON_ROOT NODE_SELECTOR HOST_ALIASES POD_ANNOTATIONS POD_LABELS " +
-		"HOST LOCAL_IMAGE EXTRA_HOSTS BIND_PATH REGISTRY_USERNAME REGISTRY_PASSWORD") {
-		if all[data+name] = used[name]; used[name] == nil {
-			all[data+name] = th.drop(fmt.Sprintf("a runner of kind %s does not use it", th.kind))
+	all := handlers{dispatcher: said}
+	unused := th.drop(fmt.Sprintf("a runner of kind %s does not use it", th.kind))
+	counts := map[string]bool{}
+	for _, r := range rowsOf(strings.NewReplacer("DATA_", data, "STEP_CONTAINER", runnerspec.StepContainer).Replace(tharsisTable)) {
+		switch {
+		case counts[r.from]:
+		case !slices.ContainsFunc(r.of, func(s string) bool { return slices.Contains(is, s) }):
+			all[r.from] = unused
+		default:
+			counts[r.from] = true
+			all[r.from] = th.handle(runnerPart, r, map[string]func(string) handler{
+				"path": func(string) handler { return th.path }, "arguments": func(string) handler { return th.helperArguments },
+				"list": th.items, "pairs": th.pairs, "local-image": th.localImage,
+				"image": func(to string) handler {
+					return th.image(to, "Tharsis", func(r string) bool { return strings.Contains(r, "tharsis") })
+				},
+				"noted":   func(string) handler { return altered(Mapped, r) },
+				"altered": func(string) handler { return altered(Changed, r) },
+			})
 		}
 	}
 	return all
 }
 
-// ofDispatcher are the variables that the dispatcher of this runner uses.
-func (th *tharsis) ofDispatcher() handlers {
-	to := func(name string) func(yamldoc.Node, string) { return th.same(jobPart + "." + name) }
-	items := func(name string) func(yamldoc.Node, string) {
-		return func(n yamldoc.Node, where string) {
-			th.put(jobPart+"."+name, list(n.Place, commas(n.Value.(string))...))
-			th.note(n.Place, Mapped, where, jobPart+"."+name, "")
-		}
-	}
-	image := th.image(jobPart+".image", "Tharsis", func(r string) bool { return strings.Contains(r, "tharsis") })
-	switch th.kind {
-	case runnerspec.AWSECS:
-		return handlers{
-			"TASK_DEFINITION": th.with(Changed, jobPart+".task_definition",
-				"let it run Fairlead's runner, in a container that is called "+runnerspec.StepContainer+" and not main"),
-			"REGION": to("region"), "CLUSTER": to("cluster"), "SUBNETS": items("subnets"), "LAUNCH_TYPE": to("launch_type"),
-		}
-	case runnerspec.AWSEKS, runnerspec.Kubernetes:
-		h := handlers{
-			"AUTH_TYPE": th.authType, "IMAGE": image, "NAMESPACE": to("namespace"), "NODE_SELECTOR": th.pairs(jobPart + ".node_selector"),
-			"MEMORY_REQUEST": to("memory_request"), "MEMORY_LIMIT": to("memory_limit"), "CPU_REQUEST": to("cpu_request"), "CPU_LIMIT": to("cpu_limit"),
-			"POD_LABELS": th.pairs(jobPart + ".labels"), "POD_ANNOTATIONS": th.pairs(templatePart + ".metadata.annotations"),
-			"HOST_ALIASES": th.drop("write them as hostAliases of " + templatePart + ".spec"),
-		}
-		for _, name := range []string{"USER", "GROUP", "NON_ROOT"} {
-			h["SECURITY_CONTEXT_RUN_AS_"+name] = th.drop("the pod of a job is never root: its user is 65532, that of the runner's image")
-		}
-		maps.Copy(h, th.cluster())
-		return h
-	case runnerspec.Docker:
-		return handlers{
-			"HOST": th.same(runnerPart + ".host"), "IMAGE": image, "LOCAL_IMAGE": th.localImage, "EXTRA_HOSTS": items("extra_hosts"),
-			"MEMORY_LIMIT": to("memory_limit"), "BIND_PATH": items("volumes"), "REGISTRY_USERNAME": to("registry.username"),
-			"REGISTRY_PASSWORD": th.with(Mapped, jobPart+".registry.password", "it is secret: keep the file where only you can read it"),
-		}
-	}
-	return nil
-}
-
-// cluster are the variables that say how the cluster is reached. An agent in the
-// cluster needs none of them; one beside the control plane needs credentials,
-// which Tharsis has only in one case.
-func (th *tharsis) cluster() handlers {
-	inside := func(of string) func(yamldoc.Node, string) {
-		return th.drop("the agent runs in the cluster, and needs no way to it; for one that does not, --set " + clusterPart + "." + of)
-	}
-	h := handlers{"REGION": inside("region=…"), "EKS_CLUSTER": inside("name=…"), "KUBE_SERVER": inside("server=…"), "CA_CERT": inside("certificate_authority_data=…"),
-		"KUBE_CONFIG_PATH": th.drop("the agent runs in the cluster, or is told the file in FAIRLEAD_KUBECONFIG")}
-	switch {
-	case th.auth == "eks_iam" && th.given(clusterPart):
-		h["REGION"], h["EKS_CLUSTER"] = th.same(clusterPart+".region"), th.same(clusterPart+".name")
-	case th.auth == "eks_iam":
-		role := th.drop("the agent runs in the cluster, and needs no way to it; one that does not needs a role there: --set " +
-			clusterPart + ".auth.role_arn=ARN keeps region and name")
-		h["REGION"], h["EKS_CLUSTER"] = role, role
-	case th.auth == "x509_cert":
-		h["KUBE_SERVER"], h["CA_CERT"] = th.same(clusterPart+".server"), th.same(clusterPart+".certificate_authority_data")
-		h["CLIENT_CERT"] = th.same(clusterPart + ".auth.client_certificate_data")
-		h["CLIENT_KEY"] = th.with(Mapped, clusterPart+".auth.client_key_data", "it is secret: keep the file where only you can read it")
-	}
-	return h
-}
-
-func (th *tharsis) authType(n yamldoc.Node, where string) {
-	switch {
-	case th.auth == "x509_cert":
-		th.note(n.Place, Mapped, where, clusterPart+".auth", "")
-	case th.auth == "eks_iam":
-		th.note(n.Place, Changed, where, runnerPart+".type", "eks_iam makes it aws-eks; the agent runs in the cluster under the service account that came with it")
-	default:
-		th.note(n.Place, Dropped, where, "", "the agent runs in the cluster under the service account that came with it")
+// items moves a,b,c.
+func (th *tharsis) items(to string) handler {
+	return func(n yamldoc.Node, where string) {
+		th.put(to, list(n.Place, commas(n.Value.(string))...))
+		th.note(n.Place, Mapped, where, to, "")
 	}
 }
 
-func (th *tharsis) localImage(n yamldoc.Node, where string) {
-	const to = jobPart + ".image_pull_policy"
-	if !slices.Contains([]string{"true", "1", "t", "yes"}, strings.ToLower(n.Value.(string))) {
-		th.note(n.Place, Dropped, where, to, "an image is pulled if it is not on the machine")
-		return
+func (th *tharsis) localImage(to string) handler {
+	return func(n yamldoc.Node, where string) {
+		if !slices.Contains([]string{"true", "1", "t", "yes"}, strings.ToLower(n.Value.(string))) {
+			th.note(n.Place, Dropped, where, to, "an image is pulled if it is not on the machine")
+			return
+		}
+		th.put(to, text(n.Place, "Never"))
+		th.note(n.Place, Changed, where, to, "an image that is only on the machine is one that is never pulled")
 	}
-	th.put(to, text(n.Place, "Never"))
-	th.note(n.Place, Changed, where, to, "an image that is only on the machine is one that is never pulled")
 }
 
 // pairs moves a=b,c=d.
-func (th *tharsis) pairs(to string) func(yamldoc.Node, string) {
+func (th *tharsis) pairs(to string) handler {
 	return func(n yamldoc.Node, where string) {
 		m := yamldoc.Node{Place: n.Place, Shape: yamldoc.Map}
 		for _, item := range commas(n.Value.(string)) {
@@ -280,36 +219,9 @@ func (th *tharsis) iamHelper() bool {
 	return strings.HasPrefix(path.Base(th.of[prefix+"CREDENTIAL_HELPER_CMD_PATH"].value), "iamoidc")
 }
 
-// A configuration does not say who the agent is: the agent authenticates before it
-// reads one. The importer drops such fields and names what replaces each.
-const (
-	noHelper = "Fairlead's runner starts no helper for its credentials: a token that is good once enrols it, or a trust lets its platform's in"
-	ownRole  = "the agent proves its AWS role itself, without a helper: start it with FAIRLEAD_IDENTITY=aws-iam, and give the role to `fairlead runner create`: --aws-role ARN"
-)
-
-func (th *tharsis) helper(n yamldoc.Node, where string) {
-	if th.iamHelper() {
-		th.drop(ownRole)(n, where)
-		return
-	}
-	th.drop(noHelper)(n, where)
-}
-
-func (th *tharsis) serviceAccount(n yamldoc.Node, where string) {
-	if th.iamHelper() {
-		th.drop("a role takes its place: `fairlead runner create` takes it, --aws-role ARN")(n, where)
-		return
-	}
-	th.drop(noHelper)(n, where)
-}
-
 // helperArguments reads -region, -endpoint and -aud, all of which the helper
 // needs for a token of Tharsis' issuer.
 func (th *tharsis) helperArguments(n yamldoc.Node, where string) {
-	if !th.iamHelper() {
-		th.drop(noHelper)(n, where)
-		return
-	}
 	whys := map[string]string{
 		"region":   "set AWS_REGION in the environment of the agent",
 		"endpoint": "it is the issuer that Tharsis trusts; no token is needed with a role",

@@ -30,14 +30,12 @@ func (c *cli) app() *cobra.Command {
 
 func (c *cli) appValidate() *cobra.Command {
 	return &cobra.Command{
-		Use:   "validate DIR",
-		Short: "Report everything that is wrong with an app's folder",
+		Use: "validate DIR", Short: "Report everything that is wrong with an app's folder",
 		Long: `Reads DIR/app.yaml and the sources it names, and reports every problem with
 its file, line and column. It packs the sources as 'fairlead app apply' does,
 and refuses what that refuses. Needs no control plane.`,
 		Example: `  fairlead app validate examples/shop
   fairlead app validate . --json | jq '.problems[].message'`,
-		Args:              exactly,
 		ValidArgsFunction: directories,
 		RunE: func(_ *cobra.Command, args []string) error {
 			root, err := openApp(args[0])
@@ -88,8 +86,7 @@ func loadApp(root *os.Root) (*appspec.App, appspec.Problems) {
 
 func (c *cli) appApply() *cobra.Command {
 	return &cobra.Command{
-		Use:   "apply DIR",
-		Short: "Publish an app's folder as a new version",
+		Use: "apply DIR", Short: "Publish an app's folder as a new version",
 		Long: `Validates DIR, packs the source of each component into an OCI artifact, pushes
 what the control plane's registry does not have, and publishes the version.
 
@@ -97,14 +94,10 @@ Versions are addressed by their content: applying an unchanged folder uploads
 nothing and makes no new version.`,
 		Example: `  fairlead app apply examples/hello
   fairlead app apply . --json | jq -r .id`,
-		Args:              exactly,
 		ValidArgsFunction: directories,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			published, err := c.publish(ctx, cl, args[0])
-			if err != nil {
-				return err
-			}
-			return c.print(published)
+			return published, err
 		}),
 	}
 }
@@ -224,33 +217,13 @@ func invalidApp(dir string, problems appspec.Problems) error {
 }
 
 func (c *cli) appList() *cobra.Command {
-	var shown extent
-	cmd := &cobra.Command{
-		Use: "list", Short: "List apps and their newest versions",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			apps, err := pages(ctx, c, shown, cl.ListApps)
-			if err != nil {
-				return err
-			}
-			return listing(c, apps, view.Apps(apps), "There are no apps yet. `fairlead app apply DIR` publishes one.")
-		}),
-	}
-	limitFlag(cmd, &shown)
-	return cmd
+	return list[view.Apps](c, "List apps and their newest versions", "There are no apps yet. `fairlead app apply DIR` publishes one.", (*client.Client).ListApps)
 }
 
 func (c *cli) appShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Short: "Show an app with its inputs and components",
-		Args: exactly, ValidArgsFunction: c.names(appNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			a, err := cl.GetApp(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return c.print(view.App(a))
-		}),
+		Use: "show NAME", Short: "Show an app with its inputs and components", ValidArgsFunction: c.names(appNames),
+		RunE: one(c, (*client.Client).GetApp, func(a wire.App) view.Document { return view.App(a) }),
 	}
 }
 
@@ -263,7 +236,7 @@ components that were applied from it. 'fairlead install deploy --version' takes
 the identifiers that are printed here.`,
 		Example: `  fairlead app versions hello
   fairlead install deploy acme --version ver_7cca6d766eef`,
-		Args: exactly, ValidArgsFunction: c.names(appNames),
+		ValidArgsFunction: c.names(appNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			versions, err := pages(ctx, c, shown, versionsOf(cl, args[0]))
 			if err != nil {

@@ -9,15 +9,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
@@ -86,7 +90,7 @@ type Server interface {
 func Main(ctx context.Context, env Env) int {
 	c := &cli{env: env}
 	root := c.root()
-	c.noteStart(root)
+	c.finish(root)
 	root.SetArgs(env.Args)
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
@@ -109,18 +113,40 @@ func Main(ctx context.Context, env Env) int {
 	return code
 }
 
-// noteStart makes every command note that it runs: what fails before is a fault
-// of the words.
-func (c *cli) noteStart(cmd *cobra.Command) {
+// finish gives every command what it does not say itself. It takes the arguments
+// that its line of use has, and a flag is required if its usage says so. Only files
+// are completed as files: flags whose value is a FILE or a DIR. And it notes that it
+// runs: what fails before is a fault of the words.
+func (c *cli) finish(cmd *cobra.Command) {
 	cmd.DisableFlagsInUseLine = true // every command has some
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			c.started = true
 			return run(cmd, args)
 		}
+		if cmd.Args == nil {
+			cmd.Args = exactly
+		}
+		if cmd.ValidArgsFunction == nil {
+			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		}
 	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if strings.HasSuffix(f.Usage, "(required)") {
+			c.must(cmd.MarkFlagRequired(f.Name))
+		}
+		value, _ := pflag.UnquoteUsage(f)
+		_, completed := cmd.GetFlagCompletionFunc(f.Name)
+		switch {
+		case completed || value == "FILE" || f.Value.Type() == "bool":
+		case value == "DIR":
+			c.must(cmd.MarkFlagDirname(f.Name))
+		default:
+			c.must(cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions))
+		}
+	})
 	for _, sub := range cmd.Commands() {
-		c.noteStart(sub)
+		c.finish(sub)
 	}
 }
 
@@ -138,8 +164,7 @@ type cli struct {
 
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "fairlead",
-		Short: "Ship your software into your customers' cloud accounts",
+		Use: "fairlead", Short: "Ship your software into your customers' cloud accounts",
 		Long: `Fairlead ships a vendor's software into its customers' cloud accounts, and
 nobody ever holds a key to anybody else's account.
 
@@ -150,7 +175,7 @@ account. A runner beside the customer's resources polls for jobs and runs them.`
   fairlead install create acme --app hello      # one app for one customer
   fairlead install deploy acme                  # plan, approve, apply, with live logs
   fairlead install outputs acme --json`,
-		Args: cobra.ArbitraryArgs, RunE: unknown, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.ArbitraryArgs, RunE: unknown,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -190,9 +215,7 @@ func (c *cli) must(err error) {
 func noun(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
-		Args:              cobra.ArbitraryArgs,
-		RunE:              unknown,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.ArbitraryArgs, RunE: unknown,
 	}
 	cmd.AddCommand(verbs...)
 	return cmd
@@ -266,6 +289,32 @@ func (c *cli) call(run func(ctx context.Context, cl *client.Client, args []strin
 	}
 }
 
+// shows returns a RunE that prints what run returns, if that is not nil.
+func (c *cli) shows(run func(ctx context.Context, cl *client.Client, args []string) (view.Document, error)) func(*cobra.Command, []string) error {
+	return c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		d, err := run(ctx, cl, args)
+		if err != nil || d == nil {
+			return err
+		}
+		return c.print(d)
+	})
+}
+
+// one returns a RunE that prints what the call says of its first argument.
+func one[T any](c *cli, call func(*client.Client, context.Context, string) (T, error), doc func(T) view.Document) func(*cobra.Command, []string) error {
+	return c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
+		v, err := call(cl, ctx, args[0])
+		return doc(v), err
+	})
+}
+
+// deletes returns a RunE that deletes what its first argument names.
+func (c *cli) deletes(noun string, remove func(*client.Client, context.Context, string) error) func(*cobra.Command, []string) error {
+	return c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
+		return view.Deleted(noun, args[0]), remove(cl, ctx, args[0])
+	})
+}
+
 // exactly accepts the arguments that the command's Use line names: as many as
 // it has words behind the verb that are no flags.
 func exactly(cmd *cobra.Command, args []string) error {
@@ -283,4 +332,53 @@ func exactly(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%q is one argument too many", args[len(wanted)])
 	}
 	return nil
+}
+
+// readFile reads a file, or the standard input for "-", of at most limit bytes. what
+// says what it holds.
+func (c *cli) readFile(name, what string, limit int64) ([]byte, error) {
+	r := c.env.Stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, usage("", "the %s cannot be read: %v", what, err)
+		}
+		defer f.Close()
+		r = f
+	}
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, usage("", "the %s cannot be read: %v", what, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "input-file-too-large", Message: fmt.Sprintf("the %s in %s is larger than %d bytes", what, name, limit)}
+	}
+	return data, nil
+}
+
+// writeSecret writes a token that is shown once to a file that only its owner can
+// read, or returns the document that prints it. until says how long it is good.
+func (c *cli) writeSecret(file, token, until string, doc view.Document) (view.Document, error) {
+	if file == "" {
+		c.say("Good %s.", until)
+		return doc, nil
+	}
+	if err := safefile.Write(file, []byte(token+"\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("write the token: %w", err)
+	}
+	c.say("The token is in %s; it is good %s.", file, until)
+	return nil, nil
+}
+
+// pairs splits what a flag was given as name=value; form is how the flag calls it.
+func pairs(flag, form string, given []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, pair := range given {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, usage(fmt.Sprintf("Write --%s %s.", flag, form), "--%s %s has no \"=\"", flag, pair)
+		}
+		out[name] = value
+	}
+	return out, nil
 }

@@ -23,7 +23,6 @@ func (c *cli) deploymentList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List deployments, the newest first",
 		Example: "  fairlead deployment list --install acme --limit 5",
-		Args:    exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
 			ds, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
 				return cl.ListDeployments(ctx, filter, o)
@@ -49,7 +48,7 @@ func (c *cli) deploymentShow() *cobra.Command {
 		Use: "show ID", Short: "Show a deployment and the way of each component",
 		Example: `  fairlead deployment show dep_01kahq…
   fairlead deployment show dep_01kahq… --follow`,
-		Args: exactly, ValidArgsFunction: c.names(deploymentIDs),
+		ValidArgsFunction: c.names(deploymentIDs),
 		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.GetDeployment(ctx, args[0])
 			if err != nil {
@@ -73,8 +72,7 @@ func (c *cli) deploymentApprove() *cobra.Command {
 	var in wire.ApproveRequest
 	progress := progressFlags{attached: true}
 	cmd := &cobra.Command{
-		Use:   "approve ID [COMPONENT...]",
-		Short: "Approve plans that wait, and follow the deployment",
+		Use: "approve ID [COMPONENT...]", Short: "Approve plans that wait, and follow the deployment",
 		Long: `Approves the plans that wait for approval: those of the named components, or
 all that wait now. Then the deployment is followed to its end, as
 'fairlead install deploy' does. Later plans have to be approved again.`,
@@ -114,11 +112,10 @@ all that wait now. Then the deployment is followed to its end, as
 
 func (c *cli) deploymentCancel() *cobra.Command {
 	return &cobra.Command{
-		Use:   "cancel ID",
-		Short: "Cancel a deployment",
+		Use: "cancel ID", Short: "Cancel a deployment",
 		Long: `Cancels a deployment. What has not begun does not begin; a tool that runs is
 interrupted, saves its state and stops. What was applied stays applied.`,
-		Args: exactly, ValidArgsFunction: c.names(deploymentIDs),
+		ValidArgsFunction: c.names(deploymentIDs),
 		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.CancelDeployment(ctx, args[0])
 			if err != nil {
@@ -132,9 +129,7 @@ interrupted, saves its state and stops. What was applied stays applied.`,
 func (c *cli) deploymentRetry() *cobra.Command {
 	var progress progressFlags
 	cmd := &cobra.Command{
-		Use:   "retry ID",
-		Short: "Go on where a deployment failed, in a new deployment",
-		Args:  exactly, ValidArgsFunction: c.names(deploymentIDs),
+		Use: "retry ID", Short: "Go on where a deployment failed, in a new deployment", ValidArgsFunction: c.names(deploymentIDs),
 		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.RetryDeployment(ctx, args[0])
 			if err != nil {

@@ -30,8 +30,7 @@ const onlineWait = 15 * time.Second
 func (c *cli) dev() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
-		Use:   "dev",
-		Short: "Run a control plane and a runner on this machine",
+		Use: "dev", Short: "Run a control plane and a runner on this machine",
 		Long: `Runs all of Fairlead on this machine: a control plane that keeps everything in
 one folder, and a runner, in a process of its own, that is started again when it
 dies. The CLI is logged in to it.
@@ -40,7 +39,6 @@ The runner needs OpenTofu or Terraform: $FAIRLEAD_TOFU, or tofu or terraform on
 the PATH.`,
 		Example: `  fairlead dev
   fairlead dev --data ./fairlead-data --listen 127.0.0.1:0 --ready-file ready.json`,
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.serve(cmd.Context(), f, slog.LevelWarn, func(ctx context.Context, s Server, data string) error {
 				return c.develop(ctx, s, data, f)

@@ -1,23 +1,20 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
-	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
 // maxInputFile is the largest file of inputs that is read, in bytes: the limit
@@ -144,22 +141,9 @@ func encodeInputs(values map[string]any, unset []string) (map[string]json.RawMes
 // inputFile reads a map of values. Errors name places, never values, which may
 // be secret.
 func (c *cli) inputFile(name string) (map[string]any, error) {
-	var r io.Reader = c.env.Stdin
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, usage("", "the file of inputs cannot be read: %v", err)
-		}
-		defer file.Close()
-		r = file
-	}
-	data, err := io.ReadAll(io.LimitReader(r, maxInputFile+1))
+	data, err := c.readFile(name, "file of inputs", maxInputFile)
 	if err != nil {
-		return nil, usage("", "the file of inputs cannot be read: %v", err)
-	}
-	if len(data) > maxInputFile {
-		return nil, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "input-file-too-large",
-			Message: fmt.Sprintf("the file of inputs %s is larger than %d bytes", name, maxInputFile)}
+		return nil, err
 	}
 	values, err := parseInputs(data)
 	if err != nil {
@@ -168,116 +152,64 @@ func (c *cli) inputFile(name string) (map[string]any, error) {
 	return values, nil
 }
 
-// parseInputs reads YAML, of which JSON is a part. Numbers keep their digits,
-// which they would lose as the float64 of a general decoder; anchors and tags
-// are refused because no input needs them.
+// parseInputs reads a map in YAML, of which JSON is a part. Numbers keep their
+// digits. Errors say where, and not what stands there.
 func parseInputs(data []byte) (map[string]any, error) {
-	file, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		return nil, fmt.Errorf("it is neither YAML nor JSON") // the parser's message quotes the file
+	root, problems := yamldoc.Read(data)
+	if len(problems) > 0 {
+		what := map[string]string{"unsupported-yaml": "anchors, tags and the like are not allowed", "file-too-large": "it has too many values"}[problems[0].Code]
+		return nil, fmt.Errorf("line %d: %s", problems[0].Line, cmp.Or(what, "it is neither YAML nor JSON"))
 	}
-	var docs []ast.Node
-	for _, d := range file.Docs {
-		if d.Body != nil {
-			docs = append(docs, d.Body)
-		}
-	}
-	switch len(docs) {
-	case 0:
+	if root.IsNull() {
 		return map[string]any{}, nil
-	case 1:
-	default:
-		return nil, fmt.Errorf("it holds %d documents", len(docs))
 	}
-	v, err := fromYAML(docs[0], 0)
+	v, err := plain(root)
 	if err != nil {
 		return nil, err
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("it does not hold a map")
+		return nil, errors.New("it does not hold a map")
 	}
 	return m, nil
 }
 
-func fromYAML(n ast.Node, depth int) (any, error) {
-	if depth > appspec.MaxDepth {
-		return nil, fmt.Errorf("it is nested deeper than %d", appspec.MaxDepth)
-	}
-	line := 0
-	if t := n.GetToken(); t != nil && t.Position != nil {
-		line = t.Position.Line
-	}
-	switch n := n.(type) {
-	case *ast.NullNode:
-		return nil, nil
-	case *ast.BoolNode:
-		return n.Value, nil
-	case *ast.StringNode:
-		if n.Token.Type == token.StringType { // not quoted
-			if v, err := appspec.Number.FromText(n.Value); err == nil {
-				return v, nil // one that the parser's own types cannot hold
-			}
-		}
-		return n.Value, nil
-	case *ast.LiteralNode:
-		return n.Value.Value, nil
-	case *ast.IntegerNode, *ast.FloatNode:
-		v, err := appspec.Number.FromText(n.GetToken().Value)
-		if err != nil {
-			return nil, fmt.Errorf("line %d: a number that is not decimal; quote it if it is a string", line)
-		}
-		return v, nil
-	case *ast.SequenceNode:
-		list := make([]any, len(n.Values))
-		for i, item := range n.Values {
-			v, err := fromYAML(item, depth+1)
-			if err != nil {
+// plain returns the value of a node as package json would.
+func plain(n yamldoc.Node) (_ any, err error) {
+	switch n.Shape {
+	case yamldoc.List:
+		list := make([]any, len(n.Items))
+		for i, item := range n.Items {
+			if list[i], err = plain(item); err != nil {
 				return nil, err
 			}
-			list[i] = v
 		}
 		return list, nil
-	case *ast.MappingNode:
+	case yamldoc.Map:
+		fields, repeated := n.Unique()
+		if len(repeated) > 0 {
+			return nil, fmt.Errorf("line %d: a key is repeated", repeated[0].Line)
+		}
 		m := map[string]any{}
-		for _, field := range n.Values {
-			if err := addField(m, field, depth); err != nil {
+		for _, f := range fields {
+			if m[f.Key], err = plain(f.Value); err != nil {
 				return nil, err
 			}
 		}
 		return m, nil
-	case *ast.MappingValueNode: // a map of one entry
-		m := map[string]any{}
-		return m, addField(m, n, depth)
 	}
-	return nil, fmt.Errorf("line %d: anchors, tags and the like are not allowed", line)
+	return n.Value, nil
 }
 
-func addField(m map[string]any, field *ast.MappingValueNode, depth int) error {
-	line := field.Key.GetToken().Position.Line
-	var key string
-	switch k := field.Key.(type) {
-	case *ast.StringNode:
-		key = k.Value
-	case *ast.IntegerNode, *ast.BoolNode, *ast.NullNode, *ast.FloatNode:
-		key = k.GetToken().Value
-	default:
-		return fmt.Errorf("line %d: a key that is not a name", line)
-	}
-	if _, twice := m[key]; twice {
-		return fmt.Errorf("line %d: the key %q is repeated", line, key)
-	}
-	v, err := fromYAML(field.Value, depth+1)
-	if err != nil {
-		return err
-	}
-	m[key] = v
-	return nil
+// completeInputs has the flags of inputs complete their names.
+func (c *cli) completeInputs(cmd *cobra.Command, app func(context.Context, *client.Client, []string) (string, error)) {
+	c.must(cmd.RegisterFlagCompletionFunc("input", c.inputNames(app, false)))
+	c.must(cmd.RegisterFlagCompletionFunc("input-env", c.inputNames(app, true)))
 }
 
 // inputNames completes "name=" for the inputs of the app that the command's
 // other words name.
-func (c *cli) inputNames(cmd *cobra.Command, app func(context.Context, *client.Client, []string) (string, error), sensitive bool) cobra.CompletionFunc {
+func (c *cli) inputNames(app func(context.Context, *client.Client, []string) (string, error), sensitive bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		if strings.Contains(toComplete, "=") {
 			return nil, cobra.ShellCompDirectiveNoFileComp

@@ -26,8 +26,7 @@ func (c *cli) installCreate() *cobra.Command {
 	var wait waitFlags
 	var labels labelFlags
 	cmd := &cobra.Command{
-		Use:   "create NAME --app APP",
-		Short: "Create an install of an app",
+		Use: "create NAME --app APP", Short: "Create an install of an app",
 		Long: `Creates an install. Nothing is deployed yet. Its first deployment binds it to a
 runner: the one that --runner names, or the one that rules, its group and its
 labels come to (see "fairlead runner explain").
@@ -45,7 +44,6 @@ other users of a machine can read arguments.`,
   fairlead install create acme --app shop --account 123456789012 --wait
   echo 'db_password: secret' | fairlead install create acme --app shop --input-file -
   fairlead install create acme --app shop --input-env db_password=DB_PASSWORD`,
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			in.Name = args[0]
 			var err error
@@ -95,12 +93,10 @@ other users of a machine can read arguments.`,
 	inputs.register(cmd)
 	stackFlags(c, cmd, &stack)
 	wait.register(c, cmd, "wait until the install's runner is there")
-	c.must(cmd.MarkFlagRequired("app"))
 	c.flagNames(cmd, "app", appNames)
 	c.flagNames(cmd, "runner", runnerNames)
 	ofFlag := func(context.Context, *client.Client, []string) (string, error) { return in.App, nil }
-	c.must(cmd.RegisterFlagCompletionFunc("input", c.inputNames(cmd, ofFlag, false)))
-	c.must(cmd.RegisterFlagCompletionFunc("input-env", c.inputNames(cmd, ofFlag, true)))
+	c.completeInputs(cmd, ofFlag)
 	return cmd
 }
 
@@ -110,38 +106,34 @@ func (c *cli) installUpdate() *cobra.Command {
 	var labels labelFlags
 	var runner string
 	cmd = &cobra.Command{
-		Use:   "update NAME",
-		Short: "Change inputs, labels or the runner of an install",
+		Use: "update NAME", Short: "Change inputs, labels or the runner of an install",
 		Long: `Changes what is named and keeps the rest. The next deployment uses new inputs;
 labels and runner count when the runner is decided, for an install that was
 deployed by "fairlead install refresh-runner".`,
 		Example: `  fairlead install update acme --input replicas=5
   fairlead install update acme --unset replicas
   fairlead install update acme --label env=prod --runner ''`,
-		Args: exactly, ValidArgsFunction: c.names(installNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		ValidArgsFunction: c.names(installNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			current, err := cl.GetInstall(ctx, args[0])
 			if err != nil {
-				return err
+				return nil, err
 			}
 			var in wire.UpdateInstallRequest
 			if in.Labels, err = labels.change(); err != nil {
-				return err
+				return nil, err
 			}
 			if cmd.Flags().Changed("runner") {
 				in.Runner = &runner
 			}
 			if inputs.any() || len(in.Labels) == 0 && in.Runner == nil {
 				if in.Inputs, err = c.inputs(ctx, cl, current.App, inputs, false); err != nil {
-					return err
+					return nil, err
 				}
 			}
 			changed, err := cl.UpdateInstall(ctx, args[0], in)
-			if err != nil {
-				return err
-			}
-			return c.print(view.InstallChange{Install: changed, Verb: "Updated", Before: &current, Given: in.Inputs,
-				Next: fmt.Sprintf("Deploy the change with `fairlead install deploy %s`.", changed.Name)})
+			return view.InstallChange{Install: changed, Verb: "Updated", Before: &current, Given: in.Inputs,
+				Next: fmt.Sprintf("Deploy the change with `fairlead install deploy %s`.", changed.Name)}, err
 		}),
 	}
 	inputs.register(cmd)
@@ -157,27 +149,12 @@ deployed by "fairlead install refresh-runner".`,
 		in, err := cl.GetInstall(ctx, args[0])
 		return in.App, err
 	}
-	c.must(cmd.RegisterFlagCompletionFunc("input", c.inputNames(cmd, ofInstall, false)))
-	c.must(cmd.RegisterFlagCompletionFunc("input-env", c.inputNames(cmd, ofInstall, true)))
-	c.must(cmd.RegisterFlagCompletionFunc("unset", cobra.NoFileCompletions))
+	c.completeInputs(cmd, ofInstall)
 	return cmd
 }
 
 func (c *cli) installList() *cobra.Command {
-	var shown extent
-	cmd := &cobra.Command{
-		Use: "list", Short: "List installs",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			installs, err := pages(ctx, c, shown, cl.ListInstalls)
-			if err != nil {
-				return err
-			}
-			return listing(c, installs, view.Installs(installs), "There are no installs yet. `fairlead install create NAME --app APP` creates one.")
-		}),
-	}
-	limitFlag(cmd, &shown)
-	return cmd
+	return list[view.Installs](c, "List installs", "There are no installs yet. `fairlead install create NAME --app APP` creates one.", (*client.Client).ListInstalls)
 }
 
 func (c *cli) installShow() *cobra.Command {
@@ -187,14 +164,8 @@ func (c *cli) installShow() *cobra.Command {
 now: each input, each variable of a component and each environment variable, with
 what it comes from. What has changed since a component was last deployed with
 success is listed under "Changed, not deployed". Sensitive values are not shown.`,
-		Args: exactly, ValidArgsFunction: c.names(installNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			in, err := cl.GetEffective(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return c.print(view.Install(in))
-		}),
+		ValidArgsFunction: c.names(installNames),
+		RunE:              one(c, (*client.Client).GetEffective, func(in wire.Install) view.Document { return view.Install(in) }),
 	}
 }
 
@@ -202,8 +173,7 @@ func (c *cli) installDeploy() *cobra.Command {
 	var progress progressFlags
 	in := wire.CreateDeploymentRequest{Kind: "deploy"}
 	cmd := &cobra.Command{
-		Use:   "deploy NAME",
-		Short: "Plan, approve and apply the app's components, with live logs",
+		Use: "deploy NAME", Short: "Plan, approve and apply the app's components, with live logs",
 		Long: `Deploys the newest version of the app, component by component in the order of
 their dependencies, and ends with the outputs.
 
@@ -225,7 +195,7 @@ Ctrl-C stops the following, not the deployment.`,
   fairlead install deploy acme --ask destroys
   fairlead install deploy acme --plan-only
   fairlead install deploy acme --auto-approve --json | jq .outputs`,
-		Args: exactly, ValidArgsFunction: c.names(installNames),
+		ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			version, err := fullVersion(ctx, cl, args[0], in.Version)
 			if err != nil {
@@ -264,8 +234,7 @@ func noQueue(cmd *cobra.Command, in *wire.CreateDeploymentRequest) {
 func (c *cli) installOutputs() *cobra.Command {
 	var sensitive bool
 	cmd := &cobra.Command{
-		Use:   "outputs NAME",
-		Short: "Print what an install's components put out",
+		Use: "outputs NAME", Short: "Print what an install's components put out",
 		Long: `Prints the outputs of the last deployments.
 
 With --json it prints one object, {"component": {"output": value}}. Sensitive
@@ -274,11 +243,11 @@ outputs are left out of it, and named on the standard error, unless
 		Example: `  fairlead install outputs acme
   fairlead install outputs acme --json | jq -r .web.url
   fairlead install outputs acme --show-sensitive`,
-		Args: exactly, ValidArgsFunction: c.names(installNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		ValidArgsFunction: c.names(installNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			o, err := cl.GetOutputs(ctx, args[0], sensitive)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			outputs := view.Outputs(o)
 			if len(o.Components) == 0 && !c.json {
@@ -287,7 +256,7 @@ outputs are left out of it, and named on the standard error, unless
 			if hidden := outputs.Hidden(); len(hidden) > 0 && c.json {
 				c.say("Sensitive outputs are left out: %s. --show-sensitive includes them.", strings.Join(hidden, ", "))
 			}
-			return c.print(outputs)
+			return outputs, nil
 		}),
 	}
 	cmd.Flags().BoolVar(&sensitive, "show-sensitive", false, "print sensitive values too")
@@ -299,8 +268,7 @@ func (c *cli) installTeardown() *cobra.Command {
 	var yes bool
 	in := wire.CreateDeploymentRequest{Kind: "teardown"}
 	cmd := &cobra.Command{
-		Use:   "teardown NAME",
-		Short: "Destroy everything that an install deployed",
+		Use: "teardown NAME", Short: "Destroy everything that an install deployed",
 		Long: `Destroys the resources of every component, in the reverse order of their
 dependencies. The install itself stays, and can be deployed again.
 
@@ -314,7 +282,7 @@ was lost you are always asked.`,
   fairlead install teardown acme
   fairlead install teardown acme --ask always
   fairlead install teardown acme --yes`,
-		Args: exactly, ValidArgsFunction: c.names(installNames),
+		ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			install, err := cl.GetInstall(ctx, args[0])
 			if err != nil {
@@ -359,24 +327,20 @@ func existing(in wire.Install) string {
 func (c *cli) installForget() *cobra.Command {
 	var yes, abandon bool
 	cmd := &cobra.Command{
-		Use:   "forget NAME",
-		Short: "Remove an install's records",
+		Use: "forget NAME", Short: "Remove an install's records",
 		Long: `Removes the records of an install that was torn down. As long as any component
 may still exist this is refused, unless --abandon says that its resources are
 left behind on purpose: Fairlead then never touches them again.`,
 		Example: `  fairlead install forget acme
   fairlead install forget acme --abandon`,
-		Args: exactly, ValidArgsFunction: c.names(installNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		ValidArgsFunction: c.names(installNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			if abandon {
 				if err := c.confirm(ctx, yes, args[0], "This forgets install %s and leaves what it deployed behind.", args[0]); err != nil {
-					return err
+					return nil, err
 				}
 			}
-			if err := cl.ForgetInstall(ctx, args[0], abandon); err != nil {
-				return err
-			}
-			return c.print(view.Forgotten{Name: args[0], Abandoned: abandon})
+			return view.Forgotten{Name: args[0], Abandoned: abandon}, cl.ForgetInstall(ctx, args[0], abandon)
 		}),
 	}
 	cmd.Flags().BoolVar(&abandon, "abandon", false, "forget it even if resources are left behind")

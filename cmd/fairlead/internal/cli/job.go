@@ -26,7 +26,6 @@ func (c *cli) jobList() *cobra.Command {
 	var filter client.JobFilter
 	cmd := &cobra.Command{
 		Use: "list", Short: "List jobs, the newest first",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
 			var err error
 			if filter.Deployment != "" {
@@ -51,8 +50,7 @@ func (c *cli) jobList() *cobra.Command {
 
 func (c *cli) jobShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "Show a job and its plan",
-		Args: exactly, ValidArgsFunction: c.names(jobIDs),
+		Use: "show ID", Short: "Show a job and its plan", ValidArgsFunction: c.names(jobIDs),
 		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.GetJob(ctx, args[0])
 			if err != nil {
@@ -65,8 +63,7 @@ func (c *cli) jobShow() *cobra.Command {
 
 func (c *cli) jobCancel() *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel ID", Short: "Cancel a job, and with it its deployment's way through that component",
-		Args: exactly, ValidArgsFunction: c.names(jobIDs),
+		Use: "cancel ID", Short: "Cancel a job, and with it its deployment's way through that component", ValidArgsFunction: c.names(jobIDs),
 		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.CancelJob(ctx, args[0])
 			if err != nil {
@@ -80,8 +77,7 @@ func (c *cli) jobCancel() *cobra.Command {
 func (c *cli) jobLogs() *cobra.Command {
 	var noFollow, raw, all bool
 	cmd := &cobra.Command{
-		Use:   "logs ID",
-		Short: "Print a job's log, and follow it until the job is over",
+		Use: "logs ID", Short: "Print a job's log, and follow it until the job is over",
 		Long: `Prints what the tool of a job wrote, attempt by attempt. What init printed is one
 line, unless it failed; --all shows it. Control sequences are removed, so that no
 job can do anything to your terminal; --raw keeps every byte, for a file or a
@@ -92,7 +88,7 @@ an array of {"epoch", "text"}, one for each attempt.`,
 		Example: `  fairlead job logs job_01kahq…
   fairlead job logs job_01kahq… --all
   fairlead job logs job_01kahq… --raw > apply.log`,
-		Args: exactly, ValidArgsFunction: c.names(jobIDs),
+		ValidArgsFunction: c.names(jobIDs),
 		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
 			if raw && c.env.StdoutTTY {
 				return usage("Leave out --raw, or write to a file.", "--raw does not write to a terminal, which the job could then control")

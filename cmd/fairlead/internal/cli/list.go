@@ -32,7 +32,6 @@ type extent struct {
 // limitFlag bounds a listing.
 func limitFlag(cmd *cobra.Command, e *extent) {
 	cmd.Flags().IntVar(&e.limit, "limit", 0, "print at most `N` (default: all)")
-	fixed(cmd, "limit")
 }
 
 // newestFlags bound a listing that grows for ever.
@@ -40,14 +39,7 @@ func newestFlags(cmd *cobra.Command, e *extent) {
 	cmd.Flags().IntVar(&e.limit, "limit", newest, "print at most `N`")
 	cmd.Flags().BoolVar(&e.all, "all", false, "print all of them")
 	cmd.MarkFlagsMutuallyExclusive("limit", "all")
-	fixed(cmd, "limit")
 	e.grows = true
-}
-
-func fixed(cmd *cobra.Command, flag string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
-		panic(err) // the flag was defined a line above
-	}
 }
 
 // pages reads as many items as e allows. It prints a line on the standard error if
@@ -87,4 +79,25 @@ func listing[T any](c *cli, items []T, doc view.Document, none string) error {
 		c.say("%s", none)
 	}
 	return c.print(doc)
+}
+
+// list is a command that lists all of a kind; none tells a person what to do when
+// there are none.
+func list[D interface {
+	~[]T
+	view.Document
+}, T any](c *cli, short, none string, read func(*client.Client, context.Context, client.ListOptions) (wire.Page[T], error)) *cobra.Command {
+	var shown extent
+	cmd := &cobra.Command{
+		Use: "list", Short: short,
+		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+			items, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[T], error) { return read(cl, ctx, o) })
+			if err != nil {
+				return err
+			}
+			return listing(c, items, D(items), none)
+		}),
+	}
+	limitFlag(cmd, &shown)
+	return cmd
 }

@@ -19,15 +19,13 @@ import (
 
 func (c *cli) login() *cobra.Command {
 	return &cobra.Command{
-		Use:   "login URL",
-		Short: "Store which control plane to use, and the token for it",
+		Use: "login URL", Short: "Store which control plane to use, and the token for it",
 		Long: `Verifies the token by calling the control plane, then stores both in a file that
 only you can read. The token comes from --token-file, where - is the standard
 input, or from $FAIRLEAD_TOKEN; it is never an argument and never printed.
 --ca-file and --allow-plain-http are stored with it.`,
 		Example: `  fairlead login https://fairlead.example.com --token-file ~/token
   pass fairlead/token | fairlead login https://fairlead.example.com --token-file -`,
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target := profile.Target{URL: args[0]}
 			var err error
@@ -90,7 +88,6 @@ func (c *cli) version() *cobra.Command {
 	var local bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version of this program, and of the control plane",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := view.Version{Version: c.env.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 			if !local {

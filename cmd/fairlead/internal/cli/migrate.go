@@ -16,8 +16,7 @@ import (
 func (c *cli) installMigrateState() *cobra.Command {
 	var detach bool
 	cmd := &cobra.Command{
-		Use:   "migrate-state NAME",
-		Short: "Move the state of an install to where its runner keeps states",
+		Use: "migrate-state NAME", Short: "Move the state of an install to where its runner keeps states",
 		Long: `After its runner was told to keep states elsewhere, an install's deployments are
 refused until its state is there. This copies the state of each component, reads
 the copy back, compares it (lineage, serial, checksum), and has the install go on
@@ -28,7 +27,7 @@ A state that the control plane kept is removed from there afterwards. In other
 storages the old copy stays, and is yours to remove.`,
 		Example: `  fairlead runner update acme --set 'state_storage_configuration={type: s3, bucket: acme-states, region: eu-central-1}'
   fairlead install migrate-state acme`,
-		Args: exactly, ValidArgsFunction: c.names(installNames),
+		ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.MigrateState(ctx, args[0])
 			if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 func (c *cli) runner() *cobra.Command {
@@ -29,33 +28,13 @@ func (c *cli) runner() *cobra.Command {
 }
 
 func (c *cli) runnerList() *cobra.Command {
-	var shown extent
-	cmd := &cobra.Command{
-		Use: "list", Short: "List runners",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			runners, err := pages(ctx, c, shown, cl.ListRunners)
-			if err != nil {
-				return err
-			}
-			return listing(c, runners, view.Runners(runners), "There are no runners. `fairlead runner create NAME` makes one.")
-		}),
-	}
-	limitFlag(cmd, &shown)
-	return cmd
+	return list[view.Runners](c, "List runners", "There are no runners. `fairlead runner create NAME` makes one.", (*client.Client).ListRunners)
 }
 
 func (c *cli) runnerShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Short: "Show a runner and its agents",
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			r, err := cl.GetRunner(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return c.print(view.Runner(r))
-		}),
+		Use: "show NAME", Short: "Show a runner and its agents", ValidArgsFunction: c.names(runnerNames),
+		RunE: one(c, (*client.Client).GetRunner, func(r wire.Runner) view.Document { return view.Runner(r) }),
 	}
 }
 
@@ -65,23 +44,14 @@ func (c *cli) runnerEnrol() *cobra.Command {
 		Use: "enrol NAME", Short: "Make a single-use token that lets one agent enrol",
 		Long: `Makes an enrolment token, prints it, and never shows it again. It is good once,
 and for a short time. --out writes it to a file that only you can read.`,
-		Example: "  fairlead runner enrol acme-eu --out enrolment-token",
-		Args:    exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		Example:           "  fairlead runner enrol acme-eu --out enrolment-token",
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			e, err := cl.CreateEnrolment(ctx, args[0])
 			if err != nil {
-				return err
+				return nil, err
 			}
-			until := view.Time(e.ExpiresAt)
-			if out == "" {
-				c.say("Good once, until %s.", until)
-				return c.print(view.Enrolment{Runner: args[0], Enrolment: e})
-			}
-			if err := safefile.Write(out, []byte(e.Token+"\n"), 0o600); err != nil {
-				return fmt.Errorf("write the enrolment token: %w", err)
-			}
-			c.say("The token is in %s; it is good once, until %s.", out, until)
-			return nil
+			return c.writeSecret(out, e.Token, "once, until "+view.Time(e.ExpiresAt), view.Enrolment{Runner: args[0], Enrolment: e})
 		}),
 	}
 	cmd.Flags().StringVar(&out, "out", "", "write the token to this `FILE` instead")
@@ -92,8 +62,8 @@ func (c *cli) runnerCheck() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "check NAME", Short: "Send a job that does nothing through a runner",
-		Long: "Proves the whole way, from the control plane through the runner and back, and\nsays how long each part of it took.",
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
+		Long:              "Proves the whole way, from the control plane through the runner and back, and\nsays how long each part of it took.",
+		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.CheckRunner(ctx, args[0])
 			if err != nil {
@@ -111,7 +81,6 @@ func (c *cli) runnerCheck() *cobra.Command {
 		}),
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the runner")
-	c.must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
 }
 
@@ -143,8 +112,7 @@ With list or revoke it asks the control plane for the agents that have enrolled.
 
 func (c *cli) agentList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list RUNNER", Short: "List the agents that have enrolled with keys for a runner",
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
+		Use: "list RUNNER", Short: "List the agents that have enrolled with keys for a runner", ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			agents, err := cl.ListAgents(ctx, args[0])
 			if err != nil {
@@ -163,12 +131,9 @@ whoever has it gets no more work, from the next request on. Jobs that run go on 
 their end; 'fairlead job cancel' stops one. An agent that is to go on makes another
 key when identity.key and identity.json are removed from its data folder, and enrols
 with a new token of 'fairlead runner enrol'.`,
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := cl.RevokeAgent(ctx, args[0], args[1]); err != nil {
-				return err
-			}
-			return c.print(view.RevokedKey{Key: args[1]})
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
+			return view.Done(map[string]string{"revoked": args[1]}, "Revoked key %s", args[1]), cl.RevokeAgent(ctx, args[0], args[1])
 		}),
 	}
 }

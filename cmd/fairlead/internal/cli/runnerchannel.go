@@ -20,50 +20,28 @@ func (c *cli) channelSet() *cobra.Command {
 	var in wire.SetRunnerChannelRequest
 	cmd := &cobra.Command{
 		Use: "set NAME VERSION", Short: "Say which version a channel is",
-		Example: "  fairlead runner channel set stable v1.2.3 --image ghcr.io/fairlead/runner@sha256:…",
-		Args:    exactly, ValidArgsFunction: c.names(channelNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		Example:           "  fairlead runner channel set stable v1.2.3 --image ghcr.io/fairlead/runner@sha256:…",
+		ValidArgsFunction: c.names(channelNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Version = args[1]
 			r, err := cl.SetRunnerChannel(ctx, args[0], in)
-			if err != nil {
-				return err
-			}
-			return c.print(view.Channel(r))
+			return view.Done(r, "Channel %s is %s", r.Name, r.Version), err
 		}),
 	}
 	cmd.Flags().StringVar(&in.Image, "image", "", "the runner's `IMAGE` of that version, with its digest; it is told to those who are to replace an agent")
-	c.must(cmd.RegisterFlagCompletionFunc("image", cobra.NoFileCompletions))
 	return cmd
 }
 
 func (c *cli) channelList() *cobra.Command {
-	var shown extent
-	cmd := &cobra.Command{
-		Use: "list", Short: "List channels",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			channels, err := pages(ctx, c, shown, cl.ListRunnerChannels)
-			if err != nil {
-				return err
-			}
-			return listing(c, channels, view.Channels(channels), "There are no channels. `fairlead runner channel set NAME VERSION` makes one.")
-		}),
-	}
-	limitFlag(cmd, &shown)
-	return cmd
+	return list[view.Channels](c, "List channels", "There are no channels. `fairlead runner channel set NAME VERSION` makes one.", (*client.Client).ListRunnerChannels)
 }
 
 func (c *cli) channelDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Short: "Forget a channel",
-		Long: "Forgets a channel. Runners that follow it may run any version then.",
-		Args: exactly, ValidArgsFunction: c.names(channelNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := cl.DeleteRunnerChannel(ctx, args[0]); err != nil {
-				return err
-			}
-			return c.print(view.Deleted{Noun: "channel", Name: args[0]})
-		}),
+		Long:              "Forgets a channel. Runners that follow it may run any version then.",
+		ValidArgsFunction: c.names(channelNames),
+		RunE:              c.deletes("channel", (*client.Client).DeleteRunnerChannel),
 	}
 }
 

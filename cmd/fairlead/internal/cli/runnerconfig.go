@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,9 +28,6 @@ func (f *configFlags) register(c *cli, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.yaml, "set-yaml", "", "the configuration itself, as `YAML`, or @FILE, or -")
 	cmd.Flags().StringArrayVar(&f.set, "set", nil, "set one field on top, as `path=value`, the value being YAML; repeatable")
 	cmd.MarkFlagsMutuallyExclusive("file", "set-yaml")
-	for _, name := range []string{"set", "set-yaml"} {
-		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
 }
 
 func (f *configFlags) any() bool {
@@ -69,21 +64,13 @@ func (c *cli) readConfig(f configFlags) (wire.RunnerConfigurationInput, error) {
 	case !isFile:
 		return in, nil
 	}
-	var r io.Reader = c.env.Stdin
-	if in.File = "stdin"; name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return in, usage("", "the configuration cannot be read: %v", err)
-		}
-		defer file.Close()
-		r, in.File = file, name
+	in.File = name
+	if name == "-" {
+		in.File = "stdin"
 	}
-	data, err := io.ReadAll(io.LimitReader(r, runnerspec.MaxFileSize+1))
+	data, err := c.readFile(name, "configuration", runnerspec.MaxFileSize)
 	if err != nil {
-		return in, usage("", "the configuration cannot be read: %v", err)
-	}
-	if len(data) > runnerspec.MaxFileSize {
-		return in, usage("", "the configuration %s is larger than %d bytes", in.File, runnerspec.MaxFileSize)
+		return in, err
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return in, usage("If a command writes it, see whether that failed.", "the configuration %s is empty", in.File)
@@ -95,18 +82,18 @@ func (c *cli) readConfig(f configFlags) (wire.RunnerConfigurationInput, error) {
 func (c *cli) runnerGet() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Print a runner's configuration",
-		Long:    "Prints the configuration as it can be given to `fairlead runner update`. Secrets\nread as (masked), which an update leaves as they are.",
-		Example: "  fairlead runner get acme-eu > acme-eu.yaml\n  fairlead runner get acme-eu --json | jq .runner_configuration",
-		Args:    exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		Long:              "Prints the configuration as it can be given to `fairlead runner update`. Secrets\nread as (masked), which an update leaves as they are.",
+		Example:           "  fairlead runner get acme-eu > acme-eu.yaml\n  fairlead runner get acme-eu --json | jq .runner_configuration",
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			r, err := cl.GetRunner(ctx, args[0])
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if len(r.Config) == 0 {
-				return usage("Ask whoever runs the control plane.", "runner %s is shared, and its configuration not yours to see", r.Name)
+				return nil, usage("Ask whoever runs the control plane.", "runner %s is shared, and its configuration not yours to see", r.Name)
 			}
-			return c.print(view.Configuration(r.Config))
+			return view.Configuration(r.Config), nil
 		}),
 	}
 }
@@ -130,26 +117,22 @@ name and account that proves itself within seven days is the one.`,
   fairlead runner create acme-gke -f acme-gke.yaml --set runner_configuration.job.memory_limit=2Gi
   fairlead runner create acme-eu --description 'Acme, Frankfurt' --storage http
   fairlead runner create acme-us --aws-role arn:aws:iam::123456789012:role/acme-runner --aws-role-id AROAEXAMPLEEXAMPLE001`,
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Name = args[0]
 			var err error
 			if in.RunnerConfigurationInput, err = c.readConfig(config); err != nil {
-				return err
+				return nil, err
 			}
 			r, err := cl.CreateRunner(ctx, in)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			c.warn(r.Warnings)
 			if r.AWS == nil {
-				return c.print(view.NewRunner{Runner: r})
+				return view.NewRunner{Runner: r}, nil
 			}
 			m, err := cl.Meta(ctx)
-			if err != nil {
-				return err
-			}
-			return c.print(view.NewRunner{Runner: r, Keys: m.Keys})
+			return view.NewRunner{Runner: r, Keys: m.Keys}, err
 		}),
 	}
 	config.register(c, cmd)
@@ -159,9 +142,6 @@ name and account that proves itself within seven days is the one.`,
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
 	cmd.Flags().StringVar(&in.AWSRole, "aws-role", "", "the `ARN` of the AWS role that its agents have")
 	cmd.Flags().StringVar(&in.AWSRoleID, "aws-role-id", "", "the unique `ID` of that role, which begins with AROA")
-	for _, name := range []string{"description", "aws-role", "aws-role-id"} {
-		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
 	return cmd
 }
 
@@ -186,21 +166,21 @@ deployments are refused until they are refreshed.`,
 		Example: `  fairlead runner update acme-gke -f part.yaml
   fairlead runner update acme-gke --set runner_configuration.job.memory_limit=4Gi
   fairlead runner update acme-gke --set runner_configuration.job.node_selector=null`,
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			if !config.any() {
-				return usage("Use -f, --set or --set-yaml.", "no change is given")
+				return nil, usage("Use -f, --set or --set-yaml.", "no change is given")
 			}
 			in, err := c.readConfig(config)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			r, err := cl.UpdateRunner(ctx, args[0], wire.UpdateRunnerRequest{RunnerConfigurationInput: in})
 			if err != nil {
-				return err
+				return nil, err
 			}
 			c.warn(r.Warnings)
-			return c.print(view.RunnerChange{Runner: r, Verb: "Updated"})
+			return view.Done(r, "Updated runner %s", r.Name), nil
 		}),
 	}
 	config.register(c, cmd)
@@ -210,27 +190,19 @@ deployments are refused until they are refreshed.`,
 func (c *cli) runnerDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Short: "Delete a runner that nothing uses",
-		Long: "Deletes a runner. As long as installs or rules use it this is refused, with their\nnames. Its agents are turned away from then on.",
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := cl.DeleteRunner(ctx, args[0]); err != nil {
-				return err
-			}
-			return c.print(view.Deleted{Noun: "runner", Name: args[0]})
-		}),
+		Long:              "Deletes a runner. As long as installs or rules use it this is refused, with their\nnames. Its agents are turned away from then on.",
+		ValidArgsFunction: c.names(runnerNames),
+		RunE:              c.deletes("runner", (*client.Client).DeleteRunner),
 	}
 }
 
 func (c *cli) runnerMode(verb, mode, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " NAME", Short: short,
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			r, err := cl.SetRunnerMode(ctx, args[0], mode)
-			if err != nil {
-				return err
-			}
-			return c.print(view.RunnerMode(r))
+			return view.RunnerMode(r), err
 		}),
 	}
 }
@@ -238,22 +210,15 @@ func (c *cli) runnerMode(verb, mode, short string) *cobra.Command {
 func (c *cli) runnerExplain() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain INSTALL", Short: "Show which runner serves an install, and why each other does not",
-		Long: "Shows what rules, groups and runners decide now. An install that was deployed\nstays with the runner that it is bound to until `fairlead install refresh-runner`.",
-		Args: exactly, ValidArgsFunction: c.names(installNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			p, err := cl.ExplainPlacement(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return c.print(view.Placement(p))
-		}),
+		Long:              "Shows what rules, groups and runners decide now. An install that was deployed\nstays with the runner that it is bound to until `fairlead install refresh-runner`.",
+		ValidArgsFunction: c.names(installNames),
+		RunE:              one(c, (*client.Client).ExplainPlacement, func(p wire.Placement) view.Document { return view.Placement(p) }),
 	}
 }
 
 func (c *cli) runnerMatrix() *cobra.Command {
 	return &cobra.Command{
 		Use: "matrix", Short: "Print which runners may use which state storage",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			m := view.Matrix{Text: runnerspec.Matrix(), Runners: map[string]map[string]view.Possible{}}
 			for _, k := range runnerspec.Kinds() {
@@ -284,24 +249,19 @@ their first deployment on; those that are bound already stay where they are
 until they are refreshed. In the value of a label, * stands for any text.`,
 		Example: `  fairlead runner rule create --group 'customers/acme/**' --runner acme-eu
   fairlead runner rule create --group customers/acme --app shop --label env=prod --runner acme-prod`,
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, _ []string) (view.Document, error) {
 			var err error
 			if in.Labels, err = labels.labels(); err != nil {
-				return err
+				return nil, err
 			}
 			r, err := cl.CreateRunnerRule(ctx, in)
-			if err != nil {
-				return err
-			}
-			return c.print(view.NewRule(r))
+			return view.Done(r, "Created rule %s: %s -> %s", r.ID, r.Match, r.Runner), err
 		}),
 	}
 	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` (required)")
 	cmd.Flags().StringVar(&in.Group, "group", "", "installs of this group, by `PATH`; with /** behind it, of those below as well")
 	cmd.Flags().StringVar(&in.App, "app", "", "installs of this `APP`")
 	labels.register(c, cmd, "installs that have this label")
-	c.must(cmd.MarkFlagRequired("runner"))
 	c.flagNames(cmd, "runner", runnerNames)
 	c.flagNames(cmd, "group", groupPaths)
 	c.flagNames(cmd, "app", appNames)
@@ -309,33 +269,15 @@ until they are refreshed. In the value of a label, * stands for any text.`,
 }
 
 func (c *cli) ruleList() *cobra.Command {
-	var shown extent
-	cmd := &cobra.Command{
-		Use: "list", Short: "List rules",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			rules, err := pages(ctx, c, shown, cl.ListRunnerRules)
-			if err != nil {
-				return err
-			}
-			return listing(c, rules, view.Rules(rules), "There are no rules. `fairlead runner rule create` makes one.")
-		}),
-	}
-	limitFlag(cmd, &shown)
-	return cmd
+	return list[view.Rules](c, "List rules", "There are no rules. `fairlead runner rule create` makes one.", (*client.Client).ListRunnerRules)
 }
 
 func (c *cli) ruleDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete RULE", Short: "Delete a rule",
-		Long: "Deletes a rule. Installs that it has bound to a runner stay with it.",
-		Args: exactly, ValidArgsFunction: c.names(ruleIDs),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := cl.DeleteRunnerRule(ctx, args[0]); err != nil {
-				return err
-			}
-			return c.print(view.Deleted{Noun: "rule", Name: args[0]})
-		}),
+		Long:              "Deletes a rule. Installs that it has bound to a runner stay with it.",
+		ValidArgsFunction: c.names(ruleIDs),
+		RunE:              c.deletes("rule", (*client.Client).DeleteRunnerRule),
 	}
 }
 
@@ -355,23 +297,23 @@ deployed is then neither changed nor removed any more, and the next deployment
 makes everything anew. --dry-run answers or refuses alike, and changes nothing.`,
 		Example: `  fairlead install refresh-runner acme --dry-run
   fairlead install refresh-runner acme --json | jq .changed`,
-		Args: exactly, ValidArgsFunction: c.names(installNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		ValidArgsFunction: c.names(installNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			if in.AcceptStateLoss && !in.DryRun {
 				if err := c.confirm(ctx, yes, args[0], "If its state would be in another place, this leaves behind what install %s deployed: nothing will change or remove it any more.", args[0]); err != nil {
-					return err
+					return nil, err
 				}
 			}
 			r, err := cl.RefreshRunner(ctx, args[0], in)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if r.Job != "" {
 				if _, err := c.migrated(ctx, cl, args[0], r.Job); err != nil {
-					return err
+					return nil, err
 				}
 			}
-			return c.print(view.Refreshed{Install: args[0], DryRun: in.DryRun, Answer: r})
+			return view.Refreshed{Install: args[0], DryRun: in.DryRun, Answer: r}, nil
 		}),
 	}
 	cmd.Flags().BoolVar(&in.DryRun, "dry-run", false, "say what would happen, and change nothing")
@@ -389,24 +331,14 @@ type labelFlags struct {
 
 func (f *labelFlags) register(c *cli, cmd *cobra.Command, what string) {
 	cmd.Flags().StringArrayVar(&f.pairs, "label", nil, what+", as `key=value`; repeatable")
-	c.must(cmd.RegisterFlagCompletionFunc("label", cobra.NoFileCompletions))
 }
 
 func (f *labelFlags) registerUnset(c *cli, cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.unset, "unset-label", nil, "take a label away, by `KEY`; repeatable")
-	c.must(cmd.RegisterFlagCompletionFunc("unset-label", cobra.NoFileCompletions))
 }
 
 func (f *labelFlags) labels() (map[string]string, error) {
-	out := map[string]string{}
-	for _, pair := range f.pairs {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, usage("Write --label key=value.", "--label %s has no \"=\"", pair)
-		}
-		out[key] = value
-	}
-	return out, nil
+	return pairs("label", "key=value", f.pairs)
 }
 
 // change returns labels to set, nil for those to take away.

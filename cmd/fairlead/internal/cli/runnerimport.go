@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -40,13 +38,12 @@ FILE may be -, the standard input. The configuration holds the secrets that the
 file holds; --out writes it to a file that only you can read.`,
 		Example: `  fairlead runner import --from humanitec gke.yaml --out acme-gke.yaml
   fairlead runner import --from tharsis runner.env | fairlead runner create acme-eu -f -`,
-		Args: exactly,
 		RunE: func(_ *cobra.Command, args []string) error {
 			read, ok := sources[from]
 			if !ok {
 				return usage("It is one of: "+strings.Join(names, ", ")+".", "--from %q is no product whose runners can be read", from)
 			}
-			src, err := c.readForeign(args[0])
+			src, err := c.readFile(args[0], "file", runnerspec.MaxFileSize)
 			if err != nil {
 				return err
 			}
@@ -60,30 +57,8 @@ file holds; --out writes it to a file that only you can read.`,
 	cmd.Flags().StringVar(&from, "from", "", "the `PRODUCT`: "+strings.Join(names, " or ")+" (required)")
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write the configuration to this `FILE` instead")
 	cmd.Flags().StringArrayVar(&settings, "set", nil, "set one field on top, as `path=value`, the value being YAML; repeatable")
-	c.must(cmd.MarkFlagRequired("from"))
 	c.must(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
-	c.must(cmd.RegisterFlagCompletionFunc("set", cobra.NoFileCompletions))
 	return cmd
-}
-
-func (c *cli) readForeign(name string) ([]byte, error) {
-	var r io.Reader = c.env.Stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, usage("", "the file cannot be read: %v", err)
-		}
-		defer f.Close()
-		r = f
-	}
-	src, err := io.ReadAll(io.LimitReader(r, runnerspec.MaxFileSize+1))
-	if err != nil {
-		return nil, usage("", "the file cannot be read: %v", err)
-	}
-	if len(src) > runnerspec.MaxFileSize {
-		return nil, usage("", "the file %s is larger than %d bytes", name, runnerspec.MaxFileSize)
-	}
-	return src, nil
 }
 
 func (c *cli) printImport(file, out string, r importer.Result) error {

@@ -23,7 +23,7 @@ control plane, what it could not start and why. What jobs said is in their own l
 The runner's answer is the log of a job, so it is there as long as that is. Of a
 runner with several agents, one answers. Whoever runs the agent may decline, with
 FAIRLEAD_SHARE_LOG=false.`,
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
+		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.AskRunnerLog(ctx, args[0])
 			if err != nil {
@@ -48,6 +48,5 @@ FAIRLEAD_SHARE_LOG=false.`,
 		}),
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the runner")
-	c.must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
 }

@@ -54,11 +54,7 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but what goes wrong")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log everything that is done")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
-	c.must(cmd.MarkFlagDirname("data"))
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
-	for _, name := range []string{"listen", "public-url", "stack-template-url", "runner-image", "lease", "grace", "no-output-timeout"} {
-		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
 }
 
 // dataDir is where a server on this machine keeps its data: with the user's
@@ -80,14 +76,12 @@ func (c *cli) dataDir() string {
 func (c *cli) server() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
-		Use:   "server",
-		Short: "Run a control plane on this machine, without a runner",
+		Use: "server", Short: "Run a control plane on this machine, without a runner",
 		Long: `Runs a control plane that keeps everything in one folder. Runners enrol with
 'fairlead runner enrol'. The token of its administrator is in a file there.`,
 		Example: `  fairlead server --data /var/lib/fairlead --listen 0.0.0.0:8400 \
     --tls-cert tls.crt --tls-key tls.key --public-url https://fairlead.example.com:8400
   fairlead login https://fairlead.example.com:8400 --token-file /var/lib/fairlead/admin-token`,
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			level := slog.LevelInfo
 			if f.quiet {
@@ -112,8 +106,6 @@ func (c *cli) server() *cobra.Command {
 	cmd.Flags().Lookup("limit").DefValue = "" // what it is without: the defaults of each
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	c.must(cmd.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitNames(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)))
-	c.must(cmd.MarkFlagFilename("tls-cert"))
-	c.must(cmd.MarkFlagFilename("tls-key"))
 	return cmd
 }
 

@@ -19,8 +19,7 @@ func (c *cli) installStack() *cobra.Command {
 	var yes bool
 	var wait waitFlags
 	cmd := &cobra.Command{
-		Use:   "stack NAME",
-		Short: "Print what a customer needs to install the runner, and what came of it",
+		Use: "stack NAME", Short: "Print what a customer needs to install the runner, and what came of it",
 		Long: `Prints the link that opens the customer's AWS console with the runner's stack
 filled in, the template and the parameters for those who deploy it otherwise, and
 what the stack has reported since.
@@ -33,7 +32,7 @@ again waits anew.`,
   fairlead install stack acme
   fairlead install stack acme --wait
   fairlead install stack acme --json | jq -r .quick_create_url`,
-		Args: exactly, ValidArgsFunction: c.names(installNames),
+		ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			if in.Account == "" && (in.Region != "" || in.Replace) {
 				return usage("", "--region and --replace need --account")
@@ -69,9 +68,6 @@ again waits anew.`,
 func stackFlags(c *cli, cmd *cobra.Command, in *wire.PutStackRequest) {
 	cmd.Flags().StringVar(&in.Account, "account", "", "the customer's AWS account, by its `NUMBER`")
 	cmd.Flags().StringVar(&in.Region, "region", "", "the `REGION` that the link opens (default: the customer's choice)")
-	for _, name := range []string{"account", "region"} {
-		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
 }
 
 // waitFlags are of commands that can wait for a runner.
@@ -83,7 +79,6 @@ type waitFlags struct {
 func (f *waitFlags) register(c *cli, cmd *cobra.Command, doc string) {
 	cmd.Flags().BoolVar(&f.wait, "wait", false, doc)
 	cmd.Flags().DurationVar(&f.timeout, "wait-for", 0, "how long --wait waits; 0s: until the runner is there")
-	c.must(cmd.RegisterFlagCompletionFunc("wait-for", cobra.NoFileCompletions))
 }
 
 // lookEvery is how often one who waits for a runner looks: a customer takes

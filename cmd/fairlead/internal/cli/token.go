@@ -12,7 +12,6 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 func (c *cli) token() *cobra.Command {
@@ -30,34 +29,29 @@ func (c *cli) tokenCreate() *cobra.Command {
 file that only you can read.`,
 		Example: `  fairlead token create ci --expires 90d --out ci-token
   fairlead token create carol --operator --out carol-token`,
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Name = args[0]
 			if expires != "" {
 				life, err := lifeOf(expires)
 				if err != nil {
-					return err
+					return nil, err
 				}
 				at := c.env.Now().Add(life).UTC().Truncate(time.Second)
 				in.ExpiresAt = &at
 			}
 			t, err := cl.CreateToken(ctx, in)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			until := "until it is revoked"
 			if t.ExpiresAt != nil {
 				until = "until " + view.Time(*t.ExpiresAt)
 			}
-			if out == "" {
-				c.say("Good %s.", until)
-				return c.print(view.NewToken(t))
+			doc, err := c.writeSecret(out, t.Token, until, view.NewToken(t))
+			if err != nil {
+				return nil, fmt.Errorf("%w (revoke it with `fairlead token revoke %s`)", err, t.Name)
 			}
-			if err := safefile.Write(out, []byte(t.Token+"\n"), 0o600); err != nil {
-				return fmt.Errorf("write the token (revoke it with `fairlead token revoke %s`): %w", t.Name, err)
-			}
-			c.say("The token is in %s; it is good %s.", out, until)
-			return nil
+			return doc, nil
 		}),
 	}
 	cmd.Flags().StringVar(&expires, "expires", "", "how `LONG` it is good, such as 90d or 12h (default: until it is revoked)")
@@ -82,20 +76,7 @@ func lifeOf(text string) (time.Duration, error) {
 }
 
 func (c *cli) tokenList() *cobra.Command {
-	var shown extent
-	cmd := &cobra.Command{
-		Use: "list", Short: "List API tokens, and when each was used last",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			tokens, err := pages(ctx, c, shown, cl.ListTokens)
-			if err != nil {
-				return err
-			}
-			return listing(c, tokens, view.Tokens(tokens), "There are no tokens.")
-		}),
-	}
-	limitFlag(cmd, &shown)
-	return cmd
+	return list[view.Tokens](c, "List API tokens, and when each was used last", "There are no tokens.", (*client.Client).ListTokens)
 }
 
 func (c *cli) tokenRevoke() *cobra.Command {
@@ -104,22 +85,19 @@ func (c *cli) tokenRevoke() *cobra.Command {
 		Use: "revoke NAME|ID", Short: "Refuse an API token from now on",
 		Long: `Refuses an API token from its next request on. What it has asked for goes on. The
 last token cannot be revoked, nor the last of an operator.`,
-		Example: "  fairlead token revoke ci",
-		Args:    exactly, ValidArgsFunction: c.names(tokenNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		Example:           "  fairlead token revoke ci",
+		ValidArgsFunction: c.names(tokenNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			tokens, err := pages(ctx, c, extent{}, cl.ListTokens)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			for _, t := range tokens {
 				if t.Current && (args[0] == t.Name || args[0] == t.ID) && !own {
-					return usage("Log in with another one first, or add --own.", "token %s is the one that this command uses", t.Name)
+					return nil, usage("Log in with another one first, or add --own.", "token %s is the one that this command uses", t.Name)
 				}
 			}
-			if err := cl.RevokeToken(ctx, args[0]); err != nil {
-				return err
-			}
-			return c.print(view.Revoked{Name: args[0]})
+			return view.Done(map[string]string{"revoked": args[0]}, "Revoked token %s", args[0]), cl.RevokeToken(ctx, args[0])
 		}),
 	}
 	cmd.Flags().BoolVar(&own, "own", false, "also if it is the token that this command uses")

@@ -3,9 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"io"
-	"os"
-	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
@@ -55,7 +52,7 @@ const maxTrustFile = 64 << 10
 func (c *cli) readTrust(f trustFlags) (wire.TrustRule, error) {
 	rule := f.rule
 	if f.file != "" {
-		data, err := c.readFile(f.file)
+		data, err := c.readFile(f.file, "trust", maxTrustFile)
 		if err != nil {
 			return rule, err
 		}
@@ -77,7 +74,7 @@ func (c *cli) readTrust(f trustFlags) (wire.TrustRule, error) {
 		}
 	}
 	if f.keys != "" {
-		data, err := c.readFile(f.keys)
+		data, err := c.readFile(f.keys, "issuer's keys", maxTrustFile)
 		if err != nil {
 			return rule, err
 		}
@@ -87,39 +84,15 @@ func (c *cli) readTrust(f trustFlags) (wire.TrustRule, error) {
 		rule.Keys = data
 	}
 	if len(f.claims) > 0 {
-		rule.Claims = map[string]string{}
-	}
-	for _, pair := range f.claims {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return rule, usage("Write --claim name=value.", "--claim %s has no \"=\"", pair)
+		var err error
+		if rule.Claims, err = pairs("claim", "name=value", f.claims); err != nil {
+			return rule, err
 		}
-		rule.Claims[name] = value
 	}
 	if rule.Issuer == "" || rule.Audience == "" || len(rule.Claims) == 0 {
 		return rule, usage("Use -f, or --issuer, --audience and --claim.", "a trust needs an issuer, an audience and claims")
 	}
 	return rule, nil
-}
-
-func (c *cli) readFile(name string) ([]byte, error) {
-	var r io.Reader = c.env.Stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, usage("", "the trust cannot be read: %v", err)
-		}
-		defer f.Close()
-		r = f
-	}
-	data, err := io.ReadAll(io.LimitReader(r, maxTrustFile+1))
-	if err != nil {
-		return nil, usage("", "the trust cannot be read: %v", err)
-	}
-	if len(data) > maxTrustFile {
-		return nil, usage("", "%s is larger than %d bytes", name, maxTrustFile)
-	}
-	return data, nil
 }
 
 func (c *cli) trustCreate() *cobra.Command {
@@ -133,25 +106,22 @@ has up to ten trusts; a token need meet one.`,
 		Example: `  fairlead runner trust create acme-eks cluster --issuer https://oidc.eks.eu-central-1.amazonaws.com/id/EXAMPLE --audience https://fairlead.example.com --claim sub=system:serviceaccount:fairlead:runner
   fairlead runner trust create acme-ci github --issuer https://token.actions.githubusercontent.com --audience https://fairlead.example.com --bound --claim 'sub=repo:acme/*:ref:refs/heads/main'
   fairlead runner trust create acme-eks cluster -f trust.yaml`,
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			rule, err := c.readTrust(f)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			t, err := cl.CreateTrust(ctx, args[0], wire.CreateTrustRequest{Name: args[1], TrustRule: rule})
 			if err != nil {
-				return err
+				return nil, err
 			}
 			r, err := cl.GetRunner(ctx, args[0])
 			if err != nil {
-				return err
+				return nil, err
 			}
 			m, err := cl.Meta(ctx)
-			if err != nil {
-				return err
-			}
-			return c.print(view.NewTrust{Trust: t, RunnerID: r.ID, Keys: m.Keys})
+			return view.NewTrust{Trust: t, RunnerID: r.ID, Keys: m.Keys}, err
 		}),
 	}
 	f.register(c, cmd)
@@ -160,8 +130,7 @@ has up to ten trusts; a token need meet one.`,
 
 func (c *cli) trustList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list RUNNER", Short: "List a runner's trusts",
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
+		Use: "list RUNNER", Short: "List a runner's trusts", ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			page, err := cl.ListTrusts(ctx, args[0])
 			if err != nil {
@@ -175,14 +144,11 @@ func (c *cli) trustList() *cobra.Command {
 func (c *cli) trustGet() *cobra.Command {
 	return &cobra.Command{
 		Use: "get RUNNER NAME", Short: "Print what a trust says",
-		Long: "Prints the trust as it can be given to `fairlead runner trust update`.",
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		Long:              "Prints the trust as it can be given to `fairlead runner trust update`.",
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			t, err := cl.GetTrust(ctx, args[0], args[1])
-			if err != nil {
-				return err
-			}
-			return c.print(view.Trust(t))
+			return view.Trust(t), err
 		}),
 	}
 }
@@ -193,18 +159,15 @@ func (c *cli) trustUpdate() *cobra.Command {
 		Use: "update RUNNER NAME", Short: "Replace what a trust says",
 		Long: `Replaces all that the trust says. The sessions that it has opened are over, unless
 nothing changes: their agents prove again who they are, to what it says now.`,
-		Example: "  fairlead runner trust get acme-eks cluster > trust.yaml\n  fairlead runner trust update acme-eks cluster -f trust.yaml",
-		Args:    exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		Example:           "  fairlead runner trust get acme-eks cluster > trust.yaml\n  fairlead runner trust update acme-eks cluster -f trust.yaml",
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			rule, err := c.readTrust(f)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			t, err := cl.UpdateTrust(ctx, args[0], args[1], rule)
-			if err != nil {
-				return err
-			}
-			return c.print(view.TrustChange(t))
+			return view.Done(t, "Updated trust %s of runner %s", t.Name, t.Runner), err
 		}),
 	}
 	f.register(c, cmd)
@@ -214,13 +177,10 @@ nothing changes: their agents prove again who they are, to what it says now.`,
 func (c *cli) trustDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete RUNNER NAME", Short: "Delete a trust, and end the sessions that it has opened",
-		Long: "Deletes a trust. Agents that it has let in get no more work, from their next\nrequest on. Jobs that run go on to their end: `fairlead job cancel` stops one.",
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := cl.DeleteTrust(ctx, args[0], args[1]); err != nil {
-				return err
-			}
-			return c.print(view.Deleted{Noun: "trust", Name: args[1]})
+		Long:              "Deletes a trust. Agents that it has let in get no more work, from their next\nrequest on. Jobs that run go on to their end: `fairlead job cancel` stops one.",
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
+			return view.Deleted("trust", args[1]), cl.DeleteTrust(ctx, args[0], args[1])
 		}),
 	}
 }
@@ -233,8 +193,7 @@ func (c *cli) runnerSession() *cobra.Command {
 
 func (c *cli) sessionList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list RUNNER", Short: "List a runner's last sessions, with whose token opened each",
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
+		Use: "list RUNNER", Short: "List a runner's last sessions, with whose token opened each", ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			r, err := cl.GetRunner(ctx, args[0])
 			if err != nil {
@@ -248,13 +207,10 @@ func (c *cli) sessionList() *cobra.Command {
 func (c *cli) sessionEnd() *cobra.Command {
 	return &cobra.Command{
 		Use: "end RUNNER SESSION", Short: "End a session, such as one whose token got into other hands",
-		Long: "Ends a session. An agent that can still prove who it is opens another: delete its\ntrust, or the runner, to keep it out.",
-		Args: exactly, ValidArgsFunction: c.names(runnerNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := cl.EndSession(ctx, args[0], args[1]); err != nil {
-				return err
-			}
-			return c.print(view.Ended{Session: args[1]})
+		Long:              "Ends a session. An agent that can still prove who it is opens another: delete its\ntrust, or the runner, to keep it out.",
+		ValidArgsFunction: c.names(runnerNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
+			return view.Done(map[string]string{"ended": args[1]}, "Ended session %s", args[1]), cl.EndSession(ctx, args[0], args[1])
 		}),
 	}
 }

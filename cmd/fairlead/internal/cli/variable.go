@@ -47,14 +47,13 @@ variable that holds it, as other users of a machine can read arguments. It is
 kept encrypted, never shown again, and masked in logs.`,
 		Example: `  fairlead variable set --group customers/acme --var AWS_REGION=eu-central-1
   fairlead variable set --install acme --sensitive-env API_TOKEN=ACME_TOKEN`,
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, _ []string) (view.Document, error) {
 			in := wire.SetVariablesRequest{Values: map[string]*wire.Variable{}}
-			for _, pair := range plain {
-				name, value, ok := strings.Cut(pair, "=")
-				if !ok {
-					return usage("Write --var NAME=value.", "--var %s has no \"=\"", pair)
-				}
+			given, err := pairs("var", "NAME=value", plain)
+			if err != nil {
+				return nil, err
+			}
+			for name, value := range given {
 				in.Values[name] = &wire.Variable{Value: value}
 			}
 			for _, pair := range secret {
@@ -64,26 +63,20 @@ kept encrypted, never shown again, and masked in logs.`,
 				}
 				value := c.env.Getenv(from)
 				if value == "" {
-					return usage("Set it for this command.", "the environment variable %s, for %s, is empty", from, name)
+					return nil, usage("Set it for this command.", "the environment variable %s, for %s, is empty", from, name)
 				}
 				in.Values[name] = &wire.Variable{Value: value, Sensitive: true}
 			}
 			if len(in.Values) == 0 {
-				return usage("Use --var or --sensitive-env.", "no variable is given")
+				return nil, usage("Use --var or --sensitive-env.", "no variable is given")
 			}
 			v, err := cl.SetVariables(ctx, of, in)
-			if err != nil {
-				return err
-			}
-			return c.print(view.Variables(v))
+			return view.Variables(v), err
 		}),
 	}
 	c.scopeFlags(cmd, &of)
 	cmd.Flags().StringArrayVar(&plain, "var", nil, "set a variable, as `NAME=value`; repeatable")
 	cmd.Flags().StringArrayVar(&secret, "sensitive-env", nil, "set a sensitive variable to the value of one of this command's, as `NAME=VARIABLE`; repeatable")
-	for _, name := range []string{"var", "sensitive-env"} {
-		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
 	return cmd
 }
 
@@ -91,13 +84,9 @@ func (c *cli) variableUnset() *cobra.Command {
 	var of client.VariableScope
 	cmd := &cobra.Command{
 		Use: "unset NAME", Short: "Remove an environment variable of jobs",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			v, err := cl.SetVariables(ctx, of, wire.SetVariablesRequest{Values: map[string]*wire.Variable{args[0]: nil}})
-			if err != nil {
-				return err
-			}
-			return c.print(view.Variables(v))
+			return view.Variables(v), err
 		}),
 	}
 	c.scopeFlags(cmd, &of)
@@ -108,16 +97,15 @@ func (c *cli) variableList() *cobra.Command {
 	var of client.VariableScope
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the environment variables that are set on one thing",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, _ []string) (view.Document, error) {
 			v, err := cl.GetVariables(ctx, of)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if len(v.Values) == 0 && !c.json {
 				c.say("No variables are set there.")
 			}
-			return c.print(view.Variables(v))
+			return view.Variables(v), nil
 		}),
 	}
 	c.scopeFlags(cmd, &of)

@@ -26,60 +26,32 @@ it is never shown again. The endpoint is reached by https at a public address.
 Each event comes at least once, and in no order. What is not answered with a
 status of 2xx is sent again, eight times within 7 h 36 min.`,
 		Example: `  fairlead webhook create ops --endpoint https://ops.example.com/hooks --event fairlead.job.failed --event 'fairlead.deployment.*'`,
-		Args:    exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Name = args[0]
 			w, err := cl.CreateWebhook(ctx, in)
-			if err != nil {
-				return err
-			}
-			return c.print(view.NewWebhook(w))
+			return view.Done(w, "Created webhook %s\n  Its secret is shown once: %s", w.Name, w.Secret), err
 		}),
 	}
 	cmd.Flags().StringVar(&in.URL, "endpoint", "", "the `URL` that events are sent to (required)")
 	cmd.Flags().StringArrayVar(&in.Events, "event", nil, "a `TYPE` of events, or all below one with .*; may be repeated (default all)")
-	c.must(cmd.MarkFlagRequired("endpoint"))
-	for _, name := range []string{"endpoint", "event"} {
-		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
 	return cmd
 }
 
 func (c *cli) webhookList() *cobra.Command {
-	var shown extent
-	cmd := &cobra.Command{
-		Use: "list", Short: "List webhooks",
-		Args: exactly, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
-			hooks, err := pages(ctx, c, shown, cl.ListWebhooks)
-			if err != nil {
-				return err
-			}
-			return listing(c, hooks, view.Webhooks(hooks), "There are no webhooks. `fairlead webhook create NAME --endpoint URL` makes one.")
-		}),
-	}
-	limitFlag(cmd, &shown)
-	return cmd
+	return list[view.Webhooks](c, "List webhooks", "There are no webhooks. `fairlead webhook create NAME --endpoint URL` makes one.", (*client.Client).ListWebhooks)
 }
 
 func (c *cli) webhookDelete() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Short: "Delete a webhook",
-		Args: exactly, ValidArgsFunction: c.names(webhookNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := cl.DeleteWebhook(ctx, args[0]); err != nil {
-				return err
-			}
-			return c.print(view.Deleted{Noun: "webhook", Name: args[0]})
-		}),
+		Use: "delete NAME", Short: "Delete a webhook", ValidArgsFunction: c.names(webhookNames),
+		RunE: c.deletes("webhook", (*client.Client).DeleteWebhook),
 	}
 }
 
 func (c *cli) webhookDeliveries() *cobra.Command {
 	var shown extent
 	cmd := &cobra.Command{
-		Use: "deliveries NAME", Short: "List what was delivered to a webhook, the newest event first",
-		Args: exactly, ValidArgsFunction: c.names(webhookNames),
+		Use: "deliveries NAME", Short: "List what was delivered to a webhook, the newest event first", ValidArgsFunction: c.names(webhookNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			list, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.WebhookDelivery], error) {
 				return cl.ListDeliveries(ctx, args[0], o)
@@ -97,15 +69,12 @@ func (c *cli) webhookDeliveries() *cobra.Command {
 func (c *cli) webhookRedeliver() *cobra.Command {
 	return &cobra.Command{
 		Use: "redeliver NAME EVENT", Short: "Deliver an event to a webhook again",
-		Long:    "Delivers an event that `fairlead webhook deliveries NAME` lists once more, also\none that arrived. The endpoint sees the same webhook-id.",
-		Example: "  fairlead webhook redeliver ops evt_01kaj4w1q8example0000000000",
-		Args:    exactly, ValidArgsFunction: c.names(webhookNames),
-		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+		Long:              "Delivers an event that `fairlead webhook deliveries NAME` lists once more, also\none that arrived. The endpoint sees the same webhook-id.",
+		Example:           "  fairlead webhook redeliver ops evt_01kaj4w1q8example0000000000",
+		ValidArgsFunction: c.names(webhookNames),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			d, err := cl.RedeliverWebhook(ctx, args[0], args[1])
-			if err != nil {
-				return err
-			}
-			return c.print(view.Redelivery{Webhook: args[0], Delivery: d})
+			return view.Done(d, "%s is delivered to webhook %s again", d.ID, args[0]), err
 		}),
 	}
 }

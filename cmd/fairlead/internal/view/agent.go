@@ -1,6 +1,8 @@
 package view
 
-import "github.com/fairlead/fairlead/pkg/api/wire"
+import (
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
 
 // Agents is a listing of the agents that have enrolled with keys for a runner.
 type Agents []wire.Agent
@@ -10,8 +12,7 @@ func (as Agents) JSON() any { return array(as) }
 
 // Human writes a table.
 func (as Agents) Human(p *Page) {
-	rows := make([][]string, len(as))
-	for i, a := range as {
+	table(p, []string{"KEY", "ENROLLED", "STATE", "LAST SEEN"}, as, func(a wire.Agent) []string {
 		state, seen := "-", "-"
 		if a.Session != nil {
 			state, seen = a.Session.State, p.Ago(a.Session.LastSeen)
@@ -19,20 +20,6 @@ func (as Agents) Human(p *Page) {
 		if a.RevokedAt != nil {
 			state = "revoked"
 		}
-		rows[i] = []string{a.Key, p.Ago(a.EnrolledAt), state, seen}
-	}
-	p.Table([]string{"KEY", "ENROLLED", "STATE", "LAST SEEN"}, rows)
-}
-
-// RevokedKey says that a key is refused from now on.
-type RevokedKey struct {
-	Key string `json:"revoked"`
-}
-
-// JSON returns {"revoked"}.
-func (r RevokedKey) JSON() any { return r }
-
-// Human writes one line.
-func (r RevokedKey) Human(p *Page) {
-	p.Line("%s Revoked key %s", Styled(p.Style.Good("✓")), r.Key)
+		return []string{a.Key, p.Ago(a.EnrolledAt), state, seen}
+	})
 }

@@ -19,15 +19,13 @@ func (a Apps) JSON() any { return array(a) }
 
 // Human writes a table.
 func (a Apps) Human(p *Page) {
-	rows := make([][]string, len(a))
-	for i, app := range a {
+	table(p, []string{"NAME", "VERSION", "COMPONENTS", "PUBLISHED", "DESCRIPTION"}, a, func(app wire.App) []string {
 		names := make([]string, len(app.Version.Components))
 		for j, c := range app.Version.Components {
 			names[j] = c.Name
 		}
-		rows[i] = []string{app.Name, short(app.Version.ID), strings.Join(names, ", "), p.Ago(app.Version.CreatedAt), app.Description}
-	}
-	p.Table([]string{"NAME", "VERSION", "COMPONENTS", "PUBLISHED", "DESCRIPTION"}, rows)
+		return []string{app.Name, short(app.Version.ID), strings.Join(names, ", "), p.Ago(app.Version.CreatedAt), app.Description}
+	})
 }
 
 // Versions is a listing of an app's versions.
@@ -66,11 +64,9 @@ func (v Versions) JSON() any {
 
 // Human writes a table.
 func (v Versions) Human(p *Page) {
-	rows := make([][]string, len(v.versions))
-	for i, one := range v.versions {
-		rows[i] = []string{short(one.ID), p.Ago(one.CreatedAt), orDash(strings.Join(v.installs[one.ID], ", "))}
-	}
-	p.Table([]string{"VERSION", "PUBLISHED", "INSTALLS"}, rows)
+	table(p, []string{"VERSION", "PUBLISHED", "INSTALLS"}, v.versions, func(one wire.AppVersion) []string {
+		return []string{short(one.ID), p.Ago(one.CreatedAt), orDash(strings.Join(v.installs[one.ID], ", "))}
+	})
 }
 
 // App is one app.
@@ -85,18 +81,12 @@ func (a App) Human(p *Page) {
 		[2]string{"Version", a.Version.ID}, [2]string{"Published", Time(a.Version.CreatedAt)})
 	if len(a.Version.Inputs) > 0 {
 		p.Gap()
-		rows := make([][]string, len(a.Version.Inputs))
-		for i, in := range a.Version.Inputs {
-			rows[i] = []string{in.Name, in.Type, inputDefault(in), in.Description}
-		}
-		p.Table([]string{"INPUT", "TYPE", "DEFAULT", "DESCRIPTION"}, rows)
+		table(p, []string{"INPUT", "TYPE", "DEFAULT", "DESCRIPTION"}, a.Version.Inputs, func(in wire.AppInput) []string { return []string{in.Name, in.Type, inputDefault(in), in.Description} })
 	}
 	p.Gap()
-	rows := make([][]string, len(a.Version.Components))
-	for i, c := range a.Version.Components {
-		rows[i] = []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), short(c.Artifact)}
-	}
-	p.Table([]string{"COMPONENT", "TYPE", "NEEDS", "SOURCE"}, rows)
+	table(p, []string{"COMPONENT", "TYPE", "NEEDS", "SOURCE"}, a.Version.Components, func(c wire.AppComponent) []string {
+		return []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), short(c.Artifact)}
+	})
 }
 
 func inputDefault(in wire.AppInput) string {

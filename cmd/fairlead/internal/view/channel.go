@@ -6,17 +6,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// Channel is an update channel that was just set.
-type Channel wire.RunnerChannel
-
-// JSON returns the wire.RunnerChannel.
-func (c Channel) JSON() any { return wire.RunnerChannel(c) }
-
-// Human writes one line.
-func (c Channel) Human(p *Page) {
-	p.Line("%s Channel %s is %s", Styled(p.Style.Good("✓")), c.Name, c.Version)
-}
-
 // Channels is a listing of update channels.
 type Channels []wire.RunnerChannel
 
@@ -25,11 +14,9 @@ func (cs Channels) JSON() any { return array(cs) }
 
 // Human writes a table.
 func (cs Channels) Human(p *Page) {
-	rows := make([][]string, len(cs))
-	for i, c := range cs {
-		rows[i] = []string{c.Name, c.Version, cmp.Or(c.Image, "-"), p.Ago(c.SetAt)}
-	}
-	p.Table([]string{"NAME", "VERSION", "IMAGE", "SET"}, rows)
+	table(p, []string{"NAME", "VERSION", "IMAGE", "SET"}, cs, func(c wire.RunnerChannel) []string {
+		return []string{c.Name, c.Version, cmp.Or(c.Image, "-"), p.Ago(c.SetAt)}
+	})
 }
 
 // wanted renders the version that is wanted of a runner's agents; "" if any

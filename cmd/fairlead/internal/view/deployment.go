@@ -15,8 +15,7 @@ func (ds Deployments) JSON() any { return array(ds) }
 
 // Human writes a table.
 func (ds Deployments) Human(p *Page) {
-	rows := make([][]string, len(ds))
-	for i, d := range ds {
+	table(p, []string{"ID", "INSTALL", "KIND", "STATE", "CREATED", "TOOK", "VERSION", "TOKEN"}, ds, func(d wire.Deployment) []string {
 		took := "-"
 		if d.FinishedAt != nil {
 			took = Seconds(d.FinishedAt.Sub(d.CreatedAt))
@@ -25,9 +24,8 @@ func (ds Deployments) Human(p *Page) {
 		if d.CreatedBy != nil {
 			by = d.CreatedBy.Name
 		}
-		rows[i] = []string{d.ID, d.Install, kind(d), d.State, p.Ago(d.CreatedAt), took, short(d.Version), by}
-	}
-	p.Table([]string{"ID", "INSTALL", "KIND", "STATE", "CREATED", "TOOK", "VERSION", "TOKEN"}, rows)
+		return []string{d.ID, d.Install, kind(d), d.State, p.Ago(d.CreatedAt), took, short(d.Version), by}
+	})
 }
 
 func kind(d wire.Deployment) string {
@@ -51,8 +49,7 @@ func (d Deployment) Human(p *Page) {
 		[2]string{"Took", took(wire.Deployment(d))}, [2]string{"Created by", actor(d.CreatedBy)},
 		[2]string{"Approved by", approvers(d.Components)}, [2]string{"Canceled by", actor(d.CanceledBy)})
 	p.Gap()
-	rows := make([][]string, len(d.Components))
-	for i, c := range d.Components {
+	table(p, []string{"COMPONENT", "STATE", "PLAN", "JOB", "MESSAGE"}, d.Components, func(c wire.DeploymentComponent) []string {
 		changes := "-"
 		if c.Changes != nil {
 			changes = Changes(*c.Changes)
@@ -61,9 +58,8 @@ func (d Deployment) Human(p *Page) {
 		if job == "" {
 			job = c.PlanJob
 		}
-		rows[i] = []string{c.Name, c.State, changes, orDash(job), c.Message}
-	}
-	p.Table([]string{"COMPONENT", "STATE", "PLAN", "JOB", "MESSAGE"}, rows)
+		return []string{c.Name, c.State, changes, orDash(job), c.Message}
+	})
 	situations(p, d.Situations)
 }
 

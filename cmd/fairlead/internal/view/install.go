@@ -18,17 +18,15 @@ func (is Installs) JSON() any { return array(is) }
 
 // Human writes a table.
 func (is Installs) Human(p *Page) {
-	rows := make([][]string, len(is))
-	for i, in := range is {
+	table(p, []string{"NAME", "APP", "RUNNER", "STATE", "COMPONENTS", "RUNNING DEPLOYMENT", "CREATED"}, is, func(in wire.Install) []string {
 		present := 0
 		for _, c := range in.Components {
 			if c.State != "absent" {
 				present++
 			}
 		}
-		rows[i] = []string{in.Name, in.App, orDash(in.Runner), in.State, fmt.Sprint(present), orDash(in.Deployment), p.Ago(in.CreatedAt)}
-	}
-	p.Table([]string{"NAME", "APP", "RUNNER", "STATE", "COMPONENTS", "RUNNING DEPLOYMENT", "CREATED"}, rows)
+		return []string{in.Name, in.App, orDash(in.Runner), in.State, fmt.Sprint(present), orDash(in.Deployment), p.Ago(in.CreatedAt)}
+	})
 }
 
 // Install is one install.
@@ -147,15 +145,13 @@ func labels(m map[string]string) string {
 }
 
 func (in Install) components(p *Page) {
-	rows := make([][]string, len(in.Components))
-	for i, c := range in.Components {
+	table(p, []string{"COMPONENT", "STATE", "VERSION", "CHANGED", "LOCKED BY"}, in.Components, func(c wire.InstallComponent) []string {
 		lock := orDash(c.LockedBy)
 		if l := c.Lock; l != nil && !l.Held {
 			lock = l.Job + " (left)"
 		}
-		rows[i] = []string{c.Name, c.State, short(c.Version), p.Ago(c.UpdatedAt), lock}
-	}
-	p.Table([]string{"COMPONENT", "STATE", "VERSION", "CHANGED", "LOCKED BY"}, rows)
+		return []string{c.Name, c.State, short(c.Version), p.Ago(c.UpdatedAt), lock}
+	})
 }
 
 // Outputs holds the outputs of an install.

@@ -17,11 +17,9 @@ func (js Jobs) JSON() any { return array(js) }
 
 // Human writes a table.
 func (js Jobs) Human(p *Page) {
-	rows := make([][]string, len(js))
-	for i, j := range js {
-		rows[i] = []string{j.ID, j.Operation, orDash(j.Install), orDash(j.Component), j.State, p.Ago(j.CreatedAt), cmp.Or(ran(j), "-")}
-	}
-	p.Table([]string{"ID", "OPERATION", "INSTALL", "COMPONENT", "STATE", "CREATED", "RAN"}, rows)
+	table(p, []string{"ID", "OPERATION", "INSTALL", "COMPONENT", "STATE", "CREATED", "RAN"}, js, func(j wire.Job) []string {
+		return []string{j.ID, j.Operation, orDash(j.Install), orDash(j.Component), j.State, p.Ago(j.CreatedAt), cmp.Or(ran(j), "-")}
+	})
 }
 
 func ran(j wire.Job) string {

@@ -33,20 +33,6 @@ func YAML(data json.RawMessage) []byte {
 	return text
 }
 
-// RunnerChange says that a runner was changed.
-type RunnerChange struct {
-	Runner wire.Runner
-	Verb   string
-}
-
-// JSON returns the wire.Runner.
-func (r RunnerChange) JSON() any { return r.Runner }
-
-// Human writes one line.
-func (r RunnerChange) Human(p *Page) {
-	p.Line("%s %s runner %s", Styled(p.Style.Good("✓")), r.Verb, r.Runner.Name)
-}
-
 // RunnerMode says whether a runner takes work from now on.
 type RunnerMode wire.Runner
 
@@ -65,20 +51,6 @@ func (r RunnerMode) Human(p *Page) {
 	if r.Mode != "enabled" && running > 0 {
 		p.Line("  It still runs %d. `fairlead runner show %s` says when they have ended.", running, r.Name)
 	}
-}
-
-// Deleted says that something is gone.
-type Deleted struct {
-	Noun string `json:"-"`
-	Name string `json:"deleted"`
-}
-
-// JSON returns {"deleted"}.
-func (d Deleted) JSON() any { return d }
-
-// Human writes one line.
-func (d Deleted) Human(p *Page) {
-	p.Line("%s Deleted %s %s", Styled(p.Style.Good("✓")), d.Noun, d.Name)
 }
 
 // Placement says which runner serves an install.
@@ -110,8 +82,7 @@ func (e Placement) Human(p *Page) {
 	if serves := cmp.Or(e.Bound, e.Runner); e.Customer != nil {
 		p.Line("by the customer's word runner %s begins nothing; it is %s", serves, word(e.Customer))
 	}
-	rows := make([][]string, len(e.Candidates))
-	for i, c := range e.Candidates {
+	table(p, []string{"", "BY", "CANDIDATE", "WHY"}, e.Candidates, func(c wire.Candidate) []string {
 		mark, what := "-", c.Runner
 		if c.Won {
 			mark = "*"
@@ -119,9 +90,8 @@ func (e Placement) Human(p *Page) {
 		if c.Rule != "" {
 			what = fmt.Sprintf("%s: %s -> %s", c.Rule, c.Match, cmp.Or(c.Runner, "?"))
 		}
-		rows[i] = []string{mark, c.Level, what, c.Why}
-	}
-	p.Table([]string{"", "BY", "CANDIDATE", "WHY"}, rows)
+		return []string{mark, c.Level, what, c.Why}
+	})
 	if e.Refused != nil && e.Refused.Hint != "" {
 		p.Line("%s", e.Refused.Hint)
 	}
@@ -159,22 +129,7 @@ func (rs Rules) JSON() any { return array(rs) }
 
 // Human writes a table.
 func (rs Rules) Human(p *Page) {
-	rows := make([][]string, len(rs))
-	for i, r := range rs {
-		rows[i] = []string{r.ID, r.Match, r.Runner, p.Ago(r.CreatedAt)}
-	}
-	p.Table([]string{"RULE", "MATCHES", "RUNNER", "CREATED"}, rows)
-}
-
-// NewRule is a rule that was just made.
-type NewRule wire.RunnerRule
-
-// JSON returns the wire.RunnerRule.
-func (r NewRule) JSON() any { return wire.RunnerRule(r) }
-
-// Human writes one line.
-func (r NewRule) Human(p *Page) {
-	p.Line("%s Created rule %s: %s -> %s", Styled(p.Style.Good("✓")), r.ID, r.Match, r.Runner)
+	table(p, []string{"RULE", "MATCHES", "RUNNER", "CREATED"}, rs, func(r wire.RunnerRule) []string { return []string{r.ID, r.Match, r.Runner, p.Ago(r.CreatedAt)} })
 }
 
 // Groups is a listing of groups.
@@ -185,11 +140,7 @@ func (gs Groups) JSON() any { return array(gs) }
 
 // Human writes a table.
 func (gs Groups) Human(p *Page) {
-	rows := make([][]string, len(gs))
-	for i, g := range gs {
-		rows[i] = []string{g.Path, g.Description}
-	}
-	p.Table([]string{"GROUP", "DESCRIPTION"}, rows)
+	table(p, []string{"GROUP", "DESCRIPTION"}, gs, func(g wire.Group) []string { return []string{g.Path, g.Description} })
 }
 
 // Group is one group.
@@ -205,20 +156,6 @@ func (g Group) Human(p *Page) {
 		created = Time(*g.CreatedAt)
 	}
 	p.Fields([2]string{"Group", g.Path}, [2]string{"About", g.Description}, [2]string{"Created", created})
-}
-
-// GroupChange says that a group was made or changed.
-type GroupChange struct {
-	Group wire.Group
-	Verb  string
-}
-
-// JSON returns the wire.Group.
-func (g GroupChange) JSON() any { return g.Group }
-
-// Human writes one line.
-func (g GroupChange) Human(p *Page) {
-	p.Line("%s %s group %s", Styled(p.Style.Good("✓")), g.Verb, g.Group.Path)
 }
 
 // Variables are environment variables of jobs.

@@ -18,8 +18,7 @@ func (rs Runners) JSON() any { return array(rs) }
 
 // Human writes a table.
 func (rs Runners) Human(p *Page) {
-	rows := make([][]string, len(rs))
-	for i, r := range rs {
+	table(p, []string{"NAME", "KIND", "SERVES", "STATE", "RUNNING", "STATE STORAGE", "LAST SEEN", "DESCRIPTION"}, rs, func(r wire.Runner) []string {
 		running, capacity := 0, 0
 		var seen time.Time
 		for _, s := range r.Sessions {
@@ -31,9 +30,8 @@ func (rs Runners) Human(p *Page) {
 				seen = s.LastSeen
 			}
 		}
-		rows[i] = []string{r.Name, r.Kind, serves(r), state(r), fmt.Sprintf("%d of %d", running, capacity), r.Storage, p.Ago(seen), r.Description}
-	}
-	p.Table([]string{"NAME", "KIND", "SERVES", "STATE", "RUNNING", "STATE STORAGE", "LAST SEEN", "DESCRIPTION"}, rows)
+		return []string{r.Name, r.Kind, serves(r), state(r), fmt.Sprintf("%d of %d", running, capacity), r.Storage, p.Ago(seen), r.Description}
+	})
 }
 
 // state says how a runner is, and what the vendor and the customer have said of
@@ -96,8 +94,7 @@ func (r Runner) Human(p *Page) {
 }
 
 func (r Runner) sessions(p *Page) {
-	rows := make([][]string, len(r.Sessions))
-	for i, s := range r.Sessions {
+	table(p, []string{"AGENT", "STATE", "VERSION", "RUNNING", "CUSTOMER'S WORD", "LAST SEEN"}, r.Sessions, func(s wire.RunnerSession) []string {
 		state := s.State
 		if s.Draining && s.State == "online" {
 			state = "draining"
@@ -106,9 +103,8 @@ func (r Runner) sessions(p *Page) {
 		if s.State == "online" {
 			customer = cmp.Or(word(s.Customer), "enabled")
 		}
-		rows[i] = []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), customer, p.Ago(s.LastSeen)}
-	}
-	p.Table([]string{"AGENT", "STATE", "VERSION", "RUNNING", "CUSTOMER'S WORD", "LAST SEEN"}, rows)
+		return []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), customer, p.Ago(s.LastSeen)}
+	})
 	for _, s := range r.Sessions {
 		if s.Ailment != "" && s.State == "online" {
 			p.Line("agent %s cannot start jobs: %s", s.Instance, s.Ailment)

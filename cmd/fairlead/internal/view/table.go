@@ -38,6 +38,15 @@ func (p *Page) Table(header []string, rows [][]string) {
 	}
 }
 
+// table is Table with a row for each item.
+func table[T any](p *Page, header []string, items []T, row func(T) []string) {
+	rows := make([][]string, len(items))
+	for i, item := range items {
+		rows[i] = row(item)
+	}
+	p.Table(header, rows)
+}
+
 // columns returns the width of each column. It takes from the widest column
 // whose words leave room, until the table fits; fit is false if it cannot.
 func (p *Page) columns(cells [][]string) (widths []int, fit bool) {

@@ -12,8 +12,7 @@ func (ts Tokens) JSON() any { return array(ts) }
 
 // Human writes a table.
 func (ts Tokens) Human(p *Page) {
-	rows := make([][]string, len(ts))
-	for i, t := range ts {
+	table(p, []string{"TOKEN", "OPERATOR", "CREATED", "USED", "EXPIRES"}, ts, func(t wire.Token) []string {
 		name, used, expires := t.Name, "never", "never"
 		if t.Current {
 			name += " (yours)"
@@ -24,9 +23,8 @@ func (ts Tokens) Human(p *Page) {
 		if t.ExpiresAt != nil {
 			expires = Time(*t.ExpiresAt)
 		}
-		rows[i] = []string{name, yesNo(t.Operator), p.Ago(t.CreatedAt), used, expires}
-	}
-	p.Table([]string{"TOKEN", "OPERATOR", "CREATED", "USED", "EXPIRES"}, rows)
+		return []string{name, yesNo(t.Operator), p.Ago(t.CreatedAt), used, expires}
+	})
 }
 
 func yesNo(b bool) string {
@@ -44,18 +42,3 @@ func (t NewToken) JSON() any { return wire.Token(t) }
 
 // Human writes the token and nothing else, so that it can be piped.
 func (t NewToken) Human(p *Page) { p.Line("%s", t.Token) }
-
-// Revoked says that an API token is refused from now on.
-type Revoked struct{ Name string }
-
-// JSON returns {"revoked"}.
-func (r Revoked) JSON() any {
-	return struct {
-		Revoked string `json:"revoked"`
-	}{r.Name}
-}
-
-// Human writes one line.
-func (r Revoked) Human(p *Page) {
-	p.Line("%s Revoked token %s", Styled(p.Style.Good("✓")), r.Name)
-}

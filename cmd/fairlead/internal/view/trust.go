@@ -18,8 +18,7 @@ func (ts Trusts) JSON() any { return array(ts) }
 
 // Human writes a table.
 func (ts Trusts) Human(p *Page) {
-	rows := make([][]string, len(ts))
-	for i, t := range ts {
+	table(p, []string{"NAME", "ISSUER", "AUDIENCE", "CLAIMS", "CHANGED"}, ts, func(t wire.Trust) []string {
 		var says []string
 		for _, name := range slices.Sorted(maps.Keys(t.Claims)) {
 			says = append(says, name+"="+t.Claims[name])
@@ -27,9 +26,8 @@ func (ts Trusts) Human(p *Page) {
 		if t.Bound {
 			says = append(says, "(bound)")
 		}
-		rows[i] = []string{t.Name, t.Issuer, t.Audience, strings.Join(says, ", "), p.Ago(t.ChangedAt)}
-	}
-	p.Table([]string{"NAME", "ISSUER", "AUDIENCE", "CLAIMS", "CHANGED"}, rows)
+		return []string{t.Name, t.Issuer, t.Audience, strings.Join(says, ", "), p.Ago(t.ChangedAt)}
+	})
 }
 
 // Trust is one trust.
@@ -45,17 +43,6 @@ func (t Trust) Human(p *Page) {
 		return // it came as JSON
 	}
 	Configuration(rule).Human(p)
-}
-
-// TrustChange says that a trust was changed.
-type TrustChange wire.Trust
-
-// JSON returns the wire.Trust.
-func (t TrustChange) JSON() any { return wire.Trust(t) }
-
-// Human writes one line.
-func (t TrustChange) Human(p *Page) {
-	p.Line("%s Updated trust %s of runner %s", Styled(p.Style.Good("✓")), t.Name, t.Runner)
 }
 
 // NewTrust is a trust that was just made. Keys are the control plane's.
@@ -101,22 +88,7 @@ func (ss Sessions) JSON() any { return array(ss) }
 
 // Human writes a table.
 func (ss Sessions) Human(p *Page) {
-	rows := make([][]string, len(ss))
-	for i, s := range ss {
-		rows[i] = []string{s.ID, s.Instance, s.State, s.Trust, s.Subject, p.Ago(s.LastSeen)}
-	}
-	p.Table([]string{"SESSION", "AGENT", "STATE", "TRUST", "SUBJECT", "LAST SEEN"}, rows)
-}
-
-// Ended says that a session is over.
-type Ended struct {
-	Session string `json:"ended"`
-}
-
-// JSON returns {"ended"}.
-func (e Ended) JSON() any { return e }
-
-// Human writes one line.
-func (e Ended) Human(p *Page) {
-	p.Line("%s Ended session %s", Styled(p.Style.Good("✓")), e.Session)
+	table(p, []string{"SESSION", "AGENT", "STATE", "TRUST", "SUBJECT", "LAST SEEN"}, ss, func(s wire.RunnerSession) []string {
+		return []string{s.ID, s.Instance, s.State, s.Trust, s.Subject, p.Ago(s.LastSeen)}
+	})
 }

@@ -20,6 +20,27 @@ type Document interface {
 	JSON() any
 }
 
+// Done returns a Document that says in a line what was done; value is what it is in
+// JSON. The format is ours; the arguments are cleaned.
+func Done(value any, format string, args ...any) Document { return done{value, format, args} }
+
+type done struct {
+	value  any
+	format string
+	args   []any
+}
+
+func (d done) JSON() any { return d.value }
+
+func (d done) Human(p *Page) {
+	p.Line("%s "+d.format, append([]any{Styled(p.Style.Good("✓"))}, d.args...)...)
+}
+
+// Deleted says that something is gone.
+func Deleted(noun, name string) Document {
+	return Done(map[string]string{"deleted": name}, "Deleted %s %s", noun, name)
+}
+
 // Printer prints the result of a command, and why there is none.
 type Printer interface {
 	// Print writes the document to the standard output.

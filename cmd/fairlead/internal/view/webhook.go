@@ -16,23 +16,9 @@ func (ws Webhooks) JSON() any { return array(ws) }
 
 // Human writes a table.
 func (ws Webhooks) Human(p *Page) {
-	rows := make([][]string, len(ws))
-	for i, w := range ws {
-		rows[i] = []string{w.Name, w.URL, strings.Join(w.Events, " "), p.Ago(w.CreatedAt)}
-	}
-	p.Table([]string{"WEBHOOK", "URL", "EVENTS", "CREATED"}, rows)
-}
-
-// NewWebhook is a webhook that was just made, with its secret.
-type NewWebhook wire.Webhook
-
-// JSON returns the wire.Webhook.
-func (w NewWebhook) JSON() any { return wire.Webhook(w) }
-
-// Human writes what was made, and the secret.
-func (w NewWebhook) Human(p *Page) {
-	p.Line("%s Created webhook %s", Styled(p.Style.Good("✓")), w.Name)
-	p.Line("  Its secret is shown once: %s", w.Secret)
+	table(p, []string{"WEBHOOK", "URL", "EVENTS", "CREATED"}, ws, func(w wire.Webhook) []string {
+		return []string{w.Name, w.URL, strings.Join(w.Events, " "), p.Ago(w.CreatedAt)}
+	})
 }
 
 // Deliveries is a listing of what was delivered to a webhook.
@@ -43,8 +29,7 @@ func (ds Deliveries) JSON() any { return array(ds) }
 
 // Human writes a table.
 func (ds Deliveries) Human(p *Page) {
-	rows := make([][]string, len(ds))
-	for i, d := range ds {
+	table(p, []string{"EVENT", "TYPE", "SUBJECT", "STATE", "ATTEMPTS", "LAST", "ANSWER"}, ds, func(d wire.WebhookDelivery) []string {
 		last := "-"
 		if d.LastAt != nil {
 			last = p.Ago(*d.LastAt)
@@ -53,21 +38,6 @@ func (ds Deliveries) Human(p *Page) {
 		if d.Status != 0 && answer == "" {
 			answer = fmt.Sprint(d.Status)
 		}
-		rows[i] = []string{d.ID, d.Type, d.Subject, d.State, fmt.Sprint(d.Attempts), last, cmp.Or(answer, "-")}
-	}
-	p.Table([]string{"EVENT", "TYPE", "SUBJECT", "STATE", "ATTEMPTS", "LAST", "ANSWER"}, rows)
-}
-
-// Redelivery says that an event is delivered again.
-type Redelivery struct {
-	Webhook  string
-	Delivery wire.WebhookDelivery
-}
-
-// JSON returns the wire.WebhookDelivery.
-func (r Redelivery) JSON() any { return r.Delivery }
-
-// Human writes one line.
-func (r Redelivery) Human(p *Page) {
-	p.Line("%s %s is delivered to webhook %s again", Styled(p.Style.Good("✓")), r.Delivery.ID, r.Webhook)
+		return []string{d.ID, d.Type, d.Subject, d.State, fmt.Sprint(d.Attempts), last, cmp.Or(answer, "-")}
+	})
 }

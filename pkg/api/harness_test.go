@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"go.yaml.in/yaml/v4"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api"
@@ -494,10 +494,7 @@ func readDocument(t *testing.T, name string) document {
 		t.Fatal(err)
 	}
 	var d document
-	if err := yaml.Unmarshal(data, &d.raw); err != nil {
-		t.Fatal(err)
-	}
-	asJSON, err := json.Marshal(d.raw)
+	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {
 		t.Fatal(err)
 	}

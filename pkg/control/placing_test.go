@@ -354,7 +354,7 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 		p.placedIn("one", "g", nil)
 		e, err := p.ExplainInstall(p.ctx, org, "one")
 		if err != nil || e.Name != "local" || len(e.Candidates) != 1 {
-			t.Errorf("it is explained as\n%s, %v", e, err)
+			t.Errorf("it is explained as\n%+v, %v", e, err)
 		}
 		_, err = p.CreateRunnerRule(p.ctx, org, control.NewRunnerRule{Runner: "theirs"}, "")
 		expectCode(t, "a rule that names another tenant's runner", err, "runner-not-found")
@@ -470,10 +470,10 @@ func TestTheRunnerInACustomersStackServesNoOther(t *testing.T) {
 		})
 		e, err := s.ExplainInstall(s.ctx, org, "placed")
 		if err != nil || len(e.Candidates) != 1 || e.Name != "local" {
-			t.Errorf("another install is placed as\n%s, %v", e, err)
+			t.Errorf("another install is placed as\n%+v, %v", e, err)
 		}
 		if e, err = s.ExplainInstall(s.ctx, org, "acme"); err != nil || e.Name != "acme" || e.Refused != nil {
-			t.Errorf("the install of the stack is placed as\n%s, %v", e, err)
+			t.Errorf("the install of the stack is placed as\n%+v, %v", e, err)
 		}
 		err = errOf(s.CreateInstall(s.ctx, org, control.NewInstall{Name: "named", App: "tiny", Runner: "acme"}, "named"))
 		expectCode(t, "another install that names it", err, "runner-out-of-reach")
@@ -581,7 +581,7 @@ func TestARunnerStaysWithinReachOfItsInstalls(t *testing.T) {
 		}
 		e, err := p.ExplainInstall(p.ctx, org, "one")
 		if err != nil || e.Name != "moves" || e.Level != placement.LevelOwn {
-			t.Errorf("it is placed as\n%s, %v", e, err)
+			t.Errorf("it is placed as\n%+v, %v", e, err)
 		}
 		if err := p.DeleteGroup(p.ctx, org, "a"); fairlead.CodeOf(err) != "group-not-empty" || strings.Contains(err.Error(), "runner moves") {
 			t.Errorf("the group that it has left is deleted with %v", err)

@@ -142,31 +142,6 @@ func Reverse(nodes []Node) []Node {
 	return reversed
 }
 
-// Downstream returns the sorted names of the nodes that need name, directly or
-// through others: those that cannot run when name fails. It never holds name
-// itself, also where name is on a cycle.
-func Downstream(nodes []Node, name string) []string {
-	neededBy := make(map[string][]string, len(nodes))
-	for dependent, needs := range merge(nodes) {
-		for _, need := range needs {
-			neededBy[need] = append(neededBy[need], dependent)
-		}
-	}
-	seen := map[string]bool{name: true}
-	var below []string
-	for queue := []string{name}; len(queue) > 0; queue = queue[1:] {
-		for _, dependent := range neededBy[queue[0]] {
-			if !seen[dependent] {
-				seen[dependent] = true
-				below = append(below, dependent)
-				queue = append(queue, dependent)
-			}
-		}
-	}
-	slices.Sort(below)
-	return below
-}
-
 // index returns each node's needs, sorted and without repetition, and refuses
 // sets in which a name is ambiguous or means nothing.
 func index(nodes []Node) (map[string][]string, error) {

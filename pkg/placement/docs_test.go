@@ -85,7 +85,7 @@ func TestTheExamplesOfTheDocumentation(t *testing.T) {
 	}
 	for _, e := range examples {
 		i, rules, runners := world(t, e[1])
-		if got := placement.Explain(i, rules, runners).String(); got != e[2] {
+		if got := shown(placement.Explain(i, rules, runners)); got != e[2] {
 			t.Errorf("the example\n%s\ncomes to\n%s\nnot\n%s", e[1], got, e[2])
 		}
 	}

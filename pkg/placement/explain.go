@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
@@ -175,44 +174,4 @@ func (l Level) beats() string {
 		return "a runner of the install's group"
 	}
 	return "a runner of a group above"
-}
-
-// String renders the explanation as a table with a headline, and ends with a
-// line feed.
-func (e Explanation) String() string {
-	var b strings.Builder
-	switch {
-	case e.Refused != nil:
-		fmt.Fprintf(&b, "install %s: %s\n", e.Install.Name, e.Refused.Error())
-	case e.Rule != "":
-		fmt.Fprintf(&b, "install %s: runner %s, by rule %s\n", e.Install.Name, e.Name, e.Rule)
-	default:
-		fmt.Fprintf(&b, "install %s: runner %s (%s)\n", e.Install.Name, e.Name, e.Level)
-	}
-	if bound := e.Install.Bound; bound != nil {
-		switch {
-		case bound.Runner != e.Runner:
-			fmt.Fprintf(&b, "bound to runner %s until it is refreshed\n", bound.Runner)
-		default:
-			b.WriteString("bound to it\n")
-		}
-	}
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, c := range e.Candidates {
-		mark := "-"
-		if c.Won {
-			mark = "*"
-		}
-		what := c.Name
-		if c.Level == LevelRule {
-			runner := c.Name
-			if c.Runner == "" {
-				runner = "?"
-			}
-			what = fmt.Sprintf("%s: %s -> %s", c.Rule, c.Match, runner)
-		}
-		fmt.Fprintf(w, "%s %s\t%s\t%s\n", mark, c.Level, what, c.Why) // a strings.Builder takes everything
-	}
-	w.Flush()
-	return b.String()
 }

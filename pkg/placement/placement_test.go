@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
@@ -140,8 +141,8 @@ func TestDecide(t *testing.T) {
 			if err != nil && fairlead.KindOf(err) != fairlead.KindConflict {
 				t.Errorf("the refusal is %s", fairlead.KindOf(err))
 			}
-			if e := placement.Explain(shop(), c.rules, c.runners); strings.Contains(e.String(), "foreign:") || strings.Contains(e.String(), "theirs") {
-				t.Errorf("the explanation tells of what is not the install's:\n%s", e)
+			if e := placement.Explain(shop(), c.rules, c.runners); strings.Contains(shown(e), "foreign:") || strings.Contains(shown(e), "theirs") {
+				t.Errorf("the explanation tells of what is not the install's:\n%s", shown(e))
 			}
 		})
 	}
@@ -169,7 +170,7 @@ func TestEveryCandidateIsToldWhyItLost(t *testing.T) {
 		rule("rul_5", "gone", placement.Match{Labels: labels("zone", "a")}),
 	}
 	runners := []placement.Runner{inGroup("default", ""), inGroup("eu", "eu"), old, inGroup("eu-prod", "eu/prod"), inGroup("us", "us"), shared("shared")}
-	got := placement.Explain(shop(), rules, runners).String()
+	got := shown(placement.Explain(shop(), rules, runners))
 	want := `install shop-1: runner eu, by rule rul_2
 * rule      rul_2: group eu/**, label env=prod -> eu  it is the most specific rule that matches
 - rule      rul_3: group eu/**, label env=* -> eu     less specific than rule rul_2: fewer of its labels are exact
@@ -188,7 +189,7 @@ func TestEveryCandidateIsToldWhyItLost(t *testing.T) {
 
 	i := shop()
 	i.Bound = &placement.Binding{Runner: "run_old"}
-	got = placement.Explain(i, nil, []placement.Runner{in(inGroup("eu", "eu"), placement.Disabled), old, inGroup("default", ""), inGroup("older", "eu/prod")}[:3]).String()
+	got = shown(placement.Explain(i, nil, []placement.Runner{in(inGroup("eu", "eu"), placement.Disabled), old, inGroup("default", ""), inGroup("older", "eu/prod")}[:3]))
 	want = `install shop-1: runner old (ancestor)
 bound to it
 * ancestor  old      it is in the nearest group above that has a runner, and nothing comes before
@@ -201,7 +202,7 @@ bound to it
 }
 
 func TestARefusalIsExplained(t *testing.T) {
-	got := placement.Explain(shop(), []placement.Rule{rule("rul_1", "us", placement.Match{})}, []placement.Runner{inGroup("us", "us"), shared("shared")}).String()
+	got := shown(placement.Explain(shop(), []placement.Rule{rule("rul_1", "us", placement.Match{})}, []placement.Runner{inGroup("us", "us"), shared("shared")}))
 	want := `install shop-1: rule rul_1 (every install) decides where install shop-1 runs, and its runner is gone or does not serve group eu/prod
 - rule    rul_1: every install -> ?  it decides, and its runner is gone or does not serve the install's group: nothing runs
 - shared  shared                     a rule that matches comes first
@@ -209,7 +210,7 @@ func TestARefusalIsExplained(t *testing.T) {
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	got = placement.Explain(shop(), nil, []placement.Runner{in(ownOf("mine", "ins_1"), placement.Draining), shared("shared")}).String()
+	got = shown(placement.Explain(shop(), nil, []placement.Runner{in(ownOf("mine", "ins_1"), placement.Draining), shared("shared")}))
 	want = `install shop-1: runner mine is to serve install shop-1, and it is draining
 - own     mine    it decides, and its runner is draining: nothing runs, as no other takes its place by itself
 - shared  shared  the install's own runner comes first
@@ -267,4 +268,43 @@ func BenchmarkDecide(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// shown renders an explanation as a table with a headline, as docs/PLACEMENT.md does.
+func shown(e placement.Explanation) string {
+	var b strings.Builder
+	switch {
+	case e.Refused != nil:
+		fmt.Fprintf(&b, "install %s: %s\n", e.Install.Name, e.Refused.Error())
+	case e.Rule != "":
+		fmt.Fprintf(&b, "install %s: runner %s, by rule %s\n", e.Install.Name, e.Name, e.Rule)
+	default:
+		fmt.Fprintf(&b, "install %s: runner %s (%s)\n", e.Install.Name, e.Name, e.Level)
+	}
+	if bound := e.Install.Bound; bound != nil {
+		switch {
+		case bound.Runner != e.Runner:
+			fmt.Fprintf(&b, "bound to runner %s until it is refreshed\n", bound.Runner)
+		default:
+			b.WriteString("bound to it\n")
+		}
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, c := range e.Candidates {
+		mark := "-"
+		if c.Won {
+			mark = "*"
+		}
+		what := c.Name
+		if c.Level == placement.LevelRule {
+			runner := c.Name
+			if c.Runner == "" {
+				runner = "?"
+			}
+			what = fmt.Sprintf("%s: %s -> %s", c.Rule, c.Match, runner)
+		}
+		fmt.Fprintf(w, "%s %s\t%s\t%s\n", mark, c.Level, what, c.Why) // a strings.Builder takes everything
+	}
+	w.Flush()
+	return b.String()
 }

@@ -204,7 +204,7 @@ func TestTheOrderOfTheListsMeansNothing(t *testing.T) {
 		want := placement.Explain(i, rules, runners)
 		got := placement.Explain(i, shuffled(t, rules), shuffled(t, runners))
 		if !reflect.DeepEqual(want, got) {
-			t.Fatalf("in another order\n%s\nbecomes\n%s", want, got)
+			t.Fatalf("in another order\n%s\nbecomes\n%s", shown(want), shown(got))
 		}
 	})
 }
@@ -224,7 +224,7 @@ func TestTheExplanationIsTheDecision(t *testing.T) {
 				won = append(won, c)
 			}
 			if c.Why == "" || c.Level < level {
-				t.Fatalf("%v is unexplained or out of order in\n%s", c, e)
+				t.Fatalf("%v is unexplained or out of order in\n%s", c, shown(e))
 			}
 			level = c.Level
 		}

@@ -164,6 +164,7 @@ type pkg struct {
 	ImportPath string
 	Dir        string
 	GoFiles    []string
+	Ignored    []string `json:"IgnoredGoFiles"` // of other platforms and tags
 	CgoFiles   []string
 	Imports    []string
 	Deps       []string
@@ -176,7 +177,7 @@ type pkg struct {
 func listPackages(t *testing.T) map[string]pkg {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Dir,GoFiles,CgoFiles,Imports,Deps,Standard,Error", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,CgoFiles,Imports,Deps,Standard,Error", "./...")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())

@@ -95,7 +95,22 @@ func (b *builder) parameters() {
 	p.sizes = awscdk.NewCfnMapping(b.stack, jsii.String("Sizes"), &awscdk.CfnMappingProps{Mapping: &sizes})
 	p.logDays = ask("LogRetentionDays", "Number", "Days that the runner's own log is kept.", awscdk.CfnParameterProps{Default: "30",
 		AllowedValues: jsii.Strings("1", "3", "5", "7", "14", "30", "60", "90", "120", "150", "180", "365", "400", "545", "731", "1827", "3653")})
+	b.conditions()
 
+	var interfaces []any
+	for _, g := range groups {
+		var ids []any
+		for _, id := range g.ids {
+			ids = append(ids, id)
+		}
+		interfaces = append(interfaces, map[string]any{"Label": map[string]any{"default": g.label}, "Parameters": ids})
+	}
+	b.stack.AddMetadata(jsii.String("AWS::CloudFormation::Interface"), map[string]any{"ParameterGroups": interfaces})
+}
+
+// conditions are what follows from the answers, and what they must not contradict.
+func (b *builder) conditions() {
+	p := &b.p
 	condition := func(id string, e awscdk.ICfnConditionExpression) awscdk.CfnCondition {
 		return awscdk.NewCfnCondition(b.stack, jsii.String(id), &awscdk.CfnConditionProps{Expression: e})
 	}
@@ -118,14 +133,4 @@ func (b *builder) parameters() {
 			AssertDescription: jsii.String("ExistingVpc needs VpcId and SubnetIds."),
 		}},
 	})
-
-	var interfaces []any
-	for _, g := range groups {
-		var ids []any
-		for _, id := range g.ids {
-			ids = append(ids, id)
-		}
-		interfaces = append(interfaces, map[string]any{"Label": map[string]any{"default": g.label}, "Parameters": ids})
-	}
-	b.stack.AddMetadata(jsii.String("AWS::CloudFormation::Interface"), map[string]any{"ParameterGroups": interfaces})
 }

@@ -178,30 +178,35 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s.http.BaseContext = func(net.Listener) context.Context { return run }
 	s.http.ErrorLog = slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)
 	s.done.Go(func() { s.served <- s.http.Serve(ln) })
-	s.done.Go(func() { every(run, sweepEvery, s.sweep) })
-	s.done.Go(func() { every(run, reportEvery, func(context.Context) { callers.Report() }) })
 	s.tell(run, engine, s.deliverer())
+	s.repeat(run, engine, callers)
+	return s, nil
+}
+
+// repeat does what is to be done again and again, until ctx ends.
+func (s *Server) repeat(ctx context.Context, engine *storesqlite.Engine, callers *api.Callers) {
+	s.done.Go(func() { every(ctx, sweepEvery, s.sweep) })
+	s.done.Go(func() { every(ctx, reportEvery, func(context.Context) { callers.Report() }) })
 	s.done.Go(func() {
-		every(run, collectEvery, func(ctx context.Context) {
+		every(ctx, collectEvery, func(ctx context.Context) {
 			if err := s.artifacts.Collect(ctx, s.control.NamedArtifacts()); err != nil && ctx.Err() == nil {
-				o.Logger.Warn("artifacts that no version names were not collected", "error", err)
+				s.opts.Logger.Warn("artifacts that no version names were not collected", "error", err)
 			}
 		})
 	})
 	s.done.Go(func() {
 		var unnamed []string
-		every(run, pruneEvery, func(ctx context.Context) {
+		every(ctx, pruneEvery, func(ctx context.Context) {
 			found, err := s.control.CollectBlobs(ctx, unnamed)
 			if err != nil && ctx.Err() == nil {
-				o.Logger.Warn("blobs that nothing names were not looked for", "error", err)
+				s.opts.Logger.Warn("blobs that nothing names were not looked for", "error", err)
 			}
 			unnamed = found
 			if _, err := engine.Prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
-				o.Logger.Warn("expired items were not dropped", "error", err)
+				s.opts.Logger.Warn("expired items were not dropped", "error", err)
 			}
 		})
 	})
-	return s, nil
 }
 
 // webhookTimeout is the longest wait for an endpoint's answer.

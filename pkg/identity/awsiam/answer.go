@@ -82,6 +82,8 @@ func parseIdentity(account, arn, userID string, e Endpoint) (Identity, error) {
 // Elements elsewhere are passed over: AWS may add some. What could make two
 // readers see two documents is refused: a document type, comments, processing
 // instructions, anything after the root.
+//
+// long: it is one pass over a hostile document; each branch is one thing that is refused.
 func texts(doc []byte, paths ...string) ([]string, error) {
 	d := xml.NewDecoder(bytes.NewReader(doc))
 	var (

@@ -14,31 +14,11 @@ import (
 
 // apply carries out the saved plan that the spec names, byte for byte.
 func (j *job) apply(ctx context.Context) (plugin.Result, error) {
-	saved, err := j.state.getPlan(ctx, string(j.spec.Plan.Job))
+	b, size, err := j.approved(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			return plugin.Result{}, fmt.Errorf("fetch the plan: %w", ctx.Err())
-		}
-		if _, ok := errors.AsType[*plugin.Error](err); ok {
-			return plugin.Result{}, err
-		}
-		return plugin.Result{}, &plugin.Error{Reason: ReasonPlanMissing, Err: err,
-			Message: fmt.Sprintf("the saved plan could not be fetched: %v; try again", err)}
+		return plugin.Result{}, err
 	}
-	if got := digest(saved); got != j.spec.Plan.Digest {
-		return plugin.Result{}, plugin.Errorf(ReasonPlanDigest,
-			"the saved plan is %s, but %s was approved: nothing was applied; plan again", got, j.spec.Plan.Digest)
-	}
-	b, err := decodeBundle(saved)
-	if err != nil {
-		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonPlanElsewhere, Err: err,
-			Message: "the saved plan was made by another version of the runner. Nothing was applied: a new plan is needed"}
-	}
-	if b.dir != "" && b.dir != j.src {
-		return plugin.Result{}, plugin.Errorf(plugin.ReasonPlanElsewhere,
-			"the plan was made in %s, which is part of it, and here its module is in %s. Nothing was applied: a new plan is needed", b.dir, j.src)
-	}
-	if err := j.reserveSpace(int64(len(saved))); err != nil {
+	if err := j.reserveSpace(size); err != nil {
 		return plugin.Result{}, err
 	}
 	defer j.giveBack()
@@ -94,6 +74,36 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		os.RemoveAll(s.planDir(string(j.spec.Plan.Job))) // a plan is applied once; what is left is pruned
 	}
 	return res, nil
+}
+
+// approved fetches the plan that the spec names, if it is the one that was approved
+// and is good for this place. It returns its bundle, and the bytes of that.
+func (j *job) approved(ctx context.Context) (bundle, int64, error) {
+	saved, err := j.state.getPlan(ctx, string(j.spec.Plan.Job))
+	if err != nil {
+		if ctx.Err() != nil {
+			return bundle{}, 0, fmt.Errorf("fetch the plan: %w", ctx.Err())
+		}
+		if _, ok := errors.AsType[*plugin.Error](err); ok {
+			return bundle{}, 0, err
+		}
+		return bundle{}, 0, &plugin.Error{Reason: ReasonPlanMissing, Err: err,
+			Message: fmt.Sprintf("the saved plan could not be fetched: %v; try again", err)}
+	}
+	if got := digest(saved); got != j.spec.Plan.Digest {
+		return bundle{}, 0, plugin.Errorf(ReasonPlanDigest,
+			"the saved plan is %s, but %s was approved: nothing was applied; plan again", got, j.spec.Plan.Digest)
+	}
+	b, err := decodeBundle(saved)
+	if err != nil {
+		return bundle{}, 0, &plugin.Error{Reason: plugin.ReasonPlanElsewhere, Err: err,
+			Message: "the saved plan was made by another version of the runner. Nothing was applied: a new plan is needed"}
+	}
+	if b.dir != "" && b.dir != j.src {
+		return bundle{}, 0, plugin.Errorf(plugin.ReasonPlanElsewhere,
+			"the plan was made in %s, which is part of it, and here its module is in %s. Nothing was applied: a new plan is needed", b.dir, j.src)
+	}
+	return b, int64(len(saved)), nil
 }
 
 // readFor bounds the reading of outputs after an apply, and how long a plan is

@@ -179,7 +179,8 @@ func mutants() []mutant {
 			"Truncated: s.truncated || n < s.written}", "Truncated: s.truncated}"},
 			within: 400, finds: []string{"short-logs-say-so"}},
 		{name: "an append whose answer was an error counts as arrived", edit: edit{"runner/step/step.go",
-			"			return 0, err\n		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(0))", "			return offset + int64(len(data)), nil\n		}, backoff.WithBackOff(a.quick()), backoff.WithMaxElapsedTime(0))"},
+			"			return c.AppendLog(ctx, string(a.in.Job), offset, data)\n",
+			"			next, err := c.AppendLog(ctx, string(a.in.Job), offset, data)\n			if err != nil && !client.Refused(err) {\n				return offset + int64(len(data)), nil\n			}\n			return next, err\n"},
 			within: 140, finds: []string{"reports-are-heard"}},
 
 		// Not here, because the design makes up for them or the models cannot show

@@ -73,37 +73,18 @@ var (
 
 // addHCL adds what a file in Terraform's language declares.
 func (m module) addHCL(tokens hclsyntax.Tokens) {
-	depth := 0
-	variable := "" // whose block it is, at depth 1
-	for i, tk := range tokens {
-		switch tk.Type {
-		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
-			depth++
-		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
-			if depth--; depth == 0 {
-				variable = ""
+	tfmodule.Walk(tokens, func(kind, label, argument string, _ hclsyntax.Tokens) {
+		switch {
+		case kind == "output":
+			m.outputs[label] = true
+		case kind == "variable" && argument == "":
+			if _, known := m.variables[label]; !known {
+				m.variables[label] = true
 			}
-		case hclsyntax.TokenIdent:
-			word := string(tk.Bytes)
-			switch {
-			case depth == 0 && (word == "variable" || word == "output"):
-				label, ok := tfmodule.Label(tokens[i+1:])
-				if !ok {
-					break
-				}
-				if word == "output" {
-					m.outputs[label] = true
-				} else if _, known := m.variables[label]; !known {
-					m.variables[label] = true
-				}
-				if word == "variable" {
-					variable = label
-				}
-			case depth == 1 && variable != "" && word == "default" && i+1 < len(tokens) && tokens[i+1].Type == hclsyntax.TokenEqual:
-				m.variables[variable] = false
-			}
+		case kind == "variable" && argument == "default":
+			m.variables[label] = false
 		}
-	}
+	})
 }
 
 // addJSON adds what a file in the JSON form of the language declares: an

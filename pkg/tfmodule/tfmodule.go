@@ -119,34 +119,45 @@ func Calls(name string, src []byte) []Call {
 	}
 	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // what is no token is the parser's to report
 	var calls []Call
+	Walk(tokens, func(kind, label, argument string, at hclsyntax.Tokens) {
+		if kind != "module" || argument != "source" {
+			return
+		}
+		if source, ok := constant(src, at[2:]); ok {
+			calls = append(calls, Call{Name: label, Source: source, At: at[0].Range.Start})
+		}
+	})
+	return calls
+}
+
+// Walk calls visit for each block with one label at the top of a file, with no
+// argument, and then for each argument that stands in it, with the tokens from
+// its name on.
+func Walk(tokens hclsyntax.Tokens, visit func(kind, label, argument string, at hclsyntax.Tokens)) {
 	depth := 0
-	var block string // the name of the module block that is open, at depth 1
-	var open bool
+	var kind, name string // of the block that is open, at depth 1
 	for i, tk := range tokens {
 		switch tk.Type {
 		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
 			depth++
 		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
 			if depth--; depth == 0 {
-				open = false
+				kind = ""
 			}
 		case hclsyntax.TokenIdent:
-			switch word := string(tk.Bytes); {
-			case depth == 0 && word == "module":
-				block, open = Label(tokens[i+1:])
-			case depth == 1 && open && word == "source" && i+1 < len(tokens) && tokens[i+1].Type == hclsyntax.TokenEqual:
-				if source, ok := constant(src, tokens[i+2:]); ok {
-					calls = append(calls, Call{Name: block, Source: source, At: tk.Range.Start})
-				}
+			if found, ok := label(tokens[i+1:]); depth == 0 && ok {
+				kind, name = string(tk.Bytes), found
+				visit(kind, name, "", tokens[i:])
+			} else if depth == 1 && kind != "" && i+1 < len(tokens) && tokens[i+1].Type == hclsyntax.TokenEqual {
+				visit(kind, name, string(tk.Bytes), tokens[i:])
 			}
 		}
 	}
-	return calls
 }
 
-// Label returns the label of a block with one label, whose tokens these are after
+// label returns the label of a block with one label, whose tokens these are after
 // its type.
-func Label(tokens hclsyntax.Tokens) (label string, ok bool) {
+func label(tokens hclsyntax.Tokens) (label string, ok bool) {
 	if len(tokens) >= 4 && tokens[0].Type == hclsyntax.TokenOQuote && tokens[1].Type == hclsyntax.TokenQuotedLit &&
 		tokens[2].Type == hclsyntax.TokenCQuote && tokens[3].Type == hclsyntax.TokenOBrace {
 		return string(tokens[1].Bytes), true

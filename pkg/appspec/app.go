@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 
@@ -43,21 +44,24 @@ const FormatVersion = "v1"
 // App is one version of an app's configuration. Inputs and components are
 // sorted by name.
 type App struct {
-	Name        string      `json:"name"`
-	Description string      `json:"description,omitempty"`
-	Inputs      []Input     `json:"inputs"`
-	Components  []Component `json:"components"`
+	Name        string      `json:"name" must:"there" check:"name" doc:"The app's name: lower-case letters, digits and hyphens."`
+	Description string      `json:"description,omitempty" check:"description" doc:"What the app is, for those who install it."`
+	Inputs      []Input     `json:"inputs" check:"inputs" alias:"variables vars parameters params" doc:"The values that each install gives, by name."`
+	Components  []Component `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after those it needs."`
 }
 
-// Input is a value that each install gives to the app.
+// Input is a value that each install gives to the app. Required means that an
+// install must give it; never together with a default. The value of a sensitive
+// one is never shown, logged or stored in the clear. Default is a JSON value,
+// numbers as json.Number; nil without HasDefault.
 type Input struct {
-	Name        string `json:"name"`
-	Type        Type   `json:"type"`
-	Required    bool   `json:"required,omitempty"`  // an install must give it; never together with a default
-	Sensitive   bool   `json:"sensitive,omitempty"` // never shown, logged or stored in the clear
-	Default     any    `json:"default,omitempty"`   // a JSON value, numbers as json.Number; nil without HasDefault
+	Name        string `json:"name" key:"input"`
+	Type        Type   `json:"type" check:"type" doc:"string (if nothing is said), number, bool, list, map, any, or a list or map of one type, such as list(string)."`
+	Required    bool   `json:"required,omitempty" alias:"optional" doc:"Whether an install must give a value. True if there is no default; false without a default means null."`
+	Sensitive   bool   `json:"sensitive,omitempty" alias:"secret" doc:"Whether the value is secret: never shown, never logged, encrypted where it is stored."`
+	Default     any    `json:"default,omitempty" check:"literal" doc:"The value where an install gives none."`
 	HasDefault  bool   `json:"has_default,omitempty"`
-	Description string `json:"description,omitempty"`
+	Description string `json:"description,omitempty" check:"description" doc:"What the value is, for those who give it."`
 }
 
 // UnmarshalJSON keeps every digit of a default that is a number.
@@ -76,17 +80,17 @@ func (in *Input) UnmarshalJSON(data []byte) error {
 
 // Component is one part of an app, deployed by itself.
 type Component struct {
-	Name string `json:"name"`
-	Type string `json:"type"` // of package component
+	Name string `json:"name" key:"component"`
+	Type string `json:"type" must:"there" check:"componenttype" alias:"kind" doc:"What the component is."` // of package component
 	// Source is the folder of the component's module: a cleaned, slash-separated
 	// path inside the app's folder, which itself is ".".
-	Source string `json:"source"`
+	Source string `json:"source" must:"there" check:"source" alias:"path dir directory folder module" doc:"The folder of the module, inside the app's folder."`
 	// DependsOn holds the names of the components that must be deployed before:
 	// those listed under depends_on and those whose outputs vars refer to.
 	// Sorted, without repetition.
-	DependsOn []string `json:"depends_on,omitempty"`
+	DependsOn []string `json:"depends_on,omitempty" check:"dependson" alias:"needs requires dependencies after" doc:"Components that must be deployed before. Those whose outputs vars refer to need no mention."`
 	// Vars holds the value of each of the module's variables that is set.
-	Vars map[string]Value `json:"vars,omitempty"`
+	Vars map[string]Value `json:"vars,omitempty" check:"vars" alias:"variables inputs values with parameters" doc:"The module's variables: any value, with references such as ${inputs.NAME}, ${install.name} and ${components.NAME.outputs.OUTPUT}."`
 }
 
 // Input returns the input of that name.
@@ -121,7 +125,7 @@ func (a *App) Graph() []graph.Node {
 
 // document is the canonical form: the app under the version of its format.
 type document struct {
-	Fairlead string `json:"fairlead"`
+	Fairlead any `json:"fairlead" must:"there" check:"version" alias:"version apiVersion" doc:"The version of this format. Begin the file with: fairlead: v1"`
 	*App
 }
 
@@ -186,7 +190,7 @@ func FromCanonical(data []byte) (*App, error) {
 		return nil, fairlead.Invalid("invalid-app", "something follows the app's configuration")
 	}
 	if doc.Fairlead != FormatVersion {
-		return nil, fairlead.Invalid("unknown-version", "the app's format is %s, this program reads %q", yamldoc.Quote(doc.Fairlead), FormatVersion)
+		return nil, fairlead.Invalid("unknown-version", "the app's format is %s, this program reads %q", yamldoc.Quote(fmt.Sprint(doc.Fairlead)), FormatVersion)
 	}
 	if doc.App == nil { // {"name": null} and the like cannot reach here, a bare null can
 		return nil, fairlead.Invalid("invalid-app", "this is not an app's configuration")
@@ -194,7 +198,7 @@ func FromCanonical(data []byte) (*App, error) {
 	var problems Problems
 	check(doc.App, func(where, code, message, hint string) {
 		problems = append(problems, Problem{
-			File: FileName, Line: 1, Column: 1, Code: code, Message: name(where) + ": " + message, Hint: hint,
+			File: FileName, Line: 1, Column: 1, Code: code, Message: yamldoc.NameOf(where) + ": " + message, Hint: hint,
 		})
 	})
 	root, unreadable := yamldoc.ReadJSON(data)

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
@@ -186,19 +186,11 @@ func TestTheSchemaAgreesWithTheParser(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			src := strings.Replace(shop, c.old, c.new, 1)
-			var raw any
-			if err := yaml.Unmarshal([]byte(src), &raw); err != nil {
-				t.Fatal(err)
+			value, ok := instance(src)
+			if !ok {
+				t.Fatal("it is no document")
 			}
-			data, err := json.Marshal(raw)
-			if err != nil {
-				t.Fatal(err)
-			}
-			instance, err := jsonschema.UnmarshalJSON(strings.NewReader(string(data)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := schema.Validate(instance); (err == nil) != c.ok {
+			if err := schema.Validate(value); (err == nil) != c.ok {
 				t.Errorf("the schema says %v", err)
 			}
 			if _, problems := appspec.Parse("app.yaml", []byte(src)); (problems == nil) != c.ok {
@@ -208,17 +200,46 @@ func TestTheSchemaAgreesWithTheParser(t *testing.T) {
 	}
 }
 
+// instance returns a file as a validator takes it; ok is false if it is not even
+// YAML.
+func instance(src string) (value any, ok bool) {
+	n, problems := yamldoc.Read([]byte(src))
+	return yamldoc.NewReader("", yamldoc.Rules{}).Plain(n), len(problems) == 0
+}
+
+// The schema refuses what the parser refuses, but for what no schema can say.
+func TestTheSchemaRefusesTheBadFiles(t *testing.T) {
+	beyond := map[string]string{
+		"fields and names given twice":                 "a document has each once",
+		"a cycle through a reference and a dependency": "it is in several components",
+		"two cycles":                   "they are in several components",
+		"references that lead nowhere": "what is declared is elsewhere",
+		"a list in a text":             "the type of the input is elsewhere",
+	}
+	schema := compiledSchema(t)
+	for name, c := range badApps() {
+		value, ok := instance(c.src)
+		if !ok {
+			continue // it is no document
+		}
+		reason, ok := beyond[name]
+		if err := schema.Validate(value); (err == nil) != ok {
+			t.Errorf("%s: the schema says %v, and it is beyond it: %q\n%s", name, err, reason, c.src)
+		}
+	}
+}
+
 // docs/APP.md has a row for each code, and no other.
 func TestTheReferenceHasEveryCode(t *testing.T) {
 	want := []string{"cycle", "source-name", "source-path-too-long", "source-too-deep"} // the latter have what precedes the hyphen from their caller
-	for _, name := range []string{"check.go", "indent.go", "load.go", "module.go", "shared.go", "syntax.go", "parse.go", "reference.go", "problem.go", "../yamldoc/yaml.go", "../yamldoc/control.go", "../yamldoc/problem.go", "../artifact/pack.go"} {
+	for _, name := range []string{"check.go", "load.go", "module.go", "shared.go", "syntax.go", "parse.go", "reference.go", "problem.go", "../yamldoc/reader.go", "../yamldoc/yaml.go", "../yamldoc/control.go", "../yamldoc/problem.go", "../artifact/pack.go"} {
 		src, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// The other codes are the only literals of words joined by hyphens.
 		for _, m := range regexp.MustCompile(`"([a-z]+(?:-[a-z]+)+)"`).FindAllStringSubmatch(string(src), -1) {
-			if m[1] != "invalid-app" { // the error around the problems
+			if m[1] != "invalid-app" && m[1] != "invalid-value" { // the error around the problems, and what the reader says of runners alone
 				want = append(want, m[1])
 			}
 		}

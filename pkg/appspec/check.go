@@ -82,7 +82,7 @@ func checkInput(report reporter, where string, in Input) {
 	t, err := ParseType(string(in.Type))
 	if err != nil || t != in.Type {
 		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of input", yamldoc.Quote(string(in.Type))), typeHint(string(in.Type)))
-		return
+		in.Type = Any // whatever the default is, it is not what is wrong
 	}
 	switch {
 	case in.HasDefault != (in.Default != nil):

@@ -89,6 +89,7 @@ func FuzzParse(f *testing.F) {
 	for _, s := range hostile() {
 		f.Add([]byte(s[:min(len(s), 300)]))
 	}
+	schema := compiledSchema(f)
 	f.Fuzz(func(t *testing.T, src []byte) {
 		app, problems := appspec.Parse("app.yaml", src)
 		if (app == nil) == (len(problems) == 0) {
@@ -97,6 +98,10 @@ func FuzzParse(f *testing.F) {
 		checkProblems(t, strings.ReplaceAll(string(src), "\r\n", "\n"), problems)
 		if app == nil {
 			return
+		}
+		value, _ := instance(string(src))
+		if err := schema.Validate(value); err != nil {
+			t.Fatalf("the schema refuses what is an app: %v", err)
 		}
 		stored, err := app.Canonical()
 		if err != nil {

@@ -30,40 +30,38 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	if problem != nil {
 		return nil, Problems{*problem}
 	}
-	app, r, problems := parseFile(FileName, src)
+	r := read(FileName, src)
 	modules := map[string]module{}
-	for name, source := range r.sources {
-		m, message, hint, wrong := checkFolder(fsys, source, r.types[name])
-		problems = append(problems, wrong...)
+	valid := len(r.Problems) == 0
+	for _, c := range r.app.Components {
+		at := r.Node("components." + c.Name + ".source")
+		written, _ := at.Value.(string)
+		source, wrong, _ := cleanSource(written)
+		if wrong != "" {
+			continue // reported
+		}
+		m, message, hint, problems := checkFolder(fsys, source, c.Type)
+		r.Problems = append(r.Problems, problems...)
 		if m != nil {
-			modules[name] = *m
+			modules[c.Name] = *m
 		}
-		p := r.placeOf("components." + name + ".source")
-		if wrapper, ok := fromRegistry(fsys, source, r.written[name]); ok {
-			problems = append(problems, Problem{
-				File: FileName, Line: p.Line, Column: p.Column, Code: "registry-source",
-				Message: fmt.Sprintf("the source %s of component %s is an address in a module registry, not a folder of the app", yamldoc.Quote(r.written[name]), yamldoc.Quote(name)),
-				Hint:    wrapper,
-			})
+		if wrapper, ok := fromRegistry(fsys, source, written); ok {
+			r.At(at.Place, "registry-source",
+				fmt.Sprintf("the source %s of component %s is an address in a module registry, not a folder of the app", yamldoc.Quote(written), yamldoc.Quote(c.Name)), wrapper)
 		} else if message != "" {
-			problems = append(problems, Problem{
-				File: FileName, Line: p.Line, Column: p.Column, Code: "missing-source",
-				Message: fmt.Sprintf("the source %s of component %s %s", yamldoc.Quote("./"+source), yamldoc.Quote(name), message), Hint: hint,
-			})
+			r.At(at.Place, "missing-source", fmt.Sprintf("the source %s of component %s %s", yamldoc.Quote("./"+source), yamldoc.Quote(c.Name), message), hint)
 		}
 	}
-	if app != nil {
-		r.problems = nil
-		checkModules(app, modules, r.report)
-		if len(problems) == 0 && len(r.problems) == 0 {
-			checkSources(fsys, app, checks, r.report)
-		}
-		problems = append(problems, r.problems...)
+	if valid {
+		checkModules(r.app, modules, r.report)
 	}
-	if len(problems) > 0 {
-		return nil, yamldoc.Finish(problems)
+	if len(r.Problems) == 0 {
+		checkSources(fsys, r.app, checks, r.report)
 	}
-	return app, nil
+	if len(r.Problems) > 0 {
+		return nil, yamldoc.Finish(r.Problems)
+	}
+	return r.app, nil
 }
 
 // Check says what is wrong with what a component is made of. An error of

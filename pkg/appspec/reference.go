@@ -67,11 +67,18 @@ func jsonString(s string) string {
 
 var (
 	// identifier is a name of Terraform: of a variable, an output, an attribute.
-	identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+	identifier = regexp.MustCompile(`^` + word + `$`)
 	index      = regexp.MustCompile(`^(?:0|[1-9][0-9]{0,5})$`)
-	// bracket is one step in brackets: an index, or a key as a JSON string.
-	bracket = regexp.MustCompile(`^\[(?:([0-9]{1,6})|("(?:[^"\\]|\\.)*"))\]`)
-	word    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*`)
+	// reference captures the begin of a reference as far as it has the form of one:
+	// names joined by dots, steps of which the first is in brackets, a dot without
+	// a name, the brace that closes it.
+	reference = regexp.MustCompile(`^\$\{[ \t]*(` + word + `(?:\.` + word + `)*)?((?:` + bracket + `(?:\.` + word + `)*)*)(\.?)[ \t]*(\}?)`)
+	step      = regexp.MustCompile(bracket + `|` + word)
+)
+
+const (
+	word    = `[A-Za-z_][A-Za-z0-9_-]*`
+	bracket = `\[(?:[0-9]{1,6}|"(?:[^"\\]|\\.)*")\]` // an index, or a key as a JSON string
 )
 
 // maxReferences bounds one text.
@@ -86,8 +93,9 @@ type textError struct {
 
 // parseText reads a string of app.yaml. A string that is exactly one reference
 // keeps the type of what it refers to; any other string is text, with
-// references in it made text, and "$${" standing for "${".
-func parseText(s string) (Value, []textError) {
+// references in it made text, and "$${" standing for "${". found is called for
+// each reference with the number of its "${".
+func parseText(s string, found func(Reference, int)) (Value, []textError) {
 	var parts []Value
 	var errs []textError
 	var literal strings.Builder
@@ -112,6 +120,7 @@ func parseText(s string) (Value, []textError) {
 					literal.Reset()
 				}
 				parts = append(parts, Value{kind: kindReference, ref: ref})
+				found(ref, occurrence)
 			}
 			// A nested "${" is part of what is wrong with the outer one, but it
 			// counts where places are looked up.
@@ -149,67 +158,37 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 	if end := strings.IndexByte(s, '}'); end >= 0 {
 		length = end + 1
 	}
-	body := strings.TrimLeft(s[2:], " \t")
 	fail := func(hint, format string, args ...any) (Reference, int, *textError) {
 		return Reference{}, length, &textError{code: "invalid-reference", message: fmt.Sprintf(format, args...), hint: hint}
 	}
 	const forms = "A reference is ${inputs.NAME}, ${install.NAME} or ${components.NAME.outputs.NAME}; write $${ for a literal ${."
-	if strings.HasPrefix(body, "{") {
+	m := reference.FindStringSubmatch(s)
+	switch rest := s[len(m[0]):]; {
+	case m[1]+m[2] == "" && strings.HasPrefix(rest, "{"):
 		return fail("Write one pair of braces: ${inputs.NAME}.", "a reference has one opening brace")
-	}
-	var steps []string
-	dotted := 0 // steps before the first bracket
-	rest := body
-	for {
-		step := word.FindString(rest)
-		if step == "" {
-			break
-		}
-		steps = append(steps, step)
-		dotted++
-		rest = rest[len(step):]
-		if !strings.HasPrefix(rest, ".") {
-			break
-		}
-		rest = rest[1:]
-		if word.FindString(rest) == "" {
-			return fail(forms, "a name is missing after %s", yamldoc.Quote(s[:len(s)-len(rest)]))
-		}
-	}
-	for {
-		m := bracket.FindStringSubmatch(rest)
-		if m == nil {
-			break
-		}
-		rest = rest[len(m[0]):]
-		step := m[1]
-		if step != "" {
-			n, _ := strconv.Atoi(step) // at most six digits, by the pattern
-			step = strconv.Itoa(n)
-		} else if err := json.Unmarshal([]byte(m[2]), &step); err != nil {
-			return fail(forms, "%s is not a key", yamldoc.Quote(m[2]))
-		}
-		steps = append(steps, step)
-		for strings.HasPrefix(rest, ".") {
-			name := word.FindString(rest[1:])
-			if name == "" {
-				return fail(forms, "a name is missing after %s", yamldoc.Quote(s[:len(s)-len(rest)+1]))
-			}
-			steps = append(steps, name)
-			rest = rest[1+len(name):]
-		}
-	}
-	rest = strings.TrimLeft(rest, " \t")
-	if !strings.HasPrefix(rest, "}") {
-		switch {
-		case rest == "":
-			return fail("Close it with a brace: }.", "%s is not closed", yamldoc.Quote(s))
-		case strings.HasPrefix(rest, "("):
-			return fail("Functions belong into the module. "+forms, "%s is no reference", yamldoc.Quote(s[:length]))
-		}
+	case m[3] != "" && m[1]+m[2] != "":
+		return fail(forms, "a name is missing after %s", yamldoc.Quote(strings.TrimRight(m[0], " \t}")))
+	case m[4] == "" && rest == "":
+		return fail("Close it with a brace: }.", "%s is not closed", yamldoc.Quote(s))
+	case m[4] == "" && strings.HasPrefix(rest, "("):
+		return fail("Functions belong into the module. "+forms, "%s is no reference", yamldoc.Quote(s[:length]))
+	case m[4] == "" || m[3] != "":
 		return fail("There are no operators and no functions; compute inside the module. "+forms, "%s is no reference", yamldoc.Quote(s[:length]))
 	}
-	length = len(s) - len(rest) + 1
+	length = len(m[0])
+	steps := step.FindAllString(m[1], -1)
+	dotted := len(steps)
+	for _, text := range step.FindAllString(m[2], -1) {
+		inside := strings.Trim(text, "[]")
+		if n, err := strconv.Atoi(inside); err == nil {
+			text = strconv.Itoa(n)
+		} else if text[0] == '[' {
+			if err := json.Unmarshal([]byte(text[1:len(text)-1]), &text); err != nil {
+				return fail(forms, "%s is not a key", yamldoc.Quote(inside))
+			}
+		}
+		steps = append(steps, text)
+	}
 	ref, message, hint := referenceOf(steps, dotted)
 	if message != "" {
 		if hint == "" {

@@ -106,7 +106,7 @@ func (t Type) check(value any, where string) error {
 		}
 		return " at " + where
 	}
-	wrong := func() error { return fmt.Errorf("wants a %s, got %s%s", t, describe(value), at()) }
+	wrong := func() error { return fmt.Errorf("wants a %s, got %s%s", t, yamldoc.Describe(value), at()) }
 	switch outer {
 	case Any:
 		return nil
@@ -202,24 +202,4 @@ func decodeJSON(text string) (any, error) {
 		return nil, errors.New("more than one value")
 	}
 	return yamldoc.Normalize(value)
-}
-
-// describe names the type of a JSON value with its article.
-func describe(value any) string {
-	switch value.(type) {
-	case nil:
-		return "nothing (null)"
-	case string:
-		return "a string"
-	case bool:
-		return "a bool"
-	case json.Number, float64, int, int64, uint64:
-		return "a number"
-	case []any:
-		return "a list"
-	case map[string]any:
-		return "a map"
-	default:
-		return fmt.Sprintf("a %T", value)
-	}
 }

@@ -130,7 +130,7 @@ func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
 			default:
 				return nil, false, &fairlead.Error{
 					Kind: fairlead.KindInvalid, Code: "not-a-scalar",
-					Message: fmt.Sprintf("%s is %s, which cannot be part of a text", part.ref.show(), describe(value)),
+					Message: fmt.Sprintf("%s is %s, which cannot be part of a text", part.ref.show(), yamldoc.Describe(value)),
 					Hint:    "Give the reference as the whole value, and build the text in the module.",
 				}
 			}
@@ -203,7 +203,7 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 		if !ok {
 			until := r
 			until.Path = r.Path[:i]
-			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), describe(value), yamldoc.Quote(step))}
+			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), yamldoc.Describe(value), yamldoc.Quote(step))}
 		}
 	}
 	return value, found.Sensitive, nil
@@ -306,7 +306,7 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 func parseValue(raw any) (Value, error) {
 	switch raw := raw.(type) {
 	case string:
-		v, errs := parseText(raw)
+		v, errs := parseText(raw, func(Reference, int) {})
 		if len(errs) > 0 {
 			return Value{}, fmt.Errorf("%s: %s", yamldoc.Quote(raw), errs[0].message)
 		}

@@ -2,12 +2,14 @@ package runnerspec
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,79 +29,90 @@ const (
 	maxFargateStop    = 120 * time.Second // of stopTimeout on Fargate
 )
 
-// form is what the text of a field must look like.
-type form struct{ pattern, wants string }
+// checks are those that the tags of fields name. Messages quote a text only
+// where it cannot hold a secret.
+func (c *checker) checks() map[string]yamldoc.Check {
+	type check = yamldoc.Check
+	return map[string]check{
+		"nonempty":       {Pattern: `.`, Wants: "something"},
+		"region":         {Pattern: `^[a-z]{2,}(-[a-z]+)+-[0-9]{1,2}$`, Wants: "an AWS region such as eu-west-1"},
+		"subnets":        {Pattern: `^subnet-[0-9a-f]{8,17}$`, Wants: "a subnet's id such as subnet-0123456789abcdef0", Max: maxSubnets},
+		"securitygroups": {Pattern: `^sg-[0-9a-f]{8,17}$`, Wants: "a security group's id such as sg-0123456789abcdef0", Max: maxSecurityGroups},
+		"rolearn":        {Pattern: `^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}$`, Wants: "a role's ARN such as arn:aws:iam::123456789012:role/name"},
+		"secretarn":      {Pattern: `^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S{1,512}$`, Wants: "the ARN of a Secrets Manager secret"},
+		"launchtype":     {Pattern: `^(fargate|fargate-spot|ec2)$`, Wants: "fargate, fargate-spot or ec2"},
+		"pullpolicy":     {Pattern: `^(Always|IfNotPresent|Never)$`, Wants: "Always, IfNotPresent or Never"},
+		"dns":            {Pattern: `^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`, Wants: "a Kubernetes name: lower-case letters, digits, hyphens and dots"},
+		"uuid":           {Pattern: `^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`, Wants: "a UUID"},
+		"gcpaudience":    {Pattern: `^//iam\.googleapis\.com/projects/[0-9]+/locations/[a-z0-9-]+/workloadIdentityPools/[a-z0-9-]+/providers/[a-z0-9-]+$`, Wants: "the full name of a workload identity provider, which begins with //iam.googleapis.com/projects/"},
+		"gcpaccount":     {Pattern: `^[a-z0-9-]+@[a-z0-9.:-]+\.iam\.gserviceaccount\.com$`, Wants: "the e-mail address of a service account, which ends with .iam.gserviceaccount.com"},
+		"dockerhost":     {Pattern: `^(unix:///\S+|tcp://[^\s/@]+|ssh://[^\s/:]+)$`, Wants: "unix:///path, tcp://host:port or ssh://user@host"},
+		"volume":         {Pattern: `^/[^:\s]*:/[^:\s]+(:r[ow])?$`, Wants: "/host/folder:/container/folder, with :ro behind it to read only"},
+		"abspath":        {Pattern: `^/`, Wants: "an absolute path"},
+		"bucket":         {Pattern: `^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`, Wants: "the name of a bucket"},
+		"gcsbucket":      {Pattern: `^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`, Wants: "the name of a bucket"},
+		"storageaccount": {Pattern: `^[a-z0-9]{3,24}$`, Wants: "3 to 24 lower-case letters and digits"},
+		"container":      {Pattern: `^[a-z0-9](-?[a-z0-9]){2,62}$`, Wants: "3 to 63 lower-case letters, digits and single hyphens"},
+		"version":        {Pattern: `^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`, Wants: "a version such as v1.2.3"},
+		"prefix": {Pattern: `^[A-Za-z0-9!_.'()-]+(/[A-Za-z0-9!_.'()-]+)*$`, Wants: "names with single slashes between them, none at the ends",
+			Schema: yamldoc.Schema{"not": yamldoc.Schema{"pattern": `(^|/)\.\.?(/|$)`}},
+			Func: c.text("without . and ..", func(text string) bool {
+				return !strings.Contains("/"+text+"/", "/./") && !strings.Contains("/"+text+"/", "/../")
+			})},
+		"path": {Schema: yamldoc.Schema{"pattern": `^[a-z0-9-]+(/[a-z0-9-]+)*$`}, Func: c.text("names with single slashes between them, such as customers/acme", isGroupPath)},
 
-func forms() map[string]form {
-	return map[string]form{
-		"nonempty":       {`.`, "something"},
-		"region":         {`^[a-z]{2,}(-[a-z]+)+-[0-9]{1,2}$`, "an AWS region such as eu-west-1"},
-		"subnets":        {`^subnet-[0-9a-f]{8,17}$`, "a subnet's id such as subnet-0123456789abcdef0"},
-		"securitygroups": {`^sg-[0-9a-f]{8,17}$`, "a security group's id such as sg-0123456789abcdef0"},
-		"rolearn":        {`^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}$`, "a role's ARN such as arn:aws:iam::123456789012:role/name"},
-		"secretarn":      {`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S{1,512}$`, "the ARN of a Secrets Manager secret"},
-		"launchtype":     {`^(fargate|fargate-spot|ec2)$`, "fargate, fargate-spot or ec2"},
-		"pullpolicy":     {`^(Always|IfNotPresent|Never)$`, "Always, IfNotPresent or Never"},
-		"dns":            {`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`, "a Kubernetes name: lower-case letters, digits, hyphens and dots"},
-		"uuid":           {`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`, "a UUID"},
-		"gcpaudience":    {`^//iam\.googleapis\.com/projects/[0-9]+/locations/[a-z0-9-]+/workloadIdentityPools/[a-z0-9-]+/providers/[a-z0-9-]+$`, "the full name of a workload identity provider, which begins with //iam.googleapis.com/projects/"},
-		"gcpaccount":     {`^[a-z0-9-]+@[a-z0-9.:-]+\.iam\.gserviceaccount\.com$`, "the e-mail address of a service account, which ends with .iam.gserviceaccount.com"},
-		"dockerhost":     {`^(unix:///\S+|tcp://[^\s/@]+|ssh://[^\s/:]+)$`, "unix:///path, tcp://host:port or ssh://user@host"},
-		"volume":         {`^/[^:\s]*:/[^:\s]+(:r[ow])?$`, "/host/folder:/container/folder, with :ro behind it to read only"},
-		"abspath":        {`^/`, "an absolute path"},
-		"bucket":         {`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`, "the name of a bucket"},
-		"gcsbucket":      {`^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`, "the name of a bucket"},
-		"storageaccount": {`^[a-z0-9]{3,24}$`, "3 to 24 lower-case letters and digits"},
-		"container":      {`^[a-z0-9](-?[a-z0-9]){2,62}$`, "3 to 63 lower-case letters, digits and single hyphens"},
-		"version":        {`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`, "a version such as v1.2.3"},
-		"prefix":         {`^[A-Za-z0-9!_.'()-]+(/[A-Za-z0-9!_.'()-]+)*$`, "names with single slashes between them, none at the ends"},
+		"name":        {Func: c.name, Schema: yamldoc.Schema{"pattern": fairlead.NamePattern}},
+		"description": {Max: maxDescription},
+		"concurrency": {Func: c.concurrency, Schema: yamldoc.Schema{"minimum": 1, "maximum": maxConcurrency}},
+		"base64":      {Func: c.base64},
+		"url":         c.url("https", "http"),
+		"https":       c.url("https"),
+		"proxy":       c.url("https", "http", "socks5"),
+		"extrahost":   {Func: c.text("name:address", isExtraHost)},
+		"image":       {Func: func(f yamldoc.Field, where string) { c.image(f.Value.Value.(string), where) }},
+		"environment": {Func: func(f yamldoc.Field, where string) { c.variable(f.Key, where) }, Schema: keys(variableName, anyCase(reserved))},
+		"labels":      {Func: c.label, Schema: keys(labelKey, "fairlead")},
+		"podtemplate": {Func: func(f yamldoc.Field, where string) { c.podTemplate(f.Value, where) }},
 	}
 }
 
-// text checks one text. Messages quote it only where it cannot hold a secret.
-func (c *checker) text(check, text, where string) {
-	invalid := func(wants string) {
-		c.report(where, "invalid-value", fmt.Sprintf("%s must be %s, not %s", where, wants, yamldoc.Quote(text)), "")
+// text returns a check for what a pattern cannot say of a text.
+func (c *checker) text(wants string, ok func(text string) bool) func(yamldoc.Field, string) {
+	return func(f yamldoc.Field, where string) {
+		if text := f.Value.Value.(string); !ok(text) {
+			c.Report(where, "invalid-value", fmt.Sprintf("%s must be %s, not %s", where, wants, yamldoc.Quote(text)), "")
+		}
 	}
-	if f, ok := forms()[check]; ok {
-		if !regexp.MustCompile(f.pattern).MatchString(text) || strings.ContainsAny(text, "\x00\n\r") {
-			invalid(f.wants)
-		} else if check == "prefix" && slices.ContainsFunc(strings.Split(text, "/"), func(s string) bool { return s == "." || s == ".." }) {
-			invalid("without . and ..")
-		}
-		return
+}
+
+func isGroupPath(text string) bool {
+	names := strings.Split(text, "/")
+	return len(names) <= maxGroupDepth && !slices.ContainsFunc(names, func(s string) bool { return fairlead.CheckName("group", s) != nil })
+}
+
+func isExtraHost(text string) bool {
+	host, address, _ := strings.Cut(text, ":")
+	_, err := netip.ParseAddr(strings.Trim(address, "[]"))
+	return host != "" && (err == nil || address == "host-gateway")
+}
+
+func (c *checker) name(f yamldoc.Field, where string) {
+	if text := f.Value.Value.(string); fairlead.CheckName("runner", text) != nil {
+		c.Report(where, "invalid-name", fmt.Sprintf("%s is not a valid name of a runner", yamldoc.Quote(text)),
+			"Use 1 to 63 lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit.")
 	}
-	switch check {
-	case "name":
-		if err := fairlead.CheckName("runner", text); err != nil {
-			c.report(where, "invalid-name", fmt.Sprintf("%s is not a valid name of a runner", yamldoc.Quote(text)),
-				"Use 1 to 63 lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit.")
-		}
-	case "description":
-		if len(text) > maxDescription {
-			c.report(where, "invalid-value", fmt.Sprintf("%s is longer than %d bytes", where, maxDescription), "")
-		}
-	case "path":
-		names := strings.Split(text, "/")
-		if len(names) > maxGroupDepth || slices.ContainsFunc(names, func(s string) bool { return fairlead.CheckName("group", s) != nil }) {
-			invalid("names with single slashes between them, such as customers/acme")
-		}
-	case "base64":
-		if _, err := base64.StdEncoding.DecodeString(text); err != nil || text == "" {
-			c.report(where, "invalid-value", where+" is not base64", maskHint(text))
-		}
-	case "url", "https", "proxy":
-		c.url(check, text, where)
-	case "extrahost":
-		host, address, _ := strings.Cut(text, ":")
-		_, err := netip.ParseAddr(strings.Trim(address, "[]"))
-		if host == "" || err != nil && address != "host-gateway" {
-			invalid("name:address")
-		}
-	case "image":
-		c.image(text, where)
-	default:
-		panic("runnerspec: there is no check " + check)
+}
+
+func (c *checker) concurrency(f yamldoc.Field, where string) {
+	if n, err := strconv.Atoi(string(f.Value.Value.(json.Number))); err != nil || n < 1 || n > maxConcurrency {
+		c.Report(where, "invalid-value", fmt.Sprintf("%s must be from 1 to %d", where, maxConcurrency), "")
+	}
+}
+
+func (c *checker) base64(f yamldoc.Field, where string) {
+	text := f.Value.Value.(string)
+	if _, err := base64.StdEncoding.DecodeString(text); err != nil || text == "" {
+		c.Report(where, "invalid-value", where+" is not base64", maskHint(text))
 	}
 }
 
@@ -110,27 +123,42 @@ func maskHint(text string) string {
 	return ""
 }
 
-func (c *checker) url(check, text, where string) {
-	schemes := []string{"https", "http"}
-	switch check {
-	case "https":
-		schemes = schemes[:1]
-	case "proxy":
-		schemes = append(schemes, "socks5")
-	}
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme):
-		c.report(where, "invalid-value", fmt.Sprintf("%s must be a URL that begins with %s://", where, strings.Join(schemes, ":// or ")), "")
-	case u.User != nil:
-		hint := ""
-		if check == "proxy" && strings.Contains(where, ".proxy.") {
-			hint = "Set the variable in secrets, by reference to one that holds the URL."
+// url returns the check of a URL with one of the schemes. That of a proxy has
+// one more, and may have a query.
+func (c *checker) url(schemes ...string) yamldoc.Check {
+	proxy := slices.Contains(schemes, "socks5")
+	pattern := `^(` + anyCase(strings.Join(schemes, "|")) + `)://[^/?#@]+([/?#]|$)`
+	return yamldoc.Check{Schema: yamldoc.Schema{"pattern": pattern}, Func: func(f yamldoc.Field, where string) {
+		u, err := url.Parse(f.Value.Value.(string))
+		switch {
+		case err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme):
+			c.Report(where, "invalid-value", fmt.Sprintf("%s must be a URL that begins with %s://", where, strings.Join(schemes, ":// or ")), "")
+		case u.User != nil:
+			hint := ""
+			if strings.Contains(where, ".proxy.") {
+				hint = "Set the variable in secrets, by reference to one that holds the URL."
+			}
+			c.Report(where, "secret-in-plain", where+" holds a user or a password, and is shown", hint)
+		case !proxy && (u.RawQuery != "" || u.Fragment != ""):
+			c.Report(where, "invalid-value", where+" must have no query and no fragment", "")
 		}
-		c.report(where, "secret-in-plain", where+" holds a user or a password, and is shown", hint)
-	case check != "proxy" && (u.RawQuery != "" || u.Fragment != ""):
-		c.report(where, "invalid-value", where+" must have no query and no fragment", "")
-	}
+	}}
+}
+
+// anyCase is a pattern of the text in any case, as schemas have no flag for it.
+func anyCase(text string) string {
+	return regexp.MustCompile(`[a-zA-Z]`).ReplaceAllStringFunc(text, func(c string) string { return "[" + strings.ToUpper(c) + strings.ToLower(c) + "]" })
+}
+
+// What keys of maps look like.
+const (
+	variableName = `^[A-Za-z_][A-Za-z0-9_]*$`
+	labelKey     = `^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`
+)
+
+// keys is a schema of what keys look like, and how they do not begin.
+func keys(pattern, reserved string) yamldoc.Schema {
+	return yamldoc.Schema{"propertyNames": yamldoc.Schema{"pattern": pattern, "not": yamldoc.Schema{"pattern": "^" + reserved}}}
 }
 
 // image checks a reference to an image, and warns of one that may become
@@ -138,7 +166,7 @@ func (c *checker) url(check, text, where string) {
 func (c *checker) image(text, where string) {
 	ref, err := name.ParseReference(text)
 	if err != nil {
-		c.report(where, "invalid-image", fmt.Sprintf("%s must be an image's reference, not %s", where, yamldoc.Quote(text)),
+		c.Report(where, "invalid-image", fmt.Sprintf("%s must be an image's reference, not %s", where, yamldoc.Quote(text)),
 			"Such as registry.example.com/fairlead/runner@sha256:…")
 		return
 	}
@@ -148,40 +176,25 @@ func (c *checker) image(text, where string) {
 	}
 }
 
-// atMost checks how many there are.
-func (c *checker) atMost(check string, n int, where string) {
-	limit := maxSubnets
-	if check == "securitygroups" {
-		limit = maxSecurityGroups
-	}
-	if n > limit {
-		c.report(where, "invalid-value", fmt.Sprintf("%s has %d items, %d are allowed", where, n, limit), "")
-	}
-}
-
-// entry checks one entry of a map.
-func (c *checker) entry(check, key, value, where string) {
-	switch check {
-	case "environment":
-		c.variable(key, where)
-	case "labels":
-		if !regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`).MatchString(key) ||
-			!regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`).MatchString(value) {
-			c.report(where, "invalid-value", fmt.Sprintf("%s is not a valid label", yamldoc.Quote(key+"="+value)),
-				"Keys and values are up to 63 letters, digits, dots, hyphens and underscores.")
-		} else if strings.HasPrefix(key, "fairlead") {
-			c.report(where, "reserved-name", fmt.Sprintf("the label %s is reserved", yamldoc.Quote(key)), "Labels that begin with fairlead are set by Fairlead.")
-		}
+// label checks one entry of a map of labels.
+func (c *checker) label(f yamldoc.Field, where string) {
+	value := f.Value.Value.(string)
+	if !regexp.MustCompile(labelKey).MatchString(f.Key) ||
+		!regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`).MatchString(value) {
+		c.Report(where, "invalid-value", fmt.Sprintf("%s is not a valid label", yamldoc.Quote(f.Key+"="+value)),
+			"Keys and values are up to 63 letters, digits, dots, hyphens and underscores.")
+	} else if strings.HasPrefix(f.Key, "fairlead") {
+		c.Report(where, "reserved-name", fmt.Sprintf("the label %s is reserved", yamldoc.Quote(f.Key)), "Labels that begin with fairlead are set by Fairlead.")
 	}
 }
 
 // variable checks the name of an environment variable.
 func (c *checker) variable(key, where string) {
 	switch {
-	case !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(key):
-		c.report(where, "invalid-name", fmt.Sprintf("%s is not a valid name of an environment variable", yamldoc.Quote(key)), "")
+	case !regexp.MustCompile(variableName).MatchString(key):
+		c.Report(where, "invalid-name", fmt.Sprintf("%s is not a valid name of an environment variable", yamldoc.Quote(key)), "")
 	case strings.HasPrefix(strings.ToUpper(key), reserved):
-		c.report(where, "reserved-name", fmt.Sprintf("the variable %s is reserved", yamldoc.Quote(key)), "Variables that begin with "+reserved+" are set by Fairlead.")
+		c.Report(where, "reserved-name", fmt.Sprintf("the variable %s is reserved", yamldoc.Quote(key)), "Variables that begin with "+reserved+" are set by Fairlead.")
 	}
 }
 
@@ -190,30 +203,30 @@ func (c *checker) variable(key, where string) {
 func (c *checker) checkJob(r Configuration) {
 	const where = "runner_configuration.job"
 	j := r.job()
-	secretForm := form{`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]+$`, "name/key of a Kubernetes Secret"}
+	pattern, wants := `^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]+$`, "name/key of a Kubernetes Secret"
 	switch r.Kind() {
 	case AWSECS:
-		secretForm = form{`^arn:aws[a-z-]*:(secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S+|ssm:[a-z0-9-]+:[0-9]{12}:parameter/\S+)$`, "the ARN of a Secrets Manager secret or an SSM parameter"}
+		pattern, wants = `^arn:aws[a-z-]*:(secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S+|ssm:[a-z0-9-]+:[0-9]{12}:parameter/\S+)$`, "the ARN of a Secrets Manager secret or an SSM parameter"
 	case Docker, Local:
-		secretForm = form{`^/[^\x00\n]+$`, "the absolute path of a file"}
+		pattern, wants = `^/[^\x00\n]+$`, "the absolute path of a file"
 	}
 	for _, key := range slices.Sorted(maps.Keys(j.Secrets)) {
 		path := where + ".secrets." + key
 		if _, twice := j.Environment[key]; twice {
-			c.report(path, "duplicate-name", fmt.Sprintf("the variable %s is in environment and in secrets", yamldoc.Quote(key)), "Remove one of the two.")
+			c.Report(path, "duplicate-name", fmt.Sprintf("the variable %s is in environment and in secrets", yamldoc.Quote(key)), "Remove one of the two.")
 		}
 		// Not quoted: people write the secret itself here.
-		if !regexp.MustCompile(secretForm.pattern).MatchString(j.Secrets[key]) {
-			c.report(path, "invalid-value", path+" must be "+secretForm.wants, "A configuration holds references to secrets, never secrets.")
+		if !regexp.MustCompile(pattern).MatchString(j.Secrets[key]) {
+			c.Report(path, "invalid-value", path+" must be "+wants, "A configuration holds references to secrets, never secrets.")
 		}
 	}
 	if of := r.common(); of.Version != "" && of.Channel != "" {
-		c.report("runner_configuration.channel", "excluded", "a runner has a version or follows a channel", "Remove one of the two.")
+		c.Report("runner_configuration.channel", "excluded", "a runner has a version or follows a channel", "Remove one of the two.")
 	}
 	if p := j.Proxy; p != nil {
 		for _, v := range []struct{ name, value string }{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}, {"NO_PROXY", p.No}} {
 			if _, set := j.Secrets[v.name]; v.value != "" && set {
-				c.report(where+".proxy", "duplicate-name", fmt.Sprintf("the proxy sets %s, and so do the secrets", v.name), "Remove one of the two.")
+				c.Report(where+".proxy", "duplicate-name", fmt.Sprintf("the proxy sets %s, and so do the secrets", v.name), "Remove one of the two.")
 			}
 		}
 	}

@@ -21,9 +21,12 @@ func with(k runnerspec.Kind, more string) string {
 	return strings.Replace(src, "type: "+string(k)+"\n", "type: "+string(k)+"\n  "+more+"\n", 1)
 }
 
-func TestWhatIsRefusedAndHowItIsSaid(t *testing.T) {
+// badRunner is a file with one problem, and a part of it.
+type badRunner struct{ src, want string }
+
+func badRunners() map[string]badRunner {
 	ecs, k8s, docker, local := runnerspec.AWSECS, runnerspec.Kubernetes, runnerspec.Docker, runnerspec.Local
-	for consequence, c := range map[string]struct{ src, want string }{
+	return map[string]badRunner{
 		"an empty file is no runner":      {"", `1:1: the file must be a map, not nothing (null) [wrong-type]`},
 		"a kind of another product":       {strings.Replace(minimal(local), "local", "kubernetes-gke", 1), `3:9: "kubernetes-gke" is no kind of runner [unknown-type]. Did you mean "gcp-gke"?`},
 		"a kind that is misspelt":         {strings.Replace(minimal(local), "local", "kubernets", 1), `Did you mean "kubernetes"?`},
@@ -68,7 +71,11 @@ func TestWhatIsRefusedAndHowItIsSaid(t *testing.T) {
 		"a prefix that climbs":            {strings.Replace(minimal(local), "type: http", "type: gcs\n  bucket: states\n  path_prefix: a/../b", 1), `must be without . and .., not "a/../b"`},
 		"an anchor":                       {"id: &a mine\n", `1:5: anchors are not supported [unsupported-yaml]`},
 		"JSON that repeats itself":        {`{"id":"a","id":"b","runner_configuration":{"type":"local"},"state_storage_configuration":{"type":"http"}}`, `1:11: the key "id" is repeated`},
-	} {
+	}
+}
+
+func TestWhatIsRefusedAndHowItIsSaid(t *testing.T) {
+	for consequence, c := range badRunners() {
 		t.Run(consequence, func(t *testing.T) {
 			r := runnerspec.Parse("runner.yaml", []byte(c.src))
 			if r.Spec != nil || !strings.Contains(r.Problems.Error(), c.want) {
@@ -271,6 +278,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(with(k, "job: {labels: {a: b}, pod_template: {spec: {containers: [{name: step}]}}}"))
 	}
 	f.Add(`{"id":"a","runner_configuration":[],"state_storage_configuration":{"type":{}}}`)
+	schema := compiledSchema(f)
 	f.Fuzz(func(t *testing.T, src string) {
 		r := runnerspec.Parse("r", []byte(src))
 		if (r.Spec == nil) != (len(r.Problems) > 0) {
@@ -278,6 +286,10 @@ func FuzzParse(f *testing.F) {
 		}
 		if r.Spec == nil {
 			return
+		}
+		value, _ := instance(src)
+		if err := schema.Validate(value); err != nil {
+			t.Fatalf("the schema refuses what is a runner: %v", err)
 		}
 		r.Spec.Masked()
 		if u := runnerspec.Update(r.Spec, "p", []byte("{}")); u.Spec == nil {

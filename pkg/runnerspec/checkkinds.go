@@ -14,7 +14,7 @@ func (r *ECSRunner) check(c *checker) {
 	j := &r.Job
 	if j.TaskDefinition == "" {
 		if j.ExecutionRoleARN == "" {
-			c.report(where+".execution_role_arn", "missing-field", where+` lacks the field "execution_role_arn"`,
+			c.Report(where+".execution_role_arn", "missing-field", where+` lacks the field "execution_role_arn"`,
 				"The role that pulls the image. It can be left out only with task_definition.")
 		}
 	} else {
@@ -26,7 +26,7 @@ func (r *ECSRunner) check(c *checker) {
 			{"secrets", len(j.Secrets) > 0}, {"log_group", j.LogGroup != ""}, {"stop_grace", j.StopGrace != 0},
 		} {
 			if f.given {
-				c.report(where+"."+f.name, "conflicting-fields", fmt.Sprintf("%s.%s is given, and task_definition says it already", where, f.name), "Remove one of the two.")
+				c.Report(where+"."+f.name, "conflicting-fields", fmt.Sprintf("%s.%s is given, and task_definition says it already", where, f.name), "Remove one of the two.")
 			}
 		}
 	}
@@ -34,7 +34,7 @@ func (r *ECSRunner) check(c *checker) {
 		return
 	}
 	if time.Duration(j.StopGrace) > maxFargateStop {
-		c.report(where+".stop_grace", "invalid-value", fmt.Sprintf("%s.stop_grace is longer than %s, the most that Fargate grants", where, Duration(maxFargateStop)), "")
+		c.Report(where+".stop_grace", "invalid-value", fmt.Sprintf("%s.stop_grace is longer than %s, the most that Fargate grants", where, Duration(maxFargateStop)), "")
 	}
 	if j.CPU != 0 || j.Memory != 0 {
 		cpu, memory := j.CPU, j.Memory
@@ -47,7 +47,7 @@ func (r *ECSRunner) check(c *checker) {
 		c.fargate(cpu, memory)
 	}
 	if disk := j.Disk.Mebibytes(); j.Disk != 0 && (disk < 21<<10 || disk > 200<<10) {
-		c.report(where+".disk", "invalid-value", where+".disk must be from 21Gi to 200Gi on Fargate", "Leave it out for 20Gi.")
+		c.Report(where+".disk", "invalid-value", where+".disk must be from 21Gi to 200Gi on Fargate", "Leave it out for 20Gi.")
 	}
 }
 
@@ -71,7 +71,7 @@ func (c *checker) fargate(cpu CPU, memory Size) {
 			fits = false // 0.5, 1 and 2 GB only
 		}
 		if !fits {
-			c.report(where+".memory", "invalid-value", fmt.Sprintf("%s.memory is %s, which does not go with %s CPUs on Fargate", where, memory, cpu),
+			c.Report(where+".memory", "invalid-value", fmt.Sprintf("%s.memory is %s, which does not go with %s CPUs on Fargate", where, memory, cpu),
 				fmt.Sprintf("From %s to %s, in steps of %s.", Size(s.least<<20), Size(s.most<<20), Size(s.by<<20)))
 		}
 		return
@@ -80,31 +80,27 @@ func (c *checker) fargate(cpu CPU, memory Size) {
 	for _, s := range sizes {
 		can = append(can, s.cpu.String())
 	}
-	c.report(where+".cpu", "invalid-value", fmt.Sprintf("%s.cpu is %s, which Fargate does not have", where, cpu), "It has: "+strings.Join(can, ", ")+".")
+	c.Report(where+".cpu", "invalid-value", fmt.Sprintf("%s.cpu is %s, which Fargate does not have", where, cpu), "It has: "+strings.Join(can, ", ")+".")
 }
 
-func (r *KubernetesRunner) check(c *checker) {
-	c.kubernetesJob(&r.Job, r.Cluster != nil)
-	if r.Cluster == nil {
-		return
+func (r *ClusterRunner[C]) check(c *checker) {
+	c.kubernetesJob(&r.Job, r.direct())
+	if cluster, ok := any(r.Cluster).(*KubernetesCluster); ok && cluster != nil {
+		c.kubernetesAuth(cluster.Auth)
 	}
+}
+
+func (c *checker) kubernetesAuth(a KubernetesAuth) {
 	const where = "runner_configuration.cluster.auth"
-	a := r.Cluster.Auth
 	switch {
 	case (a.ClientCertificateData == "") != (a.ClientKeyData == ""):
-		c.report(where, "missing-field", where+" needs both client_certificate_data and client_key_data", "")
+		c.Report(where, "missing-field", where+" needs both client_certificate_data and client_key_data", "")
 	case (a.ServiceAccountToken == "") == (a.ClientKeyData == ""):
-		c.report(where, "conflicting-fields", where+" needs either a client certificate with its key, or service_account_token", "")
+		c.Report(where, "conflicting-fields", where+" needs either a client certificate with its key, or service_account_token", "")
 	case a.ServiceAccountToken == Masked:
-		c.report(where+".service_account_token", "invalid-value", where+".service_account_token is no token", maskHint(Masked))
+		c.Report(where+".service_account_token", "invalid-value", where+".service_account_token is no token", maskHint(Masked))
 	}
 }
-
-func (r *EKSRunner) check(c *checker) { c.kubernetesJob(&r.Job, r.Cluster != nil) }
-
-func (r *AKSRunner) check(c *checker) { c.kubernetesJob(&r.Job, r.Cluster != nil) }
-
-func (r *GKERunner) check(c *checker) { c.kubernetesJob(&r.Job, r.Cluster != nil) }
 
 // kubernetesJob checks what takes more than one field. direct is whether the
 // jobs are made by an agent that is not in the cluster, which has no namespace
@@ -114,28 +110,28 @@ func (c *checker) kubernetesJob(j *KubernetesJob, direct bool) {
 	if direct {
 		for _, f := range []struct{ name, value string }{{"namespace", j.Namespace}, {"service_account", j.ServiceAccount}} {
 			if f.value == "" {
-				c.report(where+"."+f.name, "missing-field", fmt.Sprintf("%s lacks the field %q", where, f.name), "It is needed where a cluster is given.")
+				c.Report(where+"."+f.name, "missing-field", fmt.Sprintf("%s lacks the field %q", where, f.name), "It is needed where a cluster is given.")
 			}
 		}
 	}
 	if j.CPULimit != 0 && j.CPURequest > j.CPULimit {
-		c.report(where+".cpu_request", "invalid-value", fmt.Sprintf("%s.cpu_request is %s, more than the limit of %s", where, j.CPURequest, j.CPULimit), "")
+		c.Report(where+".cpu_request", "invalid-value", fmt.Sprintf("%s.cpu_request is %s, more than the limit of %s", where, j.CPURequest, j.CPULimit), "")
 	}
 	if j.MemoryLimit != 0 && j.MemoryRequest > j.MemoryLimit {
-		c.report(where+".memory_request", "invalid-value", fmt.Sprintf("%s.memory_request is %s, more than the limit of %s", where, j.MemoryRequest, j.MemoryLimit), "")
+		c.Report(where+".memory_request", "invalid-value", fmt.Sprintf("%s.memory_request is %s, more than the limit of %s", where, j.MemoryRequest, j.MemoryLimit), "")
 	}
 }
 
 func (r *DockerRunner) check(c *checker) {
 	if reg := r.Job.Registry; reg != nil && reg.Password == Masked {
 		const where = "runner_configuration.job.registry.password"
-		c.report(where, "invalid-value", where+" is no password", maskHint(Masked))
+		c.Report(where, "invalid-value", where+" is no password", maskHint(Masked))
 	}
 }
 
 func (r *LocalRunner) check(c *checker) {
 	if len(r.Job.Labels) > 0 {
-		c.report("runner_configuration.job.labels", "invalid-value", "runner_configuration.job.labels have no meaning for a runner of kind local", "A process has no labels. Remove them.")
+		c.Report("runner_configuration.job.labels", "invalid-value", "runner_configuration.job.labels have no meaning for a runner of kind local", "A process has no labels. Remove them.")
 	}
 }
 
@@ -148,10 +144,10 @@ func (c *checker) podTemplate(n yamldoc.Node, where string) {
 	}
 	c.directives(n, where)
 	c.known(n, where, []string{"metadata", "spec"})
-	if meta, ok := child(n, "metadata"); ok {
+	if meta, ok := n.Child("metadata"); ok {
 		c.known(meta, where+".metadata", []string{"labels", "annotations"})
 	}
-	spec, ok := child(n, "spec")
+	spec, ok := n.Child("spec")
 	if !ok || !c.known(spec, where+".spec", podFields()) {
 		return
 	}
@@ -165,14 +161,14 @@ func (c *checker) podTemplate(n yamldoc.Node, where string) {
 			if use != "" {
 				hint = "Set it in " + use + "."
 			}
-			c.at(f.Place, "reserved-name", fmt.Sprintf("%s.spec.%s cannot be set by a pod template", where, f.Key), hint)
+			c.At(f.Place, "reserved-name", fmt.Sprintf("%s.spec.%s cannot be set by a pod template", where, f.Key), hint)
 		}
 		if f.Key != "containers" && f.Key != "initContainers" {
 			continue
 		}
 		path := where + ".spec." + f.Key
 		if f.Value.Shape != yamldoc.List {
-			c.wrongType(f.Value, path, "a list", "")
+			c.WrongType(f.Value, path, "a list", "")
 			continue
 		}
 		for _, item := range f.Value.Items {
@@ -186,33 +182,33 @@ func (c *checker) container(n yamldoc.Node, where string, step bool) {
 	if !c.known(n, where, containerFields()) {
 		return
 	}
-	label, ok := child(n, "name")
+	label, ok := n.Child("name")
 	text, _ := label.Value.(string)
 	switch {
 	case !ok:
-		c.at(n.Place, "missing-field", fmt.Sprintf("a container of %s lacks the field \"name\"", where), fmt.Sprintf("The container of a job is called %s.", StepContainer))
+		c.At(n.Place, "missing-field", fmt.Sprintf("a container of %s lacks the field \"name\"", where), fmt.Sprintf("The container of a job is called %s.", StepContainer))
 	case step && text != StepContainer:
-		c.at(label.Place, "unknown-container", fmt.Sprintf("a job has no container %s", yamldoc.Quote(text)),
+		c.At(label.Place, "unknown-container", fmt.Sprintf("a job has no container %s", yamldoc.Quote(text)),
 			fmt.Sprintf("The container of a job is called %s. Another that runs beside it belongs into initContainers, with restartPolicy: Always.", StepContainer))
 	case !step && text == StepContainer:
-		c.at(label.Place, "reserved-name", fmt.Sprintf("the name %s is reserved for the container of the job", StepContainer), "")
+		c.At(label.Place, "reserved-name", fmt.Sprintf("the name %s is reserved for the container of the job", StepContainer), "")
 	}
 	for _, f := range n.Fields {
 		switch {
 		case step && (f.Key == "command" || f.Key == "args"):
-			c.at(f.Place, "reserved-name", fmt.Sprintf("the field %q of the container %s cannot be set by a pod template", f.Key, StepContainer), "")
+			c.At(f.Place, "reserved-name", fmt.Sprintf("the field %q of the container %s cannot be set by a pod template", f.Key, StepContainer), "")
 		case f.Key == "image":
 			path := where + ".image"
-			c.places[path] = f.Value.Place
+			c.Put(path, f.Value)
 			if image, ok := f.Value.Value.(string); ok {
 				c.image(image, path)
 			}
 		case f.Key == "env":
 			for _, v := range f.Value.Items {
-				if key, ok := child(v, "name"); ok {
+				if key, ok := v.Child("name"); ok {
 					name, _ := key.Value.(string)
 					path := where + ".env." + name
-					c.places[path] = key.Place
+					c.Put(path, key)
 					c.variable(name, path)
 				}
 			}
@@ -224,12 +220,12 @@ func (c *checker) container(n yamldoc.Node, where string, step bool) {
 // map at all.
 func (c *checker) known(n yamldoc.Node, where string, fields []string) (ok bool) {
 	if n.Shape != yamldoc.Map {
-		c.wrongType(n, where, "a map", "")
+		c.WrongType(n, where, "a map", "")
 		return false
 	}
 	for _, f := range n.Fields {
 		if !slices.Contains(fields, f.Key) && !strings.HasPrefix(f.Key, "$") {
-			c.at(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", where, yamldoc.Quote(f.Key)), yamldoc.DidYouMean(f.Key, "fields", fields))
+			c.At(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", where, yamldoc.Quote(f.Key)), yamldoc.DidYouMean(f.Key, "fields", fields))
 		}
 	}
 	return true
@@ -243,7 +239,7 @@ func (c *checker) directives(n yamldoc.Node, where string) {
 	}
 	for _, f := range n.Fields {
 		if strings.HasPrefix(f.Key, "$") {
-			c.at(f.Place, "reserved-name", fmt.Sprintf("%s holds the directive %s", where, yamldoc.Quote(f.Key)), "A pod template adds and replaces; it cannot remove.")
+			c.At(f.Place, "reserved-name", fmt.Sprintf("%s holds the directive %s", where, yamldoc.Quote(f.Key)), "A pod template adds and replaces; it cannot remove.")
 		}
 		c.directives(f.Value, where)
 	}

@@ -34,21 +34,7 @@ func DecodeRunner(data []byte) (Configuration, error) {
 func (s *Spec) Direct() bool { return Direct(s.Runner) }
 
 // Direct is Spec.Direct of a runner_configuration.
-func Direct(r Configuration) bool {
-	switch r := r.(type) {
-	case *ECSRunner:
-		return r.Auth != nil
-	case *KubernetesRunner:
-		return r.Cluster != nil
-	case *EKSRunner:
-		return r.Cluster != nil
-	case *AKSRunner:
-		return r.Cluster != nil
-	case *GKERunner:
-		return r.Cluster != nil
-	}
-	return false
-}
+func Direct(r Configuration) bool { return r.direct() }
 
 // startWindow is how long a job may take to begin where an image is pulled, and
 // perhaps a machine started, before it does.

@@ -23,6 +23,7 @@ type Configuration interface {
 	Kind() Kind
 	common() *Common
 	job() *JobCommon
+	direct() bool
 	check(c *checker)
 }
 
@@ -47,14 +48,14 @@ func newConfiguration(k Kind) Configuration {
 }
 
 // kindAliases are what other products call our kinds.
-func kindAliases() map[string]Kind {
-	return map[string]Kind{
-		"ecs": AWSECS, "serverless-ecs": AWSECS, "fargate": AWSECS,
-		"eks": AWSEKS, "kubernetes-eks": AWSEKS,
-		"aks": AzureAKS, "kubernetes-aks": AzureAKS,
-		"gke": GCPGKE, "kubernetes-gke": GCPGKE,
-		"k8s": Kubernetes, "kubernetes-agent": Kubernetes,
-		"process": Local,
+func kindAliases() map[string]string {
+	return map[string]string{
+		"ecs": string(AWSECS), "serverless-ecs": string(AWSECS), "fargate": string(AWSECS),
+		"eks": string(AWSEKS), "kubernetes-eks": string(AWSEKS),
+		"aks": string(AzureAKS), "kubernetes-aks": string(AzureAKS),
+		"gke": string(GCPGKE), "kubernetes-gke": string(GCPGKE),
+		"k8s": string(Kubernetes), "kubernetes-agent": string(Kubernetes),
+		"process": string(Local),
 	}
 }
 
@@ -68,6 +69,8 @@ type Common struct {
 }
 
 func (c *Common) common() *Common { return c }
+
+func (c *Common) direct() bool { return false }
 
 // Kind is the type.
 func (c *Common) Kind() Kind { return c.Type }
@@ -110,6 +113,8 @@ type ECSRunner struct {
 
 func (r *ECSRunner) job() *JobCommon { return &r.Job.JobCommon }
 
+func (r *ECSRunner) direct() bool { return r.Auth != nil }
+
 // ECSJob is how a job runs as an ECS task.
 type ECSJob struct {
 	JobCommon
@@ -147,14 +152,25 @@ type KubernetesJob struct {
 	PodTemplate     Object            `json:"pod_template,omitempty" check:"podtemplate" doc:"Overlay on the pod of a job, by Kubernetes' strategic merge. The only container is called step; another name is an error. Namespace, service account and reserved variables cannot be changed by it."`
 }
 
-// KubernetesRunner is a runner of kind kubernetes.
-type KubernetesRunner struct {
+// ClusterRunner is a runner whose jobs are Kubernetes Jobs. C says how an agent
+// beside the control plane reaches the cluster.
+type ClusterRunner[C any] struct {
 	Common
-	Cluster *KubernetesCluster `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
-	Job     KubernetesJob      `json:"job,omitzero" doc:"The jobs."`
+	Cluster *C            `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
+	Job     KubernetesJob `json:"job,omitzero" doc:"The jobs."`
 }
 
-func (r *KubernetesRunner) job() *JobCommon { return &r.Job.JobCommon }
+func (r *ClusterRunner[C]) job() *JobCommon { return &r.Job.JobCommon }
+
+func (r *ClusterRunner[C]) direct() bool { return r.Cluster != nil }
+
+// The runners of the kinds kubernetes, aws-eks, azure-aks and gcp-gke.
+type (
+	KubernetesRunner = ClusterRunner[KubernetesCluster]
+	EKSRunner        = ClusterRunner[EKSCluster]
+	AKSRunner        = ClusterRunner[AKSCluster]
+	GKERunner        = ClusterRunner[GKECluster]
+)
 
 // KubernetesCluster is a cluster and how to reach it.
 type KubernetesCluster struct {
@@ -171,15 +187,6 @@ type KubernetesAuth struct {
 	ServiceAccountToken   Secret `json:"service_account_token,omitempty" alias:"token" doc:"Token of a service account. Secret."`
 }
 
-// EKSRunner is a runner of kind aws-eks.
-type EKSRunner struct {
-	Common
-	Cluster *EKSCluster   `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
-	Job     KubernetesJob `json:"job,omitzero" doc:"The jobs."`
-}
-
-func (r *EKSRunner) job() *JobCommon { return &r.Job.JobCommon }
-
 // EKSCluster is an EKS cluster and how to reach it.
 type EKSCluster struct {
 	Name     string  `json:"name" must:"true" check:"nonempty" alias:"eks_cluster cluster_name" doc:"Name of the cluster."`
@@ -187,15 +194,6 @@ type EKSCluster struct {
 	ProxyURL string  `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy by which the server is reached."`
 	Auth     AWSAuth `json:"auth" must:"true" doc:"Role that an access entry of the cluster knows."`
 }
-
-// AKSRunner is a runner of kind azure-aks.
-type AKSRunner struct {
-	Common
-	Cluster *AKSCluster   `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
-	Job     KubernetesJob `json:"job,omitzero" doc:"The jobs."`
-}
-
-func (r *AKSRunner) job() *JobCommon { return &r.Job.JobCommon }
 
 // AKSCluster is an AKS cluster and how to reach it.
 type AKSCluster struct {
@@ -211,15 +209,6 @@ type AzureAuth struct {
 	TenantID string `json:"tenant_id" must:"true" check:"uuid" doc:"Tenant of the application."`
 	ClientID string `json:"client_id" must:"true" check:"uuid" doc:"Client id of the application."`
 }
-
-// GKERunner is a runner of kind gcp-gke.
-type GKERunner struct {
-	Common
-	Cluster *GKECluster   `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
-	Job     KubernetesJob `json:"job,omitzero" doc:"The jobs."`
-}
-
-func (r *GKERunner) job() *JobCommon { return &r.Job.JobCommon }
 
 // GKECluster is a GKE cluster and how to reach it.
 type GKECluster struct {

@@ -4,9 +4,20 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
-//go:generate go run ./internal/gendocs ../../docs/RUNNERS.md
+//go:generate go run ./internal/gendocs ../../docs/RUNNERS.md ../../docs/runner.schema.json
+
+// Schema returns the JSON schema (draft 2020-12) of the file, for editors. It
+// accepts every file that Parse accepts; what takes more than one field, only
+// Parse checks.
+func Schema() []byte {
+	defs := yamldoc.Schema{}
+	root := yamldoc.SchemaOf(reflect.TypeFor[Spec](), (&checker{}).rules(), defs)
+	return yamldoc.WriteSchema(root, defs, "https://raw.githubusercontent.com/fairlead/fairlead/main/docs/runner.schema.json", "Fairlead runner.yaml")
+}
 
 // Field documents one field of a configuration.
 type Field struct {
@@ -18,7 +29,7 @@ type Field struct {
 }
 
 // Fields returns the fields at the top of the file.
-func Fields() []Field { return describe(reflect.TypeFor[head](), "") }
+func Fields() []Field { return describe(reflect.TypeFor[Spec](), "") }
 
 // RunnerFields returns the fields of a kind's runner_configuration; none for
 // an unknown kind.
@@ -42,9 +53,9 @@ func StorageFields(k StorageKind) []Field {
 
 func describe(t reflect.Type, where string) []Field {
 	var fields []Field
-	for _, s := range fieldsOf(t) {
-		f := Field{Path: join(where, s.name), Required: s.must, Secret: s.typ == reflect.TypeFor[Secret](), Doc: s.doc}
-		under := s.typ
+	for _, s := range yamldoc.FieldsOf(t) {
+		f := Field{Path: yamldoc.Join(where, s.Name), Required: s.Must != "", Secret: s.Type == reflect.TypeFor[Secret](), Doc: s.Doc}
+		under := s.Type
 		if under.Kind() == reflect.Pointer {
 			under = under.Elem()
 		}
@@ -57,7 +68,7 @@ func describe(t reflect.Type, where string) []Field {
 			f.Type = "size"
 		default:
 			f.Type = map[reflect.Kind]string{
-				reflect.String: "string", reflect.Bool: "bool", reflect.Int: "number", reflect.Slice: "list", reflect.Map: "map", reflect.Struct: "map",
+				reflect.String: "string", reflect.Bool: "bool", reflect.Int: "number", reflect.Slice: "list", reflect.Map: "map", reflect.Struct: "map", reflect.Interface: "map",
 			}[under.Kind()]
 		}
 		fields = append(fields, f)

@@ -23,11 +23,10 @@ func (c *checker) settings(root yamldoc.Node, settings []string) yamldoc.Node {
 		c.flags = append(c.flags, path)
 		names := strings.Split(path, ".")
 		if !ok || slices.Contains(names, "") || len(names) > yamldoc.MaxDepth {
-			c.at(place, "invalid-setting", "the setting is no path and value", settingsHint)
+			c.At(place, "invalid-setting", "the setting is no path and value", settingsHint)
 			continue
 		}
-		n := settingValue(value)
-		n = moved(n, place)
+		n := settingValue(value).Moved(place)
 		for _, name := range slices.Backward(names) {
 			n = yamldoc.Node{Place: place, Shape: yamldoc.Map, Fields: []yamldoc.Field{{Place: place, Key: name, Value: n}}}
 		}
@@ -69,11 +68,11 @@ func overlaid(base, top yamldoc.Node) yamldoc.Node {
 	return out
 }
 
-// problem makes a problem of a place, which is one of the file or that of a
-// setting.
-func (c *checker) problem(p yamldoc.Place, code, message, hint string) Problem {
-	if p.Line < 0 {
-		return Problem{File: fmt.Sprintf("--set %s", yamldoc.Printable(c.flags[-1-p.Line])), Line: 1, Column: 1, Code: code, Message: message, Hint: hint}
+// sources gives the problems of settings their places.
+func (c *checker) sources(ps []Problem) {
+	for i := range ps {
+		if p := &ps[i]; p.Line < 0 {
+			p.File, p.Line, p.Column = fmt.Sprintf("--set %s", yamldoc.Printable(c.flags[-1-p.Line])), 1, 1
+		}
 	}
-	return Problem{File: c.file, Line: p.Line, Column: p.Column, Code: code, Message: message, Hint: hint}
 }

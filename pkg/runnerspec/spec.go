@@ -43,12 +43,12 @@ func (ps Problems) Err() error {
 // Spec is the configuration of a runner. What Parse and Update return is
 // valid.
 type Spec struct {
-	ID          string        `json:"id,omitempty"`
-	Description string        `json:"description,omitempty"`
-	Group       string        `json:"group,omitempty"`
-	Install     string        `json:"install,omitempty"`
-	Runner      Configuration `json:"runner_configuration"`
-	Storage     Storage       `json:"state_storage_configuration"`
+	ID          string        `json:"id,omitempty" check:"name" alias:"name" doc:"Name of the runner. On the command line it may be given beside the file instead."`
+	Description string        `json:"description,omitempty" check:"description" doc:"What the runner is for."`
+	Group       string        `json:"group,omitempty" check:"path" doc:"Path of the group whose installs, and those of the groups below, the runner serves. If absent: those of the whole org."`
+	Install     string        `json:"install,omitempty" check:"name" doc:"Name of the install whose own runner it is: it then serves no other. Not together with group."`
+	Runner      Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"Where jobs run, by its type."`
+	Storage     Storage       `json:"state_storage_configuration" must:"true" alias:"state_storage state storage" doc:"Where the state of what is deployed is kept, by its type."`
 }
 
 // JobEndpoint returns the URL at which jobs reach the control plane; "" for the
@@ -82,17 +82,6 @@ func (s *Spec) Environment() map[string]string {
 	return env
 }
 
-// head are the fields of a Spec but for the two configurations, whose types
-// follow from what is in them.
-type head struct {
-	ID          string   `json:"id,omitempty" check:"name" alias:"name" doc:"Name of the runner. On the command line it may be given beside the file instead."`
-	Description string   `json:"description,omitempty" check:"description" doc:"What the runner is for."`
-	Group       string   `json:"group,omitempty" check:"path" doc:"Path of the group whose installs, and those of the groups below, the runner serves. If absent: those of the whole org."`
-	Install     string   `json:"install,omitempty" check:"name" doc:"Name of the install whose own runner it is: it then serves no other. Not together with group."`
-	Runner      struct{} `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"Where jobs run, by its type."`
-	Storage     struct{} `json:"state_storage_configuration" must:"true" alias:"state_storage state storage" doc:"Where the state of what is deployed is kept, by its type."`
-}
-
 // Result is a configuration that was read.
 type Result struct {
 	Spec     *Spec    // nil if there are problems
@@ -118,7 +107,7 @@ func Parse(filename string, src []byte, settings ...string) Result {
 // filename.
 func Read(filename string, root yamldoc.Node, settings ...string) Result {
 	c := newChecker(filename)
-	if root = c.settings(root, settings); len(c.problems) > 0 {
+	if root = c.settings(root, settings); len(c.Problems) > 0 {
 		return c.result(nil)
 	}
 	return c.result(c.spec(root))
@@ -145,18 +134,18 @@ func Update(current *Spec, filename string, src []byte, settings ...string) Resu
 		panic("runnerspec: a configuration cannot be read back: " + problems[0].Message)
 	}
 	c.immutable(patch, "id", current.ID, "The identifier of a runner cannot be changed.")
-	if r, ok := child(patch, "runner_configuration"); ok {
+	if r, ok := patch.Child("runner_configuration"); ok {
 		c.immutable(r, "type", string(current.Runner.Kind()), "Make another runner, and let installs be refreshed.")
 	}
-	if s, ok := child(patch, "state_storage_configuration"); ok {
-		if t, ok := child(s, "type"); ok && t.Value != string(current.Storage.Kind()) {
+	if s, ok := patch.Child("state_storage_configuration"); ok {
+		if t, ok := s.Child("type"); ok && t.Value != string(current.Storage.Kind()) {
 			base = without(base, "state_storage_configuration")
 		}
 	}
-	if len(c.problems) > 0 {
+	if len(c.Problems) > 0 {
 		return c.result(nil)
 	}
-	return c.result(c.spec(merge(moved(base, patch.Place), patch)))
+	return c.result(c.spec(merge(base.Moved(patch.Place), patch)))
 }
 
 // UnmarshalJSON reads what json.Marshal wrote. The error is of
@@ -172,18 +161,9 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 
 // immutable reports a field of the patch that is to become something else.
 func (c *checker) immutable(n yamldoc.Node, field, is, hint string) {
-	if f, ok := child(n, field); ok && f.Value != is {
-		c.at(f.Place, "immutable-field", fmt.Sprintf("the field %q is %s and cannot be changed", field, yamldoc.Quote(is)), hint)
+	if f, ok := n.Child(field); ok && f.Value != is {
+		c.At(f.Place, "immutable-field", fmt.Sprintf("the field %q is %s and cannot be changed", field, yamldoc.Quote(is)), hint)
 	}
-}
-
-func child(n yamldoc.Node, key string) (yamldoc.Node, bool) {
-	for _, f := range n.Fields {
-		if f.Key == key {
-			return f.Value, true
-		}
-	}
-	return yamldoc.Node{}, false
 }
 
 func without(n yamldoc.Node, key string) yamldoc.Node {
@@ -195,19 +175,6 @@ func without(n yamldoc.Node, key string) yamldoc.Node {
 	}
 	n.Fields = fields
 	return n
-}
-
-// moved gives all of n one place: that of the file which is read now.
-func moved(n yamldoc.Node, to yamldoc.Place) yamldoc.Node {
-	out := n
-	out.Place, out.Items, out.Fields = to, nil, nil
-	for _, item := range n.Items {
-		out.Items = append(out.Items, moved(item, to))
-	}
-	for _, f := range n.Fields {
-		out.Fields = append(out.Fields, yamldoc.Field{Place: to, Key: f.Key, Value: moved(f.Value, to)})
-	}
-	return out
 }
 
 // merge returns base with the patch in it. Fields that the patch repeats are
@@ -223,7 +190,7 @@ func merge(base, patch yamldoc.Node) yamldoc.Node {
 	out.Fields = nil
 	given := map[string]bool{}
 	for _, f := range patch.Fields {
-		old, ok := child(base, f.Key)
+		old, ok := base.Child(f.Key)
 		if ok && !given[f.Key] {
 			f.Value = merge(old, f.Value)
 		}

@@ -2,6 +2,7 @@ package yamldoc
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -65,26 +66,61 @@ func (n Node) Unique() (fields []Field, problems []Problem) {
 	return fields, problems
 }
 
+// Child returns the value of the first field with that key.
+func (n Node) Child(key string) (Node, bool) {
+	for _, f := range n.Fields {
+		if f.Key == key {
+			return f.Value, true
+		}
+	}
+	return Node{}, false
+}
+
+// Moved returns a copy of n that stands at one place.
+func (n Node) Moved(to Place) Node {
+	out := n
+	out.Place, out.Items, out.Fields = to, nil, nil
+	for _, item := range n.Items {
+		out.Items = append(out.Items, item.Moved(to))
+	}
+	for _, f := range n.Fields {
+		out.Fields = append(out.Fields, Field{Place: to, Key: f.Key, Value: f.Value.Moved(to)})
+	}
+	return out
+}
+
 // IsNull reports whether n is nothing: a null, or a value that is not there.
 func (n Node) IsNull() bool { return n.Shape == Scalar && n.Value == nil }
 
 // Describe says what the node is, never what is in it.
 func (n Node) Describe() string {
-	switch {
-	case n.Shape == List:
+	switch n.Shape {
+	case List:
 		return "a list"
-	case n.Shape == Map:
+	case Map:
 		return "a map"
 	}
-	switch n.Value.(type) {
+	return Describe(n.Value)
+}
+
+// Describe names the type of a JSON value with its article.
+func Describe(value any) string {
+	switch value.(type) {
 	case nil:
 		return "nothing (null)"
 	case string:
 		return "a string"
 	case bool:
 		return "a bool"
+	case json.Number, float64, int, int64, uint64:
+		return "a number"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a map"
+	default:
+		return fmt.Sprintf("a %T", value)
 	}
-	return "a number"
 }
 
 // source is the text of the file and where its lines begin.

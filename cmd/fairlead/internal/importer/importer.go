@@ -112,15 +112,13 @@ func (im *importer) given(path string) bool {
 
 // get returns what was made of the field.
 func (im *importer) get(path string) (yamldoc.Node, bool) {
-	n := im.out
+	n, ok := im.out, true
 	for name := range strings.SplitSeq(path, ".") {
-		i := slices.IndexFunc(n.Fields, func(f yamldoc.Field) bool { return f.Key == name })
-		if i < 0 {
-			return yamldoc.Node{}, false
+		if n, ok = n.Child(name); !ok {
+			break
 		}
-		n = n.Fields[i].Value
 	}
-	return n, true
+	return n, ok
 }
 
 // put makes the field. What stands around it is made where the value stands.

@@ -21,7 +21,7 @@ func (h *humanitec) podTemplate(n yamldoc.Node, where string) {
 			h.problem(n.Place, "invalid-value", where+" is a text that is no JSON: "+problems[0].Message, "Write a map, or the text that jsonencode makes.")
 			return
 		}
-		n = at(inner, n.Place)
+		n = inner.Moved(n.Place)
 	}
 	if n.Shape != yamldoc.Map {
 		h.problem(n.Place, "wrong-type", where+" must be a map, not "+n.Describe(), "")
@@ -41,18 +41,6 @@ func (h *humanitec) podTemplate(n yamldoc.Node, where string) {
 	if len(out.Fields) > 0 {
 		h.put(templatePart, out)
 	}
-}
-
-// at gives all of a node one place: that of the text which it was read from.
-func at(n yamldoc.Node, place yamldoc.Place) yamldoc.Node {
-	n.Place = place
-	for i := range n.Items {
-		n.Items[i] = at(n.Items[i], place)
-	}
-	for i := range n.Fields {
-		n.Fields[i].Place, n.Fields[i].Value = place, at(n.Fields[i].Value, place)
-	}
-	return n
 }
 
 func (h *humanitec) podSpec(n yamldoc.Node, where string) yamldoc.Node {

@@ -1,8 +1,9 @@
 // Command gendocs writes the reference of a runner's configuration into the
-// page it is given, between two comments.
+// page it is given, between two comments, and its JSON schema into a file.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -11,7 +12,7 @@ import (
 )
 
 func main() {
-	if err := write(os.Args[1]); err != nil {
+	if err := errors.Join(write(os.Args[1]), os.WriteFile(os.Args[2], runnerspec.Schema(), 0o644)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

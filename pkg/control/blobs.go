@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -86,7 +87,7 @@ func blobMade(key string) (time.Time, bool) {
 		id, _, _ := strings.Cut(of, "/")
 		return fairlead.TimeOf(id)
 	}
-	if strings.HasPrefix(key, valuesPrefix) {
+	if strings.HasPrefix(key, catalog.ValuesPrefix) {
 		return fairlead.TimeOf(path.Base(key))
 	}
 	if !strings.HasPrefix(key, statesPrefix) {
@@ -101,8 +102,8 @@ func (c *Control) blobNamed(ctx context.Context, key string, heads map[string]st
 	case strings.HasPrefix(key, plansPrefix):
 		id, digest, _ := strings.Cut(strings.TrimPrefix(key, plansPrefix), "/")
 		return c.planNamed(ctx, fairlead.JobID(id), digest)
-	case strings.HasPrefix(key, valuesPrefix):
-		parts := strings.Split(strings.TrimPrefix(key, valuesPrefix), "/")
+	case strings.HasPrefix(key, catalog.ValuesPrefix):
+		parts := strings.Split(strings.TrimPrefix(key, catalog.ValuesPrefix), "/")
 		if len(parts) != 3 {
 			return true, nil // not ours to judge
 		}

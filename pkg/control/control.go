@@ -11,6 +11,7 @@
 package control
 
 import (
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 )
@@ -20,7 +21,7 @@ import (
 type Control struct {
 	*kernel.Kernel
 	*runners.Fleet
-	*Catalog
+	*catalog.Catalog
 	*States
 	*Execution
 }
@@ -29,7 +30,7 @@ type Control struct {
 func New(p kernel.Deps) *Control {
 	k := kernel.New(p)
 	fleet := runners.New(k)
-	catalog := newCatalog(k, fleet)
+	catalog := catalog.New(k, fleet)
 	states := newStates(k, fleet, catalog)
 	return &Control{Kernel: k, Fleet: fleet, Catalog: catalog, States: states, Execution: newExecution(k, fleet, catalog, states)}
 }

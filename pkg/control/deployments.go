@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
@@ -86,7 +87,7 @@ func (c *Control) notQueued(tx *kernel.Tx, inst store.Install) error {
 // send gives the deployment the runner of its install, which is bound by its
 // first deployment that has anything to do.
 func (c *Control) assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Deployment) error {
-	if err := notMoving(inst.V); err != nil {
+	if err := catalog.NotMoving(inst.V); err != nil {
 		return err
 	}
 	if len(d.Nodes) > 0 || inst.V.Active != "" {
@@ -241,7 +242,7 @@ func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 // checkInputs holds the install's inputs to the version that is about to be
 // deployed; it may have inputs that the version of the day it was made had not.
 func (c *Control) checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
-	given, err := c.openInputs(tx.Ctx, inst.ID, inst.Inputs)
+	given, err := c.OpenInputs(tx.Ctx, inst.ID, inst.Inputs)
 	if err != nil {
 		return err
 	}

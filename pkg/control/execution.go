@@ -1,6 +1,7 @@
 package control
 
 import (
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 )
@@ -10,11 +11,11 @@ import (
 type Execution struct {
 	*kernel.Kernel
 	fleet   *runners.Fleet
-	catalog *Catalog
+	catalog *catalog.Catalog
 	states  *States
 }
 
 // newExecution returns the deployments and jobs of a kernel.
-func newExecution(k *kernel.Kernel, fleet *runners.Fleet, catalog *Catalog, states *States) *Execution {
+func newExecution(k *kernel.Kernel, fleet *runners.Fleet, catalog *catalog.Catalog, states *States) *Execution {
 	return &Execution{Kernel: k, fleet: fleet, catalog: catalog, states: states}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -48,9 +49,9 @@ func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, a
 			return err
 		}
 		if r.V.Active != "" {
-			return busy(r.V)
+			return catalog.Busy(r.V)
 		}
-		if err := notMoving(r.V); err != nil {
+		if err := catalog.NotMoving(r.V); err != nil {
 			return err
 		}
 		comps, err := c.Store.Components(ctx, r.V.ID)

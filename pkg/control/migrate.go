@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -66,11 +67,11 @@ func (c *Control) moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], i
 		j, err := c.Store.Job(tx.Ctx, id)
 		return j.V, err
 	}
-	if err := notMoving(in); err != nil {
+	if err := catalog.NotMoving(in); err != nil {
 		return store.Job{}, err
 	}
 	if in.Active != "" {
-		return store.Job{}, busy(in)
+		return store.Job{}, catalog.Busy(in)
 	}
 	if to.Storage == in.Bound.Storage {
 		return store.Job{}, nothingToMove("the state of install %s is in %s already, where runner %s keeps states", in.Name, to.Storage, r.V.Name)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
@@ -124,22 +125,22 @@ func (c *Control) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment
 	if cmd.Cancel != "" {
 		return c.cancelJob(tx, cmd.Cancel)
 	}
-	vars, err := c.varsFor(tx, inst, d.Deployment, cmd)
+	vars, err := c.VarsFor(tx, inst, d.Deployment, cmd)
 	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
 		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: deployment.NeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
 	}
-	if fairlead.KindOf(err) == fairlead.KindInvalid || fairlead.CodeOf(err) == CodeVersionAltered {
+	if fairlead.KindOf(err) == fairlead.KindInvalid || fairlead.CodeOf(err) == catalog.CodeVersionAltered {
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err), Message: err.Error()}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if raw, err := json.Marshal(varsRecord(vars)); err != nil {
+	if raw, err := json.Marshal(catalog.VarsRecord(vars)); err != nil {
 		return nil, fmt.Errorf("encode vars of component %s: %w", cmd.Component, err)
-	} else if len(raw) > maxVars {
+	} else if len(raw) > catalog.MaxVars {
 		return deployment.Unplannable{Component: cmd.Component, Reason: "variables-too-large",
-			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), maxVars)}, nil
+			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), catalog.MaxVars)}, nil
 	}
 	runner, err := c.ServingRunnerIn(tx, inst)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strconv"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -64,7 +65,7 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 			out.Runner = b.Name // also one that is gone
 		}
 		if err == nil {
-			err = notMoving(inst.V)
+			err = catalog.NotMoving(inst.V)
 		}
 		if err != nil {
 			return withAnswer(err, out)

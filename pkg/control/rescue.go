@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
@@ -203,7 +204,7 @@ func (c *Control) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component
 	if err != nil {
 		return none, err
 	}
-	if err := notMoving(inst.V); err != nil {
+	if err := catalog.NotMoving(inst.V); err != nil {
 		return none, err
 	}
 	k, err := c.Store.Component(tx.Ctx, inst.V.ID, component)
@@ -237,7 +238,7 @@ func (c *Control) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component
 			return none, err
 		}
 		if n := d.V.Node(component); n != nil && slices.Contains([]deployment.NodeState{deployment.Planning, deployment.Applying, deployment.Reconciling}, n.State) {
-			return none, busy(inst.V)
+			return none, catalog.Busy(inst.V)
 		}
 	}
 	head, err := c.Store.State(tx.Ctx, inst.V.ID, component)

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -39,6 +40,17 @@ type (
 	Trust              = runners.Trust
 	TrustRule          = runners.TrustRule
 	Wanted             = runners.Wanted
+
+	App            = catalog.App
+	Effective      = catalog.Effective
+	EffectiveValue = catalog.EffectiveValue
+	Install        = catalog.Install
+	InstallChange  = catalog.InstallChange
+	NewInstall     = catalog.NewInstall
+	Output         = catalog.Output
+	Variable       = catalog.Variable
+	VariableScope  = catalog.VariableScope
+	Version        = catalog.Version
 )
 
 // Their constants.
@@ -54,6 +66,10 @@ const (
 	StackStopped      = runners.StackStopped
 	StackWaiting      = runners.StackWaiting
 	VersionPattern    = runners.VersionPattern
+
+	DefaultRunner   = catalog.DefaultRunner
+	DigestPattern   = catalog.DigestPattern
+	VariablePattern = catalog.VariablePattern
 )
 
 // As returns a context whose use cases record that the actor asked for them.
@@ -73,3 +89,17 @@ func OwnsLog(ctx context.Context, jobs kernel.JobReader, install fairlead.Instal
 // RunnerOf returns the name of the runner that runs the install's jobs: the one
 // that it is bound to, or names; "" if rules will choose one.
 func RunnerOf(in store.Install) string { return runners.RunnerOf(in) }
+
+// Repositories begins the names of an org's repositories in the control plane's
+// own registry, and of no other org's.
+func Repositories(org fairlead.OrgID) string { return catalog.Repositories(org) }
+
+// Repository is where the control plane's own registry keeps the artifacts of a
+// component of the org's app.
+func Repository(org fairlead.OrgID, app, component string) string {
+	return catalog.Repository(org, app, component)
+}
+
+// RepositoryOrg is the part of a repository's name, in the control plane's own
+// registry, that names its org; "" of a name that Repository does not give.
+func RepositoryOrg(repository string) string { return catalog.RepositoryOrg(repository) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
@@ -111,7 +112,7 @@ func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID
 	if err != nil {
 		return diagnosis.Component{}, err
 	}
-	return c.part(ctx, k.V, head.V, storage)
+	return c.Part(ctx, k.V, head.V, storage)
 }
 
 // JobSituations says what there is to know about a job.
@@ -177,7 +178,7 @@ func (c *Control) AgentSituations(ctx context.Context, s store.Session, h runner
 // InstallSituations says what there is to know about what an install has in
 // the cloud, about the locks of its states, and whether its runner was told to
 // begin nothing.
-func (c *Control) InstallSituations(ctx context.Context, in Install) ([]diagnosis.Situation, error) {
+func (c *Control) InstallSituations(ctx context.Context, in catalog.Install) ([]diagnosis.Situation, error) {
 	f := diagnosis.Install{Name: in.Name, Active: in.Active, Parts: in.Parts}
 	if b := in.Bound; b != nil {
 		var err error

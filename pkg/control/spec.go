@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -59,7 +60,7 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 			Hint:    fmt.Sprintf("Deploy the install again with `fairlead install deploy %s`. And find out who can write the control plane's table.", inst.V.Name),
 			Details: map[string]string{"job": string(j.ID), "version": string(v.ID)}}
 	}
-	repository, err := c.repository(ctx, v, j.Component)
+	repository, err := c.RepositoryOf(ctx, v, j.Component)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 		}
 		s.Version = &events.VersionRef{ID: v.ID, Org: v.Org, Config: config, Artifacts: v.Artifacts}
 	}
-	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
+	if s.Env, s.SecretEnv, err = c.Environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
 	tx := c.Reading(ctx)
@@ -80,11 +81,11 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 	case j.Operation.Mutates():
 		// The saved plan has them too. The step masks the sensitive ones.
 		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
-		vars, err = lastVars(tx, j.Install, j.Component) // written with the job
+		vars, err = catalog.LastVars(tx, j.Install, j.Component) // written with the job
 	case j.Operation == job.OpPlanDestroy:
-		vars, err = lastVars(tx, j.Install, j.Component)
+		vars, err = catalog.LastVars(tx, j.Install, j.Component)
 	default:
-		vars, err = c.resolveVars(tx, inst.V, v, j.Component)
+		vars, err = c.ResolveVars(tx, inst.V, v, j.Component)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
@@ -133,7 +134,7 @@ func (c *Control) migration(ctx context.Context, s events.JobSpec, j store.Job) 
 	if err != nil {
 		return nil, err
 	}
-	if s.Env, s.SecretEnv, err = c.environment(ctx, inst.V, runner.V, j); err != nil {
+	if s.Env, s.SecretEnv, err = c.Environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
 	for _, name := range m.Components {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 )
@@ -10,10 +11,10 @@ import (
 type States struct {
 	*kernel.Kernel
 	fleet   *runners.Fleet
-	catalog *Catalog
+	catalog *catalog.Catalog
 }
 
 // newStates returns the states of a kernel.
-func newStates(k *kernel.Kernel, fleet *runners.Fleet, catalog *Catalog) *States {
+func newStates(k *kernel.Kernel, fleet *runners.Fleet, catalog *catalog.Catalog) *States {
 	return &States{Kernel: k, fleet: fleet, catalog: catalog}
 }

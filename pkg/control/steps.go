@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -108,8 +109,8 @@ type Report struct {
 	Salvaged  *job.Salvaged // nil: the runner keeps nothing of a state
 	DiskFull  bool          // a disk of the runner had no space left
 	Plan      *store.Plan
-	Summary   []byte            // JSON; what the plan would change, sensitive values masked
-	Outputs   map[string]Output // all outputs in the state after the job
+	Summary   []byte                    // JSON; what the plan would change, sensitive values masked
+	Outputs   map[string]catalog.Output // all outputs in the state after the job
 	LogSize   int64
 	LogCRC32  uint32
 	Truncated bool
@@ -130,7 +131,7 @@ func (c *Control) FinishJob(ctx context.Context, h kernel.Holder, rep Report) er
 	default:
 		return fairlead.Invalid("invalid-outcome", "%q is no outcome of a job", rep.Outcome)
 	}
-	if err := checkOutputs(h.Job, rep.Outputs); err != nil {
+	if err := catalog.CheckOutputs(h.Job, rep.Outputs); err != nil {
 		return err
 	}
 	if err := c.endLog(ctx, h, rep); err != nil {
@@ -151,8 +152,8 @@ func (c *Control) FinishJob(ctx context.Context, h kernel.Holder, rep Report) er
 			if rep.Plan == nil {
 				return fairlead.Invalid("plan-missing", "job %s succeeded at planning without a plan", h.Job)
 			}
-			if err := c.canVouch(ctx, r.V, rep); fairlead.CodeOf(err) == CodeVersionAltered {
-				e.Kind, e.Reason, e.Message = job.Fail, CodeVersionAltered, err.Error()
+			if err := c.canVouch(ctx, r.V, rep); fairlead.CodeOf(err) == catalog.CodeVersionAltered {
+				e.Kind, e.Reason, e.Message = job.Fail, catalog.CodeVersionAltered, err.Error()
 			} else if err != nil {
 				return err
 			} else {
@@ -208,7 +209,7 @@ func finishedBy(j store.Job, h kernel.Holder, k job.Kind) bool {
 	case job.Succeeded:
 		return k == job.Succeed
 	case job.Failed:
-		return (k == job.Fail || k == job.Stopped || j.Reason == CodeVersionAltered) && j.Reason != job.ReasonPoison
+		return (k == job.Fail || k == job.Stopped || j.Reason == catalog.CodeVersionAltered) && j.Reason != job.ReasonPoison
 	case job.Canceled:
 		return k == job.Stopped
 	}
@@ -278,7 +279,7 @@ func (c *Control) learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	switch {
 	case j.Operation == job.OpApply: // whose commit has noted what it is given
 		k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
-		if err := keepOutputs(tx, &k.V, rep.Outputs); err != nil {
+		if err := catalog.KeepOutputs(tx, &k.V, rep.Outputs); err != nil {
 			return err
 		}
 	case j.Operation == job.OpPlan && noOp:
@@ -322,7 +323,7 @@ func (c *Control) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store
 	}
 	// As they were resolved for the plan: neither inputs nor the outputs of what
 	// the component needs are changed by anybody else while a deployment runs.
-	vars, err := c.resolveVars(tx, inst.V, v, j.Component)
+	vars, err := c.ResolveVars(tx, inst.V, v, j.Component)
 	if err != nil {
 		return false, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
 	}
@@ -330,7 +331,7 @@ func (c *Control) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store
 		return false, err
 	}
 	k.V.State, k.V.Deployment = store.Present, j.Deployment
-	err = keepOutputs(tx, &k.V, rep.Outputs)
+	err = catalog.KeepOutputs(tx, &k.V, rep.Outputs)
 	return err == nil, err
 }
 
@@ -339,15 +340,15 @@ func (c *Control) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store
 // together: files of one version fail at the variables of another, and what
 // components of several versions need may be one another. What environment
 // variables its tool had is noted for Effective.
-func (c *Control) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v Version, vars map[string]appspec.Resolved) error {
-	raw, err := json.Marshal(varsRecord(vars))
+func (c *Control) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version, vars map[string]appspec.Resolved) error {
+	raw, err := json.Marshal(catalog.VarsRecord(vars))
 	if err != nil {
 		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
 	}
-	if err := keepVars(tx, &k.V, raw); err != nil {
+	if err := catalog.KeepVars(tx, &k.V, raw); err != nil {
 		return err
 	}
-	if err := c.keepEnv(tx, inst, &k.V); err != nil {
+	if err := c.KeepEnv(tx, inst, &k.V); err != nil {
 		return err
 	}
 	k.V.Version, k.V.DependsOn = v.ID, nil

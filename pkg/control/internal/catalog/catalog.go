@@ -1,4 +1,6 @@
-package control
+// Package catalog holds the use cases of apps and installs: versions and where their
+// artifacts are, what an install is given, and what its components are made of.
+package catalog
 
 import (
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -16,8 +18,8 @@ type Catalog struct {
 	versions *lru.Cache[fairlead.VersionID, Version] // that were read and verified
 }
 
-// newCatalog returns the apps and installs of a kernel.
-func newCatalog(k *kernel.Kernel, fleet *runners.Fleet) *Catalog {
+// New returns the apps and installs of a kernel.
+func New(k *kernel.Kernel, fleet *runners.Fleet) *Catalog {
 	versions, err := lru.New[fairlead.VersionID, Version](keptVersions)
 	if err != nil {
 		panic(err) // of a size below 1

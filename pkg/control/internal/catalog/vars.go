@@ -1,4 +1,4 @@
-package control
+package catalog
 
 import (
 	"encoding/json"
@@ -25,7 +25,7 @@ type varRecord struct {
 	Sensitive bool `json:"sensitive,omitempty"`
 }
 
-func varsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
+func VarsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
 	out := make(map[string]varRecord, len(vars))
 	for name, v := range vars {
 		out[name] = varRecord(v)
@@ -33,22 +33,22 @@ func varsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
 	return out
 }
 
-// varsFor resolves the variables of the component that a command is about. A
+// VarsFor resolves the variables of the component that a command is about. A
 // component that is to be destroyed gets those it was last applied with: what
 // they refer to may be gone by now.
-func (c *Control) varsFor(tx *kernel.Tx, inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
+func (c *Catalog) VarsFor(tx *kernel.Tx, inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
 	if d.Node(cmd.Component).Destroy {
-		return lastVars(tx, inst.ID, cmd.Component)
+		return LastVars(tx, inst.ID, cmd.Component)
 	}
 	v, err := c.Version(tx.Ctx, d.Version)
 	if err != nil {
 		return nil, err
 	}
-	return c.resolveVars(tx, inst, v, cmd.Component)
+	return c.ResolveVars(tx, inst, v, cmd.Component)
 }
 
-// lastVars returns the variables that the component was last applied with.
-func lastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
+// LastVars returns the variables that the component was last applied with.
+func LastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
 	k, err := tx.Component(id, component)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func lastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[strin
 // resolve computes the variables of a component from the install's inputs and
 // the outputs of what is deployed. A value that is not there yet is an
 // *appspec.UnresolvedError.
-func (c *Control) resolveVars(tx *kernel.Tx, inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
+func (c *Catalog) ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
 	comp, ok := v.Spec.Component(component)
 	if !ok {
 		return nil, fmt.Errorf("version %s has no component %s", v.ID, component)
@@ -107,8 +107,8 @@ type varScope struct {
 
 // scopeOf reads what variables of the component may refer to. Inputs that the
 // version refuses are an error of KindInvalid.
-func (c *Control) scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
-	given, err := c.openInputs(tx.Ctx, inst.ID, inst.Inputs)
+func (c *Catalog) scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
+	given, err := c.OpenInputs(tx.Ctx, inst.ID, inst.Inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Com
 }
 
 // output returns an output of a component that is there.
-func (c *Control) outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
+func (c *Catalog) outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
 	k, err := tx.Component(id, component)
 	if err != nil || k.V.State != store.Present {
 		return appspec.Resolved{}, false, err

@@ -1,4 +1,4 @@
-package control
+package catalog
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func partsOf(repository string) (org, app, component string, ok bool) {
 // whatever age, names the manifest of the digest in the repository, of the control
 // plane's own registry. It reads the versions of an app when it is first asked for
 // one of them, and remembers what they name. Not safe for concurrent use.
-func (c *Control) NamedArtifacts() func(ctx context.Context, repository, digest string) (bool, error) {
+func (c *Catalog) NamedArtifacts() func(ctx context.Context, repository, digest string) (bool, error) {
 	type source struct{ org, app string }
 	named := map[source]map[string]bool{} // component and digest
 	return func(ctx context.Context, repository, digest string) (bool, error) {
@@ -68,7 +68,7 @@ func (c *Control) NamedArtifacts() func(ctx context.Context, repository, digest 
 
 // artifactsOf returns what the versions of an app name, as "component@digest"; of
 // one that is not there, nothing.
-func (c *Control) artifactsOf(ctx context.Context, org fairlead.OrgID, app string) (map[string]bool, error) {
+func (c *Catalog) artifactsOf(ctx context.Context, org fairlead.OrgID, app string) (map[string]bool, error) {
 	all := map[string]bool{}
 	a, err := c.Store.App(ctx, org, app)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
@@ -111,7 +111,7 @@ type PushAccess struct {
 
 // OpenForPush returns where the artifacts of an app's components are pushed to,
 // and by which login. The app need not be there yet.
-func (c *Control) OpenForPush(ctx context.Context, org fairlead.OrgID, app string, components []string) (PushAccess, error) {
+func (c *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app string, components []string) (PushAccess, error) {
 	if err := fairlead.CheckName("app", app); err != nil {
 		return PushAccess{}, err
 	}
@@ -147,8 +147,8 @@ func registryUnavailable(err error) error {
 	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "registry-unavailable", Message: "the registry of artifacts gives no login now", Hint: "Try again in a moment.", Err: err}
 }
 
-// repository is where the artifact of a component is that the version names.
-func (c *Control) repository(ctx context.Context, v Version, component string) (string, error) {
+// RepositoryOf is where the artifact of a component is that the version names.
+func (c *Catalog) RepositoryOf(ctx context.Context, v Version, component string) (string, error) {
 	if c.Artifacts == nil {
 		return Repository(v.Org, v.App, component), nil
 	}
@@ -161,7 +161,7 @@ func (c *Control) repository(ctx context.Context, v Version, component string) (
 
 // PullRepository returns the one repository of the control plane's own registry
 // that the holder's job may pull from.
-func (c *Control) PullRepository(ctx context.Context, h kernel.Holder) (string, error) {
+func (c *Catalog) PullRepository(ctx context.Context, h kernel.Holder) (string, error) {
 	j, v, err := c.versionOf(ctx, h)
 	if err != nil {
 		return "", err
@@ -169,7 +169,7 @@ func (c *Control) PullRepository(ctx context.Context, h kernel.Holder) (string, 
 	return Repository(v.Org, v.App, j.Component), nil
 }
 
-func (c *Control) versionOf(ctx context.Context, h kernel.Holder) (store.Job, Version, error) {
+func (c *Catalog) versionOf(ctx context.Context, h kernel.Holder) (store.Job, Version, error) {
 	r, err := c.Held(ctx, h)
 	if err != nil {
 		return store.Job{}, Version{}, err
@@ -180,7 +180,7 @@ func (c *Control) versionOf(ctx context.Context, h kernel.Holder) (store.Job, Ve
 
 // PullLogin returns the login with which the holder's job fetches its artifacts;
 // ok is false where its own token is the login.
-func (c *Control) PullLogin(ctx context.Context, h kernel.Holder) (l identity.Login, ok bool, err error) {
+func (c *Catalog) PullLogin(ctx context.Context, h kernel.Holder) (l identity.Login, ok bool, err error) {
 	if c.Artifacts == nil || c.Access == nil {
 		_, err := c.Held(ctx, h)
 		return identity.Login{}, false, err

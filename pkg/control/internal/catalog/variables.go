@@ -1,4 +1,4 @@
-package control
+package catalog
 
 import (
 	"context"
@@ -58,14 +58,14 @@ func checkVariable(name string, v *Variable) error {
 
 // scope finds what variables are set on. Those of a shared runner are the
 // operator's alone.
-func (c *Control) scope(ctx context.Context, by kernel.User, of VariableScope) (fairlead.OrgID, store.Scope, error) {
+func (c *Catalog) scope(ctx context.Context, by kernel.User, of VariableScope) (fairlead.OrgID, store.Scope, error) {
 	switch none := (VariableScope{}); none {
 	case of:
 	case VariableScope{Group: of.Group, App: of.App, Install: of.Install}:
-		r, err := c.OwnRunner(ctx, by, of.Runner)
+		r, err := c.fleet.OwnRunner(ctx, by, of.Runner)
 		return r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)}, err
 	case VariableScope{Runner: of.Runner, App: of.App, Install: of.Install}:
-		g, err := c.Group(ctx, by.Org, of.Group)
+		g, err := c.fleet.Group(ctx, by.Org, of.Group)
 		return by.Org, store.Scope{Kind: store.ScopeGroup, Name: g.Path.String()}, err
 	case VariableScope{Runner: of.Runner, Group: of.Group, Install: of.Install}:
 		a, err := c.Store.App(ctx, by.Org, of.App)
@@ -79,7 +79,7 @@ func (c *Control) scope(ctx context.Context, by kernel.User, of VariableScope) (
 
 // Variables returns the variables that are set on one thing. Values of
 // sensitive ones are left out.
-func (c *Control) Variables(ctx context.Context, by kernel.User, of VariableScope) (map[string]Variable, error) {
+func (c *Catalog) Variables(ctx context.Context, by kernel.User, of VariableScope) (map[string]Variable, error) {
 	org, scope, err := c.scope(ctx, by, of)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func variableContext(org fairlead.OrgID, of store.Scope, name string) string {
 
 // SetVariables changes the variables that are set on one thing: those that are
 // given; nil removes one. Jobs that start from then on get them.
-func (c *Control) SetVariables(ctx context.Context, by kernel.User, of VariableScope, change map[string]*Variable) (map[string]Variable, error) {
+func (c *Catalog) SetVariables(ctx context.Context, by kernel.User, of VariableScope, change map[string]*Variable) (map[string]Variable, error) {
 	for _, name := range slices.Sorted(maps.Keys(change)) {
 		if err := checkVariable(name, change[name]); err != nil {
 			return nil, err
@@ -151,10 +151,10 @@ func (c *Control) SetVariables(ctx context.Context, by kernel.User, of VariableS
 
 // markVariables notes on runners and installs, which the start of every job
 // reads, whether there are variables to be read as well.
-func (c *Control) markVariables(tx *kernel.Tx, by kernel.User, of VariableScope, has bool) error {
+func (c *Catalog) markVariables(tx *kernel.Tx, by kernel.User, of VariableScope, has bool) error {
 	switch {
 	case of.Runner != "":
-		r, err := c.OwnRunner(tx.Ctx, by, of.Runner)
+		r, err := c.fleet.OwnRunner(tx.Ctx, by, of.Runner)
 		if err != nil || r.V.HasVars == has {
 			return err
 		}
@@ -189,7 +189,7 @@ type setVariable struct {
 // variablesFor returns the environment variables that jobs of an install on a
 // runner get from what they are set on: the runner, the groups from the root to that
 // of the install, its app, and the install, the later before the earlier.
-func (c *Control) variablesFor(ctx context.Context, in store.Install, r store.Runner) (map[string]setVariable, error) {
+func (c *Catalog) variablesFor(ctx context.Context, in store.Install, r store.Runner) (map[string]setVariable, error) {
 	onRunner := store.Scope{Kind: store.ScopeRunner, Name: string(r.ID)}
 	out := make(map[string]setVariable, len(r.Env))
 	for name, text := range r.Env {
@@ -232,9 +232,9 @@ func (c *Control) variablesFor(ctx context.Context, in store.Install, r store.Ru
 	return out, nil
 }
 
-// environment returns the environment variables of a job: those of variablesFor,
+// Environment returns the environment variables of a job: those of variablesFor,
 // and Fairlead's own before all. Sensitive ones are apart.
-func (c *Control) environment(ctx context.Context, in store.Install, r store.Runner, j store.Job) (plain, secret map[string]string, err error) {
+func (c *Catalog) Environment(ctx context.Context, in store.Install, r store.Runner, j store.Job) (plain, secret map[string]string, err error) {
 	set, err := c.variablesFor(ctx, in, r)
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,4 @@
-package control
+package catalog
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ const DefaultRunner = "local"
 // names or that rules choose at its first deployment. Inputs are checked
 // against the app's newest version; sensitive ones are sealed before they are
 // stored.
-func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
+func (c *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
 	if err := fairlead.CheckName("install", in.Name); err != nil {
 		return Install{}, err
 	}
@@ -113,7 +113,7 @@ func (c *Control) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 
 // name notes the runner that the install names, "" for none, if that may serve
 // it.
-func (c *Control) nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
+func (c *Catalog) nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 	if old := in.RunnerID; old != "" && (in.Bound == nil || in.Bound.Runner != old) {
 		tx.DropRunnerUse(old, in.ID)
 	}
@@ -121,7 +121,7 @@ func (c *Control) nameRunner(tx *kernel.Tx, in *store.Install, runner string) er
 	if runner == "" {
 		return nil
 	}
-	r, err := c.FindRunner(tx.Ctx, in.Org, runner)
+	r, err := c.fleet.FindRunner(tx.Ctx, in.Org, runner)
 	if err != nil {
 		return err
 	}
@@ -150,21 +150,21 @@ type InstallChange struct {
 // UpdateInstall changes inputs. Those not named keep their values; null takes
 // a value back. It is refused while a deployment runs or waits, so that all of
 // a deployment sees the same inputs.
-func (c *Control) UpdateInstall(ctx context.Context, org fairlead.OrgID, name string, inputs map[string]json.RawMessage) (Install, error) {
+func (c *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name string, inputs map[string]json.RawMessage) (Install, error) {
 	return c.ChangeInstall(ctx, org, name, InstallChange{Inputs: inputs})
 }
 
 // ChangeInstall changes inputs, labels and the runner that is named, as
 // UpdateInstall says. An install that is bound to a runner stays bound until it
 // is refreshed.
-func (c *Control) ChangeInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
+func (c *Catalog) ChangeInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
 	err := c.Transact(ctx, "update install "+name, func(tx *kernel.Tx) error {
 		r, err := c.Store.Install(ctx, org, name)
 		if err != nil {
 			return err
 		}
 		if r.V.Active != "" {
-			return busy(r.V)
+			return Busy(r.V)
 		}
 		app, err := c.App(ctx, org, r.V.App)
 		if err != nil {
@@ -201,7 +201,7 @@ func (c *Control) ChangeInstall(ctx context.Context, org fairlead.OrgID, name st
 	return c.Install(ctx, org, name)
 }
 
-func busy(in store.Install) error {
+func Busy(in store.Install) error {
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs",
 		Message: fmt.Sprintf("deployment %s of install %s is not over", in.Active, in.Name),
 		Hint:    fmt.Sprintf("Wait for it (`fairlead deployment show %s`) or cancel it (`fairlead deployment cancel %s`).", in.Active, in.Active)}
@@ -213,8 +213,8 @@ func inputContext(id fairlead.InstallID, name string) string {
 
 // sealInputs merges given into old, checks the result against the app, and
 // seals what is sensitive.
-func (c *Control) sealInputs(ctx context.Context, spec *appspec.App, id fairlead.InstallID, old map[string]store.Input, given map[string]json.RawMessage) (map[string]store.Input, error) {
-	values, err := c.openInputs(ctx, id, old)
+func (c *Catalog) sealInputs(ctx context.Context, spec *appspec.App, id fairlead.InstallID, old map[string]store.Input, given map[string]json.RawMessage) (map[string]store.Input, error) {
+	values, err := c.OpenInputs(ctx, id, old)
 	if err != nil {
 		return nil, err
 	}
@@ -254,8 +254,8 @@ func (c *Control) sealInputs(ctx context.Context, spec *appspec.App, id fairlead
 	return out, nil
 }
 
-// openInputs returns the values of stored inputs.
-func (c *Control) openInputs(ctx context.Context, id fairlead.InstallID, stored map[string]store.Input) (map[string]any, error) {
+// OpenInputs returns the values of stored inputs.
+func (c *Catalog) OpenInputs(ctx context.Context, id fairlead.InstallID, stored map[string]store.Input) (map[string]any, error) {
 	values := map[string]any{}
 	for name, in := range stored {
 		raw := []byte(in.Value)
@@ -275,7 +275,7 @@ func (c *Control) openInputs(ctx context.Context, id fairlead.InstallID, stored 
 }
 
 // Install returns an install with its components.
-func (c *Control) Install(ctx context.Context, org fairlead.OrgID, name string) (Install, error) {
+func (c *Catalog) Install(ctx context.Context, org fairlead.OrgID, name string) (Install, error) {
 	r, err := c.Store.Install(ctx, org, name)
 	if err != nil {
 		return Install{}, err
@@ -283,7 +283,7 @@ func (c *Control) Install(ctx context.Context, org fairlead.OrgID, name string) 
 	return c.install(ctx, r.V)
 }
 
-func (c *Control) install(ctx context.Context, in store.Install) (Install, error) {
+func (c *Catalog) install(ctx context.Context, in store.Install) (Install, error) {
 	out := Install{Install: in, State: "new", Locks: map[string]fairlead.JobID{}}
 	comps, err := c.Store.Components(ctx, in.ID)
 	if err != nil {
@@ -330,12 +330,12 @@ func (c *Control) install(ctx context.Context, in store.Install) (Install, error
 	}
 	storage := "http"
 	if len(heads) == 0 && len(names) > 0 {
-		if storage, err = c.StorageKind(ctx, in); err != nil {
+		if storage, err = c.fleet.StorageKind(ctx, in); err != nil {
 			return out, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		part, err := c.part(ctx, names[name], states[name], storage)
+		part, err := c.Part(ctx, names[name], states[name], storage)
 		if err != nil {
 			return out, err
 		}
@@ -349,7 +349,7 @@ func (c *Control) install(ctx context.Context, in store.Install) (Install, error
 }
 
 // Installs lists installs by name.
-func (c *Control) Installs(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Install, string, error) {
+func (c *Catalog) Installs(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Install, string, error) {
 	p, err := c.Store.Installs(ctx, org, q)
 	if err != nil {
 		return nil, "", err
@@ -377,7 +377,7 @@ func outputContext(id fairlead.InstallID, component, name string) string {
 
 // Outputs returns the outputs of an install's components. Values of sensitive
 // ones are nil unless showSensitive is set.
-func (c *Control) Outputs(ctx context.Context, org fairlead.OrgID, name string, showSensitive bool) (map[string]map[string]Output, error) {
+func (c *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string, showSensitive bool) (map[string]map[string]Output, error) {
 	r, err := c.Store.Install(ctx, org, name)
 	if err != nil {
 		return nil, err
@@ -409,8 +409,8 @@ func (c *Control) Outputs(ctx context.Context, org fairlead.OrgID, name string, 
 	return out, nil
 }
 
-// part renders a component for package diagnosis.
-func (c *Control) part(ctx context.Context, k store.Component, head store.StateHead, storage string) (diagnosis.Component, error) {
+// Part renders a component for package diagnosis.
+func (c *Catalog) Part(ctx context.Context, k store.Component, head store.StateHead, storage string) (diagnosis.Component, error) {
 	out := diagnosis.Component{Name: k.Name, Type: k.Type, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment}
 	t := k.TypeOf()
 	if t.StateFile == "" {
@@ -444,9 +444,9 @@ func renderLock(l store.StateLock, held bool) diagnosis.Lock {
 	return diagnosis.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: kernel.Clip(info.Who, 200), Operation: kernel.Clip(info.Operation, 100)}
 }
 
-// notMoving refuses what must not happen to an install whose states are being
+// NotMoving refuses what must not happen to an install whose states are being
 // copied.
-func notMoving(in store.Install) error {
+func NotMoving(in store.Install) error {
 	if in.Moving == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package control
+package catalog
 
 import (
 	"bytes"
@@ -63,7 +63,7 @@ const (
 // Effective resolves what a deployment of the install would use now, and compares
 // it with what the last successful deployment of each component used. A component
 // whose last apply or destroy did not succeed is not compared: its state says so.
-func (c *Control) Effective(ctx context.Context, in store.Install) (Effective, error) {
+func (c *Catalog) Effective(ctx context.Context, in store.Install) (Effective, error) {
 	tx := c.Reading(ctx)
 	app, err := c.App(ctx, in.Org, in.App)
 	if err != nil {
@@ -71,14 +71,14 @@ func (c *Control) Effective(ctx context.Context, in store.Install) (Effective, e
 	}
 	v := app.Newest
 	out := Effective{Version: v.ID, Vars: map[string]map[string]EffectiveValue{}}
-	given, err := c.openInputs(ctx, in.ID, in.Inputs)
+	given, err := c.OpenInputs(ctx, in.ID, in.Inputs)
 	if err != nil {
 		return Effective{}, err
 	}
 	if out.Inputs, err = effectiveInputs(v.Spec, given); err != nil {
 		return Effective{}, err
 	}
-	runner, err := c.ServingRunnerIn(tx, in)
+	runner, err := c.fleet.ServingRunnerIn(tx, in)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != "no-runner" {
 		return Effective{}, err
 	}
@@ -187,7 +187,7 @@ func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVa
 
 // effectiveVars resolves the variables of a component one by one, sensitive ones as
 // well. One that refers to what is not there has no value.
-func (c *Control) effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
+func (c *Catalog) effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(comp.Vars))
 	for name, value := range comp.Vars {
 		e := EffectiveValue{}
@@ -223,7 +223,7 @@ func (c *Control) effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp
 }
 
 // resolveEach is resolve without the variables that have no value now.
-func (c *Control) resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
+func (c *Catalog) resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
 	scope, err := c.scopeOf(tx, in, v, comp)
 	if fairlead.KindOf(err) == fairlead.KindInvalid { // inputs that a deployment would refuse
 		return nil, nil
@@ -251,7 +251,7 @@ func undeployedOf(tx *kernel.Tx, in store.Install, k store.Component, version fa
 	if k.Version != version {
 		out = append(out, Undeployed{Component: k.Name, What: UndeployedVersion})
 	}
-	last, err := lastVars(tx, in.ID, k.Name)
+	last, err := LastVars(tx, in.ID, k.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -314,9 +314,9 @@ func envDigest(env map[string]setVariable) ([]byte, error) {
 	return sum[:], nil
 }
 
-// keepEnv notes which environment variables the component is made with.
-func (c *Control) keepEnv(tx *kernel.Tx, in store.Install, k *store.Component) error {
-	runner, err := c.ServingRunnerIn(tx, in)
+// KeepEnv notes which environment variables the component is made with.
+func (c *Catalog) KeepEnv(tx *kernel.Tx, in store.Install, k *store.Component) error {
+	runner, err := c.fleet.ServingRunnerIn(tx, in)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package control
+package catalog
 
 import (
 	"context"
@@ -18,20 +18,20 @@ import (
 // is a sealed blob, which the record names and a reader of the values fetches.
 const maxInline = 64 << 10
 
-// maxVars bounds the variables of one component, in bytes of JSON: a step gets them
+// MaxVars bounds the variables of one component, in bytes of JSON: a step gets them
 // in its job spec.
-const maxVars = job.MaxOutputs
+const MaxVars = job.MaxOutputs
 
-// valuesPrefix begins the keys of blobs with values of components: outputs or
+// ValuesPrefix begins the keys of blobs with values of components: outputs or
 // variables, as values/<install>/<component>/<name>.
-const valuesPrefix = "values/"
+const ValuesPrefix = "values/"
 
 func outputsContext(k store.Component) string {
 	return "install/" + string(k.Install) + "/outputs/" + k.Name
 }
 
-// checkOutputs refuses outputs that the control plane does not keep.
-func checkOutputs(id fairlead.JobID, given map[string]Output) error {
+// CheckOutputs refuses outputs that the control plane does not keep.
+func CheckOutputs(id fairlead.JobID, given map[string]Output) error {
 	if size := sizeOf(given); size > job.MaxOutputs {
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "outputs-too-large",
 			Message: fmt.Sprintf("the outputs of job %s have %d bytes; a component may have %d", id, size, job.MaxOutputs)}
@@ -47,9 +47,9 @@ func sizeOf(outputs map[string]Output) int {
 	return size
 }
 
-// keepOutputs makes given the outputs of the component: in its record, the
+// KeepOutputs makes given the outputs of the component: in its record, the
 // sensitive ones sealed, or all of them in one sealed blob.
-func keepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (err error) {
+func KeepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (err error) {
 	k.Outputs, k.OutputsBlob = make(map[string]store.Output, len(given)), ""
 	if sizeOf(given) > maxInline {
 		for name, o := range given {
@@ -77,7 +77,7 @@ func keepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (er
 
 // outputsOf returns the component's outputs as they are kept: sensitive ones
 // sealed if the record has them, and open if a blob has.
-func (c *Control) outputsOf(ctx context.Context, k store.Component) (map[string]store.Output, error) {
+func (c *Catalog) outputsOf(ctx context.Context, k store.Component) (map[string]store.Output, error) {
 	if k.OutputsBlob == "" {
 		return k.Outputs, nil
 	}
@@ -93,7 +93,7 @@ func (c *Control) outputsOf(ctx context.Context, k store.Component) (map[string]
 }
 
 // outputsOf is Control's, and fetches a blob once for all that the commit reads.
-func (c *Control) outputsIn(tx *kernel.Tx, k store.Component) (map[string]store.Output, error) {
+func (c *Catalog) outputsIn(tx *kernel.Tx, k store.Component) (map[string]store.Output, error) {
 	if all, ok := tx.Outputs[k.OutputsBlob]; ok && k.OutputsBlob != "" {
 		return all, nil
 	}
@@ -108,7 +108,7 @@ func (c *Control) outputsIn(tx *kernel.Tx, k store.Component) (map[string]store.
 }
 
 // openOutput returns the value of an output of the component.
-func (c *Control) openOutput(ctx context.Context, k store.Component, name string, o store.Output) ([]byte, error) {
+func (c *Catalog) openOutput(ctx context.Context, k store.Component, name string, o store.Output) ([]byte, error) {
 	if o.Sealed == nil {
 		return o.Value, nil
 	}
@@ -119,8 +119,8 @@ func (c *Control) openOutput(ctx context.Context, k store.Component, name string
 	return raw, nil
 }
 
-// keepVars makes raw, JSON, the variables that the component was made with.
-func keepVars(tx *kernel.Tx, k *store.Component, raw []byte) (err error) {
+// KeepVars makes raw, JSON, the variables that the component was made with.
+func KeepVars(tx *kernel.Tx, k *store.Component, raw []byte) (err error) {
 	k.Vars, k.VarsBlob = nil, ""
 	if len(raw) > maxInline {
 		k.VarsBlob, err = putValues(tx, *k, raw, varsContext(k.Install, k.Name))
@@ -152,7 +152,7 @@ func putValues(tx *kernel.Tx, k store.Component, raw []byte, sealContext string)
 	if err != nil {
 		return "", fmt.Errorf("seal values of component %s: %w", k.Name, err)
 	}
-	key = valuesPrefix + string(k.Install) + "/" + k.Name + "/" + tx.IDs("w")
+	key = ValuesPrefix + string(k.Install) + "/" + k.Name + "/" + tx.IDs("w")
 	if err := tx.Blobs.Put(tx.Ctx, key, sealed); err != nil {
 		return "", fmt.Errorf("store values of component %s: %w", k.Name, err)
 	}

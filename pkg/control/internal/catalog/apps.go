@@ -1,4 +1,4 @@
-package control
+package catalog
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ var digestPattern = regexp.MustCompile(DigestPattern)
 // PublishVersion stores an immutable version of the app. Its identifier is
 // made from its content, so publishing the same again changes nothing but
 // which version is the newest, and mends the record of one that was altered.
-func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
+func (c *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
 	if err := fairlead.CheckName("app", name); err != nil {
 		return Version{}, err
 	}
@@ -102,7 +102,7 @@ func (c *Control) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 
 // Version returns a version with its configuration. One whose record was altered is
 // refused with the code "version-altered".
-func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, error) {
+func (c *Catalog) Version(ctx context.Context, id fairlead.VersionID) (Version, error) {
 	r, err := c.Store.Version(ctx, id)
 	if err != nil {
 		return Version{}, err
@@ -115,7 +115,7 @@ func (c *Control) Version(ctx context.Context, id fairlead.VersionID) (Version, 
 // another app's artifact for this version's. A version that was read before, and is
 // byte for byte what it was, is not parsed again: most commits of a deployment read
 // the same one.
-func (c *Control) readVersion(id fairlead.VersionID, v store.Version) (Version, error) {
+func (c *Catalog) readVersion(id fairlead.VersionID, v store.Version) (Version, error) {
 	if known, ok := c.versions.Get(id); ok && known.same(v) {
 		return Version{Version: v, Spec: known.Spec}, nil
 	}
@@ -151,7 +151,7 @@ const CodeVersionAltered = "version-altered"
 
 // altered refuses a version whose content has the identifier made. The operator has
 // to learn of it, and a caller may keep it to itself.
-func (c *Control) altered(id fairlead.VersionID, v store.Version, made fairlead.VersionID) error {
+func (c *Catalog) altered(id fairlead.VersionID, v store.Version, made fairlead.VersionID) error {
 	c.Logger.Error("a version was altered in the table; nothing of it is deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: CodeVersionAltered,
 		Message: fmt.Sprintf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made),
@@ -172,7 +172,7 @@ func (v Version) same(o store.Version) bool {
 }
 
 // App returns an app with its newest version.
-func (c *Control) App(ctx context.Context, org fairlead.OrgID, name string) (App, error) {
+func (c *Catalog) App(ctx context.Context, org fairlead.OrgID, name string) (App, error) {
 	r, err := c.Store.App(ctx, org, name)
 	if err != nil {
 		return App{}, err
@@ -181,7 +181,7 @@ func (c *Control) App(ctx context.Context, org fairlead.OrgID, name string) (App
 }
 
 // Versions lists the versions of an app, newest first.
-func (c *Control) Versions(ctx context.Context, org fairlead.OrgID, name string, q store.PageQuery) ([]Version, string, error) {
+func (c *Catalog) Versions(ctx context.Context, org fairlead.OrgID, name string, q store.PageQuery) ([]Version, string, error) {
 	a, err := c.Store.App(ctx, org, name)
 	if err != nil {
 		return nil, "", err
@@ -201,13 +201,13 @@ func (c *Control) Versions(ctx context.Context, org fairlead.OrgID, name string,
 	return versions, p.Next, nil
 }
 
-func (c *Control) app(ctx context.Context, a store.App) (App, error) {
+func (c *Catalog) app(ctx context.Context, a store.App) (App, error) {
 	v, err := c.Version(ctx, a.Latest)
 	return App{App: a, Newest: v}, err
 }
 
 // Apps lists apps by name.
-func (c *Control) Apps(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]App, string, error) {
+func (c *Catalog) Apps(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]App, string, error) {
 	p, err := c.Store.Apps(ctx, org, q)
 	if err != nil {
 		return nil, "", err

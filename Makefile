@@ -35,16 +35,20 @@ demo: build bin/tofu-tool ## Deploy examples/shop from nothing: the product in a
 dev: build bin/tofu-tool ## Run the control plane and a runner here, until Ctrl-C
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && exec bin/fairlead dev
 
-build: bin/fairlead bin/fairlead-runner ## Build bin/fairlead and bin/fairlead-runner
+build: bin/fairlead bin/fairlead-runner bin/fairlead-runner-clusters ## Build what ships: bin/fairlead and bin/fairlead-runner, and the latter with every executor
 
 functions: ## Build the functions for Lambda into bin/functions, and print their sizes
 	@$(GO) run ./tools/functions -out bin/functions
 
 # What is up to date is the go command's business.
 bin/fairlead: FORCE
-	@$(BUILD) -o $@ ./cmd/fairlead
+	@$(BUILD) -tags clusters -o $@ ./cmd/fairlead
 bin/fairlead-runner: FORCE
 	@$(BUILD) -o $@ ./runner
+# As it is in the runner's image: the clients of clusters would cost every other
+# agent a quarter of its memory.
+bin/fairlead-runner-clusters: FORCE
+	@$(BUILD) -tags clusters -o $@ ./runner
 bin/tofu-tool: FORCE
 	@$(GO) build -C tools/tofu -o $(CURDIR)/$@ .
 bin/gotestsum: FORCE

@@ -3,23 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 )
-
-// buildClusters builds the runner as its image has it, with every executor.
-func buildClusters(ctx context.Context, b *bench) (string, error) {
-	program := filepath.Join(b.work, "fairlead-runner-clusters")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=clusters", "-ldflags=-s -w", "-o", program, "./runner")
-	build.Dir, build.Env = b.root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the runner with every executor: %w: %s", err, out)
-	}
-	return program, nil
-}
 
 // checkOften sends jobs that do nothing through a runner.
 func checkOften(ctx context.Context, p *plane, runner string, n int) error {
@@ -37,10 +22,6 @@ func checkOften(ctx context.Context, p *plane, runner string, n int) error {
 
 // measureIdle looks at a server and its agents that have run some jobs and wait.
 func measureIdle(ctx context.Context, b *bench) (err error) {
-	program, err := buildClusters(ctx, b)
-	if err != nil {
-		return err
-	}
 	p, err := startPlane(ctx, b, "idle")
 	if err != nil {
 		return err
@@ -53,7 +34,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	if err := p.publish(ctx, b.path("examples/hello")); err != nil {
 		return err
 	}
-	clusters, err := p.startProgram(ctx, program, "clusters", 0, b.tool)
+	clusters, err := p.startProgram(ctx, b.path("bin/fairlead-runner-clusters"), "clusters", 0, b.tool)
 	if err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if *smokeRun {
 		b.counts, b.countedFile, *force = smoke(), "", true
 	}
-	for _, name := range []string{"bin/fairlead", "bin/fairlead-runner"} {
+	for _, name := range []string{"bin/fairlead", "bin/fairlead-runner", "bin/fairlead-runner-clusters"} {
 		if _, err := os.Stat(b.path(name)); err != nil {
 			return fmt.Errorf("%w; run `make bench` in the root of the repository", err)
 		}

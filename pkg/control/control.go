@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
+	"github.com/fairlead/fairlead/pkg/control/internal/state"
 )
 
 // Control is the control plane: all rooms, and what spans them. Safe for
@@ -22,7 +23,7 @@ type Control struct {
 	*kernel.Kernel
 	*runners.Fleet
 	*catalog.Catalog
-	*States
+	*state.States
 	*Execution
 }
 
@@ -31,6 +32,6 @@ func New(p kernel.Deps) *Control {
 	k := kernel.New(p)
 	fleet := runners.New(k)
 	catalog := catalog.New(k, fleet)
-	states := newStates(k, fleet, catalog)
+	states := state.New(k, fleet, catalog)
 	return &Control{Kernel: k, Fleet: fleet, Catalog: catalog, States: states, Execution: newExecution(k, fleet, catalog, states)}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
+	"github.com/fairlead/fairlead/pkg/control/internal/state"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -50,7 +51,7 @@ func (c *Control) advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r 
 	r.V.Changed = tx.Now
 	tx.PutDeployment(r)
 	if r.V.State.Final() {
-		tx.Drop(planKeys(r.V)...)
+		tx.Drop(state.PlanKeys(r.V)...)
 		return r, c.freeInstall(tx, inst, r.V.ID)
 	}
 	return r, nil
@@ -245,7 +246,7 @@ func jobEnded(j store.Job) deployment.Event {
 // settle moves the deployment of a job that has just ended, if it has one.
 func (c *Control) settle(tx *kernel.Tx, j store.Job) error {
 	if j.State.Final() && j.Operation == job.OpMigrateState {
-		return endMove(tx, j)
+		return state.EndMove(tx, j)
 	}
 	if !j.State.Final() || j.Deployment == "" {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
+	"github.com/fairlead/fairlead/pkg/control/internal/state"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -51,6 +52,8 @@ type (
 	Variable       = catalog.Variable
 	VariableScope  = catalog.VariableScope
 	Version        = catalog.Version
+
+	LockedError = state.LockedError
 )
 
 // Their constants.
@@ -70,6 +73,8 @@ const (
 	DefaultRunner   = catalog.DefaultRunner
 	DigestPattern   = catalog.DigestPattern
 	VariablePattern = catalog.VariablePattern
+
+	MaxState = state.MaxState
 )
 
 // As returns a context whose use cases record that the actor asked for them.
@@ -103,3 +108,9 @@ func Repository(org fairlead.OrgID, app, component string) string {
 // RepositoryOrg is the part of a repository's name, in the control plane's own
 // registry, that names its org; "" of a name that Repository does not give.
 func RepositoryOrg(repository string) string { return catalog.RepositoryOrg(repository) }
+
+// StatePath is where the runner API serves the Terraform state of a component.
+func StatePath(install, component string) string { return state.StatePath(install, component) }
+
+// LockID reads the tool's lock ID out of its lock info.
+func LockID(info []byte) string { return state.LockID(info) }

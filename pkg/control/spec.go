@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
+	"github.com/fairlead/fairlead/pkg/control/internal/state"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
@@ -47,7 +48,7 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 		if err != nil {
 			return nil, err
 		}
-		s.State = stateRef(storage, j.Install, j.Component)
+		s.State = state.Ref(storage, j.Install, j.Component)
 	}
 	v, err := c.Version(ctx, j.Version)
 	if err != nil {
@@ -138,7 +139,7 @@ func (c *Control) migration(ctx context.Context, s events.JobSpec, j store.Job) 
 		return nil, err
 	}
 	for _, name := range m.Components {
-		s.Move = append(s.Move, events.MovedState{Component: name, From: *stateRef(from, j.Install, name), To: *stateRef(to, j.Install, name)})
+		s.Move = append(s.Move, events.MovedState{Component: name, From: *state.Ref(from, j.Install, name), To: *state.Ref(to, j.Install, name)})
 	}
 	return c.Signer.Sign(ctx, s)
 }

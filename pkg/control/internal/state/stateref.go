@@ -1,4 +1,4 @@
-package control
+package state
 
 import (
 	"github.com/fairlead/fairlead/events"
@@ -11,10 +11,10 @@ func StatePath(install, component string) string {
 	return "/runner/v1/state/" + install + "/" + component
 }
 
-// stateRef tells a step where the state of a component is. The key is of the
+// Ref tells a step where the state of a component is. The key is of the
 // install's identifier and not of its name: an install that is made anew under
 // that name never meets the state of the one before.
-func stateRef(s runnerspec.Storage, install fairlead.InstallID, component string) *events.StateRef {
+func Ref(s runnerspec.Storage, install fairlead.InstallID, component string) *events.StateRef {
 	ref := &events.StateRef{Storage: string(s.Kind()), Key: string(install) + "/" + component}
 	switch s := s.(type) {
 	case *runnerspec.S3Storage:

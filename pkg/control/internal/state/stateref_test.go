@@ -1,4 +1,4 @@
-package control
+package state
 
 import (
 	"encoding/json"
@@ -43,7 +43,7 @@ func TestWhereAStateIsTravelsInTheJobSpec(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := json.Marshal(stateRef(storage, "ins_1", "web")); err != nil || string(got) != tt.want {
+			if got, err := json.Marshal(Ref(storage, "ins_1", "web")); err != nil || string(got) != tt.want {
 				t.Errorf("the step is told %s\nwant %s", got, tt.want)
 			}
 		})

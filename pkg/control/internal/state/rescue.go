@@ -1,4 +1,4 @@
-package control
+package state
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 // that is there: it is another one than the person has seen. The head keeps
 // what was broken, and its event says so. Repeating it with the ID is harmless. A
 // component that the install never had and its app does not name is not found.
-func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
+func (c *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
 	return c.Transact(ctx, "break state lock of "+component, func(tx *kernel.Tx) error {
 		inst, err := c.Store.Install(ctx, org, install)
 		if err != nil {
@@ -66,12 +66,12 @@ func (c *Control) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 // record, and which neither its app's newest version nor its active deployment names.
 // The first plan of a component may have left a lock in the customer's storage before
 // there is a record.
-func (c *Control) namedComponent(tx *kernel.Tx, in store.Install, component string) error {
+func (c *States) namedComponent(tx *kernel.Tx, in store.Install, component string) error {
 	k, err := c.Store.Component(tx.Ctx, in.ID, component)
 	if err != nil || k.Version > 0 {
 		return err
 	}
-	app, err := c.App(tx.Ctx, in.Org, in.App)
+	app, err := c.catalog.App(tx.Ctx, in.Org, in.App)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func notOurs(in store.Install, component string) error {
 	if err != nil {
 		return err
 	}
-	if ref := stateRef(storage, in.ID, component); ref.Unlock() != "" {
+	if ref := Ref(storage, in.ID, component); ref.Unlock() != "" {
 		out.Hint = fmt.Sprintf("Its lock, if there is one, is beside it: %s. Once nobody is at work on it any more, `%s` takes it off.", ref.Where(false), ref.Unlock())
 	}
 	return out
@@ -146,7 +146,7 @@ func serialOf(state []byte) int64 {
 // and, as the tools themselves do, for a state of another lineage or one that
 // is not newer than the current, if there is one. A lock that a dead job left is broken: that
 // job saves nothing any more. Pushing the current state again is harmless.
-func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (store.StateHead, error) {
+func (c *States) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (store.StateHead, error) {
 	var given stateFile
 	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" && given.Version == 0 {
 		return store.StateHead{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-state",
@@ -198,7 +198,7 @@ func (c *Control) PushState(ctx context.Context, org fairlead.OrgID, install, co
 
 // pushable returns the head of a component's state if a person may replace it
 // now.
-func (c *Control) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
+func (c *States) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
 	var none store.Stored[store.StateHead]
 	inst, err := c.Store.Install(tx.Ctx, org, install)
 	if err != nil {
@@ -214,11 +214,11 @@ func (c *Control) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component
 	if k.Version == 0 {
 		return none, noComponent(inst.V, component) // nobody would ever destroy what is in the state
 	}
-	runner, err := c.ServingRunner(tx.Ctx, inst.V)
+	runner, err := c.fleet.ServingRunner(tx.Ctx, inst.V)
 	if err != nil {
 		return none, err
 	}
-	storage, err := c.StorageKind(tx.Ctx, inst.V)
+	storage, err := c.fleet.StorageKind(tx.Ctx, inst.V)
 	if err != nil {
 		return none, err
 	}
@@ -255,7 +255,7 @@ func (c *Control) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component
 
 // newer refuses a state that may not take the place of the current one. It
 // reports whether they are the same.
-func (c *Control) newer(ctx context.Context, head store.StateHead, given stateFile, data []byte) (same bool, err error) {
+func (c *States) newer(ctx context.Context, head store.StateHead, given stateFile, data []byte) (same bool, err error) {
 	if head.Blob == "" {
 		return false, nil
 	}

@@ -1,4 +1,4 @@
-package control
+package state
 
 import (
 	"context"
@@ -35,7 +35,7 @@ const unnamedFor = time.Hour
 // with a state, beginning anywhere. When ctx ends what was found until then is
 // removed, and the error is that of ctx: calls that are cut short come round to
 // all of them.
-func (c *Control) CollectBlobs(ctx context.Context, before []string) (unnamed []string, err error) {
+func (c *States) CollectBlobs(ctx context.Context, before []string) (unnamed []string, err error) {
 	return c.collectBlobs(ctx, func(key string) bool {
 		_, seen := slices.BinarySearch(before, key)
 		return seen
@@ -45,7 +45,7 @@ func (c *Control) CollectBlobs(ctx context.Context, before []string) (unnamed []
 // CollectOldBlobs is CollectBlobs for who keeps nothing between two calls: what
 // was put more than an hour ago, as its key says, and is not named is removed.
 // It is for where no request can take that long, whatever sleeps.
-func (c *Control) CollectOldBlobs(ctx context.Context) error {
+func (c *States) CollectOldBlobs(ctx context.Context) error {
 	_, err := c.collectBlobs(ctx, func(key string) bool {
 		made, known := blobMade(key)
 		return known && c.Now().Sub(made) > unnamedFor
@@ -55,7 +55,7 @@ func (c *Control) CollectOldBlobs(ctx context.Context) error {
 
 // collectBlobs removes blobs that no record names, if none is about to. It
 // returns the others, sorted.
-func (c *Control) collectBlobs(ctx context.Context, past func(key string) bool) (unnamed []string, err error) {
+func (c *States) collectBlobs(ctx context.Context, past func(key string) bool) (unnamed []string, err error) {
 	keys, err := c.Blobs.List(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("collect blobs: %w", err)
@@ -97,7 +97,7 @@ func blobMade(key string) (time.Time, bool) {
 	return fairlead.TimeOf(id)
 }
 
-func (c *Control) blobNamed(ctx context.Context, key string, heads map[string]store.StateHead) (bool, error) {
+func (c *States) blobNamed(ctx context.Context, key string, heads map[string]store.StateHead) (bool, error) {
 	switch {
 	case strings.HasPrefix(key, plansPrefix):
 		id, digest, _ := strings.Cut(strings.TrimPrefix(key, plansPrefix), "/")
@@ -129,7 +129,7 @@ func (c *Control) blobNamed(ctx context.Context, key string, heads map[string]st
 }
 
 // planNamed reports whether somebody may still carry the plan out.
-func (c *Control) planNamed(ctx context.Context, id fairlead.JobID, digest string) (bool, error) {
+func (c *States) planNamed(ctx context.Context, id fairlead.JobID, digest string) (bool, error) {
 	r, err := c.Store.Job(ctx, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return false, nil

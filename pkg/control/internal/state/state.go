@@ -1,4 +1,4 @@
-package control
+package state
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func locked(component string, l store.StateLock) error {
 // stateOf returns the head of the state that the holder's job is about. A job
 // may touch the state of its own component only, and one that copies states those
 // of its install.
-func (c *Control) stateOf(ctx context.Context, h kernel.Holder, install, component string) (store.Stored[store.StateHead], store.Job, error) {
+func (c *States) stateOf(ctx context.Context, h kernel.Holder, install, component string) (store.Stored[store.StateHead], store.Job, error) {
 	r, err := c.Store.Job(ctx, h.Job)
 	if err != nil {
 		return store.Stored[store.StateHead]{}, r.V, err
@@ -64,7 +64,7 @@ func stateContext(h store.StateHead) string { return "state/" + string(h.Install
 // GetState returns the component's current state, or nil when there is none.
 // A state is full of secrets, and a lease token does not expire by itself: a
 // job that is over, or has been given to a later epoch, reads nothing more.
-func (c *Control) GetState(ctx context.Context, h kernel.Holder, install, component string) ([]byte, error) {
+func (c *States) GetState(ctx context.Context, h kernel.Holder, install, component string) ([]byte, error) {
 	head, j, err := c.stateOf(ctx, h, install, component)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (c *Control) GetState(ctx context.Context, h kernel.Holder, install, compon
 // PutState stores a new state. Holding the lock is what entitles a job to
 // write: a job that lost its lease may still save what its tool did, until
 // somebody else has taken the lock. From then on it is refused.
-func (c *Control) PutState(ctx context.Context, h kernel.Holder, install, component, lockID string, data []byte) error {
+func (c *States) PutState(ctx context.Context, h kernel.Holder, install, component, lockID string, data []byte) error {
 	if len(data) > MaxState {
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
 			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
@@ -153,7 +153,7 @@ func mayWrite(head store.StateHead, h kernel.Holder, lockID string) error {
 
 // DeleteState removes the component's state. The tool asks for it when it
 // leaves nothing behind; earlier states are kept.
-func (c *Control) DeleteState(ctx context.Context, h kernel.Holder, install, component string) error {
+func (c *States) DeleteState(ctx context.Context, h kernel.Holder, install, component string) error {
 	return c.Transact(ctx, "delete state of "+component, func(tx *kernel.Tx) error {
 		head, _, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
@@ -175,7 +175,7 @@ func (c *Control) DeleteState(ctx context.Context, h kernel.Holder, install, com
 // LockState takes the lock of the component's state for the holder. A lock
 // whose job is over, or has been given to a later epoch, is broken: its writer
 // is fenced from then on. Otherwise the error is a *LockedError.
-func (c *Control) LockState(ctx context.Context, h kernel.Holder, install, component, lockID string, info []byte) error {
+func (c *States) LockState(ctx context.Context, h kernel.Holder, install, component, lockID string, info []byte) error {
 	if lockID == "" || len(lockID) > 200 || len(info) > 8<<10 {
 		return fairlead.Invalid("invalid-lock", "a lock has an ID of 1 to 200 bytes and an info of at most 8 KiB")
 	}
@@ -207,7 +207,7 @@ func (c *Control) LockState(ctx context.Context, h kernel.Holder, install, compo
 
 // UnlockState gives the lock back. A lock that is gone, or somebody else's by
 // now, is left as it is: the holder has nothing more to lose.
-func (c *Control) UnlockState(ctx context.Context, h kernel.Holder, install, component, lockID string) error {
+func (c *States) UnlockState(ctx context.Context, h kernel.Holder, install, component, lockID string) error {
 	return c.Transact(ctx, "unlock state of "+component, func(tx *kernel.Tx) error {
 		head, _, err := c.stateOf(ctx, h, install, component)
 		if err != nil {
@@ -235,7 +235,7 @@ func planKey(id fairlead.JobID, digest string) string {
 func planContext(id fairlead.JobID) string { return "plan/" + string(id) }
 
 // PutPlan keeps the saved plan of the holder's plan job, sealed.
-func (c *Control) PutPlan(ctx context.Context, h kernel.Holder, data []byte) error {
+func (c *States) PutPlan(ctx context.Context, h kernel.Holder, data []byte) error {
 	r, err := c.Held(ctx, h)
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func (c *Control) PutPlan(ctx context.Context, h kernel.Holder, data []byte) err
 }
 
 // GetPlan returns the saved plan that the holder's job is to carry out.
-func (c *Control) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) {
+func (c *States) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) {
 	r, err := c.Held(ctx, h)
 	if err != nil {
 		return nil, err
@@ -273,10 +273,10 @@ func (c *Control) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) 
 	return data, err
 }
 
-// planKeys are the saved plans of a deployment. Once it is over nobody may carry
+// PlanKeys are the saved plans of a deployment. Once it is over nobody may carry
 // them out any more, and they hold the customer's values: the commit that ends it
 // drops them. What that leaves behind CollectBlobs finds.
-func planKeys(d store.Deployment) (keys []string) {
+func PlanKeys(d store.Deployment) (keys []string) {
 	for _, n := range d.Nodes {
 		if n.PlanJob != "" && n.Digest != "" {
 			keys = append(keys, planKey(n.PlanJob, n.Digest))

@@ -1,4 +1,6 @@
-package control
+// Package state holds the use cases of the states of components: their locks, the
+// saved plans, the ways out of a person, and which blobs something still names.
+package state
 
 import (
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
@@ -14,7 +16,7 @@ type States struct {
 	catalog *catalog.Catalog
 }
 
-// newStates returns the states of a kernel.
-func newStates(k *kernel.Kernel, fleet *runners.Fleet, catalog *catalog.Catalog) *States {
+// New returns the states of a kernel.
+func New(k *kernel.Kernel, fleet *runners.Fleet, catalog *catalog.Catalog) *States {
 	return &States{Kernel: k, fleet: fleet, catalog: catalog}
 }

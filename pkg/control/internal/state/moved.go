@@ -1,4 +1,4 @@
-package control
+package state
 
 import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
@@ -12,7 +12,7 @@ import (
 // where its states are now, in the same commit. What the control plane kept of
 // them itself it drops then; other storages it does not reach, and they keep
 // their copies.
-func endMove(tx *kernel.Tx, j store.Job) error {
+func EndMove(tx *kernel.Tx, j store.Job) error {
 	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil

@@ -55,7 +55,7 @@ func (c *checker) checks() map[string]yamldoc.Check {
 		"container":      {Pattern: `^[a-z0-9](-?[a-z0-9]){2,62}$`, Wants: "3 to 63 lower-case letters, digits and single hyphens"},
 		"version":        {Pattern: `^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`, Wants: "a version such as v1.2.3"},
 		"prefix": {Pattern: `^[A-Za-z0-9!_.'()-]+(/[A-Za-z0-9!_.'()-]+)*$`, Wants: "names with single slashes between them, none at the ends",
-			Schema: yamldoc.Schema{"not": yamldoc.Schema{"pattern": `(^|/)\.\.?(/|$)`}},
+			Schema: yamldoc.Schema{"not": yamldoc.Schema{"type": "string", "pattern": `(^|/)\.\.?(/|$)`}},
 			Func: c.text("without . and ..", func(text string) bool {
 				return !strings.Contains("/"+text+"/", "/./") && !strings.Contains("/"+text+"/", "/../")
 			})},

@@ -98,6 +98,16 @@ type Rules struct {
 	Hint func(where string, f Field, in Node) string
 }
 
+// check returns the check that a tag names, an empty one for "". A name that is
+// not known is a mistake in the code, which the schema's test meets.
+func (r Rules) check(name string) Check {
+	c, ok := r.Checks[name]
+	if name != "" && !ok {
+		panic("yamldoc: there is no check " + name)
+	}
+	return c
+}
+
 // NodeReader is a value of a configuration that reads itself.
 type NodeReader interface {
 	ReadNode(r *Reader, n Node, where string)
@@ -238,7 +248,7 @@ func (r *Reader) structure(n Node, v reflect.Value, where string) {
 		switch is, given := r.nodes[path]; {
 		case f.Must == "":
 		case !given:
-			r.Report(path, "missing-field", fmt.Sprintf("%s lacks the field %q", NameOf(where), f.Name), f.Doc+r.Rules.Checks[f.Check].Doc)
+			r.Report(path, "missing-field", fmt.Sprintf("%s lacks the field %q", NameOf(where), f.Name), f.Doc+r.Rules.check(f.Check).Doc)
 		case f.Must == "true" && (is.Value == "" || is.Shape == List && len(is.Items) == 0):
 			r.Report(path, "missing-field", path+" is empty", f.Doc)
 		}
@@ -509,10 +519,8 @@ func (r *Reader) Plain(n Node) any {
 
 // check runs the check that a field's tag names.
 func (r *Reader) check(name string, f Field, t reflect.Type, where string) {
-	c, ok := r.Rules.Checks[name]
+	c := r.Rules.check(name)
 	switch {
-	case name != "" && !ok:
-		panic("yamldoc: there is no check " + name)
 	case name == "" || r.bad[where]:
 	case t.Kind() == reflect.Slice && f.Value.Shape == List:
 		if n := len(f.Value.Items); c.Max > 0 && n > c.Max {

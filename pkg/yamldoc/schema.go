@@ -18,8 +18,9 @@ type Schema = map[string]any
 func SchemaOf(t reflect.Type, rules Rules, defs Schema) Schema {
 	properties, required := Schema{}, []any{}
 	for _, f := range FieldsOf(t) {
-		p := valueSchema(f.Type, rules.Checks[f.Check], rules, defs)
-		maps.Copy(p, rules.Checks[f.Check].Schema)
+		c := rules.check(f.Check)
+		p := valueSchema(f.Type, c, rules, defs)
+		maps.Copy(p, c.Schema)
 		switch kind, ok := p["type"].(string); {
 		case f.Must != "":
 			required = append(required, f.Name)
@@ -31,7 +32,7 @@ func SchemaOf(t reflect.Type, rules Rules, defs Schema) Schema {
 		case p["$ref"] != nil:
 			p = Schema{"anyOf": []any{p, Schema{"type": "null"}}}
 		}
-		p["description"] = f.Doc + rules.Checks[f.Check].Doc
+		p["description"] = f.Doc + c.Doc
 		properties[f.Name] = p
 	}
 	s := Schema{"type": "object", "additionalProperties": false, "properties": properties, "required": required}

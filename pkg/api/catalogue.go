@@ -82,6 +82,8 @@ func callerProblems() []ProblemDoc {
 }
 
 // nounProblems are about what people work with.
+//
+// long: it is a table.
 func nounProblems() []ProblemDoc {
 	return []ProblemDoc{
 		{"app-name-mismatch", http.StatusUnprocessableEntity, "The configuration names another app than the path.", "Publish it under its own name."},

@@ -164,29 +164,7 @@ func (s *server) installRoutes(c *control.Control) {
 	register(s, op{Route: wire.GetInstall, auth: apiToken, tag: "Installs", summary: "Get an install",
 		problems: ofAVersion + " install-not-found"},
 		func(ctx context.Context, in *get) (*body[wire.Install], error) {
-			v, err := c.Install(ctx, callerOf(ctx).org, in.Install)
-			if err != nil {
-				return nil, err
-			}
-			out := renderInstall(v)
-			situations, err := c.InstallSituations(ctx, v)
-			if err != nil {
-				return nil, err
-			}
-			out.Situations = renderSituations(situations)
-			stack, err := c.Stack(ctx, callerOf(ctx).org, in.Install)
-			if err != nil && fairlead.CodeOf(err) != "stack-not-found" {
-				return nil, err
-			}
-			out.Stack = stack.State
-			if in.Effective {
-				e, err := c.Effective(ctx, v.Install)
-				if err != nil {
-					return nil, err
-				}
-				out.Effective = renderEffective(e)
-			}
-			return answer(out, nil)
+			return s.oneInstall(ctx, in.Install, in.Effective)
 		})
 	type update struct {
 		InstallPath
@@ -218,6 +196,35 @@ func (s *server) installRoutes(c *control.Control) {
 			return answer(renderOutputs(v), err)
 		})
 	s.rescueRoutes(c)
+}
+
+// oneInstall renders an install with what there is to know or to decide, and with what
+// a deployment would use now.
+func (s *server) oneInstall(ctx context.Context, name string, effective bool) (*body[wire.Install], error) {
+	c := s.Control
+	v, err := c.Install(ctx, callerOf(ctx).org, name)
+	if err != nil {
+		return nil, err
+	}
+	out := renderInstall(v)
+	situations, err := c.InstallSituations(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	out.Situations = renderSituations(situations)
+	stack, err := c.Stack(ctx, callerOf(ctx).org, name)
+	if err != nil && fairlead.CodeOf(err) != "stack-not-found" {
+		return nil, err
+	}
+	out.Stack = stack.State
+	if effective {
+		e, err := c.Effective(ctx, v.Install)
+		if err != nil {
+			return nil, err
+		}
+		out.Effective = renderEffective(e)
+	}
+	return answer(out, nil)
 }
 
 func (s *server) deploymentRoutes(c *control.Control) {

@@ -85,28 +85,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 	register(s, op{Route: wire.HeartbeatSession, auth: sessionToken, tag: "Agents", summary: "Say how the agent is",
 		problems: "session-not-found invalid-heartbeat " + storesMuch},
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
-			h := control.Heartbeat{Capacity: in.Body.Capacity,
-				Running: in.Body.Running, Draining: in.Body.Draining, Ending: in.Body.Ending, Customer: readCustomer(in.Body.Customer), Ailment: in.Body.Ailment, Isolation: in.Body.Isolation}
-			if err := c.HeartbeatSession(ctx, callerOf(ctx).session, h); err != nil {
-				return nil, err
-			}
-			out := wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}
-			if w, err := c.WantedOf(ctx, callerOf(ctx).session); err != nil {
-				s.Logger.Warn("an agent is not told which version is wanted", "error", err) // it is well all the same
-			} else {
-				out.Wanted = renderWanted(w)
-			}
-			if situations, err := c.AgentSituations(ctx, callerOf(ctx).session, h); err != nil {
-				s.Logger.Warn("an agent is not told what its operator is to know", "error", err)
-			} else {
-				out.Situations = renderSituations(situations)
-			}
-			if told, err := c.AgentConfiguration(ctx, callerOf(ctx).session.Runner, in.Body.Configuration); err != nil {
-				s.Logger.Warn("an agent is not told how its jobs are to be started", "error", err) // it asks again
-			} else if !in.Body.Ending {
-				out.Configuration = renderAgentConfiguration(told)
-			}
-			return answer(out, nil)
+			return s.heartbeat(ctx, in.Body)
 		})
 	type claim struct{ Body wire.ClaimRequest }
 	type claimed struct {
@@ -169,6 +148,34 @@ func (s *server) sessionRoutes(c *control.Control) {
 			}
 			return nil, c.ReportDeath(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), d)
 		})
+}
+
+// heartbeat takes what an agent says of itself, and answers with what it is to know. What
+// cannot be found out is left out: the agent is well all the same.
+func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body[wire.SessionStatus], error) {
+	c := s.Control
+	h := control.Heartbeat{Capacity: in.Capacity,
+		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Ailment: in.Ailment, Isolation: in.Isolation}
+	if err := c.HeartbeatSession(ctx, callerOf(ctx).session, h); err != nil {
+		return nil, err
+	}
+	out := wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}
+	if w, err := c.WantedOf(ctx, callerOf(ctx).session); err != nil {
+		s.Logger.Warn("an agent is not told which version is wanted", "error", err) // it is well all the same
+	} else {
+		out.Wanted = renderWanted(w)
+	}
+	if situations, err := c.AgentSituations(ctx, callerOf(ctx).session, h); err != nil {
+		s.Logger.Warn("an agent is not told what its operator is to know", "error", err)
+	} else {
+		out.Situations = renderSituations(situations)
+	}
+	if told, err := c.AgentConfiguration(ctx, callerOf(ctx).session.Runner, in.Configuration); err != nil {
+		s.Logger.Warn("an agent is not told how its jobs are to be started", "error", err) // it asks again
+	} else if !in.Ending {
+		out.Configuration = renderAgentConfiguration(told)
+	}
+	return answer(out, nil)
 }
 
 func renderAgentConfiguration(in *control.AgentConfiguration) *wire.AgentConfiguration {

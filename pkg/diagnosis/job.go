@@ -159,18 +159,7 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		}
 		s.Next = append(s.Next, read)
 	case job.ReasonStateLocked:
-		s.untouched = true
-		s.Known = append(s.Known, nothing+": the tool takes the lock first.")
-		if install != "" && (storage == "" || storage == "http" || storage == "local") {
-			s.Next = append(s.Next, showInstall(install, "shows who holds the lock, if it is the control plane's to give"))
-		}
-		switch storage {
-		case "", "http":
-		case "local":
-			s.Next = append(s.Next, byHand("The lock is on the runner's disk, and ends with the process that holds it: wait for that, or end it."))
-		default:
-			s.Next = append(s.Next, byHand("The lock is beside the state, in the runner's own storage, and the control plane cannot break it. A tool that was killed leaves it there: once nobody is at work on the state any more, the command in the job's message takes it off."))
-		}
+		stateLocked(&s, install, storage)
 	case job.ReasonOutputsTooLarge:
 		if j.Operation.Mutates() {
 			s.Known = append(s.Known, "What it was to do is done, and the component's state has it. Only its outputs are not stored: components that need them cannot be planned.")
@@ -206,6 +195,22 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 	}
 	s.Next = append(s.Next, on...)
 	return s
+}
+
+// stateLocked is what is to be said of a job that did not get the lock of its state.
+func stateLocked(s *Situation, install, storage string) {
+	s.untouched = true
+	s.Known = append(s.Known, nothing+": the tool takes the lock first.")
+	if install != "" && (storage == "" || storage == "http" || storage == "local") {
+		s.Next = append(s.Next, showInstall(install, "shows who holds the lock, if it is the control plane's to give"))
+	}
+	switch storage {
+	case "", "http":
+	case "local":
+		s.Next = append(s.Next, byHand("The lock is on the runner's disk, and ends with the process that holds it: wait for that, or end it."))
+	default:
+		s.Next = append(s.Next, byHand("The lock is beside the state, in the runner's own storage, and the control plane cannot break it. A tool that was killed leaves it there: once nobody is at work on the state any more, the command in the job's message takes it off."))
+	}
 }
 
 // nothing begins what is known where no tool has changed anything.

@@ -205,26 +205,11 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 		return a.refuse(ctx, c, err)
 	}
 	lost := make(chan struct{}) // closed when the lease is somebody else's
-	l := &lease{client: beats, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
-		log: a.Log,
-		renewed: func(late bool) {
-			a.renewals.Add(1)
-			if late {
-				a.late.Add(1)
-			}
-		},
-		silence: said.length,
-		canceled: func(reason string) {
-			stopJob(&stop{"canceled", "canceled", cmp.Or(reason, "the job was canceled")})
-		},
-		lost: func() {
-			stopShipping()
-			stopJob(&stop{"failed", "stale", "the lease belongs to somebody else"})
-			close(lost)
-		},
-		expired: func() {
-			stopJob(&stop{"failed", "lease-expired", "the control plane did not answer until the lease ran out"})
-		},
+	l := a.newLease(beats, started, said, stopJob)
+	l.lost = func() {
+		stopShipping()
+		stopJob(&stop{"failed", "stale", "the lease belongs to somebody else"})
+		close(lost)
 	}
 	if err := a.dir.SaveRenew(l.renew); err != nil {
 		a.Log.Error("the agent will not know how long the lease lasts", "err", err)
@@ -259,6 +244,36 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	if err := logw.Close(); err != nil {
 		a.Log.Error("write log", "err", err)
 	}
+	report := a.report(res, runErr, secrets)
+	report.Log = a.endLog(own, lost, ship, way)
+	code := a.finish(own, c, report)
+	a.clean()
+	return code
+}
+
+// newLease makes the lease of a job, which stops the job when it is told to and when it
+// runs out. What is to be done when it is somebody else's is the caller's to set.
+func (a *execution) newLease(c *client.Client, started wire.Started, said *silence, stopJob context.CancelCauseFunc) *lease {
+	return &lease{client: c, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
+		log: a.Log,
+		renewed: func(late bool) {
+			a.renewals.Add(1)
+			if late {
+				a.late.Add(1)
+			}
+		},
+		silence: said.length,
+		canceled: func(reason string) {
+			stopJob(&stop{"canceled", "canceled", cmp.Or(reason, "the job was canceled")})
+		},
+		expired: func() {
+			stopJob(&stop{"failed", "lease-expired", "the control plane did not answer until the lease ran out"})
+		},
+	}
+}
+
+// endLog sends what is left of the log, and returns how it ended.
+func (a *execution) endLog(own context.Context, lost <-chan struct{}, ship *logship.Shipper, way logWay) wire.LogEnd {
 	// From here on this step can die without anybody missing a byte.
 	size, truncated := ship.Written()
 	if err := a.dir.SaveLogEnd(attempt.LogEnd{Size: size, Truncated: truncated}); err != nil {
@@ -275,11 +290,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	if err != nil {
 		a.Log.Error("the log did not arrive whole", "err", err)
 	}
-	report := a.report(res, runErr, secrets)
-	report.Log = end
-	code := a.finish(own, c, report)
-	a.clean()
-	return code
+	return end
 }
 
 // contextOf returns a context that ends with ch or with parent.

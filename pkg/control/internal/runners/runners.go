@@ -242,6 +242,8 @@ type SessionProof struct {
 
 // OpenSession checks an agent's proof and opens a session. A nonce is good
 // for one session.
+//
+// long: it decides on a caller in one piece; each branch is a proof, or the refusal of one.
 func (c *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session, string, error) {
 	if _, err := c.Minter.Read(p.Nonce, c.Now(), identity.Challenge); err != nil {
 		return store.Session{}, "", sessionRefused()

@@ -27,24 +27,13 @@ type Configuration interface {
 	check(c *checker)
 }
 
+// newConfiguration returns an empty configuration of the kind, nil of one that is
+// unknown.
 func newConfiguration(k Kind) Configuration {
-	switch k {
-	case AWSECS:
-		return &ECSRunner{}
-	case AWSEKS:
-		return &EKSRunner{}
-	case AzureAKS:
-		return &AKSRunner{}
-	case GCPGKE:
-		return &GKERunner{}
-	case Kubernetes:
-		return &KubernetesRunner{}
-	case Docker:
-		return &DockerRunner{}
-	case Local:
-		return &LocalRunner{}
-	}
-	return nil
+	return map[Kind]Configuration{
+		AWSECS: &ECSRunner{}, AWSEKS: &EKSRunner{}, AzureAKS: &AKSRunner{}, GCPGKE: &GKERunner{},
+		Kubernetes: &KubernetesRunner{}, Docker: &DockerRunner{}, Local: &LocalRunner{},
+	}[k]
 }
 
 // kindAliases are what other products call our kinds.

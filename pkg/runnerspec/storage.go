@@ -37,22 +37,13 @@ type Storage interface {
 	Place(runner string) string
 }
 
+// newStorage returns an empty configuration of the kind, nil of one that is
+// unknown.
 func newStorage(k StorageKind) Storage {
-	switch k {
-	case S3State:
-		return &S3Storage{}
-	case GCSState:
-		return &GCSStorage{}
-	case AzureState:
-		return &AzureStorage{}
-	case KubernetesState:
-		return &KubernetesStorage{}
-	case HTTPState:
-		return &HTTPStorage{}
-	case LocalState:
-		return &LocalStorage{}
-	}
-	return nil
+	return map[StorageKind]Storage{
+		S3State: &S3Storage{}, GCSState: &GCSStorage{}, AzureState: &AzureStorage{},
+		KubernetesState: &KubernetesStorage{}, HTTPState: &HTTPStorage{}, LocalState: &LocalStorage{},
+	}[k]
 }
 
 // DecodeStorage reads a state storage from JSON as json.Marshal wrote it. It

@@ -62,12 +62,11 @@ func kindsOfHumanitec() map[string]runnerspec.Kind {
 
 // theirType returns the type that a part names, one of the known, or "".
 func (h *humanitec) theirType(n yamldoc.Node, where string, known []string) (string, yamldoc.Place) {
-	i := slices.IndexFunc(n.Fields, func(f yamldoc.Field) bool { return f.Key == "type" })
-	if n.Shape != yamldoc.Map || i < 0 {
+	t, ok := n.Child("type")
+	if !ok {
 		h.problem(n.Place, "missing-field", where+` lacks the field "type"`, "The types are: "+strings.Join(known, ", ")+".")
 		return "", n.Place
 	}
-	t := n.Fields[i].Value
 	s, ok := t.Value.(string)
 	if !ok || !slices.Contains(known, s) {
 		h.problem(t.Place, "unknown-type", fmt.Sprintf("%s.type is none of Humanitec's", where), yamldoc.DidYouMean(s, "types", known))
@@ -82,13 +81,9 @@ func (h *humanitec) withType(n yamldoc.Node, where string) yamldoc.Node {
 	field := func(path ...string) bool {
 		at := n
 		for _, name := range path {
-			i := slices.IndexFunc(at.Fields, func(f yamldoc.Field) bool { return f.Key == name && !f.Value.IsNull() })
-			if i < 0 {
-				return false
-			}
-			at = at.Fields[i].Value
+			at, _ = at.Child(name)
 		}
-		return true
+		return !at.IsNull()
 	}
 	if field("type") {
 		return n

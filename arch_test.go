@@ -104,6 +104,8 @@ var rules = []rule{
 		"apps and installs know who runs them, and neither states nor jobs"},
 	{"pkg/control/internal/state", "events pkg/blob pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/deployment pkg/fairlead pkg/job pkg/runnerspec pkg/store",
 		"states and their locks know apps and installs, and no deployment but by its record"},
+	{"pkg/control/internal/execution", "events pkg/appspec pkg/component pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/control/internal/state pkg/deployment pkg/diagnosis pkg/fairlead pkg/graph pkg/identity pkg/job pkg/joblog pkg/placement pkg/queue pkg/runnerspec pkg/store pkg/store/engine",
+		"the last room: deployments and jobs know all that is before them"},
 	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec events",
 		"the API renders what control decides, in the words of the pure packages, and never sees how it is stored"},
 	{"pkg/api/client", "pkg/api/wire pkg/transport", "a client is built without a server"},

@@ -12,6 +12,7 @@ package control
 
 import (
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
+	"github.com/fairlead/fairlead/pkg/control/internal/execution"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/control/internal/state"
@@ -24,14 +25,15 @@ type Control struct {
 	*runners.Fleet
 	*catalog.Catalog
 	*state.States
-	*Execution
+	*execution.Execution
 }
 
 // New returns a Control on its parts.
 func New(p kernel.Deps) *Control {
 	k := kernel.New(p)
-	fleet := runners.New(k)
-	catalog := catalog.New(k, fleet)
-	states := state.New(k, fleet, catalog)
-	return &Control{Kernel: k, Fleet: fleet, Catalog: catalog, States: states, Execution: newExecution(k, fleet, catalog, states)}
+	c := &Control{Kernel: k, Fleet: runners.New(k)}
+	c.Catalog = catalog.New(k, c.Fleet)
+	c.States = state.New(k, c.Fleet, c.Catalog)
+	c.Execution = execution.New(k, c.Fleet, c.Catalog, c.States)
+	return c
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
+	"github.com/fairlead/fairlead/pkg/control/internal/execution"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -98,7 +99,7 @@ func (c *Control) moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], i
 	inst.V.Moving = &store.Moving{Job: id, To: store.Binding{Binding: to, Org: r.V.Org, Name: r.V.Name, State: config}, Components: names}
 	j := store.Job{Job: job.New(id, job.OpMigrateState, tx.Now), InstallName: in.Name, RunnerName: by.V.Name, Shared: by.V.Shared()}
 	j.Org, j.Install, j.Runner, j.Plugin = in.Org, in.ID, by.V.ID, component.ThatDoes(job.OpMigrateState).Name
-	return newJob(tx, j, by.V), nil
+	return execution.NewJob(tx, j, by.V), nil
 }
 
 // movable names the components whose states are to be moved, unless somebody may

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
+	"github.com/fairlead/fairlead/pkg/control/internal/execution"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/control/internal/state"
@@ -54,6 +55,15 @@ type (
 	Version        = catalog.Version
 
 	LockedError = state.LockedError
+
+	Claim            = execution.Claim
+	Death            = execution.Death
+	DeploymentFilter = execution.DeploymentFilter
+	NewDeployment    = execution.NewDeployment
+	Report           = execution.Report
+	Started          = execution.Started
+	Swept            = execution.Swept
+	WholeLog         = execution.WholeLog
 )
 
 // Their constants.
@@ -75,6 +85,10 @@ const (
 	VariablePattern = catalog.VariablePattern
 
 	MaxState = state.MaxState
+
+	OutcomeCanceled  = execution.OutcomeCanceled
+	OutcomeFailed    = execution.OutcomeFailed
+	OutcomeSucceeded = execution.OutcomeSucceeded
 )
 
 // As returns a context whose use cases record that the actor asked for them.
@@ -114,3 +128,7 @@ func StatePath(install, component string) string { return state.StatePath(instal
 
 // LockID reads the tool's lock ID out of its lock info.
 func LockID(info []byte) string { return state.LockID(info) }
+
+// ErrNoWork says that no job of the runner was queued while a claim waited.
+// It is normal.
+var ErrNoWork = execution.ErrNoWork

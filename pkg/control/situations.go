@@ -31,11 +31,11 @@ func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) 
 	case err != nil:
 		return nil, err
 	case d.State == deployment.Queued:
-		if f.Ahead, err = c.ahead(ctx, inst.V, d.ID); err != nil {
+		if f.Ahead, err = c.Ahead(ctx, inst.V, d.ID); err != nil {
 			return nil, err
 		}
 	case d.State.Final():
-		if f.Since, err = c.deployedSince(ctx, d.Install, d.ID); err != nil {
+		if f.Since, err = c.DeployedSince(ctx, d.Install, d.ID); err != nil {
 			return nil, err
 		}
 	}

@@ -1,4 +1,7 @@
-package control
+// Package execution holds the use cases of deployments and jobs: how one is queued,
+// claimed, started, renewed and ended, what follows from its end, and the sweep that
+// repairs what was lost.
+package execution
 
 import (
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
@@ -16,7 +19,7 @@ type Execution struct {
 	states  *state.States
 }
 
-// newExecution returns the deployments and jobs of a kernel.
-func newExecution(k *kernel.Kernel, fleet *runners.Fleet, catalog *catalog.Catalog, states *state.States) *Execution {
+// New returns the deployments and jobs of a kernel.
+func New(k *kernel.Kernel, fleet *runners.Fleet, catalog *catalog.Catalog, states *state.States) *Execution {
 	return &Execution{Kernel: k, fleet: fleet, catalog: catalog, states: states}
 }

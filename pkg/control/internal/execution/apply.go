@@ -1,4 +1,4 @@
-package control
+package execution
 
 import (
 	"context"
@@ -15,13 +15,13 @@ import (
 
 // applyJob writes a job after event moved it, with everything that follows: the
 // wake-up, the end of its log, and the place of its deployment.
-func (c *Control) applyJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) (store.Stored[store.Job], error) {
+func (c *Execution) applyJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) (store.Stored[store.Job], error) {
 	return c.applyDeath(tx, r, e, nil)
 }
 
 // applyDeath is applyJob for an event that may end an attempt without a report of its
 // step; whole is what is said of the log that it leaves, nil if bytes may be missing.
-func (c *Control) applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *store.WholeLog) (store.Stored[store.Job], error) {
+func (c *Execution) applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *store.WholeLog) (store.Stored[store.Job], error) {
 	e.At = tx.Now
 	before := r.V.State
 	next, err := job.Apply(r.V.Job, e)
@@ -48,7 +48,7 @@ func (c *Control) applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Eve
 }
 
 // endLogAfter ends the log of an attempt that this commit gives up, after it.
-func (c *Control) endLogAfter(tx *kernel.Tx, id fairlead.JobID, l store.OpenLog) {
+func (c *Execution) endLogAfter(tx *kernel.Tx, id fairlead.JobID, l store.OpenLog) {
 	tx.OnCommit(func(ctx context.Context) {
 		if err := c.endGivenUp(ctx, id, l); err != nil {
 			c.Logger.Warn("the log of a dead attempt stays open until the sweep ends it", "job", id, "epoch", l.Epoch, "error", err)
@@ -58,7 +58,7 @@ func (c *Control) endLogAfter(tx *kernel.Tx, id fairlead.JobID, l store.OpenLog)
 
 // endGivenUp ends the log of an attempt that was given up. It counts as whole
 // only if what is stored is what its writer had noted at its end.
-func (c *Control) endGivenUp(ctx context.Context, id fairlead.JobID, l store.OpenLog) error {
+func (c *Execution) endGivenUp(ctx context.Context, id fairlead.JobID, l store.OpenLog) error {
 	s := joblog.Stream{Job: string(id), Epoch: l.Epoch}
 	truncated := true
 	if l.Whole != nil {

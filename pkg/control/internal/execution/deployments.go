@@ -1,4 +1,4 @@
-package control
+package execution
 
 import (
 	"cmp"
@@ -34,7 +34,7 @@ type NewDeployment struct {
 
 // CreateDeployment starts a deployment of the install, or queues it behind the
 // one that runs.
-func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (store.Deployment, error) {
+func (c *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (store.Deployment, error) {
 	if in.Kind != deployment.Deploy && in.Kind != deployment.Teardown {
 		return store.Deployment{}, fairlead.Invalid("invalid-kind", "%q is no kind of deployment: deploy and teardown are", in.Kind)
 	}
@@ -71,8 +71,8 @@ func (c *Control) CreateDeployment(ctx context.Context, org fairlead.OrgID, inst
 }
 
 // notQueued refuses a deployment that would wait for the install's active one.
-func (c *Control) notQueued(tx *kernel.Tx, inst store.Install) error {
-	ahead, err := c.ahead(tx.Ctx, inst, "")
+func (c *Execution) notQueued(tx *kernel.Tx, inst store.Install) error {
+	ahead, err := c.Ahead(tx.Ctx, inst, "")
 	if err != nil {
 		return err
 	}
@@ -86,12 +86,12 @@ func (c *Control) notQueued(tx *kernel.Tx, inst store.Install) error {
 
 // send gives the deployment the runner of its install, which is bound by its
 // first deployment that has anything to do.
-func (c *Control) assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Deployment) error {
+func (c *Execution) assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Deployment) error {
 	if err := catalog.NotMoving(inst.V); err != nil {
 		return err
 	}
 	if len(d.Nodes) > 0 || inst.V.Active != "" {
-		if err := c.BindRunner(tx, inst); err != nil {
+		if err := c.fleet.BindRunner(tx, inst); err != nil {
 			return err
 		}
 	}
@@ -113,14 +113,14 @@ func existing(tx *kernel.Tx, out *store.Deployment, made string, err error) erro
 // fillNodes gives the deployment its graph: for a deploy every component of
 // the version, and after those the ones that the version no longer has; for a
 // teardown every component that is not known to be absent, in reverse.
-func (c *Control) fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
-	app, err := c.App(tx.Ctx, inst.Org, inst.App)
+func (c *Execution) fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
+	app, err := c.catalog.App(tx.Ctx, inst.Org, inst.App)
 	if err != nil {
 		return err
 	}
 	v := app.Newest
 	if version != "" && version != v.ID {
-		if v, err = c.Version(tx.Ctx, version); err != nil {
+		if v, err = c.catalog.Version(tx.Ctx, version); err != nil {
 			return err
 		}
 		if v.Org != inst.Org {
@@ -241,8 +241,8 @@ func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 
 // checkInputs holds the install's inputs to the version that is about to be
 // deployed; it may have inputs that the version of the day it was made had not.
-func (c *Control) checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
-	given, err := c.OpenInputs(tx.Ctx, inst.ID, inst.Inputs)
+func (c *Execution) checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
+	given, err := c.catalog.OpenInputs(tx.Ctx, inst.ID, inst.Inputs)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (c *Control) checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.A
 }
 
 // admit begins the deployment if the install is free, and queues it otherwise.
-func (c *Control) admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
+func (c *Execution) admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
 	if inst.V.Active == d.ID || slices.Contains(inst.V.Queue, d.ID) {
 		r, err := c.Store.Deployment(tx.Ctx, d.ID) // our own commit, whose answer was unclear
 		return r.V, err
@@ -276,7 +276,7 @@ func (c *Control) admit(tx *kernel.Tx, inst store.Stored[store.Install], d store
 }
 
 // Deployment returns a deployment.
-func (c *Control) Deployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
+func (c *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
 	r, err := c.Store.Deployment(ctx, id)
 	if err == nil && r.V.Org != org {
 		return store.Stored[store.Deployment]{}, fairlead.NotFound("deployment", string(id))
@@ -286,7 +286,7 @@ func (c *Control) Deployment(ctx context.Context, org fairlead.OrgID, id fairlea
 
 // WaitDeployment returns the deployment once its revision is greater than
 // after, or as it is when wait is over.
-func (c *Control) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (store.Stored[store.Deployment], error) {
+func (c *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (store.Stored[store.Deployment], error) {
 	var r store.Stored[store.Deployment]
 	err := c.Wait(ctx, string(id), wait, func(ctx context.Context) (bool, error) {
 		var err error
@@ -304,7 +304,7 @@ type DeploymentFilter struct {
 
 // Deployments lists the deployments that the filter selects, the newest first. A
 // page may have fewer than asked for, even none, and yet not be the last.
-func (c *Control) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q store.PageQuery) (store.Page[store.Deployment], error) {
+func (c *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q store.PageQuery) (store.Page[store.Deployment], error) {
 	read := func(q store.PageQuery) (store.Page[store.Deployment], error) { return c.Store.Deployments(ctx, org, q) }
 	byName := false
 	if f.Install != "" {
@@ -352,17 +352,17 @@ const maxFiltered = 20
 // ApproveDeployment lets plans that wait be carried out: those of the named
 // components, or all. plans holds the digests of those that were looked at, by
 // component; one that has changed since is refused.
-func (c *Control) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (store.Stored[store.Deployment], error) {
+func (c *Execution) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (store.Stored[store.Deployment], error) {
 	return c.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, By: kernel.Actor(ctx)})
 }
 
 // CancelDeployment stops what runs and starts nothing more.
-func (c *Control) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
+func (c *Execution) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
 	return c.move(ctx, org, id, "cancel", deployment.Cancel{By: kernel.Actor(ctx)})
 }
 
 // move applies an event that a person caused.
-func (c *Control) move(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, verb string, e deployment.Event) (store.Stored[store.Deployment], error) {
+func (c *Execution) move(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, verb string, e deployment.Event) (store.Stored[store.Deployment], error) {
 	err := c.Transact(ctx, verb+" deployment "+string(id), func(tx *kernel.Tx) error {
 		r, err := c.Deployment(ctx, org, id)
 		if err != nil {
@@ -384,9 +384,9 @@ func (c *Control) move(ctx context.Context, org fairlead.OrgID, id fairlead.Depl
 	return c.Deployment(ctx, org, id)
 }
 
-// deployedSince returns the newest of the deployments that came after the given
+// DeployedSince returns the newest of the deployments that came after the given
 // one of an install and may have changed something; "" if there is none.
-func (c *Control) deployedSince(ctx context.Context, install fairlead.InstallID, id fairlead.DeploymentID) (fairlead.DeploymentID, error) {
+func (c *Execution) DeployedSince(ctx context.Context, install fairlead.InstallID, id fairlead.DeploymentID) (fairlead.DeploymentID, error) {
 	for q := (store.PageQuery{Limit: 50}); ; {
 		page, err := c.Store.InstallDeployments(ctx, install, q)
 		if err != nil {
@@ -410,7 +410,7 @@ func (c *Control) deployedSince(ctx context.Context, install fairlead.InstallID,
 // the given one ended: what it completed is not done again. It is refused when
 // a later deployment may have changed the install, because what was completed
 // may not be true any more.
-func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (store.Deployment, error) {
+func (c *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (store.Deployment, error) {
 	newID := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
 	var out store.Deployment
@@ -435,7 +435,7 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 			// deployment completed is part of this one.
 			return fairlead.NotFound("install", string(old.V.Install))
 		}
-		since, err := c.deployedSince(ctx, inst.V.ID, id)
+		since, err := c.DeployedSince(ctx, inst.V.ID, id)
 		if err != nil {
 			return err
 		}
@@ -466,8 +466,8 @@ func (c *Control) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fa
 	return out, err
 }
 
-// ahead is what a queued deployment waits for.
-func (c *Control) ahead(ctx context.Context, inst store.Install, id fairlead.DeploymentID) (*diagnosis.Ahead, error) {
+// Ahead is what a queued deployment waits for.
+func (c *Execution) Ahead(ctx context.Context, inst store.Install, id fairlead.DeploymentID) (*diagnosis.Ahead, error) {
 	if inst.Active == "" || inst.Active == id {
 		return nil, nil // it has just begun
 	}

@@ -1,4 +1,4 @@
-package control
+package execution
 
 import (
 	"context"
@@ -37,7 +37,7 @@ const hideClaimed = 30 * time.Second
 // Claim leases a queued job of the session's runner to the session, waiting up
 // to wait for one to be queued, or returns ErrNoWork. At most one session holds
 // a job at a given epoch. Safe for concurrent use.
-func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration) (Claim, error) {
+func (c *Execution) Claim(ctx context.Context, s store.Session, wait time.Duration) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork // it said that it takes no more
 	}
@@ -69,7 +69,7 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 		// session may have been ended. Until there is something to give, the latter
 		// costs nobody anything, and looking would be a read for each idle claim.
 		limit, taking := 0, false
-		if err = c.StandsStill(ctx, s); err == nil {
+		if err = c.fleet.StandsStill(ctx, s); err == nil {
 			limit, taking, err = c.takes(ctx, s)
 		}
 		if err != nil {
@@ -102,14 +102,14 @@ func (c *Control) Claim(ctx context.Context, s store.Session, wait time.Duration
 }
 
 // putBack lets others receive a wake-up that is not to be followed here.
-func (c *Control) putBack(ctx context.Context, s store.Session, msg queue.Message, w events.Wake) {
+func (c *Execution) putBack(ctx context.Context, s store.Session, msg queue.Message, w events.Wake) {
 	if err := c.Queue.Extend(ctx, kernel.QueueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
 		c.Logger.Warn("a wake-up was not put back; it is there again when it is hidden no more", "job", w.Job, "error", err)
 	}
 }
 
 // awaitTaking waits until the session's runner takes work, or wait is over.
-func (c *Control) awaitTaking(ctx context.Context, s store.Session, wait time.Duration) (limit int, taking bool, err error) {
+func (c *Execution) awaitTaking(ctx context.Context, s store.Session, wait time.Duration) (limit int, taking bool, err error) {
 	if limit, taking, err = c.takes(ctx, s); taking || err != nil {
 		return limit, taking, err
 	}
@@ -123,7 +123,7 @@ func (c *Control) awaitTaking(ctx context.Context, s store.Session, wait time.Du
 
 // takes reports whether the session's runner takes work: by the vendor's word,
 // and by its limit, which is returned as well.
-func (c *Control) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
+func (c *Execution) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
 	n, err := c.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return 0, false, identity.NoLonger() // it was deleted
@@ -169,7 +169,7 @@ func freeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID) error 
 	return nil
 }
 
-func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID, limit int) (Claim, error) {
+func (c *Execution) claim(ctx context.Context, s store.Session, id fairlead.JobID, limit int) (Claim, error) {
 	var out Claim
 	// Names this claim, so that after an unclear commit it is known again.
 	before := int64(-1)
@@ -210,7 +210,7 @@ func (c *Control) claim(ctx context.Context, s store.Session, id fairlead.JobID,
 }
 
 // ReleaseJob gives back a claimed job that was never launched.
-func (c *Control) ReleaseJob(ctx context.Context, s store.Session, id fairlead.JobID, epoch int64) error {
+func (c *Execution) ReleaseJob(ctx context.Context, s store.Session, id fairlead.JobID, epoch int64) error {
 	return c.Transact(ctx, "release job "+string(id), func(tx *kernel.Tx) error {
 		r, err := c.jobOf(ctx, s, id)
 		if err != nil {
@@ -225,7 +225,7 @@ func (c *Control) ReleaseJob(ctx context.Context, s store.Session, id fairlead.J
 }
 
 // jobOf returns a job of the session's runner; those of others do not exist.
-func (c *Control) jobOf(ctx context.Context, s store.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
+func (c *Execution) jobOf(ctx context.Context, s store.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
 	r, err := c.Store.Job(ctx, id)
 	if err == nil && r.V.Runner != s.Runner {
 		return store.Stored[store.Job]{}, fairlead.NotFound("job", string(id))
@@ -257,7 +257,7 @@ var deathReasons = map[string]string{
 }
 
 // ReportDeath records that the step of a job is gone, and all it had started.
-func (c *Control) ReportDeath(ctx context.Context, s store.Session, id fairlead.JobID, d Death) error {
+func (c *Execution) ReportDeath(ctx context.Context, s store.Session, id fairlead.JobID, d Death) error {
 	what, ok := deathReasons[d.Reason]
 	if !ok {
 		return fairlead.Invalid("invalid-reason", "%q is no reason of a death", d.Reason)
@@ -296,7 +296,7 @@ type Started struct {
 // spec. The same step may ask again; any other is refused. fields are those of a
 // spec that the step knows beyond those that all do. Where there can be no spec,
 // the job ends: the error has the detail DetailEnded, and its code is the reason.
-func (c *Control) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string, fields ...string) (Started, error) {
+func (c *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string, fields ...string) (Started, error) {
 	// Opening the epoch fences the log of every attempt before. It is open when
 	// the job starts, so that a reader who sees the one sees the other; should
 	// the start be refused, an empty stream is all that is left of it.
@@ -337,7 +337,7 @@ const DetailEnded = "job_ended"
 // endUnstarted ends a job for which there can be no spec, and returns why there is
 // none. The step has no lease yet, so it cannot report that itself. If asking again
 // may help, the job goes on.
-func (c *Control) endUnstarted(ctx context.Context, h kernel.Holder, why error) error {
+func (c *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why error) error {
 	e, ok := errors.AsType[*fairlead.Error](why)
 	if !ok {
 		return why
@@ -366,7 +366,7 @@ func (c *Control) endUnstarted(ctx context.Context, h kernel.Holder, why error) 
 // ClaimJob is Claim for an agent that has the wake-up of a job already. It does
 // not wait. A runner that takes no work is told so by an error: its agent is to
 // leave the queue alone, where the API's claims do.
-func (c *Control) ClaimJob(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {
+func (c *Execution) ClaimJob(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork
 	}

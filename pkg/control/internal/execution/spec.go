@@ -1,4 +1,4 @@
-package control
+package execution
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // spec builds and signs what the job's step may do. fields are those of a spec that
 // the step knows and an older one does not. Values are resolved now
 // and not earlier, so that no secret waits anywhere.
-func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byte, error) {
+func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]byte, error) {
 	now, terms := c.Now(), j.Terms.OrDefault()
 	s := events.JobSpec{
 		Runner: j.Runner, Install: j.Install, InstallName: j.InstallName, Deployment: j.Deployment,
@@ -50,7 +50,7 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 		}
 		s.State = state.Ref(storage, j.Install, j.Component)
 	}
-	v, err := c.Version(ctx, j.Version)
+	v, err := c.catalog.Version(ctx, j.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 			Hint:    fmt.Sprintf("Deploy the install again with `fairlead install deploy %s`. And find out who can write the control plane's table.", inst.V.Name),
 			Details: map[string]string{"job": string(j.ID), "version": string(v.ID)}}
 	}
-	repository, err := c.RepositoryOf(ctx, v, j.Component)
+	repository, err := c.catalog.RepositoryOf(ctx, v, j.Component)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 		}
 		s.Version = &events.VersionRef{ID: v.ID, Org: v.Org, Config: config, Artifacts: v.Artifacts}
 	}
-	if s.Env, s.SecretEnv, err = c.Environment(ctx, inst.V, runner.V, j); err != nil {
+	if s.Env, s.SecretEnv, err = c.catalog.Environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
 	tx := c.Reading(ctx)
@@ -86,7 +86,7 @@ func (c *Control) spec(ctx context.Context, j store.Job, fields []string) ([]byt
 	case j.Operation == job.OpPlanDestroy:
 		vars, err = catalog.LastVars(tx, j.Install, j.Component)
 	default:
-		vars, err = c.ResolveVars(tx, inst.V, v, j.Component)
+		vars, err = c.catalog.ResolveVars(tx, inst.V, v, j.Component)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
@@ -114,7 +114,7 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 }
 
 // migration completes the spec of a job that copies states.
-func (c *Control) migration(ctx context.Context, s events.JobSpec, j store.Job) ([]byte, error) {
+func (c *Execution) migration(ctx context.Context, s events.JobSpec, j store.Job) ([]byte, error) {
 	inst, err := c.Store.Install(ctx, j.Org, j.InstallName)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (c *Control) migration(ctx context.Context, s events.JobSpec, j store.Job) 
 	if err != nil {
 		return nil, err
 	}
-	if s.Env, s.SecretEnv, err = c.Environment(ctx, inst.V, runner.V, j); err != nil {
+	if s.Env, s.SecretEnv, err = c.catalog.Environment(ctx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
 	for _, name := range m.Components {

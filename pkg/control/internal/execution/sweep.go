@@ -1,4 +1,4 @@
-package control
+package execution
 
 import (
 	"context"
@@ -38,15 +38,15 @@ type Swept struct {
 // control plane costs one query; now and then it looks at the runners as well.
 // It looks after one job at a time, so that those who claim and report meanwhile
 // wait for one short commit at most. Many may run at once.
-func (c *Control) Sweep(ctx context.Context) (Swept, error) {
+func (c *Execution) Sweep(ctx context.Context) (Swept, error) {
 	var s Swept
 	jobs := c.sweepJobs(ctx, &s)
 	var watch error
-	s.Turned, s.Letters, watch = c.WatchRunners(ctx)
+	s.Turned, s.Letters, watch = c.fleet.WatchRunners(ctx)
 	return s, errors.Join(jobs, watch)
 }
 
-func (c *Control) sweepJobs(ctx context.Context, s *Swept) error {
+func (c *Execution) sweepJobs(ctx context.Context, s *Swept) error {
 	for range sweepPages {
 		due, err := c.Store.DueJobs(ctx, c.Now(), sweepPage)
 		if err != nil {
@@ -75,7 +75,7 @@ func (c *Control) sweepJobs(ctx context.Context, s *Swept) error {
 }
 
 // sweepJob looks after one job and reports whether it is no longer due.
-func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (moved bool, err error) {
+func (c *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (moved bool, err error) {
 	if err := c.endLogs(ctx, found); err != nil {
 		return false, err
 	}
@@ -133,16 +133,16 @@ func (c *Control) sweepJob(ctx context.Context, found store.Job, s *Swept) (move
 // claimSilence is how long the agent that has claimed a job may say nothing
 // before the job is somebody else's: as long as a lease, and no shorter than the
 // agent's heartbeats allow.
-func (c *Control) claimSilence() time.Duration { return min(c.LostAfter(), job.LeaseTTL) }
+func (c *Execution) claimSilence() time.Duration { return min(c.LostAfter(), job.LeaseTTL) }
 
 // firstLook is when a claimed job is first looked at: its claim is a word of its
 // agent.
-func (c *Control) firstLook(j store.Job) time.Time { return j.Claimed.Add(c.claimSilence()) }
+func (c *Execution) firstLook(j store.Job) time.Time { return j.Claimed.Add(c.claimSilence()) }
 
 // lookAfterClaim looks after a job that may take longer to begin than its agent
 // may be silent, because images are pulled first. Without it the death of the
 // agent would be noticed when the time to start is over.
-func (c *Control) lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
+func (c *Execution) lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
 	heard, err := c.heardOfClaim(ctx, r.V)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (c *Control) lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Sto
 // heardOfClaim is when something was last heard of the agent that has the
 // claimed job: the one that took it, also in a later session, or one that says
 // that it found the job on its machine.
-func (c *Control) heardOfClaim(ctx context.Context, j store.Job) (time.Time, error) {
+func (c *Execution) heardOfClaim(ctx context.Context, j store.Job) (time.Time, error) {
 	heard := j.Claimed
 	hear := func(s store.Session) {
 		if s.LastSeen.After(heard) {
@@ -192,7 +192,7 @@ func (c *Control) heardOfClaim(ctx context.Context, j store.Job) (time.Time, err
 // endLogs ends the logs of attempts that were given up. It was tried right
 // after the commit that gave them up; whoever was to do so may have died then,
 // and a log without an end is one that its readers follow for ever.
-func (c *Control) endLogs(ctx context.Context, j store.Job) error {
+func (c *Execution) endLogs(ctx context.Context, j store.Job) error {
 	for _, l := range j.OpenLogs {
 		if err := c.endGivenUp(ctx, j.ID, l); err != nil {
 			return err
@@ -215,7 +215,7 @@ func overdueMessage(e job.Event, j store.Job) string {
 }
 
 // end applies an event that may end the job, and moves its deployment if it did.
-func (c *Control) endJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) error {
+func (c *Execution) endJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) error {
 	r, err := c.applyJob(tx, r, e)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package control
+package execution
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // Job returns a job.
-func (c *Control) Job(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
+func (c *Execution) Job(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
 	r, err := c.Store.Job(ctx, id)
 	if err == nil && r.V.Org != org {
 		return store.Job{}, fairlead.NotFound("job", string(id))
@@ -22,13 +22,13 @@ func (c *Control) Job(ctx context.Context, org fairlead.OrgID, id fairlead.JobID
 }
 
 // Jobs lists jobs, newest first.
-func (c *Control) Jobs(ctx context.Context, org fairlead.OrgID, q store.PageQuery) (store.Page[store.Job], error) {
+func (c *Execution) Jobs(ctx context.Context, org fairlead.OrgID, q store.PageQuery) (store.Page[store.Job], error) {
 	return c.Store.Jobs(ctx, org, q)
 }
 
 // DeploymentJobs lists the jobs of a deployment, in the order of its components
 // and then of time.
-func (c *Control) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) ([]store.Job, error) {
+func (c *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) ([]store.Job, error) {
 	d, err := c.Deployment(ctx, org, id)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (c *Control) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fai
 }
 
 // CancelJob cancels a job, and so its component's way through the deployment.
-func (c *Control) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
+func (c *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
 	var out store.Job
 	err := c.Transact(ctx, "cancel job "+string(id), func(tx *kernel.Tx) error {
 		j, err := c.Job(ctx, org, id)
@@ -76,7 +76,7 @@ func (c *Control) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead
 }
 
 // PlanSummary returns what the plan of a job would change, as JSON, or nil.
-func (c *Control) PlanSummary(ctx context.Context, j store.Job) ([]byte, error) {
+func (c *Execution) PlanSummary(ctx context.Context, j store.Job) ([]byte, error) {
 	if j.Plan == nil {
 		return nil, nil
 	}
@@ -88,7 +88,7 @@ func (c *Control) PlanSummary(ctx context.Context, j store.Job) ([]byte, error) 
 }
 
 // JobLogs describes the logs of a job's attempts.
-func (c *Control) JobLogs(ctx context.Context, id fairlead.JobID) ([]joblog.Info, error) {
+func (c *Execution) JobLogs(ctx context.Context, id fairlead.JobID) ([]joblog.Info, error) {
 	return c.Log.Streams(ctx, string(id))
 }
 
@@ -105,7 +105,7 @@ type LogChunk struct {
 // ReadLog returns what the log of a job holds from a cursor on: an attempt
 // (0: the first there is) and an offset in it. At the end of one attempt it
 // goes on with the next. When there is nothing it waits up to wait.
-func (c *Control) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead.JobID, epoch, offset int64, wait time.Duration) (LogChunk, error) {
+func (c *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead.JobID, epoch, offset int64, wait time.Duration) (LogChunk, error) {
 	if offset < 0 || epoch < 0 {
 		return LogChunk{}, fairlead.Invalid("invalid-cursor", "a cursor into a log is not negative")
 	}
@@ -163,7 +163,7 @@ func (c *Control) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead.J
 
 // readOrFollow reads at once from a stream that grows no more, and waits for
 // one that does.
-func (c *Control) readOrFollow(ctx context.Context, s joblog.Stream, offset int64, over bool, deadline time.Time) (joblog.Chunk, error) {
+func (c *Execution) readOrFollow(ctx context.Context, s joblog.Stream, offset int64, over bool, deadline time.Time) (joblog.Chunk, error) {
 	left := deadline.Sub(c.Now())
 	if over || left <= 0 {
 		return c.Log.Read(ctx, s, offset, joblog.MaxRead)
@@ -177,7 +177,7 @@ func (c *Control) readOrFollow(ctx context.Context, s joblog.Stream, offset int6
 
 // waitJob waits until the job is not as it was; it reports false when the
 // deadline came first.
-func (c *Control) waitJob(ctx context.Context, j store.Job, deadline time.Time) (bool, error) {
+func (c *Execution) waitJob(ctx context.Context, j store.Job, deadline time.Time) (bool, error) {
 	left := deadline.Sub(c.Now())
 	if left <= 0 {
 		return false, nil
@@ -207,23 +207,23 @@ func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
 
 // CheckRunner queues a job on the runner that does nothing: when it succeeds,
 // the whole way through queue, claim, launch, spec, log and report works.
-func (c *Control) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (store.Job, error) {
+func (c *Execution) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (store.Job, error) {
 	return c.CheckRunnerBy(ctx, kernel.User{Org: org}, runner, key)
 }
 
 // CheckRunnerBy is CheckRunner for whoever may be the operator, who checks the
 // shared runners.
-func (c *Control) CheckRunnerBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
+func (c *Execution) CheckRunnerBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
 	return c.checkRunner(ctx, by, runner, pluginCheck, kernel.Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
 }
 
 // RunnerLogBy queues a job on the runner whose log is what its agent itself has
 // said of late.
-func (c *Control) RunnerLogBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
+func (c *Execution) RunnerLogBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
 	return c.checkRunner(ctx, by, runner, pluginAgentLog, kernel.Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
 }
 
-func (c *Control) checkRunner(ctx context.Context, by kernel.User, runner, plugin string, once kernel.Once) (store.Job, error) {
+func (c *Execution) checkRunner(ctx context.Context, by kernel.User, runner, plugin string, once kernel.Once) (store.Job, error) {
 	org := by.Org
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	var out store.Job
@@ -235,7 +235,7 @@ func (c *Control) checkRunner(ctx context.Context, by kernel.User, runner, plugi
 			}
 			return err
 		}
-		r, err := c.OwnRunner(ctx, by, runner)
+		r, err := c.fleet.OwnRunner(ctx, by, runner)
 		if err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (c *Control) checkRunner(ctx context.Context, by kernel.User, runner, plugi
 		}
 		j := store.Job{Job: job.New(id, job.OpCheck, tx.Now), RunnerName: r.V.Name, Shared: r.V.Shared()}
 		j.Org, j.Runner, j.Plugin = org, r.V.ID, plugin
-		out = newJob(tx, j, r.V)
+		out = NewJob(tx, j, r.V)
 		return nil
 	})
 	return out, err

@@ -1,4 +1,4 @@
-package control
+package execution
 
 import (
 	"encoding/json"
@@ -21,14 +21,14 @@ import (
 // advance applies an event to a deployment and does all that follows from it
 // in the same commit: jobs are made and canceled, and when the deployment is
 // over its install goes to the next in the queue.
-func (c *Control) advance(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
+func (c *Execution) advance(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
 	return c.advanceBy(tx, inst, r, e, func(d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 		return c.carryOut(tx, inst.V, d, cmd)
 	})
 }
 
 // advanceBy is advance with another way of doing what the deployment asks for.
-func (c *Control) advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
+func (c *Execution) advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
 	carryOut func(store.Deployment, deployment.Command) (deployment.Event, error)) (store.Stored[store.Deployment], error) {
 	todo := []deployment.Event{e}
 	for len(todo) > 0 {
@@ -58,7 +58,7 @@ func (c *Control) advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r 
 }
 
 // free takes an ended deployment off its install, and begins the next one.
-func (c *Control) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
+func (c *Execution) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
 	inst.V.Queue = slices.DeleteFunc(slices.Clone(inst.V.Queue), func(q fairlead.DeploymentID) bool { return q == id })
 	if inst.V.Active != id {
 		tx.PutInstall(*inst) // it was canceled while it waited
@@ -83,7 +83,7 @@ func (c *Control) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], 
 	// applied or removed is known only now.
 	err = c.refill(tx, inst.V, &next.V.Deployment)
 	if err == nil && len(next.V.Nodes) > 0 {
-		_, err = c.ServingRunnerIn(tx, inst.V)
+		_, err = c.fleet.ServingRunnerIn(tx, inst.V)
 	}
 	switch fairlead.KindOf(err) {
 	case "":
@@ -99,7 +99,7 @@ func (c *Control) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], 
 // refuse ends a deployment that cannot begin, with the reason. The commit is that
 // of the deployment before it, or of the end of that one's job: its step has done
 // its work and must be heard.
-func (c *Control) refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
+func (c *Execution) refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
 	if len(r.V.Nodes) == 0 { // no component is there that could fail, and it would count as done
 		_, err := c.advance(tx, inst, r, deployment.Cancel{Reason: fairlead.CodeOf(why)})
 		return err
@@ -112,7 +112,7 @@ func (c *Control) refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Insta
 
 // refill computes the graph of a queued deployment anew. A retry keeps what
 // was carried over.
-func (c *Control) refill(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error {
+func (c *Execution) refill(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error {
 	if d.RetryOf != "" {
 		return nil
 	}
@@ -122,11 +122,11 @@ func (c *Control) refill(tx *kernel.Tx, inst store.Install, d *deployment.Deploy
 
 // carryOut does what a deployment asks for, and returns the event that tells
 // the deployment about it.
-func (c *Control) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+func (c *Execution) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 	if cmd.Cancel != "" {
 		return c.cancelJob(tx, cmd.Cancel)
 	}
-	vars, err := c.VarsFor(tx, inst, d.Deployment, cmd)
+	vars, err := c.catalog.VarsFor(tx, inst, d.Deployment, cmd)
 	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
 		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: deployment.NeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
@@ -143,7 +143,7 @@ func (c *Control) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment
 		return deployment.Unplannable{Component: cmd.Component, Reason: "variables-too-large",
 			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), catalog.MaxVars)}, nil
 	}
-	runner, err := c.ServingRunnerIn(tx, inst)
+	runner, err := c.fleet.ServingRunnerIn(tx, inst)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (c *Control) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment
 			return nil, err
 		}
 	}
-	newJob(tx, j, runner.V)
+	NewJob(tx, j, runner.V)
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
 }
 
@@ -187,8 +187,8 @@ const (
 	pluginAgentLog = "agent-log" // a check whose log is the agent's own
 )
 
-// newJob puts a job of the runner that is queued at once.
-func newJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
+// NewJob puts a job of the runner that is queued at once.
+func NewJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
 	j.Terms = runners.TermsFor(tx.Terms, r)
 	tx.PutJob(store.Stored[store.Job]{V: j})
 	tx.Wake(j)
@@ -197,14 +197,14 @@ func newJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
 
 // markUnknown records, before anything is changed, that a component is about
 // to be. What it was given is kept for the day it is destroyed.
-func (c *Control) markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
+func (c *Execution) markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
 	k, err := tx.Component(inst.ID, j.Component)
 	if err != nil {
 		return err
 	}
 	k.V.State, k.V.Deployment = store.Unknown, d.ID
 	if j.Operation == job.OpApply {
-		v, err := c.Version(tx.Ctx, j.Version)
+		v, err := c.catalog.Version(tx.Ctx, j.Version)
 		if err != nil {
 			return err
 		}
@@ -218,7 +218,7 @@ func (c *Control) markUnknown(tx *kernel.Tx, inst store.Install, d store.Deploym
 
 // cancelJob cancels a job. One that had not started is over at once, and the
 // deployment is told.
-func (c *Control) cancelJob(tx *kernel.Tx, id fairlead.JobID) (deployment.Event, error) {
+func (c *Execution) cancelJob(tx *kernel.Tx, id fairlead.JobID) (deployment.Event, error) {
 	r, err := c.Store.Job(tx.Ctx, id)
 	if err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func jobEnded(j store.Job) deployment.Event {
 }
 
 // settle moves the deployment of a job that has just ended, if it has one.
-func (c *Control) settle(tx *kernel.Tx, j store.Job) error {
+func (c *Execution) settle(tx *kernel.Tx, j store.Job) error {
 	if j.State.Final() && j.Operation == job.OpMigrateState {
 		return state.EndMove(tx, j)
 	}

@@ -1,4 +1,4 @@
-package control
+package execution
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // RenewLease extends the holder's lease, and then waits up to wait for the job
 // to be canceled. A tool that has been silent for as long as its job allows is
 // canceled here. The job is returned as it then is.
-func (c *Control) RenewLease(ctx context.Context, h kernel.Holder, silent, wait time.Duration) (store.Job, error) {
+func (c *Execution) RenewLease(ctx context.Context, h kernel.Holder, silent, wait time.Duration) (store.Job, error) {
 	var out store.Job
 	err := c.Transact(ctx, "renew lease of job "+string(h.Job), func(tx *kernel.Tx) error {
 		r, err := c.Held(ctx, h)
@@ -47,7 +47,7 @@ func (c *Control) RenewLease(ctx context.Context, h kernel.Holder, silent, wait 
 }
 
 // AppendLog stores data at offset of the attempt's log.
-func (c *Control) AppendLog(ctx context.Context, h kernel.Holder, offset int64, data []byte) (int64, error) {
+func (c *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int64, data []byte) (int64, error) {
 	if _, err := c.Held(ctx, h); err != nil {
 		return 0, err
 	}
@@ -64,7 +64,7 @@ func (c *Control) AppendLog(ctx context.Context, h kernel.Holder, offset int64, 
 
 // RescueLog is AppendLog for the agent of a step that died before it had sent
 // all of its log.
-func (c *Control) RescueLog(ctx context.Context, s store.Session, id fairlead.JobID, epoch, offset int64, data []byte) (int64, error) {
+func (c *Execution) RescueLog(ctx context.Context, s store.Session, id fairlead.JobID, epoch, offset int64, data []byte) (int64, error) {
 	if _, err := c.jobOf(ctx, s, id); err != nil {
 		return 0, err
 	}
@@ -119,7 +119,7 @@ type Report struct {
 // FinishJob ends the holder's job, and moves its deployment. It is accepted
 // once; the same step repeating it hears success again. The log must be
 // complete first: if bytes are missing, the answer says from where.
-func (c *Control) FinishJob(ctx context.Context, h kernel.Holder, rep Report) error {
+func (c *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) error {
 	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: kernel.Clip(rep.Message, 4000), ExitCode: rep.ExitCode, Salvaged: rep.Salvaged, DiskFull: rep.DiskFull}
 	switch rep.Outcome {
 	case OutcomeSucceeded:
@@ -173,17 +173,17 @@ func (c *Control) FinishJob(ctx context.Context, h kernel.Holder, rep Report) er
 // canVouch reports why a plan that found nothing to change cannot say what its
 // component is made from: that is read from the version, which may have been
 // altered since the plan began.
-func (c *Control) canVouch(ctx context.Context, j store.Job, rep Report) error {
+func (c *Execution) canVouch(ctx context.Context, j store.Job, rep Report) error {
 	if j.Operation != job.OpPlan || !rep.Plan.NoOp {
 		return nil
 	}
-	_, err := c.Version(ctx, j.Version)
+	_, err := c.catalog.Version(ctx, j.Version)
 	return err
 }
 
 // keepSummary stores the summary of a plan before its job ends: whoever sees
 // the plan sees the summary.
-func (c *Control) keepSummary(ctx context.Context, h kernel.Holder, rep Report) error {
+func (c *Execution) keepSummary(ctx context.Context, h kernel.Holder, rep Report) error {
 	if len(rep.Summary) == 0 {
 		return nil
 	}
@@ -217,7 +217,7 @@ func finishedBy(j store.Job, h kernel.Holder, k job.Kind) bool {
 }
 
 // endLog holds the log against what its writer says of it, and ends it.
-func (c *Control) endLog(ctx context.Context, h kernel.Holder, rep Report) error {
+func (c *Execution) endLog(ctx context.Context, h kernel.Holder, rep Report) error {
 	s := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
 	chunk, err := c.Log.Read(ctx, s, max(0, rep.LogSize), 1) // only its Info is wanted, so at its end
 	if errors.Is(err, joblog.ErrNotFound) && rep.LogSize > 0 {
@@ -254,7 +254,7 @@ func (rep Report) stateIsTrue() bool {
 }
 
 // learn records what a finished job says about its component.
-func (c *Control) learn(tx *kernel.Tx, j store.Job, rep Report) error {
+func (c *Execution) learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	if j.Component == "" {
 		return nil
 	}
@@ -306,7 +306,7 @@ func (c *Control) learn(tx *kernel.Tx, j store.Job, rep Report) error {
 // A plan-only deployment moves no component to its version: somebody asked what
 // would change. Only of a component of which nothing is known it is believed,
 // as there is nothing better. It reports whether anything was learned.
-func (c *Control) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
+func (c *Execution) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
 	if k.V.State == store.Present {
 		d, err := c.Store.Deployment(tx.Ctx, j.Deployment)
 		if err != nil || d.V.PlanOnly {
@@ -317,13 +317,13 @@ func (c *Control) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store
 	if err != nil {
 		return false, err
 	}
-	v, err := c.Version(tx.Ctx, j.Version)
+	v, err := c.catalog.Version(tx.Ctx, j.Version)
 	if err != nil {
 		return false, err
 	}
 	// As they were resolved for the plan: neither inputs nor the outputs of what
 	// the component needs are changed by anybody else while a deployment runs.
-	vars, err := c.ResolveVars(tx, inst.V, v, j.Component)
+	vars, err := c.catalog.ResolveVars(tx, inst.V, v, j.Component)
 	if err != nil {
 		return false, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
 	}
@@ -340,7 +340,7 @@ func (c *Control) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store
 // together: files of one version fail at the variables of another, and what
 // components of several versions need may be one another. What environment
 // variables its tool had is noted for Effective.
-func (c *Control) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version, vars map[string]appspec.Resolved) error {
+func (c *Execution) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version, vars map[string]appspec.Resolved) error {
 	raw, err := json.Marshal(catalog.VarsRecord(vars))
 	if err != nil {
 		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
@@ -348,7 +348,7 @@ func (c *Control) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst
 	if err := catalog.KeepVars(tx, &k.V, raw); err != nil {
 		return err
 	}
-	if err := c.KeepEnv(tx, inst, &k.V); err != nil {
+	if err := c.catalog.KeepEnv(tx, inst, &k.V); err != nil {
 		return err
 	}
 	k.V.Version, k.V.DependsOn = v.ID, nil
@@ -360,7 +360,7 @@ func (c *Control) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst
 
 // AttemptAccess returns the holder's own way to its attempt's log and artifacts.
 // A job that has none is of KindNotFound: its log goes through the API.
-func (c *Control) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.Access, error) {
+func (c *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.Access, error) {
 	r, err := c.Held(ctx, h)
 	if err != nil {
 		return identity.Access{}, err
@@ -370,7 +370,7 @@ func (c *Control) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.
 	if c.Access == nil || r.V.Install == "" {
 		return identity.Access{}, none
 	}
-	stack, ok, err := c.StackOf(ctx, r.V.Runner)
+	stack, ok, err := c.fleet.StackOf(ctx, r.V.Runner)
 	if err != nil {
 		return identity.Access{}, err
 	}

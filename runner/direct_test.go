@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/accesstest"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
@@ -32,9 +33,10 @@ type account struct {
 	cfg    aws.Config
 	server string // where the runner finds AWS
 	queue  *sqs.Queue
-	prefix string // of its queues
-	group  string
-	issued atomic.Int64  // accesses to a log
+	prefix string        // of its queues
+	group  string        // of the install ins_1
+	groups string        // what the names of groups begin with
+	issued atomic.Int64  // accesses
 	life   time.Duration // of each
 }
 
@@ -45,7 +47,7 @@ func newAccount(t *testing.T) *account {
 	t.Helper()
 	endpoint := others.Endpoint(t)
 	id := strings.ToLower(rand.Text())[:10]
-	a := &account{t: t, server: endpoint, group: "/fairlead-" + id + "/install/ins_1", life: 15 * time.Minute,
+	a := &account{t: t, server: endpoint, group: "/fairlead-" + id + "/install/ins_1", groups: "/fairlead-" + id + "/install/", life: 15 * time.Minute,
 		cfg:    aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIAVENDOR", "vendor", "")},
 		prefix: "q" + id + "-"}
 	var err error
@@ -78,14 +80,22 @@ func (a *account) wake(job string) { a.send(events.Wake{Job: fairlead.JobID(job)
 
 // Grant implements identity.Granter: access to the queue of a session, or to the log
 // of an attempt.
-func (a *account) Grant(_ context.Context, s identity.Scope) (identity.Access, error) {
-	if s.Queue != "" {
-		return identity.Access{Region: "eu-central-1", AccessKeyID: "ASIASESSION", SecretAccessKey: "the-sessions-secret", SessionToken: "t",
-			Expires: time.Now().Add(15 * time.Minute), QueuePrefix: a.prefix, Queue: s.Queue}, nil
+func (a *account) Grant(ctx context.Context, s identity.Scope) (identity.Access, error) {
+	if ctx.Err() != nil {
+		return identity.Access{}, ctx.Err()
 	}
 	n := a.issued.Add(1)
+	if s.Queue != "" {
+		return identity.Access{Region: "eu-central-1", AccessKeyID: "ASIASESSION", SecretAccessKey: "the-sessions-secret", SessionToken: fmt.Sprint(n),
+			Expires: time.Now().Add(15 * time.Minute), QueuePrefix: a.prefix, Queue: s.Queue}, nil
+	}
 	return identity.Access{Region: "eu-central-1", AccessKeyID: fmt.Sprintf("ASIALOG%d", n), SecretAccessKey: fmt.Sprintf("the-logs-secret-%d", n), SessionToken: "t",
-		Expires: time.Now().Add(a.life), LogGroup: a.group}, nil
+		Expires: time.Now().Add(a.life), LogGroup: a.groups + string(s.Install), Repository: "app/" + string(s.App)}, nil
+}
+
+func TestTheAccountGrants(t *testing.T) {
+	a := newAccount(t)
+	accesstest.Run(t, accesstest.Harness{Open: func(*testing.T) identity.Granter { return a }})
 }
 
 // options are those of a control plane in the account.

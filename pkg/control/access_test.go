@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -10,27 +9,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/accesstest"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/placement"
 )
-
-// granter gives what it is asked for, and remembers it.
-type granter struct {
-	scopes []identity.Scope
-	err    error
-}
-
-func (g *granter) Grant(_ context.Context, s identity.Scope) (identity.Access, error) {
-	g.scopes = append(g.scopes, s)
-	return identity.Access{Queue: s.Queue, LogGroup: "/" + string(s.Install), SecretAccessKey: "secret"}, g.err
-}
 
 // Access is for the runner of a stack, to what is that stack's, and for as long
 // as the lease or the session is its own.
 func TestWhoGetsAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
-		g := &granter{}
+		g := &accesstest.Memory{}
 		s.Access = g
 		s.must("make another install", func() error {
 			_, err := s.CreateInstall(s.ctx, org, control.NewInstall{Name: "globex", App: "tiny", Runner: "acme"}, "")
@@ -42,8 +31,8 @@ func TestWhoGetsAccess(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := identity.Scope{Runner: s.runner.ID, Install: v.Install, App: v.App, Queue: "runner-" + string(s.runner.ID)}
-		if a := s.SessionAccess(s.ctx, session); a == nil || len(g.scopes) != 1 || g.scopes[0] != want || v.App == "" {
-			t.Errorf("a session gets %+v, by %+v", a, g.scopes)
+		if a := s.SessionAccess(s.ctx, session); a == nil || len(g.Scopes()) != 1 || g.Scopes()[0] != want || v.App == "" {
+			t.Errorf("a session gets %+v, by %+v", a, g.Scopes())
 		}
 		if a := s.SessionAccess(s.ctx, s.session); a != nil {
 			t.Errorf("the session of a runner that is in no stack gets %+v", a)
@@ -70,7 +59,7 @@ func TestWhoGetsAccess(t *testing.T) {
 			t.Errorf("the attempt gets %+v, %v", a, err)
 		}
 		want = identity.Scope{Runner: s.runner.ID, Install: v.Install, App: v.App, Job: mine.Job, Epoch: mine.Epoch}
-		if got := g.scopes[len(g.scopes)-1]; got != want {
+		if got := g.Scopes()[len(g.Scopes())-1]; got != want {
 			t.Errorf("it was asked for %+v", got)
 		}
 		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "no-log-access" {
@@ -89,7 +78,7 @@ func TestWhoGetsAccess(t *testing.T) {
 		}
 
 		// STS is away: sessions are opened all the same.
-		g.err = errors.New("STS is away")
+		g.Fail(errors.New("STS is away"))
 		if a := s.SessionAccess(s.ctx, session); a != nil {
 			t.Errorf("without STS a session gets %+v", a)
 		}

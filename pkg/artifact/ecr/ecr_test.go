@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/artifact/ecr"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/control/controltest"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/tools/moto"
@@ -75,6 +76,24 @@ func TestARepositoryForEachComponent(t *testing.T) {
 			t.Errorf("ECR has %s at %s, and this registry is %s", *repo.RepositoryName, *repo.RepositoryUri, r.Host())
 		}
 	}
+}
+
+func TestRegistryConforms(t *testing.T) {
+	cfg := at(server.Endpoint(t))
+	access := func() identity.Access {
+		return identity.Access{AccessKeyID: "publisher", SecretAccessKey: "publisher", Expires: time.Now().Add(15 * time.Minute)}
+	}
+	controltest.Artifacts(t, controltest.Registry{Access: access,
+		Open: func(*testing.T) control.Artifacts {
+			return ecr.New(cfg, ecr.Options{Account: account, Prefix: "fairlead-suite/app/", Publish: func(context.Context, fairlead.AppID) (identity.Access, error) { return access(), nil }})
+		},
+		There: func(t *testing.T, repository string) bool {
+			_, err := awsecr.NewFromConfig(cfg).DescribeRepositories(t.Context(), &awsecr.DescribeRepositoriesInput{RepositoryNames: []string{repository}})
+			if _, gone := errors.AsType[*types.RepositoryNotFoundException](err); err != nil && !gone {
+				t.Fatal(err)
+			}
+			return err == nil
+		}})
 }
 
 func TestHost(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/accesstest"
 	"github.com/fairlead/fairlead/pkg/identity/awssession"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/joblog"
@@ -193,6 +194,12 @@ func TestWhatIsAskedOfSTS(t *testing.T) {
 	if _, err := g.Grant(t.Context(), session); err == nil || strings.Contains(err.Error(), a.SecretAccessKey) {
 		t.Errorf("a refusal of STS: %v", err)
 	}
+}
+
+func TestGranterConforms(t *testing.T) {
+	endpoint := others.Endpoint(t)
+	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIAVENDOR", "vendor", "")}
+	accesstest.Run(t, accesstest.Harness{Open: func(t *testing.T) identity.Granter { return granter(t, cfg) }})
 }
 
 // A real STS takes it, and gives what it says.

@@ -63,7 +63,7 @@ func manyRunners(n int) []placement.Runner {
 	var runners []placement.Runner
 	for i := range n {
 		r := placement.Runner{ID: fairlead.RunnerID(fmt.Sprintf("run_%05d", i)), Name: fmt.Sprintf("r-%05d", i), Org: fairlead.DefaultOrg,
-			Scope: placement.Group, State: placement.Enabled, Storage: placement.Storage{Kind: "http"}}
+			Scope: placement.Group, Mode: fairlead.ModeEnabled, Storage: placement.Storage{Kind: "http"}}
 		if i%10 != 0 {
 			r.Group = placement.Path(fmt.Sprintf("eu/g%d", i%100))
 		}

@@ -91,11 +91,11 @@ func VersionID(org fairlead.OrgID, config []byte, artifacts map[string]string) (
 func (v *VersionRef) check(spec JobSpec) error {
 	switch id, err := VersionID(v.Org, v.Config, v.Artifacts); {
 	case err != nil:
-		return refuse(RefusedMalformed, "the job spec's app version cannot be read")
+		return refuse(fairlead.ReasonSpecMalformed, "the job spec's app version cannot be read")
 	case id != v.ID:
-		return refuse(RefusedArtifact, "the job spec says that its component is of version %s of the app, but what it says of that version has the identifier %s. Nothing was started: the version's record may have been altered; publish the app again from the same folder", v.ID, id)
+		return refuse(fairlead.ReasonSpecArtifact, "the job spec says that its component is of version %s of the app, but what it says of that version has the identifier %s. Nothing was started: the version's record may have been altered; publish the app again from the same folder", v.ID, id)
 	case spec.Artifact == nil || spec.Artifact.Digest == "" || spec.Artifact.Digest != v.Artifacts[spec.Component]:
-		return refuse(RefusedArtifact, "the job spec names another artifact than version %s of the app has for component %q. Nothing was started: the version's record may have been altered; publish the app again from the same folder", v.ID, spec.Component)
+		return refuse(fairlead.ReasonSpecArtifact, "the job spec names another artifact than version %s of the app has for component %q. Nothing was started: the version's record may have been altered; publish the app again from the same folder", v.ID, spec.Component)
 	}
 	return nil
 }
@@ -152,31 +152,15 @@ type PlanRef struct {
 	Digest string         `json:"digest"` // sha256:… of the saved plan file
 }
 
-// Reasons for which a step refuses a spec. They are stable: they travel in
-// finish and died reports.
-const (
-	RefusedMalformed = "spec-malformed"
-	RefusedSignature = "spec-signature"
-	RefusedVersion   = "spec-version"
-	RefusedRunner    = "spec-runner"
-	RefusedInstall   = "spec-install"
-	RefusedJob       = "spec-job"
-	RefusedEpoch     = "spec-epoch"
-	RefusedOperation = "spec-operation"
-	RefusedExpired   = "spec-expired"
-	RefusedArtifact  = "spec-artifact"
-	RefusedPlan      = "spec-plan"
-)
-
 // Refusal says why a step does not run a spec.
 type Refusal struct {
-	Reason  string // one of the Refused… constants
+	Reason  fairlead.Reason // ReasonSpec…
 	Message string
 }
 
 func (r *Refusal) Error() string { return r.Message }
 
-func refuse(reason, format string, args ...any) error {
+func refuse(reason fairlead.Reason, format string, args ...any) error {
 	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
@@ -246,14 +230,14 @@ const clockSkew = 2 * time.Minute
 // keys signed it and it says exactly what want says, now.
 func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want Expect, now time.Time) (JobSpec, error) {
 	if len(envelope) > MaxEnvelope {
-		return JobSpec{}, refuse(RefusedMalformed, "the job spec is larger than %d bytes", MaxEnvelope)
+		return JobSpec{}, refuse(fairlead.ReasonSpecMalformed, "the job spec is larger than %d bytes", MaxEnvelope)
 	}
 	var env dsse.Envelope
 	if err := json.Unmarshal(envelope, &env); err != nil {
-		return JobSpec{}, refuse(RefusedMalformed, "the job spec is not a DSSE envelope")
+		return JobSpec{}, refuse(fairlead.ReasonSpecMalformed, "the job spec is not a DSSE envelope")
 	}
 	if env.PayloadType != SpecPayloadType {
-		return JobSpec{}, refuse(RefusedMalformed, "the envelope holds %.100q, not a job spec", env.PayloadType)
+		return JobSpec{}, refuse(fairlead.ReasonSpecMalformed, "the envelope holds %.100q, not a job spec", env.PayloadType)
 	}
 	verifiers := make([]dsse.Verifier, len(keys))
 	for i, k := range keys {
@@ -261,11 +245,11 @@ func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want
 	}
 	ev, err := dsse.NewEnvelopeVerifier(verifiers...)
 	if err != nil {
-		return JobSpec{}, refuse(RefusedSignature, "no verification key is pinned, so no job spec can be trusted")
+		return JobSpec{}, refuse(fairlead.ReasonSpecSignature, "no verification key is pinned, so no job spec can be trusted")
 	}
 	_, payload, err := ev.VerifyAndDecode(ctx, &env)
 	if err != nil {
-		return JobSpec{}, refuse(RefusedSignature, "the job spec is not signed by a pinned key")
+		return JobSpec{}, refuse(fairlead.ReasonSpecSignature, "the job spec is not signed by a pinned key")
 	}
 	var spec JobSpec
 	dec := json.NewDecoder(bytes.NewReader(payload))
@@ -275,10 +259,10 @@ func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want
 		err = errors.New("more than one document")
 	}
 	if err != nil {
-		return JobSpec{}, refuse(RefusedVersion, "the job spec holds something this runner does not know; a newer runner may")
+		return JobSpec{}, refuse(fairlead.ReasonSpecVersion, "the job spec holds something this runner does not know; a newer runner may")
 	}
 	if spec.V != 1 {
-		return JobSpec{}, refuse(RefusedVersion, "the job spec is of version %d, this runner knows 1", spec.V)
+		return JobSpec{}, refuse(fairlead.ReasonSpecVersion, "the job spec is of version %d, this runner knows 1", spec.V)
 	}
 	if err := check(spec, want, now); err != nil {
 		return JobSpec{}, err
@@ -289,21 +273,21 @@ func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want
 func check(spec JobSpec, want Expect, now time.Time) error {
 	switch {
 	case spec.Runner != want.Runner:
-		return refuse(RefusedRunner, "the job spec is for runner %s, this is %s", spec.Runner, want.Runner)
+		return refuse(fairlead.ReasonSpecRunner, "the job spec is for runner %s, this is %s", spec.Runner, want.Runner)
 	case spec.InstallName != want.Install:
-		return refuse(RefusedInstall, "the job spec is for install %q, the claim was for %q", spec.InstallName, want.Install)
+		return refuse(fairlead.ReasonSpecInstall, "the job spec is for install %q, the claim was for %q", spec.InstallName, want.Install)
 	case want.InstallID != "" && spec.Install != want.InstallID:
-		return refuse(RefusedInstall, "the job spec is for install %s, the claim was for %s", spec.Install, want.InstallID)
+		return refuse(fairlead.ReasonSpecInstall, "the job spec is for install %s, the claim was for %s", spec.Install, want.InstallID)
 	case spec.Job != want.Job:
-		return refuse(RefusedJob, "the spec is for job %s, the claim was for %s", spec.Job, want.Job)
+		return refuse(fairlead.ReasonSpecJob, "the spec is for job %s, the claim was for %s", spec.Job, want.Job)
 	case spec.Epoch != want.Epoch:
-		return refuse(RefusedEpoch, "the job spec is for epoch %d, the claim was for %d", spec.Epoch, want.Epoch)
+		return refuse(fairlead.ReasonSpecEpoch, "the job spec is for epoch %d, the claim was for %d", spec.Epoch, want.Epoch)
 	case spec.Operation != want.Operation:
-		return refuse(RefusedOperation, "the job spec says %s, the claim said %s", spec.Operation, want.Operation)
+		return refuse(fairlead.ReasonSpecOperation, "the job spec says %s, the claim said %s", spec.Operation, want.Operation)
 	case now.After(spec.ExpiresAt.Add(clockSkew)):
-		return refuse(RefusedExpired, "the job spec expired at %s", spec.ExpiresAt.UTC().Format(time.RFC3339))
+		return refuse(fairlead.ReasonSpecExpired, "the job spec expired at %s", spec.ExpiresAt.UTC().Format(time.RFC3339))
 	case now.Add(clockSkew).Before(spec.IssuedAt):
-		return refuse(RefusedExpired, "the job spec was issued at %s, which is in this runner's future: check the clock", spec.IssuedAt.UTC().Format(time.RFC3339))
+		return refuse(fairlead.ReasonSpecExpired, "the job spec was issued at %s, which is in this runner's future: check the clock", spec.IssuedAt.UTC().Format(time.RFC3339))
 	}
 	if spec.Version != nil {
 		if err := spec.Version.check(spec); err != nil {
@@ -315,7 +299,7 @@ func check(spec JobSpec, want Expect, now time.Time) error {
 			return nil
 		}
 	}
-	return refuse(RefusedOperation, "this runner's %s plugin does not support %q", spec.Plugin, spec.Operation)
+	return refuse(fairlead.ReasonSpecOperation, "this runner's %s plugin does not support %q", spec.Plugin, spec.Operation)
 }
 
 // signerVerifier adapts Ed25519 to dsse. key and remote are nil in a verifier.

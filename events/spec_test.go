@@ -15,6 +15,7 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // key returns a fixed key, so that envelopes are golden: Ed25519 signatures
@@ -77,7 +78,7 @@ func signRaw(t testing.TB, k ed25519.PrivateKey, payloadType, payload string) []
 	return b
 }
 
-func reason(t testing.TB, err error) string {
+func reason(t testing.TB, err error) fairlead.Reason {
 	t.Helper()
 	if err == nil {
 		return ""
@@ -166,7 +167,7 @@ func TestAKeyServiceSignsForTheControlPlane(t *testing.T) {
 	if len(messages) != 1 || len(messages[0]) >= 100 {
 		t.Errorf("the service signed %d messages, the first of %d bytes", len(messages), len(messages[0]))
 	}
-	if _, err := verify(bytes.Replace(envelope, []byte(`"payload":"`), []byte(`"payload":"ICAg`), 1), public(1)); reason(t, err) != events.RefusedSignature {
+	if _, err := verify(bytes.Replace(envelope, []byte(`"payload":"`), []byte(`"payload":"ICAg`), 1), public(1)); reason(t, err) != fairlead.ReasonSpecSignature {
 		t.Errorf("with three spaces before the spec: %v", err)
 	}
 
@@ -217,46 +218,46 @@ func TestWhyASpecIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		envelope []byte
 		keys     []ed25519.PublicKey
-		reason   string
+		reason   fairlead.Reason
 	}{
 		"as it should be": {good, keys, ""},
 
-		"not JSON":                         {[]byte("no"), keys, events.RefusedMalformed},
-		"nothing":                          {nil, keys, events.RefusedMalformed},
-		"cut off":                          {good[:len(good)-2], keys, events.RefusedMalformed},
-		"larger than a step reads":         {append(good, bytes.Repeat([]byte(" "), events.MaxEnvelope)...), keys, events.RefusedMalformed},
-		"another signed document":          {signRaw(t, key(1), "application/vnd.fairlead.other+json", "{}"), keys, events.RefusedMalformed},
-		"a document of an absurd type":     {signRaw(t, key(1), strings.Repeat("x", 1<<20), "{}"), keys, events.RefusedMalformed},
-		"signed by another key":            {sign(t, key(2), full()), keys, events.RefusedSignature},
-		"no key is pinned":                 {good, nil, events.RefusedSignature},
-		"the pinned key is no key":         {good, []ed25519.PublicKey{{1, 2, 3}}, events.RefusedSignature},
-		"not signed at all":                {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[]}`), keys, events.RefusedSignature},
-		"signature of the key's name only": {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[{"keyid":"` + events.KeyID(public(1)) + `","sig":""}]}`), keys, events.RefusedSignature},
+		"not JSON":                         {[]byte("no"), keys, fairlead.ReasonSpecMalformed},
+		"nothing":                          {nil, keys, fairlead.ReasonSpecMalformed},
+		"cut off":                          {good[:len(good)-2], keys, fairlead.ReasonSpecMalformed},
+		"larger than a step reads":         {append(good, bytes.Repeat([]byte(" "), events.MaxEnvelope)...), keys, fairlead.ReasonSpecMalformed},
+		"another signed document":          {signRaw(t, key(1), "application/vnd.fairlead.other+json", "{}"), keys, fairlead.ReasonSpecMalformed},
+		"a document of an absurd type":     {signRaw(t, key(1), strings.Repeat("x", 1<<20), "{}"), keys, fairlead.ReasonSpecMalformed},
+		"signed by another key":            {sign(t, key(2), full()), keys, fairlead.ReasonSpecSignature},
+		"no key is pinned":                 {good, nil, fairlead.ReasonSpecSignature},
+		"the pinned key is no key":         {good, []ed25519.PublicKey{{1, 2, 3}}, fairlead.ReasonSpecSignature},
+		"not signed at all":                {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[]}`), keys, fairlead.ReasonSpecSignature},
+		"signature of the key's name only": {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[{"keyid":"` + events.KeyID(public(1)) + `","sig":""}]}`), keys, fairlead.ReasonSpecSignature},
 		"relabelled: signed as another document": {bytes.Replace(
 			signRaw(t, key(1), "application/vnd.fairlead.other+json", "{}"),
-			[]byte("application/vnd.fairlead.other+json"), []byte(events.SpecPayloadType), 1), keys, events.RefusedSignature},
+			[]byte("application/vnd.fairlead.other+json"), []byte(events.SpecPayloadType), 1), keys, fairlead.ReasonSpecSignature},
 
-		"version 2":                     {payload(func(m map[string]any) { m["v"] = 2 }), keys, events.RefusedVersion},
-		"no version":                    {payload(func(m map[string]any) { delete(m, "v") }), keys, events.RefusedVersion},
-		"a field this runner never saw": {payload(func(m map[string]any) { m["only_on_sundays"] = true }), keys, events.RefusedVersion},
-		"an unknown field further down": {payload(func(m map[string]any) { m["plan"].(map[string]any)["expires"] = 1 }), keys, events.RefusedVersion},
-		"an epoch that is no number":    {payload(func(m map[string]any) { m["epoch"] = "3" }), keys, events.RefusedVersion},
-		"no document inside":            {signRaw(t, key(1), events.SpecPayloadType, ""), keys, events.RefusedVersion},
-		"two documents inside":          {signRaw(t, key(1), events.SpecPayloadType, `{"v":1}{"v":1}`), keys, events.RefusedVersion},
+		"version 2":                     {payload(func(m map[string]any) { m["v"] = 2 }), keys, fairlead.ReasonSpecVersion},
+		"no version":                    {payload(func(m map[string]any) { delete(m, "v") }), keys, fairlead.ReasonSpecVersion},
+		"a field this runner never saw": {payload(func(m map[string]any) { m["only_on_sundays"] = true }), keys, fairlead.ReasonSpecVersion},
+		"an unknown field further down": {payload(func(m map[string]any) { m["plan"].(map[string]any)["expires"] = 1 }), keys, fairlead.ReasonSpecVersion},
+		"an epoch that is no number":    {payload(func(m map[string]any) { m["epoch"] = "3" }), keys, fairlead.ReasonSpecVersion},
+		"no document inside":            {signRaw(t, key(1), events.SpecPayloadType, ""), keys, fairlead.ReasonSpecVersion},
+		"two documents inside":          {signRaw(t, key(1), events.SpecPayloadType, `{"v":1}{"v":1}`), keys, fairlead.ReasonSpecVersion},
 
-		"for another runner":    {with(func(s *events.JobSpec) { s.Runner = "run_02" }), keys, events.RefusedRunner},
-		"for another install":   {with(func(s *events.JobSpec) { s.InstallName = "globex" }), keys, events.RefusedInstall},
-		"for another of a name": {with(func(s *events.JobSpec) { s.Install = "ins_02" }), keys, events.RefusedInstall},
-		"for no install":        {with(func(s *events.JobSpec) { s.InstallName = "" }), keys, events.RefusedInstall},
-		"for another job":       {with(func(s *events.JobSpec) { s.Job = "job_02" }), keys, events.RefusedJob},
-		"of an older epoch":     {with(func(s *events.JobSpec) { s.Epoch = 2 }), keys, events.RefusedEpoch},
-		"of a later epoch":      {with(func(s *events.JobSpec) { s.Epoch = 4 }), keys, events.RefusedEpoch},
-		"for another operation": {with(func(s *events.JobSpec) { s.Operation = "destroy" }), keys, events.RefusedOperation},
+		"for another runner":    {with(func(s *events.JobSpec) { s.Runner = "run_02" }), keys, fairlead.ReasonSpecRunner},
+		"for another install":   {with(func(s *events.JobSpec) { s.InstallName = "globex" }), keys, fairlead.ReasonSpecInstall},
+		"for another of a name": {with(func(s *events.JobSpec) { s.Install = "ins_02" }), keys, fairlead.ReasonSpecInstall},
+		"for no install":        {with(func(s *events.JobSpec) { s.InstallName = "" }), keys, fairlead.ReasonSpecInstall},
+		"for another job":       {with(func(s *events.JobSpec) { s.Job = "job_02" }), keys, fairlead.ReasonSpecJob},
+		"of an older epoch":     {with(func(s *events.JobSpec) { s.Epoch = 2 }), keys, fairlead.ReasonSpecEpoch},
+		"of a later epoch":      {with(func(s *events.JobSpec) { s.Epoch = 4 }), keys, fairlead.ReasonSpecEpoch},
+		"for another operation": {with(func(s *events.JobSpec) { s.Operation = "destroy" }), keys, fairlead.ReasonSpecOperation},
 
-		"expired":                           {with(func(s *events.JobSpec) { s.ExpiresAt = t0.Add(-2*time.Minute - 1) }), keys, events.RefusedExpired},
+		"expired":                           {with(func(s *events.JobSpec) { s.ExpiresAt = t0.Add(-2*time.Minute - 1) }), keys, fairlead.ReasonSpecExpired},
 		"expired within the skew of clocks": {with(func(s *events.JobSpec) { s.ExpiresAt = t0.Add(-2 * time.Minute) }), keys, ""},
-		"without an end":                    {with(func(s *events.JobSpec) { s.ExpiresAt = time.Time{} }), keys, events.RefusedExpired},
-		"from the future":                   {with(func(s *events.JobSpec) { s.IssuedAt = t0.Add(2*time.Minute + 1) }), keys, events.RefusedExpired},
+		"without an end":                    {with(func(s *events.JobSpec) { s.ExpiresAt = time.Time{} }), keys, fairlead.ReasonSpecExpired},
+		"from the future":                   {with(func(s *events.JobSpec) { s.IssuedAt = t0.Add(2*time.Minute + 1) }), keys, fairlead.ReasonSpecExpired},
 		"from the future within the skew":   {with(func(s *events.JobSpec) { s.IssuedAt = t0.Add(2 * time.Minute) }), keys, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -278,8 +279,8 @@ func TestAnOperationThatThisRunnerLacksIsRefusedThoughTheClaimNamedIt(t *testing
 	w := want()
 	w.Operations = []string{"plan"}
 	_, err := events.Verify(context.Background(), sign(t, key(1), full()), []ed25519.PublicKey{public(1)}, w, t0)
-	if got := reason(t, err); got != events.RefusedOperation {
-		t.Errorf("it is refused for %q, want %q", got, events.RefusedOperation)
+	if got := reason(t, err); got != fairlead.ReasonSpecOperation {
+		t.Errorf("it is refused for %q, want %q", got, fairlead.ReasonSpecOperation)
 	}
 }
 
@@ -298,7 +299,7 @@ func TestNoFlippedBitEverVerifies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := verify(b, public(1)); reason(t, err) != events.RefusedSignature {
+		if _, err := verify(b, public(1)); reason(t, err) != fairlead.ReasonSpecSignature {
 			t.Fatalf("byte %d of the %s changed: %v, want it refused for its signature", at, where, err)
 		}
 	}
@@ -366,24 +367,24 @@ func TestAnArtifactThatIsNotOfItsVersionIsRefused(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		alter func(*events.JobSpec)
-		want  string
+		want  fairlead.Reason
 	}{
 		"as it was published":                      {func(*events.JobSpec) {}, ""},
 		"no version, as of an older control plane": {func(s *events.JobSpec) { s.Version = nil }, ""},
 		"another artifact in the version": {func(s *events.JobSpec) {
 			s.Version.Artifacts = map[string]string{"web": "sha256:ee", "db": "sha256:dd"}
 			s.Artifact.Digest = "sha256:ee"
-		}, events.RefusedArtifact},
+		}, fairlead.ReasonSpecArtifact},
 		"another artifact of a component besides": {func(s *events.JobSpec) {
 			s.Version.Artifacts = map[string]string{"web": "sha256:aa", "db": "sha256:ee"}
-		}, events.RefusedArtifact},
-		"another artifact beside the version":        {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:ee" }, events.RefusedArtifact},
-		"the artifact of another component":          {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:dd" }, events.RefusedArtifact},
-		"no artifact":                                {func(s *events.JobSpec) { s.Artifact = nil }, events.RefusedArtifact},
-		"a component that the version does not have": {func(s *events.JobSpec) { s.Component, s.Artifact.Digest = "x", "" }, events.RefusedArtifact},
-		"another configuration":                      {func(s *events.JobSpec) { s.Version.Config = []byte("{}") }, events.RefusedArtifact},
-		"another organization":                       {func(s *events.JobSpec) { s.Version.Org = "other" }, events.RefusedArtifact},
-		"another identifier":                         {func(s *events.JobSpec) { s.Version.ID = "ver_0" }, events.RefusedArtifact},
+		}, fairlead.ReasonSpecArtifact},
+		"another artifact beside the version":        {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:ee" }, fairlead.ReasonSpecArtifact},
+		"the artifact of another component":          {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:dd" }, fairlead.ReasonSpecArtifact},
+		"no artifact":                                {func(s *events.JobSpec) { s.Artifact = nil }, fairlead.ReasonSpecArtifact},
+		"a component that the version does not have": {func(s *events.JobSpec) { s.Component, s.Artifact.Digest = "x", "" }, fairlead.ReasonSpecArtifact},
+		"another configuration":                      {func(s *events.JobSpec) { s.Version.Config = []byte("{}") }, fairlead.ReasonSpecArtifact},
+		"another organization":                       {func(s *events.JobSpec) { s.Version.Org = "other" }, fairlead.ReasonSpecArtifact},
+		"another identifier":                         {func(s *events.JobSpec) { s.Version.ID = "ver_0" }, fairlead.ReasonSpecArtifact},
 	} {
 		s := full()
 		s.Artifact.Digest = artifacts["web"]

@@ -48,7 +48,7 @@ func heard(s *plane.Plane, mode string) wire.SessionHeartbeat {
 // The customer pauses the agent while an apply runs: the apply ends in peace,
 // nothing else is begun, and a restart changes nothing about it. The agent does
 // not even ask for work. When the customer lets it go on, what has waited is done.
-func TestTheCustomersWordIsKept(t *testing.T) {
+func TestTheCustomersModeIsKept(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	gate := filepath.Join(t.TempDir(), "gate")
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -81,7 +81,7 @@ func TestTheCustomersWordIsKept(t *testing.T) {
 	s.Until("it is heard", func() bool { _, n := s.Counts(); return n > beats })
 	heard(s, "draining")
 	if now := s.Asked(wire.ClaimJob); now != asked || s.Job(waits).Claimed {
-		t.Errorf("jobs were asked for %d times against the customer's word, claimed: %t", now-asked, s.Job(waits).Claimed)
+		t.Errorf("jobs were asked for %d times against the customer's mode, claimed: %t", now-asked, s.Job(waits).Claimed)
 	}
 	if said := say(t, a.Data, "enable"); said != "enabled\n" {
 		t.Errorf("it says %q", said)
@@ -124,7 +124,7 @@ func TestACustomerWhoDisablesAnAgentStopsWhatRuns(t *testing.T) {
 // What an agent is started with holds for as long as it runs, whatever is said
 // to its folder; of two words the stricter counts. A word that nobody can read
 // is no leave to work.
-func TestTheStricterWordIsObeyed(t *testing.T) {
+func TestTheStricterModeIsApplied(t *testing.T) {
 	for name, tc := range map[string]struct {
 		started, said string
 		want          string
@@ -176,11 +176,11 @@ func TestAModeThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhoseWordCounts is the table of what is claimed: the vendor's word by the
+// TestWhoseModeHolds is the table of what is claimed: the vendor's mode by the
 // customer's, each on a runner of its own with a real agent and a job that
 // waits. Only where both let it is anything begun; when either takes its word
 // back, the other's stands.
-func TestWhoseWordCounts(t *testing.T) {
+func TestWhoseModeHolds(t *testing.T) {
 	p := newLocal(t)
 	type cell struct{ vendor, customer string }
 	modes := []string{"enabled", "paused", "draining", "disabled"}

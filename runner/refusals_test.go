@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/test/tofu"
 	"github.com/fairlead/fairlead/tools/program"
@@ -51,16 +52,16 @@ func TestSpecIsRefused(t *testing.T) {
 		tamper func(events.JobSpec, []byte) []byte
 		reason string
 	}{
-		"signed by another key":         {tamper: resign, reason: events.RefusedSignature},
-		"changed after signing":         {tamper: tampered, reason: events.RefusedSignature},
-		"no envelope at all":            {tamper: func(events.JobSpec, []byte) []byte { return []byte(`[]`) }, reason: events.RefusedMalformed},
-		"for another runner":            {change: func(sp *events.JobSpec) { sp.Runner = "run_9" }, reason: events.RefusedRunner},
-		"for another job":               {change: func(sp *events.JobSpec) { sp.Job = "job_9" }, reason: events.RefusedJob},
-		"for another epoch":             {change: func(sp *events.JobSpec) { sp.Epoch = 9 }, reason: events.RefusedEpoch},
-		"expired":                       {change: func(sp *events.JobSpec) { sp.ExpiresAt = now.Add(-time.Hour) }, reason: events.RefusedExpired},
-		"from the future":               {change: func(sp *events.JobSpec) { sp.IssuedAt = now.Add(time.Hour); sp.ExpiresAt = now.Add(2 * time.Hour) }, reason: events.RefusedExpired},
-		"an operation that we have not": {change: func(sp *events.JobSpec) { sp.Operation = "format-disk" }, reason: events.RefusedOperation},
-		"a plugin that we have not":     {change: func(sp *events.JobSpec) { sp.Plugin = "cobol" }, reason: events.RefusedOperation},
+		"signed by another key":         {tamper: resign, reason: string(fairlead.ReasonSpecSignature)},
+		"changed after signing":         {tamper: tampered, reason: string(fairlead.ReasonSpecSignature)},
+		"no envelope at all":            {tamper: func(events.JobSpec, []byte) []byte { return []byte(`[]`) }, reason: string(fairlead.ReasonSpecMalformed)},
+		"for another runner":            {change: func(sp *events.JobSpec) { sp.Runner = "run_9" }, reason: string(fairlead.ReasonSpecRunner)},
+		"for another job":               {change: func(sp *events.JobSpec) { sp.Job = "job_9" }, reason: string(fairlead.ReasonSpecJob)},
+		"for another epoch":             {change: func(sp *events.JobSpec) { sp.Epoch = 9 }, reason: string(fairlead.ReasonSpecEpoch)},
+		"expired":                       {change: func(sp *events.JobSpec) { sp.ExpiresAt = now.Add(-time.Hour) }, reason: string(fairlead.ReasonSpecExpired)},
+		"from the future":               {change: func(sp *events.JobSpec) { sp.IssuedAt = now.Add(time.Hour); sp.ExpiresAt = now.Add(2 * time.Hour) }, reason: string(fairlead.ReasonSpecExpired)},
+		"an operation that we have not": {change: func(sp *events.JobSpec) { sp.Operation = "format-disk" }, reason: string(fairlead.ReasonSpecOperation)},
+		"a plugin that we have not":     {change: func(sp *events.JobSpec) { sp.Plugin = "cobol" }, reason: string(fairlead.ReasonSpecOperation)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sp := checkSpec()

@@ -17,6 +17,7 @@ import (
 type form struct {
 	pattern string // a regular expression, with its anchors
 	most    int    // bytes; 0: the pattern bounds it, or the field
+	enum    []any  // in place of a pattern; nil: any of the pattern
 }
 
 // formOf returns the form of the tags `form`, of a string or of those in a list or
@@ -44,11 +45,20 @@ func formOf(name string) form {
 		"aws-account":        {pattern: awsiam.AccountPattern},
 		"webhook-url":        {pattern: control.WebhookURLPattern},
 		"webhook-event":      {pattern: control.WebhookEventPattern, most: control.MaxWebhookEvent},
+		"cause":              {enum: causes()},
 	}[name]
 	if !ok {
 		panic("api: no form is called " + name)
 	}
 	return f
+}
+
+// causes are the deaths of a step that an agent reports.
+func causes() (out []any) {
+	for _, c := range fairlead.Causes() {
+		out = append(out, string(c))
+	}
+	return out
 }
 
 // identifierPattern is the regular expression of identifiers: no other are given
@@ -113,14 +123,14 @@ func describeForm(s *huma.Schema, values, keys string) {
 		panic(fmt.Sprintf("api: the form %s is of a string, not of type %s", values, s.Type))
 	}
 	of := formOf(values).schema()
-	s.Pattern = of.Pattern
+	s.Pattern, s.Enum = of.Pattern, append(s.Enum, of.Enum...)
 	if of.MaxLength != nil {
 		s.MaxLength = of.MaxLength
 	}
 }
 
 func (f form) schema() *huma.Schema {
-	s := &huma.Schema{Type: huma.TypeString, Pattern: f.pattern}
+	s := &huma.Schema{Type: huma.TypeString, Pattern: f.pattern, Enum: f.enum}
 	if f.most > 0 {
 		s.MaxLength = &f.most
 	}

@@ -185,7 +185,7 @@ func renderPlacement(e control.Explained) wire.Placement {
 		out.Bound = e.Bound.Name
 	}
 	if r := e.Serves; r != nil {
-		out.Mode, out.Customer = string(r.Takes()), renderCustomer(r.Customer)
+		out.Mode, out.Customer = string(r.VendorMode()), renderCustomer(r.Customer)
 	}
 	for _, k := range e.Candidates {
 		out.Candidates = append(out.Candidates, wire.Candidate{Level: k.Level.String(), Rule: string(k.Rule), Match: k.Match, Runner: k.Name, Won: k.Won, Why: k.Why})

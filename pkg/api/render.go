@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -130,7 +131,7 @@ func renderDeployment(r control.StoredDeployment) wire.Deployment {
 		n := &d.Nodes[i]
 		out.Components = append(out.Components, wire.DeploymentComponent{Name: n.Component, State: string(n.State),
 			Needs: append([]string{}, n.Needs...), PlanJob: string(n.PlanJob), Job: string(n.ApplyJob),
-			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: n.Reason, Message: n.Message, ApprovedBy: renderActor(n.Approved)})
+			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: string(n.Reason), Message: n.Message, ApprovedBy: renderActor(n.Approved)})
 	}
 	hint(&out, diagnosis.OfDeployment(diagnosis.Deployment{Deployment: d.Deployment, Install: d.InstallName}, time.Time{}))
 	return out
@@ -179,13 +180,13 @@ func renderStoredJob(r control.StoredJob) wire.Job { return renderJob(r.V) }
 func renderJob(j control.JobRecord) wire.Job {
 	out := wire.Job{ID: string(j.ID), State: string(j.State), Operation: string(j.Operation), Runner: j.RunnerName,
 		Install: j.InstallName, Deployment: string(j.Deployment), Component: j.Component, Epoch: j.Lease.Epoch,
-		Reason: j.Reason, Message: j.Message, ExitCode: j.ExitCode, Salvaged: (*wire.Salvaged)(j.Salvaged), DiskFull: j.DiskFull, CreatedAt: j.Created.UTC(),
+		Reason: string(j.Reason), Message: j.Message, ExitCode: j.ExitCode, Salvaged: (*wire.Salvaged)(j.Salvaged), DiskFull: j.DiskFull, CreatedAt: j.Created.UTC(),
 		ClaimedAt: moment(j.Claimed), StartedAt: moment(j.Started), FinishedAt: moment(j.Finished), CanceledBy: renderActor(j.StopBy)}
 	if j.Plan != nil {
 		out.Plan = &wire.Plan{Digest: j.Plan.Digest, NoOp: j.Plan.NoOp, Changes: wire.Changes(j.Plan.Changes)}
 	}
 	for _, d := range j.Deaths {
-		out.Deaths = append(out.Deaths, wire.JobDeath{Epoch: d.Epoch, Reason: d.Reason, Message: d.Message, ExitCode: d.ExitCode, DiskFull: d.DiskFull,
+		out.Deaths = append(out.Deaths, wire.JobDeath{Epoch: d.Epoch, Reason: string(d.Reason), Message: d.Message, ExitCode: d.ExitCode, DiskFull: d.DiskFull,
 			StartedAt: moment(d.Started), HeardAt: moment(d.Heard), At: d.At.UTC()})
 	}
 	if j.State == job.Lost || j.State == job.Failed {
@@ -202,7 +203,7 @@ func foreign(r control.Runner, by control.User) bool { return r.Shared() && !by.
 
 func renderRunner(r control.Runner, by control.User) wire.Runner {
 	out := wire.Runner{ID: string(r.ID), Name: r.Name, Description: r.Description, Kind: cmp.Or(r.Kind, "local"), Storage: r.Storage,
-		Shared: r.Shared(), State: r.State, Mode: string(r.Takes()), Sessions: []wire.RunnerSession{}, Warnings: r.Warnings, CreatedAt: r.Created.UTC()}
+		Shared: r.Shared(), State: r.State, Mode: string(r.VendorMode()), Sessions: []wire.RunnerSession{}, Warnings: r.Warnings, CreatedAt: r.Created.UTC()}
 	if !r.Shared() && r.Install == "" {
 		out.Group = r.Group.String()
 	}
@@ -230,11 +231,11 @@ func renderSession(s control.Session) wire.RunnerSession {
 		Customer: renderCustomer(s.Customer), State: s.State, LastSeen: s.LastSeen.UTC()}
 }
 
-func renderCustomer(w *control.CustomerWord) *wire.CustomerWord {
+func renderCustomer(w *fairlead.CustomerMode) *wire.CustomerMode {
 	if w == nil {
 		return nil
 	}
-	out := &wire.CustomerWord{Mode: string(w.Mode), Reason: w.Reason}
+	out := &wire.CustomerMode{Mode: string(w.Mode), Reason: w.Reason}
 	if !w.Since.IsZero() {
 		since := w.Since.UTC()
 		out.Since = &since

@@ -14,7 +14,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/pkg/placement"
 )
 
 // maxLogAppend is the largest log append: what a job log takes at once.
@@ -141,7 +140,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 	register(s, op{Route: wire.ReportDied, auth: sessionToken, tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent,
 		problems: "job-not-found stale-epoch job-state invalid-reason"},
 		func(ctx context.Context, in *died) (*struct{}, error) {
-			d := control.Death{Epoch: in.Body.Epoch, ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Reason: in.Body.Reason, Message: in.Body.Message,
+			d := control.Death{Epoch: in.Body.Epoch, ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Cause: fairlead.Cause(in.Body.Reason), Message: in.Body.Message,
 				Salvaged: (*job.Salvaged)(in.Body.Salvaged), DiskFull: in.Body.DiskFull}
 			if l := in.Body.Log; l != nil {
 				d.Log = &control.WholeLog{Size: l.Size, CRC32: l.CRC32}
@@ -239,7 +238,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		problems: ofAStep + " job-state"},
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
 			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.SilentSeconds)*time.Second, time.Duration(in.Body.WaitSeconds)*time.Second)
-			return answer(wire.Lease{Cancel: j.State == job.Canceling, CancelReason: j.Stop, ExpiresAt: j.Lease.Expires.UTC(),
+			return answer(wire.Lease{Cancel: j.State == job.Canceling, CancelReason: string(j.Stop), ExpiresAt: j.Lease.Expires.UTC(),
 				RenewSeconds: int(j.Terms.RenewEvery() / time.Second)}, err)
 		})
 	type appendLog struct {
@@ -264,11 +263,11 @@ func (s *server) stepRoutes(c *control.Control) {
 		})
 }
 
-func readCustomer(in *wire.CustomerWord) *control.CustomerWord {
+func readCustomer(in *wire.CustomerMode) *fairlead.CustomerMode {
 	if in == nil {
 		return nil
 	}
-	out := &control.CustomerWord{Mode: placement.State(in.Mode), Reason: in.Reason}
+	out := &fairlead.CustomerMode{Mode: fairlead.RunnerMode(in.Mode), Reason: in.Reason}
 	if in.Since != nil {
 		out.Since = *in.Since
 	}
@@ -276,7 +275,7 @@ func readCustomer(in *wire.CustomerWord) *control.CustomerWord {
 }
 
 func readReport(in wire.FinishRequest) control.Report {
-	rep := control.Report{Outcome: in.Outcome, Reason: in.Reason, Message: in.Message, ExitCode: in.ExitCode, Mutated: in.Mutated,
+	rep := control.Report{Outcome: in.Outcome, Reason: fairlead.Reason(in.Reason), Message: in.Message, ExitCode: in.ExitCode, Mutated: in.Mutated,
 		Salvaged: (*job.Salvaged)(in.Salvaged), DiskFull: in.DiskFull, LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
 	if in.Plan != nil {
 		rep.Plan = &control.PlanRecord{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes)}

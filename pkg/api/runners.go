@@ -10,7 +10,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/placement"
 )
 
 // configures are the problems of requests that give a runner its configuration.
@@ -95,11 +94,11 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 		Body wire.RunnerMode
 	}
 	register(s, op{Route: wire.SetRunnerMode, auth: apiToken, tag: "Runners", summary: "Say whether a runner takes work",
-		doc: "The vendor's word. One that is paused, draining or disabled begins nothing, ends what it has begun, and its queue keeps what is in it. " +
+		doc: "The mode that the vendor sets. One that is paused, draining or disabled begins nothing, ends what it has begun, and its queue keeps what is in it. " +
 			"One that is paused is given installs all the same; the others are not. What the customer says where the agents run comes on top.",
 		problems: "runner-not-found invalid-mode operator-only"},
 		func(ctx context.Context, in *mode) (*body[wire.Runner], error) {
-			return s.oneRunner(ctx)(c.SetRunnerMode(ctx, callerOf(ctx).user, in.Runner, placement.State(in.Body.Mode)))
+			return s.oneRunner(ctx)(c.SetRunnerMode(ctx, callerOf(ctx).user, in.Runner, fairlead.RunnerMode(in.Body.Mode)))
 		})
 }
 

@@ -26,7 +26,7 @@ type Runner struct {
 	StatusAddress string `env:"FAIRLEAD_STATUS_ADDRESS" flag:"status-address" doc:"host:port at which the agent answers /healthz, /readyz and, for Prometheus, /metrics to whoever asks, such as 127.0.0.1:9480; default: none, and in the runner's image that one"`
 
 	Concurrency int           `env:"FAIRLEAD_CONCURRENCY" flag:"concurrency" doc:"most steps that run at once; default: the number of CPUs, at least 4"`
-	Mode        string        `env:"FAIRLEAD_MODE" envDefault:"enabled" flag:"mode" doc:"the customer's word on this agent: enabled; paused, it begins nothing; draining, the same because the machine is to go, or disabled, what runs is interrupted as well; see also fairlead-runner agent pause"`
+	Mode        string        `env:"FAIRLEAD_MODE" envDefault:"enabled" flag:"mode" doc:"the mode that the customer sets for this agent: enabled; paused, it begins nothing; draining, the same because the machine is to go, or disabled, what runs is interrupted as well; see also fairlead-runner agent pause"`
 	LogLevel    string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
 	ShareLog    bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the last 64 KiB of the agent's own log are sent when they are asked for with fairlead runner logs"`
 	DrainFor    time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM, after which they are interrupted; 0s: until they end"`

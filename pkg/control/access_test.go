@@ -11,7 +11,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/accesstest"
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/pkg/placement"
 )
 
 // Access is for the runner of a stack, to what is that stack's, and for as long
@@ -115,12 +114,12 @@ func TestClaimByName(t *testing.T) {
 				t.Errorf("%s: %v", tt.who, err)
 			}
 		}
-		for _, mode := range []placement.State{placement.Disabled, placement.Enabled} {
+		for _, mode := range []fairlead.RunnerMode{fairlead.ModeDisabled, fairlead.ModeEnabled} {
 			_, err := s.SetRunnerMode(s.ctx, control.User{Org: org}, "acme", mode)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if mode == placement.Disabled {
+			if mode == fairlead.ModeDisabled {
 				if _, err := s.ClaimJob(s.ctx, session, made.ID); fairlead.CodeOf(err) != "runner-not-taking" {
 					t.Errorf("a runner that takes no work: %v", err)
 				}

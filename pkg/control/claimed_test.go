@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -84,7 +85,7 @@ func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T
 				if now.State != job.Queued || at > tt.over || at < tt.over-30*time.Second {
 					t.Errorf("after %s the job is %s; that should take %s", at, now.State, tt.over)
 				}
-				if len(now.Deaths) != 1 || now.Deaths[0].Reason != job.ReasonStartTimeout || !strings.Contains(now.Deaths[0].Message, tt.says) {
+				if len(now.Deaths) != 1 || now.Deaths[0].Reason != fairlead.ReasonStartTimeout || !strings.Contains(now.Deaths[0].Message, tt.says) {
 					t.Errorf("of the attempt is said %+v, not %q", now.Deaths, tt.says)
 				}
 			})
@@ -109,7 +110,7 @@ func TestAJobWhoseAgentsAllDiedBeforeItBeganIsNoPoison(t *testing.T) {
 			p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
 			now = p.job(c.ID)
 		}
-		if now.State != job.Failed || now.Reason != job.ReasonStartTimeout {
+		if now.State != job.Failed || now.Reason != fairlead.ReasonStartTimeout {
 			t.Errorf("the job is %s for %q: %s", now.State, now.Reason, now.Message)
 		}
 	})

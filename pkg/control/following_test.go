@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control"
-	"github.com/fairlead/fairlead/pkg/placement"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -46,7 +46,7 @@ func TestAgentsAreToldTheConfiguration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, mode := range []placement.State{placement.Disabled, placement.Enabled} {
+		for _, mode := range []fairlead.RunnerMode{fairlead.ModeDisabled, fairlead.ModeEnabled} {
 			if _, err := p.SetRunnerMode(p.ctx, by, "crate", mode); err != nil {
 				t.Fatal(err)
 			}

@@ -279,7 +279,7 @@ func (p *plane) step(c control.Claim) {
 func (p *plane) died(h control.Holder) {
 	p.t.Helper()
 	p.must("report death", func() error {
-		err := p.ReportDeath(p.ctx, p.session, h.Job, control.Death{Epoch: h.Epoch, Reason: "killed", Signal: "killed"})
+		err := p.ReportDeath(p.ctx, p.session, h.Job, control.Death{Epoch: h.Epoch, Cause: "killed", Signal: "killed"})
 		if fairlead.KindOf(err) == fairlead.KindStale {
 			return nil // an earlier try was heard
 		}

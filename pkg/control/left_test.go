@@ -13,7 +13,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -111,7 +110,7 @@ func TestSavedPlanOutlivesItsDeployment(t *testing.T) {
 			d := p.deployments()[0]
 			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, d.ID); return err })
 			p.must("finish", func() error {
-				return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeCanceled, Reason: job.ReasonCanceled})
+				return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeCanceled, Reason: fairlead.ReasonCanceled})
 			})
 		}},
 	} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -44,7 +45,7 @@ func TestAToolThatHangsHeldItsInstallUntilItsHoursWereOver(t *testing.T) {
 				h := p.begun()
 				for range 2 { // the answer to the first may be lost
 					j, err := p.RenewLease(p.ctx, h, tt.silent, 0)
-					if err != nil || j.State != tt.state || j.State == job.Canceling && j.Stop != job.ReasonNoOutput {
+					if err != nil || j.State != tt.state || j.State == job.Canceling && j.Stop != fairlead.ReasonNoOutput {
 						t.Fatalf("the job is %s for %q: %v", j.State, j.Stop, err)
 					}
 				}
@@ -55,7 +56,7 @@ func TestAToolThatHangsHeldItsInstallUntilItsHoursWereOver(t *testing.T) {
 					return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeCanceled, Reason: "canceled", Message: "the tool was interrupted"})
 				})
 				j, err := p.Job(p.ctx, org, h.Job)
-				if err != nil || j.State != job.Failed || j.Reason != job.ReasonNoOutput || j.Message == "the tool was interrupted" {
+				if err != nil || j.State != job.Failed || j.Reason != fairlead.ReasonNoOutput || j.Message == "the tool was interrupted" {
 					t.Errorf("the job ended %s for %q (%s): %v", j.State, j.Reason, j.Message, err)
 				}
 			})

@@ -243,7 +243,7 @@ func TestLogOfADeadStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
 				if _, err := p.RescueLog(p.ctx, p.session, c.ID, 1, 0, []byte(words)); err != nil {
 					t.Fatal(err)
 				}
-				if err := p.ReportDeath(p.ctx, p.session, c.ID, control.Death{Epoch: 1, Reason: "killed", Signal: "killed", Log: tc.said}); err != nil {
+				if err := p.ReportDeath(p.ctx, p.session, c.ID, control.Death{Epoch: 1, Cause: "killed", Signal: "killed", Log: tc.said}); err != nil {
 					t.Fatal(err)
 				}
 				k, err := p.ReadLog(p.ctx, org, c.ID, 1, 0, 0)

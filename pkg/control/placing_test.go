@@ -261,7 +261,7 @@ func TestARunnerIsNotDeletedUnderAnInstall(t *testing.T) {
 // TestARunnerThatTakesNoWorkStartsNothing: its queue keeps what it has, and the
 // claim that waits gets it the moment the runner is enabled again.
 func TestARunnerThatTakesNoWorkStartsNothing(t *testing.T) {
-	for _, mode := range []placement.State{placement.Disabled, placement.Draining} {
+	for _, mode := range []fairlead.RunnerMode{fairlead.ModeDisabled, fairlead.ModeDraining} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPlane(t, enginetest.Memory())
 			by := control.User{Org: org}
@@ -288,7 +288,7 @@ func TestARunnerThatTakesNoWorkStartsNothing(t *testing.T) {
 			}()
 			synctest.Wait()
 			before = time.Now()
-			p.must("enable it", func() error { _, err := p.SetRunnerMode(p.ctx, by, "local", placement.Enabled); return err })
+			p.must("enable it", func() error { _, err := p.SetRunnerMode(p.ctx, by, "local", fairlead.ModeEnabled); return err })
 			if err := <-got; err != nil || time.Since(before) > 0 {
 				t.Errorf("enabled again, the claim that waits gets %v after %s", err, time.Since(before))
 			}
@@ -312,7 +312,7 @@ func TestWhatIsSharedIsTheOperatorsAlone(t *testing.T) {
 			"an update": func(u control.User) error {
 				return errOf(p.UpdateRunner(p.ctx, u, "common", control.RunnerFile{Set: []string{"description=x"}}))
 			},
-			"a mode":       func(u control.User) error { return errOf(p.SetRunnerMode(p.ctx, u, "common", placement.Disabled)) },
+			"a mode":       func(u control.User) error { return errOf(p.SetRunnerMode(p.ctx, u, "common", fairlead.ModeDisabled)) },
 			"an enrolment": func(u control.User) error { _, _, err := p.CreateEnrolmentBy(p.ctx, u, "common"); return err },
 			"a check":      func(u control.User) error { return errOf(p.CheckRunnerBy(p.ctx, u, "common", "")) },
 			"its variables": func(u control.User) error {

@@ -10,7 +10,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -78,7 +77,7 @@ func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d stor
 				return err
 			}
 			f.Jobs[id], runner = r.V.Job, r.V.Runner
-			wantRunner = wantRunner || r.V.State == job.Queued || len(r.V.Deaths) > 0 || r.V.State == job.Running || r.V.Reason == job.ReasonQueueTimeout
+			wantRunner = wantRunner || r.V.State == job.Queued || len(r.V.Deaths) > 0 || r.V.State == job.Running || r.V.Reason == fairlead.ReasonQueueTimeout
 		}
 	}
 	if wantRunner {
@@ -221,23 +220,17 @@ const aDay = 24 * time.Hour
 // factsOf counts the jobs that wait for a runner, unless it has a place for
 // them: then they do not wait for long.
 func (c *Control) factsOf(ctx context.Context, r runners.Runner) (*diagnosis.Runner, error) {
-	out := &diagnosis.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Speaks: runners.Protocol}
+	out := &diagnosis.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Mode: r.VendorMode(), Customer: r.Customer, Speaks: runners.Protocol}
 	if w := r.Wanted; w != nil {
 		out.Wanted = &diagnosis.Wanted{Version: w.Version, Image: w.Image, Channel: w.Channel}
-	}
-	if mode := r.Takes(); mode != placement.Enabled {
-		out.Off = string(mode)
-	}
-	if w := r.Customer; w != nil {
-		out.Held = &diagnosis.Word{Mode: string(w.Mode), Since: w.Since, Reason: w.Reason}
 	}
 	free := false
 	for _, s := range r.Sessions {
 		online := s.State == "online"
-		out.Agents = append(out.Agents, diagnosis.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining, Held: s.Customer != nil,
+		out.Agents = append(out.Agents, diagnosis.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining, Mode: s.CustomerMode(),
 			Version: s.Version, Protocol: s.Protocol, Outdated: !r.Wanted.Runs(s.Version),
 			Capacity: s.Capacity, Running: len(s.Running), Seen: s.LastSeen})
-		free = free || out.Off == "" && online && !s.Draining && s.Customer == nil && len(s.Running) < s.Capacity
+		free = free || online && !s.Draining && fairlead.EffectiveMode(r.Mode, s.CustomerMode()).TakesJobs() && len(s.Running) < s.Capacity
 	}
 	if free {
 		return out, nil

@@ -51,7 +51,7 @@ func TestAReportWasRefusedBecauseTheNextDeploymentWasCanceled(t *testing.T) {
 			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "tool-failed", Message: "it did not work"})
 		},
 		"an agent reports a death": func(p *plane, _ fairlead.DeploymentID, h control.Holder) error {
-			return p.ReportDeath(p.ctx, p.session, h.Job, control.Death{Epoch: h.Epoch, Reason: "killed", Signal: "killed"})
+			return p.ReportDeath(p.ctx, p.session, h.Job, control.Death{Epoch: h.Epoch, Cause: "killed", Signal: "killed"})
 		},
 		"the sweep finds a lease that is over": func(p *plane, _ fairlead.DeploymentID, _ control.Holder) error {
 			p.sleep(job.LeaseTTL)

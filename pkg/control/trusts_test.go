@@ -16,7 +16,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/oidc"
 	"github.com/fairlead/fairlead/pkg/identity/oidctest"
-	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -240,11 +239,11 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 		"the session is ended":  {func(p *platform, s store.Session) error { return p.EndSession(p.ctx, me, "local", s.ID) }, false},
 		"the runner is deleted": {func(p *platform, _ store.Session) error { return p.DeleteRunner(p.ctx, me, "local") }, false},
 		"the runner is paused": {func(p *platform, _ store.Session) error {
-			_, err := p.SetRunnerMode(p.ctx, me, "local", placement.Paused)
+			_, err := p.SetRunnerMode(p.ctx, me, "local", fairlead.ModePaused)
 			return err
 		}, true},
 		"the runner is disabled": {func(p *platform, _ store.Session) error {
-			_, err := p.SetRunnerMode(p.ctx, me, "local", placement.Disabled)
+			_, err := p.SetRunnerMode(p.ctx, me, "local", fairlead.ModeDisabled)
 			return err
 		}, true},
 	} {

@@ -25,8 +25,6 @@ type (
 	InputRecord = store.Input
 	// StackReport is what a customer's stack has made.
 	StackReport = store.StackReport
-	// CustomerWord is what a customer has said where an agent runs.
-	CustomerWord = store.CustomerWord
 	// ChannelRecord is an update channel of runners.
 	ChannelRecord = store.Channel
 	// PlanRecord is what a plan job reports.

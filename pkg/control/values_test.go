@@ -111,11 +111,11 @@ func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
 		id, j, h := p.applying("acme")
 		err := p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeSucceeded, Mutated: true, ExitCode: new(int),
 			Outputs: map[string]control.Output{"id": {Value: text("a", job.MaxOutputs)}}})
-		if fairlead.CodeOf(err) != job.ReasonOutputsTooLarge || fairlead.KindOf(err) != fairlead.KindTooLarge {
+		if fairlead.CodeOf(err) != "outputs-too-large" || fairlead.KindOf(err) != fairlead.KindTooLarge {
 			t.Fatalf("outputs above the bound: %v", err)
 		}
 		p.must("finish", func() error {
-			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: job.ReasonOutputsTooLarge, Mutated: true, ExitCode: new(int)})
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: fairlead.ReasonOutputsTooLarge, Mutated: true, ExitCode: new(int)})
 		})
 		k, err := p.Store.Component(p.ctx, j.Install, "network")
 		if err != nil || k.V.State != store.Present || k.V.Version != j.Version || k.V.Outputs != nil || k.V.OutputsBlob != "" {

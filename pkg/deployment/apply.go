@@ -30,7 +30,7 @@ type JobStarted struct {
 type JobEnded struct {
 	Job     fairlead.JobID
 	State   job.State // final
-	Reason  string
+	Reason  fairlead.Reason
 	Message string
 	NoOp    bool     // of plans
 	Changes *Changes // of plans
@@ -43,7 +43,7 @@ type JobEnded struct {
 type Unplannable struct {
 	Component string
 	Skip      bool
-	Reason    string
+	Reason    fairlead.Reason
 	Message   string
 }
 
@@ -58,7 +58,7 @@ type Approve struct {
 
 // Cancel stops what runs and starts nothing more.
 type Cancel struct {
-	Reason string
+	Reason fairlead.Reason
 	By     fairlead.Actor
 }
 
@@ -188,7 +188,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	case d.PlanOnly:
 		n.State = Planned
 	case d.Stop != "":
-		n.State, n.Reason = NodeStopped, job.ReasonCanceled
+		n.State, n.Reason = NodeStopped, fairlead.ReasonCanceled
 		if reconciled {
 			n.State = NodeLost
 		}
@@ -233,7 +233,7 @@ func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	case e.State == job.Lost:
 		n.Lost = true
 		return []Command{n.plan(Reconciling)}
-	case e.State == job.Failed && e.Reason == job.ReasonPlanElsewhere && d.Stop == "" && n.Replans < maxReplans:
+	case e.State == job.Failed && e.Reason == fairlead.ReasonPlanElsewhere && d.Stop == "" && n.Replans < maxReplans:
 		n.Replans++
 		if n.Lost { // what the loss left is not known before the new plan
 			return []Command{n.plan(Reconciling)}
@@ -313,7 +313,7 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 		return nil, refuse(*d, "be canceled")
 	}
 	if d.Stop == "" {
-		d.Stop, d.StopBy = cmp.Or(e.Reason, job.ReasonCanceled), e.By
+		d.Stop, d.StopBy = cmp.Or(e.Reason, fairlead.ReasonCanceled), e.By
 	}
 	var cmds []Command
 	for i := range d.Nodes {
@@ -327,7 +327,7 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 		case n.Lost:
 			n.State = NodeLost
 		default:
-			n.State, n.Reason = NodeStopped, job.ReasonCanceled
+			n.State, n.Reason = NodeStopped, fairlead.ReasonCanceled
 		}
 	}
 	return cmds, nil
@@ -370,10 +370,10 @@ func settle(d *Deployment) []Command {
 		}
 		switch {
 		case len(broken) > 0:
-			n.State, n.Reason = Skipped, "needs-failed"
+			n.State, n.Reason = Skipped, fairlead.ReasonNeedsFailed
 			n.Message = "it needs " + strings.Join(broken, ", ")
 			if d.unplanned(broken) {
-				n.Reason, n.Message = NeedsOutputs, "not planned: needs "+strings.Join(broken, ", ")+", of which there is no plan"
+				n.Reason, n.Message = fairlead.ReasonNeedsOutputs, "not planned: needs "+strings.Join(broken, ", ")+", of which there is no plan"
 			}
 		case ready && free > 0:
 			free--
@@ -382,10 +382,6 @@ func settle(d *Deployment) []Command {
 	}
 	return cmds
 }
-
-// NeedsOutputs is the reason of a node that has no plan, because it needs outputs
-// that are not there.
-const NeedsOutputs = "needs-outputs"
 
 // NotPlanned is the message of a node that a plan-only deployment skips, because
 // the outputs of another component are not known before that is applied.
@@ -398,7 +394,7 @@ func NotPlanned(component string) string {
 func (d *Deployment) unplanned(components []string) bool {
 	return d.PlanOnly && !slices.ContainsFunc(components, func(name string) bool {
 		n := d.Node(name)
-		return n.State != Skipped || n.Reason != NeedsOutputs
+		return n.State != Skipped || n.Reason != fairlead.ReasonNeedsOutputs
 	})
 }
 

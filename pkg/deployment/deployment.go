@@ -100,7 +100,7 @@ type Node struct {
 	Replans   int              `json:"replans,omitempty"`  // how often a plan was good for another place than where it was to be applied
 	Lost      bool             `json:"lost,omitempty"`     // an apply of it was lost, in this deployment or before, and nothing has completed it since
 	LostJob   fairlead.JobID   `json:"lost_job,omitempty"` // the one that was lost before this deployment
-	Reason    string           `json:"reason,omitempty"`
+	Reason    fairlead.Reason  `json:"reason,omitempty"`
 	Message   string           `json:"message,omitempty"`
 	Approved  fairlead.Actor   `json:"approved,omitzero"` // whose approval the last plan has; zero: none, or that of AutoApprove
 }
@@ -165,7 +165,7 @@ type Deployment struct {
 	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
 	State       State                 `json:"state"`
 	By          fairlead.Actor        `json:"by,omitzero"`      // who asked for it
-	Stop        string                `json:"stop,omitempty"`   // why it was canceled
+	Stop        fairlead.Reason       `json:"stop,omitempty"`   // why it was canceled
 	StopBy      fairlead.Actor        `json:"stop_by,omitzero"` // who canceled it
 	Nodes       []Node                `json:"nodes,omitempty"`  // in an order that respects Needs
 	Created     time.Time             `json:"created"`

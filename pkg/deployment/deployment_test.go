@@ -230,7 +230,7 @@ func TestCancelNamesTheJobsThatRun(t *testing.T) {
 	if got := strings.Join(w.told, ", "); got != "cancel apply cache, cancel plan database" {
 		t.Errorf("the commands are %q", got)
 	}
-	if w.d.Stop != "person" || w.d.Node("web").Reason != job.ReasonCanceled {
+	if w.d.Stop != "person" || w.d.Node("web").Reason != fairlead.ReasonCanceled {
 		t.Errorf("it stops for %q, and web says %q", w.d.Stop, w.d.Node("web").Reason)
 	}
 }
@@ -316,7 +316,7 @@ func TestWhatADeploymentDoesNotAllow(t *testing.T) {
 		})
 	}
 	w := canceling(t).do(deployment.Cancel{Reason: "again"})
-	if w.d.Stop != job.ReasonCanceled || strings.Join(w.told, ", ") != "cancel plan web, cancel plan web" {
+	if w.d.Stop != fairlead.ReasonCanceled || strings.Join(w.told, ", ") != "cancel plan web, cancel plan web" {
 		t.Errorf("canceled twice it stops for %q and says %q: asking again is harmless", w.d.Stop, w.told)
 	}
 }

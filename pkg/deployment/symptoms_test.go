@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -38,7 +39,7 @@ func TestAPlanOfAnotherPlaceIsPlannedAgainAndApprovedAgain(t *testing.T) {
 	elsewhere := func(w *world) deployment.Event {
 		id := w.open["apply web"]
 		delete(w.open, "apply web")
-		return deployment.JobEnded{Job: id, State: job.Failed, Reason: job.ReasonPlanElsewhere, Message: "it was made elsewhere"}
+		return deployment.JobEnded{Job: id, State: job.Failed, Reason: fairlead.ReasonPlanElsewhere, Message: "it was made elsewhere"}
 	}
 	w := newWorld(t, deployment.Deployment{Nodes: one()}).do(deployment.Begin{}).plans("plan web").do(deployment.Approve{})
 	w.do(elsewhere(w))
@@ -51,7 +52,7 @@ func TestAPlanOfAnotherPlaceIsPlannedAgainAndApprovedAgain(t *testing.T) {
 		w.do(elsewhere(w)).is("running: web planning", "plan web")
 		w.plans("plan web").is("running: web applying", "apply web")
 	}
-	if d, cmds := begun(t, w.d, elsewhere(w)); d.State != deployment.Failed || len(cmds) > 0 || d.Node("web").Reason != job.ReasonPlanElsewhere {
+	if d, cmds := begun(t, w.d, elsewhere(w)); d.State != deployment.Failed || len(cmds) > 0 || d.Node("web").Reason != fairlead.ReasonPlanElsewhere {
 		t.Errorf("it is %s, with commands %+v", d.State, cmds)
 	}
 
@@ -130,9 +131,9 @@ func TestPlanOnlySkipsWithoutNamingAFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		first  deployment.Event
-		reason string
+		reason fairlead.Reason
 	}{
-		{"outputs that are not known yet", deployment.Unplannable{Component: "network", Skip: true, Reason: deployment.NeedsOutputs, Message: deployment.NotPlanned("base")}, deployment.NeedsOutputs},
+		{"outputs that are not known yet", deployment.Unplannable{Component: "network", Skip: true, Reason: fairlead.ReasonNeedsOutputs, Message: deployment.NotPlanned("base")}, fairlead.ReasonNeedsOutputs},
 		{"a failure", deployment.Unplannable{Component: "network", Reason: "wrong-type"}, "needs-failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestPlanOnlySkipsWithoutNamingAFailure(t *testing.T) {
 			if n.State != deployment.Skipped || n.Reason != tt.reason {
 				t.Errorf("cache is %s: %s, %q", n.State, n.Reason, n.Message)
 			}
-			if want := "not planned: needs network, of which there is no plan"; tt.reason == deployment.NeedsOutputs && n.Message != want {
+			if want := "not planned: needs network, of which there is no plan"; tt.reason == fairlead.ReasonNeedsOutputs && n.Message != want {
 				t.Errorf("it says %q, want %q", n.Message, want)
 			}
 		})

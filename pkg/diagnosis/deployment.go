@@ -207,13 +207,13 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 	if !ok { // it was not looked at
 		j = job.Job{ID: id, Operation: op, Plugin: n.Type, Component: n.Component, Install: d.Deployment.Install, Reason: n.Reason, Message: n.Message, Attempts: job.MaxAttempts}
 		j.Lease.Epoch = 1
-		if n.Reason == job.ReasonQueueTimeout {
+		if n.Reason == fairlead.ReasonQueueTimeout {
 			j.Lease.Epoch = 0
 		}
 	}
 	c, known := d.Parts[n.Component]
 	s := failure(j, d.Install, c.storage(), nil)
-	if j.Reason == job.ReasonQueueTimeout && d.Runner != nil && !d.Runner.Gone {
+	if j.Reason == fairlead.ReasonQueueTimeout && d.Runner != nil && !d.Runner.Gone {
 		s.Next = append(s.Next, showRunner(d.Runner.Name, "says whether an agent is there"))
 	}
 	if known && c.Unknown && j.Operation.Mutates() && !s.untouched {

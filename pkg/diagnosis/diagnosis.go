@@ -32,8 +32,8 @@ const (
 	RunnerSilent  Kind = "runner-silent"   // no agent of the runner is there
 	RunnerDrains  Kind = "runner-draining" // its agents take no more jobs
 	RunnerFull    Kind = "runner-full"     // its agents have no place left
-	RunnerOff     Kind = "runner-off"      // the vendor has told the runner to take no jobs
-	RunnerHeld    Kind = "runner-held"     // the customer lets its agents begin nothing
+	RunnerOff     Kind = "runner-off"      // by the mode that its vendor has set, the runner takes no jobs
+	RunnerHeld    Kind = "runner-held"     // by the mode that its customer has set, none of its agents takes jobs
 	RunnerOld     Kind = "runner-outdated" // its agents run another version than they should
 	RunnerMixed   Kind = "runner-mixed"    // jobs of several installs run beside one agent, as one user
 	RunnerGone    Kind = "runner-gone"     // the runner was deleted, and nobody takes its jobs
@@ -94,18 +94,18 @@ func sentence(text string) string {
 	return text + "."
 }
 
-// because renders a typed reason and a message as the end of a sentence.
-func because(reason, message string) string {
+// because renders a reason and a message as the end of a sentence.
+func because(reason fairlead.Reason, message string) string {
 	message = strings.TrimRight(strings.TrimSpace(message), ".")
 	switch {
 	case reason == "" && message == "":
 		return "."
 	case message == "":
-		return " (" + reason + ")."
+		return " (" + string(reason) + ")."
 	case reason == "":
 		return ": " + message + "."
 	}
-	return " (" + reason + "): " + message + "."
+	return " (" + string(reason) + "): " + message + "."
 }
 
 // count renders a number of things.

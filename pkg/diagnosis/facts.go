@@ -75,27 +75,20 @@ type Install struct {
 
 // Runner is what is known of a runner.
 type Runner struct {
-	Name    string
-	Gone    bool      // it was deleted: no more is known of it
-	Off     string    // "paused", "draining" or "disabled", by the vendor's word; "": it takes work
-	Held    *Word     // by the customer's, of all agents that are online; nil: one of them may work, or none is online
-	Agents  []Agent   // the newest first
-	New     bool      // it was made within the last day: agents that are gone for longer are not known
-	Kind    string    // of the runner, which says how its agents are installed
-	Wanted  *Wanted   // nil: any version will do
-	Speaks  string    // the protocol of the control plane; "": not looked at
-	Waiting int       // jobs that are queued for it
-	More    bool      // there may be more than those
-	Oldest  time.Time // when the first of those was made
-	Beside  string    // what keeps jobs apart that run beside an agent: "landlock", "none"; "": all have containers, or not looked at
-	Several bool      // jobs of several installs do so; false if not looked at
-}
-
-// Word is what a customer has said of an agent.
-type Word struct {
-	Mode   string    // "paused", "draining" or "disabled"
-	Since  time.Time // zero: not known
-	Reason string    // in the customer's words; may be empty
+	Name     string
+	Gone     bool                   // it was deleted: no more is known of it
+	Mode     fairlead.RunnerMode    // as its vendor has set it
+	Customer *fairlead.CustomerMode // the mildest of all agents that are online; nil: one of them is enabled, or none is online
+	Agents   []Agent                // the newest first
+	New      bool                   // it was made within the last day: agents that are gone for longer are not known
+	Kind     string                 // of the runner, which says how its agents are installed
+	Wanted   *Wanted                // nil: any version will do
+	Speaks   string                 // the protocol of the control plane; "": not looked at
+	Waiting  int                    // jobs that are queued for it
+	More     bool                   // there may be more than those
+	Oldest   time.Time              // when the first of those was made
+	Beside   string                 // what keeps jobs apart that run beside an agent: "landlock", "none"; "": all have containers, or not looked at
+	Several  bool                   // jobs of several installs do so; false if not looked at
 }
 
 // Wanted is the version that a runner's agents are to run.
@@ -112,9 +105,9 @@ type Agent struct {
 	Online   bool
 	Draining bool
 	Version  string
-	Protocol string // that it speaks; "": it did not say
-	Outdated bool   // it runs another version than is wanted
-	Held     bool   // by its customer's word it begins nothing
+	Protocol string              // that it speaks; "": it did not say
+	Outdated bool                // it runs another version than is wanted
+	Mode     fairlead.RunnerMode // as its customer has set it
 	Capacity int
 	Running  int
 	Seen     time.Time

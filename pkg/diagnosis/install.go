@@ -8,7 +8,7 @@ import (
 // OfInstall returns what is to be said of an install.
 func OfInstall(in Install) []Situation {
 	var out []Situation
-	if in.Runner != nil && (in.Runner.Off != "" || in.Runner.Held != nil) {
+	if in.Runner != nil && (!in.Runner.Mode.TakesJobs() || in.Runner.Customer != nil) {
 		out = OfRunner(*in.Runner)
 	}
 	for _, c := range in.Parts {

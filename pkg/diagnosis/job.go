@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -129,11 +130,11 @@ func logOfLost(j job.Job) string {
 func failure(j job.Job, install, storage string, on []Step) Situation {
 	s := Situation{Kind: Failed, Job: j.ID, Component: j.Component, What: jobName(j) + " failed" + because(j.Reason, j.Message)}
 	read := logs(j.ID, "shows what the tool said")
-	if j.Lease.Epoch == 0 || j.Reason == job.ReasonStartTimeout {
+	if j.Lease.Epoch == 0 || j.Reason == fairlead.ReasonStartTimeout {
 		read = showJob(j.ID, "shows it") // nothing began, so there is no log
 	}
 	switch j.Reason {
-	case job.ReasonPoison:
+	case fairlead.ReasonPoison:
 		s.Kind = Poison
 		s.What = fmt.Sprintf("%s was given up: its step died in each of %s.", jobName(j), count(j.Attempts, "attempt", "attempts"))
 		if len(j.Deaths) == 0 && j.Message != "" {
@@ -146,21 +147,21 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		s.Known = append(s.Known, nothing+": a job that may have changed something gets one attempt only.")
 		read.Effect = "shows what the tool said, attempt by attempt"
 		s.Next = append(s.Next, read, byHand(mendPoison(j)))
-	case job.ReasonStateUnsaved, job.ReasonStateIncomplete:
+	case fairlead.ReasonStateUnsaved, fairlead.ReasonStateIncomplete:
 		s.Kind = StateUnsaved
 		s.Known = append(s.Known, "What the tool made is there, and the component's state does not have it.")
 		s.Next = append(s.Next, salvage(j, install, storage)...)
 		s.Next = append(s.Next, read)
-	case job.ReasonToolKilled:
+	case fairlead.ReasonToolKilled:
 		if j.Operation.Mutates() {
 			s.Known = append(s.Known, "A tool that was killed may have made things that its state does not have. The log names them.")
 			s.Next = append(s.Next, read, byHand(importByHand))
 			break
 		}
 		s.Next = append(s.Next, read)
-	case job.ReasonStateLocked:
+	case fairlead.ReasonStateLocked:
 		stateLocked(&s, install, storage)
-	case job.ReasonOutputsTooLarge:
+	case fairlead.ReasonOutputsTooLarge:
 		if j.Operation.Mutates() {
 			s.Known = append(s.Known, "What it was to do is done, and the component's state has it. Only its outputs are not stored: components that need them cannot be planned.")
 		} else {
@@ -168,7 +169,7 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 			s.Known = append(s.Known, nothing+", and nothing has to be. The outputs are not stored: components that need them cannot be planned.")
 		}
 		s.Next = append(s.Next, byHand("Make the component's outputs smaller: keep large values in files or buckets, and output where they are. Publish the app again with `fairlead app apply FOLDER`, and deploy that version."))
-	case job.ReasonQueueTimeout:
+	case fairlead.ReasonQueueTimeout:
 		s.untouched = true
 		s.Known = append(s.Known, nothing+": no agent ever took it.")
 		s.Next = append(s.Next, read)
@@ -187,7 +188,7 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		}
 	}
 	switch j.Reason {
-	case job.ReasonPoison, job.ReasonStateUnsaved, job.ReasonStateIncomplete, job.ReasonDiskFull: // it is in their advice
+	case fairlead.ReasonPoison, fairlead.ReasonStateUnsaved, fairlead.ReasonStateIncomplete, fairlead.ReasonDiskFull: // it is in their advice
 	default:
 		if j.DiskFull {
 			s.Next = append(s.Next, byHand(freeSpace))
@@ -227,32 +228,32 @@ const alteredMend = "Publish the app again from the same folder, with `fairlead 
 // reasons are those of plugins and of the control plane after which it is
 // enough to mend something. known is what is true of the cloud; where it is not
 // "", nothing was changed there.
-func reasons(t component.Type) map[string]struct{ known, mend string } {
-	return map[string]struct{ known, mend string }{
-		"tool-failed":       {"", "Mend what its log names."},
-		"init-failed":       {nothing + ".", "Mend what its log names: a provider, a module, or the way to their registry."},
-		"plan-stale":        {nothing + ". The state has changed since the plan was made.", ""},
-		"plan-digest":       {nothing + ". The saved plan is not the one that was approved.", ""},
-		"plan-missing":      {nothing + ". The saved plan is gone.", ""},
-		"plan-unsaved":      {nothing + ".", ""},
-		"plan-too-large":    {nothing + ".", "Have the plan write less beside the module's source, as its message says."},
-		"plan-elsewhere":    {nothing + ".", "Give all agents of the runner the same data folder, then retry."},
-		"backend-elsewhere": {nothing + ".", "Take the backend out of the module's files, and publish the app again, with `fairlead app apply FOLDER`."},
-		"workspace-held":    {nothing + ".", "Wait until the attempt that its message names has ended, or end it."},
-		"tool-missing":      {nothing + ".", t.MissingTool},
-		"artifact-missing":  {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
-		"artifact-invalid":  {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
-		"env-invalid":       {nothing + ".", ""},
-		"disk-full":         {nothing + ".", "Make room on the runner's disk, as its message says."},
-		"spec-invalid":      {nothing + ".", ""},
-		"spec-artifact":     {nothing + ".", alteredMend},
-		"version-altered":   {nothing + ".", alteredMend},
-		"job-altered":       {nothing + ".", "Deploy again. And find out who can write the control plane's table: the job's record was altered."},
+func reasons(t component.Type) map[fairlead.Reason]struct{ known, mend string } {
+	return map[fairlead.Reason]struct{ known, mend string }{
+		fairlead.ReasonToolFailed:       {"", "Mend what its log names."},
+		fairlead.ReasonInitFailed:       {nothing + ".", "Mend what its log names: a provider, a module, or the way to their registry."},
+		fairlead.ReasonPlanStale:        {nothing + ". The state has changed since the plan was made.", ""},
+		fairlead.ReasonPlanDigest:       {nothing + ". The saved plan is not the one that was approved.", ""},
+		fairlead.ReasonPlanMissing:      {nothing + ". The saved plan is gone.", ""},
+		fairlead.ReasonPlanUnsaved:      {nothing + ".", ""},
+		fairlead.ReasonPlanTooLarge:     {nothing + ".", "Have the plan write less beside the module's source, as its message says."},
+		fairlead.ReasonPlanElsewhere:    {nothing + ".", "Give all agents of the runner the same data folder, then retry."},
+		fairlead.ReasonBackendElsewhere: {nothing + ".", "Take the backend out of the module's files, and publish the app again, with `fairlead app apply FOLDER`."},
+		fairlead.ReasonWorkspaceHeld:    {nothing + ".", "Wait until the attempt that its message names has ended, or end it."},
+		fairlead.ReasonToolMissing:      {nothing + ".", t.MissingTool},
+		fairlead.ReasonArtifactMissing:  {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
+		fairlead.ReasonArtifactInvalid:  {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
+		fairlead.ReasonEnvInvalid:       {nothing + ".", ""},
+		fairlead.ReasonDiskFull:         {nothing + ".", "Make room on the runner's disk, as its message says."},
+		fairlead.ReasonSpecInvalid:      {nothing + ".", ""},
+		fairlead.ReasonSpecArtifact:     {nothing + ".", alteredMend},
+		fairlead.ReasonVersionAltered:   {nothing + ".", alteredMend},
+		fairlead.ReasonJobAltered:       {nothing + ".", "Deploy again. And find out who can write the control plane's table: the job's record was altered."},
 
-		"state-unversioned":    {nothing + ".", "Have the bucket keep versions, as its message says."},
-		job.ReasonTimeout:      {"", "Find out what it waited for. If it takes that long, allow it more with `job.timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
-		job.ReasonNoOutput:     {"", "Find out what it waited for. If it is silent for that long by its nature, allow it more with `job.no_output_timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
-		job.ReasonStartTimeout: {nothing + ": no attempt of it began.", "Look at the runner's host and into its agent's log. If its image takes longer to be pulled, allow it more with `job.start_timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
+		fairlead.ReasonStateUnversioned: {nothing + ".", "Have the bucket keep versions, as its message says."},
+		fairlead.ReasonTimeout:          {"", "Find out what it waited for. If it takes that long, allow it more with `job.timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
+		fairlead.ReasonNoOutput:         {"", "Find out what it waited for. If it is silent for that long by its nature, allow it more with `job.no_output_timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
+		fairlead.ReasonStartTimeout:     {nothing + ": no attempt of it began.", "Look at the runner's host and into its agent's log. If its image takes longer to be pulled, allow it more with `job.start_timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
 	}
 }
 
@@ -264,22 +265,22 @@ func deathOf(d job.Death) string {
 
 // mendPoison says what to look for, by how the attempts died.
 func mendPoison(j job.Job) string {
-	kinds := map[string]bool{}
+	kinds := map[fairlead.Reason]bool{}
 	for _, d := range j.Deaths {
 		kinds[d.Reason] = true
 	}
 	switch {
 	case fullDisk(j):
 		return freeSpace
-	case kinds["step-out-of-memory"]:
+	case kinds[fairlead.CauseOutOfMemory.Reason()]:
 		return "Give the runner more memory, or run fewer jobs at once on it."
-	case kinds["step-misconfigured"]:
+	case kinds[fairlead.CauseMisconfigured.Reason()]:
 		return "Mend the runner's configuration (`fairlead runner update NAME`), or the agent's environment: its message says which."
-	case kinds["step-launch-failed"]:
+	case kinds[fairlead.CauseLaunchFailed.Reason()]:
 		return "Look into the agent's log: it could not start its steps."
-	case len(kinds) == 1 && kinds[job.ReasonLeaseExpired]:
+	case len(kinds) == 1 && kinds[fairlead.ReasonLeaseExpired]:
 		return "Look at the runner's host and its network: its steps fell silent."
-	case kinds["step-killed"]:
+	case kinds[fairlead.CauseKilled.Reason()]:
 		return "Find out what kills its steps: the host's memory, a limit, a person."
 	}
 	return "Look into the agent's log, which has the end of each step, and mend the cause."
@@ -298,7 +299,7 @@ func salvage(j job.Job, install, storage string) []Step {
 	if fullDisk(j) {
 		out = append(out, byHand(freeSpace))
 	}
-	if j.Salvaged == nil && j.Reason == job.ReasonStateIncomplete {
+	if j.Salvaged == nil && j.Reason == fairlead.ReasonStateIncomplete {
 		return append(out, byHand("No copy of the state was kept: what was made is in the log alone. "+importByHand))
 	}
 	if j.Salvaged == nil {
@@ -369,4 +370,24 @@ func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 		s.Next = append(s.Next, showRunner(r.Name, "says which of its agents are there"))
 	}
 	return s, true
+}
+
+// Death renders how the step of an attempt died, for the attempt's message: its
+// cause, exit code and signal, if it is known to have any, and what it wrote last.
+func Death(c fairlead.Cause, exitCode *int, signal, tail string) string {
+	what := map[fairlead.Cause]string{
+		fairlead.CauseExited: "the step ended without a report", fairlead.CauseKilled: "the step was killed",
+		fairlead.CauseOutOfMemory: "the step ran out of memory", fairlead.CauseLaunchFailed: "the step could not be launched",
+		fairlead.CauseMisconfigured: "the runner cannot start jobs as its configuration says", fairlead.CauseVanished: "the step vanished",
+	}[c]
+	if exitCode != nil {
+		what += fmt.Sprintf(" (exit code %d)", *exitCode)
+	}
+	if signal != "" {
+		what += " (" + signal + ")"
+	}
+	if tail != "" {
+		what += ": " + tail
+	}
+	return what
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -50,23 +51,23 @@ func waiting(r Runner, until time.Time) []Situation {
 		switch {
 		case a.Draining:
 			drains = append(drains, a.Name)
-		case a.Held:
-			drains = append(drains, a.Name+" by the customer's word")
+		case !a.Mode.TakesJobs():
+			drains = append(drains, a.Name+" by its customer")
 		default:
 			running, capacity = running+a.Running, capacity+a.Capacity
 		}
 	}
 	var s Situation
 	switch {
-	case r.Off != "":
-		s = Situation{Kind: RunnerOff, What: fmt.Sprintf("Runner %s is %s: it begins nothing%s.", r.Name, r.Off, waitingJobs(r))}
+	case !r.Mode.TakesJobs():
+		s = Situation{Kind: RunnerOff, What: fmt.Sprintf("Runner %s is %s: it begins nothing%s.", r.Name, r.Mode, waitingJobs(r))}
 		s.Next = []Step{enable(r.Name), showRunner(r.Name, "shows what it still runs")}
-		if r.Held != nil {
-			s.Known = append(s.Known, fmt.Sprintf("By the customer's word it is %s as well, and stays so when it is enabled.", said(*r.Held)))
+		if r.Customer != nil {
+			s.Known = append(s.Known, fmt.Sprintf("By its customer it is %s as well, and stays so when its vendor enables it.", customerMode(*r.Customer)))
 		}
-	case r.Held != nil:
-		s = Situation{Kind: RunnerHeld, What: fmt.Sprintf("By the customer's word runner %s is %s: it begins nothing%s.", r.Name, said(*r.Held), waitingJobs(r))}
-		s.Next = []Step{showRunner(r.Name, "shows what was said to each agent, and what still runs"), byHand(askCustomer)}
+	case r.Customer != nil:
+		s = Situation{Kind: RunnerHeld, What: fmt.Sprintf("Runner %s is %s by its customer: it begins nothing%s.", r.Name, customerMode(*r.Customer), waitingJobs(r))}
+		s.Next = []Step{showRunner(r.Name, "shows the mode of each agent, and what still runs"), byHand(askCustomer)}
 	case online == 0 && len(r.Agents) == 0:
 		ever := "has been heard of in the last day"
 		if r.New {
@@ -89,7 +90,7 @@ func waiting(r Runner, until time.Time) []Situation {
 		return nil
 	}
 	if r.Waiting > 0 {
-		s.Known = append(s.Known, fmt.Sprintf("They wait, and nothing is lost. One that nobody has taken by %s fails with %s.", at(until), job.ReasonQueueTimeout))
+		s.Known = append(s.Known, fmt.Sprintf("They wait, and nothing is lost. One that nobody has taken by %s fails with %s.", at(until), fairlead.ReasonQueueTimeout))
 	}
 	return []Situation{s}
 }
@@ -101,20 +102,20 @@ func untaken(r Runner, until time.Time, giveUp Step) []Situation {
 		return waiting(r, until)
 	}
 	return []Situation{{Kind: RunnerGone, What: fmt.Sprintf("Runner %s was deleted: nobody takes its jobs.", r.Name),
-		Known: []string{fmt.Sprintf("What waits for it fails with %s at %s.", job.ReasonQueueTimeout, at(until))}, Next: []Step{giveUp}}}
+		Known: []string{fmt.Sprintf("What waits for it fails with %s at %s.", fairlead.ReasonQueueTimeout, at(until))}, Next: []Step{giveUp}}}
 }
 
-// askCustomer is what a vendor can do about a customer's word.
+// askCustomer is what a vendor can do about the mode that a customer has set.
 const askCustomer = "Ask the customer: only they can let it go on, with `fairlead-runner agent enable` where the agent runs, or by changing how it is started (`FAIRLEAD_MODE`)."
 
-// said renders a customer's word within a sentence.
-func said(w Word) string {
-	out := w.Mode
-	if !w.Since.IsZero() {
-		out += " since " + at(w.Since)
+// customerMode renders the mode that a customer has set within a sentence.
+func customerMode(m fairlead.CustomerMode) string {
+	out := string(m.Mode)
+	if !m.Since.IsZero() {
+		out += " since " + at(m.Since)
 	}
-	if w.Reason != "" {
-		out += fmt.Sprintf(" (%q)", w.Reason)
+	if m.Reason != "" {
+		out += fmt.Sprintf(" (%q)", m.Reason)
 	}
 	return out
 }

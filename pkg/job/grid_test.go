@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -79,7 +80,7 @@ func every() []job.Job {
 	for _, s := range job.States() {
 		for _, op := range job.Operations() {
 			for attempts := 1; attempts <= job.MaxAttempts; attempts++ {
-				for _, stop := range []string{"canceled", "deployment-canceled", "timeout", "no-output-timeout"} {
+				for _, stop := range []fairlead.Reason{"canceled", "deployment-canceled", "timeout", "no-output-timeout"} {
 					j := job.New("job_1", op, t0)
 					j.State, j.Attempts = s, attempts
 					j.Lease = job.Lease{Epoch: 7, Session: "ses_1", Step: "step-1", Expires: after(45)}

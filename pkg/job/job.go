@@ -107,19 +107,19 @@ type Job struct {
 
 	Terms Terms `json:"terms,omitzero"` // as they were when it was made
 
-	State     State          `json:"state"`
-	Lease     Lease          `json:"lease"`
-	Attempts  int            `json:"attempts"`            // claims that were not given back
-	NotBefore time.Time      `json:"not_before,omitzero"` // of a retry
-	Stop      string         `json:"stop,omitempty"`      // why it is canceling
-	StopAsked time.Time      `json:"stop_asked,omitzero"` // since when
-	StopBy    fairlead.Actor `json:"stop_by,omitzero"`    // who canceled it; zero: nobody
-	Reason    string         `json:"reason,omitempty"`    // typed; see Reasons
-	Message   string         `json:"message,omitempty"`
-	ExitCode  *int           `json:"exit_code,omitempty"`
-	Salvaged  *Salvaged      `json:"salvaged,omitempty"`  // nil: nothing is known to be kept
-	DiskFull  bool           `json:"disk_full,omitempty"` // a disk of the runner had no space left
-	Deaths    []Death        `json:"deaths,omitempty"`    // attempts whose step vanished, oldest first; MaxAttempts at most
+	State     State           `json:"state"`
+	Lease     Lease           `json:"lease"`
+	Attempts  int             `json:"attempts"`            // claims that were not given back
+	NotBefore time.Time       `json:"not_before,omitzero"` // of a retry
+	Stop      fairlead.Reason `json:"stop,omitempty"`      // why it is canceling
+	StopAsked time.Time       `json:"stop_asked,omitzero"` // since when
+	StopBy    fairlead.Actor  `json:"stop_by,omitzero"`    // who canceled it; zero: nobody
+	Reason    fairlead.Reason `json:"reason,omitempty"`
+	Message   string          `json:"message,omitempty"`
+	ExitCode  *int            `json:"exit_code,omitempty"`
+	Salvaged  *Salvaged       `json:"salvaged,omitempty"`  // nil: nothing is known to be kept
+	DiskFull  bool            `json:"disk_full,omitempty"` // a disk of the runner had no space left
+	Deaths    []Death         `json:"deaths,omitempty"`    // attempts whose step vanished, oldest first; MaxAttempts at most
 
 	Created  time.Time `json:"created"`
 	Requeued time.Time `json:"requeued,omitzero"` // when it was queued again; zero: only once, when it was made
@@ -136,7 +136,7 @@ type Death struct {
 	Started  time.Time          `json:"started,omitzero"`  // zero: the step was claimed, and never heard of
 	Heard    time.Time          `json:"heard,omitzero"`    // last word of the agent or the step; zero: not known
 	At       time.Time          `json:"at"`                // when it was noticed
-	Reason   string             `json:"reason"`            // typed
+	Reason   fairlead.Reason    `json:"reason"`
 	Message  string             `json:"message,omitempty"` // maxDeath bytes at most
 	ExitCode *int               `json:"exit_code,omitempty"`
 	DiskFull bool               `json:"disk_full,omitempty"`
@@ -217,7 +217,7 @@ func (j Job) Silent(d time.Duration) (Event, bool) {
 	if j.State != Running || j.Operation == OpCheck || d < limit {
 		return Event{}, false
 	}
-	return Event{Kind: TimeOut, Reason: ReasonNoOutput, Message: fmt.Sprintf("its tool has said nothing for %s and may hang", limit)}, true
+	return Event{Kind: TimeOut, Reason: fairlead.ReasonNoOutput, Message: fmt.Sprintf("its tool has said nothing for %s and may hang", limit)}, true
 }
 
 // Timeout returns how long a job of this operation may run where nobody has
@@ -241,30 +241,6 @@ func Backoff(attempts int) time.Duration {
 	}
 	return min(d, time.Minute)
 }
-
-// Reasons why a job did not succeed that the control plane gives. Plugins have
-// reasons of their own.
-const (
-	ReasonCanceled     = "canceled"
-	ReasonTimeout      = "timeout"
-	ReasonQueueTimeout = "queue-timeout"
-	ReasonStartTimeout = "start-timeout"
-	ReasonNoOutput     = "no-output-timeout"
-	ReasonPoison       = "poison"
-	ReasonStepDied     = "step-died"
-	ReasonLeaseExpired = "lease-expired"
-)
-
-// Reasons of plugins by which more than the plugin decides.
-const (
-	ReasonStateUnsaved    = "state-unsaved"     // the tool could not save its state
-	ReasonStateIncomplete = "state-incomplete"  // nor could it write down all of it for the runner to keep
-	ReasonStateLocked     = "state-locked"      // another job or person holds the lock on the state
-	ReasonToolKilled      = "tool-killed"       // a signal that was not the runner's ended the tool
-	ReasonOutputsTooLarge = "outputs-too-large" // all went well, and the outputs cannot be kept
-	ReasonDiskFull        = "disk-full"         // the runner's disk has no space for the state; nothing was changed
-	ReasonPlanElsewhere   = "plan-elsewhere"    // the saved plan is good for another place than where it was to be applied; nothing was changed
-)
 
 // MaxOutputs bounds the outputs of a component, in bytes: names and JSON values.
 const MaxOutputs = 16 << 20

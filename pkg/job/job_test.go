@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -101,7 +102,7 @@ func TestAPlanWhoseFirstStepDiesIsRepeatedAfterAPauseAndSucceeds(t *testing.T) {
 
 func TestWhyAJobEnded(t *testing.T) {
 	run := []job.Event{claim(0), start(1, 1)}
-	leased := func(k job.Kind, at int, reason string) job.Event {
+	leased := func(k job.Kind, at int, reason fairlead.Reason) job.Event {
 		return job.Event{Kind: k, At: after(at), Epoch: 1, Reason: reason, Message: "told"}
 	}
 	cancel := job.Event{Kind: job.Cancel, At: after(2), Reason: "deployment-canceled"}
@@ -113,7 +114,7 @@ func TestWhyAJobEnded(t *testing.T) {
 		op     job.Operation
 		events []job.Event
 		state  job.State
-		reason string
+		reason fairlead.Reason
 	}{
 		"nobody came for a day: the runner is the suspect": {job.OpPlan, []job.Event{{Kind: job.TimeOut, At: after(86400)}}, job.Failed, "queue-timeout"},
 		"canceled while it waited: by whom is kept":        {job.OpPlan, []job.Event{cancel}, job.Canceled, "deployment-canceled"},
@@ -155,7 +156,7 @@ func TestAJobThatKillsEveryStepIsGivenUpAsPoison(t *testing.T) {
 		at += 100
 		j = must(t, j, claim(at), start(at, epoch), job.Event{Kind: job.Die, At: after(at), Epoch: epoch, Reason: "killed", Message: "last words"})
 	}
-	if j.State != job.Failed || j.Reason != job.ReasonPoison || j.Message != "last words" || j.Attempts != job.MaxAttempts {
+	if j.State != job.Failed || j.Reason != fairlead.ReasonPoison || j.Message != "last words" || j.Attempts != job.MaxAttempts {
 		t.Errorf("after %d attempts it is %s for %q (%q)", j.Attempts, j.State, j.Reason, j.Message)
 	}
 }
@@ -204,7 +205,7 @@ func TestEachDeathOfAPoisonJobIsRemembered(t *testing.T) {
 	j = must(t, j, claim(20), job.Event{Kind: job.Expire, At: after(40), Epoch: 2, Message: "silence"})
 	again := must(t, once, claim(21), job.Event{Kind: job.Release, At: after(22), Epoch: 2}) // from the same array
 	j = must(t, j, claim(50), start(51, 3), job.Event{Kind: job.Die, At: after(52), Epoch: 3, Reason: "step-killed"})
-	if j.State != job.Failed || j.Reason != job.ReasonPoison || len(j.Deaths) != job.MaxAttempts || len(again.Deaths) != 1 {
+	if j.State != job.Failed || j.Reason != fairlead.ReasonPoison || len(j.Deaths) != job.MaxAttempts || len(again.Deaths) != 1 {
 		t.Fatalf("it is %s for %q after %d deaths", j.State, j.Reason, len(j.Deaths))
 	}
 	first := j.Deaths[0]
@@ -212,11 +213,11 @@ func TestEachDeathOfAPoisonJobIsRemembered(t *testing.T) {
 		t.Errorf("the first death is %+v", first)
 	}
 	for i, want := range []struct {
-		reason    string
+		reason    fairlead.Reason
 		heard, at time.Time
 	}{
 		{"step-out-of-memory", after(10), after(12)},
-		{job.ReasonStartTimeout, after(20), after(40)}, // claimed, and never heard of again
+		{fairlead.ReasonStartTimeout, after(20), after(40)}, // claimed, and never heard of again
 		{"step-killed", after(51), after(52)},
 	} {
 		if d := j.Deaths[i]; d.Epoch != int64(i+1) || d.Session != "ses_1" || d.Reason != want.reason || !d.Heard.Equal(want.heard) || !d.At.Equal(want.at) {

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -30,7 +31,7 @@ func (h *history) step(t *rapid.T) {
 		Epoch:   h.j.Lease.Epoch - rapid.SampledFrom([]int64{0, 0, 0, 0, 1, 2, -1}).Draw(t, "epochs behind"),
 		Session: "ses_1",
 		Step:    rapid.SampledFrom([]string{"step-1", "step-1", "step-2"}).Draw(t, "step"),
-		Reason:  rapid.SampledFrom([]string{"", "why"}).Draw(t, "reason"),
+		Reason:  rapid.SampledFrom([]fairlead.Reason{"", "why"}).Draw(t, "reason"),
 	}
 	h.apply(t, e)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -56,7 +57,7 @@ func TestAReadThatRanTooLongAndDiedIsAFailureAndNotSomebodysCancel(t *testing.T)
 	for _, k := range []job.Kind{job.Stopped, job.Die, job.Expire} {
 		j := must(t, job.New("job_1", job.OpPlan, t0), claim(0), start(0, 1),
 			job.Event{Kind: job.TimeOut, At: after(1)}, job.Event{Kind: k, At: after(50), Epoch: 1})
-		if j.State != job.Failed || j.Reason != job.ReasonTimeout {
+		if j.State != job.Failed || j.Reason != fairlead.ReasonTimeout {
 			t.Errorf("after %s it is %s for %q, want failed for timeout", k, j.State, j.Reason)
 		}
 	}

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -46,7 +47,7 @@ type Event struct {
 	Epoch    int64              // of leased events
 	Session  fairlead.SessionID // of Claim
 	Step     string             // of Start: names the step process, so that a repeated Start is known; never empty
-	Reason   string             // typed; of Cancel, TimeOut, Fail, Stopped, Die
+	Reason   fairlead.Reason    // of Cancel, TimeOut, Fail, Stopped, Die
 	Message  string
 	ExitCode *int
 	Salvaged *Salvaged      // of Fail, Stopped, Die
@@ -71,7 +72,7 @@ func (g Guard) holds(j Job) bool {
 	case Mutates:
 		return j.Operation.Mutates()
 	case TimedOut:
-		return j.Stop == ReasonTimeout || j.Stop == ReasonNoOutput
+		return j.Stop == fairlead.ReasonTimeout || j.Stop == fairlead.ReasonNoOutput
 	case Retries:
 		return j.Attempts < MaxAttempts
 	}
@@ -212,11 +213,11 @@ func effect(j Job, e Event, to State) Job {
 	switch e.Kind {
 	case Cancel:
 		if j.Stop == "" {
-			j.Stop, j.StopBy = first(e.Reason, ReasonCanceled), e.By
+			j.Stop, j.StopBy = cmp.Or(e.Reason, fairlead.ReasonCanceled), e.By
 		}
 	case TimeOut:
 		if to == Canceling {
-			j.Stop, j.Message = first(e.Reason, ReasonTimeout), e.Message
+			j.Stop, j.Message = cmp.Or(e.Reason, fairlead.ReasonTimeout), e.Message
 		}
 	}
 	switch {
@@ -271,38 +272,38 @@ func (j Job) renewed(at time.Time) time.Time {
 	return x
 }
 
-// endReason is the typed reason of a job that ends without success.
-func endReason(j Job, e Event, from, to State) string {
+// endReason is the reason of a job that ends without success.
+func endReason(j Job, e Event, from, to State) fairlead.Reason {
 	switch {
 	case e.Kind == TimeOut:
-		return ReasonQueueTimeout
+		return fairlead.ReasonQueueTimeout
 	case e.Kind == Cancel:
 		return j.Stop
 	case from == Canceling && to != Lost && e.Kind != Fail:
 		return j.Stop // somebody else wanted the end; how the step went does not matter
 	case to == Failed && (e.Kind == Die || e.Kind == Expire):
 		for _, d := range j.Deaths {
-			if d.Reason != ReasonStartTimeout {
-				return ReasonPoison
+			if d.Reason != fairlead.ReasonStartTimeout {
+				return fairlead.ReasonPoison
 			}
 		}
-		return ReasonStartTimeout // the runner is the suspect, not the job
+		return fairlead.ReasonStartTimeout // the runner is the suspect, not the job
 	}
 	return reasonOf(e, from)
 }
 
-// reasonOf is the typed reason that an event from the state gives.
-func reasonOf(e Event, from State) string {
+// reasonOf is the reason that an event from the state gives.
+func reasonOf(e Event, from State) fairlead.Reason {
 	switch e.Kind {
 	case Die:
-		return first(e.Reason, ReasonStepDied)
+		return cmp.Or(e.Reason, fairlead.ReasonStepDied)
 	case Expire:
 		if from == Claimed {
-			return ReasonStartTimeout
+			return fairlead.ReasonStartTimeout
 		}
-		return ReasonLeaseExpired
+		return fairlead.ReasonLeaseExpired
 	case Stopped:
-		return first(e.Reason, ReasonCanceled)
+		return cmp.Or(e.Reason, fairlead.ReasonCanceled)
 	}
 	return e.Reason
 }
@@ -313,13 +314,4 @@ func joined(why, said string) string {
 		return why
 	}
 	return why + "; " + said
-}
-
-func first(ss ...string) string {
-	for _, s := range ss {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }

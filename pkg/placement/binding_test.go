@@ -21,7 +21,7 @@ func TestAnInstallStaysWhereItIsUntilItIsRefreshed(t *testing.T) {
 
 	// A rule, a nearer runner, and the runner switched off: it stays.
 	runners = append(runners, inGroup("near", "eu/prod"))
-	runners[0].State = placement.Disabled
+	runners[0].Mode = fairlead.ModeDisabled
 	rules := []placement.Rule{rule("rul_1", "shared", placement.Match{App: "shop"})}
 	if again, err := placement.Bind(i, rules, runners); err != nil || again != b {
 		t.Fatalf("it is bound to %v, %v", again, err)
@@ -75,9 +75,9 @@ func TestBindAndRefresh(t *testing.T) {
 		moves    bool
 	}{
 		"nothing has changed":                           {bound(true), []placement.Runner{eu}, "", opts{}, "", "run_eu", false, false, false},
-		"a runner that is switched off is kept":         {bound(true), []placement.Runner{in(eu, placement.Disabled)}, "", opts{}, "", "run_eu", false, false, false},
+		"a runner that is switched off is kept":         {bound(true), []placement.Runner{in(eu, fairlead.ModeDisabled)}, "", opts{}, "", "run_eu", false, false, false},
 		"a nearer runner with the same storage":         {bound(true), []placement.Runner{eu, same}, "", opts{}, "", "run_near", true, true, false},
-		"a nearer runner that is switched off":          {bound(true), []placement.Runner{eu, in(same, placement.Draining)}, "", opts{}, "runner-unavailable", "run_eu", false, false, false},
+		"a nearer runner that is switched off":          {bound(true), []placement.Runner{eu, in(same, fairlead.ModeDraining)}, "", opts{}, "runner-unavailable", "run_eu", false, false, false},
 		"another place, and nobody said what to do":     {bound(true), []placement.Runner{eu, own}, "", opts{}, "state-storage-changes", "run_mine", true, false, false},
 		"another place, and the state is moved":         {bound(true), []placement.Runner{eu, own}, "", opts{Migrate: true}, "", "run_mine", true, true, true},
 		"another place, and the state is given up":      {bound(true), []placement.Runner{eu, own}, "", opts{AcceptLoss: true}, "", "run_mine", true, true, false},

@@ -31,7 +31,7 @@ func world(t *testing.T, text string) (i placement.Install, rules []placement.Ru
 				r.Org, r.Scope, r.Group = "acme", placement.Group, path
 			}
 			if last := words[len(words)-1]; last == "disabled" || last == "draining" {
-				r.State = placement.State(last)
+				r.Mode = fairlead.RunnerMode(last)
 			}
 			runners = append(runners, r)
 		case "rule":

@@ -106,7 +106,7 @@ func (e *Explanation) runner(r *Runner, able []*Runner) Candidate {
 		case len(winner.Group) != len(r.Group):
 			c.Why = fmt.Sprintf("group %s is nearer than %s", winner.Group, r.Group)
 		case winner.idle() != r.idle():
-			c.Why = fmt.Sprintf("it is %s, and runner %s of the same rank is not", r.State, winner.Name)
+			c.Why = fmt.Sprintf("it is %s, and runner %s of the same rank is not", r.Mode, winner.Name)
 		default:
 			c.Why = fmt.Sprintf("runner %s of the same rank is older", winner.Name)
 		}
@@ -145,7 +145,7 @@ func (e *Explanation) rule(rule *Rule, matching []*Rule, runners []Runner) Candi
 }
 
 func (e *Explanation) blocked(r *Runner) string {
-	return fmt.Sprintf("it decides, and its runner is %s: nothing runs, as no other takes its place by itself", r.State)
+	return fmt.Sprintf("it decides, and its runner is %s: nothing runs, as no other takes its place by itself", r.Mode)
 }
 
 // won says why the one that won did.

@@ -37,17 +37,6 @@ const (
 	Shared Scope = "shared" // the installs of every org; made by the operator only
 )
 
-// State is whether a runner takes work.
-type State string
-
-// The states. An install that is bound to a runner stays with it in each.
-const (
-	Enabled  State = "enabled"
-	Paused   State = "paused"   // begins nothing for a while; what is given to it waits
-	Draining State = "draining" // finishes what it has begun, begins nothing
-	Disabled State = "disabled" // begins nothing; its queue keeps
-)
-
 // Storage is where a runner keeps the state of what it deploys. Two are the
 // same place exactly if they are equal, so Place holds all that tells two of a
 // kind apart: with storage on the runner's own disk, the runner as well.
@@ -58,14 +47,14 @@ type Storage struct {
 
 // Runner is what placement knows of a runner.
 type Runner struct {
-	ID      fairlead.RunnerID  `json:"id"`
-	Name    string             `json:"name"`
-	Org     fairlead.OrgID     `json:"org,omitempty"` // empty of a shared runner, and of no other
-	Scope   Scope              `json:"scope"`
-	Install fairlead.InstallID `json:"install,omitempty"` // of Own
-	Group   Path               `json:"group,omitempty"`   // of Group
-	State   State              `json:"state"`
-	Storage Storage            `json:"storage"`
+	ID      fairlead.RunnerID   `json:"id"`
+	Name    string              `json:"name"`
+	Org     fairlead.OrgID      `json:"org,omitempty"` // empty of a shared runner, and of no other
+	Scope   Scope               `json:"scope"`
+	Install fairlead.InstallID  `json:"install,omitempty"` // of Own
+	Group   Path                `json:"group,omitempty"`   // of Group
+	Mode    fairlead.RunnerMode `json:"state"`             // as its vendor has set it; an install that is bound to it stays with it in each
+	Storage Storage             `json:"storage"`
 }
 
 // Install is what placement knows of an install.
@@ -187,7 +176,7 @@ func (r *Runner) unnamed(in *Install) int {
 
 // available reports whether the runner can be given installs. A pause is soon
 // over, and bindings last: it decides nothing.
-func (r *Runner) available() bool { return r.State == Enabled || r.State == Paused }
+func (r *Runner) available() bool { return r.Mode.TakesJobs() || r.Mode == fairlead.ModePaused }
 
 // idle is 0 for a runner that can be given installs, 1 for others.
 func (r *Runner) idle() int {
@@ -295,7 +284,7 @@ func (d Decision) orUnavailable(in Install, r *Runner) (Decision, error) {
 	}
 	return d, &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: "runner-unavailable",
-		Message: fmt.Sprintf("runner %s is to serve install %s, and it is %s", r.Name, in.Name, r.State),
+		Message: fmt.Sprintf("runner %s is to serve install %s, and it is %s", r.Name, in.Name, r.Mode),
 		Hint:    fmt.Sprintf("Enable it (`fairlead runner enable %s`), or name another runner in a rule. No other takes its place by itself.", r.Name),
 	}
 }

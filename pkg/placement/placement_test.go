@@ -15,7 +15,7 @@ import (
 func s3(bucket string) placement.Storage { return placement.Storage{Kind: "s3", Place: bucket} }
 
 func shared(name string) placement.Runner {
-	return placement.Runner{ID: fairlead.RunnerID("run_" + name), Name: name, Scope: placement.Shared, State: placement.Enabled, Storage: s3("shared")}
+	return placement.Runner{ID: fairlead.RunnerID("run_" + name), Name: name, Scope: placement.Shared, Mode: fairlead.ModeEnabled, Storage: s3("shared")}
 }
 
 func inGroup(name, group string) placement.Runner {
@@ -30,8 +30,8 @@ func ownOf(name, install string) placement.Runner {
 	return r
 }
 
-func in(r placement.Runner, s placement.State) placement.Runner {
-	r.State = s
+func in(r placement.Runner, s fairlead.RunnerMode) placement.Runner {
+	r.Mode = s
 	return r
 }
 
@@ -123,13 +123,13 @@ func TestDecide(t *testing.T) {
 		"a rule whose runner is gone sends nothing elsewhere":   {[]placement.Rule{rule("r", "gone", any)}, []placement.Runner{shared("shared")}, "", "broken-rule"},
 		"a group below the install's is not above it":           {nil, []placement.Runner{inGroup("deep", "eu/prod/x"), shared("shared")}, "shared", ""},
 		"a group whose name begins the same is another":         {nil, []placement.Runner{inGroup("e", "e"), inGroup("eu-pr", "eu/pr"), shared("shared")}, "shared", ""},
-		"a disabled own runner sends nothing elsewhere":         {nil, []placement.Runner{in(ownOf("mine", "ins_1"), placement.Disabled), shared("shared")}, "mine", "runner-unavailable"},
-		"a rule's draining runner sends nothing elsewhere":      {[]placement.Rule{rule("r", "eu", any)}, []placement.Runner{in(inGroup("eu", "eu"), placement.Draining), shared("shared")}, "eu", "runner-unavailable"},
-		"a group's disabled runner sends nothing up":            {nil, []placement.Runner{in(inGroup("eu-prod", "eu/prod"), placement.Disabled), inGroup("eu", "eu")}, "eu-prod", "runner-unavailable"},
-		"a pause decides nothing":                               {nil, []placement.Runner{in(inGroup("a", "eu"), placement.Paused), inGroup("b", "eu")}, "a", ""},
-		"of one group, a runner that takes work comes first":    {nil, []placement.Runner{in(inGroup("a", "eu"), placement.Disabled), inGroup("b", "eu")}, "b", ""},
+		"a disabled own runner sends nothing elsewhere":         {nil, []placement.Runner{in(ownOf("mine", "ins_1"), fairlead.ModeDisabled), shared("shared")}, "mine", "runner-unavailable"},
+		"a rule's draining runner sends nothing elsewhere":      {[]placement.Rule{rule("r", "eu", any)}, []placement.Runner{in(inGroup("eu", "eu"), fairlead.ModeDraining), shared("shared")}, "eu", "runner-unavailable"},
+		"a group's disabled runner sends nothing up":            {nil, []placement.Runner{in(inGroup("eu-prod", "eu/prod"), fairlead.ModeDisabled), inGroup("eu", "eu")}, "eu-prod", "runner-unavailable"},
+		"a pause decides nothing":                               {nil, []placement.Runner{in(inGroup("a", "eu"), fairlead.ModePaused), inGroup("b", "eu")}, "a", ""},
+		"of one group, a runner that takes work comes first":    {nil, []placement.Runner{in(inGroup("a", "eu"), fairlead.ModeDisabled), inGroup("b", "eu")}, "b", ""},
 		"of one group, the older runner comes first":            {nil, []placement.Runner{inGroup("b", "eu"), inGroup("a", "eu")}, "a", ""},
-		"of shared runners, one that takes work comes first":    {nil, []placement.Runner{in(shared("a"), placement.Draining), shared("b")}, "b", ""},
+		"of shared runners, one that takes work comes first":    {nil, []placement.Runner{in(shared("a"), fairlead.ModeDraining), shared("b")}, "b", ""},
 		"a runner in no state that we know takes no work":       {nil, []placement.Runner{in(shared("a"), "resting")}, "a", "runner-unavailable"},
 		"a rule may send an install of a group to a shared one": {[]placement.Rule{rule("r", "shared", any)}, []placement.Runner{shared("shared"), inGroup("eu", "eu")}, "shared", ""},
 	} {
@@ -189,7 +189,7 @@ func TestEveryCandidateIsToldWhyItLost(t *testing.T) {
 
 	i := shop()
 	i.Bound = &placement.Binding{Runner: "run_old"}
-	got = shown(placement.Explain(i, nil, []placement.Runner{in(inGroup("eu", "eu"), placement.Disabled), old, inGroup("default", ""), inGroup("older", "eu/prod")}[:3]))
+	got = shown(placement.Explain(i, nil, []placement.Runner{in(inGroup("eu", "eu"), fairlead.ModeDisabled), old, inGroup("default", ""), inGroup("older", "eu/prod")}[:3]))
 	want = `install shop-1: runner old (ancestor)
 bound to it
 * ancestor  old      it is in the nearest group above that has a runner, and nothing comes before
@@ -210,7 +210,7 @@ func TestARefusalIsExplained(t *testing.T) {
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	got = shown(placement.Explain(shop(), nil, []placement.Runner{in(ownOf("mine", "ins_1"), placement.Draining), shared("shared")}))
+	got = shown(placement.Explain(shop(), nil, []placement.Runner{in(ownOf("mine", "ins_1"), fairlead.ModeDraining), shared("shared")}))
 	want = `install shop-1: runner mine is to serve install shop-1, and it is draining
 - own     mine    it decides, and its runner is draining: nothing runs, as no other takes its place by itself
 - shared  shared  the install's own runner comes first

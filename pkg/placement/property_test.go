@@ -68,7 +68,7 @@ func drawRunners(t *rapid.T) []placement.Runner {
 			ID: fairlead.RunnerID(fmt.Sprintf("run_%d", i)), Name: fmt.Sprintf("r%d", i),
 			Org:     rapid.SampledFrom([]fairlead.OrgID{"acme", "acme", "acme", "other", ""}).Draw(t, "org"),
 			Scope:   rapid.SampledFrom([]placement.Scope{placement.Group, placement.Group, placement.Shared, placement.Own}).Draw(t, "scope"),
-			State:   rapid.SampledFrom([]placement.State{placement.Enabled, placement.Paused, placement.Enabled, placement.Draining, placement.Disabled}).Draw(t, "state"),
+			Mode:    rapid.SampledFrom([]fairlead.RunnerMode{fairlead.ModeEnabled, fairlead.ModePaused, fairlead.ModeEnabled, fairlead.ModeDraining, fairlead.ModeDisabled}).Draw(t, "state"),
 			Storage: s3(rapid.SampledFrom([]string{"one", "two"}).Draw(t, "bucket")),
 		}
 		switch r.Scope {
@@ -192,7 +192,7 @@ func TestWhateverTheRulesNoRunnerOutsideTheTenantOrThePathIsChosen(t *testing.T)
 		default:
 			t.Fatalf("%v does not serve group %s", r, i.Group)
 		}
-		if (r.State == placement.Enabled || r.State == placement.Paused) != (err == nil) {
+		if (r.Mode == fairlead.ModeEnabled || r.Mode == fairlead.ModePaused) != (err == nil) {
 			t.Fatalf("%v was chosen, %v", r, err)
 		}
 	})
@@ -262,7 +262,7 @@ func TestNoRunnerThatIsSwitchedOffSendsAnInstallDown(t *testing.T) {
 			return
 		}
 		off := slices.IndexFunc(runners, func(r placement.Runner) bool { return r.ID == before.Runner })
-		runners[off].State = rapid.SampledFrom([]placement.State{placement.Disabled, placement.Draining}).Draw(t, "to")
+		runners[off].Mode = rapid.SampledFrom([]fairlead.RunnerMode{fairlead.ModeDisabled, fairlead.ModeDraining}).Draw(t, "to")
 		after, err := placement.Decide(i, rules, runners)
 		if after.Level != before.Level || after.Rule != before.Rule {
 			t.Fatalf("it went from %v to %v, %v", before, after, err)
@@ -279,8 +279,8 @@ func TestAPauseDecidesNothing(t *testing.T) {
 		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
 		before, err := placement.Decide(i, rules, runners)
 		for n := range runners {
-			if runners[n].State == placement.Enabled {
-				runners[n].State = placement.Paused
+			if runners[n].Mode == fairlead.ModeEnabled {
+				runners[n].Mode = fairlead.ModePaused
 			}
 		}
 		if after, also := placement.Decide(i, rules, runners); after != before || (err == nil) != (also == nil) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -267,12 +268,12 @@ type Runner struct {
 	Description string            `json:"description,omitempty"`
 	// Kind is that of package runnerspec; empty of one that was made before
 	// there were kinds, which is local.
-	Kind    string             `json:"kind,omitempty"`
-	Storage string             `json:"storage"`           // the kind of state storage
-	Place   string             `json:"place,omitempty"`   // where that is, as placement.Storage says
-	Group   placement.Path     `json:"group,omitempty"`   // it serves, with those below
-	Install fairlead.InstallID `json:"install,omitempty"` // whose own runner it is; empty: of a group, or shared
-	Mode    placement.State    `json:"mode,omitempty"`    // by the vendor's word; empty: enabled
+	Kind    string              `json:"kind,omitempty"`
+	Storage string              `json:"storage"`           // the kind of state storage
+	Place   string              `json:"place,omitempty"`   // where that is, as placement.Storage says
+	Group   placement.Path      `json:"group,omitempty"`   // it serves, with those below
+	Install fairlead.InstallID  `json:"install,omitempty"` // whose own runner it is; empty: of a group, or shared
+	Mode    fairlead.RunnerMode `json:"mode,omitempty"`    // as its vendor has set it; empty: enabled
 	// Config is the configuration in JSON, with secrets masked; Sealed, if it
 	// has any, is all of it.
 	Config json.RawMessage `json:"config,omitempty"`
@@ -307,20 +308,15 @@ type Runner struct {
 // Shared reports whether the runner is the operator's, for every org.
 func (r Runner) Shared() bool { return r.Org == "" }
 
-// Takes returns whether the runner takes work, by the vendor's word.
-func (r Runner) Takes() placement.State {
-	if r.Mode == "" {
-		return placement.Enabled
-	}
-	return r.Mode
-}
+// VendorMode returns the mode that the vendor has set.
+func (r Runner) VendorMode() fairlead.RunnerMode { return cmp.Or(r.Mode, fairlead.ModeEnabled) }
 
 // RunnerName finds a runner by its identifier, and says what every claim has to
 // know of it.
 type RunnerName struct {
-	Org  fairlead.OrgID  `json:"org"`
-	Name string          `json:"name"`
-	Mode placement.State `json:"mode,omitempty"` // that of the runner
+	Org  fairlead.OrgID      `json:"org"`
+	Name string              `json:"name"`
+	Mode fairlead.RunnerMode `json:"mode,omitempty"` // as in Runner
 	// Limit is how many jobs it may run at once, over all its agents; 0: as many
 	// as they can.
 	Limit int `json:"limit,omitempty"`
@@ -435,19 +431,19 @@ type OpenSessions struct {
 
 // Session is one agent process.
 type Session struct {
-	ID       fairlead.SessionID `json:"id"`
-	Org      fairlead.OrgID     `json:"org"`
-	Runner   fairlead.RunnerID  `json:"runner"`
-	Agent    string             `json:"agent"`              // key id, or whose role it is
-	Enrolled bool               `json:"enrolled,omitempty"` // it was opened with a key that Agent keeps
-	Instance string             `json:"instance"`
-	Version  string             `json:"version"`
-	Protocol string             `json:"protocol,omitempty"` // of the runner API that the agent speaks; empty: it did not say
-	Capacity int                `json:"capacity"`
-	Running  []string           `json:"running,omitempty"`
-	Draining bool               `json:"draining,omitempty"`
-	Customer *CustomerWord      `json:"customer,omitempty"` // nil: the agent may work
-	Ailment  string             `json:"ailment,omitempty"`  // what keeps the agent from starting jobs
+	ID       fairlead.SessionID     `json:"id"`
+	Org      fairlead.OrgID         `json:"org"`
+	Runner   fairlead.RunnerID      `json:"runner"`
+	Agent    string                 `json:"agent"`              // key id, or whose role it is
+	Enrolled bool                   `json:"enrolled,omitempty"` // it was opened with a key that Agent keeps
+	Instance string                 `json:"instance"`
+	Version  string                 `json:"version"`
+	Protocol string                 `json:"protocol,omitempty"` // of the runner API that the agent speaks; empty: it did not say
+	Capacity int                    `json:"capacity"`
+	Running  []string               `json:"running,omitempty"`
+	Draining bool                   `json:"draining,omitempty"`
+	Customer *fairlead.CustomerMode `json:"customer,omitempty"` // nil: enabled
+	Ailment  string                 `json:"ailment,omitempty"`  // what keeps the agent from starting jobs
 	// Isolation is what keeps that which its jobs start from the runner, and from
 	// other jobs: landlock, container or none; "": it did not say.
 	Isolation string    `json:"isolation,omitempty"`
@@ -461,11 +457,12 @@ type Session struct {
 	Subject  string `json:"subject,omitempty"`
 }
 
-// CustomerWord is what a customer has said where an agent runs.
-type CustomerWord struct {
-	Mode   placement.State `json:"mode"`             // never enabled
-	Since  time.Time       `json:"since,omitzero"`   // by the clock of the agent's machine; zero: not known
-	Reason string          `json:"reason,omitempty"` // in the customer's words
+// CustomerMode returns the mode that the customer has set for the agent.
+func (s Session) CustomerMode() fairlead.RunnerMode {
+	if s.Customer == nil {
+		return fairlead.ModeEnabled
+	}
+	return s.Customer.Mode
 }
 
 // Enrolment is a single-use enrolment token, by the hash of the token.

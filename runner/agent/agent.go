@@ -22,11 +22,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/agentstatus"
-	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -60,34 +60,34 @@ const (
 
 // Agent is one agent on one data folder. Make it with New, run it once.
 type Agent struct {
-	cfg     config.Runner
-	options Options
-	log     *slog.Logger
-	now     func() time.Time
-	environ []string
-	ways    *launchers
-	session *session
-	work    *work
-	cache   *providers.Store
-	id      identity
-	lock    *os.File
-	status  *agentstatus.Status // nil: nobody asks
-	started mode.Word           // the customer's, of the environment
-	heard   change              // of the customer's word
-	obeyed  change              // of what records that it is obeyed
+	cfg           config.Runner
+	options       Options
+	log           *slog.Logger
+	now           func() time.Time
+	environ       []string
+	ways          *launchers
+	session       *session
+	work          *work
+	cache         *providers.Store
+	id            identity
+	lock          *os.File
+	status        *agentstatus.Status   // nil: nobody asks
+	startMode     fairlead.CustomerMode // of the environment
+	modeRead      change                // whether the customer's mode can be read
+	modeConfirmed change                // whether it can be recorded that it is applied
 
-	mu       sync.Mutex
-	wanted   string             // version that this agent is to run; "": any
-	word     mode.Word          // the customer's, which counts
-	endPoll  context.CancelFunc // ends the poll for work that is under way; nil: there was none
-	steps    map[string]*step   // by attempt
-	warned   map[string]bool    // of these situations, by what was logged
-	draining bool
-	stopping bool          // steps are to be interrupted
-	freed    chan struct{} // signalled when a step has gone or draining began
-	beatNow  chan struct{}
-	running  sync.WaitGroup // one for each goroutine that watches or reports
-	aside    sync.WaitGroup // one for each that nobody waits for: it ends soon after the agent's life
+	mu           sync.Mutex
+	wanted       string                // version that this agent is to run; "": any
+	customerMode fairlead.CustomerMode // that holds
+	endPoll      context.CancelFunc    // ends the poll for work that is under way; nil: there was none
+	steps        map[string]*step      // by attempt
+	warned       map[string]bool       // of these situations, by what was logged
+	draining     bool
+	stopping     bool          // steps are to be interrupted
+	freed        chan struct{} // signalled when a step has gone or draining began
+	beatNow      chan struct{}
+	running      sync.WaitGroup // one for each goroutine that watches or reports
+	aside        sync.WaitGroup // one for each that nobody waits for: it ends soon after the agent's life
 }
 
 // step is a step that is alive.
@@ -128,7 +128,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		// it has CPUs.
 		cfg.Concurrency = max(4, runtime.NumCPU())
 	}
-	said, err := mode.Parse(cfg.Mode)
+	startMode, err := fairlead.ParseRunnerMode(cfg.Mode)
 	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("FAIRLEAD_MODE: %w", err)
@@ -157,9 +157,9 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		ways: ways, session: s, work: newWork(s, log, time.Now),
 		cache: providers.Open(cmp.Or(cfg.PluginCache, filepath.Join(data, "plugin-cache")), filepath.Join(data, "providers.json"), log),
 		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
-		started: mode.Word{Mode: said}, heard: change{log: log}, obeyed: change{log: log},
+		startMode: fairlead.CustomerMode{Mode: startMode}, modeRead: change{log: log}, modeConfirmed: change{log: log},
 	}
-	a.word, _ = a.hear() // before anything is claimed
+	a.customerMode, _ = a.readCustomerMode() // before anything is claimed
 	if cfg.StatusAddress != "" {
 		a.status = agentstatus.New(agentstatus.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.ways.executor, Look: a.look, Clock: a.now})
 	}
@@ -227,7 +227,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	claiming, drain := context.WithCancel(life)
 	defer drain()
 	var claims, beats sync.WaitGroup
-	beats.Go(func() { a.listen(life) })
+	beats.Go(func() { a.watchCustomerMode(life) })
 	// A heartbeat that was sent must have its answer before the last one is
 	// sent, or the control plane hears of the end first.
 	beating, hush := context.WithCancel(context.WithoutCancel(ctx))
@@ -354,7 +354,7 @@ func (a *Agent) look() agentstatus.Now {
 	n.Capacity, n.Running = a.ways.capacity(), map[agentstatus.Kind]int{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n.Draining, n.Customer, n.Wanted = a.draining, string(a.word.Mode), a.wanted
+	n.Draining, n.Customer, n.Wanted = a.draining, string(a.customerMode.Mode), a.wanted
 	for _, s := range a.steps {
 		n.Running[s.kind]++
 	}
@@ -409,7 +409,7 @@ func (a *Agent) interruptWithRetry(life context.Context, s *step) {
 			err := s.handle.Interrupt()
 			a.mu.Lock()
 			s.accepted = err == nil
-			s.urged = err != nil && (a.stopping || a.word.Mode == mode.Disabled)
+			s.urged = err != nil && (a.stopping || a.customerMode.Mode == fairlead.ModeDisabled)
 			on := s.urged
 			a.mu.Unlock()
 			told.error("a step is not interrupted yet", err)
@@ -478,7 +478,7 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 		}
 		var polling context.Context
 		polling, a.endPoll = context.WithCancel(ctx)
-		room := a.word.Mode.Takes() && len(a.steps) < a.ways.capacity()
+		room := a.customerMode.Mode.TakesJobs() && len(a.steps) < a.ways.capacity()
 		a.mu.Unlock()
 		if room {
 			return polling, true
@@ -531,7 +531,7 @@ func (a *Agent) beat(ctx context.Context, ending bool) error {
 func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration) error {
 	ailment := a.ways.ailment(ctx)
 	a.mu.Lock()
-	in := wire.SessionHeartbeat{Capacity: a.ways.capacity(), Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.customer(),
+	in := wire.SessionHeartbeat{Capacity: a.ways.capacity(), Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.reportedMode(),
 		Configuration: a.ways.revision(), Ailment: ailment, Isolation: a.ways.isolation()}
 	for _, s := range a.steps {
 		if s.handle != nil {

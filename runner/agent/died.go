@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
@@ -77,7 +78,7 @@ const maxLastWords = 2 << 10
 const outputFor = 10 * time.Second
 
 func (a *Agent) deathReason(life context.Context, by *launcher, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
-	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Message: exit.Message,
+	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: string(exit.Cause.Reported()), Message: exit.Message,
 		DiskFull: exit.Code != nil && *exit.Code == attempt.ExitDiskFull}
 	var said string
 	if by.place.Shared {
@@ -100,22 +101,12 @@ func (a *Agent) deathReason(life context.Context, by *launcher, h executor.Handl
 	return d
 }
 
-// wireReason is what the control plane calls a Reason. It tells apart what
-// another attempt may mend; the message says the rest.
-func wireReason(reason string) string {
-	if reason == executor.ImagePull {
-		return executor.LaunchFailed
-	}
-	return reason
-}
-
 // settle reports a death until the control plane has taken the report, then removes
 // what the attempt has left. The report is on disk first: if this agent ends,
 // the next one makes it.
 func (a *Agent) settle(life context.Context, attemptID string, epoch int64, d wire.DiedRequest) {
 	job, _ := jobOf(attemptID)
 	kept := a.kept(attemptID)
-	d.Reason = wireReason(d.Reason)
 	if _, err := os.Stat(string(kept)); err == nil {
 		if err := kept.SaveDied(d); err != nil {
 			a.log.Error("the report is not kept", "attempt", attemptID, "err", err)
@@ -123,7 +114,7 @@ func (a *Agent) settle(life context.Context, attemptID string, epoch int64, d wi
 	}
 	if by, err := a.ways.by(life, attemptID); err != nil || !by.place.Shared {
 		d.Log = nil // the step has sent all that there is to be had of it
-	} else if d.Log = a.rescueLog(life, attemptID, epoch); d.Reason == executor.Vanished && d.Log != nil && d.Log.Size == 0 {
+	} else if d.Log = a.rescueLog(life, attemptID, epoch); d.Reason == string(fairlead.CauseVanished) && d.Log != nil && d.Log.Size == 0 {
 		d.Log = nil // the machine may have been down, and have lost what was not on its disk
 	}
 	told := &change{log: a.log}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/test/plane"
 )
@@ -47,7 +48,7 @@ func (d dead) ID() string { return string(d) }
 
 // Wait implements executor.Handle.
 func (d dead) Wait(context.Context) (executor.Exit, error) {
-	return executor.Exit{Signal: "killed", Reason: executor.Killed}, nil
+	return executor.Exit{Signal: "killed", Cause: fairlead.CauseKilled}, nil
 }
 
 // Interrupt implements executor.Handle.
@@ -106,7 +107,7 @@ func TestAJobReadsTheRunnersKeyThroughTheFolderOfItsStep(t *testing.T) {
 			if strings.Contains(j.Died.Message, secret) || strings.Contains(string(j.Log), secret) {
 				t.Errorf("the control plane was told: %q, and in the log %q", j.Died.Message, j.Log)
 			}
-			if j.Died.Reason != executor.Killed || j.Died.Log != nil {
+			if j.Died.Reason != string(fairlead.CauseKilled) || j.Died.Log != nil {
 				t.Errorf("the death is told as %+v", *j.Died)
 			}
 			if b, err := os.ReadFile(key); err != nil || string(b) != secret {
@@ -174,7 +175,7 @@ func TestAJobWritesTheReportOfItsOwnDeath(t *testing.T) {
 	}
 	next.mu.Unlock()
 	next.running.Wait()
-	if j := s.UntilDied(job); j.Died.Reason != executor.Killed || strings.Contains(j.Died.Message, "forged") {
+	if j := s.UntilDied(job); j.Died.Reason != string(fairlead.CauseKilled) || strings.Contains(j.Died.Message, "forged") {
 		t.Errorf("the death is told as %+v", *j.Died)
 	}
 	for _, folder := range []string{stepsFolder, "attempts"} {

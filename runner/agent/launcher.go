@@ -283,7 +283,7 @@ func (l *launchers) assign(attemptID string) (*launcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now == nil {
-		return nil, &executor.LaunchError{Reason: executor.Misconfigured, Err: l.err}
+		return nil, &executor.LaunchError{Cause: fairlead.CauseMisconfigured, Err: l.err}
 	}
 	l.of[attemptID] = l.now
 	return l.now, nil
@@ -356,7 +356,7 @@ func (by *launcher) environ() (env, secrets []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(by.setup.SecretFiles)) {
 		b, err := os.ReadFile(by.setup.SecretFiles[name])
 		if err != nil {
-			return nil, nil, &executor.LaunchError{Reason: executor.Misconfigured, Err: fmt.Errorf("the secret %s of the runner's configuration: %w", name, err)}
+			return nil, nil, &executor.LaunchError{Cause: fairlead.CauseMisconfigured, Err: fmt.Errorf("the secret %s of the runner's configuration: %w", name, err)}
 		}
 		secrets = append(secrets, name+"="+strings.TrimRight(string(b), "\r\n"))
 	}

@@ -96,10 +96,10 @@ func (o Options) awaitTool() func(context.Context, string) (proctree.Outcome, er
 
 // Main runs `runner agent` until it is told to stop and returns its exit code:
 // 0 it has stopped in order, 1 it cannot work, 2 it was called wrongly. With
-// pause, drain, disable, enable or mode it says the customer's word instead.
+// pause, drain, disable, enable or mode it sets or shows the customer's mode instead.
 func Main(ctx context.Context, args []string, o Options) int {
 	if len(args) > 0 && isVerb(args[0]) {
-		return say(args[0], args[1:], o)
+		return modeCommand(args[0], args[1:], o)
 	}
 	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
 	fs.SetOutput(o.Stderr)

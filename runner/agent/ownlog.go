@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -25,15 +26,15 @@ func (a *Agent) sendLog(life context.Context, attemptID string, c wire.Claim) {
 		code = runnerstep.Run(life, dir, in, c.LaunchToken, a.ownLogEnv())
 	}
 	a.gone(attemptID)
-	exit := executor.Exit{Code: &code, Reason: executor.Exited}
+	exit := executor.Exit{Code: &code, Cause: fairlead.CauseExited}
 	a.count(attemptID, code == attempt.ExitFinished, exit)
 	if code == attempt.ExitFinished {
 		a.clear(life, attemptID, func(context.Context) error { return a.removeFolders(a.cfg.Data, attemptID) }) // no executor knows of it
 		return
 	}
-	d := wire.DiedRequest{Epoch: c.Epoch, Reason: executor.Exited, ExitCode: &code, Message: "the agent could not send its log"}
+	d := wire.DiedRequest{Epoch: c.Epoch, Reason: string(fairlead.CauseExited), ExitCode: &code, Message: "the agent could not send its log"}
 	if err != nil {
-		d.Reason, d.Message = executor.LaunchFailed, err.Error()
+		d.Reason, d.Message = string(fairlead.CauseLaunchFailed), err.Error()
 	}
 	a.settle(life, attemptID, c.Epoch, d)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -74,7 +75,7 @@ func (a *Agent) recoverStep(life context.Context, attemptID string, epoch int64)
 	case errors.Is(err, executor.ErrGone):
 		if inErr != nil {
 			return func() {
-				a.settle(life, attemptID, epoch, wire.DiedRequest{Epoch: epoch, Reason: executor.LaunchFailed,
+				a.settle(life, attemptID, epoch, wire.DiedRequest{Epoch: epoch, Reason: string(fairlead.CauseLaunchFailed),
 					Message: "the agent was restarted before it could start the step"})
 			}
 		}

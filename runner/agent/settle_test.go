@@ -15,9 +15,9 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
-	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 )
 
@@ -132,11 +132,11 @@ func TestADeathWasOldNewsWhenNoSessionWasToBeHad(t *testing.T) {
 				m := &moody{at: tc.at, answers: tc.answers}
 				a := agentOn(t, m, &counted{})
 				m.heard = func() {
-					if d, there := a.kept(attemptID).Died(); !there || d.Reason != executor.Killed {
+					if d, there := a.kept(attemptID).Died(); !there || d.Reason != string(fairlead.CauseKilled) {
 						t.Errorf("while it is not over, the report is %+v", d)
 					}
 				}
-				a.settle(t.Context(), attemptID, 1, wire.DiedRequest{Epoch: 1, Reason: executor.Killed})
+				a.settle(t.Context(), attemptID, 1, wire.DiedRequest{Epoch: 1, Reason: string(fairlead.CauseKilled)})
 				if m.taken != tc.taken || len(m.answers) != 0 {
 					t.Errorf("taken %d times, and %d answers were not heard", m.taken, len(m.answers))
 				}
@@ -249,14 +249,14 @@ func (s *absent) Interrupt() error {
 // The customer says once that nothing is to run; a step that could not hear it
 // then hears it as soon as it can, and not again.
 func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
-	disabled, enabled := mode.Word{Mode: mode.Disabled}, mode.Word{Mode: mode.Enabled}
+	disabled, enabled := fairlead.CustomerMode{Mode: fairlead.ModeDisabled}, fairlead.CustomerMode{Mode: fairlead.ModeEnabled}
 	for name, say := range map[string]func(ctx context.Context, a *Agent, s *absent){
 		"the customer disables the agent": func(ctx context.Context, a *Agent, s *absent) {
 			a.add(ctx, s, a.ways.now, attempt.Input{})
-			a.obey(ctx, disabled)
+			a.setCustomerMode(ctx, disabled)
 		},
 		"the step was launched late": func(ctx context.Context, a *Agent, s *absent) {
-			a.obey(ctx, disabled)
+			a.setCustomerMode(ctx, disabled)
 			a.add(ctx, s, a.ways.now, attempt.Input{})
 		},
 		"a second signal": func(ctx context.Context, a *Agent, s *absent) {
@@ -277,8 +277,8 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 					t.Errorf("it was asked %d times", n)
 				}
 				for range 3 {
-					a.obey(t.Context(), enabled)
-					a.obey(t.Context(), disabled)
+					a.setCustomerMode(t.Context(), enabled)
+					a.setCustomerMode(t.Context(), disabled)
 				}
 				a.aside.Wait()
 				if n := s.asked.Load(); n != 4 {
@@ -288,15 +288,15 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 		})
 	}
 	for name, end := range map[string]func(ctx context.Context, a *Agent){
-		"the word is taken back": func(ctx context.Context, a *Agent) { a.obey(ctx, enabled) },
-		"the step is over":       func(_ context.Context, a *Agent) { a.gone(attemptID) },
+		"the mode is set back": func(ctx context.Context, a *Agent) { a.setCustomerMode(ctx, enabled) },
+		"the step is over":     func(_ context.Context, a *Agent) { a.gone(attemptID) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &absent{dead: attemptID, misses: 1 << 30}
 				a := agentOn(t, &moody{}, &counted{})
 				a.add(t.Context(), s, a.ways.now, attempt.Input{})
-				a.obey(t.Context(), disabled)
+				a.setCustomerMode(t.Context(), disabled)
 				synctest.Wait()
 				end(t.Context(), a)
 				a.aside.Wait()

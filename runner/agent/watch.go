@@ -18,7 +18,6 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/agentstatus"
-	"github.com/fairlead/fairlead/runner/internal/mode"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/proctree"
@@ -90,7 +89,7 @@ func (a *Agent) add(life context.Context, h executor.Handle, by *launcher, in at
 	s := &step{handle: h, of: componentOf(in.InstallID, in.Component), grace: grace, kind: agentstatus.Kind{Plugin: in.Plugin, Operation: in.Operation}, killFor: by.place.KillFor, over: make(chan struct{})}
 	a.mu.Lock()
 	a.steps[h.ID()] = s
-	stopping := a.stopping || a.word.Mode == mode.Disabled
+	stopping := a.stopping || a.customerMode.Mode == fairlead.ModeDisabled
 	a.mu.Unlock()
 	if stopping {
 		a.interruptWithRetry(life, s)
@@ -134,9 +133,9 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 		// Not given back: that costs no attempt, so a runner that can launch
 		// nothing would claim and release for ever.
 		a.gone(attemptID)
-		a.status.Ended(kindOf(c), launchReason(err), attempt.Tally{})
+		a.status.Ended(kindOf(c), string(launchCause(err)), attempt.Tally{})
 		log.Error("step not launched", "err", err)
-		a.settle(life, attemptID, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: launchReason(err), Message: err.Error(), DiskFull: workspace.DiskFull(err)})
+		a.settle(life, attemptID, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: string(launchCause(err).Reported()), Message: err.Error(), DiskFull: workspace.DiskFull(err)})
 		return
 	}
 	log.Debug("step launched", "operation", c.Operation, "component", c.Component)
@@ -154,7 +153,7 @@ func check(epoch int64) error {
 func (a *Agent) begins() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return !a.draining && a.word.Mode.Takes()
+	return !a.draining && a.customerMode.Mode.TakesJobs()
 }
 
 // input is what a step of the claim is told, but for its role and where it is.
@@ -354,7 +353,7 @@ func (a *Agent) count(attemptID string, clean bool, exit executor.Exit) {
 	if err != nil {
 		a.log.Debug("a step is counted without its kind", "err", err)
 	}
-	t, result := dir.Tally(), exit.Reason
+	t, result := dir.Tally(), string(exit.Cause)
 	switch {
 	case t.Outcome != "":
 		result = t.Outcome
@@ -364,10 +363,10 @@ func (a *Agent) count(attemptID string, clean bool, exit executor.Exit) {
 	a.status.Ended(agentstatus.Kind{Plugin: in.Plugin, Operation: in.Operation}, result, t)
 }
 
-// launchReason says why a step was not launched.
-func launchReason(err error) string {
+// launchCause is why a step was not launched.
+func launchCause(err error) fairlead.Cause {
 	if e, ok := errors.AsType[*executor.LaunchError](err); ok {
-		return e.Reason
+		return e.Cause
 	}
-	return executor.LaunchFailed
+	return fairlead.CauseLaunchFailed
 }

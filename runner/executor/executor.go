@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // Step is what to start. ID names it for good: Attach finds it again by its ID
@@ -65,21 +67,9 @@ type Place struct {
 type Exit struct {
 	Code    *int   // nil if nobody could see it, or a signal ended it
 	Signal  string // such as "killed"; "" if none was seen
-	Reason  string // one of the Reason constants
+	Cause   fairlead.Cause
 	Message string // what a person needs to know; may be empty
 }
-
-// Why a step ended, or did not begin.
-const (
-	Exited       = "exited"
-	Killed       = "killed"
-	OutOfMemory  = "out-of-memory"
-	Vanished     = "vanished"
-	LaunchFailed = "launch-failed"
-	ImagePull    = "image-pull" // the image could not be had
-	// Misconfigured: steps cannot be started as the runner's configuration says.
-	Misconfigured = "misconfigured"
-)
 
 // ErrGone says that Attach found no step of that ID at work.
 var ErrGone = errors.New("the step is gone")
@@ -89,10 +79,10 @@ var ErrGone = errors.New("the step is gone")
 const LaunchTime = 10 * time.Second
 
 // LaunchError says why a step was not started, for a reason that is worth
-// telling apart. Other errors of Start are of Reason LaunchFailed.
+// telling apart. Other errors of Start are of fairlead.CauseLaunchFailed.
 type LaunchError struct {
-	Reason string // LaunchFailed, ImagePull or Misconfigured
-	Err    error
+	Cause fairlead.Cause // CauseLaunchFailed, CauseImagePull or CauseMisconfigured
+	Err   error
 }
 
 func (e *LaunchError) Error() string { return e.Err.Error() }

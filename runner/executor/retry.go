@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
@@ -44,21 +45,21 @@ const signalled = 128
 // own exit codes are below 128. oom is whether memory ran out meanwhile, and
 // outOfMemory what a person is then told.
 func ExitOf(code int, oom bool, outOfMemory string) Exit {
-	x := Exit{Code: &code, Reason: Exited}
+	x := Exit{Code: &code, Cause: fairlead.CauseExited}
 	if code > signalled && code < signalled+65 {
-		x = Exit{Signal: syscall.Signal(code - signalled).String(), Reason: Killed}
+		x = Exit{Signal: syscall.Signal(code - signalled).String(), Cause: fairlead.CauseKilled}
 	}
 	if !oom {
 		return x
 	}
 	x.Message = outOfMemory
 	if code == signalled+int(syscall.SIGKILL) {
-		x.Reason = OutOfMemory
+		x.Cause = fairlead.CauseOutOfMemory
 	}
 	return x
 }
 
 // Never is the end of a step that did not begin.
-func Never(reason, format string, args ...any) Exit {
-	return Exit{Reason: reason, Message: fmt.Sprintf(format, args...)}
+func Never(cause fairlead.Cause, format string, args ...any) Exit {
+	return Exit{Cause: cause, Message: fmt.Sprintf(format, args...)}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 )
 
@@ -78,7 +78,7 @@ type Plugin interface {
 // Error is a failure with a typed reason. Message says what happened and what
 // to do next, for a person; it holds no secret.
 type Error struct {
-	Reason  string // stable, kebab-case
+	Reason  fairlead.Reason
 	Message string
 	Err     error // cause; may be nil
 }
@@ -89,34 +89,17 @@ func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf returns an *Error.
-func Errorf(reason, format string, args ...any) *Error {
+func Errorf(reason fairlead.Reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Reasons that more than one plugin has.
-const (
-	ReasonArtifactMissing = "artifact-missing" // the registry does not have it
-	ReasonArtifactInvalid = "artifact-invalid" // hostile or damaged
-	ReasonToolMissing     = "tool-missing"     // the tool is not on this machine
-	ReasonToolFailed      = "tool-failed"      // the tool ran and said no
-	ReasonWorkspaceHeld   = "workspace-held"   // another attempt of the component is at work in its folder
-	ReasonInternal        = "internal"         // a fault of ours
-
-	ReasonToolKilled      = job.ReasonToolKilled
-	ReasonStateUnsaved    = job.ReasonStateUnsaved
-	ReasonStateIncomplete = job.ReasonStateIncomplete
-	ReasonStateLocked     = job.ReasonStateLocked
-	ReasonDiskFull        = job.ReasonDiskFull
-	ReasonPlanElsewhere   = job.ReasonPlanElsewhere
-)
-
 // ReasonOf returns the reason of the nearest *Error in err's chain, or
-// ReasonInternal.
-func ReasonOf(err error) string {
+// fairlead.ReasonInternal.
+func ReasonOf(err error) fairlead.Reason {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
 	}
-	return ReasonInternal
+	return fairlead.ReasonInternal
 }
 
 // Registry is the plugins of a runner, by name.

@@ -62,15 +62,15 @@ func (a *execution) fetcher(c *client.Client, token string, hide func(string)) f
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("fetch artifact: %w", ctx.Err())
 		}
-		reason, why := "artifact-unavailable", err.Error()
+		reason, why := fairlead.ReasonArtifactUnavailable, err.Error()
 		if e, ok := errors.AsType[*fairlead.Error](err); ok {
 			why = strings.TrimSpace(e.Message + ". " + e.Hint) // its cause is for logs
 		}
 		switch fairlead.KindOf(err) {
 		case fairlead.KindNotFound:
-			reason = plugin.ReasonArtifactMissing
+			reason = fairlead.ReasonArtifactMissing
 		case fairlead.KindInvalid, fairlead.KindTooLarge:
-			reason = plugin.ReasonArtifactInvalid
+			reason = fairlead.ReasonArtifactInvalid
 		}
 		return "", &plugin.Error{Reason: reason, Message: "the component's source cannot be fetched: " + why, Err: err}
 	}

@@ -46,7 +46,7 @@ func withoutOutputs(report wire.FinishRequest, size int) wire.FinishRequest {
 	if report.Outcome != "succeeded" || report.Plan != nil && !report.Plan.NoOp {
 		return report
 	}
-	report.Outcome, report.Reason, report.Plan = "failed", job.ReasonOutputsTooLarge, nil
+	report.Outcome, report.Reason, report.Plan = "failed", string(fairlead.ReasonOutputsTooLarge), nil
 	report.Message = fmt.Sprintf("the outputs have %d bytes, which is more than the control plane takes (%d, or less where it is behind a front end with a lower limit). They were not stored, so no other component gets them. "+
 		"Keep large values in files or buckets, and output where they are", size, job.MaxOutputs)
 	return report
@@ -98,7 +98,7 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 		// The report itself is not acceptable. A job that has no reported end would
 		// be worse than one that has lost its details.
 		a.Log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)
-		report = wire.FinishRequest{Outcome: "failed", Reason: "report-refused", Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log,
+		report = wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonReportRefused), Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log,
 			Message: "the control plane refused the job's report (" + http.StatusText(e.Status) + "): " + fairlead.Clip(e.Error(), maxMessage)}
 		err = deliver()
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/attempt"
 )
@@ -217,7 +218,7 @@ func TestReportThatIsTooLargeLosesWhatHappened(t *testing.T) {
 				if (got.Outputs != nil) != tt.outputs || tt.size >= job.MaxOutputs && sent > 5000 {
 					t.Errorf("outputs arrived: %v; at most %d bytes were sent", got.Outputs != nil, sent)
 				}
-				if got.Reason == job.ReasonOutputsTooLarge && !strings.Contains(got.Message, fmt.Sprint(tt.size+1)) {
+				if got.Reason == string(fairlead.ReasonOutputsTooLarge) && !strings.Contains(got.Message, fmt.Sprint(tt.size+1)) {
 					t.Errorf("the message does not say how large they are: %s", got.Message)
 				}
 				got.Outputs, got.Message = nil, ""

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/awsrole"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -14,10 +15,6 @@ import (
 // SDK asks again a few times.
 const roleTimeout = 30 * time.Second
 
-// reasonRole says that the role of the operation was not to be had, so that
-// nothing was done.
-const reasonRole = "role-refused"
-
 // takeRole takes the AWS role of the job's operation, nil if it has none. What
 // is secret of it is masked in the log from then on.
 func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole.Taken, error) {
@@ -26,7 +23,7 @@ func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole
 		return nil, nil
 	}
 	if a.TakeRole == nil {
-		return nil, plugin.Errorf(plugin.ReasonInternal, "this runner cannot take the role %s", r.ARN)
+		return nil, plugin.Errorf(fairlead.ReasonInternal, "this runner cannot take the role %s", r.ARN)
 	}
 	bounded, cancel := context.WithTimeout(ctx, roleTimeout)
 	defer cancel()
@@ -37,7 +34,7 @@ func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("take role: %w", ctx.Err())
 	}
-	return nil, &plugin.Error{Reason: reasonRole, Err: err,
+	return nil, &plugin.Error{Reason: fairlead.ReasonRoleRefused, Err: err,
 		Message: fmt.Sprintf("the role of the operation %s cannot be taken, so nothing was done: %v. Is the customer's stack there, and the runner enabled in it?", a.in.Operation, err)}
 }
 

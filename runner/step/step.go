@@ -56,7 +56,11 @@ type execution struct {
 
 // stop says why a job was stopped from outside; it is the cause of the
 // plugin's context.
-type stop struct{ outcome, reason, message string }
+type stop struct {
+	outcome string
+	reason  fairlead.Reason
+	message string
+}
 
 func (s *stop) Error() string { return s.message }
 
@@ -85,7 +89,7 @@ func (a *execution) run(ctx context.Context, token string) int {
 		Operations: a.Plugins.Operations(a.in.Plugin),
 	}, a.Now())
 	if err == nil && spec.Plugin != a.in.Plugin {
-		err = &events.Refusal{Reason: events.RefusedOperation,
+		err = &events.Refusal{Reason: fairlead.ReasonSpecOperation,
 			Message: fmt.Sprintf("the job spec is for the plugin %q, the claim was for %q; this runner has %s", spec.Plugin, a.in.Plugin, a.Plugins.Names())}
 	}
 	if err != nil {
@@ -97,7 +101,7 @@ func (a *execution) run(ctx context.Context, token string) int {
 			a.Log.Error("the lease was given away before the tool was started", "job", a.in.Job, "epoch", a.in.Epoch)
 			return attempt.ExitStale
 		case err != nil:
-			return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: "lease-expired",
+			return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonLeaseExpired),
 				Message: "the control plane did not answer until the lease ran out; nothing was started"})
 		}
 	}
@@ -169,12 +173,12 @@ func stale(err error) bool {
 
 // refuse reports that the spec is not carried out.
 func (a *execution) refuse(ctx context.Context, c *client.Client, err error) int {
-	reason := plugin.ReasonInternal
+	reason := fairlead.ReasonInternal
 	if r, ok := errors.AsType[*events.Refusal](err); ok {
 		reason = r.Reason
 	}
 	a.Log.Error("job spec refused", "job", a.in.Job, "reason", reason, "err", err)
-	return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: reason, Message: err.Error()})
+	return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(reason), Message: err.Error()})
 }
 
 // work runs the plugin under the lease and reports.
@@ -193,7 +197,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	ship, err := logship.New(shipCtx, a.dir.Path(attempt.LogFile), way.append, logship.Options{})
 	if err != nil {
 		a.Log.Error("the job cannot keep its log", "err", err)
-		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: plugin.ReasonInternal, DiskFull: workspace.DiskFull(err),
+		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonInternal), DiskFull: workspace.DiskFull(err),
 			Message: "the runner cannot write to its data folder: is its disk full?"})
 	}
 	logw := secrets.NewWriter(ship)
@@ -208,7 +212,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	l := a.newLease(beats, started, said, stopJob)
 	l.lost = func() {
 		stopShipping()
-		stopJob(&stop{"failed", "stale", "the lease belongs to somebody else"})
+		stopJob(&stop{"failed", fairlead.ReasonStale, "the lease belongs to somebody else"})
 		close(lost)
 	}
 	if err := a.dir.SaveRenew(l.renew); err != nil {
@@ -220,7 +224,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	go func() {
 		select {
 		case <-a.Signals:
-			stopJob(&stop{"canceled", "interrupted", "the runner was told to stop"})
+			stopJob(&stop{"canceled", fairlead.ReasonInterrupted, "the runner was told to stop"})
 		case <-own.Done():
 		}
 	}()
@@ -264,10 +268,10 @@ func (a *execution) newLease(c *client.Client, started wire.Started, said *silen
 		},
 		silence: said.length,
 		canceled: func(reason string) {
-			stopJob(&stop{"canceled", "canceled", cmp.Or(reason, "the job was canceled")})
+			stopJob(&stop{"canceled", fairlead.ReasonCanceled, cmp.Or(reason, "the job was canceled")})
 		},
 		expired: func() {
-			stopJob(&stop{"failed", "lease-expired", "the control plane did not answer until the lease ran out"})
+			stopJob(&stop{"failed", fairlead.ReasonLeaseExpired, "the control plane did not answer until the lease ran out"})
 		},
 	}
 }
@@ -368,11 +372,11 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	id := attempt.ID(a.in.Job, a.in.Epoch)
 	held, err := workspace.Take(job, a.in.WorkIn(), workspace.SiteOf(a.in.InstallID, a.in.Component), id, grace+killAfter)
 	if busy, ok := errors.AsType[*workspace.HeldError](err); ok {
-		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonWorkspaceHeld, Err: err,
+		return plugin.Result{}, &plugin.Error{Reason: fairlead.ReasonWorkspaceHeld, Err: err,
 			Message: fmt.Sprintf("%s of this component, on this runner. Nothing was started. Wait until it has ended, or end it, and try again", busy)}
 	}
 	if err != nil {
-		return plugin.Result{}, &plugin.Error{Reason: plugin.ReasonInternal, Err: err,
+		return plugin.Result{}, &plugin.Error{Reason: fairlead.ReasonInternal, Err: err,
 			Message: fmt.Sprintf("the runner cannot make a workspace: %v; is its disk full?", err)}
 	}
 	a.held = held
@@ -391,7 +395,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc
-		run, cancel = context.WithTimeoutCause(job, t, &stop{"failed", "timeout", fmt.Sprintf("the job did not end within %s", t)})
+		run, cancel = context.WithTimeoutCause(job, t, &stop{"failed", fairlead.ReasonTimeout, fmt.Sprintf("the job did not end within %s", t)})
 		defer cancel()
 	}
 	spec.Grace = events.Seconds(grace / time.Second)
@@ -402,7 +406,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 		defer func() {
 			if p := recover(); p != nil {
 				a.Log.Error("plugin panicked", "plugin", spec.Plugin, "panic", p, "stack", string(debug.Stack()))
-				o.err = plugin.Errorf(plugin.ReasonInternal, "the %s plugin failed in a way it should not; the runner's own log says more", spec.Plugin)
+				o.err = plugin.Errorf(fairlead.ReasonInternal, "the %s plugin failed in a way it should not; the runner's own log says more", spec.Plugin)
 			}
 			done <- o
 		}()
@@ -464,13 +468,13 @@ func (a *execution) report(res plugin.Result, err error, secrets *redact.Set) wi
 		return f
 	}
 	f.Salvaged, f.DiskFull = res.Salvaged, res.DiskFull || workspace.DiskFull(err)
-	f.Outcome, f.Reason, f.Message = "failed", plugin.ReasonOf(err), err.Error()
+	f.Outcome, f.Reason, f.Message = "failed", string(plugin.ReasonOf(err)), err.Error()
 	if s, ok := errors.AsType[*stop](err); ok {
-		f.Outcome, f.Reason, f.Message = s.outcome, s.reason, s.message
+		f.Outcome, f.Reason, f.Message = s.outcome, string(s.reason), s.message
 		if detail, ok := errors.AsType[*plugin.Error](err); ok {
 			f.Message += "; " + detail.Message
 		}
-	} else if f.Reason == plugin.ReasonInternal {
+	} else if f.Reason == string(fairlead.ReasonInternal) {
 		a.Log.Error("the job failed", "job", a.in.Job, "err", err)
 	}
 	f.Message = fairlead.Clip(secrets.String(f.Message), maxMessage)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -33,8 +34,8 @@ func TestASignedSpecWithAnArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 		reason  string
 	}{
 		"its own artifact":                       {"sha256:aa", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: artifacts}, true, ""},
-		"another, in the version, too":           {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: map[string]string{"web": "sha256:ee"}}, false, events.RefusedArtifact},
-		"another, beside the version":            {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: artifacts}, false, events.RefusedArtifact},
+		"another, in the version, too":           {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: map[string]string{"web": "sha256:ee"}}, false, string(fairlead.ReasonSpecArtifact)},
+		"another, beside the version":            {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: artifacts}, false, string(fairlead.ReasonSpecArtifact)},
 		"a control plane that sends no versions": {"sha256:aa", nil, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

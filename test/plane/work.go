@@ -146,7 +146,7 @@ func (a *Attempt) Succeed() {
 // Die reports that the step was killed.
 func (a *Attempt) Die() {
 	a.p.t.Helper()
-	if err := a.p.Control.ReportDeath(a.p.context(), a.p.session(), a.Job, control.Death{Epoch: a.Epoch, Reason: "killed", Signal: "killed"}); err != nil {
+	if err := a.p.Control.ReportDeath(a.p.context(), a.p.session(), a.Job, control.Death{Epoch: a.Epoch, Cause: "killed", Signal: "killed"}); err != nil {
 		a.p.t.Fatal(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
@@ -344,7 +345,7 @@ func (h *simHandle) ID() string { return h.id }
 func (h *simHandle) Wait(ctx context.Context) (executor.Exit, error) {
 	h.e.p.check("wait")
 	if h.st == nil {
-		return executor.Exit{Reason: executor.Vanished}, nil
+		return executor.Exit{Cause: fairlead.CauseVanished}, nil
 	}
 	select {
 	case <-h.st.p.dead:
@@ -357,12 +358,12 @@ func (h *simHandle) Wait(ctx context.Context) (executor.Exit, error) {
 	h.e.p.cross("wait "+h.st.p.name, 10*time.Microsecond, 5*time.Millisecond)
 	switch {
 	case h.st.agent != h.e.p:
-		return executor.Exit{Reason: executor.Vanished}, nil // nobody's child: its end was not seen
+		return executor.Exit{Cause: fairlead.CauseVanished}, nil // nobody's child: its end was not seen
 	case isClosed(h.st.p.dead):
-		return executor.Exit{Signal: "killed", Reason: executor.Killed}, nil
+		return executor.Exit{Signal: "killed", Cause: fairlead.CauseKilled}, nil
 	}
 	code := h.st.code
-	return executor.Exit{Code: &code, Reason: executor.Exited}, nil
+	return executor.Exit{Code: &code, Cause: fairlead.CauseExited}, nil
 }
 
 // Interrupt implements executor.Handle.

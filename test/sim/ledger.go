@@ -166,7 +166,7 @@ func (l *ledger) applyStarts(r *run) {
 	lost := slices.ContainsFunc(before, func(a *applied) bool { return a.dep == d.ID })
 	var alive, notDone []string
 	for _, a := range before {
-		if j := l.jobs[a.job]; a.alive && a.run.p.alive() && (j.State != job.Lost || j.Reason != job.ReasonLeaseExpired) {
+		if j := l.jobs[a.job]; a.alive && a.run.p.alive() && (j.State != job.Lost || j.Reason != fairlead.ReasonLeaseExpired) {
 			alive = append(alive, fmt.Sprintf("%s of %s (%s %s)", a.run.p.name, j.ID, j.State, j.Reason))
 		}
 	}
@@ -202,7 +202,7 @@ func (l *ledger) applyStarts(r *run) {
 // hear of it. The caller holds the world's lock.
 func (l *ledger) walksInSleep(r *run) bool {
 	j := l.jobs[r.spec.Job]
-	return j.State == job.Lost && j.Reason == job.ReasonLeaseExpired && (r.p.slept || r.step.p.slept || r.deaf)
+	return j.State == job.Lost && j.Reason == fairlead.ReasonLeaseExpired && (r.p.slept || r.step.p.slept || r.deaf)
 }
 
 // touch notes what such a tool has changed. The caller holds the world's lock.

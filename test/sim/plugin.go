@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -81,7 +82,7 @@ func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 	res := e.res
 	res.Mutated = r.began
 	if e.other {
-		e.err = plugin.Errorf(plugin.ReasonToolKilled, "the tool was killed; plan again")
+		e.err = plugin.Errorf(fairlead.ReasonToolKilled, "the tool was killed; plan again")
 	}
 	if e.err != nil {
 		if ctx.Err() != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -83,7 +84,7 @@ func (r *run) say(format string, args ...any) {
 }
 
 // errInterrupted is how a tool ends that was interrupted.
-var errInterrupted = plugin.Errorf(plugin.ReasonToolFailed, "the tool was interrupted")
+var errInterrupted = plugin.Errorf(fairlead.ReasonToolFailed, "the tool was interrupted")
 
 func (r *run) interrupted() bool { return !r.deaf && isClosed(r.interrupt) }
 
@@ -99,7 +100,7 @@ func (r *run) work(what string) error {
 		r.p.check(place)
 	case "tool-fails":
 		r.say("Error: %s did not work", what)
-		return plugin.Errorf(plugin.ReasonToolFailed, "%s did not work", what)
+		return plugin.Errorf(fairlead.ReasonToolFailed, "%s did not work", what)
 	case "tool-slow":
 		r.p.cross(place+" slow", 10*time.Second, 2*time.Minute)
 	case "tool-hangs":

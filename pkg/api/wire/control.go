@@ -405,8 +405,8 @@ type Runner struct {
 	Group       string          `json:"group,omitempty" doc:"Path of the group that it serves, with those below; / is the whole org. Absent of a shared runner, and of an install's own"`
 	Shared      bool            `json:"shared,omitempty" doc:"It serves the installs of every org"`
 	State       string          `json:"state" enum:"never-seen,online,lost" doc:"never-seen: no agent is known; one is for a day after it was there last"`
-	Mode        string          `json:"mode" enum:"enabled,paused,draining,disabled" doc:"Whether it takes work, by the vendor's word"`
-	Customer    *CustomerWord   `json:"customer,omitempty" doc:"By the customer's word, why none of its agents that are online takes work; absent if one may"`
+	Mode        string          `json:"mode" enum:"enabled,paused,draining,disabled" doc:"The mode that the vendor has set: whether it takes new jobs"`
+	Customer    *CustomerMode   `json:"customer,omitempty" doc:"The mode that the customer has set, the mildest of its agents that are online; absent if one of them takes jobs"`
 	Wanted      *WantedVersion  `json:"wanted,omitempty" doc:"The version that its agents are to run; absent if any will do"`
 	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
 	Situations  []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single runners only"`
@@ -440,7 +440,7 @@ type RunnerSession struct {
 	LastSeen time.Time `json:"last_seen"`
 
 	Isolation string        `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What keeps that which jobs start from the runner's files and processes, and from other jobs'; absent if the agent did not say"`
-	Customer  *CustomerWord `json:"customer,omitempty" doc:"The customer's word on this agent; absent if it may work"`
+	Customer  *CustomerMode `json:"customer,omitempty" doc:"The mode that the customer has set for this agent; absent if it takes jobs"`
 }
 
 // SetRunnerChannelRequest says which version an update channel is.

@@ -37,7 +37,7 @@ type RunnerConfigurationInput struct {
 // reads "(masked)" stays as it is.
 type UpdateRunnerRequest struct{ RunnerConfigurationInput }
 
-// RunnerMode says whether a runner takes work.
+// RunnerMode is whether a runner takes new jobs.
 type RunnerMode struct {
 	Mode string `json:"mode" enum:"enabled,paused,draining,disabled"`
 }
@@ -51,9 +51,9 @@ type Placement struct {
 	Rule    string   `json:"rule,omitempty" doc:"The rule that decided"`
 	Refused *Refusal `json:"refused,omitempty" doc:"Why a deployment would be refused all the same"`
 	Bound   string   `json:"bound,omitempty" doc:"Name of the runner that the install is bound to"`
-	Mode    string   `json:"mode,omitempty" enum:"enabled,paused,draining,disabled" doc:"Whether the runner that has the install's jobs, the bound one or else the one that decides, takes work by the vendor's word"`
+	Mode    string   `json:"mode,omitempty" enum:"enabled,paused,draining,disabled" doc:"Whether the runner that has the install's jobs, the bound one or else the one that decides, takes new jobs, as the vendor has set it"`
 
-	Customer *CustomerWord `json:"customer,omitempty" doc:"And by the customer's; absent if it may work"`
+	Customer *CustomerMode `json:"customer,omitempty" doc:"And as the customer has set it; absent if it takes jobs"`
 
 	Candidates []Candidate `json:"candidates" nullable:"false" doc:"In the order of precedence"`
 }

@@ -184,19 +184,18 @@ type SessionHeartbeat struct {
 	Draining bool     `json:"draining"`
 	Ending   bool     `json:"ending" doc:"The agent stops now"`
 
-	Customer *CustomerWord `json:"customer,omitempty" doc:"What keeps the agent from working; absent if it may"`
+	Customer *CustomerMode `json:"customer,omitempty" doc:"What keeps the agent from working; absent if it may"`
 
 	Configuration string `json:"configuration,omitempty" maxLength:"64" doc:"Revision of the configuration that the agent was told last"`
 	Ailment       string `json:"ailment,omitempty" maxLength:"4000" doc:"What keeps the agent from starting jobs; absent if it knows of nothing"`
 	Isolation     string `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What keeps that which jobs start from the runner's files and processes, and from other jobs'; absent if no job can be started"`
 }
 
-// CustomerWord is what the customer has said where the agent runs, and the agent
-// obeys.
-type CustomerWord struct {
+// CustomerMode is the mode that the customer has set where the agent runs.
+type CustomerMode struct {
 	Mode   string     `json:"mode" enum:"paused,draining,disabled" doc:"paused and draining: it begins nothing; disabled: it has also interrupted what ran"`
 	Since  *time.Time `json:"since,omitempty" doc:"Absent where nobody knows, as of the agent's environment"`
-	Reason string     `json:"reason,omitempty" maxLength:"800" doc:"In the customer's words"`
+	Reason string     `json:"reason,omitempty" maxLength:"800" doc:"As the customer wrote it"`
 }
 
 // SessionStatus is the answer to a session heartbeat.
@@ -246,7 +245,7 @@ type DiedRequest struct {
 	Epoch    int64     `json:"epoch" minimum:"0"`
 	ExitCode *int      `json:"exit_code,omitempty" doc:"Absent when nobody could see it"`
 	Signal   string    `json:"signal,omitempty" maxLength:"64" example:"killed"`
-	Reason   string    `json:"reason" enum:"exited,killed,out-of-memory,launch-failed,misconfigured,vanished"`
+	Reason   string    `json:"reason" form:"cause"`
 	Message  string    `json:"message,omitempty" doc:"The last of what the step said, without secrets"`
 	Salvaged *Salvaged `json:"salvaged,omitempty" doc:"What the runner keeps of a state that the tool could not save"`
 	DiskFull bool      `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`

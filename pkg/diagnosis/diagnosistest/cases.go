@@ -14,9 +14,9 @@ func lostCases() []Case {
 	awaiting := deployment.Node{State: deployment.Awaiting, Lost: true, ApplyJob: "job_a", PlanJob: "job_r", Past: []fairlead.JobID{"job_p"}, Changes: one}
 	final := deployment.Node{State: deployment.NodeLost, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"}
 	expired := aJob("job_a", job.OpDestroy, job.Event{Kind: job.Expire, At: sec(105), Epoch: 1, Message: "the runner stopped renewing its lease"})
-	badPlan := aJob("job_r", job.OpPlan, failed("init-failed", "the registry does not answer"))
-	poisonPlan := aJob("job_r", job.OpPlan, die(70, 1, "step-killed", "k"), job.Event{Kind: job.Claim, At: sec(80)}, die(81, 2, "step-killed", "k"),
-		job.Event{Kind: job.Claim, At: sec(90)}, die(91, 3, "step-killed", "k"))
+	badPlan := aJob("job_r", job.OpPlan, failed(fairlead.ReasonInitFailed, "the registry does not answer"))
+	poisonPlan := aJob("job_r", job.OpPlan, die(70, 1, fairlead.CauseKilled.Reason(), "k"), job.Event{Kind: job.Claim, At: sec(80)}, die(81, 2, fairlead.CauseKilled.Reason(), "k"),
+		job.Event{Kind: job.Claim, At: sec(90)}, die(91, 3, fairlead.CauseKilled.Reason(), "k"))
 	kept := lostApply()
 	kept.Salvaged = &job.Salvaged{Path: "salvage/job_a-1/errored.tfstate", Whole: true}
 	torn := lostApply()
@@ -35,7 +35,7 @@ func lostCases() []Case {
 		{"lost: the plan was poison", dep(final, []job.Job{lostApply(), poisonPlan})},
 		{"lost: the plan was canceled", dep(final, []job.Job{lostApply(), aJob("job_r", job.OpPlan, cancel(), stopped())})},
 		{"lost: the deployment was canceled", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Stop = "canceled"; d.State = deployment.Canceled })},
-		{"lost: no plan could be made", dep(deployment.Node{State: deployment.NodeLost, Lost: true, Past: []fairlead.JobID{"job_p", "job_a"}, Reason: "needs-outputs", Message: "network has no output id"}, []job.Job{lostApply()})},
+		{"lost: no plan could be made", dep(deployment.Node{State: deployment.NodeLost, Lost: true, Past: []fairlead.JobID{"job_p", "job_a"}, Reason: fairlead.ReasonNeedsOutputs, Message: "network has no output id"}, []job.Job{lostApply()})},
 		{"lost: in a deployment before this one", dep(deployment.Node{State: deployment.Awaiting, Lost: true, LostJob: "job_a", PlanJob: "job_r", Changes: one}, []job.Job{lostApply()})},
 		{"lost: nothing was looked at", diagnosis.OfNode(deployment.Deployment{ID: "dep_1", State: deployment.Waiting}, &awaiting, "acme")},
 		{"lost: deployed since", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Since = "dep_2" })},
@@ -46,7 +46,7 @@ func lostCases() []Case {
 func failedCases() []Case {
 	plan := deployment.Node{State: deployment.NodeFailed, PlanJob: "job_p"}
 	apply := deployment.Node{State: deployment.NodeFailed, PlanJob: "job_p", ApplyJob: "job_a"}
-	poison := func(reason, message string, change ...func(job.Event) job.Event) job.Job {
+	poison := func(reason fairlead.Reason, message string, change ...func(job.Event) job.Event) job.Job {
 		died := die(70, 1, reason, message)
 		for _, c := range change {
 			died = c(died)
@@ -55,39 +55,39 @@ func failedCases() []Case {
 			job.Event{Kind: job.Expire, At: sec(100), Epoch: 2, Message: "its runner took it, and it did not start within 20s"}, job.Event{Kind: job.Claim, At: sec(110), Session: "ses_1"}, die(111, 3, reason, message))
 	}
 	all := []Case{
-		{"poison: memory", dep(plan, []job.Job{poison("step-out-of-memory", "the step ran out of memory")})},
-		{"poison: killed", dep(plan, []job.Job{poison("step-killed", "the step was killed (killed)")})},
-		{"poison: launch", dep(plan, []job.Job{poison("step-launch-failed", "the step could not be launched: exec format error")})},
-		{"poison: disk", dep(plan, []job.Job{poison("step-exited", "the step ended without a report (exit code 1): no space left on device", full)})},
-		{"poison: other", dep(plan, []job.Job{poison("step-exited", "the step ended without a report (exit code 1)")})},
+		{"poison: memory", dep(plan, []job.Job{poison(fairlead.CauseOutOfMemory.Reason(), "the step ran out of memory")})},
+		{"poison: killed", dep(plan, []job.Job{poison(fairlead.CauseKilled.Reason(), "the step was killed (killed)")})},
+		{"poison: launch", dep(plan, []job.Job{poison(fairlead.CauseLaunchFailed.Reason(), "the step could not be launched: exec format error")})},
+		{"poison: disk", dep(plan, []job.Job{poison(fairlead.CauseExited.Reason(), "the step ended without a report (exit code 1): no space left on device", full)})},
+		{"poison: other", dep(plan, []job.Job{poison(fairlead.CauseExited.Reason(), "the step ended without a report (exit code 1)")})},
 		{"state unsaved, kept, at the control plane", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))})},
 		{"state unsaved, kept, on the runner", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))}, with(onRunner))},
 		{"state unsaved, kept in part, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, full(unsaved(false)))}, with(onRunner))},
 		{"state unsaved, kept in part, at the control plane", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(false))})},
-		{"state unsaved, not kept, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, full(failed("state-incomplete", "the tool could not save its state: no space left on device")))}, with(onRunner))},
-		{"state unsaved, by a runner that did not report what it kept", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(onRunner))},
-		{"tool killed during an apply", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed("tool-killed", "something ended the tool with a signal (killed)"))})},
-		{"tool killed during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("tool-killed", "something ended the tool with a signal (killed)"))})},
-		{"state locked, at the control plane", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@laptop"))})},
-		{"state locked, on the runner", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@host-1"))}, with(onRunner))},
-		{"state locked, in the customer's bucket", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("state-locked", "plan failed: the state is locked by ann@host-1 since 2026-11-21 08:42:51 for Apply, lock 0d0a7508. If nobody is at work on s3://states/state/ins_1/web.tfstate any more, `aws s3 rm s3://states/state/ins_1/web.tfstate.tflock` takes the lock off."))}, with(outside))},
+		{"state unsaved, not kept, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, full(failed(fairlead.ReasonStateIncomplete, "the tool could not save its state: no space left on device")))}, with(onRunner))},
+		{"state unsaved, by a runner that did not report what it kept", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(fairlead.ReasonStateUnsaved, "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(onRunner))},
+		{"tool killed during an apply", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(fairlead.ReasonToolKilled, "something ended the tool with a signal (killed)"))})},
+		{"tool killed during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonToolKilled, "something ended the tool with a signal (killed)"))})},
+		{"state locked, at the control plane", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonStateLocked, "plan failed: the state is locked by ann@laptop"))})},
+		{"state locked, on the runner", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonStateLocked, "plan failed: the state is locked by ann@host-1"))}, with(onRunner))},
+		{"state locked, in the customer's bucket", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonStateLocked, "plan failed: the state is locked by ann@host-1 since 2026-11-21 08:42:51 for Apply, lock 0d0a7508. If nobody is at work on s3://states/state/ins_1/web.tfstate any more, `aws s3 rm s3://states/state/ins_1/web.tfstate.tflock` takes the lock off."))}, with(outside))},
 		{"state unsaved, kept, in the customer's bucket", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))}, with(outside))},
-		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, full(failed("internal", "lay out the workspace: no space left on device")))})},
+		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, full(failed(fairlead.ReasonInternal, "lay out the workspace: no space left on device")))})},
 		{"nobody took it for a day", dep(plan, []job.Job{expiredInQueue()}, func(d *diagnosis.Deployment) { d.Runner = runner(silent) })},
 		{"it never began", dep(plan, []job.Job{neverBegan()})},
 		{"no job could be made", dep(deployment.Node{State: deployment.NodeFailed, Reason: "invalid-inputs", Message: "input size is not a number"}, nil)},
 		{"nothing was looked at", diagnosis.OfDeployment(diagnosis.Deployment{Install: "acme", Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Failed,
-			Nodes: []deployment.Node{{Component: "web", State: deployment.NodeFailed, ApplyJob: "job_a", Reason: "tool-failed", Message: "it said no"}}}}, Now())},
+			Nodes: []deployment.Node{{Component: "web", State: deployment.NodeFailed, ApplyJob: "job_a", Reason: fairlead.ReasonToolFailed, Message: "it said no"}}}}, Now())},
 		{"an apply that was stopped", dep(deployment.Node{State: deployment.NodeStopped, ApplyJob: "job_a"}, []job.Job{aJob("job_a", job.OpApply, cancel(), stopped())}, with(savedDuring, lock(false)))},
 		{"an apply that was stopped before it began", dep(deployment.Node{State: deployment.NodeStopped, ApplyJob: "job_a"}, []job.Job{queuedAndCanceled()})},
-		{"a teardown that failed", dep(deployment.Node{Destroy: true, State: deployment.NodeFailed, PlanJob: "job_p", ApplyJob: "job_a"}, []job.Job{aJob("job_a", job.OpDestroy, failed("tool-failed", "the bucket is not empty"))},
+		{"a teardown that failed", dep(deployment.Node{Destroy: true, State: deployment.NodeFailed, PlanJob: "job_p", ApplyJob: "job_a"}, []job.Job{aJob("job_a", job.OpDestroy, failed(fairlead.ReasonToolFailed, "the bucket is not empty"))},
 			func(d *diagnosis.Deployment) { d.Kind = deployment.Teardown })},
-		{"a teardown that failed, deployed since", dep(deployment.Node{Destroy: true, State: deployment.NodeFailed, PlanJob: "job_p"}, []job.Job{aJob("job_p", job.OpPlanDestroy, failed("tool-failed", "no"))},
+		{"a teardown that failed, deployed since", dep(deployment.Node{Destroy: true, State: deployment.NodeFailed, PlanJob: "job_p"}, []job.Job{aJob("job_p", job.OpPlanDestroy, failed(fairlead.ReasonToolFailed, "no"))},
 			func(d *diagnosis.Deployment) { d.Kind, d.Since = deployment.Teardown, "dep_2" })},
-		{"failed while others go on", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed("tool-failed", "no"))}, func(d *diagnosis.Deployment) { d.State = deployment.Running })},
+		{"failed while others go on", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonToolFailed, "no"))}, func(d *diagnosis.Deployment) { d.State = deployment.Running })},
 	}
-	for _, reason := range []string{"tool-failed", "init-failed", "plan-stale", "plan-digest", "plan-missing", "plan-unsaved", "plan-too-large", "plan-elsewhere", "backend-elsewhere", "workspace-held", "tool-missing", "artifact-missing", "artifact-invalid", "env-invalid", "spec-invalid", "spec-artifact", "version-altered", "job-altered", "timeout", "no-output-timeout", "somebody-else's"} {
-		all = append(all, Case{"failed: " + reason, dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "it said no."))})})
+	for _, reason := range []fairlead.Reason{fairlead.ReasonToolFailed, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest, fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere, fairlead.ReasonWorkspaceHeld, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing, fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered, fairlead.ReasonJobAltered, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, "somebody-else's"} {
+		all = append(all, Case{"failed: " + string(reason), dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "it said no."))})})
 	}
 	return all
 }
@@ -115,7 +115,7 @@ func expiredInQueue() job.Job {
 func workingCases() []Case {
 	planning := deployment.Node{State: deployment.Planning, PlanJob: "job_p"}
 	applying := deployment.Node{State: deployment.Applying, PlanJob: "job_p", ApplyJob: "job_a"}
-	retrying := aJob("job_p", job.OpPlan, die(70, 1, "step-killed", "the step was killed (killed)"))
+	retrying := aJob("job_p", job.OpPlan, die(70, 1, fairlead.CauseKilled.Reason(), "the step was killed (killed)"))
 	paused := retrying
 	paused.NotBefore = Now().Add(4 * time.Second)
 	beat := job.Event{Kind: job.Renew, At: sec(3590), Epoch: 1}
@@ -144,13 +144,15 @@ func runnerCases() []Case {
 	drains := func(r *diagnosis.Runner) { r.Agents[0].Draining = true }
 	full := func(r *diagnosis.Runner) { r.Agents[0].Running = 2 }
 	more := func(r *diagnosis.Runner) { r.More = true }
-	off := func(r *diagnosis.Runner) { r.Off = "disabled" }
+	off := func(r *diagnosis.Runner) { r.Mode = fairlead.ModeDisabled }
 	held := func(r *diagnosis.Runner) {
-		r.Agents[0].Held, r.Held = true, &diagnosis.Word{Mode: "paused", Since: sec(40), Reason: "books are closed"}
+		r.Agents[0].Mode, r.Customer = fairlead.ModePaused, &fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: sec(40), Reason: "books are closed"}
 	}
-	started := func(r *diagnosis.Runner) { r.Agents[0].Held, r.Held = true, &diagnosis.Word{Mode: "disabled"} }
+	started := func(r *diagnosis.Runner) {
+		r.Agents[0].Mode, r.Customer = fairlead.ModeDisabled, &fairlead.CustomerMode{Mode: fairlead.ModeDisabled}
+	}
 	beside := func(r *diagnosis.Runner) { // one that drains beside one that the customer holds
-		r.Agents = append(r.Agents, diagnosis.Agent{Name: "host-2", Online: true, Held: true, Capacity: 2, Seen: sec(3590)})
+		r.Agents = append(r.Agents, diagnosis.Agent{Name: "host-2", Online: true, Mode: fairlead.ModePaused, Capacity: 2, Seen: sec(3590)})
 	}
 	return []Case{
 		{"queued, and somebody will come", dep(planning, queued)},
@@ -179,7 +181,7 @@ func runnerCases() []Case {
 			r.Wanted, r.Speaks, r.Agents[0].Protocol, r.Agents[0].Outdated = nil, "2", "3", false
 		})},
 		{"a runner whose outdated agent is gone", outdated("local", silent)},
-		{"a runner that drains, and nobody waits", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Off = "draining" }))},
+		{"a runner that drains, and nobody waits", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Mode = fairlead.ModeDraining }))},
 		{"a runner that works", diagnosis.OfRunner(*runner())},
 		{"a runner of several installs, whose jobs nothing keeps apart", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "none", true }))},
 		{"a runner of several installs, whose jobs Landlock keeps apart", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "landlock", true }))},
@@ -232,7 +234,9 @@ func installCases() []Case {
 	return []Case{
 		{"an install that is well", of("", component(known))},
 		{"an install whose customer has paused its runner", diagnosis.OfInstall(diagnosis.Install{Name: "acme", Parts: []diagnosis.Component{component(known)},
-			Runner: runner(func(r *diagnosis.Runner) { r.Held = &diagnosis.Word{Mode: "paused", Since: sec(40)} })})},
+			Runner: runner(func(r *diagnosis.Runner) {
+				r.Customer = &fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: sec(40)}
+			})})},
 		{"an install whose runner is silent", diagnosis.OfInstall(diagnosis.Install{Name: "acme", Runner: runner(silent)})}, // that is the runner's to say
 		{"an install at work", of("dep_1", component(lock(true)))},
 		{"an install with a lock that was left", of("", component(known, lock(false)))},
@@ -249,7 +253,7 @@ func jobCases() []Case {
 	check, _ = job.Apply(check, job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner took it"}) // possible at any time
 	return []Case{
 		{"a job that is lost", of(lostApply(), runner())},
-		{"a job that failed", of(aJob("job_a", job.OpApply, failed("tool-failed", "it said no")), nil)},
+		{"a job that failed", of(aJob("job_a", job.OpApply, failed(fairlead.ReasonToolFailed, "it said no")), nil)},
 		{"a job that was stopped", of(aJob("job_a", job.OpApply, cancel(), stopped()), nil)},
 		{"a job that waits for a runner", of(aJob("job_p", job.OpPlan), runner(silent, waits(1)))},
 		{"a job that waits for a runner that was deleted", of(aJob("job_p", job.OpPlan), &diagnosis.Runner{Name: "local", Gone: true})},

@@ -56,21 +56,21 @@ func aJob(id fairlead.JobID, op job.Operation, events ...job.Event) job.Job {
 	return j
 }
 
-func die(at int, epoch int64, reason, message string) job.Event {
+func die(at int, epoch int64, reason fairlead.Reason, message string) job.Event {
 	code := 137
 	return job.Event{Kind: job.Die, At: sec(at), Epoch: epoch, Reason: reason, Message: message, ExitCode: &code}
 }
 
-func failed(reason, message string) job.Event {
+func failed(reason fairlead.Reason, message string) job.Event {
 	return job.Event{Kind: job.Fail, At: sec(90), Epoch: 1, Reason: reason, Message: message}
 }
 
 // unsaved is an apply whose tool could not save its state; the runner keeps it, or
 // a part of it.
 func unsaved(whole bool) job.Event {
-	e := failed("state-unsaved", "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate")
+	e := failed(fairlead.ReasonStateUnsaved, "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate")
 	if !whole {
-		e = failed("state-incomplete", "the tool could not save its state; what there is of it is kept in /data/salvage/job_a-1/errored.tfstate")
+		e = failed(fairlead.ReasonStateIncomplete, "the tool could not save its state; what there is of it is kept in /data/salvage/job_a-1/errored.tfstate")
 	}
 	e.Salvaged = &job.Salvaged{Path: "salvage/job_a-1/errored.tfstate", Whole: whole}
 	return e
@@ -151,5 +151,5 @@ func lock(held bool) func(*diagnosis.Component) {
 }
 
 func lostApply() job.Job {
-	return aJob("job_a", job.OpApply, job.Event{Kind: job.Renew, At: sec(75), Epoch: 1}, die(90, 1, "step-killed", "the step was killed (killed)"))
+	return aJob("job_a", job.OpApply, job.Event{Kind: job.Renew, At: sec(75), Epoch: 1}, die(90, 1, fairlead.CauseKilled.Reason(), "the step was killed (killed)"))
 }

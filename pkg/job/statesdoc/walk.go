@@ -103,7 +103,7 @@ func possible(d deployment.Deployment) []deployment.Event {
 			for _, s := range []job.State{job.Succeeded, job.Failed, job.Canceled, job.Lost} {
 				all = append(all, deployment.JobEnded{Job: n.ApplyJob, State: s})
 			}
-			all = append(all, deployment.JobEnded{Job: n.ApplyJob, State: job.Failed, Reason: job.ReasonPlanElsewhere})
+			all = append(all, deployment.JobEnded{Job: n.ApplyJob, State: job.Failed, Reason: fairlead.ReasonPlanElsewhere})
 		}
 	}
 	return all
@@ -167,7 +167,7 @@ func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) strin
 	case deployment.JobEnded:
 		ended := map[job.State]string{job.Succeeded: "succeeded", job.Failed: "failed", job.Canceled: "was canceled", job.Lost: "was lost"}[e.State]
 		switch {
-		case n.State == deployment.Applying && e.Job == n.ApplyJob && e.Reason == job.ReasonPlanElsewhere:
+		case n.State == deployment.Applying && e.Job == n.ApplyJob && e.Reason == fairlead.ReasonPlanElsewhere:
 			return "the plan is good for another place only"
 		case n.State == deployment.Applying && e.Job == n.ApplyJob:
 			return "the job " + ended

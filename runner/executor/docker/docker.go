@@ -32,6 +32,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -314,7 +315,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	})
 	switch {
 	case errdefs.IsNotFound(err):
-		h.Set(executor.Exit{Reason: executor.Vanished, Message: "the engine has no container of the step: it was never started, or was removed by somebody else"})
+		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the engine has no container of the step: it was never started, or was removed by somebody else"})
 		return h, executor.ErrGone
 	case err != nil && passing(err):
 		// An engine that is away may be back, and its containers with it. Wait
@@ -325,7 +326,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	}
 	if c.Container.State != nil && c.Container.State.Status == container.StateCreated {
 		// The agent died before it could start it, and its launch token with it.
-		h.Set(executor.Never(executor.LaunchFailed, "the agent was restarted before it could start the container"))
+		h.Set(executor.Never(fairlead.CauseLaunchFailed, "the agent was restarted before it could start the container"))
 		return h, errors.Join(executor.ErrGone, e.Remove(ctx, id))
 	}
 	return h, nil

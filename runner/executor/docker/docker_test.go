@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/docker"
 	"github.com/fairlead/fairlead/runner/executor/executortest"
@@ -213,7 +214,7 @@ func TestImageIsPulledByDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = e.Start(t.Context(), executor.Step{ID: "job_y-1"})
-	if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Reason != executor.ImagePull || !strings.Contains(err.Error(), o.Image) {
+	if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Cause != fairlead.CauseImagePull || !strings.Contains(err.Error(), o.Image) {
 		t.Errorf("another digest: %v", err)
 	}
 }

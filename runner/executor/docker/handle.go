@@ -10,6 +10,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/executor"
 )
@@ -43,7 +44,7 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 			var c client.ContainerInspectResult
 			if c, err = h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{}); err == nil {
 				if x, over := exitOf(c.Container.State); over {
-					if x.Reason == executor.LaunchFailed {
+					if x.Cause == fairlead.CauseLaunchFailed {
 						if err := h.e.Remove(ctx, h.id); err != nil {
 							continue // it must not begin later
 						}
@@ -53,7 +54,7 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 			}
 		}
 		if errdefs.IsNotFound(err) {
-			return h.Set(executor.Exit{Reason: executor.Vanished, Message: "somebody else has removed the container of the step"}), nil
+			return h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "somebody else has removed the container of the step"}), nil
 		}
 		retry.Sleep(ctx, retryWait)
 	}
@@ -80,7 +81,7 @@ func exitOf(s *container.State) (x executor.Exit, over bool) {
 	case s == nil || s.Running || s.Restarting || s.Paused:
 		return x, false
 	case s.Status == container.StateCreated:
-		return executor.Never(executor.LaunchFailed, "the engine did not start the container: %s", s.Error), true
+		return executor.Never(fairlead.CauseLaunchFailed, "the engine did not start the container: %s", s.Error), true
 	}
 	return executor.ExitOf(s.ExitCode, s.OOMKilled, outOfMemory), true
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -42,11 +43,11 @@ func (e *Executor) havePulled(ctx context.Context) error {
 			return nil
 		}
 		if e.o.Pull == PullNever {
-			return &executor.LaunchError{Reason: executor.ImagePull, Err: fmt.Errorf("the image %s is not on the machine, and FAIRLEAD_DOCKER_PULL is %s", e.o.Image, PullNever)}
+			return &executor.LaunchError{Cause: fairlead.CauseImagePull, Err: fmt.Errorf("the image %s is not on the machine, and FAIRLEAD_DOCKER_PULL is %s", e.o.Image, PullNever)}
 		}
 	}
 	if err := e.pull(ctx); err != nil {
-		return &executor.LaunchError{Reason: executor.ImagePull, Err: fmt.Errorf("pull the image %s: %w", e.o.Image, err)}
+		return &executor.LaunchError{Cause: fairlead.CauseImagePull, Err: fmt.Errorf("pull the image %s: %w", e.o.Image, err)}
 	}
 	return nil
 }

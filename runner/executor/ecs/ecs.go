@@ -37,6 +37,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/executor"
 )
@@ -221,7 +222,7 @@ func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	command := types.ContainerOverride{Name: aws.String(Container), Command: s.Args}
 	if told := slices.IndexFunc(s.Env, secretive); told >= 0 {
 		name, _, _ := strings.Cut(s.Env[told], "=")
-		return nil, &executor.LaunchError{Reason: executor.LaunchFailed, Err: fmt.Errorf(
+		return nil, &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf(
 			"the variable %s looks like a secret, and whoever may describe the task would read it: take it out of FAIRLEAD_PASS_ENV, and let the task definition refer to it", name)}
 	}
 	for _, v := range slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets) {
@@ -251,7 +252,7 @@ func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	if b, err := json.Marshal(overrides); err != nil {
 		return nil, err
 	} else if len(b) > maxOverrides {
-		return nil, &executor.LaunchError{Reason: executor.LaunchFailed, Err: fmt.Errorf(
+		return nil, &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf(
 			"the task's overrides have %d characters, and ECS takes %d: pass fewer variables (FAIRLEAD_PASS_ENV), or set them in the task definition", len(b), maxOverrides)}
 	}
 	return overrides, nil

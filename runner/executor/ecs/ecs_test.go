@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/ecs"
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
@@ -232,7 +233,7 @@ func TestATaskIsStoppedBeforeItCountsAsVanished(t *testing.T) {
 	}
 	begun := time.Now()
 	x, err := h.Wait(t.Context())
-	if err != nil || x.Reason != executor.Vanished {
+	if err != nil || x.Cause != fairlead.CauseVanished {
 		t.Errorf("ended as %+v, %v", x, err)
 	}
 	if waited := time.Since(begun); waited < o.UnknownFor {

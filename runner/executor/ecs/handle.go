@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs"
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/executor"
 )
@@ -54,15 +55,15 @@ func (h *handle) find(ctx context.Context) error {
 	out, err := h.e.api.RunTask(ctx, h.request)
 	switch {
 	case err != nil && passing(err) && time.Since(h.since) > h.e.o.StartTimeout:
-		h.Set(executor.Never(executor.LaunchFailed, "ECS has not said within %s whether it runs the task: %v", h.e.o.StartTimeout, err))
+		h.Set(executor.Never(fairlead.CauseLaunchFailed, "ECS has not said within %s whether it runs the task: %v", h.e.o.StartTimeout, err))
 		return nil
 	case err != nil && passing(err):
 		return err
 	case err != nil:
-		h.Set(executor.Never(executor.LaunchFailed, "run a task: %v", err))
+		h.Set(executor.Never(fairlead.CauseLaunchFailed, "run a task: %v", err))
 		return nil
 	case len(out.Tasks) == 0:
-		h.Set(executor.Never(executor.LaunchFailed, "run a task: %v", refusal(out.Failures)))
+		h.Set(executor.Never(fairlead.CauseLaunchFailed, "run a task: %v", refusal(out.Failures)))
 		return nil
 	}
 	h.found(aws.ToString(out.Tasks[0].TaskArn))
@@ -92,7 +93,7 @@ func (h *handle) list(ctx context.Context) error {
 	case time.Since(h.since) < h.e.o.UnknownFor:
 		return errUnlisted
 	default:
-		h.Set(executor.Exit{Reason: executor.Vanished, Message: "ECS runs no task of the step: it was never started, or has ended while no agent knew of it"})
+		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "ECS runs no task of the step: it was never started, or has ended while no agent knew of it"})
 	}
 	return nil
 }
@@ -144,7 +145,7 @@ func (h *handle) look(ctx context.Context, arn string) error {
 		if err := h.stop(ctx, arn, "it did not start in time"); err != nil {
 			return err
 		}
-		h.Set(executor.Never(executor.LaunchFailed, "the task did not start within %s: it is %s", h.e.o.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
+		h.Set(executor.Never(fairlead.CauseLaunchFailed, "the task did not start within %s: it is %s", h.e.o.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
 	}
 	return nil
 }
@@ -162,7 +163,7 @@ func (h *handle) unknown(ctx context.Context, arn string) error {
 	if err := h.stop(ctx, arn, "the runner does not find it any more"); err != nil {
 		return err
 	}
-	h.Set(executor.Exit{Reason: executor.Vanished, Message: fmt.Sprintf("ECS has not known the task of the step for %s; it forgets one an hour after its end", h.e.o.UnknownFor)})
+	h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: fmt.Sprintf("ECS has not known the task of the step for %s; it forgets one an hour after its end", h.e.o.UnknownFor)})
 	return nil
 }
 
@@ -176,7 +177,7 @@ func exitOf(t *types.Task) (x executor.Exit, over bool) {
 	reason := aws.ToString(c.Reason)
 	if c.ExitCode != nil && (aws.ToString(c.LastStatus) == stopped || aws.ToString(t.LastStatus) == stopped) {
 		x = executor.ExitOf(int(*c.ExitCode), strings.HasPrefix(reason, "OutOfMemoryError"), outOfMemory)
-		if x.Message == "" && x.Reason == executor.Killed {
+		if x.Message == "" && x.Cause == fairlead.CauseKilled {
 			x.Message = aws.ToString(t.StoppedReason)
 		}
 		return x, true
@@ -187,11 +188,11 @@ func exitOf(t *types.Task) (x executor.Exit, over bool) {
 	why := strings.TrimSpace(aws.ToString(t.StoppedReason) + " " + reason)
 	switch {
 	case strings.Contains(why, "CannotPull"), strings.Contains(why, "CannotVerifyImage"):
-		return executor.Never(executor.ImagePull, "%s", why), true
+		return executor.Never(fairlead.CauseImagePull, "%s", why), true
 	case t.StartedAt == nil || t.StopCode == types.TaskStopCodeTaskFailedToStart:
-		return executor.Never(executor.LaunchFailed, "the task did not start: %s", why), true
+		return executor.Never(fairlead.CauseLaunchFailed, "the task did not start: %s", why), true
 	}
-	return executor.Exit{Reason: executor.Killed, Message: "ECS stopped the task: " + why}, true
+	return executor.Exit{Cause: fairlead.CauseKilled, Message: "ECS stopped the task: " + why}, true
 }
 
 func (h *handle) stop(ctx context.Context, arn, reason string) error {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -115,7 +116,7 @@ func Run(t *testing.T, s Subject) {
 		{"the exit code is seen", func(b *bench) {
 			h := b.start("exit", "23")
 			x := wait(b.t, h)
-			if x.Code == nil || *x.Code != 23 || x.Reason != executor.Exited || x.Signal != "" {
+			if x.Code == nil || *x.Code != 23 || x.Cause != fairlead.CauseExited || x.Signal != "" {
 				b.t.Errorf("ended as %s", show(x))
 			}
 			if again := wait(b.t, h); show(again) != show(x) {
@@ -185,7 +186,7 @@ func Run(t *testing.T, s Subject) {
 			if b.alive("ready") {
 				b.t.Error("Kill returned before the step was gone")
 			}
-			if x := wait(b.t, h); x.Code != nil || x.Signal != "killed" || x.Reason != executor.Killed {
+			if x := wait(b.t, h); x.Code != nil || x.Signal != "killed" || x.Cause != fairlead.CauseKilled {
 				b.t.Errorf("ended as %s", show(x))
 			}
 		}},
@@ -232,7 +233,7 @@ func Run(t *testing.T, s Subject) {
 			}
 			b.touch("go")
 			x := wait(b.t, h)
-			if b.alive("ready") || !b.s.Remembers && x.Reason != executor.Vanished || b.s.Remembers && (x.Code == nil || *x.Code != 0) {
+			if b.alive("ready") || !b.s.Remembers && x.Cause != fairlead.CauseVanished || b.s.Remembers && (x.Code == nil || *x.Code != 0) {
 				b.t.Errorf("ended as %s", show(x))
 			}
 		}},
@@ -266,7 +267,7 @@ func Run(t *testing.T, s Subject) {
 				}
 			}
 			x := wait(b.t, late)
-			if !b.s.Remembers && x.Reason != executor.Vanished || b.s.Remembers && (x.Code == nil || *x.Code != 9) {
+			if !b.s.Remembers && x.Cause != fairlead.CauseVanished || b.s.Remembers && (x.Code == nil || *x.Code != 9) {
 				b.t.Errorf("ended as %s", show(x))
 			}
 		}},
@@ -286,7 +287,7 @@ func Run(t *testing.T, s Subject) {
 			if !errors.Is(err, executor.ErrGone) {
 				b.t.Fatalf("attached: %v", err)
 			}
-			if x := wait(b.t, h); x.Reason != executor.Vanished {
+			if x := wait(b.t, h); x.Cause != fairlead.CauseVanished {
 				b.t.Errorf("ended as %s", show(x))
 			}
 			if err := errors.Join(h.Kill(bounded(b.t)), b.e.Remove(bounded(b.t), b.id)); err != nil {
@@ -320,7 +321,7 @@ func (s Subject) limits(t *testing.T) {
 		t.Run("a step that takes too much memory is killed for it", func(t *testing.T) {
 			b := s.bench(t)
 			x := wait(t, b.start("eat", strconv.Itoa(4*s.Memory)))
-			if x.Reason != executor.OutOfMemory || x.Message == "" || x.Code != nil {
+			if x.Cause != fairlead.CauseOutOfMemory || x.Message == "" || x.Code != nil {
 				t.Errorf("ended as %s", show(x))
 			}
 			if _, err := os.Stat(filepath.Join(b.dir, "eaten")); err == nil {
@@ -352,20 +353,21 @@ func (s Subject) launches(t *testing.T) {
 			b.e = s.NoImage(t, b.root)
 			ctx, cancel := context.WithTimeout(t.Context(), executor.LaunchTime+tolerance)
 			defer cancel()
-			reason, message := "", ""
+			var reason fairlead.Cause
+			message := ""
 			h, err := b.e.Start(ctx, b.step("exit", "0"))
 			if err != nil {
 				if l, ok := errors.AsType[*executor.LaunchError](err); ok {
-					reason, message = l.Reason, l.Error()
+					reason, message = l.Cause, l.Error()
 				}
 			} else {
 				b.cleanup(h)
 				var x executor.Exit
 				if x, err = h.Wait(ctx); err == nil {
-					reason, message = x.Reason, x.Message
+					reason, message = x.Cause, x.Message
 				}
 			}
-			if reason != executor.ImagePull || message == "" {
+			if reason != fairlead.CauseImagePull || message == "" {
 				t.Errorf("reason %q, message %q (%v)", reason, message, err)
 			}
 		})

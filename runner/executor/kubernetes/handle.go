@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/executor"
 )
@@ -103,7 +104,7 @@ func (h *handle) change(ctx context.Context, version string) error {
 // never reports whether a step that ended so had not begun. The cluster would go
 // on trying.
 func never(x executor.Exit) bool {
-	return x.Reason == executor.LaunchFailed || x.Reason == executor.ImagePull
+	return x.Cause == fairlead.CauseLaunchFailed || x.Cause == fairlead.CauseImagePull
 }
 
 // see looks at the pod, and at the Job if there is none. It returns the version
@@ -121,7 +122,7 @@ func (h *handle) see(ctx context.Context) (string, error) {
 	p := &found.Items[0]
 	x, over := exitOf(p)
 	if !over && !started(p) && time.Since(h.since) > h.e.o.StartTimeout {
-		x, over = executor.Never(executor.LaunchFailed, "the pod did not start within %s: %s", h.e.o.StartTimeout, waitsFor(p)), true
+		x, over = executor.Never(fairlead.CauseLaunchFailed, "the pod did not start within %s: %s", h.e.o.StartTimeout, waitsFor(p)), true
 	}
 	if !over {
 		return found.ResourceVersion, nil
@@ -149,17 +150,17 @@ func (h *handle) seeJob(ctx context.Context) error {
 	err := h.e.c.get(ctx, jobs, name(h.id), &job)
 	switch {
 	case dead && (apierrors.IsNotFound(err) || err == nil):
-		h.Set(executor.Exit{Reason: executor.Killed, Signal: "killed"})
+		h.Set(executor.Exit{Cause: fairlead.CauseKilled, Signal: "killed"})
 		return nil
 	case apierrors.IsNotFound(err):
-		h.Set(executor.Exit{Reason: executor.Vanished, Message: "somebody else has removed the Job of the step, or it was never made"})
+		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "somebody else has removed the Job of the step, or it was never made"})
 		return nil
 	case err != nil:
 		return err
 	}
 	for _, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobFailed || c.Type == batchv1.JobComplete) && c.Status == corev1.ConditionTrue {
-			h.Set(executor.Exit{Reason: executor.Vanished, Message: "the pod of the step is gone, so nobody could see how it ended: " + c.Message})
+			h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the pod of the step is gone, so nobody could see how it ended: " + c.Message})
 			return nil
 		}
 	}
@@ -170,7 +171,7 @@ func (h *handle) seeJob(ctx context.Context) error {
 	if err := h.e.Remove(ctx, h.id); err != nil {
 		return err
 	}
-	h.Set(executor.Never(executor.LaunchFailed, "the cluster made no pod within %s: %s", h.e.o.StartTimeout, why))
+	h.Set(executor.Never(fairlead.CauseLaunchFailed, "the cluster made no pod within %s: %s", h.e.o.StartTimeout, why))
 	return nil
 }
 
@@ -187,12 +188,12 @@ func (h *handle) whyNoPod(ctx context.Context) string {
 
 // fault is why a step whose container waits for that reason will not begin, or
 // "" if it may. Some may pass, in minutes: another attempt is the better way.
-func fault(waiting string) string {
+func fault(waiting string) fairlead.Cause {
 	switch waiting {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
-		return executor.ImagePull
+		return fairlead.CauseImagePull
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError":
-		return executor.LaunchFailed
+		return fairlead.CauseLaunchFailed
 	}
 	return ""
 }
@@ -203,7 +204,7 @@ func exitOf(p *corev1.Pod) (x executor.Exit, over bool) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if t := s.State.Terminated; t != nil && s.Name == Container {
 			if t.Reason == "StartError" || t.Reason == "ContainerCannotRun" {
-				return executor.Never(executor.LaunchFailed, "the container did not start: %s", t.Message), true
+				return executor.Never(fairlead.CauseLaunchFailed, "the container did not start: %s", t.Message), true
 			}
 			x = executor.ExitOf(int(t.ExitCode), t.Reason == "OOMKilled", outOfMemory)
 			if x.Message == "" && p.Status.Reason != "" { // such as Evicted
@@ -215,16 +216,16 @@ func exitOf(p *corev1.Pod) (x executor.Exit, over bool) {
 		if w == nil {
 			continue
 		}
-		if reason := fault(w.Reason); reason != "" {
-			return executor.Never(reason, "the container %s cannot be started from the image %s: %s: %s", s.Name, s.Image, w.Reason, w.Message), true
+		if cause := fault(w.Reason); cause != "" {
+			return executor.Never(cause, "the container %s cannot be started from the image %s: %s: %s", s.Name, s.Image, w.Reason, w.Message), true
 		}
 	}
 	if p.Status.Phase == corev1.PodFailed {
 		what := strings.TrimSpace(p.Status.Reason + ": " + p.Status.Message)
 		if !started(p) {
-			return executor.Never(executor.LaunchFailed, "the pod failed before the step ran: %s", what), true
+			return executor.Never(fairlead.CauseLaunchFailed, "the pod failed before the step ran: %s", what), true
 		}
-		return executor.Exit{Reason: executor.Killed, Message: "the cluster ended the pod: " + what}, true
+		return executor.Exit{Cause: fairlead.CauseKilled, Message: "the cluster ended the pod: " + what}, true
 	}
 	return x, false
 }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -148,7 +149,7 @@ func (e *Executor) Close() { e.c.close() }
 func (e *Executor) Place() executor.Place {
 	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
 		if size := len(executor.InputVariable) + len("=") + len(s.Input) + 1; size > maxVariable {
-			return &executor.LaunchError{Reason: executor.LaunchFailed, Err: fmt.Errorf("the variable %s of its pod has %d bytes, and Linux takes %d", executor.InputVariable, size, maxVariable)}
+			return &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf("the variable %s of its pod has %d bytes, and Linux takes %d", executor.InputVariable, size, maxVariable)}
 		}
 		return nil
 	}}
@@ -225,7 +226,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		h.Set(executor.Exit{Reason: executor.Vanished, Message: "the cluster has no Job of the step: it was never started, or was removed by somebody else"})
+		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the cluster has no Job of the step: it was never started, or was removed by somebody else"})
 		return h, executor.ErrGone
 	case err != nil && (passing(err) || refused(err)):
 		h.since = time.Now()

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/executortest"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
@@ -309,7 +310,7 @@ func TestPodThatDoesNotStartIsReported(t *testing.T) {
 				}
 			}
 			x, err := h.Wait(t.Context())
-			if err != nil || x.Reason != executor.LaunchFailed || !strings.Contains(x.Message, tc.says) {
+			if err != nil || x.Cause != fairlead.CauseLaunchFailed || !strings.Contains(x.Message, tc.says) {
 				t.Errorf("ended as %+v (%v), want %q", x, err, tc.says)
 			}
 			if _, err := e.Attach(t.Context(), h.ID()); !errors.Is(err, executor.ErrGone) {

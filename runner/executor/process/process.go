@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
@@ -168,7 +169,7 @@ func (h *handle) child(cmd *exec.Cmd) func() {
 			status, ok = cmd.ProcessState.Sys().(syscall.WaitStatus)
 		}
 		if !ok {
-			h.end(executor.Exit{Reason: executor.Vanished, Message: fmt.Sprint(err)})
+			h.end(executor.Exit{Cause: fairlead.CauseVanished, Message: fmt.Sprint(err)})
 			return
 		}
 		h.end(exitOf(status, h.rec.OOM))
@@ -197,7 +198,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 		}
 		return h, err
 	}
-	h.end(executor.Exit{Reason: executor.Vanished, Message: "the step ended while no agent was watching it"})
+	h.end(executor.Exit{Cause: fairlead.CauseVanished, Message: "the step ended while no agent was watching it"})
 	return h, executor.ErrGone
 }
 
@@ -272,7 +273,7 @@ func (e *Executor) find(id string) (h *handle, recorded bool, err error) {
 // keeperKilled is how a step ended that its keeper did not outlive: with that
 // gone, the step is the last that knows all that the job has started.
 func keeperKilled() executor.Exit {
-	return executor.Exit{Reason: executor.Killed, Message: "the process that keeps together what the job has started was killed, and so the step was"}
+	return executor.Exit{Cause: fairlead.CauseKilled, Message: "the process that keeps together what the job has started was killed, and so the step was"}
 }
 
 // watch waits for a step that is not our child; ctx ends the watching alone.
@@ -293,7 +294,7 @@ func (h *handle) watch(ctx context.Context) {
 		case err != nil && proctree.Alive(h.rec.PID, h.rec.Start):
 			h.end(keeperKilled())
 		default:
-			h.end(executor.Exit{Reason: executor.Vanished,
+			h.end(executor.Exit{Cause: fairlead.CauseVanished,
 				Message: "the step ended after its agent was replaced, so nobody could see how"})
 		}
 	}()
@@ -420,11 +421,11 @@ func (h *handle) Output(_ context.Context, limit int) (string, error) {
 func exitOf(ws syscall.WaitStatus, oomBefore int64) executor.Exit {
 	if !ws.Signaled() {
 		code := ws.ExitStatus()
-		return executor.Exit{Code: &code, Reason: executor.Exited}
+		return executor.Exit{Code: &code, Cause: fairlead.CauseExited}
 	}
-	x := executor.Exit{Signal: ws.Signal().String(), Reason: executor.Killed}
+	x := executor.Exit{Signal: ws.Signal().String(), Cause: fairlead.CauseKilled}
 	if ws.Signal() == syscall.SIGKILL && oomKills() > oomBefore {
-		x.Reason = executor.OutOfMemory
+		x.Cause = fairlead.CauseOutOfMemory
 		x.Message = "the kernel killed a process of this runner because its memory ran out"
 	}
 	return x

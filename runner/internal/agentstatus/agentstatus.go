@@ -54,7 +54,7 @@ type Now struct {
 	Capacity     int       // most steps at once
 	Running      map[Kind]int
 	Draining     bool
-	Customer     string // the mode by the customer's word
+	Customer     string // the mode that the customer has set
 	Wanted       string // version that the agent is to run; "": any
 }
 

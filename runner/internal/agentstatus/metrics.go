@@ -58,7 +58,7 @@ func (s *Status) Metrics() []byte {
 	}
 	p.write(family{namespace + "info", gaugeKind, "1, with the version of the agent, its runner, and what starts its steps."}, map[string]float64{s.info(): 1})
 	p.write(family{namespace + "ready", gaugeKind, "Whether the agent can take work, as /readyz says: 1 or 0."}, one(ready))
-	p.write(family{namespace + "mode", gaugeKind, "1, with the mode by the customer's word: enabled, paused, draining or disabled."}, map[string]float64{labelled("mode", n.Customer): 1})
+	p.write(family{namespace + "mode", gaugeKind, "1, with the mode that the customer has set: enabled, paused, draining or disabled."}, map[string]float64{labelled("mode", n.Customer): 1})
 	wanted := map[string]float64{}
 	if n.Wanted != "" {
 		wanted[labelled("version", n.Wanted)] = 1

@@ -8,6 +8,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -17,9 +18,6 @@ const Name = "agent-log"
 // Kept is how much of the agent's log is kept, in bytes: some hundred lines, and
 // little beside the memory that an agent takes.
 const Kept = 64 << 10
-
-// ReasonNotShared is why a job fails whose runner does not tell.
-const ReasonNotShared = "log-not-shared"
 
 // Recent keeps the end of what is written to it. The zero value is ready. Safe
 // for concurrent use.
@@ -65,7 +63,7 @@ func (p Plugin) Run(ctx context.Context, _ plugin.Spec, env plugin.Env) (plugin.
 		return plugin.Result{}, fmt.Errorf("agent-log: %w", err)
 	}
 	if p.Recent == nil {
-		return plugin.Result{}, plugin.Errorf(ReasonNotShared, "the agent does not share its log; whoever runs it has it, and FAIRLEAD_SHARE_LOG lets it be asked for")
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonLogNotShared, "the agent does not share its log; whoever runs it has it, and FAIRLEAD_SHARE_LOG lets it be asked for")
 	}
 	text, lost := p.Recent.lines()
 	if lost {

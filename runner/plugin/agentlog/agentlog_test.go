@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
@@ -60,7 +61,7 @@ func TestTheEndIsKeptFromTheBeginningOfALine(t *testing.T) {
 
 func TestWhoDoesNotShareTellsNothing(t *testing.T) {
 	text, err := run(t, nil)
-	if e, ok := errors.AsType[*plugin.Error](err); text != "" || !ok || e.Reason != agentlog.ReasonNotShared {
+	if e, ok := errors.AsType[*plugin.Error](err); text != "" || !ok || e.Reason != fairlead.ReasonLogNotShared {
 		t.Errorf("it told %q (%v)", text, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -103,7 +104,7 @@ func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[st
 		Fetch: func(_ context.Context, ref events.ArtifactRef, dst *os.Root) (string, error) {
 			files, ok := sources[ref.Digest]
 			if !ok {
-				return "", plugin.Errorf(plugin.ReasonArtifactMissing, "no artifact %s", ref.Digest)
+				return "", plugin.Errorf(fairlead.ReasonArtifactMissing, "no artifact %s", ref.Digest)
 			}
 			for name, content := range files {
 				if err := dst.MkdirAll(path.Dir(name), 0o700); err != nil {

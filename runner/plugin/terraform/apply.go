@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -47,7 +48,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	})
 	if err != nil {
 		res := j.result(err)
-		failure := j.failed(err, plugin.ReasonToolFailed)
+		failure := j.failed(err, fairlead.ReasonToolFailed)
 		res.Mutated = began(err, failure)
 		if err := j.rescueDump(j.run.dump); err != nil {
 			failure = errors.Join(failure, err)
@@ -61,12 +62,12 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	after, done := outlasting(ctx, readFor, j.run.grace)
 	defer done()
 	if err := j.state.synced(); err != nil {
-		return res, &plugin.Error{Reason: plugin.ReasonStateUnsaved, Err: err,
+		return res, &plugin.Error{Reason: fairlead.ReasonStateUnsaved, Err: err,
 			Message: fmt.Sprintf("the apply went well, but the folder of its state cannot be synced to disk: %v", err)}
 	}
 	values, err := j.outputs(after)
 	if err != nil {
-		return res, &plugin.Error{Reason: plugin.ReasonToolFailed, Err: err,
+		return res, &plugin.Error{Reason: fairlead.ReasonToolFailed, Err: err,
 			Message: fmt.Sprintf("the apply went well, but its outputs cannot be read: %v; plan again to read them", err)}
 	}
 	res.Outputs = outputs(values)
@@ -87,20 +88,20 @@ func (j *job) approved(ctx context.Context) (bundle, int64, error) {
 		if _, ok := errors.AsType[*plugin.Error](err); ok {
 			return bundle{}, 0, err
 		}
-		return bundle{}, 0, &plugin.Error{Reason: ReasonPlanMissing, Err: err,
+		return bundle{}, 0, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err,
 			Message: fmt.Sprintf("the saved plan could not be fetched: %v; try again", err)}
 	}
 	if got := digest(saved); got != j.spec.Plan.Digest {
-		return bundle{}, 0, plugin.Errorf(ReasonPlanDigest,
+		return bundle{}, 0, plugin.Errorf(fairlead.ReasonPlanDigest,
 			"the saved plan is %s, but %s was approved: nothing was applied; plan again", got, j.spec.Plan.Digest)
 	}
 	b, err := decodeBundle(saved)
 	if err != nil {
-		return bundle{}, 0, &plugin.Error{Reason: plugin.ReasonPlanElsewhere, Err: err,
+		return bundle{}, 0, &plugin.Error{Reason: fairlead.ReasonPlanElsewhere, Err: err,
 			Message: "the saved plan was made by another version of the runner. Nothing was applied: a new plan is needed"}
 	}
 	if b.dir != "" && b.dir != j.src {
-		return bundle{}, 0, plugin.Errorf(plugin.ReasonPlanElsewhere,
+		return bundle{}, 0, plugin.Errorf(fairlead.ReasonPlanElsewhere,
 			"the plan was made in %s, which is part of it, and here its module is in %s. Nothing was applied: a new plan is needed", b.dir, j.src)
 	}
 	return b, int64(len(saved)), nil
@@ -142,7 +143,7 @@ func began(err, failure error) bool {
 		return true
 	}
 	switch plugin.ReasonOf(failure) {
-	case ReasonPlanStale, ReasonStateLocked, ReasonInitFailed:
+	case fairlead.ReasonPlanStale, fairlead.ReasonStateLocked, fairlead.ReasonInitFailed:
 		return false
 	}
 	return !wantsInit(te)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -50,7 +51,7 @@ func (b backend) file() ([]byte, error) {
 // runner.
 func backendOf(ref events.StateRef, plan bool) (backend, error) {
 	if !isKey(ref.Key) {
-		return backend{}, plugin.Errorf(ReasonSpecInvalid, "the job spec's state key %q is not <install>/<component>", ref.Key)
+		return backend{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec's state key %q is not <install>/<component>", ref.Key)
 	}
 	in := events.StateStore{}
 	if ref.In != nil {
@@ -107,11 +108,11 @@ func backendOf(ref events.StateRef, plan bool) (backend, error) {
 		need["namespace"] = in.Namespace
 		b.config["namespace"], b.config["secret_suffix"] = in.Namespace, object
 	default:
-		return backend{}, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in %q; this runner knows local, http, s3, gcs, azurerm and kubernetes", ref.Storage)
+		return backend{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec keeps its state in %q; this runner knows local, http, s3, gcs, azurerm and kubernetes", ref.Storage)
 	}
 	for name, value := range need {
 		if value == "" {
-			return backend{}, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in %s, and names no %s", ref.Storage, name)
+			return backend{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec keeps its state in %s, and names no %s", ref.Storage, name)
 		}
 	}
 	return b, nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/test/tofu"
 )
@@ -119,7 +120,7 @@ func TestAReferenceThatNamesNoStorage(t *testing.T) {
 		"kubernetes without a namespace":       {Storage: "kubernetes", Key: "ins_1/web", In: &events.StateStore{}},
 		"what only the other kinds have is no": {Storage: "kubernetes", Key: "ins_1/web", In: &events.StateStore{Bucket: "b"}},
 	} {
-		if b, err := backendOf(ref, ofState); plugin.ReasonOf(err) != ReasonSpecInvalid {
+		if b, err := backendOf(ref, ofState); plugin.ReasonOf(err) != fairlead.ReasonSpecInvalid {
 			t.Errorf("%s: %v, %v", name, b, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -207,7 +208,7 @@ func (j *job) pack(before map[string]seen, plan int64) (files []byte, gone []str
 }
 
 func (j *job) tooMuch(total int64, files int) error {
-	return plugin.Errorf(ReasonPlanTooLarge, "the plan and the %d files that it wrote beside the module's source have %d bytes; at most %d are kept for the apply. Have the plan write less there, or build what it writes beforehand", files, total, maxBundle)
+	return plugin.Errorf(fairlead.ReasonPlanTooLarge, "the plan and the %d files that it wrote beside the module's source have %d bytes; at most %d are kept for the apply. Have the plan write less there, or build what it writes beforehand", files, total, maxBundle)
 }
 
 func packFile(w *tar.Writer, root *os.Root, name string) error {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -33,7 +34,7 @@ func (j *job) writeVariables() error {
 	}
 	b, err := json.Marshal(vars)
 	if err != nil {
-		return plugin.Errorf(ReasonSpecInvalid, "the job spec holds a variable that is not JSON")
+		return plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec holds a variable that is not JSON")
 	}
 	if err := os.WriteFile(j.path(variables), b, 0o600); err != nil {
 		return fmt.Errorf("write the variables: %w", err)

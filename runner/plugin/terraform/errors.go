@@ -37,31 +37,35 @@ func unwrapped(stderr string) string {
 // marks tell errors of the tools apart by their titles, which both tools share
 // and have kept since they parted. A title that changes makes a reason less
 // exact, nothing else.
-var marks = []struct{ text, reason, next string }{
-	{"Saved plan is stale", ReasonPlanStale, "The state has changed since the plan was made: plan again."},
-	{"Error acquiring the state lock", ReasonStateLocked, "Wait until whoever holds the lock is done, then try again."},
-	{"Error locking state", ReasonStateLocked, "Wait until whoever holds the lock is done, then try again."},
-	{"Error initializing", ReasonInitFailed, ""},
+var marks = []struct {
+	text   string
+	reason fairlead.Reason
+	next   string
+}{
+	{"Saved plan is stale", fairlead.ReasonPlanStale, "The state has changed since the plan was made: plan again."},
+	{"Error acquiring the state lock", fairlead.ReasonStateLocked, "Wait until whoever holds the lock is done, then try again."},
+	{"Error locking state", fairlead.ReasonStateLocked, "Wait until whoever holds the lock is done, then try again."},
+	{"Error initializing", fairlead.ReasonInitFailed, ""},
 }
 
 // failed gives a failure of the tool its typed reason; otherwise is that of a
 // failure nobody knows more about. An error that is no failure of the tool is
 // returned as it is.
-func (j *job) failed(err error, otherwise string) error {
+func (j *job) failed(err error, otherwise fairlead.Reason) error {
 	te, ok := errors.AsType[*toolError](err)
 	if !ok {
 		return err
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return &plugin.Error{Reason: plugin.ReasonToolKilled, Err: err, Message: te.interrupted()}
+		return &plugin.Error{Reason: fairlead.ReasonToolKilled, Err: err, Message: te.interrupted()}
 	}
 	if te.signal != "" {
-		return &plugin.Error{Reason: plugin.ReasonToolKilled, Err: err,
+		return &plugin.Error{Reason: fairlead.ReasonToolKilled, Err: err,
 			Message: fmt.Sprintf("something ended the tool with a signal (%s) during %s; perhaps the machine's memory ran out", te.signal, te.command)}
 	}
 	if te.code == nil {
 		if errors.Is(te.err, exec.ErrNotFound) || !te.started {
-			return &plugin.Error{Reason: plugin.ReasonToolMissing, Err: err,
+			return &plugin.Error{Reason: fairlead.ReasonToolMissing, Err: err,
 				Message: fmt.Sprintf("%s could not be started on this runner: %v", j.tool.path, te.err)}
 		}
 		return &plugin.Error{Reason: otherwise, Err: err, Message: j.env.Mask(fmt.Sprintf("%s: %v", te.command, te.err))}
@@ -74,7 +78,7 @@ func (j *job) failed(err error, otherwise string) error {
 	for _, m := range marks {
 		if strings.Contains(title, m.text) {
 			reason, next = m.reason, m.next
-			if reason == ReasonStateLocked {
+			if reason == fairlead.ReasonStateLocked {
 				said, next = j.lockedBy(te.stderr), next+j.lockWayOut()
 			}
 			break

@@ -22,6 +22,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/runner/internal/providers"
@@ -62,10 +63,10 @@ func refuseOverrides(src *os.Root) error {
 	for _, e := range entries {
 		name := e.Name()
 		if name == dataDir {
-			return plugin.Errorf(plugin.ReasonArtifactInvalid, "the module holds a %s folder, which only `init` may make; leave it out of the source", name)
+			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module holds a %s folder, which only `init` may make; leave it out of the source", name)
 		}
 		if tfmodule.Stem(name) == tfmodule.Stem(overrideFile) { // in its place, perhaps: .tofu.json goes before .tf.json
-			return plugin.Errorf(plugin.ReasonArtifactInvalid, "the module holds the file %s, whose name is the runner's own; the runner sets the backend", name)
+			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module holds the file %s, whose name is the runner's own; the runner sets the backend", name)
 		}
 		if !tfmodule.Override(name) || e.IsDir() {
 			continue
@@ -76,7 +77,7 @@ func refuseOverrides(src *os.Root) error {
 		}
 		body, _ := tfmodule.Parse(name, b) // what is wrong with it the tool says
 		if at, says := tfmodule.Backend(body); says {
-			return plugin.Errorf(plugin.ReasonArtifactInvalid, "the module's override file %s says in line %d where the state is; the runner sets the backend", name, at.Start.Line)
+			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module's override file %s says in line %d where the state is; the runner sets the backend", name, at.Start.Line)
 		}
 	}
 	return nil
@@ -91,7 +92,7 @@ func (j *job) checkBackend() error {
 	}
 	want := j.state.backend()
 	if !leadsTo(kept, want) {
-		return plugin.Errorf(ReasonBackendElsewhere, "the tool would keep the state elsewhere than this runner does (backend %q, as it was set). Nothing was done. Look for what in the module sets a backend", want.kind)
+		return plugin.Errorf(fairlead.ReasonBackendElsewhere, "the tool would keep the state elsewhere than this runner does (backend %q, as it was set). Nothing was done. Look for what in the module sets a backend", want.kind)
 	}
 	return nil
 }
@@ -285,7 +286,7 @@ func (j *job) init(ctx context.Context) error {
 	})
 	over(err)
 	if err != nil {
-		return j.failed(err, ReasonInitFailed)
+		return j.failed(err, fairlead.ReasonInitFailed)
 	}
 	if err := safefile.Replace(filepath.Join(j.install(), providers.Whole), nil, 0o600); err != nil {
 		return fmt.Errorf("keep what was installed: %w", err)

@@ -80,7 +80,7 @@ func TestApplyIsRunASecondTimeForWhatItsProvisionerSays(t *testing.T) {
 						}
 						res, err = run("destroy", &plan)
 					}
-					if plugin.ReasonOf(err) != plugin.ReasonToolFailed || !res.Mutated {
+					if plugin.ReasonOf(err) != fairlead.ReasonToolFailed || !res.Mutated {
 						t.Errorf("reason %q, mutated %v: %v", plugin.ReasonOf(err), res.Mutated, err)
 					}
 					runs, err := os.ReadFile(counter)

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -21,7 +22,7 @@ import (
 // was. Whatever an earlier attempt has left is gone on with.
 func (p *Plugin) migrate(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
 	if len(spec.Move) == 0 {
-		return plugin.Result{}, plugin.Errorf(ReasonSpecInvalid, "the job spec of this %s names no states", spec.Operation)
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this %s names no states", spec.Operation)
 	}
 	j := &job{p: p, spec: spec, env: env}
 	defer j.close()
@@ -69,7 +70,7 @@ func (j *job) move(ctx context.Context, m events.MovedState) error {
 		}
 		options, ok := over(there, old)
 		if !ok {
-			return plugin.Errorf(ReasonStateConflict, "in %s there is another state (serial %d, lineage %s) than the one that was to go there (serial %d, lineage %s). Look at both, and remove the one that is wrong.",
+			return plugin.Errorf(fairlead.ReasonStateConflict, "in %s there is another state (serial %d, lineage %s) than the one that was to go there (serial %d, lineage %s). Look at both, and remove the one that is wrong.",
 				orKind(to.conf), there.serial, there.lineage, old.serial, old.lineage)
 		}
 		if err := to.push(ctx, old.raw, options...); err != nil {
@@ -80,14 +81,14 @@ func (j *job) move(ctx context.Context, m events.MovedState) error {
 		}
 	}
 	if !there.holds(old) {
-		return plugin.Errorf(ReasonStateUnverified, "what was read back from %s is not what was written there.", orKind(to.conf))
+		return plugin.Errorf(fairlead.ReasonStateUnverified, "what was read back from %s is not what was written there.", orKind(to.conf))
 	}
 	again, err := from.read(ctx)
 	if err != nil {
 		return j.at(from, err)
 	}
 	if again == nil || again.serial != old.serial || again.sum != old.sum {
-		return plugin.Errorf(ReasonStateMoving, "the state in %s was changed while it was copied. Find out who works on it.", orKind(from.conf))
+		return plugin.Errorf(fairlead.ReasonStateMoving, "the state in %s was changed while it was copied. Find out who works on it.", orKind(from.conf))
 	}
 	fmt.Fprintf(j.env.Log, "%s: copied from %s to %s and read back: lineage %s, serial %d as %d, sha256 %s\n",
 		m.Component, orKind(from.conf), orKind(to.conf), old.lineage, old.serial, there.serial, old.sum)
@@ -122,7 +123,7 @@ func (j *job) end(ctx context.Context, ref events.StateRef, name string) (*slot,
 	s, err := j.openSlot(ctx, name, st)
 	if err != nil {
 		j.elsewhere = st
-		return nil, nil, j.failed(err, ReasonInitFailed)
+		return nil, nil, j.failed(err, fairlead.ReasonInitFailed)
 	}
 	there, err := s.read(ctx)
 	return s, there, j.at(s, err)
@@ -134,7 +135,7 @@ func (j *job) at(s *slot, err error) error {
 		return err
 	}
 	j.elsewhere = onlyBackend{conf: s.conf}
-	return j.failed(err, plugin.ReasonToolFailed)
+	return j.failed(err, fairlead.ReasonToolFailed)
 }
 
 func orKind(b backend) string {
@@ -164,7 +165,7 @@ func (c *copied) holds(o *copied) bool {
 func (s *slot) read(ctx context.Context) (*copied, error) {
 	raw, err := s.pull(ctx)
 	if te, ok := errors.AsType[*toolError](err); ok && strings.Contains(te.stderr, "encrypt") {
-		return nil, &plugin.Error{Reason: ReasonStateUnreadable, Err: err, Message: "its module encrypts it, and without that module it cannot be read. Apply the module once without the encryption."}
+		return nil, &plugin.Error{Reason: fairlead.ReasonStateUnreadable, Err: err, Message: "its module encrypts it, and without that module it cannot be read. Apply the module once without the encryption."}
 	}
 	if raw == nil || err != nil {
 		return nil, err
@@ -190,7 +191,7 @@ func parse(raw []byte) (*copied, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber() // a number is what its digits say
 	if err := errors.Join(json.Unmarshal(raw, &head), dec.Decode(&rest)); err != nil || head.Version != 4 {
-		return nil, plugin.Errorf(ReasonStateUnreadable, "the state is encrypted or of an unknown version.")
+		return nil, plugin.Errorf(fairlead.ReasonStateUnreadable, "the state is encrypted or of an unknown version.")
 	}
 	c.serial, c.lineage, c.empty = head.Serial, head.Lineage, len(head.Resources) == 0
 	for _, name := range []string{"serial", "lineage", "terraform_version"} {

@@ -14,6 +14,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -47,7 +48,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		})
 	})
 	if err != nil {
-		return j.result(err), j.failed(err, plugin.ReasonToolFailed)
+		return j.result(err), j.failed(err, fairlead.ReasonToolFailed)
 	}
 	var b bundle
 	if b.plan, err = os.ReadFile(j.path("plan")); err != nil {
@@ -63,7 +64,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	}
 	if !known {
 		if shown, err = j.show(ctx); err != nil {
-			return j.result(err), j.failed(err, plugin.ReasonToolFailed)
+			return j.result(err), j.failed(err, fairlead.ReasonToolFailed)
 		}
 	}
 	if shown.placed {
@@ -81,7 +82,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		if ctx.Err() != nil {
 			return plugin.Result{}, fmt.Errorf("save the plan: %w", ctx.Err())
 		}
-		return plugin.Result{}, &plugin.Error{Reason: ReasonPlanUnsaved, Err: err,
+		return plugin.Result{}, &plugin.Error{Reason: fairlead.ReasonPlanUnsaved, Err: err,
 			Message: fmt.Sprintf("the plan could not be saved, so it cannot be applied: %v", err)}
 	}
 	res := plugin.Result{Plan: p, ExitCode: new(int)}

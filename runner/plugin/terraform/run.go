@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/proctree"
@@ -58,7 +59,7 @@ type runner struct {
 // tool says goes to log.
 func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, error) {
 	if bad := tfexec.ProhibitedEnv(j.spec.Env); len(bad) > 0 {
-		return nil, plugin.Errorf(ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", strings.Join(bad, ", "))
+		return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", strings.Join(bad, ", "))
 	}
 	env := j.p.baseEnv(j.env.Workspace)
 	if j.bare {

@@ -135,7 +135,7 @@ output "sum" { value = terraform_data.function.output }
 			if err := os.WriteFile(saved, altered, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := d.run(t, "apply", &plan); plugin.ReasonOf(err) != terraform.ReasonPlanDigest {
+			if _, err := d.run(t, "apply", &plan); plugin.ReasonOf(err) != fairlead.ReasonPlanDigest {
 				t.Errorf("an altered archive is applied: %v", err)
 			}
 			if err := os.WriteFile(saved, b, 0o600); err != nil {
@@ -289,7 +289,7 @@ func planElsewhere(t *testing.T, path string, module map[string]string, placed b
 	d.data = moved
 	d.p = terraform.New(terraform.Config{Data: moved, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
 	res, err := d.run(t, "apply", &plan)
-	if refused := plugin.ReasonOf(err) == plugin.ReasonPlanElsewhere; refused != placed || res.Mutated == placed || err != nil && !refused {
+	if refused := plugin.ReasonOf(err) == fairlead.ReasonPlanElsewhere; refused != placed || res.Mutated == placed || err != nil && !refused {
 		t.Errorf("mutated %v, %v", res.Mutated, err)
 	}
 	if placed {
@@ -323,7 +323,7 @@ data "archive_file" "code" {
 resource "terraform_data" "a" { input = data.archive_file.code.output_sha256 }
 `}, map[string]string{"x": `"` + large + `"`})
 			_, err = d.run(t, "plan", nil)
-			if plugin.ReasonOf(err) != terraform.ReasonPlanTooLarge || !strings.Contains(err.Error(), "67108864") {
+			if plugin.ReasonOf(err) != fairlead.ReasonPlanTooLarge || !strings.Contains(err.Error(), "67108864") {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -382,7 +382,7 @@ func TestAStateIsMovedByWhatAPlanHasLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 			res, err := d.run(t, "apply", &plan)
-			if plugin.ReasonOf(err) != terraform.ReasonBackendElsewhere || res.Mutated {
+			if plugin.ReasonOf(err) != fairlead.ReasonBackendElsewhere || res.Mutated {
 				t.Errorf("mutated %v, %v", res.Mutated, err)
 			}
 			if _, err := os.Stat(elsewhere); err == nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/test/tofu"
 )
@@ -50,7 +51,7 @@ func TestAnArtifactWithoutItsComponent(t *testing.T) {
 				d := newDeployed(t, path, "", nil, nil)
 				d.sources = map[string]map[string]string{"x#live": files}
 				d.spec.Artifact = &events.ArtifactRef{Digest: "x#live"}
-				if _, err := d.run(t, "plan", nil); plugin.ReasonOf(err) != plugin.ReasonArtifactInvalid {
+				if _, err := d.run(t, "plan", nil); plugin.ReasonOf(err) != fairlead.ReasonArtifactInvalid {
 					t.Errorf("got %v", err)
 				}
 			})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -69,7 +70,7 @@ func (s *external) putPlan(ctx context.Context, job string, plan []byte) error {
 		err = slot.push(ctx, b, tfexec.Force(true), tfexec.Lock(false))
 	}
 	if err != nil {
-		return s.job.failed(err, ReasonPlanUnsaved)
+		return s.job.failed(err, fairlead.ReasonPlanUnsaved)
 	}
 	return nil
 }
@@ -81,21 +82,21 @@ func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
 		b, err = slot.pull(ctx)
 	}
 	if err != nil {
-		return nil, s.job.failed(err, ReasonPlanMissing)
+		return nil, s.job.failed(err, fairlead.ReasonPlanMissing)
 	}
 	var kept planState
 	if err := json.Unmarshal(b, &kept); len(b) > 0 && err != nil {
-		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: fmt.Sprintf("what is kept in the place of the saved plan, %s, is no plan; plan again", s.plans.where)}
+		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: fmt.Sprintf("what is kept in the place of the saved plan, %s, is no plan; plan again", s.plans.where)}
 	}
 	switch of := kept.Outputs["job"].Value; {
 	case of == "":
-		return nil, plugin.Errorf(ReasonPlanMissing, "there is no saved plan in its place, %s; plan again", s.plans.where)
+		return nil, plugin.Errorf(fairlead.ReasonPlanMissing, "there is no saved plan in its place, %s; plan again", s.plans.where)
 	case of != job:
-		return nil, plugin.Errorf(ReasonPlanMissing, "the saved plan of %s is gone: that of %s has taken its place; plan again", job, of)
+		return nil, plugin.Errorf(fairlead.ReasonPlanMissing, "the saved plan of %s is gone: that of %s has taken its place; plan again", job, of)
 	}
 	plan, err := base64.StdEncoding.DecodeString(kept.Outputs["plan"].Value)
 	if err != nil {
-		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: fmt.Sprintf("the saved plan in %s is damaged; plan again", s.plans.where)}
+		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: fmt.Sprintf("the saved plan in %s is damaged; plan again", s.plans.where)}
 	}
 	return plan, nil
 }

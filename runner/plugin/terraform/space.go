@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -67,7 +68,7 @@ func (j *job) reserveSpace(plan int64) error {
 }
 
 func diskFull(dir string, free, need int64) error {
-	return plugin.Errorf(ReasonDiskFull, "the runner's disk is full: %s has %d bytes free, and this apply needs %d (%d MiB) to save its state safely. Nothing was changed; make space on the runner, then retry",
+	return plugin.Errorf(fairlead.ReasonDiskFull, "the runner's disk is full: %s has %d bytes free, and this apply needs %d (%d MiB) to save its state safely. Nothing was changed; make space on the runner, then retry",
 		dir, free, need, (need+1<<20-1)>>20)
 }
 

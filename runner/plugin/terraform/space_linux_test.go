@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
@@ -74,7 +75,7 @@ output "password" {
 
 	// Too little space: it does not begin.
 	res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", plugintest.NewLog(), sources, sp))
-	if plugin.ReasonOf(err) != terraform.ReasonDiskFull || res.Mutated {
+	if plugin.ReasonOf(err) != fairlead.ReasonDiskFull || res.Mutated {
 		t.Fatalf("%v, %+v", err, res)
 	}
 	for _, want := range []string{filepath.Join(data, "state/ins_1/web"), "bytes free", "33554432", "Nothing was changed", "retry"} {
@@ -91,7 +92,7 @@ output "password" {
 	log := plugintest.NewLog()
 	res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-3", log, sources, sp))
 	kept := filepath.Join(data, "salvage/job_1-3/errored.tfstate")
-	if plugin.ReasonOf(err) != plugin.ReasonStateUnsaved || !res.Mutated || !strings.Contains(err.Error(), kept) || !strings.Contains(err.Error(), "no space left") ||
+	if plugin.ReasonOf(err) != fairlead.ReasonStateUnsaved || !res.Mutated || !strings.Contains(err.Error(), kept) || !strings.Contains(err.Error(), "no space left") ||
 		!res.DiskFull || res.Salvaged == nil || !res.Salvaged.Whole {
 		t.Errorf("%v, %+v", err, res)
 	}
@@ -130,7 +131,7 @@ func TestTwoAppliesCountOnTheSameSpace(t *testing.T) {
 				t.Fatal(err)
 			}
 			sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}
-			if _, err := p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", plugintest.NewLog(), sources, sp)); plugin.ReasonOf(err) != terraform.ReasonDiskFull {
+			if _, err := p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", plugintest.NewLog(), sources, sp)); plugin.ReasonOf(err) != fairlead.ReasonDiskFull {
 				t.Errorf("with the space of another: %v", err)
 			}
 			if err := os.Remove(other.Name()); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/attempt"
@@ -60,7 +61,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		folder := filepath.Join(p.cfg.Data, "state")
 		if ref.In != nil && ref.In.Folder != "" {
 			if folder = ref.In.Folder; !filepath.IsAbs(folder) {
-				return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec keeps its state in the folder %q, which is not absolute", folder)
+				return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec keeps its state in the folder %q, which is not absolute", folder)
 			}
 		}
 		b.config["path"] = cmp.Or(j.up, "..") + "/" + link + "/terraform.tfstate"
@@ -74,7 +75,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		return s, nil
 	case storageHTTP:
 		if !strings.HasPrefix(ref.Path, "/") || strings.Contains(ref.Path, "..") || strings.ContainsAny(ref.Path, "?#@\\ ") {
-			return nil, plugin.Errorf(ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
+			return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
 		}
 		return &remote{conf: b, client: j.env.Control, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA}, nil
 	}
@@ -145,7 +146,7 @@ func PrunePlans(plans string) {
 func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {
 	b, err := os.ReadFile(filepath.Join(s.planDir(job), "plan"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, plugin.Errorf(ReasonPlanMissing, "the plan of %s is not on this runner's disk; plan again", job)
+		return nil, plugin.Errorf(fairlead.ReasonPlanMissing, "the plan of %s is not on this runner's disk; plan again", job)
 	}
 	return b, err
 }
@@ -231,7 +232,7 @@ func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
 	defer cancel()
 	b, err := insist(ctx, planTry, func(ctx context.Context) ([]byte, error) { return s.client.GetPlan(ctx, s.job) })
 	if client.HasCode(err, "plan-not-found") {
-		return nil, &plugin.Error{Reason: ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
+		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
 	}
 	return b, err
 }

@@ -36,6 +36,7 @@ import (
 	"sync"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -51,28 +52,6 @@ const (
 	opPlanDestroy = "plan-destroy"
 	opDestroy     = "destroy"
 	opMigrate     = "migrate-state"
-)
-
-// Reasons of this plugin besides the common ones.
-const (
-	ReasonInitFailed       = "init-failed"       // providers, modules or the backend are not to be had
-	ReasonPlanStale        = "plan-stale"        // the state has changed since the plan was made
-	ReasonPlanDigest       = "plan-digest"       // the saved plan is not the one that was approved
-	ReasonPlanMissing      = "plan-missing"      // the saved plan is not where it was put
-	ReasonBackendElsewhere = "backend-elsewhere" // the tool would keep the state elsewhere than the runner does
-	ReasonPlanTooLarge     = "plan-too-large"    // what the plan wrote beside the source is more than is kept
-	ReasonPlanUnsaved      = "plan-unsaved"      // the plan could not be put where an apply finds it
-	ReasonStateLocked      = plugin.ReasonStateLocked
-	ReasonDiskFull         = plugin.ReasonDiskFull
-	ReasonEnvInvalid       = "env-invalid"  // the spec sets a variable that is not its to set
-	ReasonSpecInvalid      = "spec-invalid" // the spec lacks what the operation needs
-
-	ReasonStateUnversioned = "state-unversioned" // the bucket in which a state was to begin keeps no versions
-
-	ReasonStateConflict   = "state-conflict"   // where a state was to go is another, or a newer one
-	ReasonStateMoving     = "state-moving"     // the state was changed while it was copied
-	ReasonStateUnverified = "state-unverified" // the copy of a state does not read as it was written
-	ReasonStateUnreadable = "state-unreadable" // a state cannot be read without its module, which encrypts it
 )
 
 // Config is what the operator has set.
@@ -133,7 +112,7 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 		err = errors.New("no saved plan")
 	}
 	if err != nil {
-		return plugin.Result{}, plugin.Errorf(ReasonSpecInvalid, "the job spec of this %s names %v", spec.Operation, err)
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this %s names %v", spec.Operation, err)
 	}
 	j, err := p.prepare(ctx, spec, env)
 	if err != nil {
@@ -146,7 +125,7 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	case opApply, opDestroy:
 		return j.apply(ctx)
 	}
-	return plugin.Result{}, plugin.Errorf(ReasonSpecInvalid, "the terraform plugin does not know the operation %q", spec.Operation)
+	return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the terraform plugin does not know the operation %q", spec.Operation)
 }
 
 // job is one run of the plugin.
@@ -227,7 +206,7 @@ func (j *job) fetch(ctx context.Context) (*os.Root, error) {
 	}
 	src, err := root.OpenRoot(folder)
 	if err != nil {
-		return nil, &plugin.Error{Reason: plugin.ReasonArtifactInvalid, Err: err,
+		return nil, &plugin.Error{Reason: fairlead.ReasonArtifactInvalid, Err: err,
 			Message: fmt.Sprintf("the artifact says that the component is in its folder %q, and has no such folder", folder)}
 	}
 	return src, nil
@@ -252,14 +231,14 @@ func (j *job) salvage(res *plugin.Result, err error) error {
 	}
 	switch {
 	case errors.Is(serr, workspace.ErrNotWhole):
-		return &plugin.Error{Reason: plugin.ReasonStateIncomplete, Err: errors.Join(err, serr),
+		return &plugin.Error{Reason: fairlead.ReasonStateIncomplete, Err: errors.Join(err, serr),
 			Message: fmt.Sprintf("the tool could not save its state, and %s. What it made is in the job's log alone: import that before anything else is applied; what the tool said: %s",
 				serr, j.env.Mask(messageOf(err)))}
 	case serr != nil:
-		return &plugin.Error{Reason: plugin.ReasonStateUnsaved, Err: errors.Join(err, serr),
+		return &plugin.Error{Reason: fairlead.ReasonStateUnsaved, Err: errors.Join(err, serr),
 			Message: "the tool could not save its state, and the runner could not keep the copy that it left: " + serr.Error()}
 	case kept != "":
-		return &plugin.Error{Reason: plugin.ReasonStateUnsaved, Err: err,
+		return &plugin.Error{Reason: fairlead.ReasonStateUnsaved, Err: err,
 			Message: fmt.Sprintf("the tool could not save its state; the runner keeps it in %s. Push it (`state push`) before anything else is applied; what the tool said: %s",
 				kept, j.env.Mask(messageOf(err)))}
 	}

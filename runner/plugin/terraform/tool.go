@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -48,7 +49,7 @@ func (p *Plugin) findTool(ctx context.Context) (*tool, error) {
 	}
 	st, err := os.Stat(path)
 	if err != nil {
-		return nil, &plugin.Error{Reason: plugin.ReasonToolMissing, Err: err,
+		return nil, &plugin.Error{Reason: fairlead.ReasonToolMissing, Err: err,
 			Message: fmt.Sprintf("%s cannot be used on this runner: %v", path, errors.Unwrap(err))}
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "1\n%s\n%d\n%d", path, st.Size(), st.ModTime().UnixNano()))
@@ -64,7 +65,7 @@ func (p *Plugin) lookUp() (string, error) {
 	if p.cfg.Tool != "" {
 		path, err := exec.LookPath(p.cfg.Tool)
 		if err != nil {
-			return "", &plugin.Error{Reason: plugin.ReasonToolMissing, Err: err,
+			return "", &plugin.Error{Reason: fairlead.ReasonToolMissing, Err: err,
 				Message: fmt.Sprintf("there is no program %s on this runner; set FAIRLEAD_TOFU to the path of OpenTofu or Terraform", p.cfg.Tool)}
 		}
 		return filepath.Abs(path)
@@ -76,7 +77,7 @@ func (p *Plugin) lookUp() (string, error) {
 			}
 		}
 	}
-	return "", plugin.Errorf(plugin.ReasonToolMissing,
+	return "", plugin.Errorf(fairlead.ReasonToolMissing,
 		"neither tofu nor terraform is on this runner's PATH; install one, or set FAIRLEAD_TOFU to its path")
 }
 
@@ -127,7 +128,7 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 		t.version, t.kind, err = parseAnswer(out)
 	}
 	if err != nil {
-		return &plugin.Error{Reason: plugin.ReasonToolMissing, Err: err,
+		return &plugin.Error{Reason: fairlead.ReasonToolMissing, Err: err,
 			Message: fmt.Sprintf("%s does not answer to `version -json` as OpenTofu and Terraform do: %v; is FAIRLEAD_TOFU right? %s",
 				t.path, err, strings.TrimSpace(stderr.String()))}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/statebucket"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -42,7 +43,7 @@ func (j *job) expectVersions(ctx context.Context) error {
 	}
 	key, _ := b.config["key"].(string)
 	if there, err := look.Holds(ctx, key); j.spec.Operation == opPlan && err == nil && !there {
-		return plugin.Errorf(ReasonStateUnversioned, "bucket %s does not keep versions, and no state begins in such a bucket: one that is written over by mistake would be gone. "+
+		return plugin.Errorf(fairlead.ReasonStateUnversioned, "bucket %s does not keep versions, and no state begins in such a bucket: one that is written over by mistake would be gone. "+
 			"Nothing was done. `aws s3api put-bucket-versioning --bucket %s --versioning-configuration Status=Enabled` switches it on.", in.Bucket, in.Bucket)
 	}
 	warn("bucket %s does not keep versions: a state that is written over by mistake is gone", in.Bucket)

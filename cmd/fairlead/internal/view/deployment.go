@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // Deployments is a listing of deployments.
@@ -163,7 +164,7 @@ func (o Outcome) JSON() any {
 // NotPlanned reports whether a plan-only deployment skipped the component, because
 // it needs outputs that are not known yet.
 func NotPlanned(c wire.DeploymentComponent) bool {
-	return c.State == "skipped" && c.Reason == "needs-outputs"
+	return c.State == "skipped" && c.Reason == string(fairlead.ReasonNeedsOutputs)
 }
 
 // Human writes the plans, what was not planned, and the outputs.

@@ -77,10 +77,10 @@ func (e Placement) Human(p *Page) {
 		p.Line("bound to runner %s until it is refreshed", e.Bound)
 	}
 	if serves := cmp.Or(e.Bound, e.Runner); e.Mode != "" && e.Mode != "enabled" {
-		p.Line("by the vendor's word runner %s begins nothing; it is %s", serves, e.Mode)
+		p.Line("runner %s begins nothing: by its vendor it is %s", serves, e.Mode)
 	}
 	if serves := cmp.Or(e.Bound, e.Runner); e.Customer != nil {
-		p.Line("by the customer's word runner %s begins nothing; it is %s", serves, word(e.Customer))
+		p.Line("runner %s begins nothing: by its customer it is %s", serves, customerMode(e.Customer))
 	}
 	table(p, []string{"", "BY", "CANDIDATE", "WHY"}, e.Candidates, func(c wire.Candidate) []string {
 		mark, what := "-", c.Runner

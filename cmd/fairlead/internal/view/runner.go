@@ -34,8 +34,8 @@ func (rs Runners) Human(p *Page) {
 	})
 }
 
-// state says how a runner is, and what the vendor and the customer have said of
-// it.
+// state says how a runner is, and the modes that its vendor and its customer have
+// set.
 func state(r wire.Runner) string {
 	out := r.State
 	if r.Customer != nil {
@@ -47,8 +47,8 @@ func state(r wire.Runner) string {
 	return out
 }
 
-// word renders what a customer has said; "" if nothing.
-func word(w *wire.CustomerWord) string {
+// customerMode renders the mode that a customer has set; "" if none.
+func customerMode(w *wire.CustomerMode) string {
 	if w == nil {
 		return ""
 	}
@@ -84,7 +84,7 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 // Human writes the runner and its sessions.
 func (r Runner) Human(p *Page) {
 	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"Kind", r.Kind}, [2]string{"Serves", serves(wire.Runner(r))}, [2]string{"State", state(wire.Runner(r))},
-		[2]string{"Vendor's word", cmp.Or(r.Mode, "enabled")}, [2]string{"Customer's word", word(r.Customer)}, [2]string{"Wanted version", wanted(r.Wanted)},
+		[2]string{"Vendor's mode", cmp.Or(r.Mode, "enabled")}, [2]string{"Customer's mode", customerMode(r.Customer)}, [2]string{"Wanted version", wanted(r.Wanted)},
 		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Trusts", strings.Join(r.Trusts, ", ")}, [2]string{"Created", Time(r.CreatedAt)}, [2]string{"Id", r.ID})
 	if len(r.Sessions) > 0 {
 		p.Gap()
@@ -94,14 +94,14 @@ func (r Runner) Human(p *Page) {
 }
 
 func (r Runner) sessions(p *Page) {
-	table(p, []string{"AGENT", "STATE", "VERSION", "RUNNING", "CUSTOMER'S WORD", "LAST SEEN"}, r.Sessions, func(s wire.RunnerSession) []string {
+	table(p, []string{"AGENT", "STATE", "VERSION", "RUNNING", "CUSTOMER'S MODE", "LAST SEEN"}, r.Sessions, func(s wire.RunnerSession) []string {
 		state := s.State
 		if s.Draining && s.State == "online" {
 			state = "draining"
 		}
 		customer := "-"
 		if s.State == "online" {
-			customer = cmp.Or(word(s.Customer), "enabled")
+			customer = cmp.Or(customerMode(s.Customer), "enabled")
 		}
 		return []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), customer, p.Ago(s.LastSeen)}
 	})

@@ -207,7 +207,7 @@ func TestTimesHaveTwoForms(t *testing.T) {
 		"a table in a pipe":       {view.Screen{}, view.Apps{app}, absolute},
 		"a field at a terminal":   {view.Screen{Terminal: true}, view.App(app), absolute},
 		"a field in a pipe":       {view.Screen{}, view.App(app), absolute},
-		"what a customer has set": {view.Screen{Terminal: true}, view.Runner{Customer: &wire.CustomerWord{Mode: "paused", Since: &app.Version.CreatedAt}}, absolute},
+		"what a customer has set": {view.Screen{Terminal: true}, view.Runner{Customer: &wire.CustomerMode{Mode: "paused", Since: &app.Version.CreatedAt}}, absolute},
 	} {
 		if got := printed(t, c.screen, c.doc); !strings.Contains(got, c.want) {
 			t.Errorf("%s has no %s:\n%s", name, c.want, got)
@@ -268,7 +268,7 @@ func TestWaitingJobNamesWhyItsRunnerTakesNone(t *testing.T) {
 	}{
 		{wire.Runner{State: "online", Mode: "draining", Sessions: []wire.RunnerSession{agent(false)}}, "waits: runner local is draining. `fairlead runner enable local` lets it take work"},
 		{wire.Runner{State: "lost", Mode: "disabled"}, "waits: runner local is disabled. `fairlead runner enable local` lets it take work"},
-		{wire.Runner{State: "online", Mode: "enabled", Customer: &wire.CustomerWord{Mode: "paused"}, Sessions: []wire.RunnerSession{agent(false)}}, "waits: runner local is paused by its customer, who alone can enable it"},
+		{wire.Runner{State: "online", Mode: "enabled", Customer: &wire.CustomerMode{Mode: "paused"}, Sessions: []wire.RunnerSession{agent(false)}}, "waits: runner local is paused by its customer, who alone can enable it"},
 		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(true), gone}}, "waits: every agent of runner local is draining"},
 		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1", "job_2"), gone}}, "waits for a free place on runner local: it runs 2 of 2 jobs"},
 		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1")}}, "waits for runner local to take it"},

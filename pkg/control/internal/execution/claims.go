@@ -11,11 +11,11 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
-	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -121,14 +121,14 @@ func (c *Execution) awaitTaking(ctx context.Context, s store.Session, wait time.
 	return limit, taking, err
 }
 
-// takes reports whether the session's runner takes work: by the vendor's word,
-// and by its limit, which is returned as well.
+// takes reports whether the session's runner takes jobs: by the mode that its
+// vendor has set, and by its limit, which is returned as well.
 func (c *Execution) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
 	n, err := c.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return 0, false, identity.NoLonger() // it was deleted
 	}
-	if err != nil || n.V.Mode != "" && n.V.Mode != placement.Enabled {
+	if err != nil || !n.V.Mode.TakesJobs() {
 		return n.V.Limit, false, err
 	}
 	if n.V.Limit == 0 {
@@ -238,7 +238,7 @@ type Death struct {
 	Epoch    int64
 	ExitCode *int
 	Signal   string
-	Reason   string
+	Cause    fairlead.Cause
 	Message  string
 	Salvaged *job.Salvaged // nil: the runner keeps nothing of a state
 	DiskFull bool          // a disk of the runner had no space left
@@ -248,36 +248,18 @@ type Death struct {
 // WholeLog describes a log of which nothing is missing.
 type WholeLog = store.WholeLog
 
-// reasons that a death report may carry; the agent is trusted with a word, not
-// with a text that others will act on.
-var deathReasons = map[string]string{
-	"exited": "the step ended without a report", "killed": "the step was killed",
-	"out-of-memory": "the step ran out of memory", "launch-failed": "the step could not be launched",
-	"misconfigured": "the runner cannot start jobs as its configuration says", "vanished": "the step vanished",
-}
-
 // ReportDeath records that the step of a job is gone, and all it had started.
 func (c *Execution) ReportDeath(ctx context.Context, s store.Session, id fairlead.JobID, d Death) error {
-	what, ok := deathReasons[d.Reason]
-	if !ok {
-		return fairlead.Invalid("invalid-reason", "%q is no reason of a death", d.Reason)
+	if !slices.Contains(fairlead.Causes(), d.Cause) { // the agent is trusted with a cause, not with a text that others will act on
+		return fairlead.Invalid("invalid-reason", "%q is no reason of a death", d.Cause)
 	}
-	message := what
-	if d.ExitCode != nil {
-		message += fmt.Sprintf(" (exit code %d)", *d.ExitCode)
-	}
-	if d.Signal != "" {
-		message += " (" + d.Signal + ")"
-	}
-	if tail := strings.TrimSpace(d.Message); tail != "" {
-		message += ": " + kernel.Clip(tail, 2000)
-	}
+	message := diagnosis.Death(d.Cause, d.ExitCode, d.Signal, kernel.Clip(strings.TrimSpace(d.Message), 2000))
 	return c.Transact(ctx, "report death of job "+string(id), func(tx *kernel.Tx) error {
 		r, err := c.jobOf(ctx, s, id)
 		if err != nil {
 			return err
 		}
-		r, err = c.applyDeath(tx, r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: "step-" + d.Reason, Message: message, ExitCode: d.ExitCode, Salvaged: d.Salvaged, DiskFull: d.DiskFull}, d.Log)
+		r, err = c.applyDeath(tx, r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: d.Cause.Reason(), Message: message, ExitCode: d.ExitCode, Salvaged: d.Salvaged, DiskFull: d.DiskFull}, d.Log)
 		if err != nil {
 			return err
 		}
@@ -351,7 +333,7 @@ func (c *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why error
 	if e.Hint != "" {
 		message += " " + e.Hint
 	}
-	if err := c.FinishJob(ctx, h, Report{Outcome: OutcomeFailed, Reason: e.Code, Message: message}); err != nil {
+	if err := c.FinishJob(ctx, h, Report{Outcome: OutcomeFailed, Reason: fairlead.Reason(e.Code), Message: message}); err != nil {
 		return err
 	}
 	out := *e

@@ -101,11 +101,11 @@ func (c *Execution) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install]
 // its work and must be heard.
 func (c *Execution) refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
 	if len(r.V.Nodes) == 0 { // no component is there that could fail, and it would count as done
-		_, err := c.advance(tx, inst, r, deployment.Cancel{Reason: fairlead.CodeOf(why)})
+		_, err := c.advance(tx, inst, r, deployment.Cancel{Reason: fairlead.Reason(fairlead.CodeOf(why))})
 		return err
 	}
 	_, err := c.advanceBy(tx, inst, r, deployment.Begin{}, func(_ store.Deployment, cmd deployment.Command) (deployment.Event, error) {
-		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(why), Message: why.Error()}, nil
+		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.Reason(fairlead.CodeOf(why)), Message: why.Error()}, nil
 	})
 	return err
 }
@@ -128,11 +128,11 @@ func (c *Execution) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployme
 	}
 	vars, err := c.catalog.VarsFor(tx, inst, d.Deployment, cmd)
 	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
-		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: deployment.NeedsOutputs,
+		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: fairlead.ReasonNeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
 	}
 	if fairlead.KindOf(err) == fairlead.KindInvalid || fairlead.CodeOf(err) == catalog.CodeVersionAltered {
-		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err), Message: err.Error()}, nil
+		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.Reason(fairlead.CodeOf(err)), Message: err.Error()}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (c *Execution) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployme
 	if raw, err := json.Marshal(catalog.VarsRecord(vars)); err != nil {
 		return nil, fmt.Errorf("encode vars of component %s: %w", cmd.Component, err)
 	} else if len(raw) > catalog.MaxVars {
-		return deployment.Unplannable{Component: cmd.Component, Reason: "variables-too-large",
+		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.ReasonVarsTooLarge,
 			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), catalog.MaxVars)}, nil
 	}
 	runner, err := c.fleet.ServingRunnerIn(tx, inst)
@@ -226,7 +226,7 @@ func (c *Execution) cancelJob(tx *kernel.Tx, id fairlead.JobID) (deployment.Even
 	if r.V.State.Final() {
 		return nil, nil
 	}
-	r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, Reason: job.ReasonCanceled, By: kernel.Actor(tx.Ctx)})
+	r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, Reason: fairlead.ReasonCanceled, By: kernel.Actor(tx.Ctx)})
 	if err != nil || !r.V.State.Final() {
 		return nil, err
 	}

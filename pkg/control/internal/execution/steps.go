@@ -102,7 +102,7 @@ const (
 // Report is what a step says about its finished job.
 type Report struct {
 	Outcome   string
-	Reason    string
+	Reason    fairlead.Reason
 	Message   string
 	ExitCode  *int          // of the tool; nil if none ran, or a signal ended it
 	Mutated   bool          // the tool began to change something
@@ -153,7 +153,7 @@ func (c *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) 
 				return fairlead.Invalid("plan-missing", "job %s succeeded at planning without a plan", h.Job)
 			}
 			if err := c.canVouch(ctx, r.V, rep); fairlead.CodeOf(err) == catalog.CodeVersionAltered {
-				e.Kind, e.Reason, e.Message = job.Fail, catalog.CodeVersionAltered, err.Error()
+				e.Kind, e.Reason, e.Message = job.Fail, fairlead.ReasonVersionAltered, err.Error()
 			} else if err != nil {
 				return err
 			} else {
@@ -209,7 +209,7 @@ func finishedBy(j store.Job, h kernel.Holder, k job.Kind) bool {
 	case job.Succeeded:
 		return k == job.Succeed
 	case job.Failed:
-		return (k == job.Fail || k == job.Stopped || j.Reason == catalog.CodeVersionAltered) && j.Reason != job.ReasonPoison
+		return (k == job.Fail || k == job.Stopped || j.Reason == fairlead.ReasonVersionAltered) && j.Reason != fairlead.ReasonPoison
 	case job.Canceled:
 		return k == job.Stopped
 	}
@@ -247,7 +247,7 @@ func (c *Execution) endLog(ctx context.Context, h kernel.Holder, rep Report) err
 // and saved its state.
 func (rep Report) stateIsTrue() bool {
 	switch rep.Reason {
-	case job.ReasonStateUnsaved, job.ReasonStateIncomplete, "report-refused":
+	case fairlead.ReasonStateUnsaved, fairlead.ReasonStateIncomplete, fairlead.ReasonReportRefused:
 		return false
 	}
 	return !rep.Mutated || rep.ExitCode != nil
@@ -264,7 +264,7 @@ func (c *Execution) learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	}
 	if j.State != job.Succeeded {
 		switch {
-		case j.Operation == job.OpApply && rep.Reason == job.ReasonOutputsTooLarge:
+		case j.Operation == job.OpApply && rep.Reason == fairlead.ReasonOutputsTooLarge:
 			// All that it should make is there. Those that it had before are not its outputs any more.
 			k.V.State, k.V.Version, k.V.Deployment, k.V.Lost = store.Present, j.Version, j.Deployment, ""
 			k.V.Outputs, k.V.OutputsBlob = nil, ""

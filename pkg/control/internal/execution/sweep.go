@@ -159,7 +159,7 @@ func (c *Execution) lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.S
 		return nil
 	}
 	s.Expired++
-	return c.endJob(tx, r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: job.ReasonStartTimeout,
+	return c.endJob(tx, r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: fairlead.ReasonStartTimeout,
 		Message: "its runner took it, and has not been heard of for " + c.claimSilence().String() + "; it had not begun"})
 }
 

@@ -4,34 +4,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/pkg/placement"
-	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // A runner has as many agents as somebody starts, and each has its own word.
-func TestTheCustomersWordOnARunnerIsThatOfTheAgentThatMayDoTheMost(t *testing.T) {
-	agent := func(state string, mode placement.State) Session {
+func TestTheCustomersModeOfARunnerIsThatOfTheAgentThatMayDoTheMost(t *testing.T) {
+	agent := func(state string, mode fairlead.RunnerMode) Session {
 		s := Session{State: state}
-		if mode != placement.Enabled {
-			s.Customer = &store.CustomerWord{Mode: mode, Since: time.Unix(1, 0)}
+		if mode != fairlead.ModeEnabled {
+			s.Customer = &fairlead.CustomerMode{Mode: mode, Since: time.Unix(1, 0)}
 		}
 		return s
 	}
-	on := func(mode placement.State) Session { return agent("online", mode) }
+	on := func(mode fairlead.RunnerMode) Session { return agent("online", mode) }
 	for name, tc := range map[string]struct {
 		sessions []Session
-		want     placement.State // "": one may work, or nobody knows
+		want     fairlead.RunnerMode // "": one may work, or nobody knows
 	}{
 		"nobody was ever there":                       {nil, ""},
-		"one that may work":                           {[]Session{on(placement.Enabled)}, ""},
-		"one that is paused":                          {[]Session{on(placement.Paused)}, placement.Paused},
-		"one that may work beside one that is paused": {[]Session{on(placement.Paused), on(placement.Enabled)}, ""},
-		"the mildest of three":                        {[]Session{on(placement.Disabled), on(placement.Draining), on(placement.Disabled)}, placement.Draining},
-		"what a dead agent may do does not count":     {[]Session{agent("lost", placement.Enabled), on(placement.Disabled)}, placement.Disabled},
-		"what a dead agent was told does not count":   {[]Session{agent("lost", placement.Paused), agent("ended", placement.Disabled)}, ""},
+		"one that may work":                           {[]Session{on(fairlead.ModeEnabled)}, ""},
+		"one that is paused":                          {[]Session{on(fairlead.ModePaused)}, fairlead.ModePaused},
+		"one that may work beside one that is paused": {[]Session{on(fairlead.ModePaused), on(fairlead.ModeEnabled)}, ""},
+		"the mildest of three":                        {[]Session{on(fairlead.ModeDisabled), on(fairlead.ModeDraining), on(fairlead.ModeDisabled)}, fairlead.ModeDraining},
+		"what a dead agent may do does not count":     {[]Session{agent("lost", fairlead.ModeEnabled), on(fairlead.ModeDisabled)}, fairlead.ModeDisabled},
+		"what a dead agent was told does not count":   {[]Session{agent("lost", fairlead.ModePaused), agent("ended", fairlead.ModeDisabled)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got placement.State
+			var got fairlead.RunnerMode
 			if w := customerOf(tc.sessions); w != nil {
 				got = w.Mode
 			}

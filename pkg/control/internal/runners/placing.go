@@ -14,7 +14,7 @@ import (
 
 // Placeable is what package placement wants to know of a runner.
 func Placeable(r store.Runner) placement.Runner {
-	p := placement.Runner{ID: r.ID, Name: r.Name, Org: r.Org, Scope: placement.Group, Group: r.Group, State: r.Takes(), Storage: StorageOf(r)}
+	p := placement.Runner{ID: r.ID, Name: r.Name, Org: r.Org, Scope: placement.Group, Group: r.Group, Mode: r.VendorMode(), Storage: StorageOf(r)}
 	switch {
 	case r.Shared():
 		p.Scope = placement.Shared

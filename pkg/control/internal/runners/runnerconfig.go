@@ -414,14 +414,14 @@ func inUse(runner string, by []string, hint string) error {
 		Message: fmt.Sprintf("runner %s is in use by %s", runner, what), Hint: hint}
 }
 
-// SetRunnerMode is the vendor's word on whether a runner takes work.
-func (c *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, mode placement.State) (Runner, error) {
-	if !slices.Contains([]placement.State{placement.Enabled, placement.Paused, placement.Draining, placement.Disabled}, mode) {
+// SetRunnerMode sets the vendor's mode of a runner.
+func (c *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, mode fairlead.RunnerMode) (Runner, error) {
+	if !slices.Contains(fairlead.RunnerModes(), mode) {
 		return Runner{}, fairlead.Invalid("invalid-mode", "%q is no mode of a runner: enabled, paused, draining and disabled are", mode)
 	}
 	err := c.Transact(ctx, "set mode of runner "+name, func(tx *kernel.Tx) error {
 		r, err := c.OwnRunner(ctx, by, name)
-		if err != nil || r.V.Takes() == mode {
+		if err != nil || r.V.VendorMode() == mode {
 			return err
 		}
 		r.V.Mode = mode

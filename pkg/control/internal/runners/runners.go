@@ -12,7 +12,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
-	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -30,10 +29,10 @@ const (
 type Runner struct {
 	store.Runner
 	Sessions []Session
-	State    string              // never-seen, in which no agent is known; online; lost
-	Wanted   *Wanted             // of its agents; nil: any version will do
-	Customer *store.CustomerWord // of those that are online, the one that leaves the most to do; nil: one may work, or none is online
-	Warnings []string            // what the configuration that was just given had better not say
+	State    string                 // never-seen, in which no agent is known; online; lost
+	Wanted   *Wanted                // of its agents; nil: any version will do
+	Customer *fairlead.CustomerMode // of those that are online, the mildest; nil: one is enabled, or none is online
+	Warnings []string               // what the configuration that was just given had better not say
 }
 
 // Session is a session with its state now.
@@ -85,10 +84,11 @@ func (c *Fleet) sessionState(s store.Session) string {
 	return "online"
 }
 
-// customerOf is the customer's word on a runner: as long as one agent may work,
-// jobs are taken; where none may, it is the mildest of what was said to them.
-func customerOf(sessions []Session) *store.CustomerWord {
-	var mildest *store.CustomerWord
+// customerOf is the mode that the customer has set for a runner: that of the agent
+// that may do the most. It is nil if one of those that are online takes jobs, or
+// none is online.
+func customerOf(sessions []Session) *fairlead.CustomerMode {
+	var mildest *fairlead.CustomerMode
 	for _, s := range sessions {
 		if s.State != "online" {
 			continue
@@ -96,8 +96,7 @@ func customerOf(sessions []Session) *store.CustomerWord {
 		if s.Customer == nil {
 			return nil
 		}
-		if order := []placement.State{placement.Paused, placement.Draining, placement.Disabled}; mildest == nil ||
-			slices.Index(order, s.Customer.Mode) < slices.Index(order, mildest.Mode) {
+		if mildest == nil || s.Customer.Mode.Compare(mildest.Mode) < 0 {
 			mildest = s.Customer
 		}
 	}
@@ -366,8 +365,8 @@ type Heartbeat struct {
 	Running  []string
 	Draining bool
 	Ending   bool
-	Customer *store.CustomerWord // nil: the customer lets it work
-	Ailment  string              // what keeps it from starting jobs; "": nothing that it knows of
+	Customer *fairlead.CustomerMode // nil: enabled
+	Ailment  string                 // what keeps it from starting jobs; "": nothing that it knows of
 	// Isolation is as in store.Session.
 	Isolation string
 }

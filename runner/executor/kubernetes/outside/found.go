@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -285,5 +286,5 @@ func misconfigured(cause error, format string, args ...any) error {
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	return &executor.LaunchError{Reason: executor.Misconfigured, Err: err}
+	return &executor.LaunchError{Cause: fairlead.CauseMisconfigured, Err: err}
 }

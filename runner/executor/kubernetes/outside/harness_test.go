@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/cloudtest"
 	"github.com/fairlead/fairlead/runner/executor/kubernetes"
@@ -127,7 +128,7 @@ func shut(t *testing.T, way *rest.Config, passes bool, says []string) {
 		}
 	}
 	why, ok := errors.AsType[*executor.LaunchError](err)
-	if ok == passes || ok && why.Reason != executor.Misconfigured {
+	if ok == passes || ok && why.Cause != fairlead.CauseMisconfigured {
 		t.Errorf("it is a refusal: %t, %v", ok, err)
 	}
 	for _, secret := range []string{"k8s-aws-v1", "secret/of+key", "FwoGZXIv", "ya29.", "eyJ"} {

@@ -1,4 +1,4 @@
-package mode
+package modefile
 
 import (
 	"io/fs"

@@ -1,4 +1,4 @@
-package mode
+package modefile
 
 import (
 	"os"
@@ -7,35 +7,37 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// What a customer says is there after a crash, a restart and a reboot: it is in
+// The mode that a customer sets is there after a crash, a restart and a reboot: it is in
 // a file.
-func TestAWordIsKept(t *testing.T) {
+func TestAModeIsKept(t *testing.T) {
 	data := t.TempDir()
-	if w, err := Read(data); err != nil || w.Mode != Enabled {
-		t.Fatalf("before anything was said it is %+v: %v", w, err)
+	if w, err := Read(data); err != nil || w.Mode != fairlead.ModeEnabled {
+		t.Fatalf("before any was set it is %+v: %v", w, err)
 	}
-	said := Word{Mode: Paused, Since: time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC), Reason: "books are closed"}
-	if err := Write(data, said); err != nil {
+	set := fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC), Reason: "books are closed"}
+	if err := Write(data, set); err != nil {
 		t.Fatal(err)
 	}
-	if w, err := Read(data); err != nil || w != said {
-		t.Errorf("read %+v, wrote %+v: %v", w, said, err)
+	if w, err := Read(data); err != nil || w != set {
+		t.Errorf("read %+v, wrote %+v: %v", w, set, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(data, "*")); len(left) != 1 {
 		t.Errorf("the folder has %v", left)
 	}
-	if err := Write(data, Word{Mode: Enabled}); err != nil {
+	if err := Write(data, fairlead.CustomerMode{Mode: fairlead.ModeEnabled}); err != nil {
 		t.Fatal(err)
 	}
-	if w, err := Read(data); err != nil || w != (Word{Mode: Enabled}) {
+	if w, err := Read(data); err != nil || w != (fairlead.CustomerMode{Mode: fairlead.ModeEnabled}) {
 		t.Errorf("read %+v: %v", w, err)
 	}
 }
 
-// TestAWordThatCannotBeReadIsNoLeaveToWork: somebody has said something.
-func TestAWordThatCannotBeReadIsNoLeaveToWork(t *testing.T) {
+// TestAModeThatCannotBeReadIsNoLeaveToWork: the customer has set one.
+func TestAModeThatCannotBeReadIsNoLeaveToWork(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty": "", "cut short": `{"mode":"dis`, "of a later version": `{"mode":"resting"}`, "without a mode": `{"reason":"?"}`,
 	} {
@@ -45,7 +47,7 @@ func TestAWordThatCannotBeReadIsNoLeaveToWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			w, err := Read(data)
-			if err == nil || w.Mode != Paused || w.Reason == "" {
+			if err == nil || w.Mode != fairlead.ModePaused || w.Reason == "" {
 				t.Errorf("it reads as %+v: %v", w, err)
 			}
 		})
@@ -54,28 +56,8 @@ func TestAWordThatCannotBeReadIsNoLeaveToWork(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(data, file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if w, err := Read(data); err == nil || w.Mode != Paused {
+	if w, err := Read(data); err == nil || w.Mode != fairlead.ModePaused {
 		t.Errorf("a folder in its place reads as %+v: %v", w, err)
-	}
-}
-
-func TestTheStricterWordCounts(t *testing.T) {
-	for i, mild := range Modes() {
-		for _, strict := range Modes()[i:] {
-			a, b := Word{Mode: mild, Reason: "a"}, Word{Mode: strict, Reason: "b"}
-			if got := Stricter(a, b).Mode; got != strict {
-				t.Errorf("of %s and %s it is %s", mild, strict, got)
-			}
-			if got := Stricter(b, a).Mode; got != strict {
-				t.Errorf("of %s and %s it is %s", strict, mild, got)
-			}
-		}
-	}
-	if _, err := Parse("off"); err == nil {
-		t.Error("off is a mode")
-	}
-	if m, err := Parse(""); err != nil || m != Enabled {
-		t.Errorf("nothing said is %q: %v", m, err)
 	}
 }
 
@@ -88,9 +70,9 @@ func TestAReasonIsOneShortLine(t *testing.T) {
 	}
 }
 
-// TestAnAdministratorsWordIsTheAgentsToRead: who runs the agent and who speaks
-// for the customer need not be the same user.
-func TestAnAdministratorsWordIsTheAgentsToRead(t *testing.T) {
+// TestAnAdministratorsModeIsTheAgentsToRead: who runs the agent and who sets the
+// mode need not be the same user.
+func TestAnAdministratorsModeIsTheAgentsToRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: only an administrator can give a file away")
 	}
@@ -99,7 +81,7 @@ func TestAnAdministratorsWordIsTheAgentsToRead(t *testing.T) {
 	if err := os.Chown(data, agent, agent); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(data, Word{Mode: Disabled}); err != nil {
+	if err := Write(data, fairlead.CustomerMode{Mode: fairlead.ModeDisabled}); err != nil {
 		t.Fatal(err)
 	}
 	st, err := os.Stat(filepath.Join(data, file))
@@ -111,13 +93,13 @@ func TestAnAdministratorsWordIsTheAgentsToRead(t *testing.T) {
 	}
 }
 
-// What is obeyed is the word that was kept last.
-func TestAWordIsObeyedSinceItWasKept(t *testing.T) {
+// What is confirmed is the mode that was kept last.
+func TestAModeIsConfirmedSinceItWasKept(t *testing.T) {
 	data := t.TempDir()
-	paused := Word{Mode: Paused, Since: time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)}
+	paused := fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)}
 	expect := func(when string, want bool) {
 		t.Helper()
-		if got := Obeyed(data, paused); got != want {
+		if got := Confirmed(data, paused); got != want {
 			t.Errorf("%s, the pause is obeyed: %t", when, got)
 		}
 	}
@@ -127,16 +109,16 @@ func TestAWordIsObeyedSinceItWasKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(Obey(data, Word{Mode: Enabled})) // of an agent without a word of its customer
+	must(Confirm(data, fairlead.CustomerMode{Mode: fairlead.ModeEnabled})) // of an agent without a mode of its customer
 	if left, _ := filepath.Glob(filepath.Join(data, "*")); len(left) != 0 {
 		t.Errorf("the folder has %v", left)
 	}
 	must(Write(data, paused))
 	expect("kept", false)
-	must(Obey(data, paused))
+	must(Confirm(data, paused))
 	expect("obeyed", true)
 	must(Write(data, paused))
 	expect("kept again", false)
-	must(Obey(data, Word{Mode: Paused, Since: paused.Since.Add(time.Second)}))
+	must(Confirm(data, fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: paused.Since.Add(time.Second)}))
 	expect("when another is obeyed", false)
 }

@@ -10,16 +10,17 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/attempt"
-	"github.com/fairlead/fairlead/runner/internal/mode"
+	"github.com/fairlead/fairlead/runner/internal/modefile"
 )
 
-// verbs are the customer's commands, and what each makes of an agent.
-func verbs() map[string]mode.Mode {
-	return map[string]mode.Mode{"enable": mode.Enabled, "pause": mode.Paused, "drain": mode.Draining, "disable": mode.Disabled}
+// verbs are the customer's commands, and the mode that each sets.
+func verbs() map[string]fairlead.RunnerMode {
+	return map[string]fairlead.RunnerMode{"enable": fairlead.ModeEnabled, "pause": fairlead.ModePaused, "drain": fairlead.ModeDraining, "disable": fairlead.ModeDisabled}
 }
 
-// showVerb prints what was said.
+// showVerb prints the mode.
 const showVerb = "mode"
 
 // isVerb reports whether the first argument of the agent is one of the
@@ -33,16 +34,16 @@ func isVerb(arg string) bool {
 const drainLook = time.Second
 
 const (
-	// obeyFor is how long the agent has to obey: it looks every two seconds.
-	obeyFor = 6 * time.Second
-	// obeyLook is the time between two looks at whether it has.
-	obeyLook = 20 * time.Millisecond
+	// applyFor is how long the agent has to apply a mode: it looks every two seconds.
+	applyFor = 6 * time.Second
+	// applyLook is the time between two looks at whether it has.
+	applyLook = 20 * time.Millisecond
 )
 
-// say runs a command of the customer's. It writes to the data folder, and waits
-// until the agent there has obeyed. One that is not there obeys when it starts;
-// one that has not obeyed in time is a failure.
-func say(verb string, args []string, o Options) int {
+// modeCommand runs a command of the customer's. It writes to the data folder, and
+// waits until the agent there has applied the mode. One that is not there applies it
+// when it starts; one that has not done so in time is a failure.
+func modeCommand(verb string, args []string, o Options) int {
 	fs := flag.NewFlagSet("agent "+verb, flag.ContinueOnError)
 	fs.SetOutput(o.Stderr)
 	var cfg config.RunnerMode
@@ -61,17 +62,17 @@ func say(verb string, args []string, o Options) int {
 	}
 	code := exitOK
 	if m, ok := verbs()[verb]; ok {
-		w := mode.Word{Mode: m, Since: time.Now().UTC().Truncate(time.Second), Reason: mode.Line(*reason)}
-		if err := mode.Write(cfg.Data, w); err != nil {
+		w := fairlead.CustomerMode{Mode: m, Since: time.Now().UTC().Truncate(time.Second), Reason: modefile.Line(*reason)}
+		if err := modefile.Write(cfg.Data, w); err != nil {
 			fmt.Fprintln(o.Stderr, err)
 			return exitError
 		}
-		if !awaitObeyed(cfg.Data, w) {
-			fmt.Fprintf(o.Stderr, "The agent has not obeyed within %s: until it does, it may begin jobs. Its log may say why; an agent of an older version obeys and does not confirm it.\n", obeyFor)
+		if !awaitApplied(cfg.Data, w) {
+			fmt.Fprintf(o.Stderr, "The agent has not obeyed within %s: until it does, it may begin jobs. Its log may say why; an agent of an older version obeys and does not confirm it.\n", applyFor)
 			code = exitError
 		}
 	}
-	if err := tell(out, cfg); err != nil {
+	if err := printMode(out, cfg); err != nil {
 		fmt.Fprintln(o.Stderr, err)
 		return exitError
 	}
@@ -81,11 +82,11 @@ func say(verb string, args []string, o Options) int {
 	return code
 }
 
-// awaitObeyed waits until the agent on the data folder obeys the word, and
-// reports whether it does. Where no agent runs, none can begin anything.
-func awaitObeyed(data string, w mode.Word) bool {
-	for limit := time.Now().Add(obeyFor); agentRuns(data); time.Sleep(obeyLook) {
-		if mode.Obeyed(data, w) {
+// awaitApplied waits until the agent on the data folder has applied the mode, and
+// reports whether it has. Where no agent runs, none can begin anything.
+func awaitApplied(data string, w fairlead.CustomerMode) bool {
+	for limit := time.Now().Add(applyFor); agentRuns(data); time.Sleep(applyLook) {
+		if modefile.Confirmed(data, w) {
 			return true
 		}
 		if time.Now().After(limit) {
@@ -95,17 +96,17 @@ func awaitObeyed(data string, w mode.Word) bool {
 	return true
 }
 
-// tell prints the word that counts.
-func tell(out io.Writer, cfg config.RunnerMode) error {
+// printMode prints the mode that holds.
+func printMode(out io.Writer, cfg config.RunnerMode) error {
 	if _, err := os.Stat(cfg.Data); err != nil {
 		return fmt.Errorf("find the agent's data folder: %w", err)
 	}
-	w, err := mode.Read(cfg.Data)
+	w, err := modefile.Read(cfg.Data)
 	if err != nil {
 		return err
 	}
 	line := string(w.Mode)
-	if !w.Since.IsZero() && !w.Mode.Takes() {
+	if !w.Since.IsZero() && !w.Mode.TakesJobs() {
 		line += " since " + w.Since.Format(time.RFC3339)
 	}
 	if w.Reason != "" {
@@ -115,16 +116,16 @@ func tell(out io.Writer, cfg config.RunnerMode) error {
 	if !agentRuns(cfg.Data) {
 		fmt.Fprintln(out, "No agent runs on this data folder. One that starts obeys it.")
 	}
-	if given, err := mode.Parse(cfg.Mode); err == nil && mode.Stricter(w, mode.Word{Mode: given}) != w {
+	if given, err := fairlead.ParseRunnerMode(cfg.Mode); err == nil && given.Compare(w.Mode) > 0 {
 		fmt.Fprintf(out, "FAIRLEAD_MODE is %s here: an agent that was started with it keeps to that.\n", given)
 	}
 	return nil
 }
 
 // awaitIdle waits until the control plane has the last report. What is then left
-// of a step that could not be removed holds up nobody.
+// of a step that could not be removed holds up nothing.
 func awaitIdle(out, log io.Writer, data string) int {
-	for told := -1; ; {
+	for shown := -1; ; {
 		n, err := atWork(data)
 		if err != nil {
 			fmt.Fprintln(log, err)
@@ -134,9 +135,9 @@ func awaitIdle(out, log io.Writer, data string) int {
 			fmt.Fprintln(out, "Nothing runs.")
 			return exitOK
 		}
-		if n != told {
+		if n != shown {
 			fmt.Fprintf(out, "Still at work: %d. Waiting.\n", n)
-			told = n
+			shown = n
 		}
 		time.Sleep(drainLook)
 	}

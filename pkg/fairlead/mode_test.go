@@ -1,0 +1,44 @@
+package fairlead_test
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// Neither the vendor nor the customer can overrule the other: the stricter mode
+// holds, and jobs are taken if both let them.
+func TestTheStricterOfTheVendorsAndTheCustomersModeHolds(t *testing.T) {
+	const enabled, paused, draining, disabled = fairlead.ModeEnabled, fairlead.ModePaused, fairlead.ModeDraining, fairlead.ModeDisabled
+	for _, c := range []struct{ vendor, customer, want fairlead.RunnerMode }{
+		{"", "", enabled}, {enabled, "", enabled}, {"", enabled, enabled}, {enabled, enabled, enabled},
+		{paused, "", paused}, {"", paused, paused}, {paused, enabled, paused}, {enabled, paused, paused}, {paused, paused, paused},
+		{draining, enabled, draining}, {enabled, draining, draining}, {paused, draining, draining}, {draining, paused, draining}, {draining, draining, draining},
+		{disabled, enabled, disabled}, {enabled, disabled, disabled}, {disabled, paused, disabled}, {paused, disabled, disabled},
+		{disabled, draining, disabled}, {draining, disabled, disabled}, {disabled, disabled, disabled}, {disabled, "", disabled},
+	} {
+		got := fairlead.EffectiveMode(c.vendor, c.customer)
+		if got != c.want {
+			t.Errorf("with %q of the vendor and %q of the customer it is %q, want %q", c.vendor, c.customer, got, c.want)
+		}
+		if want := c.want == enabled; got.TakesJobs() != want {
+			t.Errorf("with %q of the vendor and %q of the customer jobs are taken: %t", c.vendor, c.customer, !want)
+		}
+	}
+}
+
+func TestWhatIsARunnerMode(t *testing.T) {
+	for _, m := range fairlead.RunnerModes() {
+		if got, err := fairlead.ParseRunnerMode(string(m)); err != nil || got != m {
+			t.Errorf("%q reads as %q: %v", m, got, err)
+		}
+	}
+	if m, err := fairlead.ParseRunnerMode(""); err != nil || m != fairlead.ModeEnabled {
+		t.Errorf("no mode reads as %q: %v", m, err)
+	}
+	for _, s := range []string{"off", "Enabled", "paused "} {
+		if m, err := fairlead.ParseRunnerMode(s); err == nil {
+			t.Errorf("%q reads as %q", s, m)
+		}
+	}
+}

@@ -15,16 +15,25 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
+// pages returns the paths of all pages of docs/.
+func pages(t *testing.T) (all []string) {
+	t.Helper()
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
 // TestPagesLeadSomewhere: every link of the README and of docs/ to a file of
 // this repository leads to one, and what the README shows of an example is the
 // example.
 func TestPagesLeadSomewhere(t *testing.T) {
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	link := regexp.MustCompile(`\]\(([^)#]+)`)
-	for _, file := range append(pages, "README.md") {
+	for _, file := range append(pages(t), "README.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -62,13 +71,13 @@ func TestPagesLeadSomewhere(t *testing.T) {
 // that shows it, and each row of docs/RELIABILITY.md, and of what executors protect, names one.
 func TestPagesNameTestsThatExist(t *testing.T) {
 	exists := map[string]bool{}
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		code, err := os.ReadFile(path)
-		for _, m := range declared.FindAllStringSubmatch(string(code), -1) {
+		for _, m := range declaration.FindAllStringSubmatch(string(code), -1) {
 			exists[m[1]] = true
 		}
 		return err
@@ -76,12 +85,8 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	named := regexp.MustCompile("`(Test[A-Za-z]\\w+)[/`]")
-	for _, file := range pages {
+	for _, file := range pages(t) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -114,13 +119,9 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 // names: a function there calls page.Hold and has both the page and the name of
 // the span as literals. Otherwise a span stays as it is for good.
 func TestEverySpanIsHeld(t *testing.T) {
-	files, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	holders := map[string][]map[string]bool{} // literals of each such function, by package
 	found := 0
-	for _, file := range append(files, "README.md") {
+	for _, file := range append(pages(t), "README.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -186,4 +187,101 @@ func holdersOf(t *testing.T, pkg string) (found []map[string]bool) {
 		}
 	}
 	return found
+}
+
+// TestContributorsAreSentToWhatIsNotThere: docs/contributing/questions.md has at least
+// ten questions. Each answer names files, folders, or declarations as
+// path/of/package.Name or path/of/package.Type.Method, and all of them are there.
+func TestContributorsAreSentToWhatIsNotThere(t *testing.T) {
+	const file = "docs/contributing/questions.md"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := strings.Split(string(text), "\n## ")[1:]
+	if len(answers) < 10 {
+		t.Errorf("%s has %d questions", file, len(answers))
+	}
+	tops := regexp.MustCompile(`^(pkg|runner|cmd|infra|functions|events|test|tools|web|docs)(/|\.|$)`)
+	for _, answer := range answers {
+		question, _, _ := strings.Cut(answer, "\n")
+		places := 0
+		for _, code := range page.Code(answer) {
+			if !tops.MatchString(code) {
+				continue
+			}
+			places++
+			if _, err := os.Stat(code); err == nil {
+				continue
+			}
+			folder, name, _ := strings.Cut(code, ".")
+			if name == "" || !declares(t, folder, name) {
+				t.Errorf("%s: the answer to %q names %s, which is not there", file, question, code)
+			}
+		}
+		if places == 0 {
+			t.Errorf("%s: the answer to %q names no place", file, question)
+		}
+	}
+}
+
+// declares reports whether the package in the folder declares the name, which is that
+// of a function, type, constant or variable, or Type.Method.
+func declares(t *testing.T, folder, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if slices.Contains(declared(d), name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// declared returns what a declaration declares; methods as Type.Method.
+func declared(d ast.Decl) (names []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			return []string{d.Name.Name}
+		}
+		of := d.Recv.List[0].Type
+		if p, ok := of.(*ast.StarExpr); ok {
+			of = p.X
+		}
+		if i, ok := of.(*ast.IndexExpr); ok {
+			of = i.X
+		}
+		if id, ok := of.(*ast.Ident); ok {
+			return []string{id.Name + "." + d.Name.Name}
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch s := spec.(type) {
+			case *ast.TypeSpec:
+				names = append(names, s.Name.Name)
+				if i, ok := s.Type.(*ast.InterfaceType); ok {
+					for _, m := range i.Methods.List {
+						for _, n := range m.Names {
+							names = append(names, s.Name.Name+"."+n.Name)
+						}
+					}
+				}
+			case *ast.ValueSpec:
+				for _, n := range s.Names {
+					names = append(names, n.Name)
+				}
+			}
+		}
+	}
+	return names
 }

@@ -3,8 +3,8 @@
 //
 // It is not made of the registry library that package artifact pushes with:
 // reading two things whose digests are known needs nothing of that, and its
-// tables cost every job a millisecond at start, and its handshake a job two
-// requests and a connection more.
+// handshake costs a job two requests and a connection more.
+// docs/decisions/two-pullers-of-artifacts.md has the numbers.
 package fetch
 
 import (

@@ -34,6 +34,6 @@ func New(p kernel.Deps) *Control {
 	c := &Control{Kernel: k, Fleet: runners.New(k)}
 	c.Catalog = catalog.New(k, c.Fleet)
 	c.States = state.New(k, c.Fleet, c.Catalog)
-	c.Execution = execution.New(k, c.Fleet, c.Catalog, c.States)
+	c.Execution = execution.New(k, c.Fleet, c.Catalog)
 	return c
 }

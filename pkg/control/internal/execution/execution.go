@@ -7,7 +7,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
-	"github.com/fairlead/fairlead/pkg/control/internal/state"
 )
 
 // Execution is the deployments and their jobs, from the request to the last report.
@@ -16,10 +15,9 @@ type Execution struct {
 	*kernel.Kernel
 	fleet   *runners.Fleet
 	catalog *catalog.Catalog
-	states  *state.States
 }
 
 // New returns the deployments and jobs of a kernel.
-func New(k *kernel.Kernel, fleet *runners.Fleet, catalog *catalog.Catalog, states *state.States) *Execution {
-	return &Execution{Kernel: k, fleet: fleet, catalog: catalog, states: states}
+func New(k *kernel.Kernel, fleet *runners.Fleet, catalog *catalog.Catalog) *Execution {
+	return &Execution{Kernel: k, fleet: fleet, catalog: catalog}
 }

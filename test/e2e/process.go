@@ -21,8 +21,6 @@ import (
 // fails by it, and never passes by it.
 const patience = 60 * time.Second
 
-func deadline() <-chan time.Time { return time.After(patience) }
-
 // Until polls until cond holds.
 func Until(t testing.TB, what string, cond func() bool) {
 	t.Helper()

@@ -41,8 +41,8 @@ import (
 
 // What a plane has from its start.
 const (
-	RunnerID fairlead.RunnerID = "run_1"
-	Runner                     = "here" // its name
+	RunnerID = fairlead.RunnerID("run_1")
+	Runner   = "here" // its name
 
 	// Of the stack, if there is one.
 	Account    = "123456789012"

@@ -78,8 +78,8 @@ func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deploym
 	c := cmds[0]
 	for _, e := range []deployment.Event{
 		deployment.JobStarted{Component: c.Component, Operation: c.Operation, Job: fairlead.JobID(string(c.Operation) + " " + c.Component)},
-		deployment.Unplannable{Component: c.Component, Reason: "wrong"},
-		deployment.Unplannable{Component: c.Component, Reason: "unknown", Skip: true},
+		deployment.Unplannable{Component: c.Component, Reason: fairlead.ReasonVarsTooLarge},
+		deployment.Unplannable{Component: c.Component, Reason: fairlead.ReasonNeedsOutputs, Skip: true},
 	} {
 		if err := w.apply(after, e, cmds[1:]); err != nil {
 			return err

@@ -46,6 +46,7 @@ type JobSpec struct {
 	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
 	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
 	Move        []MovedState          `json:"move,omitempty"`     // states to be copied to another storage
+	Applied     *Inputs               `json:"applied,omitempty"`  // what the component has been applied with, of a type whose plan needs it; nil: it is not there, or an apply of it has not succeeded since
 	Env         map[string]string     `json:"env,omitempty"`      // of the tool; never secret
 	// SecretEnv is more of it, kept out of argv, logs and summaries.
 	SecretEnv map[string]string `json:"secret_env,omitempty"`

@@ -135,6 +135,7 @@ func nounProblems() []ProblemDoc {
 		{"runner-not-found", http.StatusNotFound, "There is no such runner.", "`fairlead runner list` shows those that exist."},
 		{"state-lineage", http.StatusConflict, "The state is that of another component, or of another life of this one.", "Find the file that belongs to the component."},
 		{"state-older", http.StatusConflict, "The state is not newer than the one that is there.", "Nothing has to be pushed: later work has been saved since."},
+		{"no-state", http.StatusConflict, "The component is of a type that has no state.", "Nothing can be pushed; `detail` names the type."},
 		{"state-on-runner", http.StatusConflict, "The state is on the runner's disk, which the control plane does not reach.", "Put the file in its place on the runner's host."},
 		{"bound-runner-gone", http.StatusConflict, "The runner that the install is bound to was deleted, or no longer serves its group.", "`fairlead install refresh-runner NAME --dry-run` shows which one would take over."},
 		{"broken-rule", http.StatusConflict, "The rule that decides where the install runs names a runner that is gone, or that does not serve the install.", "Delete the rule, or make one that names another runner."},
@@ -180,6 +181,7 @@ func nounProblems() []ProblemDoc {
 		{"webhook-not-found", http.StatusNotFound, "There is no such webhook.", "`fairlead webhook list` shows those that exist."},
 		{"version-not-found", http.StatusNotFound, "There is no such version of an app.", "`fairlead app show NAME` names the newest."},
 		{"version-altered", http.StatusConflict, "The record of an app's version was altered: its content has another identifier. Nothing of it is deployed, and a job that is about to start for it has ended.", "Publish the app again from the same folder, which writes the record anew, and find out who can write the control plane's table. `details` names the app and the version."},
+		{"component-type-changed", http.StatusUnprocessableEntity, "A component that is there is of another type in this version.", "Give the new component another name: the old one is destroyed then, by what made it."},
 		{"version-of-other-app", http.StatusUnprocessableEntity, "The version is one of another app.", "Name a version of the app that is installed."},
 	}
 }

@@ -234,7 +234,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.CreateDeploymentRequest
 	}
 	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
-		problems: ofAVersion + " " + creator + " install-not-found version-not-found version-of-other-app invalid-inputs deployment-runs queue-full state-moving " + placing + " " + storesMuch},
+		problems: ofAVersion + " " + creator + " install-not-found version-not-found version-of-other-app component-type-changed invalid-inputs deployment-runs queue-full state-moving " + placing + " " + storesMuch},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),

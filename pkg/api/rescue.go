@@ -29,7 +29,7 @@ func (s *server) rescueRoutes(c *control.Control) {
 	register(s, op{Route: wire.PushState, auth: apiToken, tag: "Installs", summary: "Put a state in place that a tool could not save",
 		doc:  "Of installs whose runner keeps its states at the control plane. The state must be of the component's lineage, and newer than the current one.",
 		body: control.MaxState, read: 2 * time.Minute,
-		problems: "install-not-found component-not-found runner-not-found deployment-runs state-moving invalid-state state-locked state-lineage state-older state-on-runner state-too-large " + storesMuch},
+		problems: "install-not-found component-not-found runner-not-found deployment-runs state-moving invalid-state no-state state-locked state-lineage state-older state-on-runner state-too-large " + storesMuch},
 		func(ctx context.Context, in *push) (*body[wire.PushedState], error) {
 			h, err := c.PushState(ctx, callerOf(ctx).org, in.Install, in.Component, in.RawBody)
 			return answer(wire.PushedState{Component: in.Component, Serial: h.Serial, Size: h.Size, SavedAt: h.Updated.UTC()}, err)

@@ -191,7 +191,12 @@ func checkFolder(fsys fs.FS, source, typ string) (m *module, message, hint strin
 	if !info.IsDir() {
 		return nil, "is not a folder", "Name the folder that holds the module's .tf files.", nil
 	}
-	if t, known := component.Of(typ); known && !t.Module {
+	t, known := component.Of(typ)
+	if t.Executable != "" && !isExecutable(fsys, path.Join(real, t.Executable)) {
+		return nil, fmt.Sprintf("holds no executable file %q", t.Executable),
+			fmt.Sprintf("A component of type %s is a folder with that file at its top; `chmod +x` makes it executable.", typ), nil
+	}
+	if known && !t.Module {
 		return nil, "", "", nil
 	}
 	files, given, err := moduleFiles(fsys, real)
@@ -211,6 +216,17 @@ func checkFolder(fsys fs.FS, source, typ string) (m *module, message, hint strin
 		}
 	}
 	return &read, "", "", wrong
+}
+
+// isExecutable reports whether a file of that name is packed as one that its owner
+// may run.
+func isExecutable(fsys fs.FS, name string) bool {
+	real, err := follow(fsys, name)
+	if err != nil {
+		return false
+	}
+	info, err := fs.Stat(fsys, real)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o100 != 0
 }
 
 // nearFolder names the folder beside the missing one whose name is nearest;

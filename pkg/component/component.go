@@ -28,11 +28,22 @@ type Type struct {
 	// shipped with it.
 	Module bool
 
+	// Executable is the file at the top of its source that the runner starts. "": there
+	// need be none.
+	Executable string
+
 	Operations []Operation
 
 	// StateFile names the state of a component in the folder that a runner's own disk
 	// has for it. "": the type has no state, and jobs of it are given no place for one.
 	StateFile string
+
+	// Blind is whether its plan sees nothing of what is there. Such a plan compares what
+	// the component is given with what it was applied with last, which the job spec
+	// tells; a loss leaves a person to decide, as no plan shows how far an apply came.
+	// The plan of any other type does: if it finds nothing to do after a loss, all is
+	// done.
+	Blind bool
 
 	// Reserved are environment variables that the plugin sets itself, or whose absence
 	// it relies on: a name, or the beginning of names with a * behind it.
@@ -88,11 +99,11 @@ func Names() []string {
 }
 
 // Of returns the type of that name; "" stands for Terraform. ok is false, and the
-// type has no operation and no state, if there is none of the name.
+// type has no operation, no state and a blind plan, if there is none of the name.
 func Of(name string) (t Type, ok bool) {
 	i := slices.IndexFunc(types, func(t Type) bool { return t.Name == cmp.Or(name, Terraform) })
 	if i < 0 {
-		return Type{Name: name}, false
+		return Type{Name: name, Blind: true}, false
 	}
 	return types[i], true
 }

@@ -34,7 +34,7 @@ func TestATypeThatIsNotThere(t *testing.T) {
 		t.Errorf("without a name it is %q", old.Name)
 	}
 	none, ok := component.Of("helm")
-	if _, applies := none.Role(job.OpApply); ok || applies || none.StateFile != "" || none.Module {
+	if _, applies := none.Role(job.OpApply); ok || applies || none.StateFile != "" || none.Module || !none.Blind {
 		t.Errorf("an unknown type is %+v", none)
 	}
 }

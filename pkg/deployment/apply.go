@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
@@ -179,11 +180,12 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	}
 	n.Changes, n.Digest = e.Changes, e.Digest
 	n.Reason, n.Message = "", ""
+	noOp := e.NoOp && !(n.blind() && (reconciled || n.Lost)) // it says nothing of what the loss left
 	switch {
-	case e.NoOp && reconciled:
+	case noOp && reconciled:
 		n.State = Applied
 		n.Message = "its apply was interrupted, and a new plan found nothing left to do"
-	case e.NoOp:
+	case noOp:
 		n.State = Unchanged
 	case d.PlanOnly:
 		n.State = Planned
@@ -196,18 +198,32 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 		// Auto-approval was given to a plan that has been used up. Whether the
 		// rest should be applied is for a person to say.
 		n.State = Awaiting
-		n.Message = "its apply was interrupted; the new plan shows what is still missing"
+		n.Message = "its apply was interrupted; the new plan " + n.afterLoss()
 	case n.Lost:
 		// It was lost in a deployment before this one. Auto-approval covers what
 		// is known, and what the tool made that its state lacks is not.
 		n.State = Awaiting
-		n.Message = "an apply of it was interrupted; the plan shows what is still missing"
+		n.Message = "an apply of it was interrupted; the plan " + n.afterLoss()
 	case !d.Asks().waits(n.Changes):
 		return []Command{n.start()}
 	default:
 		n.State = Awaiting
 	}
 	return nil
+}
+
+// blind reports whether a plan of the node sees nothing of what is there.
+func (n *Node) blind() bool {
+	t, _ := component.Of(n.Type)
+	return t.Blind
+}
+
+// afterLoss ends a sentence about a plan that follows a lost apply.
+func (n *Node) afterLoss() string {
+	if n.blind() {
+		return "cannot show how far it came, and does all of it again"
+	}
+	return "shows what is still missing"
 }
 
 // start puts the node to work on its saved plan.

@@ -83,6 +83,7 @@ type Changes struct {
 	Change  int  `json:"change"`
 	Destroy int  `json:"destroy"`
 	Outputs bool `json:"outputs,omitempty"`
+	Run     int  `json:"run,omitempty"` // programs that would run, of which nobody knows what they change
 }
 
 // Node is one component's way through a deployment.
@@ -129,9 +130,9 @@ func (d Deployment) Asks() Ask {
 }
 
 // waits reports whether a plan that does something waits for a person. One whose
-// changes were not counted may destroy.
+// changes were not counted, or cannot be, may destroy.
 func (a Ask) waits(c *Changes) bool {
-	unknown := c == nil || *c == Changes{}
+	unknown := c == nil || *c == Changes{} || c.Run > 0
 	switch a {
 	case AskNever:
 		return false

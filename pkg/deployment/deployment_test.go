@@ -349,6 +349,7 @@ func TestWhichPlansAskIsSaidOnce(t *testing.T) {
 		"changes in place":             {&deployment.Changes{Add: 1, Change: 1}, deployment.AskChanges},
 		"replaces, so it destroys":     {&deployment.Changes{Add: 1, Destroy: 1}, deployment.AskDestroys},
 		"does what nobody has counted": {&deployment.Changes{}, deployment.AskDestroys},
+		"runs a program":               {&deployment.Changes{Run: 1}, deployment.AskDestroys},
 		"has no counts at all":         {nil, deployment.AskDestroys},
 	} {
 		for i, ask := range all {

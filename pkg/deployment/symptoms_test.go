@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -123,6 +124,24 @@ func TestARetryAfterALossWaitsForAPersonAlsoWithAutoApproval(t *testing.T) {
 	}
 	if d.Nodes[0].State != deployment.Awaiting || d.Nodes[1].State != deployment.Applying || len(cmds) != 1 {
 		t.Errorf("web is %s, other is %s, %+v", d.Nodes[0].State, d.Nodes[1].State, cmds)
+	}
+}
+
+// A plan that looks at nothing was taken for one that has found nothing: what an
+// interrupted apply had half done counted as done.
+func TestABlindPlanSettlesNoLoss(t *testing.T) {
+	for _, noOp := range []bool{false, true} {
+		lost := newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "web", Type: "blind", State: deployment.Pending}}, AutoApprove: true}).
+			do(deployment.Begin{}).plans("plan web").ends("apply web", deployment.JobEnded{State: job.Lost})
+		lost.ends("plan web", deployment.JobEnded{State: job.Succeeded, NoOp: noOp, Digest: "sha256:2", Changes: &deployment.Changes{Run: 1}})
+		if n := lost.d.Node("web"); n.State != deployment.Awaiting || !strings.Contains(n.Message, "does all of it again") {
+			t.Errorf("after a loss, a plan that does nothing (%t): web is %s: %s", noOp, n.State, n.Message)
+		}
+		later := newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "web", Type: "blind", State: deployment.Pending, Lost: true}}, AutoApprove: true}).do(deployment.Begin{})
+		later.ends("plan web", deployment.JobEnded{State: job.Succeeded, NoOp: noOp, Digest: "sha256:2", Changes: &deployment.Changes{Run: 1}})
+		if n := later.d.Node("web"); n.State != deployment.Awaiting {
+			t.Errorf("in the deployment after that, a plan that does nothing (%t): web is %s: %s", noOp, n.State, n.Message)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -133,18 +134,19 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 	}
 	s.Known = append(s.Known, logOfLost(j))
 	s.Next = append(s.Next, logs(j.ID, "shows what it had done until then"))
+	said := textsAfterLoss(j)
 	switch n.State {
 	case deployment.Reconciling:
-		s.Known = append(s.Known, fmt.Sprintf("The plan %s looks now what is missing. If that is nothing, the deployment goes on by itself; else it waits for you.", n.PlanJob))
+		s.Known = append(s.Known, fmt.Sprintf(said.planning, n.PlanJob))
 		s.Next = append(s.Next, followDeployment(d.ID))
 	case deployment.Awaiting:
 		s.Next = append(s.Next, d.salvaged(j)...)
 		if j.Salvaged != nil && j.Salvaged.Whole {
 			s.Known = append(s.Known, "The runner keeps a state that the job could not save. Once that has taken its place, the new plan is stale: cancel this deployment then, and retry it.")
 		}
-		s.Known = append(s.Known, fmt.Sprintf("The new plan %s shows what is still missing, by the state and the cloud: %s.", n.PlanJob, changes(n.Changes)))
-		s.Next = append(s.Next, showJob(n.PlanJob, "shows that plan: compare it with the log"), byHand(afterCompare),
-			approve(d.ID, "carries the new plan out", n.Component), cancelDeployment(d.ID, "leaves everything as it is; what is not applied stays so"))
+		s.Known = append(s.Known, fmt.Sprintf(said.planned, n.PlanJob, changes(n.Changes)))
+		s.Next = append(s.Next, showJob(n.PlanJob, said.show), byHand(said.decide),
+			approve(d.ID, said.approve, n.Component), cancelDeployment(d.ID, "leaves everything as it is; what is not applied stays so"))
 	case deployment.NodeLost:
 		s.Next = append(s.Next, d.salvaged(j)...)
 		if d.Stop != "" {
@@ -155,7 +157,7 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 		} else if n.Reason != "" || n.Message != "" {
 			s.Known = append(s.Known, "The plan that was to show what is missing did not come about"+because(n.Reason, n.Message))
 		}
-		s.Next = append(s.Next, d.onward("plans it anew and shows what is missing before anything is changed")...)
+		s.Next = append(s.Next, d.onward(said.onward)...)
 	}
 	return s
 }
@@ -168,6 +170,33 @@ func (d Deployment) salvaged(j job.Job) []Step {
 	}
 	return salvage(j, d.Install, d.Parts[j.Component].storage())
 }
+
+// afterLoss are the texts about the plan that follows a lost apply.
+type afterLoss struct {
+	planning, planned             string // formats: of the plan's job, and what it would do
+	show, decide, approve, onward string
+}
+
+func textsAfterLoss(lost job.Job) afterLoss {
+	if typeOf(lost).Blind {
+		return afterLoss{
+			planning: "The plan %s waits for you once it is made. It cannot show how far the job came.",
+			planned:  "The new plan %s cannot show how far the job came, and would do all of it again: %s.",
+			show:     "shows what would be done", decide: afterBlindLoss, approve: "does it again, from its beginning",
+			onward: "plans it anew, and waits for you before it is done again",
+		}
+	}
+	return afterLoss{
+		planning: "The plan %s looks now what is missing. If that is nothing, the deployment goes on by itself; else it waits for you.",
+		planned:  "The new plan %s shows what is still missing, by the state and the cloud: %s.",
+		show:     "shows that plan: compare it with the log", decide: afterCompare, approve: "carries the new plan out",
+		onward: "plans it anew and shows what is missing before anything is changed",
+	}
+}
+
+// afterBlindLoss is what a person decides on where no plan shows what is missing.
+const afterBlindLoss = "Find out from the log, and where the job worked, what it has done. If that must not be done twice, undo it first, " +
+	"or publish a version of the app that goes on from there, with `fairlead app apply FOLDER`. A deployment of the new version takes the place of this one, which you cancel."
 
 // afterCompare is what a person decides on, between reading and approving.
 const afterCompare = "What the log says was made and the plan wants to make again is there, and not in the state. " + importByHand +
@@ -262,7 +291,11 @@ func (d Deployment) stopped(n *deployment.Node) Situation {
 func stateOf(c Component, j *job.Job) []string {
 	var out []string
 	if c.Unknown {
-		out = append(out, fmt.Sprintf("Component %s is `unknown` since %s: what exists of it may not be what its state says.", c.Name, at(c.Since)))
+		text := "Component %s is `unknown` since %s: what exists of it may not be what its state says."
+		if t, _ := component.Of(c.Type); t.StateFile == "" {
+			text = "Component %s is `unknown` since %s: nothing records what exists of it."
+		}
+		out = append(out, fmt.Sprintf(text, c.Name, at(c.Since)))
 	}
 	if st := c.State; st != nil {
 		switch during := j != nil && !j.Started.IsZero() && !st.Saved.Before(j.Started); {
@@ -302,7 +335,7 @@ func changes(c *deployment.Changes) string {
 	for _, p := range []struct {
 		n    int
 		verb string
-	}{{c.Add, "add"}, {c.Change, "change"}, {c.Destroy, "destroy"}} {
+	}{{c.Add, "add"}, {c.Change, "change"}, {c.Destroy, "destroy"}, {c.Run, "run"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d to %s", p.n, p.verb))
 		}

@@ -3,6 +3,7 @@ package diagnosis
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/component"
@@ -122,7 +123,7 @@ func typeOf(j job.Job) component.Type {
 
 // logOfLost is what is true of the log of every lost job.
 func logOfLost(j job.Job) string {
-	return "Its log ends where its step did; the tool may have said and done more. " + typeOf(j).LostLog
+	return strings.TrimSpace("Its log ends where its step did; the tool may have said and done more. " + typeOf(j).LostLog)
 }
 
 // failure is about a job that failed. on names what goes on afterwards; nil:
@@ -153,7 +154,9 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		s.Next = append(s.Next, salvage(j, install, storage)...)
 		s.Next = append(s.Next, read)
 	case fairlead.ReasonToolKilled:
-		if j.Operation.Mutates() {
+		if j.Operation.Mutates() && typeOf(j).StateFile == "" {
+			s.Known = append(s.Known, "What it had done until then is done. The log says how far it came.")
+		} else if j.Operation.Mutates() {
 			s.Known = append(s.Known, "A tool that was killed may have made things that its state does not have. The log names them.")
 			s.Next = append(s.Next, read, byHand(importByHand))
 			break
@@ -232,7 +235,7 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, mend string } 
 	return map[fairlead.Reason]struct{ known, mend string }{
 		fairlead.ReasonToolFailed:       {"", "Mend what its log names."},
 		fairlead.ReasonInitFailed:       {nothing + ".", "Mend what its log names: a provider, a module, or the way to their registry."},
-		fairlead.ReasonPlanStale:        {nothing + ". The state has changed since the plan was made.", ""},
+		fairlead.ReasonPlanStale:        {nothing + ". What the plan was made from has changed since.", ""},
 		fairlead.ReasonPlanDigest:       {nothing + ". The saved plan is not the one that was approved.", ""},
 		fairlead.ReasonPlanMissing:      {nothing + ". The saved plan is gone.", ""},
 		fairlead.ReasonPlanUnsaved:      {nothing + ".", ""},
@@ -361,6 +364,9 @@ func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	after := "the job is tried again"
 	if j.Operation.Mutates() {
 		after = "the job is lost, and a new plan shows what it left"
+		if typeOf(j).Blind {
+			after = "the job is lost, and waits for you to decide"
+		}
 	} else if j.Attempts >= job.MaxAttempts {
 		after = "the job is given up"
 	}

@@ -308,6 +308,7 @@ type Changes struct {
 	Change  int  `json:"change" minimum:"0"`
 	Destroy int  `json:"destroy" minimum:"0"`
 	Outputs bool `json:"outputs,omitempty" doc:"Whether outputs change"`
+	Run     int  `json:"run,omitempty" minimum:"0" doc:"Programs that would run, of which a plan cannot tell what they change"`
 }
 
 // ApproveRequest approves plans that wait for approval: all that wait when

@@ -26,6 +26,10 @@ func lostCases() []Case {
 		{"lost: the plan failed, and the runner keeps a part of a state", dep(final, []job.Job{torn, badPlan}, with(onRunner))},
 		{"lost: a plan looks", dep(deployment.Node{State: deployment.Reconciling, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"},
 			[]job.Job{lostApply(), aJob("job_r", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3590), Epoch: 1})})},
+		{"lost: of a type whose plan sees nothing, a plan is made", dep(blind(deployment.Node{State: deployment.Reconciling, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"}),
+			[]job.Job{blindApply(), aJob("job_r", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3590), Epoch: 1})}, with(stateless))},
+		{"lost: of a type whose plan sees nothing, a person decides", dep(blind(awaiting), []job.Job{blindApply()}, with(stateless))},
+		{"lost: of a type whose plan sees nothing, the plan failed", dep(blind(final), []job.Job{blindApply(), badPlan}, with(stateless))},
 		{"lost: a person decides, the state was saved before", dep(awaiting, []job.Job{lostApply()})},
 		{"lost: a person decides, the state was saved during it", dep(awaiting, []job.Job{lostApply()}, with(savedDuring))},
 		{"lost: a person decides, no state was ever saved", dep(awaiting, []job.Job{lostApply()}, with(neverSaved))},
@@ -42,6 +46,24 @@ func lostCases() []Case {
 		{"lost: the install is forgotten", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Gone = true })},
 	}
 }
+
+// blind returns the node of a component whose plan sees nothing of what is there, and
+// would do all of it.
+func blind(n deployment.Node) deployment.Node {
+	n.Type = "blind"
+	if n.Changes != nil {
+		n.Changes = &deployment.Changes{Run: 1}
+	}
+	return n
+}
+
+func blindApply() job.Job {
+	j := lostApply()
+	j.Plugin = "blind"
+	return j
+}
+
+func stateless(c *diagnosis.Component) { c.Type, c.State = "blind", nil }
 
 func failedCases() []Case {
 	plan := deployment.Node{State: deployment.NodeFailed, PlanJob: "job_p"}

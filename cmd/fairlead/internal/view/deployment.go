@@ -102,7 +102,7 @@ func took(d wire.Deployment) string {
 
 // Changes says what a plan would do.
 func Changes(c wire.Changes) string {
-	if c.Add+c.Change+c.Destroy == 0 {
+	if c.Add+c.Change+c.Destroy+c.Run == 0 {
 		if c.Outputs {
 			return "outputs change"
 		}
@@ -112,7 +112,7 @@ func Changes(c wire.Changes) string {
 	for _, n := range []struct {
 		count int
 		verb  string
-	}{{c.Add, "add"}, {c.Change, "change"}, {c.Destroy, "destroy"}} {
+	}{{c.Add, "add"}, {c.Change, "change"}, {c.Destroy, "destroy"}, {c.Run, "run"}} {
 		if n.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d to %s", n.count, n.verb))
 		}

@@ -164,6 +164,9 @@ func (c *Execution) fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.D
 	for _, wave := range waves {
 		for _, name := range wave {
 			k, _ := v.Spec.Component(name)
+			if was, there := left[name]; there && was.TypeOf().Name != k.Type {
+				return typeChanged(inst, was, k.Type, v.ID)
+			}
 			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Needs: k.DependsOn, State: deployment.Pending})
 			names = append(names, name)
 			delete(left, name)
@@ -180,6 +183,15 @@ func (c *Execution) fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.D
 		d.Nodes = append(d.Nodes, n)
 	}
 	return nil
+}
+
+// typeChanged refuses a version in which a component that is there is of another type:
+// what made it is what can destroy it.
+func typeChanged(inst store.Install, was store.Component, to string, v fairlead.VersionID) error {
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "component-type-changed",
+		Message: fmt.Sprintf("component %s of install %s is of the type %s, and in version %s of the type %s", was.Name, inst.Name, was.TypeOf().Name, v, to),
+		Hint:    "Give the new component another name: the old one is destroyed then, by what made it.",
+		Details: map[string]string{"component": was.Name}}
 }
 
 // removals orders components for removal: a component goes after those that

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/control/internal/state"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -43,7 +44,8 @@ func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]b
 	if err != nil {
 		return nil, err
 	}
-	if t, _ := component.Of(j.Plugin); t.StateFile != "" {
+	t, _ := component.Of(j.Plugin)
+	if t.StateFile != "" {
 		storage, err := heldState(inst.V, runner.V)
 		if err != nil {
 			return nil, err
@@ -91,15 +93,53 @@ func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]b
 	if err != nil {
 		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
 	}
-	s.Vars = make(map[string]events.SpecVar, len(vars))
+	if s.Vars, err = specVars(vars, j.Component); err != nil {
+		return nil, err
+	}
+	if t.Blind && j.Operation == job.OpPlan {
+		if s.Applied, err = c.applied(tx, j); err != nil {
+			return nil, err
+		}
+	}
+	return c.Signer.Sign(ctx, s)
+}
+
+func specVars(vars map[string]appspec.Resolved, component string) (map[string]events.SpecVar, error) {
+	out := make(map[string]events.SpecVar, len(vars))
 	for name, val := range vars {
 		raw, err := json.Marshal(val.Value)
 		if err != nil {
-			return nil, fmt.Errorf("encode variable %s of component %s: %w", name, j.Component, err)
+			return nil, fmt.Errorf("encode variable %s of component %s: %w", name, component, err)
 		}
-		s.Vars[name] = events.SpecVar{Value: raw, Sensitive: val.Sensitive}
+		out[name] = events.SpecVar{Value: raw, Sensitive: val.Sensitive}
 	}
-	return c.Signer.Sign(ctx, s)
+	return out, nil
+}
+
+// applied returns what the job's component has been applied with; nil if it is not
+// there, or nobody knows how far its last apply came.
+func (c *Execution) applied(tx *kernel.Tx, j store.Job) (*events.Inputs, error) {
+	k, err := tx.Component(j.Install, j.Component)
+	if err != nil || k.V.State != store.Present || k.V.Lost != "" {
+		return nil, err
+	}
+	v, err := c.catalog.Version(tx.Ctx, k.V.Version)
+	if fairlead.CodeOf(err) == catalog.CodeVersionAltered {
+		return nil, nil // the next version is the way on
+	}
+	if err != nil {
+		return nil, err
+	}
+	resolved, err := catalog.LastVars(tx, j.Install, j.Component)
+	if err != nil {
+		return nil, err
+	}
+	vars, err := specVars(resolved, j.Component)
+	if err != nil {
+		return nil, err
+	}
+	in := events.InputsOf([]byte(j.ID), v.Artifacts[j.Component], vars)
+	return &in, nil
 }
 
 // heldState returns the storage in which the install's state is. A runner that

@@ -214,6 +214,9 @@ func (c *States) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component 
 	if k.Version == 0 {
 		return none, noComponent(inst.V, component) // nobody would ever destroy what is in the state
 	}
+	if t := k.V.TypeOf(); t.StateFile == "" {
+		return none, fairlead.Conflict("no-state", "component %s of install %s is of the type %s, which has no state", component, install, t.Name)
+	}
 	runner, err := c.fleet.ServingRunner(tx.Ctx, inst.V)
 	if err != nil {
 		return none, err

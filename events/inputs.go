@@ -1,0 +1,56 @@
+package events
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"maps"
+	"slices"
+)
+
+// Inputs are digests of what a component is given. They show what has changed since,
+// and hold no value. Each digest is keyed with Salt, so that one of a short secret can
+// be looked up in no table.
+type Inputs struct {
+	Salt   []byte            `json:"salt"`
+	Source string            `json:"source"` // digest of the artifact: sha256:…
+	Vars   map[string][]byte `json:"vars,omitempty"`
+}
+
+// InputsOf returns the inputs of a component with that artifact and those variables.
+func InputsOf(salt []byte, source string, vars map[string]SpecVar) Inputs {
+	in := Inputs{Salt: salt, Source: source, Vars: make(map[string][]byte, len(vars))}
+	for name, v := range vars {
+		in.Vars[name] = in.digest(name, v)
+	}
+	return in
+}
+
+func (in Inputs) digest(name string, v SpecVar) []byte {
+	h := hmac.New(sha256.New, in.Salt)
+	h.Write([]byte(name + "\n"))
+	h.Write(v.Value)
+	return h.Sum(nil)
+}
+
+// Changed names what differs by now: "source", and "vars.NAME" of each variable that
+// has another value, is new or is gone; in that order, and the variables by name.
+func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
+	var changed []string
+	if in.Source != source {
+		changed = append(changed, "source")
+	}
+	names := maps.Clone(in.Vars)
+	if names == nil {
+		names = map[string][]byte{}
+	}
+	for name := range vars {
+		names[name] = nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		v, ok := vars[name]
+		if !ok || !hmac.Equal(in.Vars[name], in.digest(name, v)) {
+			changed = append(changed, "vars."+name)
+		}
+	}
+	return changed
+}

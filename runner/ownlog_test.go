@@ -11,7 +11,7 @@ import (
 )
 
 func logSpec() events.JobSpec {
-	return events.JobSpec{Plugin: "agent-log", Operation: "check", Timeout: 60, Grace: 5}
+	return events.JobSpec{Operation: "agent-log", Timeout: 60, Grace: 5}
 }
 
 // The vendor, who has no access to where an agent runs, asks what it has said.

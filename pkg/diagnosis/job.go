@@ -61,7 +61,7 @@ func over(f Job, now time.Time) (Situation, bool) {
 	}
 	if j.Deployment != "" {
 		s.Next = append(s.Next, showDeployment(j.Deployment, "says how to go on"))
-	} else if j.Operation == job.OpCheck && (f.Runner == nil || !f.Runner.Gone) {
+	} else if j.Operation.OfRunner() && (f.Runner == nil || !f.Runner.Gone) {
 		s.Next = append(s.Next, checkRunner(f.runner()))
 	}
 	return s, true

@@ -66,6 +66,7 @@ const (
 	OpPlanDestroy Operation = "plan-destroy" // compute and save what a destroy would remove
 	OpDestroy     Operation = "destroy"      // carry out exactly a saved plan of removal
 	OpCheck       Operation = "check"        // do nothing, and prove the way through a runner
+	OpAgentLog    Operation = "agent-log"    // send what the runner's agent has said of late
 
 	// OpMigrateState copies the states of an install to another storage, and
 	// changes neither them nor the customer's account. What is there already is
@@ -75,12 +76,15 @@ const (
 
 // Operations lists every operation.
 func Operations() []Operation {
-	return []Operation{OpPlan, OpApply, OpPlanDestroy, OpDestroy, OpCheck, OpMigrateState}
+	return []Operation{OpPlan, OpApply, OpPlanDestroy, OpDestroy, OpCheck, OpAgentLog, OpMigrateState}
 }
 
 // Mutates reports whether the operation changes the customer's account. A
 // mutating job that is interrupted is never repeated blindly.
 func (o Operation) Mutates() bool { return o == OpApply || o == OpDestroy }
+
+// OfRunner reports whether the operation is of a runner, and of no install.
+func (o Operation) OfRunner() bool { return o == OpCheck || o == OpAgentLog }
 
 // Plans reports whether the operation saves a plan.
 func (o Operation) Plans() bool { return o == OpPlan || o == OpPlanDestroy }
@@ -214,7 +218,7 @@ func (j Job) Timeout() time.Duration {
 // silence is when it renews the lease, so it is noticed a renewal later at most.
 func (j Job) Silent(d time.Duration) (Event, bool) {
 	limit := j.Terms.OrDefault().NoOutput
-	if j.State != Running || j.Operation == OpCheck || d < limit {
+	if j.State != Running || j.Operation.OfRunner() || d < limit {
 		return Event{}, false
 	}
 	return Event{Kind: TimeOut, Reason: fairlead.ReasonNoOutput, Message: fmt.Sprintf("its tool has said nothing for %s and may hang", limit)}, true
@@ -226,7 +230,7 @@ func (o Operation) Timeout() time.Duration {
 	switch {
 	case o.Mutates():
 		return 2 * time.Hour
-	case o == OpCheck:
+	case o.OfRunner():
 		return time.Minute
 	}
 	return 30 * time.Minute

@@ -22,7 +22,6 @@ import (
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/process"
 	"github.com/fairlead/fairlead/runner/internal/keeper"
-	"github.com/fairlead/fairlead/runner/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
@@ -76,8 +75,8 @@ type Options struct {
 	ca        string // what the control plane's certificate is signed by, in PEM
 	plainHTTP bool   // the control plane may be on another machine, without TLS
 
-	orphans *keeper.Orphans  // what the process inherits of jobs; nil: nothing
-	recent  *agentlog.Recent // of the log, for who asks for it; nil: none is kept
+	orphans *keeper.Orphans // what the process inherits of jobs; nil: nothing
+	recent  *recent         // of the log, for who asks for it; nil: none is kept
 }
 
 func (o Options) random() func() float64 {
@@ -134,7 +133,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	}
 	debug.SetMemoryLimit(idleHeap)
 	debug.SetGCPercent(50)
-	o.HandleSignals, o.recent = true, &agentlog.Recent{}
+	o.HandleSignals, o.recent = true, &recent{}
 	if err := Run(ctx, cfg, slog.New(slog.NewTextHandler(io.MultiWriter(o.Stderr, o.recent), &slog.HandlerOptions{Level: level})), o); err != nil {
 		fmt.Fprintln(o.Stderr, err)
 		return exitError

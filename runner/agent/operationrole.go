@@ -25,7 +25,7 @@ var passedForRole = []string{
 // nil if it works with none. An operation that its type of component does not have is
 // not carried out: with the wrong role it would do too much.
 func operationRole(s *config.RunnerStack, region string, c wire.Claim) (*attempt.Role, error) {
-	if s == nil || c.Operation == string(job.OpCheck) {
+	if s == nil || job.Operation(c.Operation).OfRunner() {
 		return nil, nil
 	}
 	r := &attempt.Role{ExternalID: s.ExternalID, Region: region, Install: s.Install}

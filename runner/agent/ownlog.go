@@ -3,21 +3,23 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/plugin"
-	"github.com/fairlead/fairlead/runner/plugin/agentlog"
 	runnerstep "github.com/fairlead/fairlead/runner/step"
 )
 
-// sendLog runs a job whose log is the agent's own. It is the one job that the
-// agent runs itself: in a step elsewhere nobody has what is to be told. All else
-// is as in any step: the launch token, the signed spec, the lease, masking, the
-// report.
+// sendLog runs a job whose log is the agent's own. It is the one operation that the
+// agent does itself, without a plugin: in a step elsewhere nobody has what is to be
+// sent. All else is as in any step: the launch token, the signed spec, the lease,
+// masking, the report.
 func (a *Agent) sendLog(life context.Context, attemptID string, c wire.Claim) {
 	in := a.input(c)
 	dir, err := a.folders(attemptID, in)
@@ -39,17 +41,46 @@ func (a *Agent) sendLog(life context.Context, attemptID string, c wire.Claim) {
 	a.settle(life, attemptID, c.Epoch, d)
 }
 
-// ownLogEnv are those of a step that starts no process, and ends none.
+// ownLogEnv is that of a step that starts no process, and ends none.
 func (a *Agent) ownLogEnv() runnerstep.Env {
-	p := agentlog.Plugin{}
+	var shared *recent
 	if a.cfg.ShareLog {
-		p.Recent = a.options.recent
+		shared = a.options.recent
 	}
 	transport := a.options.Transport
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
-	return runnerstep.Env{Version: a.options.Version, Plugins: plugin.Registry{agentlog.Name: p}, Log: a.log, Now: a.now, Random: a.options.random(),
+	return runnerstep.Env{Version: a.options.Version, Plugins: ownLog{shared}, Log: a.log, Now: a.now, Random: a.options.random(),
 		NewID: rand.Text, Transport: transport,
 		Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}
+}
+
+// ownLog is the work of a job that sends the agent's log; of nil, none is sent.
+type ownLog struct{ recent *recent }
+
+// Operations implements runnerstep.Work.
+func (ownLog) Operations(string) []string { return []string{string(job.OpAgentLog)} }
+
+// Names implements runnerstep.Work.
+func (ownLog) Names() string { return "its own log" }
+
+// Run writes what is kept to the job's log.
+func (l ownLog) Run(ctx context.Context, _ plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return plugin.Result{}, fmt.Errorf("agent-log: %w", err)
+	}
+	if l.recent == nil {
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonLogNotShared, "the agent does not share its log; whoever runs it has it, and FAIRLEAD_SHARE_LOG lets it be asked for")
+	}
+	text, lost := l.recent.lines()
+	if lost {
+		if _, err := io.WriteString(env.Log, "[fairlead: what is older is not kept here]\n"); err != nil {
+			return plugin.Result{}, fmt.Errorf("agent-log: write log: %w", err)
+		}
+	}
+	if _, err := env.Log.Write(text); err != nil {
+		return plugin.Result{}, fmt.Errorf("agent-log: write log: %w", err)
+	}
+	return plugin.Result{}, nil
 }

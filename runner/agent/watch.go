@@ -14,12 +14,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/agentstatus"
 	"github.com/fairlead/fairlead/runner/internal/providers"
-	"github.com/fairlead/fairlead/runner/plugin/agentlog"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -124,7 +124,7 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 		}
 		return
 	}
-	if c.Plugin == agentlog.Name {
+	if c.Operation == string(job.OpAgentLog) {
 		a.sendLog(life, attemptID, c)
 		return
 	}

@@ -113,6 +113,11 @@ func (r Registry) Operations(name string) []string {
 	return nil
 }
 
+// Run has the spec's plugin carry it out.
+func (r Registry) Run(ctx context.Context, spec Spec, env Env) (Result, error) {
+	return r[spec.Plugin].Run(ctx, spec, env)
+}
+
 // Names lists the plugins in order, for messages.
 func (r Registry) Names() string {
 	var names []string

@@ -131,11 +131,21 @@ func valuesOf(names, env []string) []string {
 	return values
 }
 
+// Work is what a step can do: a plugin.Registry, or what an agent does itself.
+type Work interface {
+	// Operations lists what is done by a plugin of that name, "" for none.
+	Operations(plugin string) []string
+	// Names lists the plugins, for messages.
+	Names() string
+	// Run is as that of plugin.Plugin.
+	Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error)
+}
+
 // Env is what a step takes of the process and the machine that it
 // runs in. Every field but Version, TakeRole, Secrets and Confine is required.
 type Env struct {
 	Version   string
-	Plugins   plugin.Registry
+	Plugins   Work
 	Log       *slog.Logger // of the step itself; the job's log goes elsewhere
 	Now       func() time.Time
 	Random    func() float64    // in [0, 1), varies pauses

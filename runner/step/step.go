@@ -410,7 +410,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 			}
 			done <- o
 		}()
-		o.res, o.err = a.Plugins[spec.Plugin].Run(run, spec, env)
+		o.res, o.err = a.Plugins.Run(run, spec, env)
 	}()
 	o := a.await(run, lost, grace, done)
 	if o.err != nil && run.Err() != nil {

@@ -28,7 +28,6 @@ func allowedSkips(short bool) []allowedSkip {
 	add("the model moves the clock of the driver, and a server's clock cannot be moved",
 		testName{"pkg/queue/sqs", "TestSQSConforms/any_sequence_of_calls_agrees_with_a_model"})
 	add("the plugin has no tool that could be slow to stop",
-		testName{"runner/plugin/agentlog", "TestPlugin/a_slow_one_stops,_within_its_grace,_and_leaves_nothing_at_work"},
 		testName{"runner/plugin/check", "TestPlugin/a_slow_one_stops,_within_its_grace,_and_leaves_nothing_at_work"})
 	add("root may read and write every file; tests of root's are beside it",
 		testName{"pkg/artifact", "TestPackUnreadableFile"},

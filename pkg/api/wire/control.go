@@ -322,7 +322,7 @@ type ApproveRequest struct {
 type Job struct {
 	ID         string          `json:"id"`
 	State      string          `json:"state" enum:"queued,claimed,running,canceling,succeeded,failed,canceled,lost"`
-	Operation  string          `json:"operation" enum:"plan,apply,plan-destroy,destroy,check,migrate-state"`
+	Operation  string          `json:"operation" enum:"plan,apply,plan-destroy,destroy,check,agent-log,migrate-state"`
 	Runner     string          `json:"runner"`
 	Install    string          `json:"install,omitempty"`
 	Deployment string          `json:"deployment,omitempty"`

@@ -35,7 +35,7 @@ func (k Kind) labels() []string {
 	for i, o := range job.Operations() {
 		operations[i] = string(o)
 	}
-	return []string{"plugin", oneOf(k.Plugin, append(component.Names(), "check", "agent-log")...), "operation", oneOf(k.Operation, operations...)}
+	return []string{"plugin", oneOf(k.Plugin, append(component.Names(), "check")...), "operation", oneOf(k.Operation, operations...)}
 }
 
 func oneOf(s string, known ...string) string {

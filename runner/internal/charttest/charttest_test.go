@@ -177,7 +177,7 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 	})
 
 	// What the agent has said is told by itself: its jobs share nothing with it.
-	if j := s.UntilFinished(s.Queue(events.JobSpec{Plugin: "agent-log", Operation: "check", Timeout: 60, Grace: 5})); !strings.Contains(string(j.Log), "msg=ready") {
+	if j := s.UntilFinished(s.Queue(events.JobSpec{Operation: "agent-log", Timeout: 60, Grace: 5})); !strings.Contains(string(j.Log), "msg=ready") {
 		t.Errorf("asked for its log, the agent sent %q as %+v", j.Log, *j.Finish)
 	}
 

@@ -214,16 +214,20 @@ func (c *Execution) CheckRunner(ctx context.Context, org fairlead.OrgID, runner,
 // CheckRunnerBy is CheckRunner for whoever may be the operator, who checks the
 // shared runners.
 func (c *Execution) CheckRunnerBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
-	return c.checkRunner(ctx, by, runner, pluginCheck, kernel.Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
+	return c.askRunner(ctx, by, runner, job.OpCheck, kernel.Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
 }
 
 // RunnerLogBy queues a job on the runner whose log is what its agent itself has
 // said of late.
 func (c *Execution) RunnerLogBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
-	return c.checkRunner(ctx, by, runner, pluginAgentLog, kernel.Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
+	return c.askRunner(ctx, by, runner, job.OpAgentLog, kernel.Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
 }
 
-func (c *Execution) checkRunner(ctx context.Context, by kernel.User, runner, plugin string, once kernel.Once) (store.Job, error) {
+// pluginCheck is the plugin that carries job.OpCheck out. job.OpAgentLog is done by
+// the agent itself.
+const pluginCheck = "check"
+
+func (c *Execution) askRunner(ctx context.Context, by kernel.User, runner string, op job.Operation, once kernel.Once) (store.Job, error) {
 	org := by.Org
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	var out store.Job
@@ -245,8 +249,10 @@ func (c *Execution) checkRunner(ctx context.Context, by kernel.User, runner, plu
 				return nil // our own commit, whose answer was unclear
 			}
 		}
-		j := store.Job{Job: job.New(id, job.OpCheck, tx.Now), RunnerName: r.V.Name, Shared: r.V.Shared()}
-		j.Org, j.Runner, j.Plugin = org, r.V.ID, plugin
+		j := store.Job{Job: job.New(id, op, tx.Now), RunnerName: r.V.Name, Shared: r.V.Shared()}
+		if j.Org, j.Runner = org, r.V.ID; op == job.OpCheck {
+			j.Plugin = pluginCheck
+		}
 		out = NewJob(tx, j, r.V)
 		return nil
 	})

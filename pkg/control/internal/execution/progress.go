@@ -181,12 +181,6 @@ func unplanned(d deployment.Deployment, problem *appspec.UnresolvedError) string
 	return problem.Error()
 }
 
-// The plugins of jobs that are of no component.
-const (
-	pluginCheck    = "check"
-	pluginAgentLog = "agent-log" // a check whose log is the agent's own
-)
-
 // NewJob puts a job of the runner that is queued at once.
 func NewJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
 	j.Terms = runners.TermsFor(tx.Terms, r)

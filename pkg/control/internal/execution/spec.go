@@ -30,7 +30,7 @@ func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]b
 		IssuedAt: now, ExpiresAt: now.Add(terms.StartTTL + terms.LeaseTTL),
 		Timeout: events.Seconds(max(1, j.Timeout().Seconds())), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
 	}
-	if j.Operation == job.OpCheck {
+	if j.Operation.OfRunner() {
 		return c.Signer.Sign(ctx, s)
 	}
 	if j.Operation == job.OpMigrateState {

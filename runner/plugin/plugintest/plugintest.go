@@ -110,7 +110,11 @@ func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[st
 				if err := dst.MkdirAll(path.Dir(name), 0o700); err != nil {
 					return "", err
 				}
-				if err := dst.WriteFile(name, []byte(content), 0o600); err != nil {
+				perm := os.FileMode(0o600)
+				if strings.HasPrefix(content, "#!") {
+					perm = 0o700
+				}
+				if err := dst.WriteFile(name, []byte(content), perm); err != nil {
 					return "", err
 				}
 			}

@@ -87,13 +87,7 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 	env["TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE"] = "1"
 	env[pidVariable] = j.path("tool.pid")
 	maps.Copy(env, state.env())
-	for name, value := range j.env.Environ {
-		if value == "" {
-			delete(env, name)
-		} else {
-			env[name] = value
-		}
-	}
+	j.env.Complete(env)
 
 	r := &runner{tool: j.tool, notes: j.launch != j.tool.path, pid: env[pidVariable], report: j.path("report.json"), grace: j.spec.Grace.Duration(), errs: &head{}}
 	for _, tf := range []**tfexec.Terraform{&r.tf, &r.mute} {

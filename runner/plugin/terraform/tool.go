@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
-	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -164,19 +164,10 @@ func (t *tool) makeLauncher(dir string) (string, error) {
 
 func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// baseEnv is the environment of the tool besides what the job needs: nothing
-// of the runner's own but what programs need to be found and the network to
-// be reached, and what the operator names.
+// baseEnv is the environment of the tool besides what the job needs.
 func (p *Plugin) baseEnv(home string) map[string]string {
-	env := map[string]string{"HOME": home, "CHECKPOINT_DISABLE": "1"} // no call home: it would cost a round trip per run
-	for _, names := range [][]string{{"PATH", "LANG", "LC_ALL", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
-		"http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", attempt.MarkVariable}, p.cfg.PassEnv} {
-		for _, name := range names {
-			if v, ok := p.env[name]; ok {
-				env[name] = v
-			}
-		}
-	}
+	env := map[string]string{"CHECKPOINT_DISABLE": "1"} // no call home: it would cost a round trip per run
+	maps.Copy(env, plugin.BaseEnv(p.env, p.cfg.PassEnv, home))
 	if p.cfg.CLIConfig != "" {
 		env["TF_CLI_CONFIG_FILE"] = p.cfg.CLIConfig
 	}

@@ -83,6 +83,14 @@ var types = []Type{
 		LostLog:     "A line such as `aws_instance.web: Creation complete after 3s [id=i-0abc]` names what was made, with its identifier.",
 		MissingTool: "Install OpenTofu or Terraform on the runner, or name it in $FAIRLEAD_TOFU, and start the agent again.",
 	},
+	{
+		Name: "script", Doc: "script is a folder with the executable file run, which is started as `run apply` and `run destroy`.",
+		Executable:  "run",
+		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
+		Blind:       true,
+		LostLog:     "What the executable did without a word is not in it.",
+		MissingTool: "Have on the runner what the executable needs: the program that its first line names, and a build for the runner's processor.",
+	},
 }
 
 // Types returns the table, in the order in which the types came. It is not to be

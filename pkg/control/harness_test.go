@@ -326,6 +326,10 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 		}
 		maps.Copy(rep.Outputs, p.outputs[spec.Component])
 	}
+	if rep.Plan != nil && spec.Plugin == "script" { // it sees nothing of what is there
+		rep.Plan.NoOp = spec.Applied != nil && len(spec.Applied.Changed(spec.Artifact.Digest, spec.Vars)) == 0
+		rep.Plan.Changes, rep.Outputs = deployment.Changes{Run: 1}, nil
+	}
 	return rep
 }
 

@@ -17,6 +17,8 @@ func TestRoleOfAnOperation(t *testing.T) {
 		"a plan reads":                        {"terraform", "plan", "read-only", false},
 		"a plan of a removal reads":           {"terraform", "plan-destroy", "read-only", false},
 		"a module makes infrastructure":       {"terraform", "apply", "provision", false},
+		"a script cannot remove a database":   {"script", "apply", "deploy", false},
+		"a script's plan reads":               {"script", "plan", "read-only", false},
 		"a plugin nobody has heard of":        {"image", "apply", "", true},
 		"a state is moved by who deploys":     {"terraform", "migrate-state", "deploy", false},
 		"a removal makes no roles":            {"terraform", "destroy", "deprovision", false},

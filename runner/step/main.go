@@ -34,6 +34,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/check"
+	"github.com/fairlead/fairlead/runner/plugin/script"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -177,6 +178,7 @@ func Plugins(dir attempt.Dir, in attempt.Input, env []string) plugin.Registry {
 			Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Install: dir.Path(providers.Private),
 			CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env, CA: in.CA,
 		}),
+		script.Name: script.New(script.Config{PassEnv: in.PassEnv, Environ: env}),
 	}
 }
 

@@ -1,0 +1,134 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/internal/confine"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/proctree"
+)
+
+// process starts the executable and waits for its end. When ctx ends, all that is in
+// its process group is interrupted, once, and killed after the grace. A step that is
+// killed leaves it interrupted and at work, as it leaves any tool that changes
+// something, and the agent waits for it. When process returns, nothing is left of the
+// group.
+func (r *run) process(ctx context.Context) (plugin.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return plugin.Result{}, fmt.Errorf("script: %w", err)
+	}
+	cmd := exec.Command("./"+r.file, r.argument)
+	cmd.Dir = r.folder
+	for name, value := range r.environ {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	var pid atomic.Int64
+	started, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- r.confined(func() error {
+			return r.start(context.WithoutCancel(ctx), cmd, func(n int) {
+				pid.Store(int64(n))
+				os.WriteFile(r.path(pidFile), []byte(strconv.Itoa(n)+"\n"), 0o600) // for people; nothing depends on it
+				close(started)
+			})
+		})
+	}()
+	group := func(s syscall.Signal) {
+		if n := int(pid.Load()); n > 1 {
+			syscall.Kill(-n, s) // fails if it has ended: fine
+		}
+	}
+	err, interrupted := await(ctx, r.spec.Grace.Duration(), started, done, group)
+	group(syscall.SIGKILL) // what it has left behind
+	return r.ended(ctx, pid.Load() > 0, interrupted, err)
+}
+
+// confined runs f, which starts the executable, such that it reaches of the runner's
+// files the job's workspace.
+func (r *run) confined(f func() error) error {
+	if r.env.Confine == nil {
+		return f()
+	}
+	return r.env.Confine(confine.Own{Write: []string{r.env.Workspace}}, f)
+}
+
+// await returns how the process ended, and whether it was interrupted before.
+func await(ctx context.Context, grace time.Duration, started <-chan struct{}, done <-chan error, group func(syscall.Signal)) (err error, interrupted bool) {
+	select {
+	case err := <-done:
+		return err, false
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err, false
+	case <-started:
+		group(syscall.SIGINT)
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err, true
+	case <-timer.C:
+		group(syscall.SIGKILL)
+	}
+	return <-done, true
+}
+
+// readOutput is how long what a process that has ended wrote last may take to arrive.
+const readOutput = time.Second
+
+// start starts the process, in a group of its own, and returns how it ended.
+func (r *run) start(ctx context.Context, cmd *exec.Cmd, started func(pid int)) error {
+	if proctree.SurvivorsSupported {
+		return proctree.RunSurvivor(ctx, r.env.Workspace, cmd, r.env.Log, r.env.Log, started)
+	}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = r.env.Log, r.env.Log, readOutput
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	started(cmd.Process.Pid)
+	if err := cmd.Wait(); !errors.Is(err, exec.ErrWaitDelay) {
+		return err
+	}
+	return nil // what it has left behind holds its output open
+}
+
+// ended says what the end of the process means.
+func (r *run) ended(ctx context.Context, started, interrupted bool, err error) (plugin.Result, error) {
+	res := plugin.Result{Mutated: started}
+	line := "./" + r.file + " " + r.argument
+	exit, isExit := errors.AsType[*exec.ExitError](err)
+	code := 0
+	if isExit {
+		code = exit.ExitCode() // -1: a signal ended it
+	}
+	if code >= 0 && (isExit || err == nil) {
+		res.ExitCode = &code
+	}
+	switch {
+	case !started:
+		return res, &plugin.Error{Reason: fairlead.ReasonToolMissing, Err: err,
+			Message: fmt.Sprintf("%s cannot be started on this runner: %v. Is the program there that its first line names, and is it for this machine?", line, err)}
+	case interrupted:
+		return res, &plugin.Error{Reason: fairlead.ReasonToolFailed, Message: line + " was interrupted", Err: errors.Join(ctx.Err(), err)}
+	case code < 0:
+		return res, &plugin.Error{Reason: fairlead.ReasonToolKilled, Message: fmt.Sprintf("%s was ended by a signal: %s", line, exit), Err: err}
+	case isExit:
+		return res, &plugin.Error{Reason: fairlead.ReasonToolFailed, Message: fmt.Sprintf("%s ended with %d", line, code), Err: err}
+	case err != nil:
+		return res, fmt.Errorf("run %s: %w", line, err)
+	}
+	return res, nil
+}

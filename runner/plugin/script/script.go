@@ -1,0 +1,304 @@
+// Package script is the plugin for components that are an executable of the vendor's.
+// It is started as `run apply` and as `run destroy`, in the component's folder, and
+// only by these two operations: a plan runs no code of the vendor's. It says what would
+// run, and whether that, or what it is given, has changed since the last apply.
+//
+// A plan follows from the job spec alone, so none is saved: an apply makes it anew and
+// carries it out only if it has the digest that was approved.
+//
+// A workspace holds:
+//
+//	src/          the component's source; the executable runs in it, or in the folder
+//	              below it that the artifact names as the component's
+//	home/, tmp/   the executable's own
+//	vars.json     its variables
+//	outputs.json  its outputs, which it writes
+//	tool.pid      its process number
+package script
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/workspace"
+)
+
+// Name is the plugin's name in a job spec.
+const Name = "script"
+
+// Config is what the operator has set.
+type Config struct {
+	PassEnv []string // names of variables that the executable gets from Environ
+	Environ []string // "name=value"
+}
+
+// Plugin implements plugin.Plugin.
+type Plugin struct {
+	passEnv []string
+	env     map[string]string
+	file    string // the name of the executable
+}
+
+// New returns the plugin.
+func New(cfg Config) *Plugin {
+	t, _ := component.Of(Name)
+	p := &Plugin{passEnv: cfg.PassEnv, env: map[string]string{}, file: t.Executable}
+	for _, v := range cfg.Environ {
+		if name, value, ok := strings.Cut(v, "="); ok {
+			p.env[name] = value
+		}
+	}
+	return p
+}
+
+// Operations lists plan, apply, plan-destroy and destroy.
+func (*Plugin) Operations() []string {
+	return []string{string(job.OpPlan), string(job.OpApply), string(job.OpPlanDestroy), string(job.OpDestroy)}
+}
+
+// Run carries out the spec.
+func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	op := job.Operation(spec.Operation)
+	switch {
+	case spec.Artifact == nil:
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this %s names no artifact", op)
+	case op.Mutates() && spec.Plan == nil:
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this %s names no plan", op)
+	case ctx.Err() != nil:
+		return plugin.Result{}, fmt.Errorf("script: %w", ctx.Err())
+	}
+	r, err := p.prepare(ctx, spec, env)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if op.Plans() {
+		return r.describe()
+	}
+	return r.carryOut(ctx)
+}
+
+// run is one run of the plugin.
+type run struct {
+	spec     plugin.Spec
+	env      plugin.Env
+	file     string // the name of the executable
+	folder   string // in which it is, and is started
+	argument string // "apply" or "destroy"
+	environ  map[string]string
+}
+
+// The names of what is in a workspace.
+const (
+	varsFile    = "vars.json"
+	outputsFile = "outputs.json"
+	homeFolder  = "home"
+	tmpFolder   = "tmp"
+	pidFile     = "tool.pid"
+)
+
+func (r *run) path(name string) string { return filepath.Join(r.env.Workspace, name) }
+
+// prepare fetches the source and lays the workspace out. The executable is looked at,
+// and not started.
+func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) (*run, error) {
+	r := &run{spec: spec, env: env, file: p.file, argument: "apply"}
+	if op := job.Operation(spec.Operation); op == job.OpPlanDestroy || op == job.OpDestroy {
+		r.argument = "destroy"
+	}
+	for _, dir := range []string{workspace.Source, homeFolder, tmpFolder} {
+		if err := os.Mkdir(r.path(dir), 0o700); err != nil {
+			return nil, fmt.Errorf("lay out the workspace: %w", err)
+		}
+	}
+	root, err := os.OpenRoot(r.path(workspace.Source))
+	if err != nil {
+		return nil, fmt.Errorf("lay out the workspace: %w", err)
+	}
+	defer root.Close()
+	folder, err := env.Fetch(ctx, *spec.Artifact, root)
+	if err != nil {
+		return nil, err
+	}
+	r.folder = filepath.Join(root.Name(), filepath.FromSlash(folder))
+	if info, err := root.Stat(filepath.Join(folder, p.file)); err != nil || !info.Mode().IsRegular() || info.Mode()&0o100 == 0 {
+		return nil, &plugin.Error{Reason: fairlead.ReasonArtifactInvalid, Err: err, Message: fmt.Sprintf("the component's source has no executable file %q", p.file)}
+	}
+	r.environ = p.environment(spec, env)
+	return r, nil
+}
+
+// What an environment takes of the variables, in bytes: the system's limits are 128 KiB
+// for one and 2 MiB for all. What is larger is in the file alone.
+const (
+	maxVariable  = 64 << 10
+	maxVariables = 1 << 20
+)
+
+// environment returns all that the executable finds in its environment.
+func (p *Plugin) environment(spec plugin.Spec, env plugin.Env) map[string]string {
+	out := plugin.BaseEnv(p.env, p.passEnv, filepath.Join(env.Workspace, homeFolder))
+	maps.Copy(out, spec.Env)
+	out["TMPDIR"] = filepath.Join(env.Workspace, tmpFolder)
+	out["FAIRLEAD_VARS"] = filepath.Join(env.Workspace, varsFile)
+	out["FAIRLEAD_OUTPUTS"] = filepath.Join(env.Workspace, outputsFile)
+	left := maxVariables
+	for _, name := range slices.Sorted(maps.Keys(spec.Vars)) {
+		text := string(spec.Vars[name].Value)
+		var s *string
+		if json.Unmarshal(spec.Vars[name].Value, &s) == nil && s != nil {
+			text = *s
+		}
+		if len(text) > maxVariable || len(text) > left || strings.ContainsRune(text, 0) || text == "null" && s == nil {
+			continue
+		}
+		out["FAIRLEAD_VAR_"+name] = text
+		left -= len(text)
+	}
+	env.Complete(out)
+	return out
+}
+
+// plan is what an approval is given to, by its digest. Of what is secret it has the
+// name, not the value: digests of short secrets can be guessed.
+type plan struct {
+	Command     string            `json:"command"`
+	Arguments   []string          `json:"arguments"`
+	Environment []string          `json:"environment"` // names
+	Source      string            `json:"source"`      // digest of the artifact
+	Vars        map[string]string `json:"vars"`        // digest of each, or that it is sensitive
+}
+
+const sensitive = "(sensitive)"
+
+// plan returns what the run would carry out, or does. It follows from the spec alone:
+// what differs between agents of a runner is not in it.
+func (r *run) plan() (p plan, encoded []byte, err error) {
+	p = plan{Command: "./" + r.file, Arguments: []string{r.argument}, Source: r.spec.Artifact.Digest, Vars: map[string]string{},
+		Environment: slices.Concat(slices.Collect(maps.Keys(r.spec.Env)), []string{"FAIRLEAD_OUTPUTS", "FAIRLEAD_VARS", "HOME", "PATH", "TMPDIR"})}
+	for name, v := range r.spec.Vars {
+		if p.Vars[name] = digest(v.Value); v.Sensitive {
+			p.Vars[name] = sensitive
+		}
+		p.Environment = append(p.Environment, "FAIRLEAD_VAR_"+name)
+	}
+	slices.Sort(p.Environment)
+	p.Environment = slices.Compact(p.Environment)
+	encoded, err = json.Marshal(p) // maps are written in the order of their keys
+	if err != nil {
+		return p, nil, fmt.Errorf("encode the plan: %w", err)
+	}
+	return p, encoded, nil
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// summary is the JSON that the control plane shows of a plan. It has the form of that
+// of a module's plan, with the executable as the one resource.
+type summary struct {
+	V         int      `json:"v"` // 1
+	Resources []change `json:"resources"`
+}
+
+type change struct {
+	Address string            `json:"address"`
+	Type    string            `json:"type"`
+	Actions []string          `json:"actions"`
+	Before  map[string]string `json:"before,omitempty"` // of what has changed since the last apply
+	After   map[string]string `json:"after,omitempty"`
+	Runs    plan              `json:"runs"`
+}
+
+// describe says what would run, in the log and in the result.
+func (r *run) describe() (plugin.Result, error) {
+	p, encoded, err := r.plan()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	line := strings.Join(append([]string{p.Command}, p.Arguments...), " ")
+	say(r.env.Log, "Would run:    %s", line)
+	say(r.env.Log, "Source:       %s", p.Source)
+	for _, name := range slices.Sorted(maps.Keys(p.Vars)) {
+		say(r.env.Log, "Variable:     %s %s", name, p.Vars[name])
+	}
+	say(r.env.Log, "Environment:  %s", strings.Join(p.Environment, " "))
+	res := plugin.Result{Plan: &wire.Plan{Digest: digest(encoded), Changes: wire.Changes{Run: 1}}}
+	c := change{Address: line, Type: Name, Actions: []string{"run"}, Runs: p}
+	switch applied := r.spec.Applied; {
+	case r.argument == "destroy":
+		say(r.env.Log, "\nNothing of it is run before the plan is carried out.")
+	case applied == nil:
+		say(r.env.Log, "\nNothing is known to be there of an earlier run.")
+	default:
+		changed := applied.Changed(p.Source, r.spec.Vars)
+		if len(changed) == 0 {
+			say(r.env.Log, "\nNo changes: this is what was run last, with the same variables.")
+			res.Plan.NoOp, res.Plan.Changes = true, wire.Changes{}
+			c.Actions = []string{"no-op"}
+			break
+		}
+		say(r.env.Log, "\nChanged since the last run: %s.", strings.Join(changed, ", "))
+		c.Before, c.After = map[string]string{}, map[string]string{}
+		for _, name := range changed {
+			c.Before[name] = "(as it was applied)"
+			if name == "source" {
+				c.After[name] = p.Source
+			} else if now, ok := p.Vars[strings.TrimPrefix(name, "vars.")]; ok {
+				c.After[name] = now
+			}
+		}
+	}
+	if res.Plan.Summary, err = json.Marshal(summary{V: 1, Resources: []change{c}}); err != nil {
+		return plugin.Result{}, fmt.Errorf("summarize the plan: %w", err)
+	}
+	return res, nil
+}
+
+// say writes a line to the log. What a full disk takes of it the step reports.
+func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+
+// carryOut starts the executable, if what it would do is what was approved, and reads
+// its outputs.
+func (r *run) carryOut(ctx context.Context) (plugin.Result, error) {
+	_, encoded, err := r.plan()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if got := digest(encoded); got != r.spec.Plan.Digest {
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonPlanStale,
+			"what would run by now is the plan %s, and %s was approved: nothing was run; plan again", got, r.spec.Plan.Digest)
+	}
+	vars := make(map[string]json.RawMessage, len(r.spec.Vars))
+	for name, v := range r.spec.Vars {
+		vars[name] = v.Value
+	}
+	b, err := json.Marshal(vars)
+	if err != nil {
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec holds a variable that is not JSON")
+	}
+	if err := os.WriteFile(r.path(varsFile), b, 0o600); err != nil {
+		return plugin.Result{}, fmt.Errorf("write the variables: %w", err)
+	}
+	res, err := r.process(ctx)
+	if err != nil || r.argument == "destroy" {
+		return res, err
+	}
+	res.Outputs, err = r.outputs()
+	return res, err
+}

@@ -1,0 +1,322 @@
+package script_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/plugintest"
+	"github.com/fairlead/fairlead/runner/plugin/script"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// sources are what the specs of the tests name by digest.
+var sources = map[string]map[string]string{
+	"sha256:good":    {"run": "#!/bin/sh\necho ran >&2\n"},
+	"sha256:none":    {"main.tf": ""},
+	"sha256:plain":   {"run": "echo not executable\n"},
+	"sha256:missing": {"run": "#!/no/such/program\n"},
+	"sha256:fails":   {"run": "#!/bin/sh\necho tried\nexit 3\n"},
+	"sha256:killed":  {"run": "#!/bin/sh\nkill -9 $$\n"},
+	"sha256:slow":    {"run": "#!/bin/sh\ntrap 'echo saved; exit 1' INT\necho working\nsleep 100 & wait\n"},
+	"sha256:deaf":    {"run": "#!/bin/sh\ntrap '' INT\necho working\nsleep 100\n"},
+	"sha256:leaves":  {"run": "#!/bin/sh\nsleep 100 &\necho ended\n"},
+	"sha256:tells": {"run": `#!/bin/sh
+echo "size $FAIRLEAD_VAR_size zones $FAIRLEAD_VAR_zones none ${FAIRLEAD_VAR_none-unset} large ${FAIRLEAD_VAR_large-unset} mine $MINE"
+echo "home $HOME tmp $TMPDIR other ${OTHER-unset} passed $PASSED role $ROLE hidden ${HIDDEN-unset}"
+cat "$FAIRLEAD_VARS"
+printf '{"url": {"value": "db://%s"}, "secret": {"value": "abc", "sensitive": true}, "gone": {"value": null}}' "$1" > "$FAIRLEAD_OUTPUTS"
+`},
+	"sha256:b#b": {"b/run": "#!/bin/sh\ncat ../a/note\n", "a/note": "beside\n"},
+}
+
+func spec(op, digest string) plugin.Spec {
+	return plugin.Spec{Plugin: script.Name, Operation: op, Install: "ins_1", Component: "web", Job: "job_1", Epoch: 1, Grace: 1,
+		Artifact: &events.ArtifactRef{Repository: "apps/shop/web", Digest: digest}}
+}
+
+func newPlugin(string) plugin.Plugin {
+	return script.New(script.Config{PassEnv: []string{"PASSED"}, Environ: []string{"PATH=" + os.Getenv("PATH"), "PASSED=p", "OTHER=o", "HIDDEN=h"}})
+}
+
+// approved returns the spec of the apply or destroy of what its plan describes.
+func approved(t *testing.T, s plugin.Spec) plugin.Spec {
+	t.Helper()
+	plan := s
+	plan.Operation = map[string]string{"apply": "plan", "destroy": "plan-destroy"}[s.Operation]
+	res, _, err := run(t, t.TempDir(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Plan = &events.PlanRef{Job: "job_0", Digest: res.Plan.Digest}
+	return s
+}
+
+func run(t *testing.T, data string, s plugin.Spec) (plugin.Result, *plugintest.Log, error) {
+	t.Helper()
+	log := plugintest.NewLog()
+	env := plugintest.Env(t, data, "job_1-1", log, sources, s)
+	env.Environ = map[string]string{"ROLE": "deploy", "HIDDEN": ""}
+	res, err := newPlugin(data).Run(t.Context(), s, env)
+	return res, log, err
+}
+
+func TestPlugin(t *testing.T) {
+	plugintest.Run(t, plugintest.Subject{
+		New:     newPlugin,
+		Good:    func(int) plugin.Spec { return spec("plan", "sha256:good") },
+		Slow:    func(t *testing.T, _ string) plugin.Spec { return approved(t, spec("apply", "sha256:slow")) },
+		Sources: sources,
+	})
+}
+
+// What the control plane, the agent and app.yaml know of the plugin is its row.
+func TestThePluginDoesWhatItsRowSays(t *testing.T) {
+	row, ok := component.Of(script.Name)
+	var ops []string
+	for _, o := range row.Operations {
+		ops = append(ops, string(o.Name))
+	}
+	got := newPlugin("").Operations()
+	slices.Sort(ops)
+	slices.Sort(got)
+	if !ok || !slices.Equal(ops, got) {
+		t.Errorf("the row has %v, the plugin %v", ops, got)
+	}
+}
+
+// Whoever may publish an app must not run code at a customer's before anybody there has
+// approved it.
+func TestAPlanRunsNothingOfTheVendors(t *testing.T) {
+	for _, op := range []string{"plan", "plan-destroy"} {
+		s := spec(op, "sha256:good")
+		s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}, "password": {Value: json.RawMessage(`"s3cret"`), Sensitive: true}}
+		s.Env = map[string]string{"MINE": "m"}
+		res, log, err := run(t, t.TempDir(), s)
+		if err != nil || res.Mutated || strings.Contains(log.String(), "ran") {
+			t.Fatalf("%s: %+v, %v\n%s", op, res, err, log)
+		}
+		line := "./run " + map[string]string{"plan": "apply", "plan-destroy": "destroy"}[op]
+		for _, want := range []string{line, "sha256:good", "MINE", "FAIRLEAD_VAR_size", "password (sensitive)", "size sha256:"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("%s: the log lacks %q:\n%s", op, want, log)
+			}
+		}
+		if text := log.String() + string(res.Plan.Summary); strings.Contains(text, "s3cret") || !strings.Contains(text, `"address":"`+line+`"`) || res.Plan.NoOp || res.Plan.Changes.Run != 1 {
+			t.Errorf("%s: %s", op, text)
+		}
+	}
+}
+
+func TestAPlanSaysWhetherItsInputsHaveChanged(t *testing.T) {
+	vars := map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}, "password": {Value: json.RawMessage(`"s3cret"`), Sensitive: true}}
+	for name, tc := range map[string]struct {
+		applied *events.Inputs
+		noOp    bool
+		says    string
+	}{
+		"never applied":     {nil, false, "Nothing is known to be there"},
+		"as it was":         {ptr(events.InputsOf([]byte("a"), "sha256:good", vars)), true, "No changes"},
+		"another source":    {ptr(events.InputsOf([]byte("a"), "sha256:old", vars)), false, "Changed since the last run: source."},
+		"a variable is new": {ptr(events.InputsOf([]byte("a"), "sha256:good", nil)), false, "Changed since the last run: vars.password, vars.size."},
+	} {
+		s := spec("plan", "sha256:good")
+		s.Vars, s.Applied = vars, tc.applied
+		res, log, err := run(t, t.TempDir(), s)
+		if err != nil || res.Plan.NoOp != tc.noOp || (res.Plan.Changes.Run > 0) == tc.noOp || !strings.Contains(log.String(), tc.says) {
+			t.Errorf("%s: %+v, %v\n%s", name, res.Plan, err, log)
+		}
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestAnApplyGetsItsVariablesAndGivesItsOutputs(t *testing.T) {
+	s := spec("apply", "sha256:tells")
+	s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2.50")}, "zones": {Value: json.RawMessage(`["a"]`)}, "none": {Value: json.RawMessage("null")},
+		"large": {Value: json.RawMessage(`"` + strings.Repeat("x", 65<<10) + `"`)}}
+	s.Env = map[string]string{"MINE": "m"}
+	data := t.TempDir()
+	res, log, err := run(t, data, approved(t, s))
+	if err != nil || !res.Mutated || res.ExitCode == nil || *res.ExitCode != 0 {
+		t.Fatalf("%+v, %v\n%s", res, err, log)
+	}
+	for _, want := range []string{`size 2.50 zones ["a"] none unset large unset mine m`, "/home tmp ", "/tmp other unset passed p role deploy hidden unset", `"none":null`, `"size":2.50`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%.2000s", want, log)
+		}
+	}
+	if len(res.Outputs) != 2 || string(res.Outputs["url"].Value) != `"db://apply"` || !res.Outputs["secret"].Sensitive || res.Outputs["url"].Sensitive {
+		t.Errorf("outputs: %v", res.Outputs)
+	}
+	destroyed, log, err := run(t, t.TempDir(), approved(t, spec("destroy", "sha256:tells")))
+	if err != nil || destroyed.Outputs != nil || !destroyed.Mutated {
+		t.Errorf("%+v, %v\n%s", destroyed, err, log)
+	}
+}
+
+// It may read what its app ships beside its folder.
+func TestTheExecutableRunsInItsFolder(t *testing.T) {
+	res, log, err := run(t, t.TempDir(), approved(t, spec("apply", "sha256:b#b")))
+	if err != nil || !strings.Contains(log.String(), "beside") || len(res.Outputs) != 0 || res.Outputs == nil {
+		t.Errorf("%+v, %v\n%s", res, err, log)
+	}
+}
+
+// Between an approval and the apply, an input or the record of a version may change.
+func TestNothingRunsButWhatWasApproved(t *testing.T) {
+	base := spec("apply", "sha256:good")
+	base.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}}
+	for name, change := range map[string]func(*plugin.Spec){
+		"another source":    func(s *plugin.Spec) { s.Artifact = &events.ArtifactRef{Digest: "sha256:fails"} },
+		"another value":     func(s *plugin.Spec) { s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("3")}} },
+		"another variable":  func(s *plugin.Spec) { s.Env = map[string]string{"LD_PRELOAD": "x"} },
+		"another operation": func(s *plugin.Spec) { s.Operation = "destroy" },
+		"a secret is none": func(s *plugin.Spec) {
+			s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2"), Sensitive: true}}
+		},
+	} {
+		s := approved(t, base)
+		change(&s)
+		res, log, err := run(t, t.TempDir(), s)
+		if plugin.ReasonOf(err) != fairlead.ReasonPlanStale || res.Mutated || strings.Contains(log.String(), "ran") {
+			t.Errorf("%s: %+v, %v\n%s", name, res, err, log)
+		}
+	}
+}
+
+func TestWhatAnExecutableDoesWrong(t *testing.T) {
+	for name, tc := range map[string]struct {
+		digest  string
+		reason  fairlead.Reason
+		mutated bool
+		exit    *int
+	}{
+		"it fails":                     {"sha256:fails", fairlead.ReasonToolFailed, true, ptr(3)},
+		"it is killed":                 {"sha256:killed", fairlead.ReasonToolKilled, true, nil},
+		"its interpreter is not there": {"sha256:missing", fairlead.ReasonToolMissing, false, nil},
+	} {
+		res, log, err := run(t, t.TempDir(), approved(t, spec("apply", tc.digest)))
+		if plugin.ReasonOf(err) != tc.reason || res.Mutated != tc.mutated || (res.ExitCode == nil) != (tc.exit == nil) || res.ExitCode != nil && *res.ExitCode != *tc.exit || res.Outputs != nil {
+			t.Errorf("%s: %+v, %v\n%s", name, res, err, log)
+		}
+	}
+	for _, digest := range []string{"sha256:none", "sha256:plain"} {
+		if _, _, err := run(t, t.TempDir(), spec("plan", digest)); plugin.ReasonOf(err) != fairlead.ReasonArtifactInvalid {
+			t.Errorf("%s: %v", digest, err)
+		}
+	}
+	if _, _, err := run(t, t.TempDir(), spec("apply", "sha256:good")); plugin.ReasonOf(err) != fairlead.ReasonSpecInvalid {
+		t.Errorf("an apply without a plan: %v", err)
+	}
+	none := spec("plan", "")
+	none.Artifact = nil
+	if _, _, err := run(t, t.TempDir(), none); plugin.ReasonOf(err) != fairlead.ReasonSpecInvalid {
+		t.Errorf("a plan without an artifact: %v", err)
+	}
+}
+
+func TestOutputsThatCannotBeUsed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		write  string
+		reason fairlead.Reason
+	}{
+		"no JSON":              {`echo no > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"a plain value":        {`echo '{"a": 1}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"a field of its own":   {`echo '{"a": {"value": 1, "senstive": true}}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"two objects":          {`echo '{}{}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"a name for nobody":    {`echo '{"a b": {"value": 1}}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"a link":               {`ln -s /etc/passwd "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"a pipe":               {`mkfifo "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"more than is kept":    {`head -c 18000000 /dev/zero > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonOutputsTooLarge},
+		"nothing but an empty": {`: > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+	} {
+		digest := "sha256:" + name
+		sources[digest] = map[string]string{"run": "#!/bin/sh\n" + tc.write + "\n"}
+		res, log, err := run(t, t.TempDir(), approved(t, spec("apply", digest)))
+		// The apply has done what it was to do: nobody may think that it was not begun, or was lost.
+		if plugin.ReasonOf(err) != tc.reason || res.Outputs != nil || !res.Mutated || res.ExitCode == nil {
+			t.Errorf("%s: %+v, %v\n%s", name, res, err, log)
+		}
+	}
+}
+
+// interrupt runs the apply of a source, stops it once it works, and returns how it ended.
+func interrupt(t *testing.T, digest string) (plugin.Result, *plugintest.Log, error) {
+	t.Helper()
+	s := approved(t, spec("apply", digest))
+	log := plugintest.NewLog()
+	data := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	working := make(chan struct{})
+	env := plugintest.Env(t, data, "job_1-1", log, sources, s)
+	var once sync.Once
+	env.Log = onceWritten{log, "working", func() { once.Do(func() { close(working) }) }}
+	go func() { <-working; cancel() }()
+	res, err := newPlugin(data).Run(ctx, s, env)
+	return res, log, err
+}
+
+func TestAnInterruptedExecutableMaySave(t *testing.T) {
+	res, log, err := interrupt(t, "sha256:slow")
+	if !errors.Is(err, context.Canceled) || !res.Mutated || res.ExitCode == nil || *res.ExitCode != 1 || !strings.Contains(log.String(), "saved") {
+		t.Errorf("%+v, %v\n%s", res, err, log)
+	}
+}
+
+func TestAnExecutableThatDoesNotEndIsKilledAfterItsGrace(t *testing.T) {
+	res, log, err := interrupt(t, "sha256:deaf")
+	if !errors.Is(err, context.Canceled) || !res.Mutated || res.ExitCode != nil {
+		t.Errorf("%+v, %v\n%s", res, err, log)
+	}
+}
+
+// What an executable leaves behind would work on beside the next job of its component.
+func TestWhatAnExecutableLeavesBehindIsEnded(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("SKIPPED: what is at work is read from /proc")
+	}
+	data := t.TempDir()
+	if res, log, err := run(t, data, approved(t, spec("apply", "sha256:leaves"))); err != nil || !strings.Contains(log.String(), "ended") {
+		t.Fatalf("%+v, %v\n%s", res, err, log)
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range all {
+		if at, err := os.Readlink(link); err == nil && strings.HasPrefix(at, data) {
+			t.Errorf("%s works on in %s", link, at)
+		}
+	}
+}
+
+// onceWritten calls a function when a text was written to a log.
+type onceWritten struct {
+	*plugintest.Log
+	text string
+	then func()
+}
+
+func (w onceWritten) Write(p []byte) (int, error) {
+	n, err := w.Log.Write(p)
+	if strings.Contains(w.String(), w.text) {
+		w.then()
+	}
+	return n, err
+}

@@ -74,7 +74,7 @@ func bareTool(b *testing.B, path string) {
 // BenchmarkCheck is a job that does nothing, in a process of its own.
 func BenchmarkCheck(b *testing.B) {
 	s := plane.New(b, plane.Options{})
-	startAgent(b, s, "", "FAIRLEAD_CONCURRENCY=4")
+	startAgent(b, s, "", file("{type: local, concurrency: 4}"))
 	s.UntilFinished(s.Queue(checkSpec()))
 	const batch = 100
 	start, n := time.Now(), 0

@@ -20,14 +20,18 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
+// containersOf is the file of an agent whose steps are containers of the image.
+func containersOf(host, image, more string) string {
+	return file("{type: docker, host: '" + host + "', job: {image: '" + image + "', image_pull_policy: Never, network: host, " + more + "}}")
+}
+
 // A step in a container goes on when its agent is killed; the next agent sees it
 // to its end, and removes what is left. One that is killed is reported.
 func TestAgentOfContainers(t *testing.T) {
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
 	host := engine.Host(t)
-	env := []string{"FAIRLEAD_EXECUTOR=docker", "FAIRLEAD_DOCKER_HOST=" + host, "FAIRLEAD_DOCKER_NETWORK=host", "FAIRLEAD_DOCKER_PULL=Never",
-		"FAIRLEAD_DOCKER_IMAGE=" + dockerd.Image(t, host, "runner", map[string]string{"/runner": program.Build(t, "runner")}, "/runner")}
+	env := []string{containersOf(host, dockerd.Image(t, host, "runner", map[string]string{"/runner": program.Build(t, "runner")}, "/runner"), "")}
 	c, err := client.New(client.WithHost(host))
 	if err != nil {
 		t.Fatal(err)
@@ -91,9 +95,8 @@ func TestAContainerReadsTheStateOfAnotherInstall(t *testing.T) {
 			m := tofu.NewMirror(t, true)
 			s := plane.New(t, plane.Options{})
 			image := dockerd.Image(t, host, "tool", map[string]string{"/runner": program.Build(t, "runner"), "/bin/tool": path}, "/runner")
-			a := startAgent(t, s, "", "FAIRLEAD_EXECUTOR=docker", "FAIRLEAD_DOCKER_HOST="+host, "FAIRLEAD_DOCKER_NETWORK=host", "FAIRLEAD_DOCKER_PULL=Never",
-				"FAIRLEAD_DOCKER_IMAGE="+image, "FAIRLEAD_TOFU=/bin/tool", "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config,
-				"FAIRLEAD_DOCKER_VOLUMES="+filepath.Dir(m.Config)+":"+filepath.Dir(m.Config)+":ro")
+			a := startAgent(t, s, "", containersOf(host, image, "volumes: ['"+filepath.Dir(m.Config)+":"+filepath.Dir(m.Config)+":ro']"),
+				"FAIRLEAD_TOFU=/bin/tool", "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config)
 			ref := s.Push(map[string]string{"main.tf": timed + fmt.Sprintf(`
 output "seen" { value = [for f in fileset(%q, "**/{terraform.tfstate,plan,version.json,identity.key}") : f] }
 `, a.Data)})

@@ -80,11 +80,11 @@ echo working; while [ ! -e '`+wait+`' ]; do sleep 0.05; done`), nil)
 	})
 }
 
-// Whoever runs an agent may have it heed no configuration.
-func TestTheEnvironmentAloneIsFollowed(t *testing.T) {
+// Whoever runs an agent may have it follow its own file alone.
+func TestTheFileAloneIsFollowed(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	s.Configure("r1", `{"type": "docker", "job": {"volumes": ["/:/host"]}}`)
-	startAgent(t, s, "", "FAIRLEAD_FOLLOW=environment")
+	startAgent(t, s, "", "FAIRLEAD_AGENT_CONFIG={final: true, runner_configuration: {type: local}}")
 	succeeded(t, s.UntilFinished(s.Queue(checkSpec())))
 	s.Until("the configuration is heard of", func() bool { return s.LastBeat().Configuration == "r1" })
 	if b := s.LastBeat(); b.Ailment != "" {

@@ -67,6 +67,11 @@ func startAgent(t testing.TB, s *plane.Plane, data string, env ...string) *agent
 	return startProgram(t, s, "", data, env...)
 }
 
+// file is an agent's file, as a variable, of a runner_configuration.
+func file(runner string) string {
+	return "FAIRLEAD_AGENT_CONFIG={runner_configuration: " + runner + "}"
+}
+
 // startProgram is startAgent of another build of the runner.
 func startProgram(t testing.TB, s *plane.Plane, program, data string, env ...string) *agentProcess {
 	t.Helper()

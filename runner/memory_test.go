@@ -19,7 +19,7 @@ func TestIdleAgentIsSmall(t *testing.T) {
 	}
 	s := plane.New(t, plane.Options{})
 	// As it is shipped: what the tests import is in their binary, too.
-	a := startProgram(t, s, program.Build(t, "runner", "-ldflags=-s -w"), "", "FAIRLEAD_CONCURRENCY=4", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0")
+	a := startProgram(t, s, program.Build(t, "runner", "-ldflags=-s -w"), "", file("{type: local, concurrency: 4}"), "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0")
 	url := statusURL(s, a)
 	var jobs []string
 	for range 50 {

@@ -45,7 +45,7 @@ func TestAgentRunsAJob(t *testing.T) {
 
 func TestManyJobsAtOnce(t *testing.T) {
 	s := plane.New(t, plane.Options{})
-	a := startAgent(t, s, "", "FAIRLEAD_CONCURRENCY=4")
+	a := startAgent(t, s, "", file("{type: local, concurrency: 4}"))
 	var jobs []string
 	for range 40 {
 		jobs = append(jobs, s.Queue(checkSpec()))

@@ -79,7 +79,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 // fails to reach its control plane, works again, drains.
 func TestAnAgentSaysHowItIs(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
-	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", "FAIRLEAD_CONCURRENCY=3")
+	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", file("{type: local, concurrency: 3}"))
 	url := statusURL(s, a)
 	s.Until("the agent to be ready", func() bool { code, _ := ask(t, url+"/readyz"); return code == http.StatusOK })
 	if code, body := ask(t, url+"/healthz"); code != http.StatusOK {
@@ -132,7 +132,7 @@ func TestAnAgentSaysHowItIs(t *testing.T) {
 // A step that dies is counted by why it died.
 func TestADeathIsCountedByItsReason(t *testing.T) {
 	s := plane.New(t, plane.Options{})
-	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", "FAIRLEAD_TOFU=/nowhere", "FAIRLEAD_CONCURRENCY=1")
+	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", "FAIRLEAD_TOFU=/nowhere", file("{type: local, concurrency: 1}"))
 	url := statusURL(s, a)
 	spec := checkSpec()
 	spec.Plugin, spec.Operation = "no-such-plugin", "check" // refused by the step, which reports it

@@ -43,8 +43,8 @@ func TestDocker(t *testing.T) {
 		setup := p.Setup
 		p.Setup = func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
-			env.Setenv("FAIRLEAD_DOCKER_HOST", host)
-			env.Setenv("FAIRLEAD_DOCKER_IMAGE", image)
+			env.Setenv("DOCKER", host)
+			env.Setenv("IMAGE", image)
 			return setup(env)
 		}
 		testscript.Run(t, p)

@@ -4,6 +4,8 @@
 package charts_test
 
 import (
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -22,10 +24,12 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
@@ -198,25 +202,20 @@ func TestTheEnvironmentIsThatOfTheConfiguration(t *testing.T) {
 		platform   = "the platform sets it"
 	)
 	left := map[string]string{
-		"FAIRLEAD_ENROLMENT_TOKEN": inThisFile, "FAIRLEAD_KUBECONFIG": elsewhere, "FAIRLEAD_KUBERNETES_DATA": enough, "FAIRLEAD_KUBERNETES_PASS_ENV": enough, "FAIRLEAD_DRAIN_FOR": enough,
+		"FAIRLEAD_ENROLMENT_TOKEN": inThisFile, "FAIRLEAD_DRAIN_FOR": enough,
 		"FAIRLEAD_TOFU": "the image sets it", "FAIRLEAD_PLUGIN_CACHE": elsewhere, "FAIRLEAD_TF_CLI_CONFIG_FILE": elsewhere, "FAIRLEAD_PASS_ENV": elsewhere,
 		"FAIRLEAD_ISOLATION": elsewhere, "FAIRLEAD_READABLE": elsewhere, "FAIRLEAD_WRITABLE": elsewhere, "FAIRLEAD_PRIVATE": elsewhere,
 		"FAIRLEAD_OIDC_SOURCE": enough, "FAIRLEAD_OIDC_AUDIENCE": "the projected token has it", "ACTIONS_ID_TOKEN_REQUEST_URL": elsewhere,
 		"ACTIONS_ID_TOKEN_REQUEST_TOKEN": elsewhere, "GCE_METADATA_HOST": platform, "AZURE_POD_IDENTITY_AUTHORITY_HOST": platform, "AZURE_CLIENT_ID": platform,
 	}
 	declared := map[string]bool{"AWS_REGION": true, "HTTP_PROXY": true, "HTTPS_PROXY": true, "NO_PROXY": true}
-	for _, cfg := range []any{&config.Runner{}, &config.Kubernetes{}, &config.OIDC{}} {
+	for _, cfg := range []any{&config.Runner{}, &config.OIDC{}} {
 		for _, v := range config.Variables(cfg) {
 			declared[v.Name] = true
 		}
 	}
-	full := set(set(set(valuesOf(t, "aks"), "jobs.resources", map[string]any{"cpuRequest": "500m", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "2Gi", "disk": "10Gi"}), "concurrency", 3), "controlPlane.jobURL", "https://jobs.example")
-	full = set(full, "controlPlane.ca", map[string]any{"existingSecret": "fairlead-ca"})
-	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "proxy.http": "http://p:1", "shareLog": false, "mode": "paused", "follow": "environment"} {
-		full = set(full, path, value)
-	}
 	given := map[string]bool{}
-	for name, values := range map[string]map[string]any{"default": valuesOf(t, "default"), "eks": valuesOf(t, "eks"), "gke": valuesOf(t, "gke"), "key": valuesOf(t, "key"), "full": full} {
+	for name, values := range map[string]map[string]any{"default": valuesOf(t, "default"), "eks": valuesOf(t, "eks"), "gke": valuesOf(t, "gke"), "key": valuesOf(t, "key"), "full": full(t)} {
 		files, err := render(load(t), values)
 		if err != nil {
 			t.Fatal(err)
@@ -229,7 +228,7 @@ func TestTheEnvironmentIsThatOfTheConfiguration(t *testing.T) {
 			given[v.Name] = true
 			environ = append(environ, v.Name+"="+v.Value)
 		}
-		for _, cfg := range []any{&config.Runner{}, &config.Kubernetes{}, &config.OIDC{}} {
+		for _, cfg := range []any{&config.Runner{}, &config.OIDC{}} {
 			fs := flag.NewFlagSet("test", flag.ContinueOnError)
 			fs.SetOutput(io.Discard)
 			if err := config.Load(cfg, fs, nil, environ); err != nil {
@@ -243,6 +242,66 @@ func TestTheEnvironmentIsThatOfTheConfiguration(t *testing.T) {
 		}
 		if given[name] && left[name] != "" {
 			t.Errorf("the chart sets %s, and its row says that it does not", name)
+		}
+	}
+}
+
+// full are values of everything.
+func full(t *testing.T) map[string]any {
+	t.Helper()
+	all := set(set(set(valuesOf(t, "aks"), "jobs.resources", map[string]any{"cpuRequest": "500m", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "2Gi", "disk": "10Gi"}), "concurrency", 3), "controlPlane.jobURL", "https://jobs.example")
+	all = set(all, "controlPlane.ca", map[string]any{"existingSecret": "fairlead-ca"})
+	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "jobs.podTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "x"}}}, "jobs.nodeSelector": map[string]any{"disk": "ssd"}, "image.pullSecrets": []any{"regcred"}, "proxy.http": "http://p:1", "shareLog": false, "mode": "paused", "follow": "file"} {
+		all = set(all, path, value)
+	}
+	return all
+}
+
+// The agent's file is one that agents read, and none of the fields that the chart
+// does not give was forgotten.
+func TestTheFileIsAnAgents(t *testing.T) {
+	left := map[string]string{
+		"job.secrets": "pod_template gives them", "job.kubeconfig": "the agent is in the cluster", "job.data": "its default is right in a pod", "job.pass_env": "its default is right in a pod",
+		"endpoint": "job.endpoint is given", "job.proxy": "the vendor's, or pod_template's", "job.proxy.http_proxy": "", "job.proxy.https_proxy": "", "job.proxy.no_proxy": "",
+		"job": "", "type": "",
+	}
+	for name, values := range map[string]map[string]any{"default": valuesOf(t, "default"), "eks": valuesOf(t, "eks"), "aks": valuesOf(t, "aks"), "gke": valuesOf(t, "gke"), "key": valuesOf(t, "key"), "full": full(t)} {
+		files, err := render(load(t), values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c corev1.ConfigMap
+		if err := yaml.UnmarshalStrict([]byte(files[folder+"/templates/agentfile.yaml"]), &c); err != nil {
+			t.Fatal(err)
+		}
+		a, problems := runnerspec.ParseAgent("agent.yaml", []byte(c.Data["agent.yaml"]))
+		if len(problems) > 0 || a.Runner.Kind() != runnerspec.Kubernetes || a.Final != (name == "full") {
+			t.Errorf("%s: %+v, %v", name, a, problems)
+		}
+		if name != "full" {
+			continue
+		}
+		b, err := json.Marshal(a.Runner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var given struct {
+			Job map[string]any
+			All map[string]any
+		}
+		if err := errors.Join(json.Unmarshal(b, &given), json.Unmarshal(b, &given.All)); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range runnerspec.RunnerFields(runnerspec.Kubernetes) {
+			path := strings.TrimPrefix(f.Path, "runner_configuration.")
+			_, said := left[path]
+			_, is := given.All[path]
+			if field, ok := strings.CutPrefix(path, "job."); ok {
+				_, is = given.Job[field]
+			}
+			if f.Only != "control plane" && !strings.HasPrefix(path, "cluster") && !is && !said {
+				t.Errorf("the chart does not give %s, and nothing says why", path)
+			}
 		}
 	}
 }

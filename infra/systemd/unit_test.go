@@ -92,10 +92,8 @@ func TestJobsOutliveTheAgent(t *testing.T) {
 
 func TestVariablesAreDeclared(t *testing.T) {
 	declared := map[string]bool{}
-	for _, cfg := range []any{&config.Runner{}, &config.Docker{}} {
-		for _, v := range config.Variables(cfg) {
-			declared[v.Name] = true
-		}
+	for _, v := range config.Variables(&config.Runner{}) {
+		declared[v.Name] = true
 	}
 	found := regexp.MustCompile(`\bFAIRLEAD_[A-Z_]+\b`).FindAllString(read(t, unit)+read(t, "environment"), -1)
 	if len(found) < 4 {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/config"
 )
@@ -21,12 +22,12 @@ func load(args, environ []string) (config.Runner, error) {
 func TestFlagBeatsEnvironmentBeatsDefault(t *testing.T) {
 	c, err := load(
 		[]string{"--url", "https://flag.example", "--pass-env", "A,B"},
-		[]string{"FAIRLEAD_URL=https://env.example", "FAIRLEAD_CONCURRENCY=7", "UNRELATED=x"},
+		[]string{"FAIRLEAD_URL=https://env.example", "FAIRLEAD_DRAIN_FOR=7s", "UNRELATED=x"},
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.URL != "https://flag.example" || c.Concurrency != 7 || c.Data != "/var/lib/fairlead-runner" || len(c.PassEnv) != 2 {
+	if c.URL != "https://flag.example" || c.DrainFor != 7*time.Second || c.Data != "/var/lib/fairlead-runner" || len(c.PassEnv) != 2 {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -36,7 +37,7 @@ func TestLoadRefuses(t *testing.T) {
 		args, environ []string
 		want          string
 	}{
-		"a number that is none":        {environ: []string{"FAIRLEAD_CONCURRENCY=many"}, want: "Concurrency"},
+		"a time that is none":          {environ: []string{"FAIRLEAD_DRAIN_FOR=long"}, want: "DrainFor"},
 		"an argument nobody asked for": {args: []string{"now"}, want: `"now"`},
 		"a flag that does not exist":   {args: []string{"--enrolment-token=x"}, want: "not defined"},
 	} {
@@ -66,37 +67,19 @@ func TestEveryVariableIsDocumented(t *testing.T) {
 	}
 }
 
-func TestAmounts(t *testing.T) {
-	for text, want := range map[string]config.Bytes{"": 0, "512Mi": 512 << 20, "2Gi": 2 << 30, "42 MB": 42e6, "1.5G": 1.5e9, "1073741824": 1 << 30} {
-		var b config.Bytes
-		if err := b.UnmarshalText([]byte(text)); err != nil || b != want {
-			t.Errorf("%q is %d (%v), want %d", text, b, err, want)
+// A runner that was set up for an earlier agent would lose its limits in silence.
+func TestReplacedVariablesAreRefused(t *testing.T) {
+	err := config.Replaced([]string{"FAIRLEAD_URL=https://x", "FAIRLEAD_EXECUTOR=docker", "FAIRLEAD_DOCKER_PULL=Never", "FAIRLEAD_KUBERNETES_MEMORY_LIMIT=2Gi", "FAIRLEAD_ECS_TAGS=", "FAIRLEAD_FOLLOW=environment"})
+	for _, want := range []string{"FAIRLEAD_EXECUTOR is no variable any more: set runner_configuration.type in", "FAIRLEAD_DOCKER_PULL is no variable any more: set runner_configuration.job.image_pull_policy in",
+		"FAIRLEAD_KUBERNETES_MEMORY_LIMIT is no variable any more: set runner_configuration.job.memory_limit in", "FAIRLEAD_FOLLOW is no variable any more: set final in"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	for text, want := range map[string]config.MilliCPU{"": 0, "2": 2000, "0.5": 500, "250m": 250} {
-		var c config.MilliCPU
-		if err := c.UnmarshalText([]byte(text)); err != nil || c != want {
-			t.Errorf("%q is %d (%v), want %d", text, c, err, want)
-		}
+	if err != nil && (strings.Contains(err.Error(), "FAIRLEAD_URL") || strings.Contains(err.Error(), "FAIRLEAD_ECS_TAGS")) {
+		t.Errorf("a variable that is read, or empty: %v", err)
 	}
-	for _, text := range []string{"much", "2XB", "-1Mi", "Mi", "1e30Gi"} {
-		var b config.Bytes
-		var c config.MilliCPU
-		if b.UnmarshalText([]byte(text)) == nil || c.UnmarshalText([]byte(text)) == nil {
-			t.Errorf("%q is taken for an amount", text)
-		}
-	}
-}
-
-func TestEveryVariableOfAnExecutorIsDocumented(t *testing.T) {
-	for prefix, cfg := range map[string]any{"FAIRLEAD_DOCKER_": &config.Docker{}, "FAIRLEAD_KUBE": &config.Kubernetes{}, "FAIRLEAD_ECS_": &config.ECS{}} {
-		for _, v := range config.Variables(cfg) {
-			if v.Doc == "" || !strings.HasPrefix(v.Name, prefix) || v.Flag != "" {
-				t.Errorf("%+v lacks documentation or the prefix, or has a flag", v)
-			}
-			if strings.HasSuffix(v.Name, "PASSWORD") || strings.HasSuffix(v.Name, "TOKEN") {
-				t.Errorf("%s looks like a secret; name its file instead", v.Name)
-			}
-		}
+	if err := config.Replaced([]string{"FAIRLEAD_URL=https://x", "PATH=/bin"}); err != nil {
+		t.Error(err)
 	}
 }

@@ -15,9 +15,6 @@ func TestPagesListEveryVariable(t *testing.T) {
 		file, name string
 		config     any
 	}{
-		{"docs/EXECUTORS.md", "docker", &config.Docker{}},
-		{"docs/EXECUTORS.md", "kubernetes", &config.Kubernetes{}},
-		{"docs/EXECUTORS.md", "ecs", &config.ECS{}},
 		{"docs/RUNNERS.md", "agent", &config.Runner{}},
 		{"docs/IDENTITY.md", "oidc", &config.OIDC{}},
 	} {

@@ -19,17 +19,14 @@ type Runner struct {
 	EnrolmentToken     string `env:"FAIRLEAD_ENROLMENT_TOKEN,unset" doc:"single-use token that enrols this runner; ignored once it has enrolled"`
 	EnrolmentTokenFile string `env:"FAIRLEAD_ENROLMENT_TOKEN_FILE" flag:"enrolment-token-file" doc:"file that holds the enrolment token"`
 
-	Executor string `env:"FAIRLEAD_EXECUTOR" flag:"executor" doc:"what starts the steps where the runner's configuration does not say it: process, beside the agent, or docker, kubernetes or ecs, which have variables of their own; default: process"`
-	Follow   string `env:"FAIRLEAD_FOLLOW" flag:"follow" doc:"what says how steps are started: configuration, the runner's, with this environment for what it leaves out, or environment, this one alone; default: configuration"`
-	StepURL  string `env:"FAIRLEAD_STEP_URL" flag:"step-url" doc:"URL at which steps reach the control plane, where it is another than the agent's"`
+	Config string `env:"FAIRLEAD_AGENT_CONFIG" flag:"config" doc:"the agent's file: how steps are started on this machine, with the fields of a runner's configuration; or, if it begins with a brace, what would be in it; default: processes beside the agent"`
 
 	StatusAddress string `env:"FAIRLEAD_STATUS_ADDRESS" flag:"status-address" doc:"host:port at which the agent answers /healthz, /readyz and, for Prometheus, /metrics to whoever asks, such as 127.0.0.1:9480; default: none, and in the runner's image that one"`
 
-	Concurrency int           `env:"FAIRLEAD_CONCURRENCY" flag:"concurrency" doc:"most steps that run at once; default: the number of CPUs, at least 4"`
-	Mode        string        `env:"FAIRLEAD_MODE" envDefault:"enabled" flag:"mode" doc:"the mode that the customer sets for this agent: enabled; paused, it begins nothing; draining, the same because the machine is to go, or disabled, what runs is interrupted as well; see also fairlead-runner agent pause"`
-	LogLevel    string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
-	ShareLog    bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the last 64 KiB of the agent's own log are sent when they are asked for with fairlead runner logs"`
-	DrainFor    time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM, after which they are interrupted; 0s: until they end"`
+	Mode     string        `env:"FAIRLEAD_MODE" envDefault:"enabled" flag:"mode" doc:"the mode that the customer sets for this agent: enabled; paused, it begins nothing; draining, the same because the machine is to go, or disabled, what runs is interrupted as well; see also fairlead-runner agent pause"`
+	LogLevel string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
+	ShareLog bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the last 64 KiB of the agent's own log are sent when they are asked for with fairlead runner logs"`
+	DrainFor time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM, after which they are interrupted; 0s: until they end"`
 
 	Tofu        string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"OpenTofu or Terraform; default: tofu, else terraform, on PATH"`
 	PluginCache string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder in which providers are kept between jobs; default: plugin-cache in the data folder"`

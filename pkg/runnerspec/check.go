@@ -64,6 +64,11 @@ func (c *checker) checks() map[string]yamldoc.Check {
 		"name":        {Func: c.name, Schema: yamldoc.Schema{"pattern": fairlead.NamePattern}},
 		"description": {Max: maxDescription},
 		"concurrency": {Func: c.concurrency, Schema: yamldoc.Schema{"minimum": 1, "maximum": maxConcurrency}},
+		"pids": {Func: func(f yamldoc.Field, where string) {
+			if i, err := f.Value.Value.(json.Number).Int64(); err != nil || i < -1 || i == 0 {
+				c.Report(where, "invalid-value", where+" must be above 0, or -1 for no limit", "")
+			}
+		}, Schema: yamldoc.Schema{"minimum": -1}},
 		"base64":      {Func: c.base64},
 		"url":         c.url("https", "http"),
 		"https":       c.url("https"),

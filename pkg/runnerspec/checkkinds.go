@@ -25,6 +25,9 @@ func (r *ECSRunner) check(c *checker) {
 			{"image", j.Image != ""}, {"execution_role_arn", j.ExecutionRoleARN != ""}, {"pull_secret", j.PullSecret != ""},
 			{"secrets", len(j.Secrets) > 0}, {"log_group", j.LogGroup != ""}, {"stop_grace", j.StopGrace != 0},
 		} {
+			if c.side == agentSide && (f.name == "execution_role_arn" || f.name == "log_group") {
+				continue // they are the agent's to use, beside a definition that is there already
+			}
 			if f.given {
 				c.Report(where+"."+f.name, "conflicting-fields", fmt.Sprintf("%s.%s is given, and task_definition says it already", where, f.name), "Remove one of the two.")
 			}

@@ -17,6 +17,27 @@ const (
 // Kinds returns the kinds of runners, in the order of the documentation.
 func Kinds() []Kind { return []Kind{AWSECS, AWSEKS, AzureAKS, GCPGKE, Kubernetes, Docker, Local} }
 
+// The executors: what starts the jobs of a runner.
+const (
+	ExecutorECS        = "ecs"
+	ExecutorKubernetes = "kubernetes"
+	ExecutorDocker     = "docker"
+	ExecutorProcess    = "process"
+)
+
+// Executor returns what starts the jobs of runners of the kind.
+func (k Kind) Executor() string {
+	switch k {
+	case AWSECS:
+		return ExecutorECS
+	case AWSEKS, AzureAKS, GCPGKE, Kubernetes:
+		return ExecutorKubernetes
+	case Docker:
+		return ExecutorDocker
+	}
+	return ExecutorProcess
+}
+
 // Configuration is the runner_configuration of one kind: a pointer to one of
 // the types below.
 type Configuration interface {
@@ -51,10 +72,10 @@ func kindAliases() map[string]string {
 // Common is what the configurations of all kinds have.
 type Common struct {
 	Type        Kind   `json:"type" must:"true" doc:"The kind of the runner. It cannot be changed later."`
-	Endpoint    string `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which jobs reach the control plane, if job.endpoint says nothing else. If absent: the one that the agent uses. The agent itself is told by its environment."`
+	Endpoint    string `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which jobs reach the control plane, if job.endpoint says nothing else. If absent: the one that the agent uses. The agent itself has it from its environment."`
 	Concurrency int    `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Most jobs at a time, 1 to 1000, over all agents of the runner. If absent: what each agent's machine can hold."`
-	Version     string `json:"version,omitempty" check:"version" doc:"Version that its agents are to run, such as v1.2.3. If absent: that of the channel, or any."`
-	Channel     string `json:"channel,omitempty" check:"name" doc:"Update channel, such as stable: whoever runs the control plane says which version that is. Not together with version."`
+	Version     string `json:"version,omitempty" check:"version" only:"control plane" doc:"Version that its agents are to run, such as v1.2.3. If absent: that of the channel, or any."`
+	Channel     string `json:"channel,omitempty" check:"name" only:"control plane" doc:"Update channel, such as stable: whoever runs the control plane says which version that is. Not together with version."`
 }
 
 func (c *Common) common() *Common { return c }
@@ -76,12 +97,12 @@ type AWSAuth struct {
 // JobCommon is what the jobs of all kinds have.
 type JobCommon struct {
 	Endpoint     string            `json:"endpoint,omitempty" check:"url" alias:"api_url" doc:"URL at which jobs reach the control plane, where it is another than the agent's."`
-	Environment  map[string]string `json:"environment,omitempty" check:"environment" alias:"env environment_variables variables" doc:"Environment variables of jobs. Names that begin with FAIRLEAD_ are reserved. Not for secrets: they are shown."`
+	Environment  map[string]string `json:"environment,omitempty" check:"environment" only:"control plane" alias:"env environment_variables variables" doc:"Environment variables of jobs. Names that begin with FAIRLEAD_ are reserved. Not for secrets: they are shown."`
 	Secrets      map[string]string `json:"secrets,omitempty" check:"environment" doc:"Environment variables whose values are kept elsewhere, by reference: the ARN of a Secrets Manager secret or SSM parameter (aws-ecs), name/key of a Kubernetes Secret, or the absolute path of a file (docker, local)."`
 	Proxy        *Proxy            `json:"proxy,omitempty" doc:"Proxy of jobs; also set in lower case, as tools differ."`
 	Labels       map[string]string `json:"labels,omitempty" check:"labels" alias:"tags" doc:"Labels of pods and containers, tags of tasks; not of local, as a process has none."`
-	Timeout      Duration          `json:"timeout,omitzero" alias:"max_duration" doc:"Longest time of one plan, apply or destroy, after which it is interrupted. If absent: 30m of a plan, 2h of an apply or destroy."`
-	NoOutput     Duration          `json:"no_output_timeout,omitzero" doc:"Longest time that a tool may say nothing, after which it is taken to hang and is interrupted. If absent: 10m."`
+	Timeout      Duration          `json:"timeout,omitzero" only:"control plane" alias:"max_duration" doc:"Longest time of one plan, apply or destroy, after which it is interrupted. If absent: 30m of a plan, 2h of an apply or destroy."`
+	NoOutput     Duration          `json:"no_output_timeout,omitzero" only:"control plane" doc:"Longest time that a tool may say nothing, after which it is taken to hang and is interrupted. If absent: 10m."`
 	StartTimeout Duration          `json:"start_timeout,omitzero" doc:"Longest time from the launch of a job until it reports. If absent: 5m; of local what the control plane grants, 20s."`
 	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that a tool has to save its state when it is interrupted. If absent: 2m; of aws-ecs at most 2m on Fargate."`
 }
@@ -96,7 +117,7 @@ type Proxy struct {
 // ECSRunner is a runner of kind aws-ecs.
 type ECSRunner struct {
 	Common
-	Auth *AWSAuth `json:"auth,omitempty" doc:"Role by which an agent beside the control plane starts tasks. If absent: the agent runs in the account, under its task's role."`
+	Auth *AWSAuth `json:"auth,omitempty" only:"control plane" doc:"Role by which an agent beside the control plane starts tasks. If absent: the agent runs in the account, under its task's role."`
 	Job  ECSJob   `json:"job" must:"true" doc:"The tasks."`
 }
 
@@ -113,15 +134,18 @@ type ECSJob struct {
 	SecurityGroups   []string `json:"security_groups,omitempty" check:"securitygroups" alias:"security_group_ids" doc:"Up to 5 security groups. If absent: the VPC's default."`
 	PublicIP         bool     `json:"public_ip,omitempty" alias:"is_public_ip_enabled assign_public_ip" doc:"Whether tasks get a public address; needed in a subnet without NAT."`
 	LaunchType       string   `json:"launch_type,omitempty" check:"launchtype" doc:"fargate (if absent), fargate-spot or ec2."`
-	TaskDefinition   string   `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of a task definition of yours. If absent: one is made of the fields here, if there is an image, or else the agent's environment names one. The container of the job must be called step."`
+	TaskDefinition   string   `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of a task definition of yours. If absent: one is made of the fields here, if there is an image, or else the agent's file names one. The container of the job must be called step."`
 	TaskRoleARN      string   `json:"task_role_arn,omitempty" check:"rolearn" alias:"task_role" doc:"Role of the job. If absent: that of the job's operation, from the runner's stack."`
 	ExecutionRoleARN string   `json:"execution_role_arn,omitempty" check:"rolearn" alias:"execution_role" doc:"Role that pulls the image and reads the secrets. Needed without task_definition."`
-	Image            string   `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the one that the agent's environment names."`
+	Image            string   `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's file."`
 	PullSecret       string   `json:"pull_secret,omitempty" check:"secretarn" alias:"repository_credentials" doc:"ARN of the Secrets Manager secret with the registry's credentials."`
 	CPU              CPU      `json:"cpu,omitzero" doc:"CPUs. If absent: 1."`
 	Memory           Size     `json:"memory,omitzero" doc:"Memory. If absent: 2Gi. On Fargate, only certain amounts go with each number of CPUs."`
 	Disk             Size     `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk. If absent: 20Gi. On Fargate 21Gi to 200Gi."`
 	LogGroup         string   `json:"log_group,omitempty" doc:"CloudWatch log group of the tasks. If absent: that of the runner's stack."`
+	LogPrefix        string   `json:"log_prefix,omitempty" check:"nonempty" only:"agent" doc:"Prefix of the log's streams, as the task definition has it. If absent: step."`
+	Data             string   `json:"data,omitempty" check:"abspath" only:"agent" doc:"Folder of a task's disk in which jobs work. If absent: /var/lib/fairlead-runner."`
+	PassEnv          []string `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that ECS or the task definition sets in a task's container, and that tools get: who the task's role is. If absent: AWS_REGION, AWS_DEFAULT_REGION, AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, ECS_CONTAINER_METADATA_URI_V4."`
 }
 
 // KubernetesJob is how a job runs as a Kubernetes Job.
@@ -129,7 +153,7 @@ type KubernetesJob struct {
 	JobCommon
 	Namespace       string            `json:"namespace,omitempty" check:"dns" doc:"Namespace of jobs. If absent: the agent's own; needed with a cluster."`
 	ServiceAccount  string            `json:"service_account,omitempty" check:"dns" alias:"service_account_name" doc:"Service account of jobs. If absent: the one that came with the agent; needed with a cluster."`
-	Image           string            `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the one that the agent's environment names."`
+	Image           string            `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's file."`
 	ImagePullPolicy string            `json:"image_pull_policy,omitempty" check:"pullpolicy" doc:"Always, IfNotPresent or Never."`
 	PullSecrets     []string          `json:"pull_secrets,omitempty" check:"dns" alias:"image_pull_secrets" doc:"Names of Secrets in the namespace that hold registries' credentials."`
 	CPURequest      CPU               `json:"cpu_request,omitzero" doc:"CPUs that are kept free for a job."`
@@ -139,13 +163,17 @@ type KubernetesJob struct {
 	Disk            Size              `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk that a job may fill."`
 	NodeSelector    map[string]string `json:"node_selector,omitempty" doc:"Labels of the nodes on which jobs run."`
 	PodTemplate     Object            `json:"pod_template,omitempty" check:"podtemplate" doc:"Overlay on the pod of a job, by Kubernetes' strategic merge. The only container is called step; another name is an error. Namespace, service account and reserved variables cannot be changed by it."`
+	Kubeconfig      string            `json:"kubeconfig,omitempty" check:"abspath" only:"agent" doc:"File of the agent's machine by which the cluster is reached. If absent: the service account of the agent's pod."`
+	Data            string            `json:"data,omitempty" check:"abspath" only:"agent" doc:"Folder of a pod's disk in which jobs work. If absent: /var/lib/fairlead-runner."`
+	KeepFor         Duration          `json:"keep_for,omitzero" only:"agent" doc:"How long the cluster keeps a finished job that its agent has not removed. If absent: 1h."`
+	PassEnv         []string          `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that the cluster or its cloud sets in a pod, and that tools get: who the job's service account is. If absent: those of the API server's address, of AWS' roles for service accounts and Pod Identity, and of Azure's workload identity."`
 }
 
 // ClusterRunner is a runner whose jobs are Kubernetes Jobs. C says how an agent
 // beside the control plane reaches the cluster.
 type ClusterRunner[C any] struct {
 	Common
-	Cluster *C            `json:"cluster,omitempty" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
+	Cluster *C            `json:"cluster,omitempty" only:"control plane" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
 	Job     KubernetesJob `json:"job,omitzero" doc:"The jobs."`
 }
 
@@ -227,7 +255,7 @@ func (r *DockerRunner) job() *JobCommon { return &r.Job.JobCommon }
 // DockerJob is how a job runs as a container.
 type DockerJob struct {
 	JobCommon
-	Image           string    `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the one that the agent's environment names."`
+	Image           string    `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's file."`
 	ImagePullPolicy string    `json:"image_pull_policy,omitempty" check:"pullpolicy" alias:"local_image" doc:"Always, IfNotPresent or Never; Never for an image that is only on the machine."`
 	Registry        *Registry `json:"registry,omitempty" doc:"Credentials of the image's registry."`
 	CPULimit        CPU       `json:"cpu_limit,omitzero" alias:"cpu" doc:"CPUs that a job cannot exceed."`
@@ -235,12 +263,15 @@ type DockerJob struct {
 	Volumes         []string  `json:"volumes,omitempty" check:"volume" alias:"bind_path binds" doc:"Folders of the machine in the container: /host:/container, with :ro behind it to read only."`
 	ExtraHosts      []string  `json:"extra_hosts,omitempty" check:"extrahost" doc:"Names that containers resolve to an address: name:address."`
 	Network         string    `json:"network,omitempty" check:"nonempty" doc:"Network of the containers. If absent: the engine's default."`
+	PIDsLimit       int       `json:"pids_limit,omitempty" check:"pids" only:"agent" doc:"Most processes and threads of a job; -1 for no limit. If absent: 1024."`
+	HostData        string    `json:"host_data,omitempty" check:"abspath" only:"agent" doc:"The agent's data folder as the engine sees it, for an agent that is in a container itself. If absent: as the agent sees it."`
 }
 
 // Registry is what a registry asks for.
 type Registry struct {
-	Username string `json:"username" must:"true" check:"nonempty" alias:"registry_username" doc:"User."`
-	Password Secret `json:"password" must:"true" alias:"registry_password" doc:"Password. Secret. It does not travel: the agent reads it from the file that FAIRLEAD_DOCKER_REGISTRY_PASSWORD_FILE names."`
+	Username     string `json:"username" must:"true" check:"nonempty" alias:"registry_username" doc:"User."`
+	Password     Secret `json:"password,omitempty" must:"true" only:"control plane" alias:"registry_password" doc:"Password. Secret. It does not travel: the agent reads it from the file that password_file of its own file names."`
+	PasswordFile string `json:"password_file,omitempty" check:"abspath" only:"agent" doc:"File of the agent's machine that holds the password."`
 }
 
 // LocalRunner is a runner of kind local.

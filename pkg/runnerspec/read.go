@@ -12,12 +12,14 @@ import (
 // checker reads nodes into configurations and keeps what is wrong with them.
 type checker struct {
 	*yamldoc.Reader
+	side     string       // whose file it is: controlSide or agentSide
+	file     reflect.Type // what it is read into
 	warnings []Problem
 	flags    []string // paths of the settings, by their places
 }
 
 func newChecker(file string) *checker {
-	c := &checker{}
+	c := &checker{side: controlSide, file: reflect.TypeFor[Spec]()}
 	c.Reader = yamldoc.NewReader(file, c.rules())
 	return c
 }
@@ -74,7 +76,7 @@ func (c *checker) readFile(src []byte, settings []string) (root yamldoc.Node, ok
 		root.Shape = yamldoc.Map // all of it is in the settings
 	}
 	if len(c.Problems) == 0 && root.Shape != yamldoc.Map {
-		c.WrongType(root, "", "a map", yamldoc.FieldList(reflect.TypeFor[Spec]()))
+		c.WrongType(root, "", "a map", yamldoc.FieldList(c.file))
 	}
 	if len(c.Problems) == 0 {
 		root = c.settings(root, settings)
@@ -91,8 +93,7 @@ func (c *checker) spec(root yamldoc.Node) *Spec {
 		c.Report("install", "conflicting-fields", `"group" and "install" are both given`, "A runner serves a group, or one install.")
 	}
 	if s.Runner != nil && s.Storage != nil {
-		c.checkJob(s.Runner)
-		s.Runner.check(c)
+		c.runner(s.Runner)
 		if ok, why := Compatible(s.Runner.Kind(), s.Storage.Kind()); !ok {
 			c.Report("state_storage_configuration.type", "incompatible-storage",
 				fmt.Sprintf("a runner of kind %s cannot keep states in %s: %s", s.Runner.Kind(), s.Storage.Kind(), why),
@@ -101,4 +102,13 @@ func (c *checker) spec(root yamldoc.Node) *Spec {
 	}
 	c.Controls(root)
 	return s
+}
+
+// runner checks what takes more than one field, or is not for this side to give.
+func (c *checker) runner(r Configuration) {
+	others(r, c.side, func(path, hint string) {
+		c.Report(path, "other-side", path+" cannot be given here", hint)
+	})
+	c.checkJob(r)
+	r.check(c)
 }

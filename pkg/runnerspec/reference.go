@@ -3,6 +3,7 @@ package runnerspec
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/yamldoc"
@@ -25,6 +26,7 @@ type Field struct {
 	Type     string // string, number, bool, list, map, time, CPUs, size
 	Required bool   // inside what holds it
 	Secret   bool
+	Only     string // the one side that may give it: "control plane", "agent"; "": both
 	Doc      string
 }
 
@@ -54,7 +56,7 @@ func StorageFields(k StorageKind) []Field {
 func describe(t reflect.Type, where string) []Field {
 	var fields []Field
 	for _, s := range yamldoc.FieldsOf(t) {
-		f := Field{Path: yamldoc.Join(where, s.Name), Required: s.Must != "", Secret: s.Type == reflect.TypeFor[Secret](), Doc: s.Doc}
+		f := Field{Path: yamldoc.Join(where, s.Name), Required: s.Must != "", Secret: s.Type == reflect.TypeFor[Secret](), Only: s.Only, Doc: s.Doc}
 		under := s.Type
 		if under.Kind() == reflect.Pointer {
 			under = under.Elem()
@@ -79,8 +81,8 @@ func describe(t reflect.Type, where string) []Field {
 	return fields
 }
 
-// Reference renders all fields of all kinds and the matrix, in Markdown. Jobs
-// of kinds that have the same fields are described once.
+// Reference renders all fields of all kinds and the matrix, in Markdown. What
+// every kind has, and jobs of kinds that have the same fields, are described once.
 func Reference() string {
 	var b strings.Builder
 	table := func(prefix string, fields []Field) {
@@ -90,17 +92,30 @@ func Reference() string {
 			if f.Required {
 				what += ", required"
 			}
+			if f.Only == agentSide {
+				what += ", in an agent's file"
+			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.TrimPrefix(f.Path, prefix), what, strings.ReplaceAll(f.Doc, "|", `\|`))
 		}
 	}
 	b.WriteString("### The file\n")
 	table("", Fields())
+	b.WriteString("\n### Every kind\n")
+	shared := describe(reflect.TypeFor[struct {
+		Common
+		Job JobCommon `json:"job" doc:"The jobs."`
+	}](), "runner_configuration")
+	shared = slices.DeleteFunc(shared, func(f Field) bool { return f.Path == "runner_configuration.job" })
+	table("runner_configuration.", shared)
 	seen := map[string]Kind{}
 	for _, k := range Kinds() {
 		fmt.Fprintf(&b, "\n### `%s`\n", k)
 		var fields []Field
 		same := Kind("")
 		for _, f := range RunnerFields(k) {
+			if slices.ContainsFunc(shared, func(s Field) bool { return s.Path == f.Path }) {
+				continue
+			}
 			path := strings.TrimPrefix(f.Path, "runner_configuration.")
 			if name, ok := strings.CutPrefix(path, "job."); ok {
 				jobs := reflect.TypeOf(newConfiguration(k)).Elem()
@@ -119,6 +134,8 @@ func Reference() string {
 			fmt.Fprintf(&b, "\nThe fields of `job` are those of `%s`.\n", same)
 		}
 	}
+	b.WriteString("\n### An agent's file\n")
+	table("", describe(reflect.TypeFor[Agent](), ""))
 	for _, k := range StorageKinds() {
 		fmt.Fprintf(&b, "\n### State storage `%s`\n", k)
 		table("state_storage_configuration.", StorageFields(k))

@@ -125,14 +125,7 @@ func Update(current *Spec, filename string, src []byte, settings ...string) Resu
 	if !ok {
 		return c.result(nil)
 	}
-	data, err := json.Marshal(current)
-	if err != nil {
-		panic("runnerspec: a configuration is no JSON: " + err.Error()) // it is made of strings and numbers
-	}
-	base, problems := yamldoc.ReadJSON(data)
-	if len(problems) > 0 {
-		panic("runnerspec: a configuration cannot be read back: " + problems[0].Message)
-	}
+	base := tree(current)
 	c.immutable(patch, "id", current.ID, "The identifier of a runner cannot be changed.")
 	if r, ok := patch.Child("runner_configuration"); ok {
 		c.immutable(r, "type", string(current.Runner.Kind()), "Make another runner, and let installs be refreshed.")
@@ -146,6 +139,19 @@ func Update(current *Spec, filename string, src []byte, settings ...string) Resu
 		return c.result(nil)
 	}
 	return c.result(c.spec(merge(base.Moved(patch.Place), patch)))
+}
+
+// tree returns a configuration as it would be read.
+func tree(v any) yamldoc.Node {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("runnerspec: a configuration is no JSON: " + err.Error()) // it is made of strings and numbers
+	}
+	n, problems := yamldoc.ReadJSON(data)
+	if len(problems) > 0 {
+		panic("runnerspec: a configuration cannot be read back: " + problems[0].Message)
+	}
+	return n
 }
 
 // UnmarshalJSON reads what json.Marshal wrote. The error is of

@@ -18,9 +18,11 @@ import (
 //	must   "true": it must be there and say something; "there": it must be there
 //	alias  what newcomers write instead, separated by spaces
 //	check  the name of its Check
+//	only   which of those who write such files may give it; the Reader does not heed it
 //	key    what the struct is called, where it stands in a map under the field's value
 type FieldType struct {
 	Name, Doc, Must, Check string
+	Only                   string
 	Aliases                []string
 	Type                   reflect.Type
 	index                  []int
@@ -33,7 +35,7 @@ func FieldsOf(t reflect.Type) []FieldType {
 		if doc := f.Tag.Get("doc"); doc != "" {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			fields = append(fields, FieldType{
-				Name: name, Doc: doc, Must: f.Tag.Get("must"), Check: f.Tag.Get("check"), Aliases: strings.Fields(f.Tag.Get("alias")),
+				Name: name, Doc: doc, Must: f.Tag.Get("must"), Check: f.Tag.Get("check"), Only: f.Tag.Get("only"), Aliases: strings.Fields(f.Tag.Get("alias")),
 				Type: f.Type, index: f.Index,
 			})
 		}

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -122,12 +121,6 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	configured := cfg
-	if cfg.Concurrency <= 0 {
-		// A step mostly waits for a cloud, so a small machine takes more than
-		// it has CPUs.
-		cfg.Concurrency = max(4, runtime.NumCPU())
-	}
 	startMode, err := fairlead.ParseRunnerMode(cfg.Mode)
 	if err != nil {
 		lock.Close()
@@ -141,7 +134,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	kept := func(attemptID string) attempt.Kept {
 		return attempt.Kept(filepath.Join(data, attemptsFolder, attemptID))
 	}
-	ways, err := openLaunchers(ctx, configured, cfg.Concurrency, string(id.RunnerID), o, log, kept)
+	ways, err := openLaunchers(ctx, cfg, string(id.RunnerID), o, log, kept)
 	if err != nil {
 		lock.Close()
 		return nil, err
@@ -244,7 +237,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 		}
 		a.claimLoop(claiming, life)
 	})
-	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.cfg.Concurrency, "version", a.options.Version, "isolation", a.ways.isolation())
+	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.ways.capacity(), "version", a.options.Version, "isolation", a.ways.isolation())
 	if a.ways.isolation() == wire.IsolationNone {
 		a.log.Warn("isolation: none. What jobs start can read the runner's key and every install's state: let Landlock, or a container for each job, keep them apart")
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
 // deaf is a control plane that lets some heartbeats pass without an answer, or
@@ -63,7 +65,7 @@ func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := &Agent{cfg: config.Runner{Concurrency: 1}, ways: fixed(), options: o, log: slog.New(slog.NewTextHandler(io.Discard, nil)), beatNow: make(chan struct{}),
+				a := &Agent{cfg: config.Runner{}, ways: fixed(), options: o, log: slog.New(slog.NewTextHandler(io.Discard, nil)), beatNow: make(chan struct{}),
 					session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, fixed(), time.Now)}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
@@ -97,8 +99,8 @@ func TestAControlPlaneThatRepeatsItselfIsNotCalledWithoutEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		ways := fixed()
-		ways.cfg.Follow = followEnvironment // what is told starts nothing here
-		a := &Agent{cfg: config.Runner{Concurrency: 1}, ways: ways, options: o, log: slog.New(slog.DiscardHandler),
+		ways.file.Final = true // what is told starts nothing here
+		a := &Agent{cfg: config.Runner{}, ways: ways, options: o, log: slog.New(slog.DiscardHandler),
 			beatNow: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 			session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, ways, time.Now)}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
@@ -128,4 +130,6 @@ func (c *constant) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // fixed are launchers of one step at a time, which nobody starts.
-func fixed() *launchers { return &launchers{holds: 1, now: &launcher{}} }
+func fixed() *launchers {
+	return &launchers{now: &launcher{setup: launchconfig.Setup{Runner: runnerspec.NoAgentFile().Runner, Concurrency: 1}}}
+}

@@ -3,15 +3,13 @@ package agent
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/docker"
@@ -33,46 +31,23 @@ type Site struct {
 // OpenExecutor makes the executor that the site's setup names.
 type OpenExecutor func(ctx context.Context, s Site) (executor.Executor, error)
 
-// executors are the values of FAIRLEAD_EXECUTOR, with those of the program.
+// executors are those of every agent, with those of the program.
 func executors(more map[string]OpenExecutor) map[string]OpenExecutor {
-	all := map[string]OpenExecutor{launchconfig.Process: openProcess, launchconfig.Docker: openDocker}
+	all := map[string]OpenExecutor{runnerspec.ExecutorProcess: openProcess, runnerspec.ExecutorDocker: openDocker}
 	maps.Copy(all, more)
 	return all
 }
 
-// environmentFor reads what the agent's environment says of an executor, and of how
-// steps are started at all.
-func environmentFor(cfg config.Runner, name string, environ []string) (launchconfig.Environment, error) {
-	env := launchconfig.Environment{Executor: cfg.Executor, StepURL: cfg.StepURL, Concurrency: cfg.Concurrency}
-	var of any
-	switch name {
-	case launchconfig.Docker:
-		of = &env.Docker
-	case launchconfig.Kubernetes:
-		of = &env.Kubernetes
-	case launchconfig.ECS:
-		of = &env.ECS
-	default:
-		return env, nil
-	}
-	fs := flag.NewFlagSet("executor", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	if err := config.Load(of, fs, nil, environ); err != nil {
-		return env, fmt.Errorf("executor %s: %w", name, err)
-	}
-	return env, nil
-}
-
 func openExecutor(ctx context.Context, data, runner string, s launchconfig.Setup, o Options) (executor.Executor, error) {
 	kinds := executors(o.Executors)
-	open, ok := kinds[s.Executor]
+	open, ok := kinds[s.Executor()]
 	if !ok {
-		return nil, fmt.Errorf("FAIRLEAD_EXECUTOR: %q is none that this program has: %s (kubernetes and ecs take a runner that was built with -tags clusters, as its image is)",
-			s.Executor, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+		return nil, fmt.Errorf("the executor %s is none that this program has: %s (kubernetes and ecs take a runner that was built with -tags clusters, as its image is)",
+			s.Executor(), strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 	}
 	e, err := open(ctx, Site{Data: data, Steps: filepath.Join(data, stepsFolder), Runner: runner, Setup: s, command: o.StepCommand, orphans: o.orphans})
 	if err != nil {
-		return nil, fmt.Errorf("executor %s: %w", s.Executor, err)
+		return nil, fmt.Errorf("executor %s: %w", s.Executor(), err)
 	}
 	return e, nil
 }
@@ -103,6 +78,5 @@ func foldersOf(attemptID string, in attempt.Input) ([]executor.Folder, error) {
 }
 
 func openDocker(_ context.Context, s Site) (executor.Executor, error) {
-	d := s.Setup.Docker
-	return docker.New(docker.Options{Docker: d.Docker, Steps: s.Steps, Runner: s.Runner, StopGrace: d.StopGrace})
+	return docker.New(docker.Options{DockerRunner: *s.Setup.Runner.(*runnerspec.DockerRunner), Steps: s.Steps, Runner: s.Runner})
 }

@@ -8,26 +8,29 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// Each executor is made from the configuration alone, and says which variable
-// it lacks.
+// Each executor is made from the agent's file alone, and names the field that it
+// lacks.
 func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 	for name, tc := range map[string]struct {
-		executor string
-		environ  []string
-		shared   bool
-		want     string // of the error; "": none
+		config string // of the runner_configuration; "": there is no file
+		shared bool
+		want   string // of the error; "": none
 	}{
-		"none named: processes":         {shared: true},
-		"processes":                     {executor: "process", shared: true},
-		"containers":                    {executor: "docker", environ: []string{"FAIRLEAD_DOCKER_IMAGE=runner:1"}, shared: true},
-		"containers of no image":        {executor: "docker", want: "FAIRLEAD_DOCKER_IMAGE"},
-		"containers of too much memory": {executor: "docker", environ: []string{"FAIRLEAD_DOCKER_IMAGE=runner:1", "FAIRLEAD_DOCKER_MEMORY=much"}, want: "much"},
-		"an executor that there is not": {executor: "mainframe", want: "docker, process"},
+		"no file: processes":            {shared: true},
+		"processes":                     {config: "{type: local}", shared: true},
+		"containers":                    {config: "{type: docker, job: {image: 'runner:1'}}", shared: true},
+		"containers of no image":        {config: "{type: docker}", want: "runner_configuration.job.image is missing"},
+		"containers of too much memory": {config: "{type: docker, job: {image: 'runner:1', memory_limit: much}}", want: "runner_configuration.job.memory_limit wants a size"},
+		"an executor that there is not": {config: "{type: aws-ecs}", want: "docker, process"},
+		"a kind that there is not":      {config: "{type: mainframe}", want: "FAIRLEAD_AGENT_CONFIG:1:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
-			l, err := openLaunchers(t.Context(), config.Runner{Executor: tc.executor, Data: data, Follow: followEnvironment}, 4, "run_1",
-				Options{Environ: tc.environ, StepCommand: []string{"runner"}}, quiet(), nil)
+			cfg := config.Runner{Data: data}
+			if tc.config != "" {
+				cfg.Config = "{final: true, runner_configuration: " + tc.config + "}"
+			}
+			l, err := openLaunchers(t.Context(), cfg, "run_1", Options{StepCommand: []string{"runner"}}, quiet(), nil)
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("got %v, want something about %q", err, tc.want)

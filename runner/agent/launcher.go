@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -11,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -30,25 +30,21 @@ import (
 // checkFor bounds the question whether what starts steps is there.
 const checkFor = 2 * time.Second
 
-// followEnvironment is the FAIRLEAD_FOLLOW of an agent that heeds no
-// configuration.
-const followEnvironment = "environment"
-
 // launcher starts steps in one way.
 type launcher struct {
 	setup    launchconfig.Setup
 	executor executor.Executor
 	place    executor.Place
 	isolated string                   // by what its steps' tools are, as the wire has it
-	told     *wire.AgentConfiguration // nil: the environment alone has said it
+	told     *wire.AgentConfiguration // nil: the agent's file alone has said it
 }
 
 // launchers are the ways in which the agent's steps were and are started: those
 // to come as the runner's configuration says now, each of the others as it said
 // when it was started. Safe for concurrent use.
 type launchers struct {
-	cfg    config.Runner // as it was said: Concurrency may be 0
-	holds  int           // most steps at once that this machine holds
+	cfg    config.Runner
+	file   runnerspec.Agent
 	runner string
 	o      Options
 	log    *slog.Logger
@@ -59,32 +55,52 @@ type launchers struct {
 	now   *launcher            // nil: what was told cannot be followed
 	err   error                // why
 	of    map[string]*launcher // by attempt
-	alone *launcher            // as the environment says; nil: it does not say enough
+	alone *launcher            // as the file says; nil: it does not say enough
 }
 
-// openLaunchers begins with what the environment says. What that lacks the
+// ReadFile reads an agent's file: path names it, or is the file itself where it
+// begins with a brace, for platforms that have variables and no files; "": there
+// is none.
+func ReadFile(path string) (runnerspec.Agent, error) {
+	if path == "" {
+		return runnerspec.NoAgentFile(), nil
+	}
+	name, text := path, []byte(path)
+	if strings.HasPrefix(strings.TrimSpace(path), "{") {
+		name = "FAIRLEAD_AGENT_CONFIG"
+	} else {
+		var err error
+		if text, err = os.ReadFile(path); err != nil {
+			return runnerspec.Agent{}, fmt.Errorf("FAIRLEAD_AGENT_CONFIG: %w", err)
+		}
+	}
+	a, problems := runnerspec.ParseAgent(name, text)
+	if len(problems) > 0 {
+		return a, problems
+	}
+	return a, nil
+}
+
+// openLaunchers begins with what the agent's file says. What that lacks the
 // configuration may say; what is wrong with it is an error.
-func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner string, o Options, log *slog.Logger, kept func(string) attempt.Kept) (*launchers, error) {
-	l := &launchers{cfg: cfg, holds: holds, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
-	switch cfg.Follow {
-	case "", "configuration", followEnvironment:
-	default:
-		return nil, fmt.Errorf("FAIRLEAD_FOLLOW: %q is none of configuration, environment", cfg.Follow)
-	}
-	if o.Executor != nil {
-		l.alone = &launcher{setup: launchconfig.Alone(launchconfig.Environment{StepURL: cfg.StepURL, Concurrency: cfg.Concurrency}), executor: o.Executor, place: o.Executor.Place()}
-		l.alone.isolated = isolationAt(l.cfg, l.alone.place)
-		l.now = l.alone
-		return l, nil
-	}
+func openLaunchers(ctx context.Context, cfg config.Runner, runner string, o Options, log *slog.Logger, kept func(string) attempt.Kept) (*launchers, error) {
+	l := &launchers{cfg: cfg, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
 	if o.Direct != nil { // nothing is ever started beside the control plane
 		l.err = errors.New("the runner's configuration was not heard of yet")
 		return l, nil
 	}
-	name := cmp.Or(cfg.Executor, launchconfig.Process)
-	env, err := environmentFor(cfg, name, o.Environ)
-	if err == nil {
-		l.alone, err = l.open(ctx, launchconfig.Alone(env), nil)
+	var err error
+	if l.file, err = ReadFile(cfg.Config); err != nil {
+		return nil, err
+	}
+	setup, err := launchconfig.Of(l.file.Runner, nil, false)
+	switch {
+	case err != nil:
+	case o.Executor != nil:
+		l.alone = &launcher{setup: setup, executor: o.Executor, place: o.Executor.Place()}
+		l.alone.isolated = isolationAt(l.cfg, l.alone.place)
+	default:
+		l.alone, err = l.open(ctx, setup, nil)
 	}
 	if err != nil && (!errors.Is(err, executor.ErrIncomplete) || !l.follows()) {
 		return nil, err
@@ -94,7 +110,7 @@ func openLaunchers(ctx context.Context, cfg config.Runner, holds int, runner str
 }
 
 // follows reports whether configurations are heeded.
-func (l *launchers) follows() bool { return l.o.Executor == nil && l.cfg.Follow != followEnvironment }
+func (l *launchers) follows() bool { return l.o.Executor == nil && !l.file.Final }
 
 func (l *launchers) open(ctx context.Context, s launchconfig.Setup, told *wire.AgentConfiguration) (*launcher, error) {
 	e, err := openExecutor(ctx, l.cfg.Data, l.runner, s, l.o)
@@ -155,13 +171,13 @@ func (l *launchers) translate(ctx context.Context, told *wire.AgentConfiguration
 	if err != nil {
 		return nil, err
 	}
-	name := launchconfig.ExecutorOf(r.Kind(), l.cfg.Executor)
-	env, err := environmentFor(l.cfg, name, l.o.Environ)
-	if err != nil {
-		return nil, err
+	file := l.file.Runner
+	if l.o.Direct != nil {
+		if file, err = l.o.File(r.Kind()); err != nil {
+			return nil, err
+		}
 	}
-	env.Direct = l.o.Direct != nil
-	s, err := launchconfig.Of(r, env)
+	s, err := launchconfig.Of(file, r, l.o.Direct != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +220,7 @@ func (l *launchers) hear(ctx context.Context, told *wire.AgentConfiguration) (ne
 	if l.err != nil {
 		l.log.Error("the runner's configuration cannot be followed", "revision", told.Revision, "err", l.err)
 	} else {
-		l.log.Info("the runner's configuration is followed", "revision", told.Revision, "executor", l.now.setup.Executor)
+		l.log.Info("the runner's configuration is followed", "revision", told.Revision, "executor", l.now.setup.Executor())
 	}
 	l.close(old)
 	return true
@@ -231,10 +247,11 @@ func (l *launchers) revision() string {
 func (l *launchers) capacity() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.now != nil && l.now.told != nil && l.now.setup.Concurrency > 0 {
+	if l.now != nil && l.now.setup.Concurrency > 0 {
 		return l.now.setup.Concurrency
 	}
-	return l.holds
+	// A step mostly waits for a cloud, so a small machine takes more than it has CPUs.
+	return max(4, runtime.NumCPU())
 }
 
 // isolation names what keeps the tools of the steps to come from the runner and
@@ -255,7 +272,7 @@ func (l *launchers) executor() string {
 	if l.now == nil {
 		return "none"
 	}
-	return l.now.setup.Executor
+	return l.now.setup.Executor()
 }
 
 // ailment says what keeps steps from being started; "" if nothing is known of.
@@ -341,8 +358,8 @@ func (l *launchers) release(attemptID string) {
 // work returns the folder in whose folder work the attempt works, if it is on
 // this machine.
 func (by *launcher) work(data string) string {
-	if by.setup.Executor == launchconfig.Process && by.setup.Process.Folder != "" {
-		return by.setup.Process.Folder
+	if r, ok := by.setup.Runner.(*runnerspec.LocalRunner); ok && r.Job.Folder != "" {
+		return r.Job.Folder
 	}
 	return data
 }

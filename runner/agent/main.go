@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/transport"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/process"
@@ -50,7 +51,7 @@ type Options struct {
 	// HandleSignals lets SIGTERM and SIGINT drain the agent, and a second one
 	// interrupt its steps. Without it only the context ends the agent.
 	HandleSignals bool
-	// Executors are those beside process and docker, by their FAIRLEAD_EXECUTOR.
+	// Executors are those beside process and docker, by name.
 	// They are the program's to name, because their clients cost an agent that
 	// does not use them a quarter of its memory.
 	Executors map[string]OpenExecutor
@@ -66,6 +67,9 @@ type Options struct {
 	// Direct returns the runner's configuration with its secrets, and its revision,
 	// to an agent beside the control plane; nil: the agent is where its steps are.
 	Direct func(ctx context.Context) (revision string, runner json.RawMessage, err error)
+	// File returns the file of an agent beside the control plane for runners of a
+	// kind; needed with Direct, and else not used.
+	File func(k runnerspec.Kind) (runnerspec.Configuration, error)
 	// LeaveSteps has steps go on when the agent ends, for the next one to find.
 	LeaveSteps bool
 	// AwaitTool waits for the tool that a dead step has left in its workspace;
@@ -107,6 +111,10 @@ func Main(ctx context.Context, args []string, o Options) int {
 	case errors.Is(err, flag.ErrHelp):
 		return exitOK
 	case err != nil:
+		fmt.Fprintln(o.Stderr, err)
+		return exitUsage
+	}
+	if err := config.Replaced(o.Environ); err != nil {
 		fmt.Fprintln(o.Stderr, err)
 		return exitUsage
 	}

@@ -38,7 +38,7 @@ func agentOn(t *testing.T, control http.RoundTripper, e executor.Executor) *Agen
 	a := &Agent{cfg: config.Runner{Data: t.TempDir()}, options: o, log: quiet(), now: time.Now, steps: map[string]*step{},
 		freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1)}
 	by := &launcher{executor: e, place: e.Place()}
-	a.ways = &launchers{holds: 1, now: by, alone: by, of: map[string]*launcher{}, kept: a.kept, log: a.log}
+	a.ways = &launchers{now: by, alone: by, of: map[string]*launcher{}, kept: a.kept, log: a.log}
 	a.cache = providers.Open(filepath.Join(a.cfg.Data, "plugin-cache"), filepath.Join(a.cfg.Data, "providers.json"), a.log)
 	a.session = newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, a.ways, time.Now)
 	for _, folder := range []string{stepsFolder, attemptsFolder} {

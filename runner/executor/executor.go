@@ -91,10 +91,12 @@ func (e *LaunchError) Unwrap() error { return e.Err }
 
 // ErrIncomplete says that something an executor cannot do without has not been
 // said, where the runner's configuration may yet say it.
-var ErrIncomplete = errors.New("has no value, and the runner's configuration gives none")
+var ErrIncomplete = errors.New("is missing: neither the agent's file nor the runner's configuration gives it")
 
-// Incomplete returns ErrIncomplete of a variable of the agent's environment.
-func Incomplete(variable string) error { return fmt.Errorf("%s %w", variable, ErrIncomplete) }
+// Incomplete returns ErrIncomplete of a field of the runner_configuration.
+func Incomplete(field string) error {
+	return fmt.Errorf("runner_configuration.%s %w", field, ErrIncomplete)
+}
 
 // Checker is an executor that can tell before there is a step whether what
 // starts steps is there.

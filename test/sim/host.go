@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,7 +113,8 @@ func (h *host) startAgent() *process {
 	h.w.note("%s starts", p.name)
 	go func() {
 		defer p.exit()
-		err := agent.Run(p.ctx, config.Runner{URL: "https://control.example", Data: h.dir, EnrolmentToken: h.token, Concurrency: h.runner.capacity},
+		err := agent.Run(p.ctx, config.Runner{URL: "https://control.example", Data: h.dir, EnrolmentToken: h.token,
+			Config: fmt.Sprintf("{runner_configuration: {type: local, concurrency: %d}}", h.runner.capacity)},
 			h.w.logger(p.name), agent.Options{Version: "sim", Executor: &simExecutor{h, p}, Stop: stop, Random: p.random, AwaitTool: func(ctx context.Context, workspace string) (proctree.Outcome, error) {
 				return h.awaitTool(ctx, p, filepath.Base(workspace)), nil
 			},

@@ -139,10 +139,10 @@ func TestPodsOfACloudsClusterEndTheSame(t *testing.T) {
 	} {
 		for _, w := range tc.ways {
 			t.Run(w.kind+", "+tc.name, func(t *testing.T) {
-				p := newPlaneOf(t, w.who, "FAIRLEAD_KUBERNETES_DATA="+t.TempDir())
+				p := newPlaneOf(t, w.who, file("kubernetes", "data: "+t.TempDir()+", kubeconfig: "+k.kubeconfig))
 				p.make("near", fmt.Sprintf(ofACloud, w.kind, "  cluster: "+w.cluster+"\n", k.ns, tc.image))
 				p.make("far", fmt.Sprintf(ofACloud, w.kind, "", k.ns, tc.image))
-				p.install("far", "FAIRLEAD_KUBECONFIG="+k.kubeconfig)
+				p.install("far")
 				p.same(tc.state, tc.says)
 				if len(w.door.Tokens()) == 0 || len(w.door.Refused()) > 0 {
 					t.Errorf("by the door came %d, and were not let in: %q", len(w.door.Tokens()), w.door.Refused())

@@ -14,11 +14,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/caarlos0/env/v11"
+
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/agent"
 )
 
@@ -42,7 +44,7 @@ type Options struct {
 	Version string
 	StepURL string   // at which steps reach the control plane, unless a configuration says it; "": its URL
 	Image   string   // of the runner, for configurations that name none
-	Environ []string // of the control plane's process; an agent gets the settings of executors in it
+	Environ []string // of the control plane's process, which names its agents' file
 	Log     *slog.Logger
 
 	Executors map[string]agent.OpenExecutor
@@ -143,10 +145,14 @@ func (s *server) run(ctx context.Context, id, name string) error {
 	if err != nil {
 		return err
 	}
-	cfg := config.Runner{URL: s.plane.URL(), Data: s.folder(id), EnrolmentToken: token, StepURL: s.o.StepURL, ShareLog: true}
-	cfg.CAFile, cfg.AllowPlainHTTP = s.way()
+	if err := config.Replaced(s.o.Environ); err != nil {
+		return err
+	}
+	cfg := config.Runner{URL: s.plane.URL(), Data: s.folder(id), EnrolmentToken: token, ShareLog: true}
+	cfg.CAFile = s.value("FAIRLEAD_CA_FILE")
+	cfg.AllowPlainHTTP, _ = strconv.ParseBool(s.value("FAIRLEAD_ALLOW_PLAIN_HTTP")) // what is none allows nothing
 	log := s.o.Log.With("direct", name)
-	err = agent.Run(ctx, cfg, log, agent.Options{Version: s.o.Version, Transport: s.plane.Transport(), Environ: s.environ(), Executors: s.o.Executors,
+	err = agent.Run(ctx, cfg, log, agent.Options{Version: s.o.Version, Transport: s.plane.Transport(), Executors: s.o.Executors, File: s.file,
 		StepCommand: []string{os.DevNull}, // its steps are elsewhere
 		Direct: func(ctx context.Context) (string, json.RawMessage, error) {
 			return s.plane.DirectConfiguration(ctx, id)
@@ -158,31 +164,23 @@ func (s *server) run(ctx context.Context, id, name string) error {
 	return err
 }
 
-// way is what the control plane's environment says of how steps reach it.
-func (s *server) way() (caFile string, plain bool) {
-	for _, v := range s.o.Environ {
-		switch name, value, _ := strings.Cut(v, "="); name {
-		case "FAIRLEAD_CA_FILE":
-			caFile = value
-		case "FAIRLEAD_ALLOW_PLAIN_HTTP":
-			plain, _ = strconv.ParseBool(value) // what is none allows nothing
-		}
-	}
-	return caFile, plain
-}
+// value returns that of a variable of the control plane's environment.
+func (s *server) value(name string) string { return env.ToMap(s.o.Environ)[name] }
 
-// environ are the settings of executors, which fill in what configurations leave
-// out. Nothing else of the control plane's environment is an agent's business,
-// and nothing at all is its steps'.
-func (s *server) environ() []string {
-	var out []string
-	for _, v := range s.o.Environ {
-		if strings.HasPrefix(v, "FAIRLEAD_KUBERNETES_") || strings.HasPrefix(v, "FAIRLEAD_ECS_") {
-			out = append(out, v)
-		}
+// file is what the control plane itself says of runners of a kind: its own file,
+// if that is for one that starts jobs in the same way, then its options.
+func (s *server) file(k runnerspec.Kind) (runnerspec.Configuration, error) {
+	data, err := json.Marshal(map[string]any{"type": k, "endpoint": s.o.StepURL, "job": map[string]any{"image": s.o.Image}})
+	if err != nil {
+		return nil, err
 	}
-	if s.o.Image != "" {
-		out = append([]string{"FAIRLEAD_KUBERNETES_IMAGE=" + s.o.Image, "FAIRLEAD_ECS_IMAGE=" + s.o.Image}, out...)
+	own, err := runnerspec.DecodeRunner(data)
+	if err != nil {
+		return nil, err
 	}
-	return out
+	file, err := agent.ReadFile(s.value("FAIRLEAD_AGENT_CONFIG"))
+	if err != nil || file.Runner.Kind().Executor() != k.Executor() {
+		return own, err
+	}
+	return runnerspec.Overlay(file.Runner, own)
 }

@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caarlos0/env/v11"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/local"
 	"github.com/fairlead/fairlead/runner/agent"
@@ -93,8 +95,14 @@ func (p *plane) serve() {
 	p.t.Cleanup(p.stop)
 }
 
+// file is an agent's file, as a variable, of the control plane's agents and of those
+// that are installed.
+func file(kind, job string) string {
+	return "FAIRLEAD_AGENT_CONFIG={runner_configuration: {type: " + kind + ", job: {" + job + "}}}"
+}
+
 // install runs an agent where the jobs of the runner run.
-func (p *plane) install(name string, environ ...string) {
+func (p *plane) install(name string) {
 	p.t.Helper()
 	e, err := p.c.CreateEnrolment(p.t.Context(), name)
 	if err != nil {
@@ -103,8 +111,8 @@ func (p *plane) install(name string, environ ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- agent.Run(ctx, config.Runner{URL: p.server.URL(), Data: filepath.Join(p.t.TempDir(), "runner"), EnrolmentToken: e.Token, CAFile: p.ca}, logger(p.t),
-			agent.Options{Environ: append(p.environ, environ...), Executors: clusters.Executors()})
+		done <- agent.Run(ctx, config.Runner{URL: p.server.URL(), Data: filepath.Join(p.t.TempDir(), "runner"), EnrolmentToken: e.Token, CAFile: p.ca, Config: env.ToMap(p.environ)["FAIRLEAD_AGENT_CONFIG"]}, logger(p.t),
+			agent.Options{Executors: clusters.Executors()})
 	}()
 	p.t.Cleanup(func() {
 		cancel()

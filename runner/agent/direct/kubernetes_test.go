@@ -122,7 +122,7 @@ func TestPodsOfBothEndTheSame(t *testing.T) {
 		{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ImagePull"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newPlane(t, "FAIRLEAD_KUBERNETES_DATA="+t.TempDir())
+			p := newPlane(t, file("kubernetes", "data: "+t.TempDir()+", kubeconfig: "+k.kubeconfig))
 			const runner = `
 runner_configuration:
   type: kubernetes
@@ -132,7 +132,7 @@ state_storage_configuration: {type: http}
 			p.make("near", fmt.Sprintf(runner, fmt.Sprintf("  cluster: {server: %q, certificate_authority_data: %s, auth: {service_account_token: %s}}\n",
 				k.cfg.Host, base64.StdEncoding.EncodeToString(k.authority), k.token), k.ns, tc.image))
 			p.make("far", fmt.Sprintf(runner, "", k.ns, tc.image))
-			p.install("far", "FAIRLEAD_KUBECONFIG="+k.kubeconfig)
+			p.install("far")
 			p.same(tc.state, tc.says)
 			p.nowhere(k.token)
 			// The agents beside a control plane that was started again go on.

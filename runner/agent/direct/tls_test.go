@@ -53,7 +53,7 @@ func newSecurePlane(t *testing.T, environ ...string) *plane {
 func TestStepsTrustThePrivateAuthorityOfTheControlPlane(t *testing.T) {
 	a := newAccount(t)
 	a.cloud(t)
-	p := newSecurePlane(t, "FAIRLEAD_ECS_DATA="+t.TempDir())
+	p := newSecurePlane(t, file("aws-ecs", "data: "+t.TempDir()))
 	p.make("near", a.runner(managerRole, "runner"))
 	p.make("far", a.runner("", "runner"))
 	p.install("far")
@@ -65,7 +65,7 @@ func TestStepsTrustThePrivateAuthorityOfTheControlPlane(t *testing.T) {
 func TestMoreCertificatesThanATaskIsPassed(t *testing.T) {
 	a := newAccount(t)
 	a.cloud(t)
-	p := newSecurePlane(t, "FAIRLEAD_ECS_DATA="+t.TempDir())
+	p := newSecurePlane(t, file("aws-ecs", "data: "+t.TempDir()))
 	one, err := os.ReadFile(p.ca)
 	if err != nil {
 		t.Fatal(err)

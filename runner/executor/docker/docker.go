@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -31,8 +32,8 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -47,8 +48,9 @@ const (
 	// killFor is how long Kill may take: the engine sends a signal, and sees the
 	// end at once unless the kernel holds it up.
 	killFor = 30 * time.Second
-	// stopGrace is Options.StopGrace if nothing is said.
-	stopGrace = 2 * time.Minute
+	// What jobs have if nothing else is said: time to save a state, and processes.
+	stopGrace = runnerspec.Duration(2 * time.Minute)
+	pidsLimit = 1024
 	// maxLog bounds what the engine keeps of a step's own output. It is for
 	// faults: a job's log goes another way.
 	maxLog = "10m"
@@ -58,12 +60,11 @@ const (
 
 // Options of New.
 type Options struct {
-	config.Docker
+	// The stop grace of its jobs is what an engine that shuts down, or an operator's
+	// `docker stop`, grants a step.
+	runnerspec.DockerRunner
 	Steps  string // folder of the steps' folders, made by the caller; absolute
 	Runner string // id of the runner, for a label
-	// StopGrace is what an engine that shuts down, or an operator's `docker stop`,
-	// grants a step; 0: the default time to save a state.
-	StopGrace time.Duration
 	// Via, if not nil, wraps the transport to the engine.
 	Via func(http.RoundTripper) http.RoundTripper
 }
@@ -74,7 +75,6 @@ type Executor struct {
 	data   string // the data folder
 	host   string // the same, as the engine sees it
 	engine *client.Client
-	labels map[string]string
 	binds  []mount.Mount
 	idle   func() // closes idle connections that the engine's client does not know
 }
@@ -85,40 +85,22 @@ func New(o Options) (*Executor, error) {
 	if !filepath.IsAbs(o.Steps) {
 		panic("docker.New: needs an absolute path")
 	}
-	if o.Pull == "" {
-		o.Pull = PullIfNotPresent
-	}
-	if !slices.Contains([]string{PullAlways, PullIfNotPresent, PullNever}, o.Pull) {
-		return nil, fmt.Errorf("FAIRLEAD_DOCKER_PULL: %q is none of %s, %s, %s", o.Pull, PullAlways, PullIfNotPresent, PullNever)
-	}
-	e := &Executor{o: o, data: filepath.Dir(o.Steps), labels: map[string]string{}}
-	e.host = e.data
-	if o.HostData != "" {
-		if !filepath.IsAbs(o.HostData) {
-			return nil, fmt.Errorf("FAIRLEAD_DOCKER_HOST_DATA: %q is no absolute path", o.HostData)
-		}
-		e.host = o.HostData
-	}
-	for _, l := range o.Labels {
-		name, value, ok := strings.Cut(l, "=")
-		if !ok || name == "" || strings.HasPrefix(name, "fairlead") {
-			return nil, fmt.Errorf("FAIRLEAD_DOCKER_LABELS: %q is no name=value, or its name is reserved", l)
-		}
-		e.labels[name] = value
-	}
-	for _, v := range o.Volumes {
-		m, err := bind(v)
-		if err != nil {
-			return nil, fmt.Errorf("FAIRLEAD_DOCKER_VOLUMES: %w", err)
-		}
-		e.binds = append(e.binds, m)
+	o.Host = cmp.Or(o.Host, "unix:///var/run/docker.sock")
+	o.Job.ImagePullPolicy = cmp.Or(o.Job.ImagePullPolicy, PullIfNotPresent)
+	o.Job.StopGrace = cmp.Or(o.Job.StopGrace, stopGrace)
+	o.Job.PIDsLimit = cmp.Or(o.Job.PIDsLimit, pidsLimit)
+	e := &Executor{o: o, data: filepath.Dir(o.Steps)}
+	e.host = cmp.Or(o.Job.HostData, e.data)
+	for _, v := range o.Job.Volumes {
+		parts := append(strings.Split(v, ":"), "", "")
+		e.binds = append(e.binds, mount.Mount{Type: mount.TypeBind, Source: parts[0], Target: parts[1], ReadOnly: parts[2] == "ro"})
 	}
 	var err error
 	if e.engine, e.idle, err = dial(o); err != nil {
-		return nil, fmt.Errorf("FAIRLEAD_DOCKER_HOST: %w", err)
+		return nil, fmt.Errorf("runner_configuration.host: %w", err)
 	}
-	if o.Image == "" {
-		return nil, executor.Incomplete("FAIRLEAD_DOCKER_IMAGE")
+	if o.Job.Image == "" {
+		return nil, executor.Incomplete("job.image")
 	}
 	return e, nil
 }
@@ -139,10 +121,7 @@ func (e *Executor) Close() {
 
 // dial makes a client, which connects at its first request.
 func dial(o Options) (c *client.Client, idle func(), err error) {
-	opts := []client.Opt{client.WithUserAgent("fairlead-runner")}
-	if o.Host != "" {
-		opts = append(opts, client.WithHost(o.Host))
-	}
+	opts := []client.Opt{client.WithUserAgent("fairlead-runner"), client.WithHost(o.Host)}
 	plain, err := client.New(opts...)
 	if err != nil || o.Via == nil {
 		return plain, func() {}, err
@@ -150,16 +129,6 @@ func dial(o Options) (c *client.Client, idle func(), err error) {
 	through := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return plain.Dialer()(ctx) }}
 	c, err = client.New(append(opts, client.WithHTTPClient(&http.Client{Transport: o.Via(through)}), client.WithScheme("http"))...)
 	return c, through.CloseIdleConnections, err
-}
-
-// bind reads /host:/container, with :ro behind it or without.
-func bind(v string) (mount.Mount, error) {
-	parts := strings.Split(v, ":")
-	readOnly := len(parts) == 3 && parts[2] == "ro"
-	if len(parts) == 3 && !readOnly || len(parts) < 2 || len(parts) > 3 || !filepath.IsAbs(parts[0]) || !filepath.IsAbs(parts[1]) {
-		return mount.Mount{}, fmt.Errorf("%q is no /host:/container, with :ro behind it to read only", v)
-	}
-	return mount.Mount{Type: mount.TypeBind, Source: parts[0], Target: parts[1], ReadOnly: readOnly}, nil
 }
 
 // Place is a container that sees the step's folder at its own path.
@@ -252,10 +221,9 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 	if rootless {
 		user = "0:0"
 	}
-	labels := map[string]string{LabelRunner: e.o.Runner, LabelAttempt: s.ID}
-	for k, v := range e.labels {
-		labels[k] = v
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, e.o.Job.Labels)
+	labels[LabelRunner], labels[LabelAttempt] = e.o.Runner, s.ID
 	mounts := slices.Clone(e.binds)
 	bind := func(rel, at string, write bool) {
 		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(e.host, rel), Target: filepath.Join(e.data, at), ReadOnly: !write})
@@ -268,17 +236,17 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 	for _, f := range slices.Concat(own, s.Folders) {
 		bind(f.Path, f.Path, f.Write)
 	}
-	stop := int(cmp.Or(e.o.StopGrace, stopGrace) / time.Second)
+	stop := int(time.Duration(e.o.Job.StopGrace) / time.Second)
 	_, err := e.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: name(s.ID),
 		Config: &container.Config{
-			Image: e.o.Image, Cmd: s.Args, User: user, Labels: labels, StopTimeout: &stop,
+			Image: e.o.Job.Image, Cmd: s.Args, User: user, Labels: labels, StopTimeout: &stop,
 			// A tool wants a home; the image's user, if it has one, has none here.
 			Env:        slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets),
 			WorkingDir: filepath.Join(e.o.Steps, s.ID),
 		},
 		HostConfig: &container.HostConfig{
-			Mounts: mounts, NetworkMode: container.NetworkMode(e.o.Network), ExtraHosts: e.o.ExtraHosts,
+			Mounts: mounts, NetworkMode: container.NetworkMode(e.o.Job.Network), ExtraHosts: e.o.Job.ExtraHosts,
 			ReadonlyRootfs: true, Tmpfs: map[string]string{"/tmp": "rw,nosuid,nodev,exec,mode=1777"},
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
@@ -293,9 +261,10 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 }
 
 func (e *Executor) resources() container.Resources {
-	r := container.Resources{NanoCPUs: int64(e.o.CPU) * 1e6, Memory: int64(e.o.Memory), MemorySwap: int64(e.o.Memory)} // no swap on top
-	if e.o.PIDs > 0 {
-		r.PidsLimit = &e.o.PIDs
+	memory := int64(e.o.Job.MemoryLimit)
+	r := container.Resources{NanoCPUs: int64(e.o.Job.CPULimit) * 1e6, Memory: memory, MemorySwap: memory} // no swap on top
+	if pids := int64(e.o.Job.PIDsLimit); pids > 0 {
+		r.PidsLimit = &pids
 	}
 	return r
 }

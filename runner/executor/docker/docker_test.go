@@ -17,8 +17,8 @@ import (
 	"github.com/moby/moby/client"
 	"go.uber.org/goleak"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/docker"
 	"github.com/fairlead/fairlead/runner/executor/executortest"
@@ -56,8 +56,8 @@ func open(t *testing.T, o docker.Options) executor.Executor {
 }
 
 func options(host, ref, root string) docker.Options {
-	return docker.Options{Steps: root, Runner: "run_1", Docker: config.Docker{Host: host, Image: ref, Pull: docker.PullNever,
-		Network: "none", Memory: 64 << 20, PIDs: 100}}
+	return docker.Options{Steps: root, Runner: "run_1", DockerRunner: runnerspec.DockerRunner{Host: host, Job: runnerspec.DockerJob{
+		Image: ref, ImagePullPolicy: docker.PullNever, Network: "none", MemoryLimit: 64 << 20, PIDsLimit: 100}}}
 }
 
 func TestExecutor(t *testing.T) {
@@ -73,7 +73,7 @@ func TestExecutor(t *testing.T) {
 		Remote: true, Remembers: true, Memory: 64, Confined: true,
 		NoImage: func(t *testing.T, root string) executor.Executor {
 			o := options(root)
-			o.Image, o.Pull = "127.0.0.1:1/nobody/nothing:1", docker.PullIfNotPresent
+			o.Job.Image, o.Job.ImagePullPolicy = "127.0.0.1:1/nobody/nothing:1", docker.PullIfNotPresent
 			return open(t, o)
 		},
 	})
@@ -202,39 +202,33 @@ func TestImageIsPulledByDigest(t *testing.T) {
 	t.Cleanup(func() { c.ImageRemove(context.Background(), digest, client.ImageRemoveOptions{Force: true}) })
 
 	o := options(host, digest, filepath.Join(t.TempDir(), "steps"))
-	o.Pull = docker.PullIfNotPresent
+	o.Job.ImagePullPolicy = docker.PullIfNotPresent
 	run(t, o, nil, "see", "/")
 	server.Close() // it is present now
 	o.Steps = filepath.Join(t.TempDir(), "steps")
 	run(t, o, nil, "see", "/")
 
-	o.Image = digest[:len(digest)-4] + "0000"
+	o.Job.Image = digest[:len(digest)-4] + "0000"
 	e := open(t, o)
 	if err := os.MkdirAll(filepath.Join(o.Steps, "job_y-1"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	_, err = e.Start(t.Context(), executor.Step{ID: "job_y-1"})
-	if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Cause != fairlead.CauseImagePull || !strings.Contains(err.Error(), o.Image) {
+	if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Cause != fairlead.CauseImagePull || !strings.Contains(err.Error(), o.Job.Image) {
 		t.Errorf("another digest: %v", err)
 	}
 }
 
 func TestNewRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(*config.Docker)
-		want   string
+		of   runnerspec.DockerRunner
+		want string
 	}{
-		"a policy that there is not":        {func(c *config.Docker) { c.Pull = "sometimes" }, "FAIRLEAD_DOCKER_PULL"},
-		"a volume without a place":          {func(c *config.Docker) { c.Volumes = []string{"/srv"} }, "FAIRLEAD_DOCKER_VOLUMES"},
-		"a volume of another folder":        {func(c *config.Docker) { c.Volumes = []string{"srv:/srv"} }, "FAIRLEAD_DOCKER_VOLUMES"},
-		"a label that is ours":              {func(c *config.Docker) { c.Labels = []string{docker.LabelAttempt + "=x"} }, "FAIRLEAD_DOCKER_LABELS"},
-		"an address that is none":           {func(c *config.Docker) { c.Host = "nowhere" }, "FAIRLEAD_DOCKER_HOST"},
-		"a data folder relative to nothing": {func(c *config.Docker) { c.HostData = "data" }, "FAIRLEAD_DOCKER_HOST_DATA"},
+		"no image":                {runnerspec.DockerRunner{}, "runner_configuration.job.image"},
+		"an address that is none": {runnerspec.DockerRunner{Host: "nowhere"}, "runner_configuration.host"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := docker.Options{Steps: "/data/steps"}
-			tc.change(&o.Docker)
-			if _, err := docker.New(o); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := docker.New(docker.Options{Steps: "/data/steps", DockerRunner: tc.of}); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -19,7 +19,7 @@ import (
 // how a step ended.
 const retryWait = time.Second
 
-const outOfMemory = "the kernel killed a process of the container because it had reached its limit of memory (FAIRLEAD_DOCKER_MEMORY)"
+const outOfMemory = "the kernel killed a process of the container because it had reached its limit of memory (job.memory_limit)"
 
 type handle struct {
 	e  *Executor

@@ -28,26 +28,26 @@ var errStalled = errors.New("the registry sends nothing")
 
 // havePulled sees to it that the engine has the image.
 func (e *Executor) havePulled(ctx context.Context) error {
-	if e.o.Pull != PullAlways {
+	if e.o.Job.ImagePullPolicy != PullAlways {
 		present, err := executor.Retry(ctx, passing, func(ctx context.Context) (bool, error) {
-			_, err := e.engine.ImageInspect(ctx, e.o.Image)
+			_, err := e.engine.ImageInspect(ctx, e.o.Job.Image)
 			if errdefs.IsNotFound(err) {
 				return false, nil
 			}
 			return err == nil, err
 		})
 		if err != nil {
-			return fmt.Errorf("ask the Docker Engine at %s for the image %s: %w", e.engine.DaemonHost(), e.o.Image, err)
+			return fmt.Errorf("ask the Docker Engine at %s for the image %s: %w", e.engine.DaemonHost(), e.o.Job.Image, err)
 		}
 		if present {
 			return nil
 		}
-		if e.o.Pull == PullNever {
-			return &executor.LaunchError{Cause: fairlead.CauseImagePull, Err: fmt.Errorf("the image %s is not on the machine, and FAIRLEAD_DOCKER_PULL is %s", e.o.Image, PullNever)}
+		if e.o.Job.ImagePullPolicy == PullNever {
+			return &executor.LaunchError{Cause: fairlead.CauseImagePull, Err: fmt.Errorf("the image %s is not on the machine, and job.image_pull_policy is %s", e.o.Job.Image, PullNever)}
 		}
 	}
 	if err := e.pull(ctx); err != nil {
-		return &executor.LaunchError{Cause: fairlead.CauseImagePull, Err: fmt.Errorf("pull the image %s: %w", e.o.Image, err)}
+		return &executor.LaunchError{Cause: fairlead.CauseImagePull, Err: fmt.Errorf("pull the image %s: %w", e.o.Job.Image, err)}
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (e *Executor) pull(ctx context.Context) error {
 	watchdog := time.AfterFunc(executor.LaunchTime, func() { cancel(errStalled) })
 	defer watchdog.Stop()
 	stream, err := executor.Retry(ctx, passing, func(context.Context) (client.ImagePullResponse, error) {
-		return e.engine.ImagePull(ctx, e.o.Image, client.ImagePullOptions{RegistryAuth: auth}) // the stream outlives this call
+		return e.engine.ImagePull(ctx, e.o.Job.Image, client.ImagePullOptions{RegistryAuth: auth}) // the stream outlives this call
 	})
 	if err == nil {
 		defer stream.Close()
@@ -88,12 +88,13 @@ func (e *Executor) pull(ctx context.Context) error {
 // auth returns the header for the registry. The password is read each time: it
 // may be one that is renewed.
 func (e *Executor) auth() (string, error) {
-	if e.o.Username == "" {
+	of := e.o.Job.Registry
+	if of == nil {
 		return "", nil
 	}
-	b, err := os.ReadFile(e.o.PasswordFile)
+	b, err := os.ReadFile(of.PasswordFile)
 	if err != nil {
-		return "", fmt.Errorf("FAIRLEAD_DOCKER_REGISTRY_PASSWORD_FILE: %w", err)
+		return "", fmt.Errorf("runner_configuration.job.registry.password_file: %w", err)
 	}
-	return authconfig.Encode(registry.AuthConfig{Username: e.o.Username, Password: strings.TrimSpace(string(b))})
+	return authconfig.Encode(registry.AuthConfig{Username: of.Username, Password: strings.TrimSpace(string(b))})
 }

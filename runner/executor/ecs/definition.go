@@ -17,14 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 )
 
-// Definition is what a task definition says beside what is said of each task.
-type Definition struct {
-	Image      string
-	PullSecret string            // ARN of a registry's credentials; "": none
-	Secrets    map[string]string // variable to the ARN of a secret or a parameter
-	StopGrace  time.Duration     // 0: as long as Fargate grants
-}
-
 // What a task has if nothing is said: the smallest that a plan of some size
 // takes.
 const (
@@ -40,8 +32,8 @@ const user = "65532:65532"
 // is named by what is in it, so that it is made once for all agents and starts,
 // and a change makes another beside it, of which running tasks know nothing.
 func (e *Executor) definition(ctx context.Context) (string, error) {
-	if e.o.Definition == nil {
-		return e.o.TaskDefinition, nil
+	if e.o.Job.TaskDefinition != "" {
+		return e.o.Job.TaskDefinition, nil
 	}
 	e.making.Lock()
 	defer e.making.Unlock()
@@ -76,36 +68,36 @@ func (e *Executor) definition(ctx context.Context) (string, error) {
 
 // describe is the task definition but for its name.
 func (e *Executor) describe() *ecs.RegisterTaskDefinitionInput {
-	d, yes := e.o.Definition, true
-	cpu, memory := cmp.Or(e.o.CPU, defaultCPU), cmp.Or(e.o.Memory, defaultMemory) // all of it is the one container's
-	step := types.ContainerDefinition{Name: aws.String(Container), Image: &d.Image, Essential: &yes, ReadonlyRootFilesystem: &yes, User: aws.String(user),
+	j, yes := e.o.Job, true
+	cpu, memory := cmp.Or(j.CPU, defaultCPU), cmp.Or(j.Memory, defaultMemory) // all of it is the one container's
+	step := types.ContainerDefinition{Name: aws.String(Container), Image: &j.Image, Essential: &yes, ReadonlyRootFilesystem: &yes, User: aws.String(user),
 		Cpu: int32(float64(cpu) * 1.024), Memory: aws.Int32(int32(memory >> 20)),
 		LinuxParameters: &types.LinuxParameters{InitProcessEnabled: &yes}}
-	if e.o.LaunchType == "ec2" {
-		step.StopTimeout = aws.Int32(int32(cmp.Or(d.StopGrace, maxStopGrace) / time.Second))
-	} else {
-		step.StopTimeout = aws.Int32(int32(min(cmp.Or(d.StopGrace, maxStopGrace), maxStopGrace) / time.Second))
+	grace := cmp.Or(time.Duration(j.StopGrace), maxStopGrace)
+	if j.LaunchType != "ec2" {
+		grace = min(grace, maxStopGrace)
 	}
-	if d.PullSecret != "" {
-		step.RepositoryCredentials = &types.RepositoryCredentials{CredentialsParameter: &d.PullSecret}
+	step.StopTimeout = aws.Int32(int32(grace / time.Second))
+	if j.PullSecret != "" {
+		step.RepositoryCredentials = &types.RepositoryCredentials{CredentialsParameter: &j.PullSecret}
 	}
-	for _, variable := range slices.Sorted(maps.Keys(d.Secrets)) {
-		step.Secrets = append(step.Secrets, types.Secret{Name: aws.String(variable), ValueFrom: aws.String(d.Secrets[variable])})
+	for _, variable := range slices.Sorted(maps.Keys(j.Secrets)) {
+		step.Secrets = append(step.Secrets, types.Secret{Name: aws.String(variable), ValueFrom: aws.String(j.Secrets[variable])})
 	}
-	if e.o.LogGroup != "" {
+	if j.LogGroup != "" {
 		step.LogConfiguration = &types.LogConfiguration{LogDriver: types.LogDriverAwslogs, Options: map[string]string{
-			"awslogs-group": e.o.LogGroup, "awslogs-region": e.o.AWS.Region, "awslogs-stream-prefix": e.o.LogPrefix}}
+			"awslogs-group": j.LogGroup, "awslogs-region": e.o.AWS.Region, "awslogs-stream-prefix": j.LogPrefix}}
 	}
 	in := &ecs.RegisterTaskDefinitionInput{NetworkMode: types.NetworkModeAwsvpc, RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate},
 		Cpu: aws.String(units(cpu)), Memory: aws.String(mebibytes(memory)),
-		ExecutionRoleArn: &e.o.ExecutionRole}
-	if e.o.LaunchType == "ec2" {
+		ExecutionRoleArn: &j.ExecutionRoleARN}
+	if j.LaunchType == "ec2" {
 		in.RequiresCompatibilities = []types.Compatibility{types.CompatibilityEc2}
 	}
-	if e.o.TaskRole != "" {
-		in.TaskRoleArn = &e.o.TaskRole
+	if j.TaskRoleARN != "" {
+		in.TaskRoleArn = &j.TaskRoleARN
 	}
-	for _, v := range []struct{ name, path string }{{"data", e.o.Data}, {"tmp", "/tmp"}} {
+	for _, v := range []struct{ name, path string }{{"data", j.Data}, {"tmp", "/tmp"}} {
 		in.Volumes = append(in.Volumes, types.Volume{Name: aws.String(v.name)})
 		step.MountPoints = append(step.MountPoints, types.MountPoint{SourceVolume: aws.String(v.name), ContainerPath: aws.String(v.path)})
 	}

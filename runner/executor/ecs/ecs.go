@@ -13,6 +13,7 @@
 package ecs
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -36,8 +38,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 	"github.com/aws/smithy-go"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/executor"
 )
@@ -65,11 +67,9 @@ const (
 
 // Options of New.
 type Options struct {
-	config.ECS
-	// Definition is the task definition to make; nil: TaskDefinition names one.
-	Definition *Definition
-	Steps      string // folder of the steps' folders, made by the caller; absolute
-	Runner     string // id of the runner, for a tag
+	Job        runnerspec.ECSJob // without a task definition, one is made of the rest
+	Steps      string            // folder of the steps' folders, made by the caller; absolute
+	Runner     string            // id of the runner, for a tag
 	AWS        aws.Config
 	Every      time.Duration // how often tasks are looked at; 0: every 2 s
 	UnknownFor time.Duration // how long ECS may not know a task that it has taken; 0: 2 minutes
@@ -92,36 +92,31 @@ func New(o Options) (*Executor, error) {
 	if !filepath.IsAbs(o.Steps) {
 		panic("ecs.New: needs an absolute path")
 	}
-	e := &Executor{o: o, tags: []types.Tag{{Key: aws.String("fairlead:runner"), Value: aws.String(o.Runner)}}}
+	j := &o.Job
+	j.LogPrefix = cmp.Or(j.LogPrefix, "step")
+	j.Data = cmp.Or(j.Data, "/var/lib/fairlead-runner")
+	j.StartTimeout = cmp.Or(j.StartTimeout, runnerspec.Duration(5*time.Minute))
+	if j.PassEnv == nil {
+		j.PassEnv = []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "ECS_CONTAINER_METADATA_URI_V4"}
+	}
 	for _, must := range []struct {
-		variable string
-		there    bool
+		field string
+		there bool
 	}{
-		{"FAIRLEAD_ECS_CLUSTER", o.Cluster != ""}, {"FAIRLEAD_ECS_SUBNETS", len(o.Subnets) > 0},
-		{"FAIRLEAD_ECS_TASK_DEFINITION", o.TaskDefinition != "" || o.Definition != nil},
-		{"FAIRLEAD_ECS_EXECUTION_ROLE", o.ExecutionRole != "" || o.Definition == nil},
+		{"job.cluster", j.Cluster != ""}, {"job.subnets", len(j.Subnets) > 0},
+		{"job.task_definition, or an image to make one of,", j.TaskDefinition != "" || j.Image != ""},
+		{"job.execution_role_arn", j.TaskDefinition != "" || j.ExecutionRoleARN != ""},
 	} {
 		if !must.there {
-			return nil, executor.Incomplete(must.variable)
+			return nil, executor.Incomplete(must.field)
 		}
 	}
-	if o.Region != "" {
-		o.AWS.Region = o.Region
+	if o.AWS.Region = cmp.Or(j.Region, o.AWS.Region); o.AWS.Region == "" {
+		return nil, fmt.Errorf("%w, and AWS_REGION is not set", executor.Incomplete("job.region"))
 	}
-	if o.AWS.Region == "" {
-		return nil, errors.New("FAIRLEAD_ECS_REGION has no value, and AWS_REGION neither")
-	}
-	switch o.LaunchType {
-	case "", "fargate", "fargate-spot", "ec2":
-	default:
-		return nil, fmt.Errorf("FAIRLEAD_ECS_LAUNCH_TYPE: %q is none of fargate, fargate-spot, ec2", o.LaunchType)
-	}
-	for _, t := range o.Tags {
-		name, value, ok := strings.Cut(t, "=")
-		if !ok || name == "" || strings.HasPrefix(name, "fairlead") {
-			return nil, fmt.Errorf("FAIRLEAD_ECS_TAGS: %q is no name=value, or its name is reserved", t)
-		}
-		e.tags = append(e.tags, types.Tag{Key: &name, Value: &value})
+	e := &Executor{tags: []types.Tag{{Key: aws.String("fairlead:runner"), Value: aws.String(o.Runner)}}}
+	for _, name := range slices.Sorted(maps.Keys(j.Labels)) {
+		e.tags = append(e.tags, types.Tag{Key: aws.String(name), Value: aws.String(j.Labels[name])})
 	}
 	// One try each: how often and how long is executor.Retry's to say.
 	once := func() aws.Retryer { return retry.AddWithMaxAttempts(retry.NewStandard(), 1) }
@@ -133,14 +128,14 @@ func New(o Options) (*Executor, error) {
 	if o.UnknownFor <= 0 {
 		o.UnknownFor = unknownFor
 	}
-	e.watcher = &watcher{api: e.api, cluster: o.Cluster, every: o.Every}
+	e.watcher = &watcher{api: e.api, cluster: j.Cluster, every: o.Every}
 	e.o = o
 	return e, nil
 }
 
 // Place is the disk of a task, which nobody else sees.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
+	return executor.Place{Data: e.o.Job.Data, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
 		_, err := e.overrides(s)
 		return err
 	}}
@@ -238,16 +233,16 @@ func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 			*field = &value
 		}
 	}
-	set(&overrides.TaskRoleArn, e.o.TaskRole)
-	set(&overrides.ExecutionRoleArn, e.o.ExecutionRole)
-	if e.o.CPU > 0 {
-		set(&overrides.Cpu, units(e.o.CPU))
+	set(&overrides.TaskRoleArn, e.o.Job.TaskRoleARN)
+	set(&overrides.ExecutionRoleArn, e.o.Job.ExecutionRoleARN)
+	if e.o.Job.CPU > 0 {
+		set(&overrides.Cpu, units(e.o.Job.CPU))
 	}
-	if e.o.Memory > 0 {
-		set(&overrides.Memory, mebibytes(e.o.Memory))
+	if e.o.Job.Memory > 0 {
+		set(&overrides.Memory, mebibytes(e.o.Job.Memory))
 	}
-	if e.o.Disk > 0 {
-		overrides.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: int32(e.o.Disk >> 30)}
+	if e.o.Job.Disk > 0 {
+		overrides.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: int32(e.o.Job.Disk >> 30)}
 	}
 	if b, err := json.Marshal(overrides); err != nil {
 		return nil, err
@@ -265,17 +260,17 @@ func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
 		return nil, err
 	}
 	public := types.AssignPublicIpDisabled
-	if e.o.PublicIP {
+	if e.o.Job.PublicIP {
 		public = types.AssignPublicIpEnabled
 	}
 	one := int32(1)
 	in := &ecs.RunTaskInput{
-		Cluster: &e.o.Cluster, ClientToken: aws.String(token(s.ID)), StartedBy: aws.String(s.ID), Count: &one,
+		Cluster: &e.o.Job.Cluster, ClientToken: aws.String(token(s.ID)), StartedBy: aws.String(s.ID), Count: &one,
 		Overrides: overrides, Tags: append(slices.Clone(e.tags), types.Tag{Key: aws.String("fairlead:attempt"), Value: aws.String(s.ID)}),
 		NetworkConfiguration: &types.NetworkConfiguration{AwsvpcConfiguration: &types.AwsVpcConfiguration{
-			Subnets: e.o.Subnets, SecurityGroups: e.o.SecurityGroups, AssignPublicIp: public}},
+			Subnets: e.o.Job.Subnets, SecurityGroups: e.o.Job.SecurityGroups, AssignPublicIp: public}},
 	}
-	switch e.o.LaunchType {
+	switch e.o.Job.LaunchType {
 	case "ec2":
 		in.LaunchType = types.LaunchTypeEc2
 	case "fargate-spot":
@@ -287,11 +282,11 @@ func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
 }
 
 // units are ECS' own: 1,024ths of a CPU.
-func units(cpu config.MilliCPU) string {
+func units(cpu runnerspec.CPU) string {
 	return strconv.FormatInt(int64(math.Round(float64(cpu)*1.024)), 10)
 }
 
-func mebibytes(size config.Bytes) string { return strconv.FormatInt(int64(size>>20), 10) }
+func mebibytes(size runnerspec.Size) string { return strconv.FormatInt(size.Mebibytes(), 10) }
 
 func (e *Executor) record(id string) string { return filepath.Join(e.o.Steps, id, recordFile) }
 

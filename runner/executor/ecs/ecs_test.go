@@ -2,7 +2,6 @@ package ecs_test
 
 import (
 	"errors"
-	"flag"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,8 +16,8 @@ import (
 	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/ecs"
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
@@ -80,9 +79,9 @@ func newSite(t *testing.T) site {
 }
 
 func (s site) options(root string) ecs.Options {
-	return ecs.Options{Steps: root, Runner: "run_1", AWS: awsConfig(s.cloud, http.DefaultTransport), Every: 20 * time.Millisecond, ECS: config.ECS{
-		Cluster: "runners", Subnets: []string{s.subnet}, SecurityGroups: []string{s.group}, LaunchType: "fargate", TaskDefinition: pullable,
-		CPU: 250, Memory: 64 << 20, LogGroup: group, LogPrefix: "step", StartTimeout: time.Minute, Data: "/var/lib/fairlead-runner"}}
+	return ecs.Options{Steps: root, Runner: "run_1", AWS: awsConfig(s.cloud, http.DefaultTransport), Every: 20 * time.Millisecond, Job: runnerspec.ECSJob{
+		Cluster: "runners", Subnets: []string{s.subnet}, SecurityGroups: []string{s.group}, TaskDefinition: pullable,
+		CPU: 250, Memory: 64 << 20, LogGroup: group, PassEnv: []string{}, JobCommon: runnerspec.JobCommon{StartTimeout: runnerspec.Duration(time.Minute)}}}
 }
 
 func open(t *testing.T, o ecs.Options) executor.Executor {
@@ -108,7 +107,7 @@ func TestExecutor(t *testing.T) {
 		Remote: true, Remembers: true, Memory: 64,
 		NoImage: func(t *testing.T, root string) executor.Executor {
 			o := s.options(root)
-			o.TaskDefinition = broken
+			o.Job.TaskDefinition = broken
 			return open(t, o)
 		},
 	})
@@ -122,8 +121,8 @@ func TestRefusedTaskIsReported(t *testing.T) {
 		env    []string
 		says   string
 	}{
-		"there is no such cluster":          {change: func(o *ecs.Options) { o.Cluster = "elsewhere" }, says: "luster"},
-		"there is no such task definition":  {change: func(o *ecs.Options) { o.TaskDefinition = "unheard-of" }, says: "task definition"},
+		"there is no such cluster":          {change: func(o *ecs.Options) { o.Job.Cluster = "elsewhere" }, says: "luster"},
+		"there is no such task definition":  {change: func(o *ecs.Options) { o.Job.TaskDefinition = "unheard-of" }, says: "task definition"},
 		"more is passed than ECS takes":     {change: func(*ecs.Options) {}, env: []string{"BIG=" + strings.Repeat("x", 9000)}, says: "FAIRLEAD_PASS_ENV"},
 		"what is passed looks like a key":   {change: func(*ecs.Options) {}, env: []string{"AWS_SECRET_ACCESS_KEY=hush"}, says: "AWS_SECRET_ACCESS_KEY looks like a secret"},
 		"what is passed looks like a login": {change: func(*ecs.Options) {}, env: []string{"REGISTRY_PASSWORD=hush"}, says: "REGISTRY_PASSWORD looks like a secret"},
@@ -146,9 +145,7 @@ func TestRefusedTaskIsReported(t *testing.T) {
 func TestWhatATaskIsTold(t *testing.T) {
 	s := newSite(t)
 	o := s.options(filepath.Join(t.TempDir(), "steps"))
-	if err := config.Load(&o.ECS, flag.NewFlagSet("ecs", flag.ContinueOnError), nil, []string{"FAIRLEAD_ECS_CLUSTER=runners", "FAIRLEAD_ECS_SUBNETS=" + s.subnet, "FAIRLEAD_ECS_TASK_DEFINITION=" + pullable}); err != nil {
-		t.Fatal(err)
-	}
+	o.Job.PassEnv = nil // what is not given has its default
 	id := "job_told-1"
 	dir := filepath.Join(o.Steps, id)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -252,8 +249,8 @@ func TestATaskDefinitionIsMade(t *testing.T) {
 	const arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:licence"
 	s.of.Secrets[arn] = "hush"
 	o := s.options(filepath.Join(t.TempDir(), "steps"))
-	o.TaskDefinition, o.ExecutionRole, o.TaskRole = "", "arn:aws:iam::123456789012:role/execution", "arn:aws:iam::123456789012:role/job"
-	o.Definition = &ecs.Definition{Image: "registry.example/runner@sha256:0123", Secrets: map[string]string{"LICENCE": arn}, StopGrace: 40 * time.Second}
+	o.Job.TaskDefinition, o.Job.ExecutionRoleARN, o.Job.TaskRoleARN = "", "arn:aws:iam::123456789012:role/execution", "arn:aws:iam::123456789012:role/job"
+	o.Job.Image, o.Job.Secrets, o.Job.StopGrace = "registry.example/runner@sha256:0123", map[string]string{"LICENCE": arn}, runnerspec.Duration(40*time.Second)
 	for _, id := range []string{"job_made-1", "job_made-2"} {
 		dir := filepath.Join(o.Steps, id)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -270,7 +267,7 @@ func TestATaskDefinitionIsMade(t *testing.T) {
 			t.Errorf("the step does not have its secret: %s, %v", b, err)
 		}
 	}
-	o.Definition = &ecs.Definition{Image: "registry.example/runner@sha256:4567", StopGrace: time.Hour}
+	o.Job.Image, o.Job.Secrets, o.Job.StopGrace = "registry.example/runner@sha256:4567", nil, runnerspec.Duration(time.Hour)
 	if _, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_made-3", Args: []string{"step"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +287,7 @@ func TestATaskDefinitionIsMade(t *testing.T) {
 		}
 		c := d.TaskDefinition.ContainerDefinitions[0]
 		if *c.Name != ecs.Container || !*c.ReadonlyRootFilesystem || len(c.MountPoints) != 2 || c.LogConfiguration.Options["awslogs-group"] != group ||
-			*d.TaskDefinition.ExecutionRoleArn != o.ExecutionRole || *d.TaskDefinition.TaskRoleArn != o.TaskRole || *d.TaskDefinition.Cpu != "256" {
+			*d.TaskDefinition.ExecutionRoleArn != o.Job.ExecutionRoleARN || *d.TaskDefinition.TaskRoleArn != o.Job.TaskRoleARN || *d.TaskDefinition.Cpu != "256" {
 			t.Errorf("it is %+v with %+v", d.TaskDefinition, c)
 		}
 		switch *c.Image {
@@ -312,20 +309,9 @@ func TestATaskDefinitionIsMade(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	for name, tc := range map[string]struct {
-		change func(*ecs.Options)
-		want   string
-	}{
-		"no region":                       {func(o *ecs.Options) { o.AWS.Region = "" }, "FAIRLEAD_ECS_REGION"},
-		"a launch type that there is not": {func(o *ecs.Options) { o.LaunchType = "rocket" }, "FAIRLEAD_ECS_LAUNCH_TYPE"},
-		"a tag that is ours":              {func(o *ecs.Options) { o.Tags = []string{"fairlead:runner=x"} }, "FAIRLEAD_ECS_TAGS"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := site{}.options("/data/steps")
-			tc.change(&o)
-			if _, err := ecs.New(o); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v", err)
-			}
-		})
+	o := site{}.options("/data/steps")
+	o.AWS.Region = ""
+	if _, err := ecs.New(o); err == nil || !strings.Contains(err.Error(), "runner_configuration.job.region") {
+		t.Errorf("without a region: %v", err)
 	}
 }

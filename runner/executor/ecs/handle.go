@@ -22,7 +22,7 @@ import (
 
 const (
 	stopped     = "STOPPED"
-	outOfMemory = "the container was killed because it had reached its limit of memory (FAIRLEAD_ECS_MEMORY, or that of the task definition)"
+	outOfMemory = "the container was killed because it had reached its limit of memory (job.memory, or that of the task definition)"
 )
 
 type handle struct {
@@ -54,8 +54,8 @@ func (h *handle) find(ctx context.Context) error {
 	}
 	out, err := h.e.api.RunTask(ctx, h.request)
 	switch {
-	case err != nil && passing(err) && time.Since(h.since) > h.e.o.StartTimeout:
-		h.Set(executor.Never(fairlead.CauseLaunchFailed, "ECS has not said within %s whether it runs the task: %v", h.e.o.StartTimeout, err))
+	case err != nil && passing(err) && time.Since(h.since) > time.Duration(h.e.o.Job.StartTimeout):
+		h.Set(executor.Never(fairlead.CauseLaunchFailed, "ECS has not said within %s whether it runs the task: %v", h.e.o.Job.StartTimeout, err))
 		return nil
 	case err != nil && passing(err):
 		return err
@@ -84,7 +84,7 @@ var errUnlisted = errors.New("ECS lists no task of the step yet")
 // list looks for a task that an earlier agent has started and not written down.
 // ECS lists by what has started them only those that are to run.
 func (h *handle) list(ctx context.Context) error {
-	out, err := h.e.api.ListTasks(ctx, &ecs.ListTasksInput{Cluster: &h.e.o.Cluster, StartedBy: &h.id})
+	out, err := h.e.api.ListTasks(ctx, &ecs.ListTasksInput{Cluster: &h.e.o.Job.Cluster, StartedBy: &h.id})
 	switch {
 	case err != nil:
 		return err
@@ -141,11 +141,11 @@ func (h *handle) look(ctx context.Context, arn string) error {
 		begun = *task.CreatedAt
 	}
 	if task.StartedAt == nil && !slices.Contains([]string{"RUNNING", "DEACTIVATING", "STOPPING", "DEPROVISIONING"}, aws.ToString(task.LastStatus)) &&
-		time.Since(begun) > h.e.o.StartTimeout {
+		time.Since(begun) > time.Duration(h.e.o.Job.StartTimeout) {
 		if err := h.stop(ctx, arn, "it did not start in time"); err != nil {
 			return err
 		}
-		h.Set(executor.Never(fairlead.CauseLaunchFailed, "the task did not start within %s: it is %s", h.e.o.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
+		h.Set(executor.Never(fairlead.CauseLaunchFailed, "the task did not start within %s: it is %s", h.e.o.Job.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func exitOf(t *types.Task) (x executor.Exit, over bool) {
 
 func (h *handle) stop(ctx context.Context, arn, reason string) error {
 	_, err := executor.Retry(ctx, passing, func(ctx context.Context) (*ecs.StopTaskOutput, error) {
-		return h.e.api.StopTask(ctx, &ecs.StopTaskInput{Cluster: &h.e.o.Cluster, Task: &arn, Reason: &reason})
+		return h.e.api.StopTask(ctx, &ecs.StopTaskInput{Cluster: &h.e.o.Job.Cluster, Task: &arn, Reason: &reason})
 	})
 	if gone, ok := errors.AsType[*types.InvalidParameterException](err); ok && strings.Contains(gone.ErrorMessage(), "not found") {
 		return nil
@@ -245,15 +245,15 @@ func (h *handle) Kill(ctx context.Context) error {
 // Output reads the end of the container's log stream.
 func (h *handle) Output(ctx context.Context, limit int) (string, error) {
 	arn := h.task()
-	if h.e.o.LogGroup == "" || arn == "" {
+	if h.e.o.Job.LogGroup == "" || arn == "" {
 		return "", nil
 	}
-	stream := h.e.o.LogPrefix + "/" + Container + "/" + arn[strings.LastIndexByte(arn, '/')+1:]
+	stream := h.e.o.Job.LogPrefix + "/" + Container + "/" + arn[strings.LastIndexByte(arn, '/')+1:]
 	var pages [][]logtypes.OutputLogEvent
 	var before *string
 	for size := 0; size < limit; {
 		head := false
-		out, err := h.e.logs.GetLogEvents(ctx, &cloudwatchlogs.GetLogEventsInput{LogGroupName: &h.e.o.LogGroup, LogStreamName: &stream, NextToken: before, StartFromHead: &head})
+		out, err := h.e.logs.GetLogEvents(ctx, &cloudwatchlogs.GetLogEventsInput{LogGroupName: &h.e.o.Job.LogGroup, LogStreamName: &stream, NextToken: before, StartFromHead: &head})
 		if _, none := errors.AsType[*logtypes.ResourceNotFoundException](err); none {
 			break // it has said nothing
 		}

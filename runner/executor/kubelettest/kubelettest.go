@@ -200,7 +200,7 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 	}
 	mark := "TEST_POD=" + string(p.UID)
 	r := &container{mark: mark, log: filepath.Join(k.logs, p.Name), ended: make(chan struct{})}
-	moved, extra, err := k.volumes(p)
+	moved, err := k.volumes(p)
 	if err != nil {
 		return k.waiting(p, "CreateContainerConfigError", err.Error())
 	}
@@ -208,7 +208,7 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 	for _, arg := range spec.Args {
 		r.cmd.Args = append(r.cmd.Args, moved.Replace(arg))
 	}
-	r.cmd.Env = append([]string{mark}, extra...)
+	r.cmd.Env = []string{mark}
 	for _, v := range spec.Env {
 		value := strings.ReplaceAll(v.Value, "$$(", "$(")
 		if v.ValueFrom != nil {

@@ -24,12 +24,12 @@ const serviceAccountMount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // volumes makes folders of the pod's volumes. A process is not given another
 // root, so the paths of the mounts are replaced wherever the pod says them; /tmp
-// stays, as it is anybody's. The variables say where the API server is, which in
-// a pod files at a fixed path do.
-func (k *Kubelet) volumes(p *corev1.Pod) (moved *strings.Replacer, environ []string, err error) {
+// stays, as it is anybody's. The file of an agent names the file that says where the
+// API server is, which in a pod is at a fixed path.
+func (k *Kubelet) volumes(p *corev1.Pod) (moved *strings.Replacer, err error) {
 	var pairs []string
 	if k.o.Cluster == nil {
-		return strings.NewReplacer(), nil, nil
+		return strings.NewReplacer(), nil
 	}
 	root := filepath.Join(k.logs, "pods", string(p.UID))
 	for _, m := range p.Spec.Containers[0].VolumeMounts {
@@ -37,24 +37,22 @@ func (k *Kubelet) volumes(p *corev1.Pod) (moved *strings.Replacer, environ []str
 			continue
 		}
 		if m.MountPath == serviceAccountMount {
-			file := filepath.Join(root, "kubeconfig")
-			if err := k.kubeconfig(p, file); err != nil {
-				return nil, nil, err
+			if err := k.kubeconfig(p, filepath.Join(root, "kubeconfig")); err != nil {
+				return nil, err
 			}
-			environ = append(environ, "FAIRLEAD_KUBECONFIG="+file)
 			continue
 		}
 		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
 		if i < 0 {
-			return nil, nil, fmt.Errorf("there is no volume %s", m.Name)
+			return nil, fmt.Errorf("there is no volume %s", m.Name)
 		}
 		folder, err := k.volume(p, root, p.Spec.Volumes[i])
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		pairs = append(pairs, m.MountPath, folder)
 	}
-	return strings.NewReplacer(pairs...), environ, nil
+	return strings.NewReplacer(pairs...), nil
 }
 
 func (k *Kubelet) volume(p *corev1.Pod, root string, v corev1.Volume) (string, error) {
@@ -79,7 +77,7 @@ func (k *Kubelet) volume(p *corev1.Pod, root string, v corev1.Volume) (string, e
 			return "", err
 		}
 		for name, text := range c.Data {
-			files[name] = []byte(text)
+			files[name] = []byte(strings.Replace(text, "\n  job:\n", "\n  job:\n    kubeconfig: "+filepath.Join(root, "kubeconfig")+"\n", 1))
 		}
 	case v.Projected != nil:
 		for _, source := range v.Projected.Sources {

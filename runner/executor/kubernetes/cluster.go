@@ -29,14 +29,14 @@ const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 func fromPod() (*rest.Config, string, error) {
 	cfg, err := rest.InClusterConfig()
 	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, "", errors.New("the agent runs in no pod; name a file in FAIRLEAD_KUBECONFIG")
+		return nil, "", errors.New("the agent runs in no pod; name a file in runner_configuration.job.kubeconfig")
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("service account of the agent's pod: %w", err)
 	}
 	b, err := os.ReadFile(namespaceFile)
 	if err != nil {
-		return cfg, "", nil // FAIRLEAD_KUBERNETES_NAMESPACE is needed then
+		return cfg, "", nil // job.namespace is needed then
 	}
 	return cfg, string(bytes.TrimSpace(b)), nil
 }
@@ -45,7 +45,7 @@ func fromFile(path string) (*rest.Config, string, error) {
 	c := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, nil)
 	cfg, err := c.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("FAIRLEAD_KUBECONFIG: %w", err)
+		return nil, "", fmt.Errorf("runner_configuration.job.kubeconfig: %w", err)
 	}
 	return cfg, "", nil
 }

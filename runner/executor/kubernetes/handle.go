@@ -31,7 +31,7 @@ const (
 	killed = 1
 )
 
-const outOfMemory = "the kernel killed a process of the pod because it had reached its limit of memory (FAIRLEAD_KUBERNETES_MEMORY_LIMIT)"
+const outOfMemory = "the kernel killed a process of the pod because it had reached its limit of memory (job.memory_limit)"
 
 type handle struct {
 	e     *Executor
@@ -121,8 +121,8 @@ func (h *handle) see(ctx context.Context) (string, error) {
 	slices.SortFunc(found.Items, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	p := &found.Items[0]
 	x, over := exitOf(p)
-	if !over && !started(p) && time.Since(h.since) > h.e.o.StartTimeout {
-		x, over = executor.Never(fairlead.CauseLaunchFailed, "the pod did not start within %s: %s", h.e.o.StartTimeout, waitsFor(p)), true
+	if !over && !started(p) && time.Since(h.since) > time.Duration(h.e.o.Job.StartTimeout) {
+		x, over = executor.Never(fairlead.CauseLaunchFailed, "the pod did not start within %s: %s", h.e.o.Job.StartTimeout, waitsFor(p)), true
 	}
 	if !over {
 		return found.ResourceVersion, nil
@@ -164,14 +164,14 @@ func (h *handle) seeJob(ctx context.Context) error {
 			return nil
 		}
 	}
-	if time.Since(h.since) <= h.e.o.StartTimeout {
+	if time.Since(h.since) <= time.Duration(h.e.o.Job.StartTimeout) {
 		return nil
 	}
 	why := h.whyNoPod(ctx)
 	if err := h.e.Remove(ctx, h.id); err != nil {
 		return err
 	}
-	h.Set(executor.Never(fairlead.CauseLaunchFailed, "the cluster made no pod within %s: %s", h.e.o.StartTimeout, why))
+	h.Set(executor.Never(fairlead.CauseLaunchFailed, "the cluster made no pod within %s: %s", h.e.o.Job.StartTimeout, why))
 	return nil
 }
 
@@ -253,7 +253,7 @@ func waitsFor(p *corev1.Pod) string {
 }
 
 // Interrupt has the pod ended: the step gets a SIGTERM, and then as long as
-// FAIRLEAD_KUBERNETES_STOP_GRACE says.
+// job.stop_grace says.
 func (h *handle) Interrupt() error {
 	if _, ok := h.Get(); ok {
 		return nil

@@ -9,12 +9,12 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -24,8 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -39,14 +39,8 @@ const (
 
 // Options of New.
 type Options struct {
-	config.Kubernetes
+	Job    runnerspec.KubernetesJob
 	Runner string // id of the runner, for a label
-	// PodTemplate is an overlay on the pod of a job, JSON; nil: that of
-	// PodTemplateFile.
-	PodTemplate []byte
-	// SecretEnv are variables of a job whose values are in Secrets of the
-	// namespace, as name/key.
-	SecretEnv map[string]string
 	// Cluster is how the API server is reached; nil: by the kubeconfig, or as the
 	// agent's pod.
 	Cluster *rest.Config
@@ -58,54 +52,45 @@ type Options struct {
 type Executor struct {
 	o       Options
 	c       *cluster
-	overlay []byte // on the pod, JSON; nil: none
-	labels  map[string]string
-	nodes   map[string]string
+	overlay []byte           // on the pod, JSON; nil: none
 	way     executor.Checker // to the API server; nil: it is open, or shows to be shut when it is taken
 }
 
 // New returns an Executor. Whether the cluster answers shows at the first step:
 // an agent need not wait for it.
 func New(o Options) (*Executor, error) {
+	j := &o.Job
+	j.ImagePullPolicy = cmp.Or(j.ImagePullPolicy, "IfNotPresent")
+	j.MemoryRequest = cmp.Or(j.MemoryRequest, 512<<20)
+	j.Data = cmp.Or(j.Data, "/var/lib/fairlead-runner")
+	j.StartTimeout = cmp.Or(j.StartTimeout, runnerspec.Duration(5*time.Minute))
+	j.StopGrace = cmp.Or(j.StopGrace, runnerspec.Duration(2*time.Minute))
+	j.KeepFor = cmp.Or(j.KeepFor, runnerspec.Duration(time.Hour))
+	if j.PassEnv == nil {
+		j.PassEnv = passEnv()
+	}
 	e := &Executor{o: o}
+	if j.Image == "" {
+		return nil, executor.Incomplete("job.image")
+	}
+	if j.ServiceAccount == "" {
+		return nil, executor.Incomplete("job.service_account")
+	}
 	var err error
-	if e.labels, err = pairs("FAIRLEAD_KUBERNETES_LABELS", o.Labels); err != nil {
-		return nil, err
-	}
-	for name := range e.labels {
-		if reserved(name) {
-			return nil, fmt.Errorf("FAIRLEAD_KUBERNETES_LABELS: the label %s is reserved", name)
-		}
-	}
-	if e.nodes, err = pairs("FAIRLEAD_KUBERNETES_NODE_SELECTOR", o.NodeSelector); err != nil {
-		return nil, err
-	}
-	if o.Image == "" {
-		return nil, executor.Incomplete("FAIRLEAD_KUBERNETES_IMAGE")
-	}
-	if o.ServiceAccount == "" {
-		return nil, executor.Incomplete("FAIRLEAD_KUBERNETES_SERVICE_ACCOUNT")
-	}
-	if o.PodTemplate != nil {
-		if e.overlay, err = checkedOverlay(o.PodTemplate); err != nil {
+	if len(j.PodTemplate) > 0 {
+		if e.overlay, err = overlayOf(j.PodTemplate); err != nil {
 			return nil, fmt.Errorf("pod_template: %w", err)
-		}
-	} else if o.PodTemplateFile != "" {
-		if e.overlay, err = readOverlay(o.PodTemplateFile); err != nil {
-			return nil, fmt.Errorf("FAIRLEAD_KUBERNETES_POD_TEMPLATE_FILE: %w", err)
 		}
 	}
 	cfg, namespace := o.Cluster, ""
 	if cfg == nil {
-		if cfg, namespace, err = reach(o.Kubeconfig); err != nil {
+		if cfg, namespace, err = reach(j.Kubeconfig); err != nil {
 			return nil, err
 		}
 	}
-	if o.Namespace != "" {
-		namespace = o.Namespace
-	}
+	namespace = cmp.Or(j.Namespace, namespace)
 	if namespace == "" {
-		return nil, fmt.Errorf("%w, and the agent runs in no pod whose namespace it could take", executor.Incomplete("FAIRLEAD_KUBERNETES_NAMESPACE"))
+		return nil, fmt.Errorf("%w, and the agent runs in no pod whose namespace it could take", executor.Incomplete("job.namespace"))
 	}
 	e.way, _ = cfg.Transport.(executor.Checker)
 	if o.Via != nil {
@@ -121,17 +106,12 @@ func New(o Options) (*Executor, error) {
 	return e, nil
 }
 
-// pairs reads name=value.
-func pairs(variable string, list []string) (map[string]string, error) {
-	m := map[string]string{}
-	for _, l := range list {
-		name, value, ok := strings.Cut(l, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("%s: %q is no name=value", variable, l)
-		}
-		m[name] = value
-	}
-	return m, nil
+// passEnv are the variables by which a job's service account is somebody to the
+// API server, to AWS and to Azure.
+func passEnv() []string {
+	return []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT",
+		"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_STS_REGIONAL_ENDPOINTS", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+		"AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST"}
 }
 
 // Check says what keeps the cluster shut, where that can be known without it.
@@ -147,7 +127,7 @@ func (e *Executor) Close() { e.c.close() }
 
 // Place is a pod, whose disk nobody else sees.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.o.Data, PassEnv: e.o.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
+	return executor.Place{Data: e.o.Job.Data, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
 		if size := len(executor.InputVariable) + len("=") + len(s.Input) + 1; size > maxVariable {
 			return &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf("the variable %s of its pod has %d bytes, and Linux takes %d", executor.InputVariable, size, maxVariable)}
 		}

@@ -24,8 +24,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/executortest"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
@@ -122,9 +122,9 @@ func rules(t *testing.T) []rbacv1.PolicyRule {
 }
 
 func (s site) options() kubernetes.Options {
-	return kubernetes.Options{Runner: "run_1", Kubernetes: config.Kubernetes{Kubeconfig: s.kubeconfig, Namespace: s.namespace, ServiceAccount: "jobs",
-		Image: image, Pull: "IfNotPresent", MemoryRequest: 32 << 20, MemoryLimit: 64 << 20, CPURequest: 100, Data: "/var/lib/fairlead-runner",
-		StartTimeout: time.Minute, StopGrace: 30 * time.Second, KeepFor: time.Hour}}
+	return kubernetes.Options{Runner: "run_1", Job: runnerspec.KubernetesJob{Kubeconfig: s.kubeconfig, Namespace: s.namespace, ServiceAccount: "jobs",
+		Image: image, MemoryRequest: 32 << 20, MemoryLimit: 64 << 20, CPURequest: 100, PassEnv: []string{},
+		JobCommon: runnerspec.JobCommon{StartTimeout: runnerspec.Duration(time.Minute), StopGrace: runnerspec.Duration(30 * time.Second)}}}
 }
 
 func open(t *testing.T, o kubernetes.Options) executor.Executor {
@@ -150,7 +150,7 @@ func TestExecutor(t *testing.T) {
 		Remote: true, Remembers: true, Memory: 64,
 		NoImage: func(t *testing.T, _ string) executor.Executor {
 			o := s.options()
-			o.Image = "registry.example/nobody/nothing:1"
+			o.Job.Image = "registry.example/nobody/nothing:1"
 			return open(t, o)
 		},
 		Described: func(t *testing.T, _ executor.Executor, id string) string {
@@ -288,7 +288,7 @@ func TestPodThatDoesNotStartIsReported(t *testing.T) {
 		says   string
 	}{
 		"no node takes it":              {func(*testing.T, site, *kubernetes.Options) {}, "did not start within 2s"},
-		"its service account is absent": {func(_ *testing.T, _ site, o *kubernetes.Options) { o.ServiceAccount = "nobody" }, `serviceaccount "nobody" not found`},
+		"its service account is absent": {func(_ *testing.T, _ site, o *kubernetes.Options) { o.Job.ServiceAccount = "nobody" }, `serviceaccount "nobody" not found`},
 		"a quota is used up": {func(t *testing.T, s site, _ *kubernetes.Options) {
 			q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
 			if _, err := s.admin.CoreV1().ResourceQuotas(s.namespace).Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
@@ -300,10 +300,10 @@ func TestPodThatDoesNotStartIsReported(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			o := s.options()
-			o.StartTimeout = 2 * time.Second
+			o.Job.StartTimeout = runnerspec.Duration(2 * time.Second)
 			tc.change(t, s, &o)
 			e, h := began(t, o)
-			if o.ServiceAccount == "nobody" {
+			if o.Job.ServiceAccount == "nobody" {
 				// There is nothing that could hear it, and it is not said to have heard.
 				if err := h.Interrupt(); err == nil || !strings.Contains(err.Error(), "no pod yet") {
 					t.Errorf("interrupted: %v", err)
@@ -333,8 +333,8 @@ func TestPodIsWhatWasAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := s.options()
-	o.NodeSelector, o.Labels, o.PullSecrets = []string{"disk=ssd"}, []string{"team=blue"}, []string{"regcred"}
-	o.PodTemplateFile = filepath.Join(t.TempDir(), "pod.yaml")
+	o.Job.NodeSelector, o.Job.PullSecrets = map[string]string{"disk": "ssd"}, []string{"regcred"}
+	o.Job.Labels = map[string]string{"team": "blue", kubernetes.LabelRunner: "theirs"}
 	overlay := `
 metadata: {annotations: {note: x}}
 spec:
@@ -346,7 +346,7 @@ spec:
   - {name: step, env: [{name: EXTRA, value: "1"}], volumeMounts: [{name: cache, mountPath: /cache}]}
   volumes: [{name: cache, emptyDir: {}}]
 `
-	if err := os.WriteFile(o.PodTemplateFile, []byte(overlay), 0o600); err != nil {
+	if err := yaml.Unmarshal([]byte(overlay), &o.Job.PodTemplate); err != nil {
 		t.Fatal(err)
 	}
 	began(t, o)
@@ -387,7 +387,7 @@ func nowhere(t *testing.T) string {
 // A pod whose step had a larger input than Linux passes in a variable did not start, and
 // said "argument list too long".
 func TestPodIsToldMoreThanAVariableHolds(t *testing.T) {
-	e, err := kubernetes.New(kubernetes.Options{Kubernetes: config.Kubernetes{Kubeconfig: nowhere(t), Namespace: "n", ServiceAccount: "jobs", Image: image}})
+	e, err := kubernetes.New(kubernetes.Options{Job: runnerspec.KubernetesJob{Kubeconfig: nowhere(t), Namespace: "n", ServiceAccount: "jobs", Image: image}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,15 +401,13 @@ func TestPodIsToldMoreThanAVariableHolds(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	kubeconfig := nowhere(t)
 	for name, tc := range map[string]struct {
-		change  func(*config.Kubernetes)
+		change  func(*runnerspec.KubernetesJob)
 		overlay string
 		want    string
 	}{
-		"a label that is ours":               {change: func(c *config.Kubernetes) { c.Labels = []string{kubernetes.LabelAttempt + "=x"} }, want: "FAIRLEAD_KUBERNETES_LABELS"},
-		"a selector that is none":            {change: func(c *config.Kubernetes) { c.NodeSelector = []string{"ssd"} }, want: "FAIRLEAD_KUBERNETES_NODE_SELECTOR"},
-		"no namespace":                       {change: func(c *config.Kubernetes) { c.Namespace = "" }, want: "FAIRLEAD_KUBERNETES_NAMESPACE"},
-		"no cluster":                         {change: func(c *config.Kubernetes) { c.Kubeconfig = "" }, want: "FAIRLEAD_KUBECONFIG"},
-		"a kubeconfig that is not there":     {change: func(c *config.Kubernetes) { c.Kubeconfig += "x" }, want: "FAIRLEAD_KUBECONFIG"},
+		"no namespace":                       {change: func(c *runnerspec.KubernetesJob) { c.Namespace = "" }, want: "runner_configuration.job.namespace"},
+		"no cluster":                         {change: func(c *runnerspec.KubernetesJob) { c.Kubeconfig = "" }, want: "runner_configuration.job.kubeconfig"},
+		"a kubeconfig that is not there":     {change: func(c *runnerspec.KubernetesJob) { c.Kubeconfig += "x" }, want: "runner_configuration.job.kubeconfig"},
 		"an overlay with another container":  {overlay: "spec: {containers: [{name: other, image: x}]}", want: "which is called step"},
 		"an overlay with a misspelt field":   {overlay: "spec: {tolerationz: []}", want: "tolerationz"},
 		"an overlay with a command":          {overlay: "spec: {containers: [{name: step, command: [sh]}]}", want: "command of step"},
@@ -420,13 +418,12 @@ func TestNewRefuses(t *testing.T) {
 		"an overlay that takes the step out": {overlay: "spec: {containers: [{name: step, $patch: delete}]}", want: "patch"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := kubernetes.Options{Kubernetes: config.Kubernetes{Kubeconfig: kubeconfig, Namespace: "n", ServiceAccount: "jobs", Image: image}}
+			o := kubernetes.Options{Job: runnerspec.KubernetesJob{Kubeconfig: kubeconfig, Namespace: "n", ServiceAccount: "jobs", Image: image}}
 			if tc.change != nil {
-				tc.change(&o.Kubernetes)
+				tc.change(&o.Job)
 			}
 			if tc.overlay != "" {
-				o.PodTemplateFile = filepath.Join(t.TempDir(), "pod.yaml")
-				if err := os.WriteFile(o.PodTemplateFile, []byte(tc.overlay), 0o600); err != nil {
+				if err := yaml.Unmarshal([]byte(tc.overlay), &o.Job.PodTemplate); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -45,10 +45,9 @@ func reserved(label string) bool {
 }
 
 func (e *Executor) labelled(id string) map[string]string {
-	l := map[string]string{LabelRunner: e.o.Runner, LabelAttempt: id, labelManagedBy: managedBy}
-	for k, v := range e.labels {
-		l[k] = v
-	}
+	l := map[string]string{}
+	maps.Copy(l, e.o.Job.Labels)
+	l[LabelRunner], l[LabelAttempt], l[labelManagedBy] = e.o.Runner, id, managedBy
 	return l
 }
 
@@ -69,7 +68,7 @@ func (e *Executor) job(s executor.Step) (*batchv1.Job, error) {
 		return nil, err
 	}
 	none, one := int32(0), int32(1)
-	keep := int32(e.o.KeepFor / time.Second)
+	keep := int32(time.Duration(e.o.Job.KeepFor) / time.Second)
 	// A pod that is being ended is not replaced before it has ended, and then
 	// there is no try left.
 	replace := batchv1.Failed
@@ -84,32 +83,32 @@ func (e *Executor) job(s executor.Step) (*batchv1.Job, error) {
 func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 	yes, no := true, false
 	id := int64(user)
-	grace := int64(e.o.StopGrace / time.Second)
+	grace := int64(time.Duration(e.o.Job.StopGrace) / time.Second)
 	scratch := func(name string) corev1.Volume {
 		v := corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
-		if e.o.Disk > 0 {
-			v.EmptyDir.SizeLimit = resource.NewQuantity(int64(e.o.Disk), resource.BinarySI)
+		if e.o.Job.Disk > 0 {
+			v.EmptyDir.SizeLimit = resource.NewQuantity(int64(e.o.Job.Disk), resource.BinarySI)
 		}
 		return v
 	}
 	var pull []corev1.LocalObjectReference
-	for _, name := range e.o.PullSecrets {
+	for _, name := range e.o.Job.PullSecrets {
 		pull = append(pull, corev1.LocalObjectReference{Name: name})
 	}
 	pod := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: e.labelled(s.ID)},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: e.o.ServiceAccount, ImagePullSecrets: pull,
-			TerminationGracePeriodSeconds: &grace, NodeSelector: e.nodes,
+			RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: e.o.Job.ServiceAccount, ImagePullSecrets: pull,
+			TerminationGracePeriodSeconds: &grace, NodeSelector: e.o.Job.NodeSelector,
 			EnableServiceLinks: &no, // they would be variables that nobody gave
 			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id,
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
-				Name: Container, Image: e.o.Image, ImagePullPolicy: corev1.PullPolicy(e.o.Pull), Args: s.Args, Env: e.environment(s),
+				Name: Container, Image: e.o.Job.Image, ImagePullPolicy: corev1.PullPolicy(e.o.Job.ImagePullPolicy), Args: s.Args, Env: e.environment(s),
 				Resources: e.resources(), TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Privileged: &no,
 					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
-				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: e.o.Data}, {Name: "tmp", MountPath: "/tmp"}},
+				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: e.o.Job.Data}, {Name: "tmp", MountPath: "/tmp"}},
 			}},
 			Volumes: []corev1.Volume{scratch("data"), scratch("tmp")},
 		},
@@ -140,8 +139,8 @@ func (e *Executor) environment(s executor.Step) []corev1.EnvVar {
 		key, _, _ := strings.Cut(v, "=")
 		refer(key, name(s.ID), key)
 	}
-	for _, variable := range slices.Sorted(maps.Keys(e.o.SecretEnv)) {
-		secret, key, _ := strings.Cut(e.o.SecretEnv[variable], "/")
+	for _, variable := range slices.Sorted(maps.Keys(e.o.Job.Secrets)) {
+		secret, key, _ := strings.Cut(e.o.Job.Secrets[variable], "/")
 		refer(variable, secret, key)
 	}
 	return env
@@ -154,36 +153,24 @@ func (e *Executor) resources() corev1.ResourceRequirements {
 			l[name] = *q
 		}
 	}
-	memory := e.o.MemoryRequest
-	if e.o.MemoryLimit > 0 {
-		memory = min(memory, e.o.MemoryLimit)
+	memory := e.o.Job.MemoryRequest
+	if e.o.Job.MemoryLimit > 0 {
+		memory = min(memory, e.o.Job.MemoryLimit)
 	}
-	set(r.Requests, corev1.ResourceCPU, resource.NewMilliQuantity(int64(e.o.CPURequest), resource.DecimalSI))
-	set(r.Limits, corev1.ResourceCPU, resource.NewMilliQuantity(int64(e.o.CPULimit), resource.DecimalSI))
+	set(r.Requests, corev1.ResourceCPU, resource.NewMilliQuantity(int64(e.o.Job.CPURequest), resource.DecimalSI))
+	set(r.Limits, corev1.ResourceCPU, resource.NewMilliQuantity(int64(e.o.Job.CPULimit), resource.DecimalSI))
 	set(r.Requests, corev1.ResourceMemory, resource.NewQuantity(int64(memory), resource.BinarySI))
-	set(r.Limits, corev1.ResourceMemory, resource.NewQuantity(int64(e.o.MemoryLimit), resource.BinarySI))
-	set(r.Limits, corev1.ResourceEphemeralStorage, resource.NewQuantity(int64(e.o.Disk), resource.BinarySI))
+	set(r.Limits, corev1.ResourceMemory, resource.NewQuantity(int64(e.o.Job.MemoryLimit), resource.BinarySI))
+	set(r.Limits, corev1.ResourceEphemeralStorage, resource.NewQuantity(int64(e.o.Job.Disk), resource.BinarySI))
 	return r
 }
 
-// readOverlay reads an overlay, YAML or JSON.
-func readOverlay(path string) ([]byte, error) {
-	b, err := os.ReadFile(path)
+// overlayOf returns an overlay as JSON, if its fields are all of a pod's.
+func overlayOf(template runnerspec.Object) ([]byte, error) {
+	b, err := json.Marshal(template)
 	if err != nil {
 		return nil, err
 	}
-	b, err = yaml.YAMLToJSONStrict(b)
-	if err == nil {
-		b, err = checkedOverlay(b)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return b, nil
-}
-
-// checkedOverlay returns an overlay whose fields are all of a pod's.
-func checkedOverlay(b []byte) ([]byte, error) {
 	var known corev1.PodTemplateSpec
 	return b, yaml.UnmarshalStrict(b, &known)
 }

@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/executortest"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
@@ -124,7 +125,7 @@ func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *reques
 		})
 	}
 	bounded(func(ctx context.Context) { e.Remove(ctx, "job_rules-2") })
-	o.StartTimeout, o.ServiceAccount = time.Second, "nobody" // so no pod is made
+	o.Job.StartTimeout, o.Job.ServiceAccount = runnerspec.Duration(time.Second), "nobody" // so no pod is made
 	if h := start(open(t, o), 3); h != nil {
 		bounded(func(ctx context.Context) { h.Wait(ctx) })
 	}

@@ -200,7 +200,7 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 	if err != nil || binding.RoleRef.Name != "cluster-admin" || len(binding.Subjects) != 1 || binding.Subjects[0].Name != deployed+"-jobs" {
 		t.Errorf("cluster-admin is bound as %+v (%v)", binding, err)
 	}
-	if _, err := c.CoreV1().ConfigMaps(ns.Name).Get(ctx, deployed+"-pod-template", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if file, err := c.CoreV1().ConfigMaps(ns.Name).Get(ctx, deployed, metav1.GetOptions{}); err != nil || strings.Contains(file.Data["agent.yaml"], "pod_template") {
 		t.Errorf("the pod template is still there (%v)", err)
 	}
 	if j := s.UntilFinished(s.Queue(checkSpec())); j.Finish.Outcome != "succeeded" {

@@ -1,8 +1,13 @@
 package launchconfig_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -58,10 +63,13 @@ func read(t *testing.T, settings []string) *runnerspec.Spec {
 	return r.Spec
 }
 
-// environment is that of an agent about which nothing is said but what its
-// executor cannot do without.
-func environment(direct bool) launchconfig.Environment {
-	return launchconfig.Environment{Direct: direct, Docker: config.Docker{PasswordFile: "/run/password"}}
+// file is that of an agent about which nothing is known but what its executor cannot
+// do without.
+func file(k runnerspec.Kind) runnerspec.Configuration {
+	if k == runnerspec.Docker {
+		return &runnerspec.DockerRunner{Common: runnerspec.Common{Type: k}, Job: runnerspec.DockerJob{Registry: &runnerspec.Registry{PasswordFile: "/run/password"}}}
+	}
+	return runnerspec.NoAgentFile().Runner
 }
 
 // told is what the control plane itself makes of a configuration: it is in the
@@ -80,7 +88,7 @@ type told struct {
 // lines are all that follows from a configuration, one for each value.
 func lines(t *testing.T, s *runnerspec.Spec, direct bool) []string {
 	t.Helper()
-	su, err := launchconfig.Of(s.Runner, environment(direct))
+	su, err := launchconfig.Of(file(s.Runner.Kind()), s.Runner, direct)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,11 +102,14 @@ func lines(t *testing.T, s *runnerspec.Spec, direct bool) []string {
 func flatten(path string, v reflect.Value, out *[]string) {
 	switch {
 	case v.Kind() == reflect.Pointer && v.IsNil():
+	case v.Kind() == reflect.Interface:
+		flatten(path, v.Elem(), out)
 	case v.Kind() == reflect.Pointer:
 		flatten(path, v.Elem(), out)
-	case v.Type() == reflect.TypeFor[[]byte]():
+	case v.Type() == reflect.TypeFor[runnerspec.Object]():
 		if v.Len() > 0 {
-			*out = append(*out, path+"="+string(v.Bytes()))
+			b, _ := json.Marshal(v.Interface())
+			*out = append(*out, path+"="+string(b))
 		}
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
@@ -121,21 +132,28 @@ func flatten(path string, v reflect.Value, out *[]string) {
 		if !v.IsZero() {
 			*out = append(*out, path+"=a secret of "+fmt.Sprint(v.Len())) // formatting one shows nothing
 		}
-	case v.Type() == reflect.TypeFor[config.MilliCPU]() && !v.IsZero():
-		*out = append(*out, path+"="+runnerspec.CPU(v.Int()).String())
-	case v.Type() == reflect.TypeFor[config.Bytes]() && !v.IsZero():
-		*out = append(*out, path+"="+runnerspec.Size(v.Int()).String())
 	case !v.IsZero():
 		*out = append(*out, fmt.Sprintf("%s=%v", path, v.Interface()))
 	}
 }
 
-// lands says what a value of a field becomes: lines that are new with it.
+// lands says what a value of a field becomes, beside the field of the setup's own
+// configuration: lines that are new with it.
 type lands struct {
 	value   string
 	lines   []string
+	by      string   // folder in runner whose code reads the field; "": what the lines are is all
 	refused bool     // the field would have no effect, so it is a problem
 	with    []string // other fields that it cannot be without
+}
+
+// readBy sets by of rows that have none.
+func readBy(folder string, rows map[string]lands) map[string]lands {
+	for name, row := range rows {
+		row.by = cmp.Or(row.by, folder)
+		rows[name] = row
+	}
+	return rows
 }
 
 func in(prefix string, rows map[string]lands) map[string]lands {
@@ -167,34 +185,37 @@ func everywhere() map[string]lands {
 }
 
 func ofKubernetes() map[string]lands {
-	rows := in("job.", map[string]lands{
-		"namespace":         {value: "n", lines: []string{"Kubernetes.Namespace=n"}},
-		"service_account":   {value: "sa", lines: []string{"Kubernetes.ServiceAccount=sa"}},
-		"image":             {value: "r.example/i:1", lines: []string{"Kubernetes.Image=r.example/i:1"}},
-		"image_pull_policy": {value: "Always", lines: []string{"Kubernetes.Pull=Always"}},
-		"pull_secrets":      {value: "[regcred]", lines: []string{"Kubernetes.PullSecrets=regcred"}},
-		"cpu_request":       {value: "250m", lines: []string{"Kubernetes.CPURequest=250m"}},
-		"cpu_limit":         {value: "2", lines: []string{"Kubernetes.CPULimit=2"}},
-		"memory_request":    {value: "1Gi", lines: []string{"Kubernetes.MemoryRequest=1Gi"}},
-		"memory_limit":      {value: "2Gi", lines: []string{"Kubernetes.MemoryLimit=2Gi"}},
-		"disk":              {value: "5Gi", lines: []string{"Kubernetes.Disk=5Gi"}},
-		"node_selector":     {value: "{disk: ssd, arch: arm64}", lines: []string{"Kubernetes.NodeSelector=arch=arm64", "Kubernetes.NodeSelector=disk=ssd"}},
-		"labels":            {value: "{team: blue}", lines: []string{"Kubernetes.Labels=team=blue"}},
-		"pod_template":      {value: "{metadata: {annotations: {note: x}}}", lines: []string{`Kubernetes.PodTemplate={"metadata":{"annotations":{"note":"x"}}}`}},
-		"secrets":           {value: "{LICENCE: vault/key}", lines: []string{"SecretEnv=LICENCE", "Kubernetes.Secrets.LICENCE=vault/key"}},
-		"start_timeout":     {value: "90s", lines: []string{"control.StartWindow=1m30s", "Kubernetes.StartTimeout=1m30s"}},
-		"stop_grace":        {value: "40s", lines: []string{"control.Grace=40s", "Kubernetes.StopGrace=40s"}},
-	})
-	return rows
+	return readBy("executor/kubernetes", in("job.", map[string]lands{
+		"namespace":         {value: "n"},
+		"service_account":   {value: "sa"},
+		"image":             {value: "r.example/i:1"},
+		"image_pull_policy": {value: "Always"},
+		"pull_secrets":      {value: "[regcred]"},
+		"cpu_request":       {value: "250m"},
+		"cpu_limit":         {value: "2"},
+		"memory_request":    {value: "1Gi"},
+		"memory_limit":      {value: "2Gi"},
+		"disk":              {value: "5Gi"},
+		"node_selector":     {value: "{disk: ssd, arch: arm64}"},
+		"labels":            {value: "{team: blue}"},
+		"pod_template":      {value: "{metadata: {annotations: {note: x}}}"},
+		"secrets":           {value: "{LICENCE: vault/key}", lines: []string{"SecretEnv=LICENCE"}},
+		"start_timeout":     {value: "90s", lines: []string{"control.StartWindow=1m30s"}},
+		"stop_grace":        {value: "40s", lines: []string{"control.Grace=40s"}},
+		"kubeconfig":        {value: "/etc/kubeconfig"},
+		"data":              {value: "/srv"},
+		"keep_for":          {value: "2h"},
+		"pass_env":          {value: "[A, B]"},
+	}))
 }
 
 func ofAWSAuth(at string) map[string]lands {
-	return in(at, map[string]lands{
+	return readBy("executor/assume", in(at, map[string]lands{
 		"role_arn":     {value: "arn:aws:iam::123456789012:role/two"},
 		"external_id":  {value: "x1"},
 		"session_name": {value: "s1"},
 		"sts_region":   {value: "eu-west-2"},
-	})
+	}))
 }
 
 // rows are where the fields of a kind land.
@@ -205,9 +226,13 @@ func rows(k runnerspec.Kind) map[string]lands {
 			all[name] = row
 		}
 	}
-	reach := func(field, goField string, values map[string]string) {
+	reach := func(values map[string]string) {
 		for name, value := range values {
-			all["cluster."+name] = lands{value: value, lines: []string{"Kubernetes.Reach." + field + "." + goField + "*"}}
+			by := "executor/kubernetes/outside"
+			if k == runnerspec.AWSEKS && strings.HasPrefix(name, "auth.") {
+				by = "executor/assume"
+			}
+			all["cluster."+name] = lands{value: value, by: by}
 		}
 	}
 	switch k {
@@ -217,68 +242,71 @@ func rows(k runnerspec.Kind) map[string]lands {
 	const proxy = "http://proxy.example.com:3128"
 	switch k {
 	case runnerspec.AWSEKS:
-		reach("EKS", "", map[string]string{"name": "d", "region": "eu-west-2", "proxy_url": proxy, "auth.role_arn": "arn:aws:iam::123456789012:role/two", "auth.external_id": "x1", "auth.session_name": "s1", "auth.sts_region": "eu-west-2"})
+		reach(map[string]string{"name": "d", "region": "eu-west-2", "proxy_url": proxy, "auth.role_arn": "arn:aws:iam::123456789012:role/two", "auth.external_id": "x1", "auth.session_name": "s1", "auth.sts_region": "eu-west-2"})
 	case runnerspec.AzureAKS:
-		reach("AKS", "", map[string]string{"name": "d", "resource_group": "h", "subscription_id": other, "proxy_url": proxy, "auth.tenant_id": other, "auth.client_id": other})
+		reach(map[string]string{"name": "d", "resource_group": "h", "subscription_id": other, "proxy_url": proxy, "auth.tenant_id": other, "auth.client_id": other})
 	case runnerspec.GCPGKE:
-		reach("GKE", "", map[string]string{"name": "d", "project_id": "q", "location": "m", "internal_ip": "true", "proxy_url": proxy,
+		reach(map[string]string{"name": "d", "project_id": "q", "location": "m", "internal_ip": "true", "proxy_url": proxy,
 			"auth.gcp_audience": "//iam.googleapis.com/projects/2/locations/global/workloadIdentityPools/p/providers/q", "auth.gcp_service_account": "s@p.iam.gserviceaccount.com"})
 	case runnerspec.Kubernetes:
-		reach("Kubernetes", "", map[string]string{"server": "https://two.example.com", "certificate_authority_data": "eA==", "proxy_url": proxy})
+		reach(map[string]string{"server": "https://two.example.com", "certificate_authority_data": "eA==", "proxy_url": proxy})
 		certificate := []string{"runner_configuration.cluster.auth={service_account_token: null, client_certificate_data: eA==, client_key_data: eQ==}"}
 		add(map[string]lands{
-			"cluster.auth.service_account_token":   {value: "hushhush", lines: []string{"Kubernetes.Reach.Kubernetes.Auth.ServiceAccountToken=a secret of 8", "control.SecretsSealed=hushhush"}},
-			"cluster.auth.client_key_data":         {value: "eXl5eQ==", lines: []string{"Kubernetes.Reach.Kubernetes.Auth.ClientKeyData=a secret of 8", "control.SecretsSealed=eXl5eQ=="}, with: certificate},
-			"cluster.auth.client_certificate_data": {value: "eHg=", lines: []string{"Kubernetes.Reach.Kubernetes.Auth.ClientCertificateData=eHg="}, with: certificate},
+			"cluster.auth.service_account_token":   {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, by: "executor/kubernetes/outside"},
+			"cluster.auth.client_key_data":         {value: "eXl5eQ==", lines: []string{"control.SecretsSealed=eXl5eQ=="}, by: "executor/kubernetes/outside", with: certificate},
+			"cluster.auth.client_certificate_data": {value: "eHg=", by: "executor/kubernetes/outside", with: certificate},
 		})
 	case runnerspec.AWSECS:
 		const secret = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:x"
 		image := []string{"runner_configuration.job.image=r.example/i:1"}
-		add(in("job.", map[string]lands{
-			"region":             {value: "eu-west-2", lines: []string{"ECS.Region=eu-west-2"}},
-			"cluster":            {value: "c2", lines: []string{"ECS.Cluster=c2"}},
-			"subnets":            {value: "[subnet-0123456789abcdef1]", lines: []string{"ECS.Subnets=subnet-0123456789abcdef1"}},
-			"security_groups":    {value: "[sg-0123456789abcdef1]", lines: []string{"ECS.SecurityGroups=sg-0123456789abcdef1"}},
-			"public_ip":          {value: "true", lines: []string{"ECS.PublicIP=true"}},
-			"launch_type":        {value: "ec2", lines: []string{"ECS.LaunchType=ec2"}},
-			"task_definition":    {value: "runner:7", lines: []string{"ECS.TaskDefinition=runner:7"}, with: []string{"runner_configuration.job.execution_role_arn=null"}},
-			"task_role_arn":      {value: role, lines: []string{"ECS.TaskRole=" + role}},
-			"execution_role_arn": {value: role, lines: []string{"ECS.ExecutionRole=" + role}},
-			"image":              {value: "r.example/i:1", lines: []string{"ECS.Definition.Image=r.example/i:1"}},
-			"pull_secret":        {value: secret, lines: []string{"ECS.Definition.PullSecret=" + secret}, with: image},
-			"cpu":                {value: "2", lines: []string{"ECS.CPU=2"}, with: []string{"runner_configuration.job.memory=4Gi"}},
-			"memory":             {value: "4Gi", lines: []string{"ECS.Memory=4Gi"}},
-			"disk":               {value: "30Gi", lines: []string{"ECS.Disk=30Gi"}},
-			"log_group":          {value: "/jobs", lines: []string{"ECS.LogGroup=/jobs"}},
-			"labels":             {value: "{team: blue}", lines: []string{"ECS.Tags=team=blue"}},
-			"secrets":            {value: "{LICENCE: '" + secret + "'}", lines: []string{"SecretEnv=LICENCE", "ECS.Definition.Secrets.LICENCE=" + secret}, with: image},
-			"start_timeout":      {value: "90s", lines: []string{"control.StartWindow=1m30s", "ECS.StartTimeout=1m30s"}},
-			"stop_grace":         {value: "40s", lines: []string{"control.Grace=40s", "ECS.Definition.StopGrace=40s"}, with: image},
-		}))
-		for name, row := range ofAWSAuth("auth.") {
-			row.lines = []string{"ECS.Auth.*"}
-			all[name] = row
-		}
+		add(readBy("executor/ecs", in("job.", map[string]lands{
+			"log_prefix":         {value: "p"},
+			"data":               {value: "/srv"},
+			"pass_env":           {value: "[A, B]"},
+			"region":             {value: "eu-west-2"},
+			"cluster":            {value: "c2"},
+			"subnets":            {value: "[subnet-0123456789abcdef1]"},
+			"security_groups":    {value: "[sg-0123456789abcdef1]"},
+			"public_ip":          {value: "true"},
+			"launch_type":        {value: "ec2"},
+			"task_definition":    {value: "runner:7", with: []string{"runner_configuration.job.execution_role_arn=null"}},
+			"task_role_arn":      {value: role},
+			"execution_role_arn": {value: role},
+			"image":              {value: "r.example/i:1"},
+			"pull_secret":        {value: secret, with: image},
+			"cpu":                {value: "2", with: []string{"runner_configuration.job.memory=4Gi"}},
+			"memory":             {value: "4Gi"},
+			"disk":               {value: "30Gi"},
+			"log_group":          {value: "/jobs"},
+			"labels":             {value: "{team: blue}"},
+			"secrets":            {value: "{LICENCE: '" + secret + "'}", lines: []string{"SecretEnv=LICENCE"}, with: image},
+			"start_timeout":      {value: "90s", lines: []string{"control.StartWindow=1m30s"}},
+			"stop_grace":         {value: "40s", lines: []string{"control.Grace=40s"}, with: image},
+		})))
+		add(ofAWSAuth("auth."))
 	case runnerspec.Docker:
 		registry := []string{"runner_configuration.job.registry={username: somebody, password: hush}"}
-		all["host"] = lands{value: "unix:///other.sock", lines: []string{"Docker.Host=unix:///other.sock"}}
-		add(in("job.", map[string]lands{
-			"image":             {value: "r.example/i:1", lines: []string{"Docker.Image=r.example/i:1"}},
-			"image_pull_policy": {value: "Never", lines: []string{"Docker.Pull=Never"}},
-			"registry.username": {value: "ci", lines: []string{"Docker.Username=ci"}, with: registry},
-			"registry.password": {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, with: registry}, // and in the file of the environment
-			"cpu_limit":         {value: "2", lines: []string{"Docker.CPU=2"}},
-			"memory_limit":      {value: "2Gi", lines: []string{"Docker.Memory=2Gi"}},
-			"volumes":           {value: "['/srv:/srv:ro']", lines: []string{"Docker.Volumes=/srv:/srv:ro"}},
-			"extra_hosts":       {value: "['db:10.0.0.7']", lines: []string{"Docker.ExtraHosts=db:10.0.0.7"}},
-			"network":           {value: "host", lines: []string{"Docker.Network=host"}},
-			"labels":            {value: "{team: blue}", lines: []string{"Docker.Labels=team=blue"}},
-			"secrets":           {value: "{LICENCE: /run/licence}", lines: []string{"SecretEnv=LICENCE", "SecretFiles.LICENCE=/run/licence"}},
-			"stop_grace":        {value: "40s", lines: []string{"control.Grace=40s", "Docker.StopGrace=40s"}},
-		}))
+		all["host"] = lands{value: "unix:///other.sock", by: "executor/docker"}
+		add(readBy("executor/docker", in("job.", map[string]lands{
+			"registry.password_file": {value: "/run/p"},
+			"pids_limit":             {value: "7"},
+			"host_data":              {value: "/srv"},
+			"image":                  {value: "r.example/i:1"},
+			"image_pull_policy":      {value: "Never"},
+			"registry.username":      {value: "ci", with: registry},
+			"registry.password":      {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, with: registry, by: "../pkg/runnerspec"}, // and in a file of the agent
+			"cpu_limit":              {value: "2"},
+			"memory_limit":           {value: "2Gi"},
+			"volumes":                {value: "['/srv:/srv:ro']"},
+			"extra_hosts":            {value: "['db:10.0.0.7']"},
+			"network":                {value: "host"},
+			"labels":                 {value: "{team: blue}"},
+			"secrets":                {value: "{LICENCE: /run/licence}", lines: []string{"SecretEnv=LICENCE", "SecretFiles.LICENCE=/run/licence"}, by: "internal/launchconfig"},
+			"stop_grace":             {value: "40s", lines: []string{"control.Grace=40s"}},
+		})))
 	case runnerspec.Local:
 		add(in("job.", map[string]lands{
-			"folder":  {value: "/srv/jobs", lines: []string{"Process.Folder=/srv/jobs"}},
+			"folder":  {value: "/srv/jobs", by: "agent"},
 			"secrets": {value: "{LICENCE: /run/licence}", lines: []string{"SecretEnv=LICENCE", "SecretFiles.LICENCE=/run/licence"}},
 			"labels":  {value: "{team: blue}", refused: true},
 		}))
@@ -306,7 +334,7 @@ func TestEveryFieldLands(t *testing.T) {
 				t.Errorf("%s: nobody says where %s lands", k, name)
 				continue
 			}
-			t.Run(string(k)+"/"+name, func(t *testing.T) { check(t, k, f.Path, row) })
+			t.Run(string(k)+"/"+name, func(t *testing.T) { check(t, k, f.Path, f.Only, row) })
 		}
 		for name := range rows {
 			t.Errorf("%s: there is a row for %s, which is no field", k, name)
@@ -314,7 +342,91 @@ func TestEveryFieldLands(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, k runnerspec.Kind, path string, row lands) {
+// selected are the names of fields that the code in a folder of runner selects.
+func selected(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", folder, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %d files, %v", folder, len(files), err)
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				names[sel.Sel.Name] = true
+			}
+			return true
+		})
+	}
+	return names
+}
+
+// goName is what code calls the field at a path.
+func goName(t reflect.Type, path []string) string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != path[0] || f.Anonymous {
+			continue
+		}
+		if len(path) == 1 {
+			return f.Name
+		}
+		return goName(f.Type, path[1:])
+	}
+	return ""
+}
+
+// agentFile is the file of an agent that gives one field.
+func agentFile(k runnerspec.Kind, path, value string) []byte {
+	names := strings.Split(strings.TrimPrefix(path, "runner_configuration."), ".")
+	for _, name := range slices.Backward(names) {
+		value = "{" + name + ": " + value + "}"
+	}
+	return []byte("{runner_configuration: {type: " + string(k) + ", " + value[1:] + "}")
+}
+
+func otherSide(problems runnerspec.Problems) bool {
+	return slices.ContainsFunc(problems, func(p runnerspec.Problem) bool { return p.Code == "other-side" })
+}
+
+func check(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
+	a, problems := runnerspec.ParseAgent("agent.yaml", agentFile(k, path, row.value))
+	if other := otherSide(problems); other != (only == "control plane") && !row.refused && !strings.HasPrefix(path, "runner_configuration.cluster.") && !strings.HasPrefix(path, "runner_configuration.auth.") {
+		t.Errorf("in an agent's file: %v", problems)
+	}
+	if row.by != "" {
+		if name := goName(reflect.TypeOf(read(t, installed(k)).Runner), strings.Split(strings.TrimPrefix(path, "runner_configuration."), ".")); !selected(t, row.by)[name] {
+			t.Errorf("the code in %s reads no %s", row.by, name)
+		}
+	}
+	if only == "agent" {
+		if r := runnerspec.Parse("runner.yaml", nil, append(installed(k), path+"="+row.value)...); !otherSide(r.Problems) {
+			t.Errorf("in the control plane's configuration: %v", r.Problems)
+		}
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		s, err := launchconfig.Of(a.Runner, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var with, without []string
+		flatten("", reflect.ValueOf(s), &with)
+		flatten("", reflect.ValueOf(file(k)), &without)
+		if len(with) <= len(without)-1 || !slices.ContainsFunc(with, func(l string) bool { return strings.HasPrefix(l, "Runner.Job.") }) {
+			t.Errorf("it becomes nothing: %v", with)
+		}
+		return
+	}
 	outside := strings.Contains(path, ".cluster.") || strings.HasPrefix(path, "runner_configuration.auth.")
 	base := installed(k)
 	if outside {
@@ -340,16 +452,21 @@ func check(t *testing.T, k runnerspec.Kind, path string, row lands) {
 	}
 	was := lines(t, read(t, before), outside)
 	var isNew []string
+	kept := false
 	for _, l := range lines(t, read(t, set), outside) {
-		if !slices.Contains(was, l) {
+		switch {
+		case slices.Contains(was, l):
+		case strings.HasPrefix(l, "Runner."):
+			kept = true
+		default:
 			isNew = append(isNew, l)
 		}
 	}
+	if !kept {
+		t.Error("it is lost when it is merged over the agent's file")
+	}
 	for _, want := range row.lines {
-		prefix, any := strings.CutSuffix(want, "*")
-		if i := slices.IndexFunc(isNew, func(l string) bool {
-			return l == want || any && strings.HasPrefix(l, prefix) && strings.Contains(l, row.value)
-		}); i >= 0 {
+		if i := slices.Index(isNew, want); i >= 0 {
 			isNew = slices.Delete(isNew, i, i+1)
 		} else {
 			t.Errorf("it does not become %s", want)
@@ -359,70 +476,97 @@ func check(t *testing.T, k runnerspec.Kind, path string, row lands) {
 	companions := strings.Join(row.with, " ")
 	for _, l := range isNew {
 		_, value, _ := strings.Cut(l, "=")
-		if !strings.Contains(companions, value) && !strings.HasPrefix(l, "ECS.Definition.Image") {
+		if !strings.Contains(companions, value) {
 			t.Errorf("it also becomes %s", l)
 		}
 	}
 }
 
+// fileOf reads an agent's file with the runner_configuration.
+func fileOf(t *testing.T, text string) runnerspec.Configuration {
+	t.Helper()
+	a, problems := runnerspec.ParseAgent("agent.yaml", []byte("{runner_configuration: "+text+"}"))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return a.Runner
+}
+
 func TestTheKindNamesTheExecutor(t *testing.T) {
-	for k, want := range map[runnerspec.Kind][3]string{ // for an environment that says nothing, process, docker
-		runnerspec.AWSECS: {"ecs", "ecs", "ecs"}, runnerspec.AWSEKS: {"kubernetes", "kubernetes", "kubernetes"},
-		runnerspec.AzureAKS: {"kubernetes", "kubernetes", "kubernetes"}, runnerspec.GCPGKE: {"kubernetes", "kubernetes", "kubernetes"},
-		runnerspec.Kubernetes: {"kubernetes", "kubernetes", "kubernetes"}, runnerspec.Docker: {"docker", "docker", "docker"},
-		runnerspec.Local: {"process", "process", "docker"}, // nobody has said that, so the environment may
+	for k, want := range map[runnerspec.Kind][2]string{ // without a file, with one of kind docker; "": they contradict each other
+		runnerspec.AWSECS: {"ecs", ""}, runnerspec.AWSEKS: {"kubernetes", ""}, runnerspec.AzureAKS: {"kubernetes", ""}, runnerspec.GCPGKE: {"kubernetes", ""},
+		runnerspec.Kubernetes: {"kubernetes", ""}, runnerspec.Docker: {"docker", "docker"},
+		runnerspec.Local: {"process", "docker"}, // what a runner is without a configuration, so the file may name another
 	} {
-		for i, named := range []string{"", "process", "docker"} {
-			env := environment(false)
-			env.Executor = named
-			s, err := launchconfig.Of(read(t, installed(k)).Runner, env)
-			if err != nil || s.Executor != want[i] {
-				t.Errorf("%s where the environment names %q: %s, %v, want %s", k, named, s.Executor, err, want[i])
+		for i, f := range []runnerspec.Configuration{runnerspec.NoAgentFile().Runner, fileOf(t, "{type: docker}")} {
+			s, err := launchconfig.Of(f, read(t, installed(k)).Runner, false)
+			switch {
+			case want[i] == "" && (err == nil || !strings.Contains(err.Error(), "the agent's file is for a runner of kind docker")):
+				t.Errorf("%s with a file of kind docker: %v", k, err)
+			case want[i] != "" && (err != nil || s.Executor() != want[i]):
+				t.Errorf("%s with a file of kind %s: %s, %v, want %s", k, f.Kind(), s.Executor(), err, want[i])
 			}
 		}
 	}
 }
 
-// What a configuration leaves out is the environment's.
-func TestTheEnvironmentFillsIn(t *testing.T) {
-	env := launchconfig.Environment{StepURL: "https://inside", Concurrency: 3,
-		Docker:     config.Docker{Image: "d", Network: "n", PIDs: 12, HostData: "/data"},
-		Kubernetes: config.Kubernetes{Namespace: "n", Image: "k", MemoryRequest: 1 << 20, StartTimeout: time.Minute, Data: "/d", Labels: []string{"a=b"}},
-		ECS:        config.ECS{Cluster: "c", TaskDefinition: "d", LogGroup: "g"}}
-	d, err := launchconfig.Of(read(t, append(installed(runnerspec.Docker), "runner_configuration.job.network=mine", "runner_configuration.concurrency=9")).Runner, env)
-	if err != nil || d.Docker.Image != "d" || d.Docker.Network != "mine" || d.Docker.PIDs != 12 || d.Docker.HostData != "/data" || d.StepURL != "https://inside" {
-		t.Errorf("%+v, %v", d, err)
+// What a configuration leaves out is the agent's file's.
+func TestTheFileFillsIn(t *testing.T) {
+	of := func(file string, settings ...string) launchconfig.Setup {
+		t.Helper()
+		s, err := launchconfig.Of(fileOf(t, file), read(t, settings).Runner, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
-	if d.Concurrency != 3 {
-		t.Errorf("%d jobs at once on a machine that is to hold 3", d.Concurrency)
+	s := of("{type: docker, concurrency: 3, job: {image: 'd:1', network: n, pids_limit: 12, host_data: /data, endpoint: 'https://inside', labels: {a: b}}}",
+		append(installed(runnerspec.Docker), "runner_configuration.job.network=mine", "runner_configuration.concurrency=9", "runner_configuration.endpoint=https://outside", "runner_configuration.job.labels={c: d}")...)
+	if d := s.Runner.(*runnerspec.DockerRunner).Job; d.Image != "d:1" || d.Network != "mine" || d.PIDsLimit != 12 || d.HostData != "/data" || s.StepURL != "https://inside" || len(d.Labels) != 2 {
+		t.Errorf("%+v", s)
 	}
-	k, err := launchconfig.Of(read(t, append(installed(runnerspec.AzureAKS), "runner_configuration.job.namespace=m")).Runner, env)
-	if err != nil || k.Kubernetes.Namespace != "m" || k.Kubernetes.Image != "k" || k.Kubernetes.MemoryRequest != 1<<20 || k.Kubernetes.StartTimeout != time.Minute || k.Kubernetes.Labels[0] != "a=b" {
-		t.Errorf("%+v, %v", k.Kubernetes, err)
+	if s.Concurrency != 3 {
+		t.Errorf("%d jobs at once on a machine that is to hold 3", s.Concurrency)
 	}
-	e, err := launchconfig.Of(read(t, installed(runnerspec.AWSECS)).Runner, env)
-	if err != nil || e.ECS.Cluster != "runners" || e.ECS.TaskDefinition != "d" || e.ECS.Definition != nil || e.ECS.LogGroup != "g" {
-		t.Errorf("%+v, %v", e.ECS, err)
+	s = of("{type: kubernetes, job: {namespace: n, image: 'k:1', memory_request: 1Mi, start_timeout: 1m, data: /d, labels: {a: b}, pass_env: []}}", append(installed(runnerspec.AzureAKS), "runner_configuration.job.namespace=m")...)
+	if k := runnerspec.KubernetesJobOf(s.Runner); s.Runner.Kind() != runnerspec.AzureAKS || k.Namespace != "m" || k.Image != "k:1" || k.MemoryRequest != 1<<20 || time.Duration(k.StartTimeout) != time.Minute || k.Data != "/d" || k.Labels["a"] != "b" || k.PassEnv == nil {
+		t.Errorf("%+v", s.Runner)
 	}
-	env.ECS.Image = "i"
-	if e, err = launchconfig.Of(read(t, installed(runnerspec.AWSECS)).Runner, env); err != nil || e.ECS.Definition == nil || e.ECS.Definition.Image != "i" || e.ECS.TaskDefinition != "" {
-		t.Errorf("%+v, %v", e.ECS, err)
+	const definition = "{type: aws-ecs, job: {cluster: c, task_definition: d, log_group: g}}"
+	e := of(definition, installed(runnerspec.AWSECS)...).Runner.(*runnerspec.ECSRunner).Job
+	if e.Cluster != "runners" || e.TaskDefinition != "d" || e.LogGroup != "g" {
+		t.Errorf("%+v", e)
 	}
-	if alone := launchconfig.Alone(env); alone.Executor != "process" || alone.Docker.Image != "d" || alone.StepURL != "https://inside" || alone.Concurrency != 3 {
-		t.Errorf("%+v", alone)
+	// Of an image that the control plane names a definition is made.
+	e = of(definition, append(installed(runnerspec.AWSECS), "runner_configuration.job.image=i")...).Runner.(*runnerspec.ECSRunner).Job
+	if e.Image != "i" || e.TaskDefinition != "" {
+		t.Errorf("%+v", e)
+	}
+	// A runner without a configuration is local: it has what all kinds have.
+	s = of("{type: docker, job: {image: 'd:1'}}", append(installed(runnerspec.Local), "runner_configuration.job={folder: /srv, secrets: {LICENCE: /run/licence}, proxy: {no_proxy: inside}}")...)
+	if d, ok := s.Runner.(*runnerspec.DockerRunner); !ok || d.Job.Image != "d:1" || s.Environ["NO_PROXY"] != "inside" || s.SecretFiles["LICENCE"] != "/run/licence" {
+		t.Errorf("%+v", s)
+	}
+	s = of("{type: local, concurrency: 2, job: {endpoint: 'https://inside', folder: /srv}}", append(installed(runnerspec.Kubernetes), "runner_configuration.job.image=k:1")...)
+	if k := runnerspec.KubernetesJobOf(s.Runner); k == nil || k.Image != "k:1" || s.Concurrency != 2 || s.StepURL != "https://inside" {
+		t.Errorf("%+v", s)
+	}
+	alone, err := launchconfig.Of(fileOf(t, "{type: docker, concurrency: 3, job: {image: 'd:1', endpoint: 'https://inside'}}"), nil, false)
+	if err != nil || alone.Executor() != "docker" || alone.StepURL != "https://inside" || alone.Concurrency != 3 {
+		t.Errorf("%+v, %v", alone, err)
 	}
 }
 
-// The environment of an agent beside the control plane is the control plane's: it
-// does not know where the jobs of a runner are, and its machine holds none.
+// Beside the control plane the file is the control plane's: it does not know where the
+// jobs of a runner are, and its machine holds none.
 func TestBesideTheControlPlaneTheConfigurationComesFirst(t *testing.T) {
-	env := launchconfig.Environment{Direct: true, StepURL: "https://public", Concurrency: 3}
+	own := &runnerspec.KubernetesRunner{Common: runnerspec.Common{Type: runnerspec.Kubernetes, Endpoint: "https://public"}}
 	with := append(direct(runnerspec.Kubernetes), "runner_configuration.concurrency=9")
-	s, err := launchconfig.Of(read(t, with).Runner, env)
+	s, err := launchconfig.Of(own, read(t, with).Runner, true)
 	if err != nil || s.StepURL != "https://public" || s.Concurrency != 9 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if s, err = launchconfig.Of(read(t, append(with, "runner_configuration.endpoint=https://theirs")).Runner, env); err != nil || s.StepURL != "https://theirs" {
+	if s, err = launchconfig.Of(own, read(t, append(with, "runner_configuration.endpoint=https://theirs")).Runner, true); err != nil || s.StepURL != "https://theirs" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -431,20 +575,54 @@ func TestBesideTheControlPlaneTheConfigurationComesFirst(t *testing.T) {
 func TestWhatCannotBeFollowed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		settings []string
-		env      launchconfig.Environment
+		file     string
+		direct   bool
 		says     string
 	}{
-		"an installed agent of a runner that is reached":  {direct(runnerspec.Kubernetes), launchconfig.Environment{}, "beside the control plane"},
-		"an agent beside the control plane without a way": {installed(runnerspec.Kubernetes), launchconfig.Environment{Direct: true}, "does not say how"},
-		"a password that stays where it is":               {append(installed(runnerspec.Docker), "runner_configuration.job.registry={username: u, password: p}"), launchconfig.Environment{}, "FAIRLEAD_DOCKER_REGISTRY_PASSWORD_FILE"},
-		"secrets of a task definition that is not made":   {append(installed(runnerspec.AWSECS), "runner_configuration.job.secrets={A: 'arn:aws:ssm:eu-west-1:123456789012:parameter/a'}"), launchconfig.Environment{}, "FAIRLEAD_ECS_IMAGE"},
-		"a file as a secret of a task":                    {append(installed(runnerspec.Local), "runner_configuration.job.secrets={A: /a}"), launchconfig.Environment{Executor: "ecs"}, "Secrets Manager"},
+		"an installed agent of a runner that is reached":  {settings: direct(runnerspec.Kubernetes), says: "beside the control plane"},
+		"an agent beside the control plane without a way": {settings: installed(runnerspec.Kubernetes), direct: true, says: "does not say how"},
+		"a password that stays where it is":               {settings: append(installed(runnerspec.Docker), "runner_configuration.job.registry={username: u, password: p}"), says: "job.registry.password_file"},
+		"secrets of a task definition that is not made":   {settings: append(installed(runnerspec.AWSECS), "runner_configuration.job.secrets={A: 'arn:aws:ssm:eu-west-1:123456789012:parameter/a'}"), says: "job.image"},
+		"a file as a secret of a task":                    {settings: append(installed(runnerspec.Local), "runner_configuration.job.secrets={A: /a}"), file: "{type: aws-ecs}", says: "Secrets Manager"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := launchconfig.Of(read(t, tc.settings).Runner, tc.env); err == nil || !strings.Contains(err.Error(), tc.says) {
+			f := runnerspec.NoAgentFile().Runner
+			if tc.file != "" {
+				f = fileOf(t, tc.file)
+			}
+			if _, err := launchconfig.Of(f, read(t, tc.settings).Runner, tc.direct); err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+	// A control plane that gives what is the agent's machine's.
+	told := &runnerspec.DockerRunner{Common: runnerspec.Common{Type: runnerspec.Docker}, Job: runnerspec.DockerJob{HostData: "/etc"}}
+	if _, err := launchconfig.Of(runnerspec.NoAgentFile().Runner, told, false); err == nil || !strings.Contains(err.Error(), "runner_configuration.job.host_data") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Each variable of earlier agents names a field that there is.
+func TestReplacedVariablesNameFields(t *testing.T) {
+	known := map[string]bool{"final": true}
+	for _, k := range runnerspec.Kinds() {
+		for _, f := range runnerspec.RunnerFields(k) {
+			known[f.Path] = f.Only != "control plane"
+		}
+	}
+	for prefix, names := range map[string]string{
+		"":            "EXECUTOR FOLLOW STEP_URL CONCURRENCY KUBECONFIG",
+		"DOCKER_":     "HOST IMAGE PULL REGISTRY_USERNAME REGISTRY_PASSWORD_FILE CPU MEMORY PIDS NETWORK VOLUMES EXTRA_HOSTS LABELS HOST_DATA",
+		"KUBERNETES_": "NAMESPACE SERVICE_ACCOUNT IMAGE PULL PULL_SECRETS CPU_REQUEST CPU_LIMIT MEMORY_REQUEST MEMORY_LIMIT DISK NODE_SELECTOR LABELS PASS_ENV POD_TEMPLATE_FILE DATA START_TIMEOUT STOP_GRACE KEEP_FOR",
+		"ECS_":        "REGION CLUSTER SUBNETS SECURITY_GROUPS PUBLIC_IP LAUNCH_TYPE TASK_DEFINITION IMAGE TASK_ROLE EXECUTION_ROLE CPU MEMORY DISK TAGS LOG_GROUP LOG_PREFIX PASS_ENV START_TIMEOUT DATA",
+	} {
+		for _, name := range strings.Fields(names) {
+			err := config.Replaced([]string{"FAIRLEAD_" + prefix + name + "=x"})
+			_, field, ok := strings.Cut(fmt.Sprint(err), ": set ")
+			if field, _, _ = strings.Cut(field, " "); !ok || !known[field] {
+				t.Errorf("FAIRLEAD_%s%s: %v", prefix, name, err)
+			}
+		}
 	}
 }
 

@@ -45,13 +45,6 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* a=b,c=d, in order. */}}
-{{- define "runner.pairs" -}}
-{{- $items := list -}}
-{{- range $k, $v := . }}{{ $items = append $items (printf "%s=%s" $k $v) }}{{ end -}}
-{{- join "," $items -}}
-{{- end -}}
-
 {{/* One variable, unless it has no value: then its default holds. */}}
 {{- define "runner.variable" -}}
 {{- if .value }}

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/clusters"
 	"github.com/fairlead/fairlead/runner/executor"
@@ -27,26 +28,25 @@ type Identity struct {
 	HTTP *http.Client // asks the clouds other than AWS
 }
 
-// Executors returns them by the FAIRLEAD_EXECUTOR that names them.
+// Executors returns them by name.
 func Executors(of Identity) map[string]agent.OpenExecutor {
 	if of.AWS == nil {
 		of.AWS = func(ctx context.Context) (aws.Config, error) { return awsconfig.LoadDefaultConfig(ctx) }
 	}
 	all := maps.Clone(clusters.Executors())
-	all["kubernetes"] = of.openKubernetes
+	all[runnerspec.ExecutorKubernetes] = of.openKubernetes
 	return all
 }
 
 func (of Identity) openKubernetes(ctx context.Context, s agent.Site) (executor.Executor, error) {
-	reach := s.Setup.Kubernetes.Reach
 	o := outside.Options{Session: "fairlead-" + s.Runner, HTTP: of.HTTP, Now: time.Now}
-	if reach.EKS != nil || reach.AKS != nil || reach.GKE != nil {
+	if s.Setup.Runner.Kind() != runnerspec.Kubernetes {
 		var err error
 		if o.AWS, err = of.AWS(ctx); err != nil {
 			return nil, fmt.Errorf("AWS configuration: %w", err)
 		}
 	}
-	cfg, err := outside.Config(reach, o)
+	cfg, err := outside.Config(s.Setup.Runner, o)
 	if err != nil {
 		return nil, err
 	}

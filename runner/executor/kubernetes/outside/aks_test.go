@@ -15,7 +15,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor/cloudtest"
 	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
-	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
 const (
@@ -64,7 +63,7 @@ func (a *azure) of() runnerspec.AKSCluster {
 
 func (a *azure) way(t *testing.T, c runnerspec.AKSCluster) *rest.Config {
 	t.Helper()
-	way, err := outside.Config(launchconfig.Reach{AKS: &c}, outside.Options{AWS: a.cfg, HTTP: &http.Client{Transport: a.Hosts()}, Now: a.clock.now})
+	way, err := outside.Config(&runnerspec.AKSRunner{Cluster: &c}, outside.Options{AWS: a.cfg, HTTP: &http.Client{Transport: a.Hosts()}, Now: a.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}

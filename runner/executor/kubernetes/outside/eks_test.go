@@ -18,7 +18,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor/cloudtest"
 	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
-	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
 // manager is the role that the cluster knows.
@@ -69,7 +68,7 @@ func (a *amazon) of() runnerspec.EKSCluster {
 
 func (a *amazon) way(t *testing.T, c runnerspec.EKSCluster) *rest.Config {
 	t.Helper()
-	way, err := outside.Config(launchconfig.Reach{EKS: &c}, outside.Options{Session: "fairlead-run_1", AWS: a.cfg, Now: a.clock.now})
+	way, err := outside.Config(&runnerspec.EKSRunner{Cluster: &c}, outside.Options{Session: "fairlead-run_1", AWS: a.cfg, Now: a.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/cloudtest"
 	"github.com/fairlead/fairlead/runner/executor/kubernetes"
@@ -110,7 +110,7 @@ func lastsAnHour(t *testing.T, way *rest.Config, clock *clock, door *cloudtest.F
 func shut(t *testing.T, way *rest.Config, passes bool, says []string) {
 	t.Helper()
 	e, err := kubernetes.New(kubernetes.Options{Cluster: way, Runner: "run_1",
-		Kubernetes: config.Kubernetes{Namespace: "jobs", Image: "registry.example/runner:1", ServiceAccount: "jobs"}})
+		Job: runnerspec.KubernetesJob{Namespace: "jobs", Image: "registry.example/runner:1", ServiceAccount: "jobs"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
 // Options say who the control plane is to the clouds.
@@ -31,16 +30,24 @@ type Options struct {
 // named. It asks nobody. What a cloud will not give shows in the error of each
 // request, as an executor.LaunchError if the configuration, or what was granted
 // to it, must be changed first.
-func Config(r launchconfig.Reach, o Options) (*rest.Config, error) {
-	switch {
-	case r.Kubernetes != nil:
-		return given(r.Kubernetes)
-	case r.EKS != nil:
-		return found(newEKS(*r.EKS, o), r.EKS.ProxyURL, o.Now)
-	case r.GKE != nil:
-		return found(newGKE(*r.GKE, o), r.GKE.ProxyURL, o.Now)
-	case r.AKS != nil:
-		return found(newAKS(*r.AKS, o), r.AKS.ProxyURL, o.Now)
+func Config(r runnerspec.Configuration, o Options) (*rest.Config, error) {
+	switch r := r.(type) {
+	case *runnerspec.KubernetesRunner:
+		if r.Cluster != nil {
+			return given(r.Cluster)
+		}
+	case *runnerspec.EKSRunner:
+		if r.Cluster != nil {
+			return found(newEKS(*r.Cluster, o), r.Cluster.ProxyURL, o.Now)
+		}
+	case *runnerspec.GKERunner:
+		if r.Cluster != nil {
+			return found(newGKE(*r.Cluster, o), r.Cluster.ProxyURL, o.Now)
+		}
+	case *runnerspec.AKSRunner:
+		if r.Cluster != nil {
+			return found(newAKS(*r.Cluster, o), r.Cluster.ProxyURL, o.Now)
+		}
 	}
 	return nil, nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
-	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
 // A cluster is reached with the credentials of the configuration, if it is the one
@@ -28,7 +27,7 @@ func TestAClusterIsReachedFromOutside(t *testing.T) {
 		"by the system's":  {"", "", "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := outside.Config(launchconfig.Reach{Kubernetes: &runnerspec.KubernetesCluster{Server: server.URL, CertificateAuthorityData: tc.authority,
+			cfg, err := outside.Config(&runnerspec.KubernetesRunner{Cluster: &runnerspec.KubernetesCluster{Server: server.URL, CertificateAuthorityData: tc.authority,
 				Auth: runnerspec.KubernetesAuth{ServiceAccountToken: "hush"}}}, outside.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -52,10 +51,10 @@ func TestAClusterIsReachedFromOutside(t *testing.T) {
 			}
 		})
 	}
-	if cfg, err := outside.Config(launchconfig.Reach{}, outside.Options{}); cfg != nil || err != nil {
+	if cfg, err := outside.Config(&runnerspec.KubernetesRunner{}, outside.Options{}); cfg != nil || err != nil {
 		t.Errorf("no cluster is %v, %v", cfg, err)
 	}
-	if _, err := outside.Config(launchconfig.Reach{Kubernetes: &runnerspec.KubernetesCluster{Auth: runnerspec.KubernetesAuth{ClientKeyData: "hush!"}}}, outside.Options{}); err == nil || strings.Contains(err.Error(), "hush") {
+	if _, err := outside.Config(&runnerspec.KubernetesRunner{Cluster: &runnerspec.KubernetesCluster{Auth: runnerspec.KubernetesAuth{ClientKeyData: "hush!"}}}, outside.Options{}); err == nil || strings.Contains(err.Error(), "hush") {
 		t.Errorf("a key that is none: %v", err)
 	}
 }

@@ -217,7 +217,7 @@ func judge(v *Delivery, status int, failed error, now time.Time) {
 		return
 	}
 	if failed != nil {
-		v.Problem = kernel.Clip(failed.Error(), 500)
+		v.Problem = fairlead.Clip(failed.Error(), 500)
 	} else {
 		v.Problem = fmt.Sprintf("it answered %d %s", status, http.StatusText(status))
 	}

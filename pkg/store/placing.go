@@ -120,11 +120,7 @@ func (t *Tx) DropMember(org fairlead.OrgID, m Member) {
 
 // Variables returns the variables of a scope; one that has none has version 0.
 func (s *Store) Variables(ctx context.Context, org fairlead.OrgID, of Scope) (Stored[Variables], error) {
-	r, err := get[Variables](ctx, s, varsKey(org, of), missing("variables", of.Name))
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return Stored[Variables]{V: Variables{Org: org, Of: of}}, nil
-	}
-	return r, err
+	return getOr(ctx, s, varsKey(org, of), Variables{Org: org, Of: of})
 }
 
 // PutVariables writes the variables of a scope.

@@ -12,6 +12,15 @@ func missing(noun, name string) func() error {
 	return func() error { return fairlead.NotFound(noun, name) }
 }
 
+// getOr returns a record, or with version 0 what stands for one that was never written.
+func getOr[T any](ctx context.Context, s *Store, key engine.Key, absent T) (Stored[T], error) {
+	r, err := get[T](ctx, s, key, missing("record", key.Sort))
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return Stored[T]{V: absent}, nil
+	}
+	return r, err
+}
+
 // Apps and versions.
 
 // App returns an app by name.
@@ -89,11 +98,7 @@ func (t *Tx) CheckInstall(r Stored[Install]) { t.check(installKey(r.V.Org, r.V.N
 // Component returns a component of an install; one that was never applied is
 // absent, with version 0.
 func (s *Store) Component(ctx context.Context, id fairlead.InstallID, name string) (Stored[Component], error) {
-	r, err := get[Component](ctx, s, componentKey(id, name), missing("component", name))
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return Stored[Component]{V: Component{Install: id, Name: name, State: Absent}}, nil
-	}
-	return r, err
+	return getOr(ctx, s, componentKey(id, name), Component{Install: id, Name: name, State: Absent})
 }
 
 // Components lists an install's components by name; there are at most a few
@@ -271,11 +276,7 @@ func (t *Tx) DeleteRunner(r Stored[Runner]) {
 // RunnerSlots returns the jobs that a runner with a limit has begun; of one that
 // has begun none yet, version 0.
 func (s *Store) RunnerSlots(ctx context.Context, id fairlead.RunnerID) (Stored[RunnerSlots], error) {
-	r, err := get[RunnerSlots](ctx, s, runnerSlotsKey(id), missing("slots", string(id)))
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return Stored[RunnerSlots]{V: RunnerSlots{Runner: id}}, nil
-	}
-	return r, err
+	return getOr(ctx, s, runnerSlotsKey(id), RunnerSlots{Runner: id})
 }
 
 // PutRunnerSlots writes them; whoever waits for one is to look.
@@ -304,11 +305,7 @@ func (t *Tx) PutAgent(keyID string, r Stored[Agent]) {
 
 // OpenSessions returns what sessions of a runner an identity has open, by its hash.
 func (s *Store) OpenSessions(ctx context.Context, runner fairlead.RunnerID, of string) (Stored[OpenSessions], error) {
-	r, err := get[OpenSessions](ctx, s, openSessionsKey(runner, of), missing("identity", of))
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return Stored[OpenSessions]{V: OpenSessions{Runner: runner}}, nil
-	}
-	return r, err
+	return getOr(ctx, s, openSessionsKey(runner, of), OpenSessions{Runner: runner})
 }
 
 // PutOpenSessions writes what sessions an identity has open, until the last is over;
@@ -363,11 +360,7 @@ func (t *Tx) PutIdempotency(hash string, r Idempotency, now time.Time) {
 // State returns the head of a component's Terraform state; one that was never
 // written has version 0.
 func (s *Store) State(ctx context.Context, id fairlead.InstallID, component string) (Stored[StateHead], error) {
-	r, err := get[StateHead](ctx, s, stateKey(id, component), missing("state", component))
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return Stored[StateHead]{V: StateHead{Install: id, Component: component}}, nil
-	}
-	return r, err
+	return getOr(ctx, s, stateKey(id, component), StateHead{Install: id, Component: component})
 }
 
 // States lists the heads of an install's states.

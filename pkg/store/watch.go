@@ -61,11 +61,7 @@ func (w RunnerWatch) Event(version int64) (events.Domain, bool) {
 
 // Watch returns a runner's watch; of one that never had a session, version 0.
 func (s *Store) Watch(ctx context.Context, id fairlead.RunnerID) (Stored[RunnerWatch], error) {
-	r, err := get[RunnerWatch](ctx, s, watchKey(id), missing("runner", string(id)))
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return Stored[RunnerWatch]{V: RunnerWatch{Runner: id}}, nil
-	}
-	return r, err
+	return getOr(ctx, s, watchKey(id), RunnerWatch{Runner: id})
 }
 
 // Watches lists the watches of all runners of all orgs. It may miss the newest

@@ -441,7 +441,7 @@ func renderLock(l store.StateLock, held bool) diagnosis.Lock {
 	if json.Unmarshal(l.Info, &info) != nil {
 		info.Who, info.Operation = "", ""
 	}
-	return diagnosis.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: kernel.Clip(info.Who, 200), Operation: kernel.Clip(info.Operation, 100)}
+	return diagnosis.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: fairlead.Clip(info.Who, 200), Operation: fairlead.Clip(info.Operation, 100)}
 }
 
 // NotMoving refuses what must not happen to an install whose states are being

@@ -43,7 +43,7 @@ var variablePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustC
 
 func checkVariable(name string, v *Variable) error {
 	if !variablePattern().MatchString(name) {
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("%q is not the name of an environment variable", kernel.Clip(name, 100)),
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("%q is not the name of an environment variable", fairlead.Clip(name, 100)),
 			Hint: "Use letters, digits and underscores, up to 128; do not begin with a digit."}
 	}
 	if strings.HasPrefix(name, "FAIRLEAD_") || component.Reserved(name) { // a job with it would fail

@@ -253,7 +253,7 @@ func (c *Execution) ReportDeath(ctx context.Context, s store.Session, id fairlea
 	if !slices.Contains(fairlead.Causes(), d.Cause) { // the agent is trusted with a cause, not with a text that others will act on
 		return fairlead.Invalid("invalid-reason", "%q is no reason of a death", d.Cause)
 	}
-	message := diagnosis.Death(d.Cause, d.ExitCode, d.Signal, kernel.Clip(strings.TrimSpace(d.Message), 2000))
+	message := diagnosis.Death(d.Cause, d.ExitCode, d.Signal, fairlead.Clip(strings.TrimSpace(d.Message), 2000))
 	return c.Transact(ctx, "report death of job "+string(id), func(tx *kernel.Tx) error {
 		r, err := c.jobOf(ctx, s, id)
 		if err != nil {

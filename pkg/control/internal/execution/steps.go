@@ -120,7 +120,7 @@ type Report struct {
 // once; the same step repeating it hears success again. The log must be
 // complete first: if bytes are missing, the answer says from where.
 func (c *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) error {
-	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: kernel.Clip(rep.Message, 4000), ExitCode: rep.ExitCode, Salvaged: rep.Salvaged, DiskFull: rep.DiskFull}
+	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: fairlead.Clip(rep.Message, 4000), ExitCode: rep.ExitCode, Salvaged: rep.Salvaged, DiskFull: rep.DiskFull}
 	switch rep.Outcome {
 	case OutcomeSucceeded:
 		e.Kind = job.Succeed

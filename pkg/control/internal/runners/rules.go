@@ -120,7 +120,7 @@ func (c *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id str
 }
 
 func ruleNotFound(id string) error {
-	e := fairlead.NotFound("rule", kernel.Clip(id, 100))
+	e := fairlead.NotFound("rule", fairlead.Clip(id, 100))
 	e.Hint = "`fairlead runner rule list` shows what exists."
 	return e
 }

@@ -297,8 +297,8 @@ func (c *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session,
 				return err
 			}
 		}
-		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: kernel.Clip(p.Instance, 200),
-			Version: kernel.Clip(p.Version, 100), Protocol: kernel.Clip(p.Protocol, 20), Capacity: p.Capacity, Expires: tx.Now.Add(SessionTTL), LastSeen: tx.Now,
+		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: fairlead.Clip(p.Instance, 200),
+			Version: fairlead.Clip(p.Version, 100), Protocol: fairlead.Clip(p.Protocol, 20), Capacity: p.Capacity, Expires: tx.Now.Add(SessionTTL), LastSeen: tx.Now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
 		if err := c.countSession(tx, s, shared); err != nil {
 			return err
@@ -402,9 +402,9 @@ func (c *Fleet) HeartbeatSession(ctx context.Context, s store.Session, h Heartbe
 		}
 		r.V.Capacity, r.V.Running, r.V.Draining, r.V.LastSeen = h.Capacity, h.Running, h.Draining, tx.Now
 		if r.V.Customer = h.Customer; h.Customer != nil {
-			r.V.Customer.Reason = kernel.Clip(h.Customer.Reason, maxReason)
+			r.V.Customer.Reason = fairlead.Clip(h.Customer.Reason, maxReason)
 		}
-		r.V.Ailment, r.V.Isolation = kernel.Clip(h.Ailment, maxAilment), h.Isolation
+		r.V.Ailment, r.V.Isolation = fairlead.Clip(h.Ailment, maxAilment), h.Isolation
 		r.V.Ended = r.V.Ended || h.Ending
 		tx.PutSession(r)
 		return nil

@@ -96,10 +96,8 @@ func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]b
 	if s.Vars, err = specVars(vars, j.Component); err != nil {
 		return nil, err
 	}
-	if t.Blind && j.Operation == job.OpPlan {
-		if s.Applied, err = c.applied(tx, j); err != nil {
-			return nil, err
-		}
+	if s.Applied, err = c.applied(tx, t, j); err != nil {
+		return nil, err
 	}
 	return c.Signer.Sign(ctx, s)
 }
@@ -116,9 +114,12 @@ func specVars(vars map[string]appspec.Resolved, component string) (map[string]ev
 	return out, nil
 }
 
-// applied returns what the job's component has been applied with; nil if it is not
-// there, or nobody knows how far its last apply came.
-func (c *Execution) applied(tx *kernel.Tx, j store.Job) (*events.Inputs, error) {
+// applied returns what the job's component has been applied with, for a blind plan;
+// nil if it is not there, or it is not known how far its last apply came.
+func (c *Execution) applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, error) {
+	if !t.Blind || j.Operation != job.OpPlan {
+		return nil, nil
+	}
 	k, err := tx.Component(j.Install, j.Component)
 	if err != nil || k.V.State != store.Present || k.V.Lost != "" {
 		return nil, err

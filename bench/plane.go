@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -130,7 +129,7 @@ func (p *plane) startProgram(ctx context.Context, program, runner string, concur
 	args := []string{"agent", "--url", p.URL(), "--data", filepath.Join(p.dir, "runner-"+runner),
 		"--enrolment-token-file", token, "--log-level", "warn"}
 	if concurrency > 0 {
-		args = append(args, "--concurrency", strconv.Itoa(concurrency))
+		args = append(args, "--config", fmt.Sprintf("{runner_configuration: {type: local, concurrency: %d}}", concurrency))
 	}
 	a, err := start(program, []string{"FAIRLEAD_TOFU=" + tool, "FAIRLEAD_READABLE=" + strings.Join(readable, ",")}, args...)
 	if err != nil {

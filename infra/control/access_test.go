@@ -145,7 +145,7 @@ func TestRunnerQueuesAreCalledWhatTheirUsersCallThem(t *testing.T) {
 			t.Errorf("pkg/queue/sqs does not end names with %s %q", constant, want)
 		}
 	}
-	if want := fmt.Sprintf("return %q + string(id)", runnerQueue); !strings.Contains(source(t, "pkg/control"), want) {
-		t.Errorf("pkg/control does not begin names with %q", runnerQueue)
+	if want := fmt.Sprintf("return %q + string(id)", runnerQueue); !strings.Contains(source(t, "pkg/control/internal/kernel"), want) {
+		t.Errorf("pkg/control/internal/kernel does not begin names with %q", runnerQueue)
 	}
 }

@@ -246,6 +246,7 @@ var offline = map[string]string{
 	"key-file-damaged":       "at the start of a server",
 	"key-file-exposed":       "at the start of a server",
 	"key-file-missing":       "at the start of a server",
+	"record-not-found":       "what was never written stands for what is empty",
 	"runner-not-direct":      "the agent beside the control plane asks in its own process",
 	"key-file-newer":         "at the start of a server",
 	"key-file-unavailable":   "at the start of a server",

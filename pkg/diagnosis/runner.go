@@ -85,7 +85,7 @@ func waiting(r Runner, until time.Time) []Situation {
 		s.Next = []Step{showRunner(r.Name, "shows what they still run"), byHand("Start the agent again once it has ended, or another one beside it."), enrol(r.Name)}
 	case running >= capacity && r.Waiting > 0:
 		s = Situation{Kind: RunnerFull, What: fmt.Sprintf("Runner %s runs as many jobs as it can (%d of %d)%s.", r.Name, running, capacity, waitingJobs(r))}
-		s.Next = []Step{showRunner(r.Name, "shows what it runs"), byHand("They are taken one after the other. An agent more, or one with a greater `--concurrency`, takes them sooner."), enrol(r.Name)}
+		s.Next = []Step{showRunner(r.Name, "shows what it runs"), byHand("They are taken one after the other. An agent more, or one with a greater `concurrency`, takes them sooner."), enrol(r.Name)}
 	default:
 		return nil
 	}

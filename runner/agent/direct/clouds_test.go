@@ -139,7 +139,7 @@ func TestPodsOfACloudsClusterEndTheSame(t *testing.T) {
 	} {
 		for _, w := range tc.ways {
 			t.Run(w.kind+", "+tc.name, func(t *testing.T) {
-				p := newPlaneOf(t, w.who, file("kubernetes", "data: "+t.TempDir()+", kubeconfig: "+k.kubeconfig))
+				p := newPlaneOf(t, w.who, file("kubernetes", fmt.Sprintf("data: %q, kubeconfig: %q", t.TempDir(), k.kubeconfig)))
 				p.make("near", fmt.Sprintf(ofACloud, w.kind, "  cluster: "+w.cluster+"\n", k.ns, tc.image))
 				p.make("far", fmt.Sprintf(ofACloud, w.kind, "", k.ns, tc.image))
 				p.install("far")

@@ -102,7 +102,7 @@ func TestTasksOfBothEndTheSame(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cloud := a.cloud(t)
-			p := newPlane(t, file("aws-ecs", "data: "+t.TempDir()))
+			p := newPlane(t, file("aws-ecs", fmt.Sprintf("data: %q", t.TempDir())))
 			p.make("near", a.runner(managerRole, tc.definition))
 			p.make("far", a.runner("", tc.definition))
 			p.install("far")

@@ -122,7 +122,7 @@ func TestPodsOfBothEndTheSame(t *testing.T) {
 		{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ImagePull"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newPlane(t, file("kubernetes", "data: "+t.TempDir()+", kubeconfig: "+k.kubeconfig))
+			p := newPlane(t, file("kubernetes", fmt.Sprintf("data: %q, kubeconfig: %q", t.TempDir(), k.kubeconfig)))
 			const runner = `
 runner_configuration:
   type: kubernetes

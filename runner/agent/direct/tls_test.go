@@ -3,6 +3,7 @@ package direct_test
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -53,7 +54,7 @@ func newSecurePlane(t *testing.T, environ ...string) *plane {
 func TestStepsTrustThePrivateAuthorityOfTheControlPlane(t *testing.T) {
 	a := newAccount(t)
 	a.cloud(t)
-	p := newSecurePlane(t, file("aws-ecs", "data: "+t.TempDir()))
+	p := newSecurePlane(t, file("aws-ecs", fmt.Sprintf("data: %q", t.TempDir())))
 	p.make("near", a.runner(managerRole, "runner"))
 	p.make("far", a.runner("", "runner"))
 	p.install("far")
@@ -65,7 +66,7 @@ func TestStepsTrustThePrivateAuthorityOfTheControlPlane(t *testing.T) {
 func TestMoreCertificatesThanATaskIsPassed(t *testing.T) {
 	a := newAccount(t)
 	a.cloud(t)
-	p := newSecurePlane(t, file("aws-ecs", "data: "+t.TempDir()))
+	p := newSecurePlane(t, file("aws-ecs", fmt.Sprintf("data: %q", t.TempDir())))
 	one, err := os.ReadFile(p.ca)
 	if err != nil {
 		t.Fatal(err)

@@ -22,8 +22,6 @@ import (
 // spec builds and signs what the job's step may do. fields are those of a spec that
 // the step knows and an older one does not. Values are resolved now
 // and not earlier, so that no secret waits anywhere.
-//
-// long: it gathers one record field by field, in the order in which they depend on each other.
 func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]byte, error) {
 	now, terms := c.Now(), j.Terms.OrDefault()
 	s := events.JobSpec{

@@ -38,7 +38,15 @@ var slowRaced = map[string]string{
 	"runner":             "each of its agents and steps is a process of the test binary, and starts five times as slowly when watched",
 	"pkg/joblog/dynamo":  "streams of megabytes in DynamoDB's JSON are slow to watch",
 	"pkg/joblog/archive": "streams of 64 MiB are slow to watch",
+
+	"runner/executor/kubernetes":         kubernetesRaced,
+	"runner/executor/kubernetes/outside": kubernetesRaced,
+	"runner/agent/direct":                kubernetesRaced,
+	"runner/internal/charttest":          kubernetesRaced,
 }
+
+// kubernetesRaced is why tests with Kubernetes' client are not watched in a short run.
+const kubernetesRaced = "Kubernetes' client and Helm are two fifths of all that would be compiled for the race detector, on an empty cache five minutes of CPU"
 
 // neverRaced lists packages that no run watches, and why.
 var neverRaced = map[string]string{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // ChannelPath names an update channel.
@@ -28,7 +29,7 @@ func (s *server) channelRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListRunnerChannels, auth: apiToken, tag: "Runners", summary: "List update channels by name",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.RunnerChannel], error) {
-			return list(in, renderChannel, func(q control.PageQuery) ([]control.ChannelRecord, string, error) { return c.Channels(ctx, q) })
+			return list(in, renderChannel, func(q fairlead.PageQuery) ([]control.ChannelRecord, string, error) { return c.Channels(ctx, q) })
 		})
 	register(s, op{Route: wire.DeleteRunnerChannel, auth: apiToken, tag: "Runners", summary: "Forget an update channel", status: http.StatusNoContent,
 		doc:      "Runners that follow it may run any version then.",

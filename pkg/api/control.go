@@ -94,7 +94,7 @@ func (s *server) appRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListApps, auth: apiToken, tag: "Apps", summary: "List apps by name",
 		problems: listing + " " + ofAVersion},
 		func(ctx context.Context, in *ListInput) (*paged[wire.App], error) {
-			return list(in, renderApp, func(q control.PageQuery) ([]control.App, string, error) {
+			return list(in, renderApp, func(q fairlead.PageQuery) ([]control.App, string, error) {
 				return c.Apps(ctx, callerOf(ctx).org, q)
 			})
 		})
@@ -111,14 +111,14 @@ func (s *server) appRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListVersions, auth: apiToken, tag: "Apps", summary: "List an app's versions, newest first",
 		problems: ofAVersion + " " + listing + " app-not-found"},
 		func(ctx context.Context, in *versions) (*paged[wire.AppVersion], error) {
-			return list(&in.ListInput, renderVersion, func(q control.PageQuery) ([]control.Version, string, error) {
+			return list(&in.ListInput, renderVersion, func(q fairlead.PageQuery) ([]control.Version, string, error) {
 				return c.Versions(ctx, callerOf(ctx).org, in.App, q)
 			})
 		})
 }
 
 // list renders one page of a listing.
-func list[T, W any](in *ListInput, render func(T) W, read func(control.PageQuery) ([]T, string, error)) (*paged[W], error) {
+func list[T, W any](in *ListInput, render func(T) W, read func(fairlead.PageQuery) ([]T, string, error)) (*paged[W], error) {
 	q, err := in.page()
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (s *server) installRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListInstalls, auth: apiToken, tag: "Installs", summary: "List installs by name",
 		problems: listing + " " + ofAVersion},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Install], error) {
-			return list(in, renderInstall, func(q control.PageQuery) ([]control.Install, string, error) {
+			return list(in, renderInstall, func(q fairlead.PageQuery) ([]control.Install, string, error) {
 				return c.Installs(ctx, callerOf(ctx).org, q)
 			})
 		})
@@ -254,7 +254,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
 		problems: "install-not-found " + listing},
 		func(ctx context.Context, in *lst) (*paged[wire.Deployment], error) {
-			return list(&in.ListInput, renderDeployment, func(q control.PageQuery) ([]control.StoredDeployment, string, error) {
+			return list(&in.ListInput, renderDeployment, func(q fairlead.PageQuery) ([]control.StoredDeployment, string, error) {
 				q.Prefix = in.ID
 				p, err := c.Deployments(ctx, callerOf(ctx).org, control.DeploymentFilter{Install: in.Install, State: deployment.State(in.State)}, q)
 				return p.Items, p.Next, err
@@ -338,7 +338,7 @@ func (s *server) jobRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
 		problems: "deployment-not-found " + listing},
 		func(ctx context.Context, in *lst) (*paged[wire.Job], error) {
-			return list(&ListInput{in.CursorInput, in.Limit}, renderStoredJob, func(q control.PageQuery) ([]control.StoredJob, string, error) {
+			return list(&ListInput{in.CursorInput, in.Limit}, renderStoredJob, func(q fairlead.PageQuery) ([]control.StoredJob, string, error) {
 				org := callerOf(ctx).org
 				if in.Deployment != "" {
 					jobs, err := c.DeploymentJobs(ctx, org, fairlead.DeploymentID(in.Deployment))

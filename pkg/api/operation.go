@@ -19,7 +19,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
@@ -245,13 +244,13 @@ type ListInput struct {
 // cursorPattern is the regular expression of a cursor: base64, without padding.
 const cursorPattern = `^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2,3})?$`
 
-func (in ListInput) page() (control.PageQuery, error) {
+func (in ListInput) page() (fairlead.PageQuery, error) {
 	after, err := base64.RawURLEncoding.DecodeString(in.Cursor)
 	if err != nil || strings.ContainsAny(in.Cursor, "\r\n") { // which the decoder passes over
-		return control.PageQuery{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "bad-cursor",
+		return fairlead.PageQuery{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "bad-cursor",
 			Message: "the cursor is not one that this API gave out", Hint: "Start again from the first page."}
 	}
-	return control.PageQuery{After: string(after), Limit: in.Limit}, nil
+	return fairlead.PageQuery{After: string(after), Limit: in.Limit}, nil
 }
 
 // paged is the answer with a page of a listing.

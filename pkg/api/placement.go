@@ -55,7 +55,7 @@ func (s *server) placementRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListRunnerRules, auth: apiToken, tag: "Runner rules", summary: "List rules",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.RunnerRule], error) {
-			return list(in, renderRule, func(q control.PageQuery) ([]control.RunnerRuleRecord, string, error) {
+			return list(in, renderRule, func(q fairlead.PageQuery) ([]control.RunnerRuleRecord, string, error) {
 				return c.RunnerRules(ctx, callerOf(ctx).org, q)
 			})
 		})
@@ -95,7 +95,7 @@ func (s *server) groupRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListGroups, auth: apiToken, tag: "Groups", summary: "List groups by path",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Group], error) {
-			return list(in, renderGroup, func(q control.PageQuery) ([]control.Group, string, error) {
+			return list(in, renderGroup, func(q fairlead.PageQuery) ([]control.Group, string, error) {
 				return c.Groups(ctx, callerOf(ctx).org, q)
 			})
 		})

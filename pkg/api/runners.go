@@ -60,7 +60,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Runner], error) {
 			by := callerOf(ctx).user
-			return list(in, func(r control.Runner) wire.Runner { return renderRunner(r, by) }, func(q control.PageQuery) ([]control.Runner, string, error) {
+			return list(in, func(r control.Runner) wire.Runner { return renderRunner(r, by) }, func(q fairlead.PageQuery) ([]control.Runner, string, error) {
 				return c.Runners(ctx, by.Org, q)
 			})
 		})

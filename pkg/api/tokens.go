@@ -31,7 +31,7 @@ func (s *server) tokenRoutes(c *control.Control) {
 		doc:      "Those that have expired are listed until they are revoked.",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Token], error) {
-			return list(in, renderToken(ctx), func(q control.PageQuery) ([]control.TokenRecord, string, error) {
+			return list(in, renderToken(ctx), func(q fairlead.PageQuery) ([]control.TokenRecord, string, error) {
 				return c.Tokens(ctx, callerOf(ctx).org, q)
 			})
 		})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // WebhookPath names a webhook.
@@ -29,7 +30,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListWebhooks, auth: apiToken, tag: "Webhooks", summary: "List webhooks by name",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Webhook], error) {
-			return list(in, renderWebhook, func(q control.PageQuery) ([]control.Webhook, string, error) {
+			return list(in, renderWebhook, func(q fairlead.PageQuery) ([]control.Webhook, string, error) {
 				return c.Webhooks(ctx, callerOf(ctx).org, q)
 			})
 		})
@@ -46,7 +47,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 		doc:      "Deliveries are remembered for 30 days.",
 		problems: "webhook-not-found " + listing},
 		func(ctx context.Context, in *deliveries) (*paged[wire.WebhookDelivery], error) {
-			return list(&in.ListInput, renderDelivery, func(q control.PageQuery) ([]control.Delivery, string, error) {
+			return list(&in.ListInput, renderDelivery, func(q fairlead.PageQuery) ([]control.Delivery, string, error) {
 				return c.Deliveries(ctx, callerOf(ctx).org, in.Webhook, q)
 			})
 		})

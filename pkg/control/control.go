@@ -31,9 +31,5 @@ type Control struct {
 // New returns a Control on its parts.
 func New(p kernel.Deps) *Control {
 	k := kernel.New(p)
-	c := &Control{Kernel: k, Fleet: runners.New(k)}
-	c.Catalog = catalog.New(k, c.Fleet)
-	c.States = state.New(k, c.Fleet, c.Catalog)
-	c.Execution = execution.New(k, c.Fleet, c.Catalog)
-	return c
+	return &Control{k, runners.New(k), catalog.New(k), state.New(k), execution.New(k)}
 }

@@ -147,7 +147,7 @@ func TestSavedPlanOutlivesItsDeployment(t *testing.T) {
 // deployments lists those of the install acme, newest first.
 func (p *plane) deployments() []store.Deployment {
 	p.t.Helper()
-	page, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, store.PageQuery{})
+	page, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, fairlead.PageQuery{})
 	if err != nil || len(page.Items) == 0 {
 		p.t.Fatalf("deployments: %v, %v", page.Items, err)
 	}

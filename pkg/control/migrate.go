@@ -39,7 +39,7 @@ func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install,
 		if inst.V.Bound == nil {
 			return nothingToMove("install %s was never deployed, and has no state", install)
 		}
-		r, err := c.ServingRunner(ctx, inst.V)
+		r, err := runners.ServingRunner(tx, inst.V)
 		if err != nil {
 			return err
 		}
@@ -136,5 +136,5 @@ func (c *Control) mover(tx *kernel.Tx, in store.Install, to store.Stored[store.R
 			Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s: no runner reaches both", in.Name, in.Bound.Storage, to.V.Name, storage),
 			Hint:    fmt.Sprintf("Move it in two steps: let runner %s keep states in http or a bucket, `fairlead install migrate-state %s`, and then refresh the runner.", in.Bound.Name, in.Name)}
 	}
-	return c.ServingRunner(tx.Ctx, in)
+	return runners.ServingRunner(tx, in)
 }

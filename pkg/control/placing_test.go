@@ -151,7 +151,7 @@ func (p *plane) deploymentsOf(install string) []fairlead.DeploymentID {
 	p.t.Helper()
 	var ids []fairlead.DeploymentID
 	p.must("list deployments", func() error {
-		page, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: install}, store.PageQuery{})
+		page, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: install}, fairlead.PageQuery{})
 		ids = nil
 		for _, d := range page.Items {
 			ids = append(ids, d.V.ID)
@@ -197,7 +197,7 @@ func TestOfRulesOfOneMatchThatAreMadeAtOnceOneIsMade(t *testing.T) {
 				t.Errorf("a rule is refused with %v", err)
 			}
 		}
-		rules, _, err := p.RunnerRules(p.ctx, org, store.PageQuery{})
+		rules, _, err := p.RunnerRules(p.ctx, org, fairlead.PageQuery{})
 		if made != 1 || len(rules) != 1 || err != nil {
 			t.Errorf("%d of 8 were made, and there are %d: %v", made, len(rules), err)
 		}
@@ -360,7 +360,7 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 		expectCode(t, "a rule that names another tenant's runner", err, "runner-not-found")
 		_, err = p.CreateInstall(p.ctx, org, control.NewInstall{Name: "two", App: "shop", Runner: "theirs", Inputs: secretPassword()}, "")
 		expectCode(t, "an install that names it", err, "runner-not-found")
-		rules, _, err := p.RunnerRules(p.ctx, org, store.PageQuery{})
+		rules, _, err := p.RunnerRules(p.ctx, org, fairlead.PageQuery{})
 		if len(rules) > 0 || err != nil {
 			t.Errorf("the rules of another tenant are listed: %+v, %v", rules, err)
 		}
@@ -441,7 +441,7 @@ func TestRunnersOfOneNameAreOne(t *testing.T) {
 		_, err = p.CreateSharedRunner(p.ctx, operator, control.NewRunner{Name: "local"}, "")
 		expectCode(t, "a shared runner of the name of one of the operator's own", err, "runner-exists")
 		var names []string
-		for q := (store.PageQuery{Limit: 1}); ; {
+		for q := (fairlead.PageQuery{Limit: 1}); ; {
 			page, next, err := p.Runners(p.ctx, org, q)
 			if err != nil {
 				t.Fatal(err)

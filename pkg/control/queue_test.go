@@ -8,7 +8,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -32,7 +31,7 @@ func TestNoQueueNamesTheActiveDeployment(t *testing.T) {
 					t.Errorf("%q is not in %q, %q", w, e.Message, e.Hint)
 				}
 			}
-			all, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, store.PageQuery{Limit: 10})
+			all, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, fairlead.PageQuery{Limit: 10})
 			if err != nil || len(all.Items) != 1 {
 				t.Fatalf("there are %d deployments: %v", len(all.Items), err)
 			}

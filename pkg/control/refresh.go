@@ -51,11 +51,11 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 			return nil // the same
 		}
 		wrote = nil
-		in, err := c.PlacedInstall(tx, inst.V)
+		in, err := runners.PlacedInstall(tx, inst.V)
 		if err != nil {
 			return err
 		}
-		from, err := c.Choice(ctx, org)
+		from, err := runners.Candidates(tx, org)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
+	"github.com/fairlead/fairlead/pkg/control/internal/execution"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
@@ -30,11 +31,11 @@ func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) 
 	case err != nil:
 		return nil, err
 	case d.State == deployment.Queued:
-		if f.Ahead, err = c.Ahead(ctx, inst.V, d.ID); err != nil {
+		if f.Ahead, err = execution.Ahead(c.Reading(ctx), inst.V, d.ID); err != nil {
 			return nil, err
 		}
 	case d.State.Final():
-		if f.Since, err = c.DeployedSince(ctx, d.Install, d.ID); err != nil {
+		if f.Since, err = execution.DeployedSince(c.Reading(ctx), d.Install, d.ID); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +90,7 @@ func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d stor
 	if f.Gone || len(trouble) == 0 {
 		return nil
 	}
-	storage, err := c.StorageKind(ctx, in)
+	storage, err := runners.StorageKind(c.Reading(ctx), in)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID
 	if err != nil {
 		return diagnosis.Component{}, err
 	}
-	return c.Part(ctx, k.V, head.V, storage)
+	return catalog.Part(c.Reading(ctx), k.V, head.V, storage)
 }
 
 // JobSituations says what there is to know about a job.
@@ -150,7 +151,7 @@ func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string
 	if beside == "" {
 		return false, nil
 	}
-	err := c.EachUse(ctx, id, func(store.RunnerUse, store.Install) bool {
+	err := runners.EachUse(c.Reading(ctx), id, func(store.RunnerUse, store.Install) bool {
 		installs++
 		return installs < 2 // a runner may have thousands
 	})
@@ -167,7 +168,7 @@ func (c *Control) AgentSituations(ctx context.Context, s store.Session, h runner
 	if err != nil || !several {
 		return nil, err
 	}
-	r, err := c.RunnerByID(ctx, s.Runner)
+	r, err := runners.RunnerByID(c.Reading(ctx), s.Runner)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +200,7 @@ func (c *Control) runnerFacts(ctx context.Context, owner fairlead.OrgID, name st
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.WithSessions(ctx, r.V)
+	v, err := runners.WithSessions(c.Reading(ctx), r.V)
 	if err != nil {
 		return nil, err
 	}

@@ -110,7 +110,7 @@ func putNewToken(tx *kernel.Tx, hash string, t store.Token) {
 }
 
 // Tokens lists API tokens by name, also those that have expired.
-func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q PageQuery) ([]store.Token, string, error) {
+func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]store.Token, string, error) {
 	refs, err := c.Store.TokenRefs(ctx, org, q)
 	if err != nil {
 		return nil, "", err

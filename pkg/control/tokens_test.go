@@ -134,7 +134,7 @@ func (p *plane) revoked(by control.User, token string) error {
 func (p *plane) tokens() map[string]store.Token {
 	p.t.Helper()
 	out := map[string]store.Token{}
-	for q := (control.PageQuery{Limit: 1}); ; {
+	for q := (fairlead.PageQuery{Limit: 1}); ; {
 		page, next, err := p.Tokens(p.ctx, org, q)
 		if err != nil {
 			p.t.Fatal(err)

@@ -7,8 +7,6 @@ import (
 // The records that use cases take and return. They are the store's own, named
 // here so that a caller of control needs no other package.
 type (
-	// PageQuery selects a page of a listing.
-	PageQuery = store.PageQuery
 	// SessionRecord is an agent's session.
 	SessionRecord = store.Session
 	// JobRecord is a job with what it produced.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -27,7 +26,7 @@ func TestVersionsOfAnAppAreListedNewestFirst(t *testing.T) {
 		var got []fairlead.VersionID
 		after := ""
 		for {
-			page, next, err := p.Versions(p.ctx, org, "shop", store.PageQuery{After: after, Limit: 2})
+			page, next, err := p.Versions(p.ctx, org, "shop", fairlead.PageQuery{After: after, Limit: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +43,7 @@ func TestVersionsOfAnAppAreListedNewestFirst(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if _, _, err := p.Versions(p.ctx, "other", "shop", store.PageQuery{}); fairlead.CodeOf(err) != "app-not-found" {
+		if _, _, err := p.Versions(p.ctx, "other", "shop", fairlead.PageQuery{}); fairlead.CodeOf(err) != "app-not-found" {
 			t.Errorf("another org gets %v", err)
 		}
 	})

@@ -340,7 +340,7 @@ func TestADeletedRunnerIsNotLost(t *testing.T) {
 				t.Errorf("told %+v, %v", h.Event, err)
 			}
 		}
-		page, err := p.Store.Watches(p.ctx, store.PageQuery{})
+		page, err := p.Store.Watches(p.ctx, fairlead.PageQuery{})
 		if err != nil || slices.ContainsFunc(page.Items, func(w store.Stored[store.RunnerWatch]) bool { return w.V.Name == "gone" }) {
 			t.Errorf("watches %+v, %v", page.Items, err)
 		}

@@ -103,7 +103,7 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 }
 
 // Webhooks lists webhooks by name.
-func (c *Control) Webhooks(ctx context.Context, org fairlead.OrgID, q PageQuery) ([]Webhook, string, error) {
+func (c *Control) Webhooks(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Webhook, string, error) {
 	p, err := c.Store.Webhooks(ctx, org, q)
 	if err != nil {
 		return nil, "", err
@@ -132,7 +132,7 @@ func (c *Control) DeleteWebhook(ctx context.Context, org fairlead.OrgID, name st
 }
 
 // Deliveries lists what became of events for a webhook, the newest event first.
-func (c *Control) Deliveries(ctx context.Context, org fairlead.OrgID, name string, q PageQuery) ([]Delivery, string, error) {
+func (c *Control) Deliveries(ctx context.Context, org fairlead.OrgID, name string, q fairlead.PageQuery) ([]Delivery, string, error) {
 	r, err := c.Store.Webhook(ctx, org, name)
 	if err != nil {
 		return nil, "", err

@@ -67,7 +67,7 @@ func (p *plane) hook(name, url string, patterns ...string) control.Webhook {
 
 func (p *plane) deliveries(name string) []control.Delivery {
 	p.t.Helper()
-	list, _, err := p.Deliveries(p.ctx, org, name, control.PageQuery{Limit: 100})
+	list, _, err := p.Deliveries(p.ctx, org, name, fairlead.PageQuery{Limit: 100})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestWebhooksThatAreRefused(t *testing.T) {
 		if _, err := p.CreateWebhook(p.ctx, org, control.NewWebhook{Name: "x", URL: good}, ""); fairlead.CodeOf(err) != "too-many-webhooks" {
 			t.Errorf("one more than there can be: %v", err)
 		}
-		list, next, err := p.Webhooks(p.ctx, org, control.PageQuery{Limit: 100})
+		list, next, err := p.Webhooks(p.ctx, org, fairlead.PageQuery{Limit: 100})
 		if err != nil || next != "" || len(list) != control.MaxWebhooks || list[0].Secret != "" {
 			t.Errorf("%d webhooks, %v", len(list), err)
 		}

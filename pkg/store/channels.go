@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
@@ -12,7 +13,7 @@ func (s *Store) Channel(ctx context.Context, name string) (Stored[Channel], erro
 }
 
 // Channels lists update channels by name.
-func (s *Store) Channels(ctx context.Context, q PageQuery) (Page[Channel], error) {
+func (s *Store) Channels(ctx context.Context, q fairlead.PageQuery) (Page[Channel], error) {
 	return query[Channel](ctx, s, engine.Query{Partition: channelsPartition(), After: q.After, Limit: q.Limit})
 }
 

@@ -18,7 +18,7 @@ func (s *Store) AllRunners(ctx context.Context, org fairlead.OrgID) ([]Stored[Ru
 }
 
 // RunnerUses lists the installs that use a runner, or were about to.
-func (s *Store) RunnerUses(ctx context.Context, id fairlead.RunnerID, q PageQuery) (Page[RunnerUse], error) {
+func (s *Store) RunnerUses(ctx context.Context, id fairlead.RunnerID, q fairlead.PageQuery) (Page[RunnerUse], error) {
 	return query[RunnerUse](ctx, s, engine.Query{Partition: runnerPartition(id), Prefix: usePrefix, After: q.After, Limit: q.Limit})
 }
 
@@ -51,7 +51,7 @@ func (s *Store) RunnerRuleByPrefix(ctx context.Context, org fairlead.OrgID, pref
 }
 
 // RunnerRules lists rules, in the order of their keys.
-func (s *Store) RunnerRules(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[RunnerRule], error) {
+func (s *Store) RunnerRules(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[RunnerRule], error) {
 	return query[RunnerRule](ctx, s, engine.Query{Partition: rulesPartition(org), After: q.After, Limit: q.Limit})
 }
 
@@ -78,7 +78,7 @@ func (s *Store) Group(ctx context.Context, org fairlead.OrgID, path placement.Pa
 }
 
 // Groups lists groups by path, those that a group holds behind it.
-func (s *Store) Groups(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Group], error) {
+func (s *Store) Groups(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[Group], error) {
 	return query[Group](ctx, s, engine.Query{Partition: groupsPartition(org), After: q.After, Limit: q.Limit})
 }
 

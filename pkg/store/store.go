@@ -66,15 +66,6 @@ type Page[T any] struct {
 	Next  string
 }
 
-// PageQuery selects a page.
-type PageQuery struct {
-	After string
-	Limit int
-	// Prefix begins the identifiers that are wanted, where those of a listing are
-	// its order; "": all.
-	Prefix string
-}
-
 func query[T any](ctx context.Context, s *Store, q engine.Query) (Page[T], error) {
 	p, err := s.engine.Query(ctx, q)
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *Store) TokenRef(ctx context.Context, org fairlead.OrgID, name string) (
 }
 
 // TokenRefs lists what finds the org's tokens, by name.
-func (s *Store) TokenRefs(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[TokenRef], error) {
+func (s *Store) TokenRefs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[TokenRef], error) {
 	return query[TokenRef](ctx, s, engine.Query{Partition: tokensPartition(org), After: q.After, Limit: q.Limit})
 }
 

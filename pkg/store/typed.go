@@ -29,7 +29,7 @@ func (s *Store) App(ctx context.Context, org fairlead.OrgID, name string) (Store
 }
 
 // Apps lists apps by name.
-func (s *Store) Apps(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[App], error) {
+func (s *Store) Apps(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[App], error) {
 	return query[App](ctx, s, engine.Query{Partition: appsPartition(org), After: q.After, Limit: q.Limit})
 }
 
@@ -44,7 +44,7 @@ type VersionRef struct {
 }
 
 // Versions lists the versions of an app, newest first.
-func (s *Store) Versions(ctx context.Context, app fairlead.AppID, q PageQuery) (Page[Version], error) {
+func (s *Store) Versions(ctx context.Context, app fairlead.AppID, q fairlead.PageQuery) (Page[Version], error) {
 	refs, err := query[VersionRef](ctx, s, engine.Query{Partition: appPartition(app), Prefix: versionRefPrefix, After: q.After, Limit: q.Limit, Backward: true})
 	if err != nil {
 		return Page[Version]{}, err
@@ -82,7 +82,7 @@ func (s *Store) Install(ctx context.Context, org fairlead.OrgID, name string) (S
 }
 
 // Installs lists installs by name.
-func (s *Store) Installs(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Install], error) {
+func (s *Store) Installs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[Install], error) {
 	return query[Install](ctx, s, engine.Query{Partition: installsPartition(org), After: q.After, Limit: q.Limit})
 }
 
@@ -131,12 +131,12 @@ func (s *Store) Deployment(ctx context.Context, id fairlead.DeploymentID) (Store
 
 // Deployments lists the deployments of all installs, newest first. It may miss
 // the newest for a moment.
-func (s *Store) Deployments(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Deployment], error) {
+func (s *Store) Deployments(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[Deployment], error) {
 	return query[Deployment](ctx, s, engine.Query{Index: engine.List, Partition: deploymentsList(org), Prefix: q.Prefix, After: q.After, Limit: q.Limit, Backward: true})
 }
 
 // InstallDeployments lists the deployments of one install, newest first.
-func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q PageQuery) (Page[Deployment], error) {
+func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q fairlead.PageQuery) (Page[Deployment], error) {
 	refs, err := query[DeploymentRef](ctx, s, engine.Query{Partition: installPartition(id), Prefix: deploymentRefPrefix + q.Prefix, After: q.After, Limit: q.Limit, Backward: true})
 	if err != nil {
 		return Page[Deployment]{}, err
@@ -182,7 +182,7 @@ func (t *Tx) PutPlanSummary(id fairlead.JobID, epoch int64, s PlanSummary) {
 }
 
 // Jobs lists all jobs, newest first. It may miss the newest for a moment.
-func (s *Store) Jobs(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Job], error) {
+func (s *Store) Jobs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[Job], error) {
 	return query[Job](ctx, s, engine.Query{Index: engine.List, Partition: jobsList(org), Prefix: q.Prefix, After: q.After, Limit: q.Limit, Backward: true})
 }
 
@@ -241,7 +241,7 @@ func (s *Store) RunnerName(ctx context.Context, id fairlead.RunnerID) (Stored[Ru
 }
 
 // Runners lists runners by name.
-func (s *Store) Runners(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Runner], error) {
+func (s *Store) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[Runner], error) {
 	return query[Runner](ctx, s, engine.Query{Partition: runnersPartition(org), After: q.After, Limit: q.Limit})
 }
 

@@ -66,7 +66,7 @@ func (s *Store) Watch(ctx context.Context, id fairlead.RunnerID) (Stored[RunnerW
 
 // Watches lists the watches of all runners of all orgs. It may miss the newest
 // for a moment.
-func (s *Store) Watches(ctx context.Context, q PageQuery) (Page[RunnerWatch], error) {
+func (s *Store) Watches(ctx context.Context, q fairlead.PageQuery) (Page[RunnerWatch], error) {
 	return query[RunnerWatch](ctx, s, engine.Query{Index: engine.List, Partition: watchesList, After: q.After, Limit: q.Limit})
 }
 

@@ -63,7 +63,7 @@ func (s *Store) Webhook(ctx context.Context, org fairlead.OrgID, name string) (S
 }
 
 // Webhooks lists webhooks by name.
-func (s *Store) Webhooks(ctx context.Context, org fairlead.OrgID, q PageQuery) (Page[Webhook], error) {
+func (s *Store) Webhooks(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[Webhook], error) {
 	return query[Webhook](ctx, s, engine.Query{Partition: webhooksPartition(org), After: q.After, Limit: q.Limit})
 }
 
@@ -84,7 +84,7 @@ func (s *Store) Delivery(ctx context.Context, webhook, id string) (Stored[Delive
 }
 
 // Deliveries lists a webhook's deliveries, the newest event first.
-func (s *Store) Deliveries(ctx context.Context, webhook string, q PageQuery) (Page[Delivery], error) {
+func (s *Store) Deliveries(ctx context.Context, webhook string, q fairlead.PageQuery) (Page[Delivery], error) {
 	return query[Delivery](ctx, s, engine.Query{Partition: webhookPartition(webhook), Prefix: deliveryPrefix, After: q.After, Limit: q.Limit, Backward: true})
 }
 

@@ -114,7 +114,7 @@ func TestEventsReachEndpointsOnAWS(t *testing.T) {
 		t.Fatalf("of %d messages %d come again, want the stranger's and that of the endpoint which fails", len(batch.Records), again)
 	}
 	deliveries := func() []control.Delivery {
-		list, _, err := first.Deliveries(ctx, fairlead.DefaultOrg, "ops", control.PageQuery{Limit: 10})
+		list, _, err := first.Deliveries(ctx, fairlead.DefaultOrg, "ops", fairlead.PageQuery{Limit: 10})
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%d deliveries, %v", len(list), err)
 		}

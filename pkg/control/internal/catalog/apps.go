@@ -35,7 +35,7 @@ var digestPattern = regexp.MustCompile(DigestPattern)
 // PublishVersion stores an immutable version of the app. Its identifier is
 // made from its content, so publishing the same again changes nothing but
 // which version is the newest, and mends the record of one that was altered.
-func (c *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
+func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
 	if err := fairlead.CheckName("app", name); err != nil {
 		return Version{}, err
 	}
@@ -64,13 +64,13 @@ func (c *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 		return Version{}, err
 	}
 	var out Version
-	err = c.Transact(ctx, "publish app "+name, func(tx *kernel.Tx) error {
+	err = cat.Transact(ctx, "publish app "+name, func(tx *kernel.Tx) error {
 		out = Version{Spec: spec}
-		stored, err := c.Store.Version(ctx, id)
+		stored, err := cat.Store.Version(ctx, id)
 		switch {
 		case err == nil:
 			out.Version = stored.V
-			if _, err := c.readVersion(id, stored.V); fairlead.CodeOf(err) == CodeVersionAltered {
+			if _, err := verified(tx.Kernel, id, stored.V); fairlead.CodeOf(err) == CodeVersionAltered {
 				out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: stored.V.Created}
 				tx.MendVersion(store.Stored[store.Version]{V: out.Version, Version: stored.Version})
 			}
@@ -81,7 +81,7 @@ func (c *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 		default:
 			return err
 		}
-		app, err := c.Store.App(ctx, org, name)
+		app, err := cat.Store.App(ctx, org, name)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			app, err = store.Stored[store.App]{V: store.App{ID: newAppID(org, name), Org: org, Name: name, Created: tx.Now}}, nil
 		}
@@ -100,31 +100,33 @@ func (c *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name s
 	return out, err
 }
 
-// Version returns a version with its configuration. One whose record was altered is
+// ReadVersion returns a version with its configuration. One whose record was altered is
 // refused with the code "version-altered".
-func (c *Catalog) Version(ctx context.Context, id fairlead.VersionID) (Version, error) {
-	r, err := c.Store.Version(ctx, id)
+func ReadVersion(tx *kernel.Tx, id fairlead.VersionID) (Version, error) {
+	r, err := tx.Store.Version(tx.Ctx, id)
 	if err != nil {
 		return Version{}, err
 	}
-	return c.readVersion(id, r.V)
+	return verified(tx.Kernel, id, r.V)
 }
 
-// readVersion reads the configuration of a version. It recomputes the identifier, so
+// verified reads the configuration of a version. It recomputes the identifier, so
 // that a writer of the table, without the signing key, cannot make runners take
 // another app's artifact for this version's. A version that was read before, and is
 // byte for byte what it was, is not parsed again: most commits of a deployment read
 // the same one.
-func (c *Catalog) readVersion(id fairlead.VersionID, v store.Version) (Version, error) {
-	if known, ok := c.versions.Get(id); ok && known.same(v) {
-		return Version{Version: v, Spec: known.Spec}, nil
+func verified(k *kernel.Kernel, id fairlead.VersionID, v store.Version) (Version, error) {
+	if kept, ok := k.Memo.Get(id); ok {
+		if known, ok := kept.(Version); ok && known.same(v) {
+			return Version{Version: v, Spec: known.Spec}, nil
+		}
 	}
 	spec, err := appspec.FromCanonical(v.Config)
 	if err != nil {
 		// What was published could be read. It still may be what was published, and
 		// this release older than the one that took it.
 		if made, merr := events.VersionID(v.Org, v.Config, v.Artifacts); merr == nil && made != id {
-			return Version{}, c.altered(id, v, made)
+			return Version{}, altered(k, id, v, made)
 		}
 		return Version{}, fmt.Errorf("read configuration of version %s: %w", id, err)
 	}
@@ -136,11 +138,11 @@ func (c *Catalog) readVersion(id fairlead.VersionID, v store.Version) (Version, 
 	case err != nil:
 		return Version{}, err
 	case made != id || v.ID != id:
-		return Version{}, c.altered(id, v, made)
+		return Version{}, altered(k, id, v, made)
 	}
 	out := Version{Version: v, Spec: spec}
 	if len(v.Config) <= keptConfig {
-		c.versions.Add(id, out)
+		k.Memo.Add(id, out)
 	}
 	return out, nil
 }
@@ -151,20 +153,17 @@ const CodeVersionAltered = "version-altered"
 
 // altered refuses a version whose content has the identifier made. The operator has
 // to learn of it, and a caller may keep it to itself.
-func (c *Catalog) altered(id fairlead.VersionID, v store.Version, made fairlead.VersionID) error {
-	c.Logger.Error("a version was altered in the table; nothing of it is deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
+func altered(k *kernel.Kernel, id fairlead.VersionID, v store.Version, made fairlead.VersionID) error {
+	k.Logger.Error("a version was altered in the table; nothing of it is deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: CodeVersionAltered,
 		Message: fmt.Sprintf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made),
 		Hint:    "Publish the app again from the same folder, with `fairlead app apply FOLDER`: that writes the record anew. And find out who can write the control plane's table.",
 		Details: map[string]string{"app": v.App, "version": string(id), "content": string(made)}}
 }
 
-// The parsed versions that a Control keeps: at most 64 with 64 KiB of configuration
-// each, so 4 MiB of it and a few times that parsed.
-const (
-	keptVersions = 64
-	keptConfig   = 64 << 10
-)
+// keptConfig is the largest configuration of a version that is kept parsed, which takes
+// a few times that.
+const keptConfig = 64 << 10
 
 // same reports whether the identifier of v, which was verified, holds for o, too.
 func (v Version) same(o store.Version) bool {
@@ -172,27 +171,32 @@ func (v Version) same(o store.Version) bool {
 }
 
 // App returns an app with its newest version.
-func (c *Catalog) App(ctx context.Context, org fairlead.OrgID, name string) (App, error) {
-	r, err := c.Store.App(ctx, org, name)
+func (cat *Catalog) App(ctx context.Context, org fairlead.OrgID, name string) (App, error) {
+	return ReadApp(cat.Reading(ctx), org, name)
+}
+
+// ReadApp returns an app with its newest version.
+func ReadApp(tx *kernel.Tx, org fairlead.OrgID, name string) (App, error) {
+	r, err := tx.Store.App(tx.Ctx, org, name)
 	if err != nil {
 		return App{}, err
 	}
-	return c.app(ctx, r.V)
+	return appOf(tx, r.V)
 }
 
 // Versions lists the versions of an app, newest first.
-func (c *Catalog) Versions(ctx context.Context, org fairlead.OrgID, name string, q store.PageQuery) ([]Version, string, error) {
-	a, err := c.Store.App(ctx, org, name)
+func (cat *Catalog) Versions(ctx context.Context, org fairlead.OrgID, name string, q fairlead.PageQuery) ([]Version, string, error) {
+	a, err := cat.Store.App(ctx, org, name)
 	if err != nil {
 		return nil, "", err
 	}
-	p, err := c.Store.Versions(ctx, a.V.ID, q)
+	p, err := cat.Store.Versions(ctx, a.V.ID, q)
 	if err != nil {
 		return nil, "", err
 	}
 	versions := make([]Version, 0, len(p.Items))
 	for _, r := range p.Items {
-		v, err := c.readVersion(r.V.ID, r.V)
+		v, err := verified(cat.Kernel, r.V.ID, r.V)
 		if err != nil {
 			return nil, "", err
 		}
@@ -201,20 +205,20 @@ func (c *Catalog) Versions(ctx context.Context, org fairlead.OrgID, name string,
 	return versions, p.Next, nil
 }
 
-func (c *Catalog) app(ctx context.Context, a store.App) (App, error) {
-	v, err := c.Version(ctx, a.Latest)
+func appOf(tx *kernel.Tx, a store.App) (App, error) {
+	v, err := ReadVersion(tx, a.Latest)
 	return App{App: a, Newest: v}, err
 }
 
 // Apps lists apps by name.
-func (c *Catalog) Apps(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]App, string, error) {
-	p, err := c.Store.Apps(ctx, org, q)
+func (cat *Catalog) Apps(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]App, string, error) {
+	p, err := cat.Store.Apps(ctx, org, q)
 	if err != nil {
 		return nil, "", err
 	}
 	apps := make([]App, 0, len(p.Items))
 	for _, r := range p.Items {
-		a, err := c.app(ctx, r.V)
+		a, err := appOf(cat.Reading(ctx), r.V)
 		if err != nil {
 			return nil, "", err
 		}

@@ -46,7 +46,7 @@ func partsOf(repository string) (org, app, component string, ok bool) {
 // whatever age, names the manifest of the digest in the repository, of the control
 // plane's own registry. It reads the versions of an app when it is first asked for
 // one of them, and remembers what they name. Not safe for concurrent use.
-func (c *Catalog) NamedArtifacts() func(ctx context.Context, repository, digest string) (bool, error) {
+func (cat *Catalog) NamedArtifacts() func(ctx context.Context, repository, digest string) (bool, error) {
 	type source struct{ org, app string }
 	named := map[source]map[string]bool{} // component and digest
 	return func(ctx context.Context, repository, digest string) (bool, error) {
@@ -56,7 +56,7 @@ func (c *Catalog) NamedArtifacts() func(ctx context.Context, repository, digest 
 		}
 		of := source{org, app}
 		if named[of] == nil {
-			all, err := c.artifactsOf(ctx, fairlead.OrgID(org), app)
+			all, err := artifactsOf(cat.Reading(ctx), fairlead.OrgID(org), app)
 			if err != nil {
 				return false, fmt.Errorf("read the versions of app %s: %w", app, err)
 			}
@@ -68,18 +68,18 @@ func (c *Catalog) NamedArtifacts() func(ctx context.Context, repository, digest 
 
 // artifactsOf returns what the versions of an app name, as "component@digest"; of
 // one that is not there, nothing.
-func (c *Catalog) artifactsOf(ctx context.Context, org fairlead.OrgID, app string) (map[string]bool, error) {
+func artifactsOf(tx *kernel.Tx, org fairlead.OrgID, app string) (map[string]bool, error) {
 	all := map[string]bool{}
-	a, err := c.Store.App(ctx, org, app)
+	a, err := tx.Store.App(tx.Ctx, org, app)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return all, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	var q store.PageQuery
+	var q fairlead.PageQuery
 	for {
-		p, err := c.Store.Versions(ctx, a.V.ID, q)
+		p, err := tx.Store.Versions(tx.Ctx, a.V.ID, q)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ type PushAccess struct {
 
 // OpenForPush returns where the artifacts of an app's components are pushed to,
 // and by which login. The app need not be there yet.
-func (c *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app string, components []string) (PushAccess, error) {
+func (cat *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app string, components []string) (PushAccess, error) {
 	if err := fairlead.CheckName("app", app); err != nil {
 		return PushAccess{}, err
 	}
@@ -122,22 +122,22 @@ func (c *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app strin
 		}
 		out.Repositories[comp] = Repository(org, app, comp)
 	}
-	if c.Artifacts == nil {
+	if cat.Artifacts == nil {
 		return out, nil
 	}
 	id := newAppID(org, app)
-	switch r, err := c.Store.App(ctx, org, app); {
+	switch r, err := cat.Store.App(ctx, org, app); {
 	case err == nil:
 		id = r.V.ID
 	case fairlead.KindOf(err) != fairlead.KindNotFound:
 		return PushAccess{}, err
 	}
-	out.Host = c.Artifacts.Host()
+	out.Host = cat.Artifacts.Host()
 	for comp := range out.Repositories {
-		out.Repositories[comp] = c.Artifacts.Repository(id, comp)
+		out.Repositories[comp] = cat.Artifacts.Repository(id, comp)
 	}
 	var err error
-	if out.Login, err = c.Artifacts.OpenForPush(ctx, id, components); err != nil {
+	if out.Login, err = cat.Artifacts.OpenForPush(ctx, id, components); err != nil {
 		return PushAccess{}, registryUnavailable(err)
 	}
 	return out, nil
@@ -148,54 +148,54 @@ func registryUnavailable(err error) error {
 }
 
 // RepositoryOf is where the artifact of a component is that the version names.
-func (c *Catalog) RepositoryOf(ctx context.Context, v Version, component string) (string, error) {
-	if c.Artifacts == nil {
+func RepositoryOf(tx *kernel.Tx, v Version, component string) (string, error) {
+	if tx.Artifacts == nil {
 		return Repository(v.Org, v.App, component), nil
 	}
-	app, err := c.Store.App(ctx, v.Org, v.App)
+	app, err := tx.Store.App(tx.Ctx, v.Org, v.App)
 	if err != nil {
 		return "", err
 	}
-	return c.Artifacts.Repository(app.V.ID, component), nil
+	return tx.Artifacts.Repository(app.V.ID, component), nil
 }
 
 // PullRepository returns the one repository of the control plane's own registry
 // that the holder's job may pull from.
-func (c *Catalog) PullRepository(ctx context.Context, h kernel.Holder) (string, error) {
-	j, v, err := c.versionOf(ctx, h)
+func (cat *Catalog) PullRepository(ctx context.Context, h kernel.Holder) (string, error) {
+	j, v, err := versionOf(cat.Reading(ctx), h)
 	if err != nil {
 		return "", err
 	}
 	return Repository(v.Org, v.App, j.Component), nil
 }
 
-func (c *Catalog) versionOf(ctx context.Context, h kernel.Holder) (store.Job, Version, error) {
-	r, err := c.Held(ctx, h)
+func versionOf(tx *kernel.Tx, h kernel.Holder) (store.Job, Version, error) {
+	r, err := tx.Held(tx.Ctx, h)
 	if err != nil {
 		return store.Job{}, Version{}, err
 	}
-	v, err := c.Version(ctx, r.V.Version)
+	v, err := ReadVersion(tx, r.V.Version)
 	return r.V, v, err
 }
 
 // PullLogin returns the login with which the holder's job fetches its artifacts;
 // ok is false where its own token is the login.
-func (c *Catalog) PullLogin(ctx context.Context, h kernel.Holder) (l identity.Login, ok bool, err error) {
-	if c.Artifacts == nil || c.Access == nil {
-		_, err := c.Held(ctx, h)
+func (cat *Catalog) PullLogin(ctx context.Context, h kernel.Holder) (l identity.Login, ok bool, err error) {
+	if cat.Artifacts == nil || cat.Access == nil {
+		_, err := cat.Held(ctx, h)
 		return identity.Login{}, false, err
 	}
-	j, v, err := c.versionOf(ctx, h)
+	j, v, err := versionOf(cat.Reading(ctx), h)
 	if err != nil {
 		return identity.Login{}, false, err
 	}
-	app, err := c.Store.App(ctx, v.Org, v.App)
+	app, err := cat.Store.App(ctx, v.Org, v.App)
 	if err != nil {
 		return identity.Login{}, false, err
 	}
-	a, err := c.Access.Grant(ctx, identity.Scope{Runner: j.Runner, Install: j.Install, App: app.V.ID, Job: h.Job, Epoch: h.Epoch})
+	a, err := cat.Access.Grant(ctx, identity.Scope{Runner: j.Runner, Install: j.Install, App: app.V.ID, Job: h.Job, Epoch: h.Epoch})
 	if err == nil {
-		l, err = c.Artifacts.Login(ctx, a)
+		l, err = cat.Artifacts.Login(ctx, a)
 	}
 	if err != nil {
 		return identity.Login{}, false, registryUnavailable(fmt.Errorf("job %s: %w", h.Job, err))

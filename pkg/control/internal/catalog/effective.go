@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -63,33 +64,33 @@ const (
 // Effective resolves what a deployment of the install would use now, and compares
 // it with what the last successful deployment of each component used. A component
 // whose last apply or destroy did not succeed is not compared: its state says so.
-func (c *Catalog) Effective(ctx context.Context, in store.Install) (Effective, error) {
-	tx := c.Reading(ctx)
-	app, err := c.App(ctx, in.Org, in.App)
+func (cat *Catalog) Effective(ctx context.Context, in store.Install) (Effective, error) {
+	tx := cat.Reading(ctx)
+	app, err := ReadApp(tx, in.Org, in.App)
 	if err != nil {
 		return Effective{}, err
 	}
 	v := app.Newest
 	out := Effective{Version: v.ID, Vars: map[string]map[string]EffectiveValue{}}
-	given, err := c.OpenInputs(ctx, in.ID, in.Inputs)
+	given, err := OpenInputs(tx, in.ID, in.Inputs)
 	if err != nil {
 		return Effective{}, err
 	}
 	if out.Inputs, err = effectiveInputs(v.Spec, given); err != nil {
 		return Effective{}, err
 	}
-	runner, err := c.fleet.ServingRunnerIn(tx, in)
+	runner, err := runners.ServingRunner(tx, in)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != "no-runner" {
 		return Effective{}, err
 	}
-	env, err := c.variablesFor(ctx, in, runner.V)
+	env, err := variablesFor(tx, in, runner.V)
 	if err != nil {
 		return Effective{}, err
 	}
 	if out.Environment, err = effectiveEnvironment(in, runner.V, env); err != nil {
 		return Effective{}, err
 	}
-	kept, err := c.Store.Components(ctx, in.ID)
+	kept, err := cat.Store.Components(ctx, in.ID)
 	if err != nil {
 		return Effective{}, err
 	}
@@ -100,7 +101,7 @@ func (c *Catalog) Effective(ctx context.Context, in store.Install) (Effective, e
 		}
 	}
 	for _, comp := range v.Spec.Components {
-		vars, err := c.effectiveVars(tx, in, v, comp, out.Inputs)
+		vars, err := effectiveVars(tx, in, v, comp, out.Inputs)
 		if err != nil {
 			return Effective{}, err
 		}
@@ -187,7 +188,7 @@ func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVa
 
 // effectiveVars resolves the variables of a component one by one, sensitive ones as
 // well. One that refers to what is not there has no value.
-func (c *Catalog) effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
+func effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(comp.Vars))
 	for name, value := range comp.Vars {
 		e := EffectiveValue{}
@@ -206,7 +207,7 @@ func (c *Catalog) effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp
 		}
 		out[name] = e
 	}
-	all, err := c.resolveEach(tx, in, v, comp)
+	all, err := resolveEach(tx, in, v, comp)
 	if err != nil {
 		return nil, err
 	}
@@ -222,9 +223,9 @@ func (c *Catalog) effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp
 	return out, nil
 }
 
-// resolveEach is resolve without the variables that have no value now.
-func (c *Catalog) resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
-	scope, err := c.scopeOf(tx, in, v, comp)
+// resolveEach is ResolveVars without the variables that have no value now.
+func resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
+	scope, err := scopeOf(tx, in, v, comp)
 	if fairlead.KindOf(err) == fairlead.KindInvalid { // inputs that a deployment would refuse
 		return nil, nil
 	}
@@ -245,7 +246,7 @@ func (c *Catalog) resolveEach(tx *kernel.Tx, in store.Install, v Version, comp a
 	return out, nil
 }
 
-// undeployed compares what is there of a component with what a deployment would use.
+// undeployedOf compares what is there of a component with what a deployment would use.
 func undeployedOf(tx *kernel.Tx, in store.Install, k store.Component, version fairlead.VersionID, vars map[string]EffectiveValue, env map[string]setVariable) ([]Undeployed, error) {
 	var out []Undeployed
 	if k.Version != version {
@@ -315,12 +316,12 @@ func envDigest(env map[string]setVariable) ([]byte, error) {
 }
 
 // KeepEnv notes which environment variables the component is made with.
-func (c *Catalog) KeepEnv(tx *kernel.Tx, in store.Install, k *store.Component) error {
-	runner, err := c.fleet.ServingRunnerIn(tx, in)
+func KeepEnv(tx *kernel.Tx, in store.Install, k *store.Component) error {
+	runner, err := runners.ServingRunner(tx, in)
 	if err != nil {
 		return err
 	}
-	env, err := c.variablesFor(tx.Ctx, in, runner.V)
+	env, err := variablesFor(tx, in, runner.V)
 	if err != nil {
 		return err
 	}
@@ -328,7 +329,7 @@ func (c *Catalog) KeepEnv(tx *kernel.Tx, in store.Install, k *store.Component) e
 	if err != nil {
 		return err
 	}
-	if k.Env, err = c.Sealer.Seal(tx.Ctx, sum, envContext(k.Install, k.Name)); err != nil {
+	if k.Env, err = tx.Sealer.Seal(tx.Ctx, sum, envContext(k.Install, k.Name)); err != nil {
 		return fmt.Errorf("seal the environment of component %s: %w", k.Name, err)
 	}
 	return nil

@@ -45,7 +45,7 @@ const DefaultRunner = "local"
 // names or that rules choose at its first deployment. Inputs are checked
 // against the app's newest version; sensitive ones are sealed before they are
 // stored.
-func (c *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
+func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
 	if err := fairlead.CheckName("install", in.Name); err != nil {
 		return Install{}, err
 	}
@@ -57,19 +57,19 @@ func (c *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 	if err != nil {
 		return Install{}, err
 	}
-	id := fairlead.InstallID(c.IDs(fairlead.PrefixInstall))
+	id := fairlead.InstallID(cat.IDs(fairlead.PrefixInstall))
 	once := kernel.Once{Org: org, Route: "create-install", Key: key, Body: in}
 	name := in.Name
 	recorded := false
-	err = c.Transact(ctx, "create install "+in.Name, func(tx *kernel.Tx) error {
+	err = cat.Transact(ctx, "create install "+in.Name, func(tx *kernel.Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
-		old, found := c.Store.Install(ctx, org, in.Name)
+		old, found := cat.Store.Install(ctx, org, in.Name)
 		if made, err := tx.Seen(once, in.Name); err != nil || made != "" {
 			name = made
 			return err
 		}
-		app, err := c.App(ctx, org, in.App)
+		app, err := ReadApp(tx, org, in.App)
 		if err != nil {
 			return err
 		}
@@ -77,10 +77,10 @@ func (c *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 			return err
 		}
 		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Group: group, Labels: labels.Map(), Created: tx.Now}}
-		if err := c.nameRunner(tx, &r.V, in.Runner); err != nil {
+		if err := nameRunner(tx, &r.V, in.Runner); err != nil {
 			return err
 		}
-		if r.V.Inputs, err = c.sealInputs(ctx, app.Newest.Spec, id, nil, in.Inputs); err != nil {
+		if r.V.Inputs, err = sealInputs(tx, app.Newest.Spec, id, nil, in.Inputs); err != nil {
 			return err
 		}
 		if found == nil {
@@ -95,8 +95,8 @@ func (c *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 		}
 		// Before the commit: an install that is there can be written for. What a
 		// commit that fails leaves is empty, and may be in use after all.
-		if c.Records != nil && !recorded {
-			if err := c.Records.Make(ctx, id); err != nil {
+		if cat.Records != nil && !recorded {
+			if err := cat.Records.Make(ctx, id); err != nil {
 				return err
 			}
 			recorded = true
@@ -108,12 +108,12 @@ func (c *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewI
 	if err != nil {
 		return Install{}, err
 	}
-	return c.Install(ctx, org, name)
+	return cat.Install(ctx, org, name)
 }
 
-// name notes the runner that the install names, "" for none, if that may serve
+// nameRunner notes the runner that the install names, "" for none, if that may serve
 // it.
-func (c *Catalog) nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
+func nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 	if old := in.RunnerID; old != "" && (in.Bound == nil || in.Bound.Runner != old) {
 		tx.DropRunnerUse(old, in.ID)
 	}
@@ -121,7 +121,7 @@ func (c *Catalog) nameRunner(tx *kernel.Tx, in *store.Install, runner string) er
 	if runner == "" {
 		return nil
 	}
-	r, err := c.fleet.FindRunner(tx.Ctx, in.Org, runner)
+	r, err := runners.FindRunner(tx, in.Org, runner)
 	if err != nil {
 		return err
 	}
@@ -150,27 +150,27 @@ type InstallChange struct {
 // UpdateInstall changes inputs. Those not named keep their values; null takes
 // a value back. It is refused while a deployment runs or waits, so that all of
 // a deployment sees the same inputs.
-func (c *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name string, inputs map[string]json.RawMessage) (Install, error) {
-	return c.ChangeInstall(ctx, org, name, InstallChange{Inputs: inputs})
+func (cat *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name string, inputs map[string]json.RawMessage) (Install, error) {
+	return cat.ChangeInstall(ctx, org, name, InstallChange{Inputs: inputs})
 }
 
 // ChangeInstall changes inputs, labels and the runner that is named, as
 // UpdateInstall says. An install that is bound to a runner stays bound until it
 // is refreshed.
-func (c *Catalog) ChangeInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
-	err := c.Transact(ctx, "update install "+name, func(tx *kernel.Tx) error {
-		r, err := c.Store.Install(ctx, org, name)
+func (cat *Catalog) ChangeInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
+	err := cat.Transact(ctx, "update install "+name, func(tx *kernel.Tx) error {
+		r, err := cat.Store.Install(ctx, org, name)
 		if err != nil {
 			return err
 		}
 		if r.V.Active != "" {
 			return Busy(r.V)
 		}
-		app, err := c.App(ctx, org, r.V.App)
+		app, err := ReadApp(tx, org, r.V.App)
 		if err != nil {
 			return err
 		}
-		if r.V.Inputs, err = c.sealInputs(ctx, app.Newest.Spec, r.V.ID, r.V.Inputs, change.Inputs); err != nil {
+		if r.V.Inputs, err = sealInputs(tx, app.Newest.Spec, r.V.ID, r.V.Inputs, change.Inputs); err != nil {
 			return err
 		}
 		labels := maps.Clone(r.V.Labels)
@@ -188,7 +188,7 @@ func (c *Catalog) ChangeInstall(ctx context.Context, org fairlead.OrgID, name st
 		}
 		r.V.Labels = labels
 		if change.Runner != nil {
-			if err := c.nameRunner(tx, &r.V, *change.Runner); err != nil {
+			if err := nameRunner(tx, &r.V, *change.Runner); err != nil {
 				return err
 			}
 		}
@@ -198,7 +198,7 @@ func (c *Catalog) ChangeInstall(ctx context.Context, org fairlead.OrgID, name st
 	if err != nil {
 		return Install{}, err
 	}
-	return c.Install(ctx, org, name)
+	return cat.Install(ctx, org, name)
 }
 
 func Busy(in store.Install) error {
@@ -213,8 +213,8 @@ func inputContext(id fairlead.InstallID, name string) string {
 
 // sealInputs merges given into old, checks the result against the app, and
 // seals what is sensitive.
-func (c *Catalog) sealInputs(ctx context.Context, spec *appspec.App, id fairlead.InstallID, old map[string]store.Input, given map[string]json.RawMessage) (map[string]store.Input, error) {
-	values, err := c.OpenInputs(ctx, id, old)
+func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map[string]store.Input, given map[string]json.RawMessage) (map[string]store.Input, error) {
+	values, err := OpenInputs(tx, id, old)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func (c *Catalog) sealInputs(ctx context.Context, spec *appspec.App, id fairlead
 			out[name] = store.Input{Value: raw}
 			continue
 		}
-		sealed, err := c.Sealer.Seal(ctx, raw, inputContext(id, name))
+		sealed, err := tx.Sealer.Seal(tx.Ctx, raw, inputContext(id, name))
 		if err != nil {
 			return nil, fmt.Errorf("seal input %s: %w", name, err)
 		}
@@ -255,13 +255,13 @@ func (c *Catalog) sealInputs(ctx context.Context, spec *appspec.App, id fairlead
 }
 
 // OpenInputs returns the values of stored inputs.
-func (c *Catalog) OpenInputs(ctx context.Context, id fairlead.InstallID, stored map[string]store.Input) (map[string]any, error) {
+func OpenInputs(tx *kernel.Tx, id fairlead.InstallID, stored map[string]store.Input) (map[string]any, error) {
 	values := map[string]any{}
 	for name, in := range stored {
 		raw := []byte(in.Value)
 		if in.Sealed != nil {
 			var err error
-			if raw, err = c.Sealer.Open(ctx, in.Sealed, inputContext(id, name)); err != nil {
+			if raw, err = tx.Sealer.Open(tx.Ctx, in.Sealed, inputContext(id, name)); err != nil {
 				return nil, fmt.Errorf("open input %s of install %s: %w", name, id, err)
 			}
 		}
@@ -275,17 +275,17 @@ func (c *Catalog) OpenInputs(ctx context.Context, id fairlead.InstallID, stored 
 }
 
 // Install returns an install with its components.
-func (c *Catalog) Install(ctx context.Context, org fairlead.OrgID, name string) (Install, error) {
-	r, err := c.Store.Install(ctx, org, name)
+func (cat *Catalog) Install(ctx context.Context, org fairlead.OrgID, name string) (Install, error) {
+	r, err := cat.Store.Install(ctx, org, name)
 	if err != nil {
 		return Install{}, err
 	}
-	return c.install(ctx, r.V)
+	return installOf(cat.Reading(ctx), r.V)
 }
 
-func (c *Catalog) install(ctx context.Context, in store.Install) (Install, error) {
+func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 	out := Install{Install: in, State: "new", Locks: map[string]fairlead.JobID{}}
-	comps, err := c.Store.Components(ctx, in.ID)
+	comps, err := tx.Store.Components(tx.Ctx, in.ID)
 	if err != nil {
 		return out, err
 	}
@@ -297,7 +297,7 @@ func (c *Catalog) install(ctx context.Context, in store.Install) (Install, error
 		}
 	}
 	if len(comps) > 0 {
-		app, err := c.App(ctx, in.Org, in.App)
+		app, err := ReadApp(tx, in.Org, in.App)
 		if err != nil {
 			return out, err
 		}
@@ -311,7 +311,7 @@ func (c *Catalog) install(ctx context.Context, in store.Install) (Install, error
 			out.State = "partial"
 		}
 	}
-	heads, err := c.Store.States(ctx, in.ID)
+	heads, err := tx.Store.States(tx.Ctx, in.ID)
 	if err != nil {
 		return out, err
 	}
@@ -330,12 +330,12 @@ func (c *Catalog) install(ctx context.Context, in store.Install) (Install, error
 	}
 	storage := "http"
 	if len(heads) == 0 && len(names) > 0 {
-		if storage, err = c.fleet.StorageKind(ctx, in); err != nil {
+		if storage, err = runners.StorageKind(tx, in); err != nil {
 			return out, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		part, err := c.Part(ctx, names[name], states[name], storage)
+		part, err := Part(tx, names[name], states[name], storage)
 		if err != nil {
 			return out, err
 		}
@@ -349,14 +349,14 @@ func (c *Catalog) install(ctx context.Context, in store.Install) (Install, error
 }
 
 // Installs lists installs by name.
-func (c *Catalog) Installs(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Install, string, error) {
-	p, err := c.Store.Installs(ctx, org, q)
+func (cat *Catalog) Installs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Install, string, error) {
+	p, err := cat.Store.Installs(ctx, org, q)
 	if err != nil {
 		return nil, "", err
 	}
 	out := make([]Install, 0, len(p.Items))
 	for _, r := range p.Items {
-		in, err := c.install(ctx, r.V)
+		in, err := installOf(cat.Reading(ctx), r.V)
 		if err != nil {
 			return nil, "", err
 		}
@@ -377,12 +377,12 @@ func outputContext(id fairlead.InstallID, component, name string) string {
 
 // Outputs returns the outputs of an install's components. Values of sensitive
 // ones are nil unless showSensitive is set.
-func (c *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string, showSensitive bool) (map[string]map[string]Output, error) {
-	r, err := c.Store.Install(ctx, org, name)
+func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string, showSensitive bool) (map[string]map[string]Output, error) {
+	r, err := cat.Store.Install(ctx, org, name)
 	if err != nil {
 		return nil, err
 	}
-	comps, err := c.Store.Components(ctx, r.V.ID)
+	comps, err := cat.Store.Components(ctx, r.V.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -391,7 +391,7 @@ func (c *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string, 
 		if k.V.State == store.Absent {
 			continue
 		}
-		kept, err := c.outputsOf(ctx, k.V)
+		kept, err := outputsOf(cat.Reading(ctx), k.V)
 		if err != nil {
 			return nil, err
 		}
@@ -399,7 +399,7 @@ func (c *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string, 
 		for _, name := range slices.Sorted(maps.Keys(kept)) {
 			o := Output{Sensitive: kept[name].Sensitive}
 			if !o.Sensitive || showSensitive {
-				if o.Value, err = c.openOutput(ctx, k.V, name, kept[name]); err != nil {
+				if o.Value, err = openOutput(cat.Reading(ctx), k.V, name, kept[name]); err != nil {
 					return nil, err
 				}
 			}
@@ -410,7 +410,7 @@ func (c *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string, 
 }
 
 // Part renders a component for package diagnosis.
-func (c *Catalog) Part(ctx context.Context, k store.Component, head store.StateHead, storage string) (diagnosis.Component, error) {
+func Part(tx *kernel.Tx, k store.Component, head store.StateHead, storage string) (diagnosis.Component, error) {
 	out := diagnosis.Component{Name: k.Name, Type: k.Type, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment}
 	t := k.TypeOf()
 	if t.StateFile == "" {
@@ -425,7 +425,7 @@ func (c *Catalog) Part(ctx context.Context, k store.Component, head store.StateH
 		out.State.Outside = storage
 	}
 	if head.Lock != nil {
-		held, err := c.Holds(ctx, *head.Lock)
+		held, err := tx.Holds(tx.Ctx, *head.Lock)
 		if err != nil {
 			return out, err
 		}

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -76,12 +75,15 @@ func KeepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (er
 }
 
 // outputsOf returns the component's outputs as they are kept: sensitive ones
-// sealed if the record has them, and open if a blob has.
-func (c *Catalog) outputsOf(ctx context.Context, k store.Component) (map[string]store.Output, error) {
+// sealed if the record has them, and open if a blob has, which is fetched once.
+func outputsOf(tx *kernel.Tx, k store.Component) (map[string]store.Output, error) {
 	if k.OutputsBlob == "" {
 		return k.Outputs, nil
 	}
-	raw, err := c.OpenBlob(ctx, k.OutputsBlob, outputsContext(k))
+	if all, ok := tx.Outputs[k.OutputsBlob]; ok {
+		return all, nil
+	}
+	raw, err := tx.OpenBlob(tx.Ctx, k.OutputsBlob, outputsContext(k))
 	if err != nil {
 		return nil, fmt.Errorf("read outputs of component %s: %w", k.Name, err)
 	}
@@ -89,30 +91,19 @@ func (c *Catalog) outputsOf(ctx context.Context, k store.Component) (map[string]
 	if err := json.Unmarshal(raw, &out); err != nil {
 		return nil, fmt.Errorf("decode outputs of component %s: %w", k.Name, err)
 	}
+	if tx.Outputs == nil {
+		tx.Outputs = map[string]map[string]store.Output{}
+	}
+	tx.Outputs[k.OutputsBlob] = out
 	return out, nil
 }
 
-// outputsOf is Control's, and fetches a blob once for all that the commit reads.
-func (c *Catalog) outputsIn(tx *kernel.Tx, k store.Component) (map[string]store.Output, error) {
-	if all, ok := tx.Outputs[k.OutputsBlob]; ok && k.OutputsBlob != "" {
-		return all, nil
-	}
-	all, err := c.outputsOf(tx.Ctx, k)
-	if err == nil && k.OutputsBlob != "" {
-		if tx.Outputs == nil {
-			tx.Outputs = map[string]map[string]store.Output{}
-		}
-		tx.Outputs[k.OutputsBlob] = all
-	}
-	return all, err
-}
-
 // openOutput returns the value of an output of the component.
-func (c *Catalog) openOutput(ctx context.Context, k store.Component, name string, o store.Output) ([]byte, error) {
+func openOutput(tx *kernel.Tx, k store.Component, name string, o store.Output) ([]byte, error) {
 	if o.Sealed == nil {
 		return o.Value, nil
 	}
-	raw, err := c.Sealer.Open(ctx, o.Sealed, outputContext(k.Install, k.Name, name))
+	raw, err := tx.Sealer.Open(tx.Ctx, o.Sealed, outputContext(k.Install, k.Name, name))
 	if err != nil {
 		return nil, fmt.Errorf("open output %s of component %s: %w", name, k.Name, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -56,22 +57,22 @@ func checkVariable(name string, v *Variable) error {
 	return nil
 }
 
-// scope finds what variables are set on. Those of a shared runner are the
+// scopeIn finds what variables are set on. Those of a shared runner are the
 // operator's alone.
-func (c *Catalog) scope(ctx context.Context, by kernel.User, of VariableScope) (fairlead.OrgID, store.Scope, error) {
+func scopeIn(tx *kernel.Tx, by kernel.User, of VariableScope) (fairlead.OrgID, store.Scope, error) {
 	switch none := (VariableScope{}); none {
 	case of:
 	case VariableScope{Group: of.Group, App: of.App, Install: of.Install}:
-		r, err := c.fleet.OwnRunner(ctx, by, of.Runner)
+		r, err := runners.OwnRunner(tx, by, of.Runner)
 		return r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)}, err
 	case VariableScope{Runner: of.Runner, App: of.App, Install: of.Install}:
-		g, err := c.fleet.Group(ctx, by.Org, of.Group)
+		g, err := runners.ReadGroup(tx, by.Org, of.Group)
 		return by.Org, store.Scope{Kind: store.ScopeGroup, Name: g.Path.String()}, err
 	case VariableScope{Runner: of.Runner, Group: of.Group, Install: of.Install}:
-		a, err := c.Store.App(ctx, by.Org, of.App)
+		a, err := tx.Store.App(tx.Ctx, by.Org, of.App)
 		return by.Org, store.Scope{Kind: store.ScopeApp, Name: a.V.Name}, err
 	case VariableScope{Runner: of.Runner, Group: of.Group, App: of.App}:
-		in, err := c.Store.Install(ctx, by.Org, of.Install)
+		in, err := tx.Store.Install(tx.Ctx, by.Org, of.Install)
 		return by.Org, store.Scope{Kind: store.ScopeInstall, Name: string(in.V.ID)}, err
 	}
 	return "", store.Scope{}, fairlead.Invalid("invalid-scope", "variables are set on one thing: a runner, a group, an app or an install")
@@ -79,12 +80,12 @@ func (c *Catalog) scope(ctx context.Context, by kernel.User, of VariableScope) (
 
 // Variables returns the variables that are set on one thing. Values of
 // sensitive ones are left out.
-func (c *Catalog) Variables(ctx context.Context, by kernel.User, of VariableScope) (map[string]Variable, error) {
-	org, scope, err := c.scope(ctx, by, of)
+func (cat *Catalog) Variables(ctx context.Context, by kernel.User, of VariableScope) (map[string]Variable, error) {
+	org, scope, err := scopeIn(cat.Reading(ctx), by, of)
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.Store.Variables(ctx, org, scope)
+	r, err := cat.Store.Variables(ctx, org, scope)
 	if err != nil {
 		return nil, err
 	}
@@ -108,18 +109,18 @@ func variableContext(org fairlead.OrgID, of store.Scope, name string) string {
 
 // SetVariables changes the variables that are set on one thing: those that are
 // given; nil removes one. Jobs that start from then on get them.
-func (c *Catalog) SetVariables(ctx context.Context, by kernel.User, of VariableScope, change map[string]*Variable) (map[string]Variable, error) {
+func (cat *Catalog) SetVariables(ctx context.Context, by kernel.User, of VariableScope, change map[string]*Variable) (map[string]Variable, error) {
 	for _, name := range slices.Sorted(maps.Keys(change)) {
 		if err := checkVariable(name, change[name]); err != nil {
 			return nil, err
 		}
 	}
-	err := c.Transact(ctx, "set variables", func(tx *kernel.Tx) error {
-		org, scope, err := c.scope(ctx, by, of)
+	err := cat.Transact(ctx, "set variables", func(tx *kernel.Tx) error {
+		org, scope, err := scopeIn(tx, by, of)
 		if err != nil {
 			return err
 		}
-		r, err := c.Store.Variables(ctx, org, scope)
+		r, err := cat.Store.Variables(ctx, org, scope)
 		if err != nil {
 			return err
 		}
@@ -141,27 +142,27 @@ func (c *Catalog) SetVariables(ctx context.Context, by kernel.User, of VariableS
 		}
 		r.V.Values = values
 		tx.PutVariables(r)
-		return c.markVariables(tx, by, of, len(values) > 0)
+		return markVariables(tx, by, of, len(values) > 0)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return c.Variables(ctx, by, of)
+	return cat.Variables(ctx, by, of)
 }
 
 // markVariables notes on runners and installs, which the start of every job
 // reads, whether there are variables to be read as well.
-func (c *Catalog) markVariables(tx *kernel.Tx, by kernel.User, of VariableScope, has bool) error {
+func markVariables(tx *kernel.Tx, by kernel.User, of VariableScope, has bool) error {
 	switch {
 	case of.Runner != "":
-		r, err := c.fleet.OwnRunner(tx.Ctx, by, of.Runner)
+		r, err := runners.OwnRunner(tx, by, of.Runner)
 		if err != nil || r.V.HasVars == has {
 			return err
 		}
 		r.V.HasVars = has
 		tx.PutRunner(r)
 	case of.Install != "":
-		in, err := c.Store.Install(tx.Ctx, by.Org, of.Install)
+		in, err := tx.Store.Install(tx.Ctx, by.Org, of.Install)
 		if err != nil || in.V.HasVars == has {
 			return err
 		}
@@ -189,7 +190,7 @@ type setVariable struct {
 // variablesFor returns the environment variables that jobs of an install on a
 // runner get from what they are set on: the runner, the groups from the root to that
 // of the install, its app, and the install, the later before the earlier.
-func (c *Catalog) variablesFor(ctx context.Context, in store.Install, r store.Runner) (map[string]setVariable, error) {
+func variablesFor(tx *kernel.Tx, in store.Install, r store.Runner) (map[string]setVariable, error) {
 	onRunner := store.Scope{Kind: store.ScopeRunner, Name: string(r.ID)}
 	out := make(map[string]setVariable, len(r.Env))
 	for name, text := range r.Env {
@@ -211,14 +212,14 @@ func (c *Catalog) variablesFor(ctx context.Context, in store.Install, r store.Ru
 		if scope.Kind == store.ScopeRunner {
 			org = r.Org
 		}
-		set, err := c.Store.Variables(ctx, org, scope)
+		set, err := tx.Store.Variables(tx.Ctx, org, scope)
 		if err != nil {
 			return nil, err
 		}
 		for name, v := range set.V.Values {
 			raw := []byte(v.Value)
 			if v.Sealed != nil {
-				if raw, err = c.Sealer.Open(ctx, v.Sealed, variableContext(org, scope, name)); err != nil {
+				if raw, err = tx.Sealer.Open(tx.Ctx, v.Sealed, variableContext(org, scope, name)); err != nil {
 					return nil, fmt.Errorf("open variable %s of %s: %w", name, scope.Name, err)
 				}
 			}
@@ -234,8 +235,8 @@ func (c *Catalog) variablesFor(ctx context.Context, in store.Install, r store.Ru
 
 // Environment returns the environment variables of a job: those of variablesFor,
 // and Fairlead's own before all. Sensitive ones are apart.
-func (c *Catalog) Environment(ctx context.Context, in store.Install, r store.Runner, j store.Job) (plain, secret map[string]string, err error) {
-	set, err := c.variablesFor(ctx, in, r)
+func Environment(tx *kernel.Tx, in store.Install, r store.Runner, j store.Job) (plain, secret map[string]string, err error) {
+	set, err := variablesFor(tx, in, r)
 	if err != nil {
 		return nil, nil, err
 	}

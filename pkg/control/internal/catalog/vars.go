@@ -36,15 +36,15 @@ func VarsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
 // VarsFor resolves the variables of the component that a command is about. A
 // component that is to be destroyed gets those it was last applied with: what
 // they refer to may be gone by now.
-func (c *Catalog) VarsFor(tx *kernel.Tx, inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
+func VarsFor(tx *kernel.Tx, inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
 	if d.Node(cmd.Component).Destroy {
 		return LastVars(tx, inst.ID, cmd.Component)
 	}
-	v, err := c.Version(tx.Ctx, d.Version)
+	v, err := ReadVersion(tx, d.Version)
 	if err != nil {
 		return nil, err
 	}
-	return c.ResolveVars(tx, inst, v, cmd.Component)
+	return ResolveVars(tx, inst, v, cmd.Component)
 }
 
 // LastVars returns the variables that the component was last applied with.
@@ -78,15 +78,15 @@ func LastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[strin
 	return out, nil
 }
 
-// resolve computes the variables of a component from the install's inputs and
+// ResolveVars computes the variables of a component from the install's inputs and
 // the outputs of what is deployed. A value that is not there yet is an
 // *appspec.UnresolvedError.
-func (c *Catalog) ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
+func ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
 	comp, ok := v.Spec.Component(component)
 	if !ok {
 		return nil, fmt.Errorf("version %s has no component %s", v.ID, component)
 	}
-	scope, err := c.scopeOf(tx, inst, v, comp)
+	scope, err := scopeOf(tx, inst, v, comp)
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +107,8 @@ type varScope struct {
 
 // scopeOf reads what variables of the component may refer to. Inputs that the
 // version refuses are an error of KindInvalid.
-func (c *Catalog) scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
-	given, err := c.OpenInputs(tx.Ctx, inst.ID, inst.Inputs)
+func scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
+	given, err := OpenInputs(tx, inst.ID, inst.Inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (c *Catalog) scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp app
 		Inputs:  inputs,
 		Install: facts,
 		Outputs: func(component, output string) (appspec.Resolved, bool) {
-			r, ok, err := c.outputOf(tx, inst.ID, component, output)
+			r, ok, err := outputOf(tx, inst.ID, component, output)
 			s.failed = errors.Join(s.failed, err)
 			return r, ok && err == nil
 		},
@@ -142,7 +142,7 @@ func (s *varScope) value(v appspec.Value) (appspec.Resolved, error) {
 	return appspec.Resolved{Value: val, Sensitive: sensitive}, err
 }
 
-// facts returns what is known of the install, by appspec.InstallNames. What the
+// installFacts returns what is known of the install, by appspec.InstallNames. What the
 // customer's stack wants of the roles that an app makes is read only for a component
 // that asks.
 func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
@@ -173,13 +173,13 @@ func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Com
 	return out, nil
 }
 
-// output returns an output of a component that is there.
-func (c *Catalog) outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
+// outputOf returns an output of a component that is there.
+func outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
 	k, err := tx.Component(id, component)
 	if err != nil || k.V.State != store.Present {
 		return appspec.Resolved{}, false, err
 	}
-	all, err := c.outputsIn(tx, k.V)
+	all, err := outputsOf(tx, k.V)
 	if err != nil {
 		return appspec.Resolved{}, false, err
 	}
@@ -187,7 +187,7 @@ func (c *Catalog) outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name
 	if !ok {
 		return appspec.Resolved{}, false, nil
 	}
-	raw, err := c.openOutput(tx.Ctx, k.V, name, o)
+	raw, err := openOutput(tx, k.V, name, o)
 	if err != nil {
 		return appspec.Resolved{}, false, err
 	}

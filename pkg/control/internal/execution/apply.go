@@ -15,13 +15,13 @@ import (
 
 // applyJob writes a job after event moved it, with everything that follows: the
 // wake-up, the end of its log, and the place of its deployment.
-func (c *Execution) applyJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) (store.Stored[store.Job], error) {
-	return c.applyDeath(tx, r, e, nil)
+func applyJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) (store.Stored[store.Job], error) {
+	return applyDeath(tx, r, e, nil)
 }
 
 // applyDeath is applyJob for an event that may end an attempt without a report of its
 // step; whole is what is said of the log that it leaves, nil if bytes may be missing.
-func (c *Execution) applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *store.WholeLog) (store.Stored[store.Job], error) {
+func applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *store.WholeLog) (store.Stored[store.Job], error) {
 	e.At = tx.Now
 	before := r.V.State
 	next, err := job.Apply(r.V.Job, e)
@@ -31,7 +31,7 @@ func (c *Execution) applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.E
 	r.V.Job = next
 	if before.Leased() && !next.State.Leased() && next.Lease.Epoch > 0 && e.Kind != job.Succeed && e.Kind != job.Fail && e.Kind != job.Stopped {
 		open := store.OpenLog{Epoch: next.Lease.Epoch, Whole: whole}
-		c.endLogAfter(tx, r.V.ID, open)
+		endLogAfter(tx, r.V.ID, open)
 		r.V.OpenLogs = append(slices.Clone(r.V.OpenLogs), open)
 	}
 	if r.V.Slot && !next.State.Leased() {
@@ -48,27 +48,27 @@ func (c *Execution) applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.E
 }
 
 // endLogAfter ends the log of an attempt that this commit gives up, after it.
-func (c *Execution) endLogAfter(tx *kernel.Tx, id fairlead.JobID, l store.OpenLog) {
+func endLogAfter(tx *kernel.Tx, id fairlead.JobID, l store.OpenLog) {
 	tx.OnCommit(func(ctx context.Context) {
-		if err := c.endGivenUp(ctx, id, l); err != nil {
-			c.Logger.Warn("the log of a dead attempt stays open until the sweep ends it", "job", id, "epoch", l.Epoch, "error", err)
+		if err := endGivenUp(ctx, tx.Log, id, l); err != nil {
+			tx.Logger.Warn("the log of a dead attempt stays open until the sweep ends it", "job", id, "epoch", l.Epoch, "error", err)
 		}
 	})
 }
 
 // endGivenUp ends the log of an attempt that was given up. It counts as whole
 // only if what is stored is what its writer had noted at its end.
-func (c *Execution) endGivenUp(ctx context.Context, id fairlead.JobID, l store.OpenLog) error {
+func endGivenUp(ctx context.Context, log joblog.Log, id fairlead.JobID, l store.OpenLog) error {
 	s := joblog.Stream{Job: string(id), Epoch: l.Epoch}
 	truncated := true
 	if l.Whole != nil {
-		chunk, err := c.Log.Read(ctx, s, 0, 1) // only its Info is wanted
+		chunk, err := log.Read(ctx, s, 0, 1) // only its Info is wanted
 		if err != nil && !errors.Is(err, joblog.ErrNotFound) {
 			return fmt.Errorf("end log %s: %w", s, err)
 		}
 		truncated = chunk.Info.Size != l.Whole.Size || chunk.Info.CRC32 != l.Whole.CRC32
 	}
-	if err := c.Log.End(ctx, s, truncated); err != nil && !errors.Is(err, joblog.ErrNotFound) {
+	if err := log.End(ctx, s, truncated); err != nil && !errors.Is(err, joblog.ErrNotFound) {
 		return fmt.Errorf("end log %s: %w", s, err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -37,22 +38,22 @@ const hideClaimed = 30 * time.Second
 // Claim leases a queued job of the session's runner to the session, waiting up
 // to wait for one to be queued, or returns ErrNoWork. At most one session holds
 // a job at a given epoch. Safe for concurrent use.
-func (c *Execution) Claim(ctx context.Context, s store.Session, wait time.Duration) (Claim, error) {
+func (ex *Execution) Claim(ctx context.Context, s store.Session, wait time.Duration) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork // it said that it takes no more
 	}
-	deadline := c.Now().Add(wait)
+	deadline := ex.Now().Add(wait)
 	for {
 		// Before anything is received: the queue of a runner that takes no work
 		// keeps what it has.
-		_, taking, err := c.awaitTaking(ctx, s, deadline.Sub(c.Now()))
+		_, taking, err := ex.awaitTaking(ctx, s, deadline.Sub(ex.Now()))
 		if err != nil {
 			return Claim{}, err
 		}
 		if !taking {
 			return Claim{}, ErrNoWork
 		}
-		msg, err := c.Queue.Receive(ctx, kernel.QueueName(s.Runner), hideClaimed, min(max(0, deadline.Sub(c.Now())), queue.MaxWait))
+		msg, err := ex.Queue.Receive(ctx, kernel.QueueName(s.Runner), hideClaimed, min(max(0, deadline.Sub(ex.Now())), queue.MaxWait))
 		if errors.Is(err, queue.ErrNoMessage) {
 			return Claim{}, ErrNoWork
 		}
@@ -62,29 +63,29 @@ func (c *Execution) Claim(ctx context.Context, s store.Session, wait time.Durati
 		w, err := events.DecodeWake(msg.Body)
 		if err != nil {
 			// It stays hidden, comes back, and ends among the dead letters.
-			c.Logger.Warn("a message that is no wake-up was refused", "queue", kernel.QueueName(s.Runner), "message", msg.ID, "error", err)
+			ex.Logger.Warn("a message that is no wake-up was refused", "queue", kernel.QueueName(s.Runner), "message", msg.ID, "error", err)
 			continue
 		}
 		// And after: it may have been told to stop while the claim waited, and the
 		// session may have been ended. Until there is something to give, the latter
 		// costs nobody anything, and looking would be a read for each idle claim.
 		limit, taking := 0, false
-		if err = c.fleet.StandsStill(ctx, s); err == nil {
-			limit, taking, err = c.takes(ctx, s)
+		if err = runners.StandsStill(ex.Reading(ctx), s); err == nil {
+			limit, taking, err = ex.takes(ctx, s)
 		}
 		if err != nil {
 			if fairlead.KindOf(err) == fairlead.KindUnauthenticated {
-				c.putBack(ctx, s, msg, w) // for the runner's other agents, at once
+				ex.putBack(ctx, s, msg, w) // for the runner's other agents, at once
 			}
 			return Claim{}, err
 		}
 		var claimed Claim
 		if taking {
-			claimed, err = c.claim(ctx, s, w.Job, limit)
+			claimed, err = ex.claim(ctx, s, w.Job, limit)
 			taking = !errors.Is(err, errFull)
 		}
 		if !taking {
-			c.putBack(ctx, s, msg, w)
+			ex.putBack(ctx, s, msg, w)
 			continue
 		}
 		if err != nil && !errors.Is(err, ErrNoWork) {
@@ -92,8 +93,8 @@ func (c *Execution) Claim(ctx context.Context, s store.Session, wait time.Durati
 		}
 		// Whether it was claimed or there was nothing to claim, the wake-up has
 		// done its work. One that is not deleted comes back and finds nothing.
-		if derr := c.Queue.Delete(context.WithoutCancel(ctx), kernel.QueueName(s.Runner), msg.Receipt); derr != nil && !errors.Is(derr, queue.ErrReceipt) {
-			c.Logger.Warn("a spent wake-up was not deleted", "job", w.Job, "error", derr)
+		if derr := ex.Queue.Delete(context.WithoutCancel(ctx), kernel.QueueName(s.Runner), msg.Receipt); derr != nil && !errors.Is(derr, queue.ErrReceipt) {
+			ex.Logger.Warn("a spent wake-up was not deleted", "job", w.Job, "error", derr)
 		}
 		if err == nil {
 			return claimed, nil
@@ -102,20 +103,20 @@ func (c *Execution) Claim(ctx context.Context, s store.Session, wait time.Durati
 }
 
 // putBack lets others receive a wake-up that is not to be followed here.
-func (c *Execution) putBack(ctx context.Context, s store.Session, msg queue.Message, w events.Wake) {
-	if err := c.Queue.Extend(ctx, kernel.QueueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
-		c.Logger.Warn("a wake-up was not put back; it is there again when it is hidden no more", "job", w.Job, "error", err)
+func (ex *Execution) putBack(ctx context.Context, s store.Session, msg queue.Message, w events.Wake) {
+	if err := ex.Queue.Extend(ctx, kernel.QueueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
+		ex.Logger.Warn("a wake-up was not put back; it is there again when it is hidden no more", "job", w.Job, "error", err)
 	}
 }
 
 // awaitTaking waits until the session's runner takes work, or wait is over.
-func (c *Execution) awaitTaking(ctx context.Context, s store.Session, wait time.Duration) (limit int, taking bool, err error) {
-	if limit, taking, err = c.takes(ctx, s); taking || err != nil {
+func (ex *Execution) awaitTaking(ctx context.Context, s store.Session, wait time.Duration) (limit int, taking bool, err error) {
+	if limit, taking, err = ex.takes(ctx, s); taking || err != nil {
 		return limit, taking, err
 	}
-	err = c.Wait(ctx, string(s.Runner), wait, func(ctx context.Context) (bool, error) {
+	err = ex.Wait(ctx, string(s.Runner), wait, func(ctx context.Context) (bool, error) {
 		var err error
-		limit, taking, err = c.takes(ctx, s)
+		limit, taking, err = ex.takes(ctx, s)
 		return taking, err
 	})
 	return limit, taking, err
@@ -123,8 +124,8 @@ func (c *Execution) awaitTaking(ctx context.Context, s store.Session, wait time.
 
 // takes reports whether the session's runner takes jobs: by the mode that its
 // vendor has set, and by its limit, which is returned as well.
-func (c *Execution) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
-	n, err := c.Store.RunnerName(ctx, s.Runner)
+func (ex *Execution) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
+	n, err := ex.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return 0, false, identity.NoLonger() // it was deleted
 	}
@@ -134,7 +135,7 @@ func (c *Execution) takes(ctx context.Context, s store.Session) (limit int, taki
 	if n.V.Limit == 0 {
 		return 0, true, nil
 	}
-	slots, err := c.Store.RunnerSlots(ctx, s.Runner)
+	slots, err := ex.Store.RunnerSlots(ctx, s.Runner)
 	return n.V.Limit, len(slots.V.Jobs) < n.V.Limit, err
 }
 
@@ -169,12 +170,12 @@ func freeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID) error 
 	return nil
 }
 
-func (c *Execution) claim(ctx context.Context, s store.Session, id fairlead.JobID, limit int) (Claim, error) {
+func (ex *Execution) claim(ctx context.Context, s store.Session, id fairlead.JobID, limit int) (Claim, error) {
 	var out Claim
 	// Names this claim, so that after an unclear commit it is known again.
 	before := int64(-1)
-	err := c.Transact(ctx, "claim job "+string(id), func(tx *kernel.Tx) error {
-		r, err := c.Store.Job(ctx, id)
+	err := ex.Transact(ctx, "claim job "+string(id), func(tx *kernel.Tx) error {
+		r, err := ex.Store.Job(ctx, id)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return ErrNoWork
 		}
@@ -195,9 +196,9 @@ func (c *Execution) claim(ctx context.Context, s store.Session, id fairlead.JobI
 			}
 			r.V.Slot = true
 		}
-		r, err = c.applyJob(tx, r, job.Event{Kind: job.Claim, Session: s.ID})
+		r, err = applyJob(tx, r, job.Event{Kind: job.Claim, Session: s.ID})
 		out.Job = r.V
-		if look := c.firstLook(r.V); err == nil && look.Before(r.V.Due()) && r.V.DueAt.After(look) {
+		if look := firstLook(tx, r.V); err == nil && look.Before(r.V.Due()) && r.V.DueAt.After(look) {
 			tx.PutJobAt(r, look)
 		}
 		return err
@@ -205,28 +206,28 @@ func (c *Execution) claim(ctx context.Context, s store.Session, id fairlead.JobI
 	if err != nil {
 		return Claim{}, err
 	}
-	out.LaunchToken = c.Minter.Mint(identity.Claims{Purpose: identity.Launch, Subject: string(id), Epoch: out.Lease.Epoch})
+	out.LaunchToken = ex.Minter.Mint(identity.Claims{Purpose: identity.Launch, Subject: string(id), Epoch: out.Lease.Epoch})
 	return out, nil
 }
 
 // ReleaseJob gives back a claimed job that was never launched.
-func (c *Execution) ReleaseJob(ctx context.Context, s store.Session, id fairlead.JobID, epoch int64) error {
-	return c.Transact(ctx, "release job "+string(id), func(tx *kernel.Tx) error {
-		r, err := c.jobOf(ctx, s, id)
+func (ex *Execution) ReleaseJob(ctx context.Context, s store.Session, id fairlead.JobID, epoch int64) error {
+	return ex.Transact(ctx, "release job "+string(id), func(tx *kernel.Tx) error {
+		r, err := runnersJob(tx, s, id)
 		if err != nil {
 			return err
 		}
 		if r.V.State == job.Queued && r.V.Lease.Epoch == epoch {
 			return nil // released already
 		}
-		_, err = c.applyJob(tx, r, job.Event{Kind: job.Release, Epoch: epoch})
+		_, err = applyJob(tx, r, job.Event{Kind: job.Release, Epoch: epoch})
 		return err
 	})
 }
 
 // jobOf returns a job of the session's runner; those of others do not exist.
-func (c *Execution) jobOf(ctx context.Context, s store.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
-	r, err := c.Store.Job(ctx, id)
+func runnersJob(tx *kernel.Tx, s store.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
+	r, err := tx.Store.Job(tx.Ctx, id)
 	if err == nil && r.V.Runner != s.Runner {
 		return store.Stored[store.Job]{}, fairlead.NotFound("job", string(id))
 	}
@@ -249,21 +250,21 @@ type Death struct {
 type WholeLog = store.WholeLog
 
 // ReportDeath records that the step of a job is gone, and all it had started.
-func (c *Execution) ReportDeath(ctx context.Context, s store.Session, id fairlead.JobID, d Death) error {
+func (ex *Execution) ReportDeath(ctx context.Context, s store.Session, id fairlead.JobID, d Death) error {
 	if !slices.Contains(fairlead.Causes(), d.Cause) { // the agent is trusted with a cause, not with a text that others will act on
 		return fairlead.Invalid("invalid-reason", "%q is no reason of a death", d.Cause)
 	}
 	message := diagnosis.Death(d.Cause, d.ExitCode, d.Signal, fairlead.Clip(strings.TrimSpace(d.Message), 2000))
-	return c.Transact(ctx, "report death of job "+string(id), func(tx *kernel.Tx) error {
-		r, err := c.jobOf(ctx, s, id)
+	return ex.Transact(ctx, "report death of job "+string(id), func(tx *kernel.Tx) error {
+		r, err := runnersJob(tx, s, id)
 		if err != nil {
 			return err
 		}
-		r, err = c.applyDeath(tx, r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: d.Cause.Reason(), Message: message, ExitCode: d.ExitCode, Salvaged: d.Salvaged, DiskFull: d.DiskFull}, d.Log)
+		r, err = applyDeath(tx, r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: d.Cause.Reason(), Message: message, ExitCode: d.ExitCode, Salvaged: d.Salvaged, DiskFull: d.DiskFull}, d.Log)
 		if err != nil {
 			return err
 		}
-		return c.settle(tx, r.V)
+		return settle(tx, r.V)
 	})
 }
 
@@ -278,17 +279,17 @@ type Started struct {
 // spec. The same step may ask again; any other is refused. fields are those of a
 // spec that the step knows beyond those that all do. Where there can be no spec,
 // the job ends: the error has the detail DetailEnded, and its code is the reason.
-func (c *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string, fields ...string) (Started, error) {
+func (ex *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string, fields ...string) (Started, error) {
 	// Opening the epoch fences the log of every attempt before. It is open when
 	// the job starts, so that a reader who sees the one sees the other; should
 	// the start be refused, an empty stream is all that is left of it.
-	if err := c.Log.Open(ctx, joblog.Stream{Job: string(id), Epoch: epoch}); err != nil && !errors.Is(err, joblog.ErrFenced) {
+	if err := ex.Log.Open(ctx, joblog.Stream{Job: string(id), Epoch: epoch}); err != nil && !errors.Is(err, joblog.ErrFenced) {
 		return Started{}, fmt.Errorf("open log of job %s: %w", id, err)
 	}
 	var r store.Stored[store.Job]
-	err := c.Transact(ctx, "start job "+string(id), func(tx *kernel.Tx) error {
+	err := ex.Transact(ctx, "start job "+string(id), func(tx *kernel.Tx) error {
 		var err error
-		if r, err = c.Store.Job(ctx, id); err != nil {
+		if r, err = ex.Store.Job(ctx, id); err != nil {
 			return err
 		}
 		if r.V.State.Leased() && r.V.Lease.Epoch == epoch && r.V.Lease.Step == step {
@@ -298,18 +299,18 @@ func (c *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int64
 			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "launch-token-used",
 				Message: fmt.Sprintf("the launch token of job %s has been traded by another step", id)}
 		}
-		r, err = c.applyJob(tx, r, job.Event{Kind: job.Start, Epoch: epoch, Step: step})
+		r, err = applyJob(tx, r, job.Event{Kind: job.Start, Epoch: epoch, Step: step})
 		return err
 	})
 	if err != nil {
 		return Started{}, err
 	}
-	env, err := c.spec(ctx, r.V, fields)
+	env, err := spec(ex.Reading(ctx), r.V, fields)
 	if err != nil {
-		return Started{}, c.endUnstarted(ctx, kernel.Holder{Job: id, Epoch: epoch}, err)
+		return Started{}, ex.endUnstarted(ctx, kernel.Holder{Job: id, Epoch: epoch}, err)
 	}
 	return Started{Envelope: env, RenewEvery: r.V.Terms.RenewEvery(),
-		LeaseToken: c.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})}, nil
+		LeaseToken: ex.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})}, nil
 }
 
 // DetailEnded is a detail of errors of StartJob: "true" if the job has ended with
@@ -319,7 +320,7 @@ const DetailEnded = "job_ended"
 // endUnstarted ends a job for which there can be no spec, and returns why there is
 // none. The step has no lease yet, so it cannot report that itself. If asking again
 // may help, the job goes on.
-func (c *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why error) error {
+func (ex *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why error) error {
 	e, ok := errors.AsType[*fairlead.Error](why)
 	if !ok {
 		return why
@@ -333,7 +334,7 @@ func (c *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why error
 	if e.Hint != "" {
 		message += " " + e.Hint
 	}
-	if err := c.FinishJob(ctx, h, Report{Outcome: OutcomeFailed, Reason: fairlead.Reason(e.Code), Message: message}); err != nil {
+	if err := ex.FinishJob(ctx, h, Report{Outcome: OutcomeFailed, Reason: fairlead.Reason(e.Code), Message: message}); err != nil {
 		return err
 	}
 	out := *e
@@ -348,19 +349,19 @@ func (c *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why error
 // ClaimJob is Claim for an agent that has the wake-up of a job already. It does
 // not wait. A runner that takes no work is told so by an error: its agent is to
 // leave the queue alone, where the API's claims do.
-func (c *Execution) ClaimJob(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {
+func (ex *Execution) ClaimJob(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork
 	}
 	notTaking := fairlead.Conflict("runner-not-taking", "runner %s takes no work now: it is disabled, draining, paused, or at its limit", s.Runner)
-	limit, taking, err := c.takes(ctx, s)
+	limit, taking, err := ex.takes(ctx, s)
 	if err != nil {
 		return Claim{}, err
 	}
 	if !taking {
 		return Claim{}, notTaking
 	}
-	claimed, err := c.claim(ctx, s, id, limit)
+	claimed, err := ex.claim(ctx, s, id, limit)
 	if errors.Is(err, errFull) {
 		err = notTaking
 	}

@@ -34,45 +34,45 @@ type NewDeployment struct {
 
 // CreateDeployment starts a deployment of the install, or queues it behind the
 // one that runs.
-func (c *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (store.Deployment, error) {
+func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (store.Deployment, error) {
 	if in.Kind != deployment.Deploy && in.Kind != deployment.Teardown {
 		return store.Deployment{}, fairlead.Invalid("invalid-kind", "%q is no kind of deployment: deploy and teardown are", in.Kind)
 	}
 	if in.Ask != "" {
 		in.AutoApprove = in.Ask == deployment.AskNever
 	}
-	id := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
+	id := fairlead.DeploymentID(ex.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "create-deployment " + install, Key: key, Body: in}
 	var out store.Deployment
-	err := c.Transact(ctx, "deploy install "+install, func(tx *kernel.Tx) error {
+	err := ex.Transact(ctx, "deploy install "+install, func(tx *kernel.Tx) error {
 		if made, err := tx.Seen(once, string(id)); err != nil || made != "" {
 			return existing(tx, &out, made, err)
 		}
-		inst, err := c.Store.Install(ctx, org, install)
+		inst, err := ex.Store.Install(ctx, org, install)
 		if err != nil {
 			return err
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: id, Org: org, Install: inst.V.ID, App: inst.V.App, Kind: in.Kind,
-			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Parallelism: c.Parallelism, State: deployment.Queued, Created: tx.Now, By: kernel.Actor(ctx)}
-		if err := c.fillNodes(tx, inst.V, &d.Deployment, in.Version); err != nil {
+			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Parallelism: ex.Parallelism, State: deployment.Queued, Created: tx.Now, By: kernel.Actor(ctx)}
+		if err := fillNodes(tx, inst.V, &d.Deployment, in.Version); err != nil {
 			return err
 		}
-		if err := c.assignRunner(tx, &inst, &d); err != nil {
+		if err := assignRunner(tx, &inst, &d); err != nil {
 			return err
 		}
 		if active := inst.V.Active; in.NoQueue && active != "" && active != id {
-			return c.notQueued(tx, inst.V)
+			return notQueued(tx, inst.V)
 		}
-		out, err = c.admit(tx, inst, d)
+		out, err = admit(tx, inst, d)
 		return err
 	})
 	return out, err
 }
 
 // notQueued refuses a deployment that would wait for the install's active one.
-func (c *Execution) notQueued(tx *kernel.Tx, inst store.Install) error {
-	ahead, err := c.Ahead(tx.Ctx, inst, "")
+func notQueued(tx *kernel.Tx, inst store.Install) error {
+	ahead, err := Ahead(tx, inst, "")
 	if err != nil {
 		return err
 	}
@@ -84,14 +84,14 @@ func (c *Execution) notQueued(tx *kernel.Tx, inst store.Install) error {
 		Details: map[string]string{"deployment": string(ahead.ID), "state": string(ahead.State)}}
 }
 
-// send gives the deployment the runner of its install, which is bound by its
+// assignRunner gives the deployment the runner of its install, which is bound by its
 // first deployment that has anything to do.
-func (c *Execution) assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Deployment) error {
+func assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Deployment) error {
 	if err := catalog.NotMoving(inst.V); err != nil {
 		return err
 	}
 	if len(d.Nodes) > 0 || inst.V.Active != "" {
-		if err := c.fleet.BindRunner(tx, inst); err != nil {
+		if err := runners.BindRunner(tx, inst); err != nil {
 			return err
 		}
 	}
@@ -113,14 +113,14 @@ func existing(tx *kernel.Tx, out *store.Deployment, made string, err error) erro
 // fillNodes gives the deployment its graph: for a deploy every component of
 // the version, and after those the ones that the version no longer has; for a
 // teardown every component that is not known to be absent, in reverse.
-func (c *Execution) fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
-	app, err := c.catalog.App(tx.Ctx, inst.Org, inst.App)
+func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
+	app, err := catalog.ReadApp(tx, inst.Org, inst.App)
 	if err != nil {
 		return err
 	}
 	v := app.Newest
 	if version != "" && version != v.ID {
-		if v, err = c.catalog.Version(tx.Ctx, version); err != nil {
+		if v, err = catalog.ReadVersion(tx, version); err != nil {
 			return err
 		}
 		if v.Org != inst.Org {
@@ -153,7 +153,7 @@ func (c *Execution) fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.D
 		d.Nodes, err = removals(left)
 		return err
 	}
-	if err := c.checkInputs(tx, inst, v.Spec); err != nil {
+	if err := checkInputs(tx, inst, v.Spec); err != nil {
 		return err
 	}
 	waves, err := graph.Order(v.Spec.Graph())
@@ -253,8 +253,8 @@ func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 
 // checkInputs holds the install's inputs to the version that is about to be
 // deployed; it may have inputs that the version of the day it was made had not.
-func (c *Execution) checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
-	given, err := c.catalog.OpenInputs(tx.Ctx, inst.ID, inst.Inputs)
+func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
+	given, err := catalog.OpenInputs(tx, inst.ID, inst.Inputs)
 	if err != nil {
 		return err
 	}
@@ -263,9 +263,9 @@ func (c *Execution) checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec
 }
 
 // admit begins the deployment if the install is free, and queues it otherwise.
-func (c *Execution) admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
+func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
 	if inst.V.Active == d.ID || slices.Contains(inst.V.Queue, d.ID) {
-		r, err := c.Store.Deployment(tx.Ctx, d.ID) // our own commit, whose answer was unclear
+		r, err := tx.Store.Deployment(tx.Ctx, d.ID) // our own commit, whose answer was unclear
 		return r.V, err
 	}
 	r := store.Stored[store.Deployment]{V: d}
@@ -283,13 +283,13 @@ func (c *Execution) admit(tx *kernel.Tx, inst store.Stored[store.Install], d sto
 	}
 	inst.V.Active = d.ID
 	tx.PutInstall(inst)
-	r, err := c.advance(tx, &inst, r, deployment.Begin{})
+	r, err := advance(tx, &inst, r, deployment.Begin{})
 	return r.V, err
 }
 
 // Deployment returns a deployment.
-func (c *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
-	r, err := c.Store.Deployment(ctx, id)
+func (ex *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
+	r, err := ex.Store.Deployment(ctx, id)
 	if err == nil && r.V.Org != org {
 		return store.Stored[store.Deployment]{}, fairlead.NotFound("deployment", string(id))
 	}
@@ -298,11 +298,11 @@ func (c *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fairl
 
 // WaitDeployment returns the deployment once its revision is greater than
 // after, or as it is when wait is over.
-func (c *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (store.Stored[store.Deployment], error) {
+func (ex *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (store.Stored[store.Deployment], error) {
 	var r store.Stored[store.Deployment]
-	err := c.Wait(ctx, string(id), wait, func(ctx context.Context) (bool, error) {
+	err := ex.Wait(ctx, string(id), wait, func(ctx context.Context) (bool, error) {
 		var err error
-		r, err = c.Deployment(ctx, org, id)
+		r, err = ex.Deployment(ctx, org, id)
 		return r.Version > after || r.V.State.Final(), err
 	})
 	return r, err
@@ -316,18 +316,20 @@ type DeploymentFilter struct {
 
 // Deployments lists the deployments that the filter selects, the newest first. A
 // page may have fewer than asked for, even none, and yet not be the last.
-func (c *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q store.PageQuery) (store.Page[store.Deployment], error) {
-	read := func(q store.PageQuery) (store.Page[store.Deployment], error) { return c.Store.Deployments(ctx, org, q) }
+func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q fairlead.PageQuery) (store.Page[store.Deployment], error) {
+	read := func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
+		return ex.Store.Deployments(ctx, org, q)
+	}
 	byName := false
 	if f.Install != "" {
-		inst, err := c.Store.Install(ctx, org, f.Install)
+		inst, err := ex.Store.Install(ctx, org, f.Install)
 		switch byName = fairlead.KindOf(err) == fairlead.KindNotFound; {
 		case byName: // it may have been forgotten; its deployments know its name
 		case err != nil:
 			return store.Page[store.Deployment]{}, err
 		default:
-			read = func(q store.PageQuery) (store.Page[store.Deployment], error) {
-				return c.Store.InstallDeployments(ctx, inst.V.ID, q)
+			read = func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
+				return ex.Store.InstallDeployments(ctx, inst.V.ID, q)
 			}
 		}
 	}
@@ -364,43 +366,43 @@ const maxFiltered = 20
 // ApproveDeployment lets plans that wait be carried out: those of the named
 // components, or all. plans holds the digests of those that were looked at, by
 // component; one that has changed since is refused.
-func (c *Execution) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (store.Stored[store.Deployment], error) {
-	return c.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, By: kernel.Actor(ctx)})
+func (ex *Execution) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (store.Stored[store.Deployment], error) {
+	return ex.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, By: kernel.Actor(ctx)})
 }
 
 // CancelDeployment stops what runs and starts nothing more.
-func (c *Execution) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
-	return c.move(ctx, org, id, "cancel", deployment.Cancel{By: kernel.Actor(ctx)})
+func (ex *Execution) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
+	return ex.move(ctx, org, id, "cancel", deployment.Cancel{By: kernel.Actor(ctx)})
 }
 
 // move applies an event that a person caused.
-func (c *Execution) move(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, verb string, e deployment.Event) (store.Stored[store.Deployment], error) {
-	err := c.Transact(ctx, verb+" deployment "+string(id), func(tx *kernel.Tx) error {
-		r, err := c.Deployment(ctx, org, id)
+func (ex *Execution) move(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, verb string, e deployment.Event) (store.Stored[store.Deployment], error) {
+	err := ex.Transact(ctx, verb+" deployment "+string(id), func(tx *kernel.Tx) error {
+		r, err := ex.Deployment(ctx, org, id)
 		if err != nil {
 			return err
 		}
-		inst, err := c.Store.Install(ctx, org, r.V.InstallName)
+		inst, err := ex.Store.Install(ctx, org, r.V.InstallName)
 		if err != nil {
 			return err
 		}
 		if _, ok := e.(deployment.Cancel); ok && (r.V.State == deployment.Canceled || r.V.State == deployment.Canceling) {
 			return nil // asked twice, or our own commit
 		}
-		_, err = c.advance(tx, &inst, r, e)
+		_, err = advance(tx, &inst, r, e)
 		return err
 	})
 	if err != nil {
 		return store.Stored[store.Deployment]{}, err
 	}
-	return c.Deployment(ctx, org, id)
+	return ex.Deployment(ctx, org, id)
 }
 
 // DeployedSince returns the newest of the deployments that came after the given
 // one of an install and may have changed something; "" if there is none.
-func (c *Execution) DeployedSince(ctx context.Context, install fairlead.InstallID, id fairlead.DeploymentID) (fairlead.DeploymentID, error) {
-	for q := (store.PageQuery{Limit: 50}); ; {
-		page, err := c.Store.InstallDeployments(ctx, install, q)
+func DeployedSince(tx *kernel.Tx, install fairlead.InstallID, id fairlead.DeploymentID) (fairlead.DeploymentID, error) {
+	for q := (fairlead.PageQuery{Limit: 50}); ; {
+		page, err := tx.Store.InstallDeployments(tx.Ctx, install, q)
 		if err != nil {
 			return "", err
 		}
@@ -422,15 +424,15 @@ func (c *Execution) DeployedSince(ctx context.Context, install fairlead.InstallI
 // the given one ended: what it completed is not done again. It is refused when
 // a later deployment may have changed the install, because what was completed
 // may not be true any more.
-func (c *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (store.Deployment, error) {
-	newID := fairlead.DeploymentID(c.IDs(fairlead.PrefixDeployment))
+func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (store.Deployment, error) {
+	newID := fairlead.DeploymentID(ex.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
 	var out store.Deployment
-	err := c.Transact(ctx, "retry deployment "+string(id), func(tx *kernel.Tx) error {
+	err := ex.Transact(ctx, "retry deployment "+string(id), func(tx *kernel.Tx) error {
 		if made, err := tx.Seen(once, string(newID)); err != nil || made != "" {
 			return existing(tx, &out, made, err)
 		}
-		old, err := c.Deployment(ctx, org, id)
+		old, err := ex.Deployment(ctx, org, id)
 		if err != nil {
 			return err
 		}
@@ -438,7 +440,7 @@ func (c *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id 
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-state",
 				Message: fmt.Sprintf("deployment %s is %s: only a failed or canceled one can be retried", id, old.V.State)}
 		}
-		inst, err := c.Store.Install(ctx, org, old.V.InstallName)
+		inst, err := ex.Store.Install(ctx, org, old.V.InstallName)
 		if err != nil {
 			return err
 		}
@@ -447,7 +449,7 @@ func (c *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id 
 			// deployment completed is part of this one.
 			return fairlead.NotFound("install", string(old.V.Install))
 		}
-		since, err := c.DeployedSince(ctx, inst.V.ID, id)
+		since, err := DeployedSince(tx, inst.V.ID, id)
 		if err != nil {
 			return err
 		}
@@ -458,11 +460,11 @@ func (c *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id 
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,
-			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, RetryOf: id, Parallelism: c.Parallelism, State: deployment.Queued, Created: tx.Now, By: kernel.Actor(ctx)}
-		if err := c.fillNodes(tx, inst.V, &d.Deployment, old.V.Version); err != nil {
+			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, RetryOf: id, Parallelism: ex.Parallelism, State: deployment.Queued, Created: tx.Now, By: kernel.Actor(ctx)}
+		if err := fillNodes(tx, inst.V, &d.Deployment, old.V.Version); err != nil {
 			return err
 		}
-		if err := c.assignRunner(tx, &inst, &d); err != nil {
+		if err := assignRunner(tx, &inst, &d); err != nil {
 			return err
 		}
 		for i := range d.Nodes {
@@ -472,18 +474,18 @@ func (c *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id 
 				n.State, n.Message = deployment.Unchanged, "done in deployment "+string(id)
 			}
 		}
-		out, err = c.admit(tx, inst, d)
+		out, err = admit(tx, inst, d)
 		return err
 	})
 	return out, err
 }
 
 // Ahead is what a queued deployment waits for.
-func (c *Execution) Ahead(ctx context.Context, inst store.Install, id fairlead.DeploymentID) (*diagnosis.Ahead, error) {
+func Ahead(tx *kernel.Tx, inst store.Install, id fairlead.DeploymentID) (*diagnosis.Ahead, error) {
 	if inst.Active == "" || inst.Active == id {
 		return nil, nil // it has just begun
 	}
-	r, err := c.Store.Deployment(ctx, inst.Active)
+	r, err := tx.Store.Deployment(tx.Ctx, inst.Active)
 	if err != nil {
 		return nil, err
 	}

@@ -3,21 +3,11 @@
 // repairs what was lost.
 package execution
 
-import (
-	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
-	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
-	"github.com/fairlead/fairlead/pkg/control/internal/runners"
-)
+import "github.com/fairlead/fairlead/pkg/control/internal/kernel"
 
 // Execution is the deployments and their jobs, from the request to the last report.
 // Safe for concurrent use.
-type Execution struct {
-	*kernel.Kernel
-	fleet   *runners.Fleet
-	catalog *catalog.Catalog
-}
+type Execution struct{ *kernel.Kernel }
 
 // New returns the deployments and jobs of a kernel.
-func New(k *kernel.Kernel, fleet *runners.Fleet, catalog *catalog.Catalog) *Execution {
-	return &Execution{Kernel: k, fleet: fleet, catalog: catalog}
-}
+func New(k *kernel.Kernel) *Execution { return &Execution{k} }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
@@ -13,8 +14,8 @@ import (
 )
 
 // Job returns a job.
-func (c *Execution) Job(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
-	r, err := c.Store.Job(ctx, id)
+func (ex *Execution) Job(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
+	r, err := ex.Store.Job(ctx, id)
 	if err == nil && r.V.Org != org {
 		return store.Job{}, fairlead.NotFound("job", string(id))
 	}
@@ -22,14 +23,14 @@ func (c *Execution) Job(ctx context.Context, org fairlead.OrgID, id fairlead.Job
 }
 
 // Jobs lists jobs, newest first.
-func (c *Execution) Jobs(ctx context.Context, org fairlead.OrgID, q store.PageQuery) (store.Page[store.Job], error) {
-	return c.Store.Jobs(ctx, org, q)
+func (ex *Execution) Jobs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (store.Page[store.Job], error) {
+	return ex.Store.Jobs(ctx, org, q)
 }
 
 // DeploymentJobs lists the jobs of a deployment, in the order of its components
 // and then of time.
-func (c *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) ([]store.Job, error) {
-	d, err := c.Deployment(ctx, org, id)
+func (ex *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) ([]store.Job, error) {
+	d, err := ex.Deployment(ctx, org, id)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (c *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id f
 			if id == "" {
 				continue
 			}
-			r, err := c.Store.Job(ctx, id)
+			r, err := ex.Store.Job(ctx, id)
 			if err != nil {
 				return nil, err
 			}
@@ -52,35 +53,35 @@ func (c *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id f
 }
 
 // CancelJob cancels a job, and so its component's way through the deployment.
-func (c *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
+func (ex *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
 	var out store.Job
-	err := c.Transact(ctx, "cancel job "+string(id), func(tx *kernel.Tx) error {
-		j, err := c.Job(ctx, org, id)
+	err := ex.Transact(ctx, "cancel job "+string(id), func(tx *kernel.Tx) error {
+		j, err := ex.Job(ctx, org, id)
 		if err != nil {
 			return err
 		}
 		if out = j; j.State == job.Canceling || j.State == job.Canceled {
 			return nil // asked twice
 		}
-		r, err := c.Store.Job(ctx, id)
+		r, err := ex.Store.Job(ctx, id)
 		if err != nil {
 			return err
 		}
-		if r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, By: kernel.Actor(ctx)}); err != nil {
+		if r, err = applyJob(tx, r, job.Event{Kind: job.Cancel, By: kernel.Actor(ctx)}); err != nil {
 			return err
 		}
 		out = r.V
-		return c.settle(tx, r.V)
+		return settle(tx, r.V)
 	})
 	return out, err
 }
 
 // PlanSummary returns what the plan of a job would change, as JSON, or nil.
-func (c *Execution) PlanSummary(ctx context.Context, j store.Job) ([]byte, error) {
+func (ex *Execution) PlanSummary(ctx context.Context, j store.Job) ([]byte, error) {
 	if j.Plan == nil {
 		return nil, nil
 	}
-	r, err := c.Store.PlanSummary(ctx, j.ID, j.Lease.Epoch)
+	r, err := ex.Store.PlanSummary(ctx, j.ID, j.Lease.Epoch)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil, nil // the runner gave none
 	}
@@ -88,8 +89,8 @@ func (c *Execution) PlanSummary(ctx context.Context, j store.Job) ([]byte, error
 }
 
 // JobLogs describes the logs of a job's attempts.
-func (c *Execution) JobLogs(ctx context.Context, id fairlead.JobID) ([]joblog.Info, error) {
-	return c.Log.Streams(ctx, string(id))
+func (ex *Execution) JobLogs(ctx context.Context, id fairlead.JobID) ([]joblog.Info, error) {
+	return ex.Log.Streams(ctx, string(id))
 }
 
 // LogChunk is a piece of a job's log.
@@ -105,20 +106,20 @@ type LogChunk struct {
 // ReadLog returns what the log of a job holds from a cursor on: an attempt
 // (0: the first there is) and an offset in it. At the end of one attempt it
 // goes on with the next. When there is nothing it waits up to wait.
-func (c *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead.JobID, epoch, offset int64, wait time.Duration) (LogChunk, error) {
+func (ex *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead.JobID, epoch, offset int64, wait time.Duration) (LogChunk, error) {
 	if offset < 0 || epoch < 0 {
 		return LogChunk{}, fairlead.Invalid("invalid-cursor", "a cursor into a log is not negative")
 	}
-	deadline := c.Now().Add(wait)
+	deadline := ex.Now().Add(wait)
 	out := LogChunk{Epoch: epoch, Offset: offset, Next: offset}
 	for {
 		// The job is read before its streams: if it is over now, no stream and
 		// no byte comes after those that are read next.
-		j, err := c.Job(ctx, org, id)
+		j, err := ex.Job(ctx, org, id)
 		if err != nil {
 			return out, err
 		}
-		streams, err := c.Log.Streams(ctx, string(id))
+		streams, err := ex.Log.Streams(ctx, string(id))
 		if err != nil {
 			return out, logError(id, err)
 		}
@@ -128,14 +129,14 @@ func (c *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead
 				out.Done = true
 				return out, nil
 			}
-			if more, err := c.waitJob(ctx, j, deadline); err != nil || !more {
+			if more, err := ex.waitJob(ctx, j, deadline); err != nil || !more {
 				return out, err
 			}
 			continue
 		}
 		out.Epoch = cur.Stream.Epoch
 		over := j.State.Final() || cur.Ended || next != nil
-		chunk, err := c.readOrFollow(ctx, cur.Stream, out.Offset, over, deadline)
+		chunk, err := ex.readOrFollow(ctx, cur.Stream, out.Offset, over, deadline)
 		if err != nil {
 			return out, logError(id, err)
 		}
@@ -151,10 +152,10 @@ func (c *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead
 			return out, nil
 		default:
 			if chunk.Ended { // between two attempts
-				if more, err := c.waitJob(ctx, j, deadline); err != nil || !more {
+				if more, err := ex.waitJob(ctx, j, deadline); err != nil || !more {
 					return out, err
 				}
-			} else if !c.Now().Before(deadline) {
+			} else if !ex.Now().Before(deadline) {
 				return out, nil
 			}
 		}
@@ -163,28 +164,28 @@ func (c *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead
 
 // readOrFollow reads at once from a stream that grows no more, and waits for
 // one that does.
-func (c *Execution) readOrFollow(ctx context.Context, s joblog.Stream, offset int64, over bool, deadline time.Time) (joblog.Chunk, error) {
-	left := deadline.Sub(c.Now())
+func (ex *Execution) readOrFollow(ctx context.Context, s joblog.Stream, offset int64, over bool, deadline time.Time) (joblog.Chunk, error) {
+	left := deadline.Sub(ex.Now())
 	if over || left <= 0 {
-		return c.Log.Read(ctx, s, offset, joblog.MaxRead)
+		return ex.Log.Read(ctx, s, offset, joblog.MaxRead)
 	}
 	// The stream of a job that is given up ends late or never, so the job is
 	// looked at again from time to time.
-	ctx, cancel := context.WithTimeout(ctx, min(left, c.Recheck))
+	ctx, cancel := context.WithTimeout(ctx, min(left, ex.Recheck))
 	defer cancel()
-	return c.Log.Follow(ctx, s, offset, joblog.MaxRead)
+	return ex.Log.Follow(ctx, s, offset, joblog.MaxRead)
 }
 
 // waitJob waits until the job is not as it was; it reports false when the
 // deadline came first.
-func (c *Execution) waitJob(ctx context.Context, j store.Job, deadline time.Time) (bool, error) {
-	left := deadline.Sub(c.Now())
+func (ex *Execution) waitJob(ctx context.Context, j store.Job, deadline time.Time) (bool, error) {
+	left := deadline.Sub(ex.Now())
 	if left <= 0 {
 		return false, nil
 	}
 	changed := false
-	err := c.Wait(ctx, string(j.ID), left, func(ctx context.Context) (bool, error) {
-		r, err := c.Store.Job(ctx, j.ID)
+	err := ex.Wait(ctx, string(j.ID), left, func(ctx context.Context) (bool, error) {
+		r, err := ex.Store.Job(ctx, j.ID)
 		changed = r.V.State != j.State || r.V.Lease.Epoch != j.Lease.Epoch
 		return changed, err
 	})
@@ -207,44 +208,44 @@ func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
 
 // CheckRunner queues a job on the runner that does nothing: when it succeeds,
 // the whole way through queue, claim, launch, spec, log and report works.
-func (c *Execution) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (store.Job, error) {
-	return c.CheckRunnerBy(ctx, kernel.User{Org: org}, runner, key)
+func (ex *Execution) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (store.Job, error) {
+	return ex.CheckRunnerBy(ctx, kernel.User{Org: org}, runner, key)
 }
 
 // CheckRunnerBy is CheckRunner for whoever may be the operator, who checks the
 // shared runners.
-func (c *Execution) CheckRunnerBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
-	return c.askRunner(ctx, by, runner, job.OpCheck, kernel.Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
+func (ex *Execution) CheckRunnerBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
+	return ex.askRunner(ctx, by, runner, job.OpCheck, kernel.Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
 }
 
 // RunnerLogBy queues a job on the runner whose log is what its agent itself has
 // said of late.
-func (c *Execution) RunnerLogBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
-	return c.askRunner(ctx, by, runner, job.OpAgentLog, kernel.Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
+func (ex *Execution) RunnerLogBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
+	return ex.askRunner(ctx, by, runner, job.OpAgentLog, kernel.Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
 }
 
 // pluginCheck is the plugin that carries job.OpCheck out. job.OpAgentLog is done by
 // the agent itself.
 const pluginCheck = "check"
 
-func (c *Execution) askRunner(ctx context.Context, by kernel.User, runner string, op job.Operation, once kernel.Once) (store.Job, error) {
+func (ex *Execution) askRunner(ctx context.Context, by kernel.User, runner string, op job.Operation, once kernel.Once) (store.Job, error) {
 	org := by.Org
-	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
+	id := fairlead.JobID(ex.IDs(fairlead.PrefixJob))
 	var out store.Job
-	err := c.Transact(ctx, "check runner "+runner, func(tx *kernel.Tx) error {
+	err := ex.Transact(ctx, "check runner "+runner, func(tx *kernel.Tx) error {
 		made, err := tx.Seen(once, string(id))
 		if err != nil || made != "" {
 			if err == nil {
-				out, err = c.Job(ctx, org, fairlead.JobID(made))
+				out, err = ex.Job(ctx, org, fairlead.JobID(made))
 			}
 			return err
 		}
-		r, err := c.fleet.OwnRunner(ctx, by, runner)
+		r, err := runners.OwnRunner(tx, by, runner)
 		if err != nil {
 			return err
 		}
 		if tx.Again {
-			if old, err := c.Store.Job(ctx, id); err == nil {
+			if old, err := ex.Store.Job(ctx, id); err == nil {
 				out = old.V
 				return nil // our own commit, whose answer was unclear
 			}

@@ -21,14 +21,14 @@ import (
 // advance applies an event to a deployment and does all that follows from it
 // in the same commit: jobs are made and canceled, and when the deployment is
 // over its install goes to the next in the queue.
-func (c *Execution) advance(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
-	return c.advanceBy(tx, inst, r, e, func(d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
-		return c.carryOut(tx, inst.V, d, cmd)
+func advance(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
+	return advanceBy(tx, inst, r, e, func(d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+		return carryOut(tx, inst.V, d, cmd)
 	})
 }
 
 // advanceBy is advance with another way of doing what the deployment asks for.
-func (c *Execution) advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
+func advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
 	carryOut func(store.Deployment, deployment.Command) (deployment.Event, error)) (store.Stored[store.Deployment], error) {
 	todo := []deployment.Event{e}
 	for len(todo) > 0 {
@@ -52,13 +52,13 @@ func (c *Execution) advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], 
 	tx.PutDeployment(r)
 	if r.V.State.Final() {
 		tx.Drop(state.PlanKeys(r.V)...)
-		return r, c.freeInstall(tx, inst, r.V.ID)
+		return r, freeInstall(tx, inst, r.V.ID)
 	}
 	return r, nil
 }
 
-// free takes an ended deployment off its install, and begins the next one.
-func (c *Execution) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
+// freeInstall takes an ended deployment off its install, and begins the next one.
+func freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
 	inst.V.Queue = slices.DeleteFunc(slices.Clone(inst.V.Queue), func(q fairlead.DeploymentID) bool { return q == id })
 	if inst.V.Active != id {
 		tx.PutInstall(*inst) // it was canceled while it waited
@@ -71,7 +71,7 @@ func (c *Execution) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install]
 	}
 	inst.V.Active, inst.V.Queue = inst.V.Queue[0], inst.V.Queue[1:]
 	tx.PutInstall(*inst)
-	next, err := c.Store.Deployment(tx.Ctx, inst.V.Active)
+	next, err := tx.Store.Deployment(tx.Ctx, inst.V.Active)
 	if err != nil {
 		return err
 	}
@@ -81,30 +81,30 @@ func (c *Execution) freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install]
 	asked := slices.Clone(next.V.Nodes)
 	// The graph was computed when it was queued; what the deployment before it
 	// applied or removed is known only now.
-	err = c.refill(tx, inst.V, &next.V.Deployment)
+	err = refill(tx, inst.V, &next.V.Deployment)
 	if err == nil && len(next.V.Nodes) > 0 {
-		_, err = c.fleet.ServingRunnerIn(tx, inst.V)
+		_, err = runners.ServingRunner(tx, inst.V)
 	}
 	switch fairlead.KindOf(err) {
 	case "":
-		_, err = c.advance(tx, inst, next, deployment.Begin{})
+		_, err = advance(tx, inst, next, deployment.Begin{})
 		return err
 	case fairlead.KindInternal, fairlead.KindUnavailable:
 		return err // which passes, or is ours to repair; whoever reports now repeats it
 	}
 	next.V.Nodes = asked
-	return c.refuseDeployment(tx, inst, next, err)
+	return refuseDeployment(tx, inst, next, err)
 }
 
-// refuse ends a deployment that cannot begin, with the reason. The commit is that
+// refuseDeployment ends a deployment that cannot begin, with the reason. The commit is that
 // of the deployment before it, or of the end of that one's job: its step has done
 // its work and must be heard.
-func (c *Execution) refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
+func refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
 	if len(r.V.Nodes) == 0 { // no component is there that could fail, and it would count as done
-		_, err := c.advance(tx, inst, r, deployment.Cancel{Reason: fairlead.Reason(fairlead.CodeOf(why))})
+		_, err := advance(tx, inst, r, deployment.Cancel{Reason: fairlead.Reason(fairlead.CodeOf(why))})
 		return err
 	}
-	_, err := c.advanceBy(tx, inst, r, deployment.Begin{}, func(_ store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+	_, err := advanceBy(tx, inst, r, deployment.Begin{}, func(_ store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.Reason(fairlead.CodeOf(why)), Message: why.Error()}, nil
 	})
 	return err
@@ -112,21 +112,21 @@ func (c *Execution) refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Ins
 
 // refill computes the graph of a queued deployment anew. A retry keeps what
 // was carried over.
-func (c *Execution) refill(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error {
+func refill(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error {
 	if d.RetryOf != "" {
 		return nil
 	}
 	d.Nodes = nil
-	return c.fillNodes(tx, inst, d, d.Version)
+	return fillNodes(tx, inst, d, d.Version)
 }
 
 // carryOut does what a deployment asks for, and returns the event that tells
 // the deployment about it.
-func (c *Execution) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 	if cmd.Cancel != "" {
-		return c.cancelJob(tx, cmd.Cancel)
+		return cancelJob(tx, cmd.Cancel)
 	}
-	vars, err := c.catalog.VarsFor(tx, inst, d.Deployment, cmd)
+	vars, err := catalog.VarsFor(tx, inst, d.Deployment, cmd)
 	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
 		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: fairlead.ReasonNeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
@@ -143,11 +143,11 @@ func (c *Execution) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployme
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.ReasonVarsTooLarge,
 			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), catalog.MaxVars)}, nil
 	}
-	runner, err := c.fleet.ServingRunnerIn(tx, inst)
+	runner, err := runners.ServingRunner(tx, inst)
 	if err != nil {
 		return nil, err
 	}
-	j := store.Job{Job: job.New(fairlead.JobID(c.IDs(fairlead.PrefixJob)), cmd.Operation, tx.Now),
+	j := store.Job{Job: job.New(fairlead.JobID(tx.IDs(fairlead.PrefixJob)), cmd.Operation, tx.Now),
 		InstallName: inst.Name, RunnerName: runner.V.Name, Shared: runner.V.Shared(), Version: d.Version,
 		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
@@ -162,7 +162,7 @@ func (c *Execution) carryOut(tx *kernel.Tx, inst store.Install, d store.Deployme
 		j.Version = k.V.Version // it is destroyed with the configuration that made it
 	}
 	if cmd.Operation.Mutates() {
-		if err := c.markUnknown(tx, inst, d, j, vars); err != nil {
+		if err := markUnknown(tx, inst, d, j, vars); err != nil {
 			return nil, err
 		}
 	}
@@ -191,18 +191,18 @@ func NewJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
 
 // markUnknown records, before anything is changed, that a component is about
 // to be. What it was given is kept for the day it is destroyed.
-func (c *Execution) markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
+func markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
 	k, err := tx.Component(inst.ID, j.Component)
 	if err != nil {
 		return err
 	}
 	k.V.State, k.V.Deployment = store.Unknown, d.ID
 	if j.Operation == job.OpApply {
-		v, err := c.catalog.Version(tx.Ctx, j.Version)
+		v, err := catalog.ReadVersion(tx, j.Version)
 		if err != nil {
 			return err
 		}
-		if err := c.madeFrom(tx, &k, inst, v, vars); err != nil {
+		if err := madeFrom(tx, &k, inst, v, vars); err != nil {
 			return err
 		}
 	}
@@ -212,22 +212,22 @@ func (c *Execution) markUnknown(tx *kernel.Tx, inst store.Install, d store.Deplo
 
 // cancelJob cancels a job. One that had not started is over at once, and the
 // deployment is told.
-func (c *Execution) cancelJob(tx *kernel.Tx, id fairlead.JobID) (deployment.Event, error) {
-	r, err := c.Store.Job(tx.Ctx, id)
+func cancelJob(tx *kernel.Tx, id fairlead.JobID) (deployment.Event, error) {
+	r, err := tx.Store.Job(tx.Ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if r.V.State.Final() {
 		return nil, nil
 	}
-	r, err = c.applyJob(tx, r, job.Event{Kind: job.Cancel, Reason: fairlead.ReasonCanceled, By: kernel.Actor(tx.Ctx)})
+	r, err = applyJob(tx, r, job.Event{Kind: job.Cancel, Reason: fairlead.ReasonCanceled, By: kernel.Actor(tx.Ctx)})
 	if err != nil || !r.V.State.Final() {
 		return nil, err
 	}
 	return jobEnded(r.V), nil
 }
 
-// ended tells a deployment how its job ended.
+// jobEnded tells a deployment how its job ended.
 func jobEnded(j store.Job) deployment.Event {
 	e := deployment.JobEnded{Job: j.ID, State: j.State, Reason: j.Reason, Message: j.Message}
 	if j.Plan != nil {
@@ -238,7 +238,7 @@ func jobEnded(j store.Job) deployment.Event {
 }
 
 // settle moves the deployment of a job that has just ended, if it has one.
-func (c *Execution) settle(tx *kernel.Tx, j store.Job) error {
+func settle(tx *kernel.Tx, j store.Job) error {
 	if j.State.Final() && j.Operation == job.OpMigrateState {
 		return state.EndMove(tx, j)
 	}
@@ -253,14 +253,14 @@ func (c *Execution) settle(tx *kernel.Tx, j store.Job) error {
 		k.V.Lost = j.ID
 		tx.PutComponent(k)
 	}
-	d, err := c.Store.Deployment(tx.Ctx, j.Deployment)
+	d, err := tx.Store.Deployment(tx.Ctx, j.Deployment)
 	if err != nil {
 		return err
 	}
-	inst, err := c.Store.Install(tx.Ctx, j.Org, j.InstallName)
+	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
 		return err
 	}
-	_, err = c.advance(tx, &inst, d, jobEnded(j))
+	_, err = advance(tx, &inst, d, jobEnded(j))
 	return err
 }

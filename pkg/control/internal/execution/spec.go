@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -22,8 +21,8 @@ import (
 // spec builds and signs what the job's step may do. fields are those of a spec that
 // the step knows and an older one does not. Values are resolved now
 // and not earlier, so that no secret waits anywhere.
-func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]byte, error) {
-	now, terms := c.Now(), j.Terms.OrDefault()
+func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
+	now, terms := tx.Kernel.Now(), j.Terms.OrDefault()
 	s := events.JobSpec{
 		Runner: j.Runner, Install: j.Install, InstallName: j.InstallName, Deployment: j.Deployment,
 		Job: j.ID, Epoch: j.Lease.Epoch, Component: j.Component, Plugin: j.Plugin, Operation: string(j.Operation),
@@ -31,16 +30,16 @@ func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]b
 		Timeout: events.Seconds(max(1, j.Timeout().Seconds())), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
 	}
 	if j.Operation.OfRunner() {
-		return c.Signer.Sign(ctx, s)
+		return tx.Signer.Sign(tx.Ctx, s)
 	}
 	if j.Operation == job.OpMigrateState {
-		return c.migration(ctx, s, j)
+		return migration(tx, s, j)
 	}
-	inst, err := c.Store.Install(ctx, j.Org, j.InstallName)
+	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
 		return nil, err
 	}
-	runner, err := c.Store.Runner(ctx, j.RunnerOrg(), j.RunnerName)
+	runner, err := tx.Store.Runner(tx.Ctx, j.RunnerOrg(), j.RunnerName)
 	if err != nil {
 		return nil, err
 	}
@@ -52,18 +51,18 @@ func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]b
 		}
 		s.State = state.Ref(storage, j.Install, j.Component)
 	}
-	v, err := c.catalog.Version(ctx, j.Version)
+	v, err := catalog.ReadVersion(tx, j.Version)
 	if err != nil {
 		return nil, err
 	}
 	if v.Org != inst.V.Org || v.App != inst.V.App {
-		c.Logger.Error("a job was altered in the table; it gets no spec", "job", j.ID, "install", inst.V.Name, "version", v.ID, "app", v.App)
+		tx.Logger.Error("a job was altered in the table; it gets no spec", "job", j.ID, "install", inst.V.Name, "version", v.ID, "app", v.App)
 		return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "job-altered",
 			Message: fmt.Sprintf("job %s of install %s was altered in the table: version %s is of app %s, the install of %s", j.ID, inst.V.Name, v.ID, v.App, inst.V.App),
 			Hint:    fmt.Sprintf("Deploy the install again with `fairlead install deploy %s`. And find out who can write the control plane's table.", inst.V.Name),
 			Details: map[string]string{"job": string(j.ID), "version": string(v.ID)}}
 	}
-	repository, err := c.catalog.RepositoryOf(ctx, v, j.Component)
+	repository, err := catalog.RepositoryOf(tx, v, j.Component)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +74,9 @@ func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]b
 		}
 		s.Version = &events.VersionRef{ID: v.ID, Org: v.Org, Config: config, Artifacts: v.Artifacts}
 	}
-	if s.Env, s.SecretEnv, err = c.catalog.Environment(ctx, inst.V, runner.V, j); err != nil {
+	if s.Env, s.SecretEnv, err = catalog.Environment(tx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
-	tx := c.Reading(ctx)
 	var vars map[string]appspec.Resolved
 	switch {
 	case j.Operation.Mutates():
@@ -88,7 +86,7 @@ func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]b
 	case j.Operation == job.OpPlanDestroy:
 		vars, err = catalog.LastVars(tx, j.Install, j.Component)
 	default:
-		vars, err = c.catalog.ResolveVars(tx, inst.V, v, j.Component)
+		vars, err = catalog.ResolveVars(tx, inst.V, v, j.Component)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
@@ -96,10 +94,10 @@ func (c *Execution) spec(ctx context.Context, j store.Job, fields []string) ([]b
 	if s.Vars, err = specVars(vars, j.Component); err != nil {
 		return nil, err
 	}
-	if s.Applied, err = c.applied(tx, t, j); err != nil {
+	if s.Applied, err = applied(tx, t, j); err != nil {
 		return nil, err
 	}
-	return c.Signer.Sign(ctx, s)
+	return tx.Signer.Sign(tx.Ctx, s)
 }
 
 func specVars(vars map[string]appspec.Resolved, component string) (map[string]events.SpecVar, error) {
@@ -116,7 +114,7 @@ func specVars(vars map[string]appspec.Resolved, component string) (map[string]ev
 
 // applied returns what the job's component has been applied with, for a blind plan;
 // nil if it is not there, or it is not known how far its last apply came.
-func (c *Execution) applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, error) {
+func applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, error) {
 	if !t.Blind || j.Operation != job.OpPlan {
 		return nil, nil
 	}
@@ -124,7 +122,7 @@ func (c *Execution) applied(tx *kernel.Tx, t component.Type, j store.Job) (*even
 	if err != nil || k.V.State != store.Present || k.V.Lost != "" {
 		return nil, err
 	}
-	v, err := c.catalog.Version(tx.Ctx, k.V.Version)
+	v, err := catalog.ReadVersion(tx, k.V.Version)
 	if fairlead.CodeOf(err) == catalog.CodeVersionAltered {
 		return nil, nil // the next version is the way on
 	}
@@ -155,8 +153,8 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 }
 
 // migration completes the spec of a job that copies states.
-func (c *Execution) migration(ctx context.Context, s events.JobSpec, j store.Job) ([]byte, error) {
-	inst, err := c.Store.Install(ctx, j.Org, j.InstallName)
+func migration(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
+	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
 		return nil, err
 	}
@@ -172,15 +170,15 @@ func (c *Execution) migration(ctx context.Context, s events.JobSpec, j store.Job
 	if err != nil {
 		return nil, err
 	}
-	runner, err := c.Store.Runner(ctx, j.RunnerOrg(), j.RunnerName)
+	runner, err := tx.Store.Runner(tx.Ctx, j.RunnerOrg(), j.RunnerName)
 	if err != nil {
 		return nil, err
 	}
-	if s.Env, s.SecretEnv, err = c.catalog.Environment(ctx, inst.V, runner.V, j); err != nil {
+	if s.Env, s.SecretEnv, err = catalog.Environment(tx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
 	for _, name := range m.Components {
 		s.Move = append(s.Move, events.MovedState{Component: name, From: *state.Ref(from, j.Install, name), To: *state.Ref(to, j.Install, name)})
 	}
-	return c.Signer.Sign(ctx, s)
+	return tx.Signer.Sign(tx.Ctx, s)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -21,25 +22,25 @@ import (
 // RenewLease extends the holder's lease, and then waits up to wait for the job
 // to be canceled. A tool that has been silent for as long as its job allows is
 // canceled here. The job is returned as it then is.
-func (c *Execution) RenewLease(ctx context.Context, h kernel.Holder, silent, wait time.Duration) (store.Job, error) {
+func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, silent, wait time.Duration) (store.Job, error) {
 	var out store.Job
-	err := c.Transact(ctx, "renew lease of job "+string(h.Job), func(tx *kernel.Tx) error {
-		r, err := c.Held(ctx, h)
+	err := ex.Transact(ctx, "renew lease of job "+string(h.Job), func(tx *kernel.Tx) error {
+		r, err := ex.Held(ctx, h)
 		if err != nil {
 			return err
 		}
-		r, err = c.applyJob(tx, r, job.Event{Kind: job.Renew, Epoch: h.Epoch})
+		r, err = applyJob(tx, r, job.Event{Kind: job.Renew, Epoch: h.Epoch})
 		if e, hangs := r.V.Silent(silent); hangs && err == nil {
-			r, err = c.applyJob(tx, r, e)
+			r, err = applyJob(tx, r, e)
 		}
 		out = r.V
 		return err
 	})
-	if err != nil || out.State == job.Canceling || c.Intervals.Prompt {
+	if err != nil || out.State == job.Canceling || ex.Intervals.Prompt {
 		return out, err
 	}
-	err = c.Wait(ctx, string(h.Job), wait, func(ctx context.Context) (bool, error) {
-		r, err := c.Held(ctx, h)
+	err = ex.Wait(ctx, string(h.Job), wait, func(ctx context.Context) (bool, error) {
+		r, err := ex.Held(ctx, h)
 		out = r.V
 		return r.V.State == job.Canceling, err
 	})
@@ -47,16 +48,16 @@ func (c *Execution) RenewLease(ctx context.Context, h kernel.Holder, silent, wai
 }
 
 // AppendLog stores data at offset of the attempt's log.
-func (c *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int64, data []byte) (int64, error) {
-	if _, err := c.Held(ctx, h); err != nil {
+func (ex *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int64, data []byte) (int64, error) {
+	if _, err := ex.Held(ctx, h); err != nil {
 		return 0, err
 	}
 	stream := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
-	next, err := c.Log.Append(ctx, stream, offset, data)
+	next, err := ex.Log.Append(ctx, stream, offset, data)
 	if errors.Is(err, joblog.ErrNotFound) {
 		// The power took the stream with it; its writer still has everything.
-		if err = c.Log.Open(ctx, stream); err == nil {
-			next, err = c.Log.Append(ctx, stream, offset, data)
+		if err = ex.Log.Open(ctx, stream); err == nil {
+			next, err = ex.Log.Append(ctx, stream, offset, data)
 		}
 	}
 	return next, logError(h.Job, err)
@@ -64,11 +65,11 @@ func (c *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int64
 
 // RescueLog is AppendLog for the agent of a step that died before it had sent
 // all of its log.
-func (c *Execution) RescueLog(ctx context.Context, s store.Session, id fairlead.JobID, epoch, offset int64, data []byte) (int64, error) {
-	if _, err := c.jobOf(ctx, s, id); err != nil {
+func (ex *Execution) RescueLog(ctx context.Context, s store.Session, id fairlead.JobID, epoch, offset int64, data []byte) (int64, error) {
+	if _, err := runnersJob(ex.Reading(ctx), s, id); err != nil {
 		return 0, err
 	}
-	return c.AppendLog(ctx, kernel.Holder{Job: id, Epoch: epoch}, offset, data)
+	return ex.AppendLog(ctx, kernel.Holder{Job: id, Epoch: epoch}, offset, data)
 }
 
 // logError gives a kind to what a log refuses.
@@ -119,7 +120,7 @@ type Report struct {
 // FinishJob ends the holder's job, and moves its deployment. It is accepted
 // once; the same step repeating it hears success again. The log must be
 // complete first: if bytes are missing, the answer says from where.
-func (c *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) error {
+func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) error {
 	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: fairlead.Clip(rep.Message, 4000), ExitCode: rep.ExitCode, Salvaged: rep.Salvaged, DiskFull: rep.DiskFull}
 	switch rep.Outcome {
 	case OutcomeSucceeded:
@@ -134,14 +135,14 @@ func (c *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) 
 	if err := catalog.CheckOutputs(h.Job, rep.Outputs); err != nil {
 		return err
 	}
-	if err := c.endLog(ctx, h, rep); err != nil {
+	if err := ex.endLog(ctx, h, rep); err != nil {
 		return err
 	}
-	if err := c.keepSummary(ctx, h, rep); err != nil {
+	if err := ex.keepSummary(ctx, h, rep); err != nil {
 		return err
 	}
-	return c.Transact(ctx, "finish job "+string(h.Job), func(tx *kernel.Tx) error {
-		r, err := c.Store.Job(ctx, h.Job)
+	return ex.Transact(ctx, "finish job "+string(h.Job), func(tx *kernel.Tx) error {
+		r, err := ex.Store.Job(ctx, h.Job)
 		if err != nil {
 			return err
 		}
@@ -152,7 +153,7 @@ func (c *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) 
 			if rep.Plan == nil {
 				return fairlead.Invalid("plan-missing", "job %s succeeded at planning without a plan", h.Job)
 			}
-			if err := c.canVouch(ctx, r.V, rep); fairlead.CodeOf(err) == catalog.CodeVersionAltered {
+			if err := canVouch(tx, r.V, rep); fairlead.CodeOf(err) == catalog.CodeVersionAltered {
 				e.Kind, e.Reason, e.Message = job.Fail, fairlead.ReasonVersionAltered, err.Error()
 			} else if err != nil {
 				return err
@@ -160,35 +161,35 @@ func (c *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) 
 				r.V.Plan = rep.Plan
 			}
 		}
-		if r, err = c.applyJob(tx, r, e); err != nil {
+		if r, err = applyJob(tx, r, e); err != nil {
 			return err
 		}
-		if err := c.learn(tx, r.V, rep); err != nil {
+		if err := learn(tx, r.V, rep); err != nil {
 			return err
 		}
-		return c.settle(tx, r.V)
+		return settle(tx, r.V)
 	})
 }
 
 // canVouch reports why a plan that found nothing to change cannot say what its
 // component is made from: that is read from the version, which may have been
 // altered since the plan began.
-func (c *Execution) canVouch(ctx context.Context, j store.Job, rep Report) error {
+func canVouch(tx *kernel.Tx, j store.Job, rep Report) error {
 	if j.Operation != job.OpPlan || !rep.Plan.NoOp {
 		return nil
 	}
-	_, err := c.catalog.Version(ctx, j.Version)
+	_, err := catalog.ReadVersion(tx, j.Version)
 	return err
 }
 
 // keepSummary stores the summary of a plan before its job ends: whoever sees
 // the plan sees the summary.
-func (c *Execution) keepSummary(ctx context.Context, h kernel.Holder, rep Report) error {
+func (ex *Execution) keepSummary(ctx context.Context, h kernel.Holder, rep Report) error {
 	if len(rep.Summary) == 0 {
 		return nil
 	}
-	return c.Transact(ctx, "keep plan summary of job "+string(h.Job), func(tx *kernel.Tx) error {
-		r, err := c.Store.Job(ctx, h.Job)
+	return ex.Transact(ctx, "keep plan summary of job "+string(h.Job), func(tx *kernel.Tx) error {
+		r, err := ex.Store.Job(ctx, h.Job)
 		if err != nil || !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
 			// Whether the report is stale, or was told before, is judged with the
 			// job's end; what a person may be looking at is not replaced.
@@ -217,14 +218,14 @@ func finishedBy(j store.Job, h kernel.Holder, k job.Kind) bool {
 }
 
 // endLog holds the log against what its writer says of it, and ends it.
-func (c *Execution) endLog(ctx context.Context, h kernel.Holder, rep Report) error {
+func (ex *Execution) endLog(ctx context.Context, h kernel.Holder, rep Report) error {
 	s := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
-	chunk, err := c.Log.Read(ctx, s, max(0, rep.LogSize), 1) // only its Info is wanted, so at its end
+	chunk, err := ex.Log.Read(ctx, s, max(0, rep.LogSize), 1) // only its Info is wanted, so at its end
 	if errors.Is(err, joblog.ErrNotFound) && rep.LogSize > 0 {
 		err = &joblog.OffsetError{Want: 0} // the power took all of it; its writer has it
 	} else if errors.Is(err, joblog.ErrNotFound) {
-		if err = c.Log.Open(ctx, s); err == nil {
-			chunk, err = c.Log.Read(ctx, s, 0, 1)
+		if err = ex.Log.Open(ctx, s); err == nil {
+			chunk, err = ex.Log.Read(ctx, s, 0, 1)
 		}
 	}
 	if err != nil {
@@ -236,10 +237,10 @@ func (c *Execution) endLog(ctx context.Context, h kernel.Holder, rep Report) err
 	case chunk.Info.Size > rep.LogSize || chunk.Info.CRC32 != rep.LogCRC32:
 		// The writer lost track of its own log. What is stored is kept and
 		// marked; the job's outcome matters more.
-		c.Logger.Warn("a log does not match what its writer says", "stream", s.String(), "size", chunk.Info.Size, "reported", rep.LogSize)
+		ex.Logger.Warn("a log does not match what its writer says", "stream", s.String(), "size", chunk.Info.Size, "reported", rep.LogSize)
 		rep.Truncated = true
 	}
-	return logError(h.Job, c.Log.End(ctx, s, rep.Truncated))
+	return logError(h.Job, ex.Log.End(ctx, s, rep.Truncated))
 }
 
 // stateIsTrue reports whether the state of a component has all that an apply or
@@ -254,7 +255,7 @@ func (rep Report) stateIsTrue() bool {
 }
 
 // learn records what a finished job says about its component.
-func (c *Execution) learn(tx *kernel.Tx, j store.Job, rep Report) error {
+func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	if j.Component == "" {
 		return nil
 	}
@@ -283,7 +284,7 @@ func (c *Execution) learn(tx *kernel.Tx, j store.Job, rep Report) error {
 			return err
 		}
 	case j.Operation == job.OpPlan && noOp:
-		if learned, err := c.vouch(tx, &k, j, rep); err != nil || !learned {
+		if learned, err := vouch(tx, &k, j, rep); err != nil || !learned {
 			return err
 		}
 	case j.Operation == job.OpDestroy, j.Operation == job.OpPlanDestroy && noOp && k.V.State != store.Absent:
@@ -306,28 +307,28 @@ func (c *Execution) learn(tx *kernel.Tx, j store.Job, rep Report) error {
 // A plan-only deployment moves no component to its version: somebody asked what
 // would change. Only of a component of which nothing is known it is believed,
 // as there is nothing better. It reports whether anything was learned.
-func (c *Execution) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
+func vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
 	if k.V.State == store.Present {
-		d, err := c.Store.Deployment(tx.Ctx, j.Deployment)
+		d, err := tx.Store.Deployment(tx.Ctx, j.Deployment)
 		if err != nil || d.V.PlanOnly {
 			return false, err
 		}
 	}
-	inst, err := c.Store.Install(tx.Ctx, j.Org, j.InstallName)
+	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
 		return false, err
 	}
-	v, err := c.catalog.Version(tx.Ctx, j.Version)
+	v, err := catalog.ReadVersion(tx, j.Version)
 	if err != nil {
 		return false, err
 	}
 	// As they were resolved for the plan: neither inputs nor the outputs of what
 	// the component needs are changed by anybody else while a deployment runs.
-	vars, err := c.catalog.ResolveVars(tx, inst.V, v, j.Component)
+	vars, err := catalog.ResolveVars(tx, inst.V, v, j.Component)
 	if err != nil {
 		return false, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
 	}
-	if err := c.madeFrom(tx, k, inst.V, v, vars); err != nil {
+	if err := madeFrom(tx, k, inst.V, v, vars); err != nil {
 		return false, err
 	}
 	k.V.State, k.V.Deployment = store.Present, j.Deployment
@@ -343,7 +344,7 @@ func (c *Execution) vouch(tx *kernel.Tx, k *store.Stored[store.Component], j sto
 // together: files of one version fail at the variables of another, and what
 // components of several versions need may be one another. What environment
 // variables its tool had is noted for Effective.
-func (c *Execution) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version, vars map[string]appspec.Resolved) error {
+func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version, vars map[string]appspec.Resolved) error {
 	raw, err := json.Marshal(catalog.VarsRecord(vars))
 	if err != nil {
 		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
@@ -351,7 +352,7 @@ func (c *Execution) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], in
 	if err := catalog.KeepVars(tx, &k.V, raw); err != nil {
 		return err
 	}
-	if err := c.catalog.KeepEnv(tx, inst, &k.V); err != nil {
+	if err := catalog.KeepEnv(tx, inst, &k.V); err != nil {
 		return err
 	}
 	k.V.Version, k.V.DependsOn = v.ID, nil
@@ -363,24 +364,24 @@ func (c *Execution) madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], in
 
 // AttemptAccess returns the holder's own way to its attempt's log and artifacts.
 // A job that has none is of KindNotFound: its log goes through the API.
-func (c *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.Access, error) {
-	r, err := c.Held(ctx, h)
+func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.Access, error) {
+	r, err := ex.Held(ctx, h)
 	if err != nil {
 		return identity.Access{}, err
 	}
 	none := &fairlead.Error{Kind: fairlead.KindNotFound, Code: "no-log-access",
 		Message: fmt.Sprintf("job %s has no way to its log but the API", h.Job)}
-	if c.Access == nil || r.V.Install == "" {
+	if ex.Access == nil || r.V.Install == "" {
 		return identity.Access{}, none
 	}
-	stack, ok, err := c.fleet.StackOf(ctx, r.V.Runner)
+	stack, ok, err := runners.StackOf(ex.Reading(ctx), r.V.Runner)
 	if err != nil {
 		return identity.Access{}, err
 	}
 	if !ok || stack.Install != r.V.Install {
 		return identity.Access{}, none
 	}
-	a, err := c.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: stack.Install, App: stack.App, Job: h.Job, Epoch: h.Epoch})
+	a, err := ex.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: stack.Install, App: stack.App, Job: h.Job, Epoch: h.Epoch})
 	if err != nil {
 		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "log-access-unavailable", Message: "access to the log could not be had", Hint: "Write it through the API, or ask again.", Err: err}
 	}

@@ -2,7 +2,6 @@ package execution
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -33,32 +32,21 @@ type Swept struct {
 	Letters                                  int // dead letters
 }
 
-// Sweep repairs what was lost: wake-ups of queued jobs, and leases whose
-// holder is gone. It looks at what is due and at nothing else, so an idle
-// control plane costs one query; now and then it looks at the runners as well.
-// It looks after one job at a time, so that those who claim and report meanwhile
-// wait for one short commit at most. Many may run at once.
-func (c *Execution) Sweep(ctx context.Context) (Swept, error) {
-	var s Swept
-	jobs := c.sweepJobs(ctx, &s)
-	var watch error
-	s.Turned, s.Letters, watch = c.fleet.WatchRunners(ctx)
-	return s, errors.Join(jobs, watch)
-}
-
-func (c *Execution) sweepJobs(ctx context.Context, s *Swept) error {
+// SweepJobs looks after the jobs that are due, one at a time, so that those who claim
+// and report meanwhile wait for one short commit at most. It counts in s what it did.
+func (ex *Execution) SweepJobs(ctx context.Context, s *Swept) error {
 	for range sweepPages {
-		due, err := c.Store.DueJobs(ctx, c.Now(), sweepPage)
+		due, err := ex.Store.DueJobs(ctx, ex.Now(), sweepPage)
 		if err != nil {
 			return err
 		}
 		moved := 0
 		for _, r := range due {
 			s.Looked++
-			did, err := c.sweepJob(ctx, r.V, s)
+			did, err := ex.sweepJob(ctx, r.V, s)
 			if err != nil {
 				s.Failed++
-				c.Logger.Warn("the sweep could not look after a job; the next one will", "job", r.V.ID, "error", err)
+				ex.Logger.Warn("the sweep could not look after a job; the next one will", "job", r.V.ID, "error", err)
 			}
 			if did {
 				moved++
@@ -75,13 +63,13 @@ func (c *Execution) sweepJobs(ctx context.Context, s *Swept) error {
 }
 
 // sweepJob looks after one job and reports whether it is no longer due.
-func (c *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (moved bool, err error) {
-	if err := c.endLogs(ctx, found); err != nil {
+func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (moved bool, err error) {
+	if err := ex.endLogs(ctx, found); err != nil {
 		return false, err
 	}
-	err = c.Transact(ctx, "sweep job "+string(found.ID), func(tx *kernel.Tx) error {
+	err = ex.Transact(ctx, "sweep job "+string(found.ID), func(tx *kernel.Tx) error {
 		moved = true
-		r, err := c.Store.Job(ctx, found.ID)
+		r, err := ex.Store.Job(ctx, found.ID)
 		if err != nil {
 			return err
 		}
@@ -90,7 +78,7 @@ func (c *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (mo
 		})
 		j := r.V
 		e, overdue := j.Overdue(tx.Now)
-		if held := c.HeldUntil(); overdue && e.Kind == job.Expire && tx.Now.Before(held) {
+		if held := ex.HeldUntil(); overdue && e.Kind == job.Expire && tx.Now.Before(held) {
 			tx.PutJobAt(r, held)
 			return nil
 		}
@@ -101,7 +89,7 @@ func (c *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (mo
 			} else {
 				s.TimedOut++
 			}
-			return c.endJob(tx, r, e)
+			return endJob(tx, r, e)
 		}
 		switch {
 		case j.DueAt.After(tx.Now):
@@ -109,8 +97,8 @@ func (c *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (mo
 			return nil // the index is behind
 		case j.State == job.Queued && j.Due().After(tx.Now):
 			tx.PutJobAt(r, j.Due()) // it was queued anew; its wake-up may still come
-		case j.State == job.Claimed && c.firstLook(j).Before(j.Due()):
-			return c.lookAfterClaim(tx, ctx, r, s)
+		case j.State == job.Claimed && firstLook(tx, j).Before(j.Due()):
+			return lookAfterClaim(tx, ctx, r, s)
 		case j.State == job.Queued:
 			s.Woken++
 			if noteStuck(tx, &r) {
@@ -133,22 +121,22 @@ func (c *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (mo
 // claimSilence is how long the agent that has claimed a job may say nothing
 // before the job is somebody else's: as long as a lease, and no shorter than the
 // agent's heartbeats allow.
-func (c *Execution) claimSilence() time.Duration { return min(c.LostAfter(), job.LeaseTTL) }
+func claimSilence(tx *kernel.Tx) time.Duration { return min(tx.LostAfter(), job.LeaseTTL) }
 
 // firstLook is when a claimed job is first looked at: its claim is a word of its
 // agent.
-func (c *Execution) firstLook(j store.Job) time.Time { return j.Claimed.Add(c.claimSilence()) }
+func firstLook(tx *kernel.Tx, j store.Job) time.Time { return j.Claimed.Add(claimSilence(tx)) }
 
 // lookAfterClaim looks after a job that may take longer to begin than its agent
 // may be silent, because images are pulled first. Without it the death of the
 // agent would be noticed when the time to start is over.
-func (c *Execution) lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
-	heard, err := c.heardOfClaim(ctx, r.V)
+func lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
+	heard, err := heardOfClaim(tx, r.V)
 	if err != nil {
 		return err
 	}
-	until := heard.Add(c.claimSilence())
-	if held := c.HeldUntil(); held.After(until) {
+	until := heard.Add(claimSilence(tx))
+	if held := tx.HeldUntil(); held.After(until) {
 		until = held // nobody could say anything while we were down
 	}
 	if until.After(tx.Now) {
@@ -159,28 +147,28 @@ func (c *Execution) lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.S
 		return nil
 	}
 	s.Expired++
-	return c.endJob(tx, r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: fairlead.ReasonStartTimeout,
-		Message: "its runner took it, and has not been heard of for " + c.claimSilence().String() + "; it had not begun"})
+	return endJob(tx, r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: fairlead.ReasonStartTimeout,
+		Message: "its runner took it, and has not been heard of for " + claimSilence(tx).String() + "; it had not begun"})
 }
 
 // heardOfClaim is when something was last heard of the agent that has the
 // claimed job: the one that took it, also in a later session, or one that says
 // that it found the job on its machine.
-func (c *Execution) heardOfClaim(ctx context.Context, j store.Job) (time.Time, error) {
+func heardOfClaim(tx *kernel.Tx, j store.Job) (time.Time, error) {
 	heard := j.Claimed
 	hear := func(s store.Session) {
 		if s.LastSeen.After(heard) {
 			heard = s.LastSeen
 		}
 	}
-	took, err := c.Store.Session(ctx, j.Runner, j.Lease.Session)
+	took, err := tx.Store.Session(tx.Ctx, j.Runner, j.Lease.Session)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 		return heard, err
 	}
-	if hear(took.V); c.Now().Before(heard.Add(c.claimSilence())) {
+	if hear(took.V); tx.Kernel.Now().Before(heard.Add(claimSilence(tx))) {
 		return heard, nil
 	}
-	sessions, err := c.Store.Sessions(ctx, j.Runner, runners.MaxAgents)
+	sessions, err := tx.Store.Sessions(tx.Ctx, j.Runner, runners.MaxAgents)
 	for _, s := range sessions {
 		if s.V.Instance != "" && s.V.Instance == took.V.Instance || slices.Contains(s.V.Running, string(j.ID)) {
 			hear(s.V)
@@ -192,9 +180,9 @@ func (c *Execution) heardOfClaim(ctx context.Context, j store.Job) (time.Time, e
 // endLogs ends the logs of attempts that were given up. It was tried right
 // after the commit that gave them up; whoever was to do so may have died then,
 // and a log without an end is one that its readers follow for ever.
-func (c *Execution) endLogs(ctx context.Context, j store.Job) error {
+func (ex *Execution) endLogs(ctx context.Context, j store.Job) error {
 	for _, l := range j.OpenLogs {
-		if err := c.endGivenUp(ctx, j.ID, l); err != nil {
+		if err := endGivenUp(ctx, ex.Log, j.ID, l); err != nil {
 			return err
 		}
 	}
@@ -214,16 +202,16 @@ func overdueMessage(e job.Event, j store.Job) string {
 	return "it ran for longer than " + j.Timeout().String()
 }
 
-// end applies an event that may end the job, and moves its deployment if it did.
-func (c *Execution) endJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) error {
-	r, err := c.applyJob(tx, r, e)
+// endJob applies an event that may end the job, and moves its deployment if it did.
+func endJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) error {
+	r, err := applyJob(tx, r, e)
 	if err != nil {
 		return err
 	}
 	if at := r.V.Due(); !at.IsZero() {
 		tx.PutJobAt(r, at) // its place is past, and the next page would hold it again
 	}
-	return c.settle(tx, r.V)
+	return settle(tx, r.V)
 }
 
 // noteStuck notes that the queued job waits for longer than job.StuckAfter, once

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -91,6 +93,9 @@ type Kernel struct {
 	// Recheck is how long a waiter trusts that it would be told: a change that
 	// another process made is seen after it at the latest.
 	Recheck time.Duration
+	// Memo keeps what rooms have read and verified, by keys of types of their own: at
+	// most 64 of them, each of at most 64 KiB before it was parsed.
+	Memo *lru.Cache[any, any]
 	// holdUntil is until when no lease is taken for expired, in Unix nanoseconds.
 	holdUntil atomic.Int64
 }
@@ -100,7 +105,11 @@ func New(p Deps) *Kernel {
 	if p.Random == nil {
 		p.Random = rand.Float64
 	}
-	return &Kernel{Deps: p, hub: newHub(), Recheck: 2 * time.Second}
+	memo, err := lru.New[any, any](64)
+	if err != nil {
+		panic(err) // of a size below 1
+	}
+	return &Kernel{Deps: p, hub: newHub(), Recheck: 2 * time.Second, Memo: memo}
 }
 
 // The bounds on repeating a commit. A conflict means that somebody else came

@@ -11,8 +11,8 @@ import (
 
 // StackOf returns the stack in which the runner is; false if it is in none, or
 // serves whoever comes: what is granted is for one install.
-func (c *Fleet) StackOf(ctx context.Context, runner fairlead.RunnerID) (store.Stack, bool, error) {
-	s, err := c.Store.Stack(ctx, runner)
+func StackOf(tx *kernel.Tx, runner fairlead.RunnerID) (store.Stack, bool, error) {
+	s, err := tx.Store.Stack(tx.Ctx, runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return store.Stack{}, false, nil
 	}
@@ -22,20 +22,20 @@ func (c *Fleet) StackOf(ctx context.Context, runner fairlead.RunnerID) (store.St
 // SessionAccess returns the session's own way to its runner's queue, or nil if
 // it has none: then it claims through the API. That it could not be had does not
 // keep a runner from working.
-func (c *Fleet) SessionAccess(ctx context.Context, s store.Session) *identity.Access {
-	if c.Access == nil {
+func (f *Fleet) SessionAccess(ctx context.Context, s store.Session) *identity.Access {
+	if f.Access == nil {
 		return nil
 	}
-	stack, ok, err := c.StackOf(ctx, s.Runner)
+	stack, ok, err := StackOf(f.Reading(ctx), s.Runner)
 	if err == nil && !ok {
 		return nil
 	}
 	var a identity.Access
 	if err == nil {
-		a, err = c.Access.Grant(ctx, identity.Scope{Runner: s.Runner, Install: stack.Install, App: stack.App, Queue: kernel.QueueName(s.Runner)})
+		a, err = f.Access.Grant(ctx, identity.Scope{Runner: s.Runner, Install: stack.Install, App: stack.App, Queue: kernel.QueueName(s.Runner)})
 	}
 	if err != nil {
-		c.Logger.Warn("a session gets no access to its queue, and claims through the API", "runner", s.Runner, "error", err)
+		f.Logger.Warn("a session gets no access to its queue, and claims through the API", "runner", s.Runner, "error", err)
 		return nil
 	}
 	return &a

@@ -24,16 +24,16 @@ type Agent struct {
 // Agents lists the agents that have enrolled with keys for a runner, in the order
 // in which they did. Those that prove who they are otherwise are not among them:
 // a trust, or a role, is taken away as one.
-func (c *Fleet) Agents(ctx context.Context, by kernel.User, runner string) ([]Agent, error) {
-	r, err := c.OwnRunner(ctx, by, runner)
+func (f *Fleet) Agents(ctx context.Context, by kernel.User, runner string) ([]Agent, error) {
+	r, err := OwnRunner(f.Reading(ctx), by, runner)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := c.Store.Agents(ctx, r.V.ID)
+	stored, err := f.Store.Agents(ctx, r.V.ID)
 	if err != nil {
 		return nil, err
 	}
-	known, err := c.WithSessions(ctx, r.V)
+	known, err := WithSessions(f.Reading(ctx), r.V)
 	if err != nil {
 		return nil, err
 	}
@@ -52,13 +52,13 @@ func (c *Fleet) Agents(ctx context.Context, by kernel.User, runner string) ([]Ag
 // RevokeAgent refuses an agent's key from now on, for good, and ends the sessions
 // that it has opened, also those of a copy of the key. Running jobs go on to their
 // end under leases of their own.
-func (c *Fleet) RevokeAgent(ctx context.Context, by kernel.User, runner, key string) error {
-	return c.Transact(ctx, "revoke key "+key+" of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, runner)
+func (f *Fleet) RevokeAgent(ctx context.Context, by kernel.User, runner, key string) error {
+	return f.Transact(ctx, "revoke key "+key+" of runner "+runner, func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, runner)
 		if err != nil {
 			return err
 		}
-		a, err := c.Store.Agent(ctx, r.V.ID, key)
+		a, err := f.Store.Agent(ctx, r.V.ID, key)
 		if err != nil || !a.V.Revoked.IsZero() {
 			return err
 		}
@@ -69,8 +69,8 @@ func (c *Fleet) RevokeAgent(ctx context.Context, by kernel.User, runner, key str
 }
 
 // enrolled returns nil if the key that has opened the session is still good.
-func (c *Fleet) enrolled(ctx context.Context, s store.Session) error {
-	a, err := c.Store.Agent(ctx, s.Runner, s.Agent)
+func enrolled(tx *kernel.Tx, s store.Session) error {
+	a, err := tx.Store.Agent(tx.Ctx, s.Runner, s.Agent)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && !a.V.Revoked.IsZero() {
 		return identity.NoLonger()
 	}
@@ -94,12 +94,12 @@ const MaxSharedSessions = 100
 // longest ago. To refuse the new one instead would keep an agent out for as long as
 // sessions last, after some restarts, or for as long as another holder of its identity
 // likes. shared is the identity of a session that was opened without an enrolled key.
-func (c *Fleet) countSession(tx *kernel.Tx, s store.Session, shared string) error {
+func countSession(tx *kernel.Tx, s store.Session, shared string) error {
 	if !s.Enrolled {
 		of := identity.Hash(shared)
-		r, err := c.Store.OpenSessions(tx.Ctx, s.Runner, of)
+		r, err := tx.Store.OpenSessions(tx.Ctx, s.Runner, of)
 		if err == nil {
-			r.V.Open, err = c.withSession(tx, r.V.Open, s, MaxSharedSessions)
+			r.V.Open, err = withSession(tx, r.V.Open, s, MaxSharedSessions)
 		}
 		if err != nil {
 			return err
@@ -107,11 +107,11 @@ func (c *Fleet) countSession(tx *kernel.Tx, s store.Session, shared string) erro
 		tx.PutOpenSessions(of, r)
 		return nil
 	}
-	a, err := c.Store.Agent(tx.Ctx, s.Runner, s.Agent)
+	a, err := tx.Store.Agent(tx.Ctx, s.Runner, s.Agent)
 	if err != nil {
 		return fmt.Errorf("look at the agent with the key %s: %w", s.Agent, err)
 	}
-	if a.V.Open, err = c.withSession(tx, a.V.Open, s, MaxSessions); err != nil {
+	if a.V.Open, err = withSession(tx, a.V.Open, s, MaxSessions); err != nil {
 		return err
 	}
 	tx.PutAgent(s.Agent, a)
@@ -120,11 +120,11 @@ func (c *Fleet) countSession(tx *kernel.Tx, s store.Session, shared string) erro
 
 // withSession returns the sessions that an identity has open once it has opened s,
 // at most limit.
-func (c *Fleet) withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
+func withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	open = slices.DeleteFunc(open, func(o store.OpenSession) bool { return !tx.Now.Before(o.Expires) })
 	if len(open) >= limit {
 		var err error
-		if open, err = c.endOldest(tx, open, s, limit); err != nil {
+		if open, err = endOldest(tx, open, s, limit); err != nil {
 			return nil, err
 		}
 	}
@@ -134,11 +134,11 @@ func (c *Fleet) withSession(tx *kernel.Tx, open []store.OpenSession, s store.Ses
 // endOldest returns those of the sessions that are not over, and ends one for s if
 // none is. It looks no further than to one that counts as lost, such as an agent leaves
 // behind with each session that it opens: a fleet would read a hundred each time.
-func (c *Fleet) endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
+func endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	var left []store.OpenSession
 	var oldest store.Stored[store.Session]
 	for i, o := range open {
-		r, err := c.Store.Session(tx.Ctx, s.Runner, o.ID)
+		r, err := tx.Store.Session(tx.Ctx, s.Runner, o.ID)
 		switch {
 		case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended:
 			continue
@@ -148,15 +148,15 @@ func (c *Fleet) endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Sessi
 			oldest = r
 		}
 		left = append(left, o)
-		if c.sessionState(r.V) == "lost" {
+		if sessionState(tx.Kernel, r.V) == "lost" {
 			oldest, left = r, append(left, open[i+1:]...)
 			break
 		}
 	}
 	if len(left) >= limit {
 		left = slices.DeleteFunc(left, func(o store.OpenSession) bool { return o.ID == oldest.V.ID })
-		if c.sessionState(oldest.V) != "lost" {
-			c.Logger.Warn("an identity has too many sessions open: the one that was last seen longest ago ends", "runner", s.Runner, "identity", s.Agent, "limit", limit, "session", oldest.V.ID)
+		if sessionState(tx.Kernel, oldest.V) != "lost" {
+			tx.Logger.Warn("an identity has too many sessions open: the one that was last seen longest ago ends", "runner", s.Runner, "identity", s.Agent, "limit", limit, "session", oldest.V.ID)
 		}
 		oldest.V.Ended = true
 		tx.PutSession(oldest)

@@ -24,21 +24,21 @@ type AWSProof struct {
 }
 
 // proveRole returns the role that has made the proof, if the runner trusts it.
-func (c *Fleet) proveRole(ctx context.Context, r store.Runner, p SessionProof) (awsiam.Identity, error) {
+func (f *Fleet) proveRole(ctx context.Context, r store.Runner, p SessionProof) (awsiam.Identity, error) {
 	if r.Trust == nil {
 		return awsiam.Identity{}, sessionRefused()
 	}
-	if c.AWS == nil || p.AWS.Audience == "" {
+	if f.AWS == nil || p.AWS.Audience == "" {
 		e := sessionRefused()
 		e.Message = "this control plane verifies no AWS identities"
 		e.Hint = "Enrol the agent with a token instead: `fairlead runner enrol NAME`."
 		return awsiam.Identity{}, e
 	}
-	role, err := c.AWS.Verify(ctx, p.AWS.Proof, awsiam.Challenge{Nonce: p.Nonce, Audience: p.AWS.Audience, Statement: p.Statement})
+	role, err := f.AWS.Verify(ctx, p.AWS.Proof, awsiam.Challenge{Nonce: p.Nonce, Audience: p.AWS.Audience, Statement: p.Statement})
 	if err != nil {
 		return awsiam.Identity{}, roleRefused(err)
 	}
-	_, err = r.Trust.Match(role, c.Now())
+	_, err = r.Trust.Match(role, f.Now())
 	return role, roleRefused(err)
 }
 

@@ -20,8 +20,8 @@ const Protocol = "1"
 // here: what runs in a customer's account is theirs to change.
 
 // Channels lists update channels by name.
-func (c *Fleet) Channels(ctx context.Context, q store.PageQuery) ([]store.Channel, string, error) {
-	p, err := c.Store.Channels(ctx, q)
+func (f *Fleet) Channels(ctx context.Context, q fairlead.PageQuery) ([]store.Channel, string, error) {
+	p, err := f.Store.Channels(ctx, q)
 	if err != nil {
 		return nil, "", err
 	}
@@ -40,7 +40,7 @@ const (
 
 // SetChannel says which version a channel is; image, by digest, may be empty.
 // The operator alone may: it is every org's.
-func (c *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (store.Channel, error) {
+func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (store.Channel, error) {
 	if !by.Operator {
 		return store.Channel{}, operatorOnly("update channels are set by whoever runs the control plane")
 	}
@@ -54,8 +54,8 @@ func (c *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, i
 		return store.Channel{}, fairlead.Invalid("invalid-image", "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
 	}
 	var out store.Channel
-	err := c.Transact(ctx, "set channel "+name, func(tx *kernel.Tx) error {
-		r, err := c.Store.Channel(ctx, name)
+	err := f.Transact(ctx, "set channel "+name, func(tx *kernel.Tx) error {
+		r, err := f.Store.Channel(ctx, name)
 		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
 		}
@@ -71,12 +71,12 @@ func (c *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, i
 }
 
 // DeleteChannel forgets a channel. Who follows it may run any version then.
-func (c *Fleet) DeleteChannel(ctx context.Context, by kernel.User, name string) error {
+func (f *Fleet) DeleteChannel(ctx context.Context, by kernel.User, name string) error {
 	if !by.Operator {
 		return operatorOnly("update channels are set by whoever runs the control plane")
 	}
-	return c.Transact(ctx, "delete channel "+name, func(tx *kernel.Tx) error {
-		r, err := c.Store.Channel(ctx, name)
+	return f.Transact(ctx, "delete channel "+name, func(tx *kernel.Tx) error {
+		r, err := f.Store.Channel(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (c *Fleet) DeleteChannel(ctx context.Context, by kernel.User, name string) 
 	})
 }
 
-// follow gives the runner the version or the channel of its configuration. A
+// followRelease gives the runner the version or the channel of its configuration. A
 // channel that nobody has set is a slip of the pen.
 func followRelease(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	version, channel := spec.Release()
@@ -107,22 +107,22 @@ type Wanted struct {
 
 // WantedOf returns what is wanted of the agents of a session's runner; nil: any
 // version will do.
-func (c *Fleet) WantedOf(ctx context.Context, s store.Session) (*Wanted, error) {
-	n, err := c.Store.RunnerName(ctx, s.Runner)
+func (f *Fleet) WantedOf(ctx context.Context, s store.Session) (*Wanted, error) {
+	n, err := f.Store.RunnerName(ctx, s.Runner)
 	if err != nil {
 		return nil, err
 	}
-	return c.wanted(ctx, n.V.Version, n.V.Channel)
+	return wanted(f.Reading(ctx), n.V.Version, n.V.Channel)
 }
 
-func (c *Fleet) wanted(ctx context.Context, version, channel string) (*Wanted, error) {
+func wanted(tx *kernel.Tx, version, channel string) (*Wanted, error) {
 	if channel == "" {
 		if version == "" {
 			return nil, nil
 		}
 		return &Wanted{Version: version}, nil
 	}
-	r, err := c.Store.Channel(ctx, channel)
+	r, err := tx.Store.Channel(tx.Ctx, channel)
 	switch {
 	case fairlead.KindOf(err) == fairlead.KindNotFound:
 		return nil, nil // it was deleted

@@ -20,12 +20,12 @@ type AgentConfiguration struct {
 // AgentConfiguration returns how the runner's jobs are to be started, nil if
 // that is what have says, or nobody has said it. It costs a read unless there is
 // something to tell.
-func (c *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, have string) (*AgentConfiguration, error) {
-	n, err := c.Store.RunnerName(ctx, id)
+func (f *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, have string) (*AgentConfiguration, error) {
+	n, err := f.Store.RunnerName(ctx, id)
 	if err != nil || n.V.Revision == "" || n.V.Revision == have {
 		return nil, err
 	}
-	r, err := c.Store.Runner(ctx, n.V.Org, n.V.Name)
+	r, err := f.Store.Runner(ctx, n.V.Org, n.V.Name)
 	if err != nil || r.V.Revision == have {
 		// What finds a runner may be behind it, if an earlier control plane has
 		// written them apart.
@@ -60,11 +60,11 @@ func TermsFor(t job.Terms, r store.Runner) job.Terms {
 
 // DirectRunners returns the runners of the org, and those shared with it, that
 // are served by an agent beside the control plane.
-func (c *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) ([]store.Runner, error) {
+func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) ([]store.Runner, error) {
 	var out []store.Runner
 	for _, owner := range []fairlead.OrgID{org, ""} {
-		for q := (store.PageQuery{}); ; {
-			p, err := c.Store.Runners(ctx, owner, q)
+		for q := (fairlead.PageQuery{}); ; {
+			p, err := f.Store.Runners(ctx, owner, q)
 			if err != nil {
 				return nil, err
 			}
@@ -84,15 +84,15 @@ func (c *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) ([]store.
 // DirectConfiguration is AgentConfiguration with its secrets, for the agent
 // beside the control plane, and for nobody who asks over a wire. Another runner's
 // is refused.
-func (c *Fleet) DirectConfiguration(ctx context.Context, id fairlead.RunnerID) (*AgentConfiguration, error) {
-	r, err := c.RunnerByID(ctx, id)
+func (f *Fleet) DirectConfiguration(ctx context.Context, id fairlead.RunnerID) (*AgentConfiguration, error) {
+	r, err := RunnerByID(f.Reading(ctx), id)
 	if err != nil {
 		return nil, err
 	}
 	if !r.Direct {
 		return nil, fairlead.Conflict("runner-not-direct", "runner %s is not served from beside the control plane", r.Name)
 	}
-	spec, err := c.specOf(ctx, r)
+	spec, err := specOf(f.Reading(ctx), r)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func namedGroup(path string) (placement.Path, error) {
 	return p, nil
 }
 
-// enter holds the commit to the group being there, and not about to go.
+// EnterGroup holds the commit to the group being there, and not about to go.
 func EnterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 	if path == "" {
 		return nil
@@ -66,14 +66,14 @@ func EnterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 }
 
 // CreateGroup makes a group; the one that holds it has to be there.
-func (c *Fleet) CreateGroup(ctx context.Context, org fairlead.OrgID, path, description, key string) (Group, error) {
+func (f *Fleet) CreateGroup(ctx context.Context, org fairlead.OrgID, path, description, key string) (Group, error) {
 	p, err := namedGroup(path)
 	if err != nil {
 		return Group{}, err
 	}
-	made := c.IDs(kernel.PrefixCommit)
-	err = c.Transact(ctx, "create group "+path, func(tx *kernel.Tx) error {
-		old, found := c.Store.Group(ctx, org, p)
+	made := f.IDs(kernel.PrefixCommit)
+	err = f.Transact(ctx, "create group "+path, func(tx *kernel.Tx) error {
+		old, found := f.Store.Group(ctx, org, p)
 		if again, err := tx.Seen(kernel.Once{Org: org, Route: "create-group", Key: key, Body: []string{path, description}}, path); err != nil || again != "" {
 			return err
 		}
@@ -94,22 +94,27 @@ func (c *Fleet) CreateGroup(ctx context.Context, org fairlead.OrgID, path, descr
 	if err != nil {
 		return Group{}, err
 	}
-	return c.Group(ctx, org, path)
+	return f.Group(ctx, org, path)
 }
 
 // Group returns a group.
-func (c *Fleet) Group(ctx context.Context, org fairlead.OrgID, path string) (Group, error) {
+func (f *Fleet) Group(ctx context.Context, org fairlead.OrgID, path string) (Group, error) {
+	return ReadGroup(f.Reading(ctx), org, path)
+}
+
+// ReadGroup returns a group by its path.
+func ReadGroup(tx *kernel.Tx, org fairlead.OrgID, path string) (Group, error) {
 	p, err := placement.ParsePath(path)
 	if err != nil || p == "" {
 		return Group{Path: p}, err
 	}
-	g, err := c.Store.Group(ctx, org, p)
+	g, err := tx.Store.Group(tx.Ctx, org, p)
 	return groupOf(g.V), err
 }
 
 // Groups lists groups by path.
-func (c *Fleet) Groups(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Group, string, error) {
-	p, err := c.Store.Groups(ctx, org, q)
+func (f *Fleet) Groups(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Group, string, error) {
+	p, err := f.Store.Groups(ctx, org, q)
 	if err != nil {
 		return nil, "", err
 	}
@@ -121,13 +126,13 @@ func (c *Fleet) Groups(ctx context.Context, org fairlead.OrgID, q store.PageQuer
 }
 
 // UpdateGroup changes what is said of a group.
-func (c *Fleet) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, description string) (Group, error) {
+func (f *Fleet) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, description string) (Group, error) {
 	p, err := namedGroup(path)
 	if err != nil {
 		return Group{}, err
 	}
-	err = c.Transact(ctx, "update group "+path, func(tx *kernel.Tx) error {
-		g, err := c.Store.Group(ctx, org, p)
+	err = f.Transact(ctx, "update group "+path, func(tx *kernel.Tx) error {
+		g, err := f.Store.Group(ctx, org, p)
 		if err != nil {
 			return err
 		}
@@ -138,31 +143,31 @@ func (c *Fleet) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, descr
 	if err != nil {
 		return Group{}, err
 	}
-	return c.Group(ctx, org, path)
+	return f.Group(ctx, org, path)
 }
 
 // DeleteGroup deletes a group that holds nothing. As with a runner, it is
 // marked before it is looked into for the last time. A deletion that was cut short
 // is gone on with by the next, or undone if that is refused.
-func (c *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string) error {
+func (f *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string) error {
 	p, err := namedGroup(path)
 	if err != nil {
 		return err
 	}
-	if err := c.empty(ctx, org, p); err != nil {
+	if err := empty(f.Reading(ctx), org, p); err != nil {
 		if fairlead.CodeOf(err) == "group-not-empty" { // a deletion that was cut short may have left its mark
-			err = errors.Join(err, c.markGroup(ctx, org, p, false))
+			err = errors.Join(err, f.markGroup(ctx, org, p, false))
 		}
 		return err
 	}
-	if err := c.markGroup(ctx, org, p, true); err != nil {
+	if err := f.markGroup(ctx, org, p, true); err != nil {
 		return err
 	}
-	if err := c.empty(ctx, org, p); err != nil {
-		return errors.Join(err, c.markGroup(ctx, org, p, false))
+	if err := empty(f.Reading(ctx), org, p); err != nil {
+		return errors.Join(err, f.markGroup(ctx, org, p, false))
 	}
-	return c.Transact(ctx, "delete group "+path, func(tx *kernel.Tx) error {
-		g, err := c.Store.Group(ctx, org, p)
+	return f.Transact(ctx, "delete group "+path, func(tx *kernel.Tx) error {
+		g, err := f.Store.Group(ctx, org, p)
 		if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil // our own commit, whose answer was unclear
 		}
@@ -178,9 +183,9 @@ func (c *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string
 	})
 }
 
-func (c *Fleet) markGroup(ctx context.Context, org fairlead.OrgID, p placement.Path, leaving bool) error {
-	return c.Transact(ctx, "delete group "+p.String(), func(tx *kernel.Tx) error {
-		g, err := c.Store.Group(ctx, org, p)
+func (f *Fleet) markGroup(ctx context.Context, org fairlead.OrgID, p placement.Path, leaving bool) error {
+	return f.Transact(ctx, "delete group "+p.String(), func(tx *kernel.Tx) error {
+		g, err := f.Store.Group(ctx, org, p)
 		if err != nil || g.V.Leaving == leaving {
 			return err
 		}
@@ -191,16 +196,16 @@ func (c *Fleet) markGroup(ctx context.Context, org fairlead.OrgID, p placement.P
 }
 
 // empty refuses with the names of what is in a group.
-func (c *Fleet) empty(ctx context.Context, org fairlead.OrgID, p placement.Path) error {
-	if _, err := c.Store.Group(ctx, org, p); err != nil {
+func empty(tx *kernel.Tx, org fairlead.OrgID, p placement.Path) error {
+	if _, err := tx.Store.Group(tx.Ctx, org, p); err != nil {
 		return err
 	}
 	const named = 20
-	below, err := c.Store.GroupsBelow(ctx, org, p, named)
+	below, err := tx.Store.GroupsBelow(tx.Ctx, org, p, named)
 	if err != nil {
 		return err
 	}
-	members, err := c.Store.Members(ctx, org, p, named)
+	members, err := tx.Store.Members(tx.Ctx, org, p, named)
 	if err != nil {
 		return err
 	}

@@ -24,11 +24,11 @@ func Placeable(r store.Runner) placement.Runner {
 	return p
 }
 
-// placed is what package placement wants to know of an install.
-func (c *Fleet) PlacedInstall(tx *kernel.Tx, in store.Install) (placement.Install, error) {
+// PlacedInstall is what package placement wants to know of an install.
+func PlacedInstall(tx *kernel.Tx, in store.Install) (placement.Install, error) {
 	p := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels), Names: in.RunnerID}
 	if in.Runner != "" && in.RunnerID == "" { // made when runners were known by name
-		r, err := c.FindRunner(tx.Ctx, in.Org, in.Runner)
+		r, err := FindRunner(tx, in.Org, in.Runner)
 		if err != nil {
 			return p, err
 		}
@@ -44,7 +44,7 @@ func (c *Fleet) PlacedInstall(tx *kernel.Tx, in store.Install) (placement.Instal
 	return p, err
 }
 
-// stateful names the components of an install that have a state which matters:
+// StatefulComponents names the components of an install that have a state which matters:
 // those that are not known to be absent. What a tool leaves of a component that
 // it has destroyed is an empty state, but a person may have pushed another.
 func StatefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) {
@@ -78,9 +78,9 @@ type Choice struct {
 	Records map[fairlead.RunnerID]store.Stored[store.Runner]
 }
 
-func (c *Fleet) Choice(ctx context.Context, org fairlead.OrgID) (Choice, error) {
+func Candidates(tx *kernel.Tx, org fairlead.OrgID) (Choice, error) {
 	out := Choice{Records: map[fairlead.RunnerID]store.Stored[store.Runner]{}}
-	rules, err := c.Store.AllRunnerRules(ctx, org)
+	rules, err := tx.Store.AllRunnerRules(tx.Ctx, org)
 	if err != nil {
 		return out, err
 	}
@@ -88,7 +88,7 @@ func (c *Fleet) Choice(ctx context.Context, org fairlead.OrgID) (Choice, error) 
 		out.Rules = append(out.Rules, r.V.Rule)
 	}
 	for _, of := range []fairlead.OrgID{org, ""} {
-		runners, err := c.Store.AllRunners(ctx, of)
+		runners, err := tx.Store.AllRunners(tx.Ctx, of)
 		if err != nil {
 			return out, err
 		}
@@ -102,52 +102,47 @@ func (c *Fleet) Choice(ctx context.Context, org fairlead.OrgID) (Choice, error) 
 	return out, nil
 }
 
-// ServingRunner returns the runner that runs the install's jobs now.
-func (c *Fleet) ServingRunner(ctx context.Context, in store.Install) (store.Stored[store.Runner], error) {
+// ServingRunner returns the runner that runs the install's jobs, as this commit leaves it.
+func ServingRunner(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner], error) {
 	if in.Bound == nil && in.Runner == "" {
 		return store.Stored[store.Runner]{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: "no-runner",
 			Message: fmt.Sprintf("install %s has no runner yet: its first deployment binds it to one", in.Name),
 			Hint:    fmt.Sprintf("`fairlead install update %s --runner NAME` names one; `fairlead runner explain %s` shows which one it would be.", in.Name, in.Name)}
 	}
 	if in.Bound == nil {
-		return c.FindRunner(ctx, in.Org, in.Runner)
+		return FindRunner(tx, in.Org, in.Runner)
 	}
-	r, err := c.Store.Runner(ctx, in.Bound.Org, in.Bound.Name)
+	if tx.Given != nil && in.Bound.Runner == tx.Given.V.ID {
+		return *tx.Given, nil
+	}
+	r, err := tx.Store.Runner(tx.Ctx, in.Bound.Org, in.Bound.Name)
 	if err == nil && r.V.ID != in.Bound.Runner {
 		err = fairlead.NotFound("runner", string(in.Bound.Runner)) // another, made since under its name
 	}
 	return r, err
 }
 
-// ServingRunnerIn is ServingRunner, as this commit leaves it.
-func (c *Fleet) ServingRunnerIn(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner], error) {
-	if tx.Given != nil && in.Bound != nil && in.Bound.Runner == tx.Given.V.ID {
-		return *tx.Given, nil
-	}
-	return c.ServingRunner(tx.Ctx, in)
-}
-
 // StorageKind is the kind of storage in which the install's state is.
-func (c *Fleet) StorageKind(ctx context.Context, in store.Install) (string, error) {
+func StorageKind(tx *kernel.Tx, in store.Install) (string, error) {
 	if in.Bound != nil {
 		return in.Bound.Storage.Kind, nil
 	}
-	r, err := c.ServingRunner(ctx, in)
+	r, err := ServingRunner(tx, in)
 	return r.V.Storage, err
 }
 
-// bind gives the install the runner that its deployments use: the one that it
+// BindRunner gives the install the runner that its deployments use: the one that it
 // has, or else the one that is decided now, in the commit of its first
 // deployment.
-func (c *Fleet) BindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
+func BindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	if inst.V.Bound != nil {
-		return c.rebindRunner(tx, inst)
+		return rebindRunner(tx, inst)
 	}
-	in, err := c.PlacedInstall(tx, inst.V)
+	in, err := PlacedInstall(tx, inst.V)
 	if err != nil {
 		return err
 	}
-	from, err := c.Choice(tx.Ctx, in.Org)
+	from, err := Candidates(tx, in.Org)
 	if err != nil {
 		return err
 	}
@@ -165,9 +160,9 @@ func (c *Fleet) BindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) err
 	}
 }
 
-// rebind holds a binding against the runner as it is by now.
-func (c *Fleet) rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
-	r, err := c.ServingRunner(tx.Ctx, inst.V)
+// rebindRunner holds a binding against the runner as it is by now.
+func rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
+	r, err := ServingRunner(tx, inst.V)
 	var there []placement.Runner
 	switch {
 	case err == nil:
@@ -181,7 +176,7 @@ func (c *Fleet) rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) e
 		// spares each deployment two queries.
 		bound := inst.V.Bound.Binding
 		in = placement.Install{ID: inst.V.ID, Name: inst.V.Name, Org: inst.V.Org, Group: inst.V.Group, App: inst.V.App, Bound: &bound}
-	} else if in, err = c.PlacedInstall(tx, inst.V); err != nil {
+	} else if in, err = PlacedInstall(tx, inst.V); err != nil {
 		return err
 	}
 	b, err := placement.Bind(in, nil, there)
@@ -195,7 +190,7 @@ func (c *Fleet) rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) e
 	return err
 }
 
-// give binds the install to the runner, unless that is gone by now.
+// GiveRunner binds the install to the runner, unless that is gone by now.
 //
 // The use is noted before the runner is looked at for the last time, and a
 // deletion marks the runner before it looks at the uses for the last time: so
@@ -240,17 +235,17 @@ type Explained struct {
 
 // ExplainInstall says which runner serves the install by the rules of now, and
 // how each other lost.
-func (c *Fleet) ExplainInstall(ctx context.Context, org fairlead.OrgID, name string) (Explained, error) {
-	inst, err := c.Store.Install(ctx, org, name)
+func (f *Fleet) ExplainInstall(ctx context.Context, org fairlead.OrgID, name string) (Explained, error) {
+	inst, err := f.Store.Install(ctx, org, name)
 	if err != nil {
 		return Explained{}, err
 	}
-	tx := c.Reading(ctx)
-	in, err := c.PlacedInstall(tx, inst.V)
+	tx := f.Reading(ctx)
+	in, err := PlacedInstall(tx, inst.V)
 	if err != nil {
 		return Explained{}, err
 	}
-	from, err := c.Choice(ctx, org)
+	from, err := Candidates(tx, org)
 	if err != nil {
 		return Explained{}, err
 	}
@@ -262,7 +257,7 @@ func (c *Fleet) ExplainInstall(ctx context.Context, org fairlead.OrgID, name str
 	if name == "" {
 		return out, nil
 	}
-	r, err := c.Runner(ctx, org, name)
+	r, err := f.Runner(ctx, org, name)
 	if err != nil {
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return out, nil // it was deleted

@@ -36,15 +36,15 @@ type RunnerRuleRecord = store.RunnerRule
 // CreateRunnerRule makes a rule. There is at most one for each match, also of
 // rules that are made at the same moment: it is stored under what it matches,
 // on the condition that nothing is there.
-func (c *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in NewRunnerRule, key string) (store.RunnerRule, error) {
+func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in NewRunnerRule, key string) (store.RunnerRule, error) {
 	rule := placement.Rule{Org: org, Match: placement.Match{Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels)}}
 	if err := rule.Match.Check(); err != nil {
 		return store.RunnerRule{}, err
 	}
 	rule.ID = ruleID(rule)
-	made := c.IDs(kernel.PrefixCommit)
-	err := c.Transact(ctx, "create rule for "+rule.Match.String(), func(tx *kernel.Tx) error {
-		old, found := c.Store.RunnerRule(ctx, org, rule.Key())
+	made := f.IDs(kernel.PrefixCommit)
+	err := f.Transact(ctx, "create rule for "+rule.Match.String(), func(tx *kernel.Tx) error {
+		old, found := f.Store.RunnerRule(ctx, org, rule.Key())
 		if again, err := tx.Seen(kernel.Once{Org: org, Route: "create-runner-rule", Key: key, Body: in}, string(rule.ID)); err != nil || again != "" {
 			return err
 		}
@@ -58,7 +58,7 @@ func (c *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in New
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
 			return found
 		}
-		r, err := c.FindRunner(ctx, org, in.Runner)
+		r, err := FindRunner(tx, org, in.Runner)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (c *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in New
 	if err != nil {
 		return store.RunnerRule{}, err
 	}
-	r, err := c.Store.RunnerRule(ctx, org, rule.Key())
+	r, err := f.Store.RunnerRule(ctx, org, rule.Key())
 	return r.V, err
 }
 
@@ -85,8 +85,8 @@ func Leaving(r store.Runner) error {
 }
 
 // RunnerRules lists rules, in an order that stays.
-func (c *Fleet) RunnerRules(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]store.RunnerRule, string, error) {
-	p, err := c.Store.RunnerRules(ctx, org, q)
+func (f *Fleet) RunnerRules(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]store.RunnerRule, string, error) {
+	p, err := f.Store.RunnerRules(ctx, org, q)
 	if err != nil {
 		return nil, "", err
 	}
@@ -98,13 +98,13 @@ func (c *Fleet) RunnerRules(ctx context.Context, org fairlead.OrgID, q store.Pag
 }
 
 // DeleteRunnerRule deletes a rule. Installs that it has bound stay bound.
-func (c *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id string) error {
+func (f *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id string) error {
 	digits, ok := strings.CutPrefix(id, prefixRule)
 	if !ok || len(digits) != ruleDigits || strings.Trim(digits, "0123456789abcdef") != "" {
 		return ruleNotFound(id)
 	}
-	return c.Transact(ctx, "delete rule "+id, func(tx *kernel.Tx) error {
-		r, err := c.Store.RunnerRuleByPrefix(ctx, org, digits)
+	return f.Transact(ctx, "delete rule "+id, func(tx *kernel.Tx) error {
+		r, err := f.Store.RunnerRuleByPrefix(ctx, org, digits)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			if tx.Again {
 				return nil // our own commit, whose answer was unclear

@@ -91,8 +91,8 @@ func warnings(ps runnerspec.Problems) []string {
 
 // unserved warns of a runner that nobody serves: its jobs would wait without a
 // word.
-func (c *Fleet) unserved(spec *runnerspec.Spec) []string {
-	if c.Direct || !spec.Direct() {
+func (f *Fleet) unserved(spec *runnerspec.Spec) []string {
+	if f.Direct || !spec.Direct() {
 		return nil
 	}
 	return []string{"no agent beside this control plane serves such a runner, so its jobs wait. A server that is built with `-tags clusters` does; " +
@@ -100,17 +100,17 @@ func (c *Fleet) unserved(spec *runnerspec.Spec) []string {
 }
 
 // CreateRunner makes a runner of the org.
-func (c *Fleet) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
-	return c.createRunner(ctx, org, org, in, key)
+func (f *Fleet) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
+	return f.createRunner(ctx, org, org, in, key)
 }
 
 // CreateSharedRunner makes a runner that serves the installs of every org; the
 // operator alone may.
-func (c *Fleet) CreateSharedRunner(ctx context.Context, by kernel.User, in NewRunner, key string) (Runner, error) {
+func (f *Fleet) CreateSharedRunner(ctx context.Context, by kernel.User, in NewRunner, key string) (Runner, error) {
 	if !by.Operator {
 		return Runner{}, operatorOnly("shared runners are made by whoever runs the control plane")
 	}
-	return c.createRunner(ctx, "", by.Org, in, key)
+	return f.createRunner(ctx, "", by.Org, in, key)
 }
 
 func operatorOnly(message string) error {
@@ -120,7 +120,7 @@ func operatorOnly(message string) error {
 
 // createRunner makes a runner of the org owner, or a shared one if that is
 // empty, asked for by somebody of org.
-func (c *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
+func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
 	spec, warned, err := in.spec()
 	if err != nil {
 		return Runner{}, err
@@ -128,14 +128,14 @@ func (c *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 	if owner == "" && spec.Group+spec.Install != "" {
 		return Runner{}, fairlead.Invalid("invalid-runner", "a shared runner serves every org, so it names neither a group nor an install")
 	}
-	if _, err := trustOf(in, c.Now()); err != nil {
+	if _, err := trustOf(in, f.Now()); err != nil {
 		return Runner{}, err
 	}
-	id, name := fairlead.RunnerID(c.IDs(fairlead.PrefixRunner)), spec.ID
-	err = c.Transact(ctx, "create runner "+spec.ID, func(tx *kernel.Tx) error {
+	id, name := fairlead.RunnerID(f.IDs(fairlead.PrefixRunner)), spec.ID
+	err = f.Transact(ctx, "create runner "+spec.ID, func(tx *kernel.Tx) error {
 		// Before the key: the same request, at the same moment, may commit
 		// between the two, and is then seen by its key.
-		old, found := c.FindRunner(ctx, org, spec.ID)
+		old, found := FindRunner(tx, org, spec.ID)
 		made, err := tx.Seen(kernel.Once{Org: org, Route: "create-runner " + string(owner), Key: key, Body: in}, spec.ID)
 		if err != nil || made != "" {
 			name = made
@@ -163,13 +163,13 @@ func (c *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 	if err != nil {
 		return Runner{}, err
 	}
-	out, err := c.Runner(ctx, org, name)
+	out, err := f.Runner(ctx, org, name)
 	if err != nil {
 		return Runner{}, err
 	}
-	out.Warnings = append(warned, c.unserved(spec)...)
-	if err := c.makeQueue(ctx, out.ID, out.Name); err != nil {
-		c.Logger.Warn("a runner is made without its queue; the first wake-up makes that", "error", err)
+	out.Warnings = append(warned, f.unserved(spec)...)
+	if err := f.makeQueue(ctx, out.ID, out.Name); err != nil {
+		f.Logger.Warn("a runner is made without its queue; the first wake-up makes that", "error", err)
 	}
 	return out, nil
 }
@@ -177,8 +177,8 @@ func (c *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 // makeQueue makes the runner's queue, where queues are made before they are used:
 // agents that poll theirs themselves may make none. Its tag is who pays for it:
 // the runner, which may serve more than one install.
-func (c *Fleet) makeQueue(ctx context.Context, id fairlead.RunnerID, name string) error {
-	m, ok := c.Queue.(queue.Maker)
+func (f *Fleet) makeQueue(ctx context.Context, id fairlead.RunnerID, name string) error {
+	m, ok := f.Queue.(queue.Maker)
 	if !ok {
 		return nil
 	}
@@ -189,8 +189,8 @@ func (c *Fleet) makeQueue(ctx context.Context, id fairlead.RunnerID, name string
 }
 
 // EnsureRunner makes the runner unless it exists.
-func (c *Fleet) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
-	_, err := c.CreateRunner(ctx, org, in, "")
+func (f *Fleet) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
+	_, err := f.CreateRunner(ctx, org, in, "")
 	if fairlead.CodeOf(err) == "runner-exists" {
 		return nil
 	}
@@ -239,7 +239,7 @@ func configure(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	return nil
 }
 
-// serve moves the runner to the group or install that its configuration names.
+// serveScope moves the runner to the group or install that its configuration names.
 func serveScope(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	group, err := placement.ParsePath(spec.Group)
 	if err != nil {
@@ -262,11 +262,11 @@ func serveScope(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 }
 
 // specOf opens the whole configuration of a runner.
-func (c *Fleet) specOf(ctx context.Context, r store.Runner) (*runnerspec.Spec, error) {
+func specOf(tx *kernel.Tx, r store.Runner) (*runnerspec.Spec, error) {
 	raw := []byte(r.Config)
 	if r.Sealed != nil {
 		var err error
-		if raw, err = c.Sealer.Open(ctx, r.Sealed, configContext(r.ID)); err != nil {
+		if raw, err = tx.Sealer.Open(tx.Ctx, r.Sealed, configContext(r.ID)); err != nil {
 			return nil, fmt.Errorf("open the configuration of runner %s: %w", r.Name, err)
 		}
 	}
@@ -282,11 +282,11 @@ func (c *Fleet) specOf(ctx context.Context, r store.Runner) (*runnerspec.Spec, e
 }
 
 // Configuration returns a runner's configuration in JSON, its secrets masked.
-func (c *Fleet) Configuration(r store.Runner) (json.RawMessage, error) {
+func (f *Fleet) Configuration(r store.Runner) (json.RawMessage, error) {
 	if len(r.Config) > 0 {
 		return r.Config, nil
 	}
-	spec, err := c.specOf(context.Background(), r)
+	spec, err := specOf(f.Reading(context.Background()), r)
 	if err != nil {
 		return nil, err
 	}
@@ -294,21 +294,21 @@ func (c *Fleet) Configuration(r store.Runner) (json.RawMessage, error) {
 }
 
 // FindRunner returns a runner by name: the org's own, or else a shared one.
-func (c *Fleet) FindRunner(ctx context.Context, org fairlead.OrgID, name string) (store.Stored[store.Runner], error) {
-	r, err := c.Store.Runner(ctx, org, name)
+func FindRunner(tx *kernel.Tx, org fairlead.OrgID, name string) (store.Stored[store.Runner], error) {
+	r, err := tx.Store.Runner(tx.Ctx, org, name)
 	if fairlead.KindOf(err) != fairlead.KindNotFound {
 		return r, err
 	}
-	shared, serr := c.Store.Runner(ctx, "", name)
+	shared, serr := tx.Store.Runner(tx.Ctx, "", name)
 	if fairlead.KindOf(serr) == fairlead.KindNotFound {
 		return shared, err
 	}
 	return shared, serr
 }
 
-// OwnRunner is findRunner for those who are going to change it.
-func (c *Fleet) OwnRunner(ctx context.Context, by kernel.User, name string) (store.Stored[store.Runner], error) {
-	r, err := c.FindRunner(ctx, by.Org, name)
+// OwnRunner is FindRunner for those who are going to change it.
+func OwnRunner(tx *kernel.Tx, by kernel.User, name string) (store.Stored[store.Runner], error) {
+	r, err := FindRunner(tx, by.Org, name)
 	if err == nil && r.V.Shared() && !by.Operator {
 		return r, operatorOnly(fmt.Sprintf("runner %s is shared with every org, and not yours to change", name))
 	}
@@ -318,14 +318,14 @@ func (c *Fleet) OwnRunner(ctx context.Context, by kernel.User, name string) (sto
 // UpdateRunner changes a runner's configuration by a part of one, as
 // runnerspec.Update says. It is refused if installs that use the runner would
 // no longer be within its reach.
-func (c *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, patch RunnerFile) (Runner, error) {
+func (f *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, patch RunnerFile) (Runner, error) {
 	var warned []string
-	err := c.Transact(ctx, "update runner "+name, func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, name)
+	err := f.Transact(ctx, "update runner "+name, func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, name)
 		if err != nil {
 			return err
 		}
-		current, err := c.specOf(ctx, r.V)
+		current, err := specOf(tx, r.V)
 		if err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func (c *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, p
 		if res.Spec == nil {
 			return res.Problems.Err()
 		}
-		warned = append(warnings(res.Warnings), c.unserved(res.Spec)...)
+		warned = append(warnings(res.Warnings), f.unserved(res.Spec)...)
 		if r.V.Shared() && res.Spec.Group+res.Spec.Install != "" {
 			return fairlead.Invalid("invalid-runner", "a shared runner serves every org, so it names neither a group nor an install")
 		}
@@ -342,7 +342,7 @@ func (c *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, p
 			return err
 		}
 		if before.Group != r.V.Group || before.Install != r.V.Install {
-			if err := c.keepsReach(tx, r.V); err != nil {
+			if err := keepsReach(tx, r.V); err != nil {
 				return err
 			}
 		}
@@ -352,7 +352,7 @@ func (c *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, p
 	if err != nil {
 		return Runner{}, err
 	}
-	out, err := c.Runner(ctx, by.Org, name)
+	out, err := f.Runner(ctx, by.Org, name)
 	out.Warnings = warned
 	return out, err
 }
@@ -364,21 +364,21 @@ const bindWithin = 10 * time.Minute
 
 // EachUse calls fn for each install that uses the runner, or may be about to, until
 // fn returns false.
-func (c *Fleet) EachUse(ctx context.Context, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install) bool) error {
-	for q := (store.PageQuery{}); ; {
-		uses, err := c.Store.RunnerUses(ctx, id, q)
+func EachUse(tx *kernel.Tx, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install) bool) error {
+	for q := (fairlead.PageQuery{}); ; {
+		uses, err := tx.Store.RunnerUses(tx.Ctx, id, q)
 		if err != nil {
 			return err
 		}
 		for _, use := range uses.Items {
-			inst, err := c.Store.Install(ctx, use.V.Org, use.V.Name)
+			inst, err := tx.Store.Install(tx.Ctx, use.V.Org, use.V.Name)
 			if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && inst.V.ID != use.V.Install {
 				continue // forgotten
 			}
 			if err != nil {
 				return err
 			}
-			uses := inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id || c.Now().Sub(use.V.At) < bindWithin
+			uses := inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id || tx.Kernel.Now().Sub(use.V.At) < bindWithin
 			if uses && !fn(use.V, inst.V) {
 				return nil
 			}
@@ -390,9 +390,9 @@ func (c *Fleet) EachUse(ctx context.Context, id fairlead.RunnerID, fn func(store
 }
 
 // keepsReach refuses what would take a runner away from an install that has it.
-func (c *Fleet) keepsReach(tx *kernel.Tx, r store.Runner) error {
+func keepsReach(tx *kernel.Tx, r store.Runner) error {
 	var lost []string
-	err := c.EachUse(tx.Ctx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
+	err := EachUse(tx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
 		if r.Install != "" && r.Install != inst.ID || r.Install == "" && !r.Group.Contains(inst.Group) {
 			lost = append(lost, inst.Name)
 		}
@@ -415,12 +415,12 @@ func inUse(runner string, by []string, hint string) error {
 }
 
 // SetRunnerMode sets the vendor's mode of a runner.
-func (c *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, mode fairlead.RunnerMode) (Runner, error) {
+func (f *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, mode fairlead.RunnerMode) (Runner, error) {
 	if !slices.Contains(fairlead.RunnerModes(), mode) {
 		return Runner{}, fairlead.Invalid("invalid-mode", "%q is no mode of a runner: enabled, paused, draining and disabled are", mode)
 	}
-	err := c.Transact(ctx, "set mode of runner "+name, func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, name)
+	err := f.Transact(ctx, "set mode of runner "+name, func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, name)
 		if err != nil || r.V.VendorMode() == mode {
 			return err
 		}
@@ -431,29 +431,29 @@ func (c *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, 
 	if err != nil {
 		return Runner{}, err
 	}
-	return c.Runner(ctx, by.Org, name)
+	return f.Runner(ctx, by.Org, name)
 }
 
 // DeleteRunner deletes a runner that no install uses and no rule of the caller's
 // org names. It is marked before it is looked at for the last time, so that
 // nothing can be given to it in between; a deletion that was cut short is gone
 // on with by the next, or undone if that is refused.
-func (c *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) error {
-	if err := c.unused(ctx, by, name); err != nil {
+func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) error {
+	if err := unused(f.Reading(ctx), by, name); err != nil {
 		if fairlead.CodeOf(err) == "runner-in-use" { // a deletion that was cut short may have left its mark
-			err = errors.Join(err, c.markLeaving(ctx, by, name, false))
+			err = errors.Join(err, f.markLeaving(ctx, by, name, false))
 		}
 		return err
 	}
-	if err := c.markLeaving(ctx, by, name, true); err != nil {
+	if err := f.markLeaving(ctx, by, name, true); err != nil {
 		return err
 	}
-	if err := c.unused(ctx, by, name); err != nil {
-		return errors.Join(err, c.markLeaving(ctx, by, name, false))
+	if err := unused(f.Reading(ctx), by, name); err != nil {
+		return errors.Join(err, f.markLeaving(ctx, by, name, false))
 	}
 	var id fairlead.RunnerID
-	err := c.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, name)
+	err := f.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, name)
 		if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil // our own commit, whose answer was unclear
 		}
@@ -463,7 +463,7 @@ func (c *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) e
 		if !r.V.Leaving {
 			return inUse(name, []string{"another request"}, "Repeat the request.")
 		}
-		sessions, err := c.Store.Sessions(ctx, r.V.ID, 20)
+		sessions, err := f.Store.Sessions(ctx, r.V.ID, 20)
 		if err != nil {
 			return err
 		}
@@ -489,15 +489,15 @@ func (c *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) e
 		return err
 	}
 	// Nobody can ask for it any more, so a queue that stays is litter and no more.
-	if err := c.Queue.Drop(context.WithoutCancel(ctx), kernel.QueueName(id)); err != nil {
-		c.Logger.Warn("the queue of a deleted runner stays", "queue", kernel.QueueName(id), "error", err)
+	if err := f.Queue.Drop(context.WithoutCancel(ctx), kernel.QueueName(id)); err != nil {
+		f.Logger.Warn("the queue of a deleted runner stays", "queue", kernel.QueueName(id), "error", err)
 	}
 	return nil
 }
 
-func (c *Fleet) markLeaving(ctx context.Context, by kernel.User, name string, leaving bool) error {
-	return c.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, name)
+func (f *Fleet) markLeaving(ctx context.Context, by kernel.User, name string, leaving bool) error {
+	return f.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, name)
 		if err != nil || r.V.Leaving == leaving {
 			return err
 		}
@@ -509,8 +509,8 @@ func (c *Fleet) markLeaving(ctx context.Context, by kernel.User, name string, le
 
 // unused refuses with the names of what uses a runner: installs, and rules of
 // the caller's org.
-func (c *Fleet) unused(ctx context.Context, by kernel.User, name string) error {
-	used, err := c.usesOf(ctx, by, name)
+func unused(tx *kernel.Tx, by kernel.User, name string) error {
+	used, err := usesOf(tx, by, name)
 	if err != nil || len(used) == 0 {
 		return err
 	}
@@ -518,20 +518,20 @@ func (c *Fleet) unused(ctx context.Context, by kernel.User, name string) error {
 }
 
 // usesOf names what uses a runner: installs, and rules of the caller's org.
-func (c *Fleet) usesOf(ctx context.Context, by kernel.User, name string) ([]string, error) {
-	r, err := c.OwnRunner(ctx, by, name)
+func usesOf(tx *kernel.Tx, by kernel.User, name string) ([]string, error) {
+	r, err := OwnRunner(tx, by, name)
 	if err != nil {
 		return nil, err
 	}
 	var used []string
-	err = c.EachUse(ctx, r.V.ID, func(use store.RunnerUse, _ store.Install) bool {
+	err = EachUse(tx, r.V.ID, func(use store.RunnerUse, _ store.Install) bool {
 		used = append(used, "install "+use.Name)
 		return true
 	})
 	if err != nil {
 		return nil, err
 	}
-	rules, err := c.Store.AllRunnerRules(ctx, by.Org)
+	rules, err := tx.Store.AllRunnerRules(tx.Ctx, by.Org)
 	if err != nil {
 		return nil, err
 	}

@@ -42,25 +42,25 @@ type Session struct {
 }
 
 // Runner returns a runner, of the org or shared, with its sessions.
-func (c *Fleet) Runner(ctx context.Context, org fairlead.OrgID, name string) (Runner, error) {
-	r, err := c.FindRunner(ctx, org, name)
+func (f *Fleet) Runner(ctx context.Context, org fairlead.OrgID, name string) (Runner, error) {
+	r, err := FindRunner(f.Reading(ctx), org, name)
 	if err != nil {
 		return Runner{}, err
 	}
-	return c.WithSessions(ctx, r.V)
+	return WithSessions(f.Reading(ctx), r.V)
 }
 
-func (c *Fleet) WithSessions(ctx context.Context, r store.Runner) (Runner, error) {
+func WithSessions(tx *kernel.Tx, r store.Runner) (Runner, error) {
 	out := Runner{Runner: r, State: "never-seen"}
-	sessions, err := c.Store.Sessions(ctx, r.ID, 20)
+	sessions, err := tx.Store.Sessions(tx.Ctx, r.ID, 20)
 	if err != nil {
 		return out, err
 	}
 	for _, s := range sessions {
-		if c.Now().After(s.V.Forgotten()) {
+		if tx.Kernel.Now().After(s.V.Forgotten()) {
 			continue
 		}
-		v := Session{Session: s.V, State: c.sessionState(s.V)}
+		v := Session{Session: s.V, State: sessionState(tx.Kernel, s.V)}
 		if v.State == "online" {
 			out.State = "online"
 		} else if out.State == "never-seen" {
@@ -69,16 +69,16 @@ func (c *Fleet) WithSessions(ctx context.Context, r store.Runner) (Runner, error
 		out.Sessions = append(out.Sessions, v)
 	}
 	out.Customer = customerOf(out.Sessions)
-	out.Wanted, err = c.wanted(ctx, r.Version, r.Channel)
+	out.Wanted, err = wanted(tx, r.Version, r.Channel)
 	return out, err
 }
 
 // sessionState is the state of a session now.
-func (c *Fleet) sessionState(s store.Session) string {
+func sessionState(k *kernel.Kernel, s store.Session) string {
 	switch {
 	case s.Ended:
 		return "ended"
-	case c.Now().Sub(s.LastSeen) > c.LostAfter():
+	case k.Now().Sub(s.LastSeen) > k.LostAfter():
 		return "lost"
 	}
 	return "online"
@@ -108,12 +108,12 @@ func customerOf(sessions []Session) *fairlead.CustomerMode {
 const sharedCursor = "shared:"
 
 // Runners lists runners by name, and behind those of the org the shared ones.
-func (c *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQuery) ([]Runner, string, error) {
+func (f *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Runner, string, error) {
 	after, shared := strings.CutPrefix(q.After, sharedCursor)
 	var p store.Page[store.Runner]
 	var err error
 	if !shared {
-		if p, err = c.Store.Runners(ctx, org, q); err != nil {
+		if p, err = f.Store.Runners(ctx, org, q); err != nil {
 			return nil, "", err
 		}
 		after = ""
@@ -121,7 +121,7 @@ func (c *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQue
 	if room := q.Limit - len(p.Items); p.Next == "" && room == 0 && q.Limit > 0 {
 		p.Next = sharedCursor // whether there are any is seen then
 	} else if p.Next == "" {
-		more, err := c.Store.Runners(ctx, "", store.PageQuery{After: after, Limit: max(0, room)})
+		more, err := f.Store.Runners(ctx, "", fairlead.PageQuery{After: after, Limit: max(0, room)})
 		if err != nil {
 			return nil, "", err
 		}
@@ -132,7 +132,7 @@ func (c *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQue
 	}
 	out := make([]Runner, 0, len(p.Items))
 	for _, r := range p.Items {
-		v, err := c.WithSessions(ctx, r.V)
+		v, err := WithSessions(f.Reading(ctx), r.V)
 		if err != nil {
 			return nil, "", err
 		}
@@ -143,21 +143,21 @@ func (c *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q store.PageQue
 
 // CreateEnrolment makes a single-use token that lets one agent of an org's
 // runner enrol.
-func (c *Fleet) CreateEnrolment(ctx context.Context, org fairlead.OrgID, runner string) (token string, expires time.Time, err error) {
-	return c.CreateEnrolmentBy(ctx, kernel.User{Org: org}, runner)
+func (f *Fleet) CreateEnrolment(ctx context.Context, org fairlead.OrgID, runner string) (token string, expires time.Time, err error) {
+	return f.CreateEnrolmentBy(ctx, kernel.User{Org: org}, runner)
 }
 
 // CreateEnrolmentBy is CreateEnrolment for whoever may be the operator, whose
 // the shared runners are.
-func (c *Fleet) CreateEnrolmentBy(ctx context.Context, by kernel.User, runner string) (token string, expires time.Time, err error) {
+func (f *Fleet) CreateEnrolmentBy(ctx context.Context, by kernel.User, runner string) (token string, expires time.Time, err error) {
 	token = identity.NewToken(identity.PrefixEnrolment)
-	err = c.Transact(ctx, "create enrolment of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, runner)
+	err = f.Transact(ctx, "create enrolment of runner "+runner, func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, runner)
 		if err != nil {
 			return err
 		}
 		expires = tx.Now.Add(EnrolmentTTL)
-		if _, err := c.Store.Enrolment(ctx, identity.Hash(token)); err == nil {
+		if _, err := f.Store.Enrolment(ctx, identity.Hash(token)); err == nil {
 			return nil // our own commit, whose answer was unclear
 		}
 		tx.PutEnrolment(identity.Hash(token), store.Stored[store.Enrolment]{V: store.Enrolment{Runner: r.V.ID, Expires: expires}})
@@ -169,7 +169,7 @@ func (c *Fleet) CreateEnrolmentBy(ctx context.Context, by kernel.User, runner st
 // Enrol trades an enrolment token for an identity: whoever holds the private
 // half of pub may open sessions of the runner from now on. The same agent may
 // repeat it, should the answer have been lost; another may not.
-func (c *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) (store.Runner, error) {
+func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) (store.Runner, error) {
 	if len(pub) != ed25519.PublicKeySize {
 		return store.Runner{}, fairlead.Invalid("invalid-key", "an agent's public key is %d bytes of Ed25519", ed25519.PublicKeySize)
 	}
@@ -178,8 +178,8 @@ func (c *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 		Message: "the enrolment token is wrong, expired or used",
 		Hint:    "Make a new one with `fairlead runner enrol NAME`."}
 	var out store.Runner
-	err := c.Transact(ctx, "enrol agent", func(tx *kernel.Tx) error {
-		e, err := c.Store.Enrolment(ctx, hash)
+	err := f.Transact(ctx, "enrol agent", func(tx *kernel.Tx) error {
+		e, err := f.Store.Enrolment(ctx, hash)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return refused
 		}
@@ -189,14 +189,14 @@ func (c *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 		if !tx.Now.Before(e.V.Expires) || (e.V.UsedBy != "" && e.V.UsedBy != keyID) {
 			return refused
 		}
-		a, err := c.Store.Agent(ctx, e.V.Runner, keyID)
+		a, err := f.Store.Agent(ctx, e.V.Runner, keyID)
 		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
 		}
 		if !a.V.Revoked.IsZero() {
 			return revoked("enrolment-refused")
 		}
-		if out, err = c.RunnerByID(ctx, e.V.Runner); err != nil || e.V.UsedBy == keyID {
+		if out, err = RunnerByID(tx, e.V.Runner); err != nil || e.V.UsedBy == keyID {
 			return err
 		}
 		e.V.UsedBy = keyID
@@ -208,18 +208,18 @@ func (c *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 	return out, err
 }
 
-func (c *Fleet) RunnerByID(ctx context.Context, id fairlead.RunnerID) (store.Runner, error) {
-	n, err := c.Store.RunnerName(ctx, id)
+func RunnerByID(tx *kernel.Tx, id fairlead.RunnerID) (store.Runner, error) {
+	n, err := tx.Store.RunnerName(tx.Ctx, id)
 	if err != nil {
 		return store.Runner{}, err
 	}
-	r, err := c.Store.Runner(ctx, n.V.Org, n.V.Name)
+	r, err := tx.Store.Runner(tx.Ctx, n.V.Org, n.V.Name)
 	return r.V, err
 }
 
 // NewChallenge returns a nonce that one session request may sign.
-func (c *Fleet) NewChallenge() string {
-	return c.Minter.Mint(identity.Claims{Purpose: identity.Challenge, Subject: c.IDs("n"), Expires: c.Now().Add(challengeTTL)})
+func (f *Fleet) NewChallenge() string {
+	return f.Minter.Mint(identity.Claims{Purpose: identity.Challenge, Subject: f.IDs("n"), Expires: f.Now().Add(challengeTTL)})
 }
 
 // SessionProof is an agent's proof of who it is: with the key that it enrolled,
@@ -243,11 +243,11 @@ type SessionProof struct {
 // for one session.
 //
 // long: it decides on a caller in one piece; each branch is a proof, or the refusal of one.
-func (c *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session, string, error) {
-	if _, err := c.Minter.Read(p.Nonce, c.Now(), identity.Challenge); err != nil {
+func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session, string, error) {
+	if _, err := f.Minter.Read(p.Nonce, f.Now(), identity.Challenge); err != nil {
 		return store.Session{}, "", sessionRefused()
 	}
-	runner, err := c.RunnerByID(ctx, p.Runner)
+	runner, err := RunnerByID(f.Reading(ctx), p.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return store.Session{}, "", sessionRefused()
 	}
@@ -259,22 +259,22 @@ func (c *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session,
 	var proved tokenProof
 	switch byKey := len(p.PublicKey)+len(p.Signature) > 0; {
 	case p.OIDC != nil && p.AWS == nil:
-		proved, err = c.proveToken(ctx, runner, p)
+		proved, err = f.proveToken(ctx, runner, p)
 		agent, shared = proved.key, "oidc "+proved.Issuer+" "+proved.Subject
 	case p.AWS == nil:
-		agent, err = c.proveKey(ctx, runner, p)
+		agent, err = f.proveKey(ctx, runner, p)
 	case byKey || p.OIDC != nil: // two proofs: nobody says which one counts
 		err = sessionRefused()
 	default:
-		role, err = c.proveRole(ctx, runner, p)
+		role, err = f.proveRole(ctx, runner, p)
 		agent, shared = role.RoleID+":"+role.Session, "aws "+role.Partition+" "+role.RoleID
 	}
 	if err != nil {
 		return store.Session{}, "", err
 	}
-	id := fairlead.SessionID(c.IDs(fairlead.PrefixSession))
+	id := fairlead.SessionID(f.IDs(fairlead.PrefixSession))
 	var s store.Session
-	err = c.Transact(ctx, "open session of runner "+runner.Name, func(tx *kernel.Tx) error {
+	err = f.Transact(ctx, "open session of runner "+runner.Name, func(tx *kernel.Tx) error {
 		made, err := tx.Seen(kernel.Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
 		if err != nil || made != "" {
 			if fairlead.CodeOf(err) == "idempotency-key-reused" {
@@ -300,28 +300,28 @@ func (c *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session,
 		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: fairlead.Clip(p.Instance, 200),
 			Version: fairlead.Clip(p.Version, 100), Protocol: fairlead.Clip(p.Protocol, 20), Capacity: p.Capacity, Expires: tx.Now.Add(SessionTTL), LastSeen: tx.Now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
-		if err := c.countSession(tx, s, shared); err != nil {
+		if err := countSession(tx, s, shared); err != nil {
 			return err
 		}
 		tx.PutSession(store.Stored[store.Session]{V: s})
 		return hearRunner(tx, runner.ID)
 	})
 	if err == nil && p.Stack != nil {
-		if err := c.adoptBucket(ctx, runner); err != nil {
-			c.Logger.Warn("a runner does not keep states in its stack's bucket yet; its next session tries again", "runner", runner.Name, "error", err)
+		if err := f.adoptBucket(ctx, runner); err != nil {
+			f.Logger.Warn("a runner does not keep states in its stack's bucket yet; its next session tries again", "runner", runner.Name, "error", err)
 		}
 	}
 	if err != nil {
 		return store.Session{}, "", err
 	}
 	if s.ID == "" { // our own commit, whose answer was unclear
-		r, err := c.Store.Session(ctx, runner.ID, id)
+		r, err := f.Store.Session(ctx, runner.ID, id)
 		if err != nil {
 			return store.Session{}, "", err
 		}
 		s = r.V
 	}
-	token := c.Minter.Mint(identity.Claims{Purpose: identity.Session, Subject: string(runner.ID) + "/" + string(id), Expires: s.Expires})
+	token := f.Minter.Mint(identity.Claims{Purpose: identity.Session, Subject: string(runner.ID) + "/" + string(id), Expires: s.Expires})
 	return s, token, nil
 }
 
@@ -335,9 +335,9 @@ func heldKey(p SessionProof) (string, error) {
 
 // proveKey returns the id of the key that the agent has proved to hold, if it
 // is enrolled for the runner.
-func (c *Fleet) proveKey(ctx context.Context, r store.Runner, p SessionProof) (string, error) {
+func (f *Fleet) proveKey(ctx context.Context, r store.Runner, p SessionProof) (string, error) {
 	keyID := events.KeyID(p.PublicKey)
-	agent, err := c.Store.Agent(ctx, r.ID, keyID)
+	agent, err := f.Store.Agent(ctx, r.ID, keyID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return "", sessionRefused()
 	}
@@ -385,17 +385,17 @@ const maxReason = 800
 const maxAilment = 1000
 
 // HeartbeatSession records how an agent is.
-func (c *Fleet) HeartbeatSession(ctx context.Context, s store.Session, h Heartbeat) error {
+func (f *Fleet) HeartbeatSession(ctx context.Context, s store.Session, h Heartbeat) error {
 	long := func(id string) bool { return len(id) > maxJobID }
 	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
 		return fairlead.Invalid("invalid-heartbeat", "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)
 	}
-	return c.Transact(ctx, "heartbeat of session "+string(s.ID), func(tx *kernel.Tx) error {
-		r, err := c.Store.Session(ctx, s.Runner, s.ID)
+	return f.Transact(ctx, "heartbeat of session "+string(s.ID), func(tx *kernel.Tx) error {
+		r, err := f.Store.Session(ctx, s.Runner, s.ID)
 		if err != nil {
 			return err
 		}
-		if c.sessionState(r.V) == "lost" && !h.Ending { // else its runner is known to be online
+		if sessionState(tx.Kernel, r.V) == "lost" && !h.Ending { // else its runner is known to be online
 			if err := hearRunner(tx, s.Runner); err != nil {
 				return err
 			}

@@ -48,7 +48,7 @@ type Stack struct {
 // it makes the external id, and lets the role that the stack will give its
 // runner open sessions of the install's runner. Asking again changes nothing
 // but the region, and lets the role be waited for anew.
-func (c *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install string, in NewStack) (Stack, error) {
+func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install string, in NewStack) (Stack, error) {
 	if !awsiam.IsAccount(in.Account) {
 		return Stack{}, fairlead.Invalid("invalid-account", "%.40q is no AWS account: its number has 12 digits", in.Account)
 	}
@@ -57,19 +57,19 @@ func (c *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 		return Stack{}, fairlead.Invalid("invalid-region", "%.40q is no region of AWS from which a runner can prove its role", in.Region)
 	}
 	external := "fl-" + rand.Text()
-	err := c.Transact(ctx, "ready install "+install+" for a stack", func(tx *kernel.Tx) error {
-		inst, err := c.Store.Install(ctx, org, install)
+	err := f.Transact(ctx, "ready install "+install+" for a stack", func(tx *kernel.Tx) error {
+		inst, err := f.Store.Install(ctx, org, install)
 		if err != nil {
 			return err
 		}
-		runner, err := c.ServingRunner(ctx, inst.V)
+		runner, err := ServingRunner(tx, inst.V)
 		if err != nil {
 			return err
 		}
 		if runner.V.Shared() {
 			return operatorOnly(fmt.Sprintf("runner %s is shared with every org, and cannot be the one in a customer's stack", runner.V.Name))
 		}
-		r, err := c.Store.Stack(ctx, runner.V.ID)
+		r, err := f.Store.Stack(ctx, runner.V.ID)
 		known := err == nil
 		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
@@ -103,7 +103,7 @@ func (c *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 		}
 		r.V.Account, r.V.Region = in.Account, in.Region
 		tx.PutStack(r)
-		if err := c.dedicate(tx, &runner.V, inst.V); err != nil {
+		if err := dedicate(tx, &runner.V, inst.V); err != nil {
 			return err
 		}
 		tx.PutRunner(runner)
@@ -112,11 +112,11 @@ func (c *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 	if err != nil {
 		return Stack{}, err
 	}
-	v, err := c.Stack(ctx, org, install)
+	v, err := f.Stack(ctx, org, install)
 	if err != nil {
 		return v, err
 	}
-	if err := c.makeQueue(ctx, v.Runner, v.RunnerName); err != nil {
+	if err := f.makeQueue(ctx, v.Runner, v.RunnerName); err != nil {
 		return Stack{}, err
 	}
 	return v, nil
@@ -158,22 +158,22 @@ func newStack(tx *kernel.Tx, inst store.Install, r store.Runner) (store.Stack, e
 	return store.Stack{Install: inst.ID, InstallName: inst.Name, Org: inst.Org, App: app.V.ID, Runner: r.ID, RunnerName: r.Name, Created: tx.Now}, nil
 }
 
-// own makes the runner in a customer's stack the install's own, if it serves
+// dedicate makes the runner in a customer's stack the install's own, if it serves
 // the whole org and no other install has it: nobody else's jobs are to be
 // placed in that customer's account.
-func (c *Fleet) dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) error {
+func dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) error {
 	if r.Group != "" || r.Install != "" {
 		return nil
 	}
 	others := false
-	err := c.EachUse(tx.Ctx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
+	err := EachUse(tx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
 		others = in.ID != inst.ID
 		return !others
 	})
 	if err != nil || others {
 		return err
 	}
-	spec, err := c.specOf(tx.Ctx, *r)
+	spec, err := specOf(tx, *r)
 	if err != nil {
 		return err
 	}
@@ -183,12 +183,12 @@ func (c *Fleet) dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) err
 
 // Stack returns the stack of an install, with its state as its runner's
 // sessions show it.
-func (c *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (Stack, error) {
-	inst, err := c.Store.Install(ctx, org, install)
+func (f *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (Stack, error) {
+	inst, err := f.Store.Install(ctx, org, install)
 	if err != nil {
 		return Stack{}, err
 	}
-	ref, err := c.Store.StackRef(ctx, inst.V.ID)
+	ref, err := f.Store.StackRef(ctx, inst.V.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return Stack{}, noStack(install)
 	}
@@ -197,14 +197,14 @@ func (c *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (
 	}
 	// Sessions come first: what a session that is seen has said of its stack is
 	// then seen, too.
-	sessions, err := c.Store.Sessions(ctx, ref.V.Runner, 20)
+	sessions, err := f.Store.Sessions(ctx, ref.V.Runner, 20)
 	if err != nil {
 		return Stack{}, err
 	}
-	runner, err := c.RunnerByID(ctx, ref.V.Runner)
+	runner, err := RunnerByID(f.Reading(ctx), ref.V.Runner)
 	var r store.Stored[store.Stack]
 	if err == nil {
-		r, err = c.Store.Stack(ctx, ref.V.Runner)
+		r, err = f.Store.Stack(ctx, ref.V.Runner)
 	}
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return Stack{}, noStack(install) // the runner was deleted
@@ -212,7 +212,7 @@ func (c *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (
 	if err != nil {
 		return Stack{}, err
 	}
-	return stackState(r.V, runner.Trust, sessions, c.Now(), c.LostAfter()), nil
+	return stackState(r.V, runner.Trust, sessions, f.Now(), f.LostAfter()), nil
 }
 
 func noStack(install string) error {
@@ -300,20 +300,20 @@ func hearStack(tx *kernel.Tx, r store.Runner, w StackWord) error {
 // the stack has made for them, once: when the stack is first heard of, before
 // anything was deployed. A state belongs to the customer unless the vendor says
 // otherwise, which is to update the runner then.
-func (c *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
-	return c.Transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *kernel.Tx) error {
-		s, err := c.Store.Stack(ctx, r.ID)
+func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
+	return f.Transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *kernel.Tx) error {
+		s, err := f.Store.Stack(ctx, r.ID)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			return nil
 		}
 		if err != nil || s.V.Report == nil || s.V.Adopted {
 			return err
 		}
-		runner, err := c.Store.Runner(ctx, r.Org, r.Name)
+		runner, err := f.Store.Runner(ctx, r.Org, r.Name)
 		if err != nil || runner.V.ID != r.ID {
 			return err
 		}
-		inst, err := c.Store.Install(ctx, s.V.Org, s.V.InstallName)
+		inst, err := f.Store.Install(ctx, s.V.Org, s.V.InstallName)
 		if err != nil {
 			return err
 		}
@@ -323,7 +323,7 @@ func (c *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 		if runner.V.Storage != string(runnerspec.HTTPState) || runner.V.Install != inst.V.ID || inst.V.ID != s.V.Install || inst.V.Bound != nil {
 			return nil
 		}
-		spec, err := c.specOf(ctx, runner.V)
+		spec, err := specOf(tx, runner.V)
 		if err != nil {
 			return err
 		}
@@ -334,7 +334,7 @@ func (c *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 		}
 		next := runnerspec.Update(spec, "stack", nil, "state_storage_configuration="+string(storage))
 		if next.Spec == nil { // a stack of somebody's own making
-			c.Logger.Warn("what a stack says of its bucket is no state storage", "runner", r.Name, "problems", next.Problems.Err())
+			f.Logger.Warn("what a stack says of its bucket is no state storage", "runner", r.Name, "problems", next.Problems.Err())
 			return nil
 		}
 		if err := configure(tx, &runner.V, next.Spec); err != nil {

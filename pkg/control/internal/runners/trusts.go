@@ -31,31 +31,31 @@ type NewTrust struct {
 const prefixTrust = "tru"
 
 // checkTrust returns why in is no trust of this control plane, or nil.
-func (c *Fleet) checkTrust(in NewTrust) error {
+func (f *Fleet) checkTrust(in NewTrust) error {
 	if err := fairlead.CheckName("trust", in.Name); err != nil {
 		return err
 	}
 	var rules oidc.Rules
-	if c.OIDC != nil {
-		rules = c.OIDC.Rules()
+	if f.OIDC != nil {
+		rules = f.OIDC.Rules()
 	}
 	return in.Rule.Check(rules)
 }
 
 // CreateTrust has a runner trust an OIDC issuer's tokens that say certain
 // things. Whoever has one may open sessions of the runner from then on.
-func (c *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust, key string) (Trust, error) {
-	if err := c.checkTrust(in); err != nil {
+func (f *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust, key string) (Trust, error) {
+	if err := f.checkTrust(in); err != nil {
 		return Trust{}, err
 	}
-	rev := c.IDs(prefixTrust)
+	rev := f.IDs(prefixTrust)
 	var out Trust
-	err := c.Transact(ctx, "create trust "+in.Name+" of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, runner)
+	err := f.Transact(ctx, "create trust "+in.Name+" of runner "+runner, func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, runner)
 		if err != nil {
 			return err
 		}
-		old, found := c.Store.Trust(ctx, r.V.ID, in.Name)
+		old, found := f.Store.Trust(ctx, r.V.ID, in.Name)
 		again, err := tx.Seen(kernel.Once{Org: by.Org, Route: "create-trust " + string(r.V.ID), Key: key, Body: in}, in.Name)
 		if err != nil {
 			return err
@@ -86,12 +86,12 @@ func (c *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, 
 }
 
 // Trusts lists a runner's trusts by name.
-func (c *Fleet) Trusts(ctx context.Context, by kernel.User, runner string) ([]Trust, error) {
-	r, err := c.OwnRunner(ctx, by, runner)
+func (f *Fleet) Trusts(ctx context.Context, by kernel.User, runner string) ([]Trust, error) {
+	r, err := OwnRunner(f.Reading(ctx), by, runner)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := c.Store.Trusts(ctx, r.V.ID)
+	stored, err := f.Store.Trusts(ctx, r.V.ID)
 	out := make([]Trust, 0, len(stored))
 	for _, t := range stored {
 		out = append(out, t.V)
@@ -100,29 +100,29 @@ func (c *Fleet) Trusts(ctx context.Context, by kernel.User, runner string) ([]Tr
 }
 
 // Trust returns a trust of a runner.
-func (c *Fleet) Trust(ctx context.Context, by kernel.User, runner, name string) (Trust, error) {
-	r, err := c.OwnRunner(ctx, by, runner)
+func (f *Fleet) Trust(ctx context.Context, by kernel.User, runner, name string) (Trust, error) {
+	r, err := OwnRunner(f.Reading(ctx), by, runner)
 	if err != nil {
 		return Trust{}, err
 	}
-	t, err := c.Store.Trust(ctx, r.V.ID, name)
+	t, err := f.Store.Trust(ctx, r.V.ID, name)
 	return t.V, err
 }
 
 // UpdateTrust replaces what a trust says. Sessions that it has opened are over:
 // their agents prove again who they are, to what it says now.
-func (c *Fleet) UpdateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust) (Trust, error) {
-	if err := c.checkTrust(in); err != nil {
+func (f *Fleet) UpdateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust) (Trust, error) {
+	if err := f.checkTrust(in); err != nil {
 		return Trust{}, err
 	}
-	rev := c.IDs(prefixTrust)
+	rev := f.IDs(prefixTrust)
 	var out Trust
-	err := c.Transact(ctx, "update trust "+in.Name+" of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, runner)
+	err := f.Transact(ctx, "update trust "+in.Name+" of runner "+runner, func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, runner)
 		if err != nil {
 			return err
 		}
-		t, err := c.Store.Trust(ctx, r.V.ID, in.Name)
+		t, err := f.Store.Trust(ctx, r.V.ID, in.Name)
 		if err != nil {
 			return err
 		}
@@ -144,13 +144,13 @@ func sameRule(a, b TrustRule) bool {
 }
 
 // DeleteTrust removes a trust. The sessions that it has opened are over with it.
-func (c *Fleet) DeleteTrust(ctx context.Context, by kernel.User, runner, name string) error {
-	return c.Transact(ctx, "delete trust "+name+" of runner "+runner, func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, runner)
+func (f *Fleet) DeleteTrust(ctx context.Context, by kernel.User, runner, name string) error {
+	return f.Transact(ctx, "delete trust "+name+" of runner "+runner, func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, runner)
 		if err != nil {
 			return err
 		}
-		if _, err := c.Store.Trust(ctx, r.V.ID, name); err != nil {
+		if _, err := f.Store.Trust(ctx, r.V.ID, name); err != nil {
 			if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
 				return nil // our own commit, whose answer was unclear
 			}
@@ -166,13 +166,13 @@ func (c *Fleet) DeleteTrust(ctx context.Context, by kernel.User, runner, name st
 // EndSession ends an agent's session, and its token with it. An agent that can
 // still prove who it is opens another: this is for a session token that got
 // into other hands.
-func (c *Fleet) EndSession(ctx context.Context, by kernel.User, runner string, id fairlead.SessionID) error {
-	return c.Transact(ctx, "end session "+string(id), func(tx *kernel.Tx) error {
-		r, err := c.OwnRunner(ctx, by, runner)
+func (f *Fleet) EndSession(ctx context.Context, by kernel.User, runner string, id fairlead.SessionID) error {
+	return f.Transact(ctx, "end session "+string(id), func(tx *kernel.Tx) error {
+		r, err := OwnRunner(tx, by, runner)
 		if err != nil {
 			return err
 		}
-		s, err := c.Store.Session(ctx, r.V.ID, id)
+		s, err := f.Store.Session(ctx, r.V.ID, id)
 		if err != nil || s.V.Ended {
 			return err
 		}
@@ -199,9 +199,9 @@ type tokenProof struct {
 }
 
 // proveToken returns whose token the agent has, if the runner trusts it.
-func (c *Fleet) proveToken(ctx context.Context, r store.Runner, p SessionProof) (tokenProof, error) {
+func (f *Fleet) proveToken(ctx context.Context, r store.Runner, p SessionProof) (tokenProof, error) {
 	var out tokenProof
-	if c.OIDC == nil || p.OIDC.Binding == "" {
+	if f.OIDC == nil || p.OIDC.Binding == "" {
 		e := sessionRefused()
 		e.Message = "this control plane verifies no OIDC tokens"
 		return out, e
@@ -210,7 +210,7 @@ func (c *Fleet) proveToken(ctx context.Context, r store.Runner, p SessionProof) 
 	if out.key, err = heldKey(p); err != nil {
 		return out, err
 	}
-	trusts, err := c.Store.Trusts(ctx, r.ID)
+	trusts, err := f.Store.Trusts(ctx, r.ID)
 	if err != nil {
 		return out, err
 	}
@@ -221,7 +221,7 @@ func (c *Fleet) proveToken(ctx context.Context, r store.Runner, p SessionProof) 
 	for i, t := range trusts {
 		rules[i] = t.V.Rule
 	}
-	if out.Identity, err = c.OIDC.Verify(ctx, p.OIDC.Token, p.OIDC.Binding, rules); err != nil {
+	if out.Identity, err = f.OIDC.Verify(ctx, p.OIDC.Token, p.OIDC.Binding, rules); err != nil {
 		return out, tokenRefused(err)
 	}
 	out.trust = trusts[out.Identity.Trust].V
@@ -280,14 +280,14 @@ func tokenRefused(err error) error {
 // the enrolled key. An AWS role has a right of its own. It is read each time, so
 // that removing a trust and revoking a key take effect at once, whatever sessions
 // there are.
-func (c *Fleet) stands(ctx context.Context, s store.Session) error {
+func stands(tx *kernel.Tx, s store.Session) error {
 	if s.Enrolled {
-		return c.enrolled(ctx, s)
+		return enrolled(tx, s)
 	}
 	if s.Trust == "" {
 		return nil
 	}
-	t, err := c.Store.Trust(ctx, s.Runner, s.Trust)
+	t, err := tx.Store.Trust(tx.Ctx, s.Runner, s.Trust)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && t.V.Rev != s.TrustRev {
 		return identity.NoLonger()
 	}
@@ -299,31 +299,31 @@ func (c *Fleet) stands(ctx context.Context, s store.Session) error {
 
 // StandsStill is stands for a request that has waited since its session was
 // read: that may have been ended meanwhile, however it was opened.
-func (c *Fleet) StandsStill(ctx context.Context, s store.Session) error {
-	r, err := c.Store.Session(ctx, s.Runner, s.ID)
+func StandsStill(tx *kernel.Tx, s store.Session) error {
+	r, err := tx.Store.Session(tx.Ctx, s.Runner, s.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
 		return identity.NoLonger()
 	}
 	if err != nil {
 		return err
 	}
-	return c.stands(ctx, s)
+	return stands(tx, s)
 }
 
 // AuthenticateSession returns the session of a session token. It is read from
 // the table each time, so ending it takes effect at once.
-func (c *Fleet) AuthenticateSession(ctx context.Context, token string) (store.Session, error) {
-	claims, err := c.Minter.Read(token, c.Now(), identity.Session)
+func (f *Fleet) AuthenticateSession(ctx context.Context, token string) (store.Session, error) {
+	claims, err := f.Minter.Read(token, f.Now(), identity.Session)
 	if err != nil {
 		return store.Session{}, err
 	}
 	runner, session, _ := strings.Cut(claims.Subject, "/")
-	r, err := c.Store.Session(ctx, fairlead.RunnerID(runner), fairlead.SessionID(session))
+	r, err := f.Store.Session(ctx, fairlead.RunnerID(runner), fairlead.SessionID(session))
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
 		return store.Session{}, identity.NoLonger()
 	}
 	if err == nil {
-		err = c.stands(ctx, r.V)
+		err = stands(f.Reading(ctx), r.V)
 	}
 	return r.V, err
 }

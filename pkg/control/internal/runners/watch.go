@@ -33,18 +33,18 @@ const newestSessions = 3
 // processes look at the same time, one of them commits the change. It returns how
 // many runners were found to be lost, or online again, and how many dead letters
 // there were.
-func (c *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err error) {
-	now := c.Instant()
-	last := c.watched.Load()
-	if now.UnixNano()-last < int64(c.WatchEvery()) || now.Before(c.HeldUntil()) {
+func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err error) {
+	now := f.Instant()
+	last := f.watched.Load()
+	if now.UnixNano()-last < int64(f.WatchEvery()) || now.Before(f.HeldUntil()) {
 		return 0, 0, nil // nobody could say anything while we were down
 	}
-	if !c.watched.CompareAndSwap(last, now.UnixNano()) {
+	if !f.watched.CompareAndSwap(last, now.UnixNano()) {
 		return 0, 0, nil
 	}
 	var search []store.RunnerWatch
-	for q := (store.PageQuery{Limit: engine.MaxPage}); ; {
-		p, err := c.Store.Watches(ctx, q)
+	for q := (fairlead.PageQuery{Limit: engine.MaxPage}); ; {
+		p, err := f.Store.Watches(ctx, q)
 		if err != nil {
 			return turned, 0, err
 		}
@@ -52,13 +52,13 @@ func (c *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err erro
 		var g errgroup.Group
 		g.SetLimit(maxWatches)
 		for i, w := range p.Items {
-			if now.Sub(w.V.LookedForLetters) >= letterLooks*c.WatchEvery() {
+			if now.Sub(w.V.LookedForLetters) >= letterLooks*f.WatchEvery() {
 				search = append(search, w.V)
 			}
 			g.Go(func() error {
 				var err error
-				if changed[i], err = c.watchRunner(ctx, w.V); err != nil {
-					c.Logger.Warn("a runner was not looked at; the next look is due", "runner", w.V.Name, "error", err)
+				if changed[i], err = f.watchRunner(ctx, w.V); err != nil {
+					f.Logger.Warn("a runner was not looked at; the next look is due", "runner", w.V.Name, "error", err)
 				}
 				return ctx.Err()
 			})
@@ -82,8 +82,8 @@ func (c *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err erro
 	for i, w := range search {
 		g.Go(func() error {
 			var err error
-			if found[i], err = c.takeLetters(ctx, w); err != nil {
-				c.Logger.Warn("dead letters were not looked for; the next look is due", "runner", w.Name, "error", err)
+			if found[i], err = f.takeLetters(ctx, w); err != nil {
+				f.Logger.Warn("dead letters were not looked for; the next look is due", "runner", w.Name, "error", err)
 			}
 			return ctx.Err()
 		})
@@ -97,18 +97,18 @@ func (c *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err erro
 
 // watchRunner notes whether an agent of the runner is online, and reports whether
 // that has changed.
-func (c *Fleet) watchRunner(ctx context.Context, found store.RunnerWatch) (turned bool, err error) {
-	online, err := c.Online(ctx, found.Runner)
+func (f *Fleet) watchRunner(ctx context.Context, found store.RunnerWatch) (turned bool, err error) {
+	online, err := f.Online(ctx, found.Runner)
 	if err != nil || online == found.Online {
 		return false, err
 	}
-	err = c.Transact(ctx, "watch runner "+found.Name, func(tx *kernel.Tx) error {
+	err = f.Transact(ctx, "watch runner "+found.Name, func(tx *kernel.Tx) error {
 		turned = false
-		online, err := c.Online(ctx, found.Runner)
+		online, err := f.Online(ctx, found.Runner)
 		if err != nil {
 			return err
 		}
-		w, err := c.Store.Watch(ctx, found.Runner)
+		w, err := f.Store.Watch(ctx, found.Runner)
 		if err != nil || w.Version == 0 || w.V.Online == online {
 			return err // it was deleted, or somebody else has noted it
 		}
@@ -117,20 +117,20 @@ func (c *Fleet) watchRunner(ctx context.Context, found store.RunnerWatch) (turne
 		return nil
 	})
 	if turned && err == nil && found.Online {
-		c.Logger.Warn("a runner is lost: none of its agents is heard of", "runner", found.Name)
+		f.Logger.Warn("a runner is lost: none of its agents is heard of", "runner", found.Name)
 	}
 	return turned, err
 }
 
 // Online reports whether an agent of the runner is.
-func (c *Fleet) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) {
+func (f *Fleet) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) {
 	for _, limit := range []int{newestSessions, MaxAgents} {
-		sessions, err := c.Store.Sessions(ctx, id, limit)
+		sessions, err := f.Store.Sessions(ctx, id, limit)
 		if err != nil {
 			return false, err
 		}
 		for _, s := range sessions {
-			if c.sessionState(s.V) == "online" {
+			if sessionState(f.Kernel, s.V) == "online" {
 				return true, nil
 			}
 		}
@@ -165,12 +165,12 @@ func hearRunner(tx *kernel.Tx, id fairlead.RunnerID) error {
 // takeLetters takes the dead letters out of the runner's queue, and returns how
 // many there were. They are gone with this process if it dies before the commit;
 // the log has them then.
-func (c *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, error) {
+func (f *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, error) {
 	// First that they are looked for: who comes second leaves them to the first.
 	mine := false
-	err := c.Transact(ctx, "look for dead letters of runner "+found.Name, func(tx *kernel.Tx) error {
+	err := f.Transact(ctx, "look for dead letters of runner "+found.Name, func(tx *kernel.Tx) error {
 		mine = false
-		w, err := c.Store.Watch(ctx, found.Runner)
+		w, err := f.Store.Watch(ctx, found.Runner)
 		if err != nil || w.Version == 0 || !w.V.LookedForLetters.Equal(found.LookedForLetters) {
 			return err
 		}
@@ -184,7 +184,7 @@ func (c *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, 
 	}
 	letters := store.DeadLetters{}
 	for letters.Count < maxLetters {
-		list, err := c.Queue.DeadLetters(ctx, kernel.QueueName(found.Runner), maxLetters-letters.Count)
+		list, err := f.Queue.DeadLetters(ctx, kernel.QueueName(found.Runner), maxLetters-letters.Count)
 		if err != nil && letters.Count == 0 {
 			return 0, fmt.Errorf("take dead letters of runner %s: %w", found.Name, err)
 		}
@@ -193,7 +193,7 @@ func (c *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, 
 		}
 		for _, m := range list {
 			w, err := events.DecodeWake(m.Body)
-			c.Logger.Warn("a message of a runner's queue was received too often and is given up", "runner", found.Name, "message", m.ID,
+			f.Logger.Warn("a message of a runner's queue was received too often and is given up", "runner", found.Name, "message", m.ID,
 				"bytes", len(m.Body), "job", w.Job, "error", err)
 			if letters.Count++; err == nil && len(letters.Jobs) < maxLetterJobs && len(w.Job) <= maxJobID {
 				letters.Jobs = append(letters.Jobs, w.Job)
@@ -203,8 +203,8 @@ func (c *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, 
 	if letters.Count == 0 {
 		return 0, nil
 	}
-	return letters.Count, c.Transact(context.WithoutCancel(ctx), "note dead letters of runner "+found.Name, func(tx *kernel.Tx) error {
-		w, err := c.Store.Watch(ctx, found.Runner)
+	return letters.Count, f.Transact(context.WithoutCancel(ctx), "note dead letters of runner "+found.Name, func(tx *kernel.Tx) error {
+		w, err := f.Store.Watch(ctx, found.Runner)
 		if err != nil || w.Version == 0 {
 			return err
 		}

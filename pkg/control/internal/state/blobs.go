@@ -35,8 +35,8 @@ const unnamedFor = time.Hour
 // with a state, beginning anywhere. When ctx ends what was found until then is
 // removed, and the error is that of ctx: calls that are cut short come round to
 // all of them.
-func (c *States) CollectBlobs(ctx context.Context, before []string) (unnamed []string, err error) {
-	return c.collectBlobs(ctx, func(key string) bool {
+func (st *States) CollectBlobs(ctx context.Context, before []string) (unnamed []string, err error) {
+	return st.collectBlobs(ctx, func(key string) bool {
 		_, seen := slices.BinarySearch(before, key)
 		return seen
 	})
@@ -45,32 +45,32 @@ func (c *States) CollectBlobs(ctx context.Context, before []string) (unnamed []s
 // CollectOldBlobs is CollectBlobs for who keeps nothing between two calls: what
 // was put more than an hour ago, as its key says, and is not named is removed.
 // It is for where no request can take that long, whatever sleeps.
-func (c *States) CollectOldBlobs(ctx context.Context) error {
-	_, err := c.collectBlobs(ctx, func(key string) bool {
+func (st *States) CollectOldBlobs(ctx context.Context) error {
+	_, err := st.collectBlobs(ctx, func(key string) bool {
 		made, known := blobMade(key)
-		return known && c.Now().Sub(made) > unnamedFor
+		return known && st.Now().Sub(made) > unnamedFor
 	})
 	return err
 }
 
 // collectBlobs removes blobs that no record names, if none is about to. It
 // returns the others, sorted.
-func (c *States) collectBlobs(ctx context.Context, past func(key string) bool) (unnamed []string, err error) {
-	keys, err := c.Blobs.List(ctx, "")
+func (st *States) collectBlobs(ctx context.Context, past func(key string) bool) (unnamed []string, err error) {
+	keys, err := st.Blobs.List(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("collect blobs: %w", err)
 	}
 	heads := map[string]store.StateHead{} // by install and component
-	first := int(c.Random() * float64(len(keys)))
+	first := int(st.Random() * float64(len(keys)))
 	for _, k := range slices.Concat(keys[first:], keys[:first]) {
-		named, err := c.blobNamed(ctx, k, heads)
+		named, err := st.blobNamed(ctx, k, heads)
 		if err != nil {
 			return nil, fmt.Errorf("collect blobs: %w", err)
 		}
 		switch {
 		case named:
 		case past(k):
-			c.DropBlobs(ctx, []string{k})
+			st.DropBlobs(ctx, []string{k})
 		default:
 			unnamed = append(unnamed, k)
 		}
@@ -97,17 +97,17 @@ func blobMade(key string) (time.Time, bool) {
 	return fairlead.TimeOf(id)
 }
 
-func (c *States) blobNamed(ctx context.Context, key string, heads map[string]store.StateHead) (bool, error) {
+func (st *States) blobNamed(ctx context.Context, key string, heads map[string]store.StateHead) (bool, error) {
 	switch {
 	case strings.HasPrefix(key, plansPrefix):
 		id, digest, _ := strings.Cut(strings.TrimPrefix(key, plansPrefix), "/")
-		return c.planNamed(ctx, fairlead.JobID(id), digest)
+		return st.planNamed(ctx, fairlead.JobID(id), digest)
 	case strings.HasPrefix(key, catalog.ValuesPrefix):
 		parts := strings.Split(strings.TrimPrefix(key, catalog.ValuesPrefix), "/")
 		if len(parts) != 3 {
 			return true, nil // not ours to judge
 		}
-		r, err := c.Store.Component(ctx, fairlead.InstallID(parts[0]), parts[1])
+		r, err := st.Store.Component(ctx, fairlead.InstallID(parts[0]), parts[1])
 		return r.V.VarsBlob == key || r.V.OutputsBlob == key, err
 	case strings.HasPrefix(key, statesPrefix):
 		parts := strings.Split(strings.TrimPrefix(key, statesPrefix), "/")
@@ -117,7 +117,7 @@ func (c *States) blobNamed(ctx context.Context, key string, heads map[string]sto
 		of := parts[0] + "/" + parts[1]
 		head, ok := heads[of]
 		if !ok {
-			r, err := c.Store.State(ctx, fairlead.InstallID(parts[0]), parts[1])
+			r, err := st.Store.State(ctx, fairlead.InstallID(parts[0]), parts[1])
 			if err != nil {
 				return false, err
 			}
@@ -129,8 +129,8 @@ func (c *States) blobNamed(ctx context.Context, key string, heads map[string]sto
 }
 
 // planNamed reports whether somebody may still carry the plan out.
-func (c *States) planNamed(ctx context.Context, id fairlead.JobID, digest string) (bool, error) {
-	r, err := c.Store.Job(ctx, id)
+func (st *States) planNamed(ctx context.Context, id fairlead.JobID, digest string) (bool, error) {
+	r, err := st.Store.Job(ctx, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return false, nil
 	}
@@ -140,7 +140,7 @@ func (c *States) planNamed(ctx context.Context, id fairlead.JobID, digest string
 	if r.V.Plan == nil || strings.TrimPrefix(r.V.Plan.Digest, "sha256:") != digest || r.V.Deployment == "" {
 		return false, nil // an attempt's that came to nothing
 	}
-	d, err := c.Store.Deployment(ctx, r.V.Deployment)
+	d, err := st.Store.Deployment(ctx, r.V.Deployment)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return false, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// moved takes up how a migration has ended: with success the install is bound to
+// EndMove takes up how a migration has ended: with success the install is bound to
 // where its states are now, in the same commit. What the control plane kept of
 // them itself it drops then; other storages it does not reach, and they keep
 // their copies.

@@ -22,13 +22,13 @@ import (
 // that is there: it is another one than the person has seen. The head keeps
 // what was broken, and its event says so. Repeating it with the ID is harmless. A
 // component that the install never had and its app does not name is not found.
-func (c *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
-	return c.Transact(ctx, "break state lock of "+component, func(tx *kernel.Tx) error {
-		inst, err := c.Store.Install(ctx, org, install)
+func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
+	return st.Transact(ctx, "break state lock of "+component, func(tx *kernel.Tx) error {
+		inst, err := st.Store.Install(ctx, org, install)
 		if err != nil {
 			return err
 		}
-		head, err := c.Store.State(ctx, inst.V.ID, component)
+		head, err := st.Store.State(ctx, inst.V.ID, component)
 		if err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (c *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, install
 				return nil // asked twice, or our own commit
 			}
 			if head.Version == 0 {
-				if err := c.namedComponent(tx, inst.V, component); err != nil {
+				if err := namedComponent(tx, inst.V, component); err != nil {
 					return err
 				}
 			}
@@ -50,7 +50,7 @@ func (c *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, install
 				Hint:    fmt.Sprintf("Look at it first: `fairlead install show %s`.", install),
 				Details: map[string]string{"job": string(l.Job), "lock_id": l.ID}}
 		}
-		alive, err := c.Holds(ctx, *l)
+		alive, err := st.Holds(ctx, *l)
 		if err != nil {
 			return err
 		}
@@ -62,16 +62,16 @@ func (c *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, install
 	})
 }
 
-// named returns an error of KindNotFound for a component of which the install has no
+// namedComponent returns an error of KindNotFound for a component of which the install has no
 // record, and which neither its app's newest version nor its active deployment names.
 // The first plan of a component may have left a lock in the customer's storage before
 // there is a record.
-func (c *States) namedComponent(tx *kernel.Tx, in store.Install, component string) error {
-	k, err := c.Store.Component(tx.Ctx, in.ID, component)
+func namedComponent(tx *kernel.Tx, in store.Install, component string) error {
+	k, err := tx.Store.Component(tx.Ctx, in.ID, component)
 	if err != nil || k.Version > 0 {
 		return err
 	}
-	app, err := c.catalog.App(tx.Ctx, in.Org, in.App)
+	app, err := catalog.ReadApp(tx, in.Org, in.App)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c *States) namedComponent(tx *kernel.Tx, in store.Install, component strin
 		return nil
 	}
 	if in.Active != "" {
-		d, err := c.Store.Deployment(tx.Ctx, in.Active)
+		d, err := tx.Store.Deployment(tx.Ctx, in.Active)
 		if err != nil || d.V.Node(component) != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func serialOf(state []byte) int64 {
 // and, as the tools themselves do, for a state of another lineage or one that
 // is not newer than the current, if there is one. A lock that a dead job left is broken: that
 // job saves nothing any more. Pushing the current state again is harmless.
-func (c *States) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (store.StateHead, error) {
+func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (store.StateHead, error) {
 	var given stateFile
 	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" && given.Version == 0 {
 		return store.StateHead{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-state",
@@ -156,11 +156,11 @@ func (c *States) PushState(ctx context.Context, org fairlead.OrgID, install, com
 		return store.StateHead{}, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
 			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
 	}
-	name := c.IDs("w")
+	name := st.IDs("w")
 	var out store.StateHead
 	var old []string
-	err := c.Transact(ctx, "push state of "+component, func(tx *kernel.Tx) error {
-		head, err := c.pushable(tx, org, install, component)
+	err := st.Transact(ctx, "push state of "+component, func(tx *kernel.Tx) error {
+		head, err := pushable(tx, org, install, component)
 		if err != nil {
 			return err
 		}
@@ -168,20 +168,20 @@ func (c *States) PushState(ctx context.Context, org fairlead.OrgID, install, com
 		if p := head.V.Pushed; p != nil && p.Blob == head.V.Blob && tx.Again && strings.HasSuffix(p.Blob, name) {
 			return nil // our own commit, whose answer was unclear
 		}
-		if same, err := c.newer(ctx, head.V, given, data); err != nil || same {
+		if same, err := newer(tx, head.V, given, data); err != nil || same {
 			return err
 		}
 		// The name of the blob does not change with a repetition unless the
 		// number of writes does; what is left then is garbage, not damage.
 		key := fmt.Sprintf("state/%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, name)
-		sealed, err := c.Sealer.Seal(ctx, data, stateContext(head.V))
+		sealed, err := st.Sealer.Seal(ctx, data, stateContext(head.V))
 		if err != nil {
 			return fmt.Errorf("seal state of %s: %w", component, err)
 		}
-		if err := c.Blobs.Put(ctx, key, sealed); err != nil {
+		if err := st.Blobs.Put(ctx, key, sealed); err != nil {
 			return fmt.Errorf("store state of %s: %w", component, err)
 		}
-		c.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial, "by", kernel.Actor(ctx).Name)
+		st.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial, "by", kernel.Actor(ctx).Name)
 		old = replaceState(&head.V, key, len(data), given.Serial, tx.Now)
 		head.V.Pushed = &store.PushedState{Blob: key, At: tx.Now, By: kernel.Actor(ctx), Version: head.Version + 1}
 		head.V.Lock = nil
@@ -192,22 +192,22 @@ func (c *States) PushState(ctx context.Context, org fairlead.OrgID, install, com
 	if err != nil {
 		return store.StateHead{}, err
 	}
-	c.DropBlobs(ctx, old)
+	st.DropBlobs(ctx, old)
 	return out, nil
 }
 
 // pushable returns the head of a component's state if a person may replace it
 // now.
-func (c *States) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
+func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
 	var none store.Stored[store.StateHead]
-	inst, err := c.Store.Install(tx.Ctx, org, install)
+	inst, err := tx.Store.Install(tx.Ctx, org, install)
 	if err != nil {
 		return none, err
 	}
 	if err := catalog.NotMoving(inst.V); err != nil {
 		return none, err
 	}
-	k, err := c.Store.Component(tx.Ctx, inst.V.ID, component)
+	k, err := tx.Store.Component(tx.Ctx, inst.V.ID, component)
 	if err != nil {
 		return none, err
 	}
@@ -217,11 +217,11 @@ func (c *States) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component 
 	if t := k.V.TypeOf(); t.StateFile == "" {
 		return none, fairlead.Conflict("no-state", "component %s of install %s is of the type %s, which has no state", component, install, t.Name)
 	}
-	runner, err := c.fleet.ServingRunner(tx.Ctx, inst.V)
+	runner, err := runners.ServingRunner(tx, inst.V)
 	if err != nil {
 		return none, err
 	}
-	storage, err := c.fleet.StorageKind(tx.Ctx, inst.V)
+	storage, err := runners.StorageKind(tx, inst.V)
 	if err != nil {
 		return none, err
 	}
@@ -236,7 +236,7 @@ func (c *States) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component 
 			Hint:    fmt.Sprintf("Put the file there, in %s of the runner's data folder.", k.V.TypeOf().StatePath(string(inst.V.ID), k.V.Name))}
 	}
 	if inst.V.Active != "" {
-		d, err := c.Store.Deployment(tx.Ctx, inst.V.Active)
+		d, err := tx.Store.Deployment(tx.Ctx, inst.V.Active)
 		if err != nil {
 			return none, err
 		}
@@ -244,12 +244,12 @@ func (c *States) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component 
 			return none, catalog.Busy(inst.V)
 		}
 	}
-	head, err := c.Store.State(tx.Ctx, inst.V.ID, component)
+	head, err := tx.Store.State(tx.Ctx, inst.V.ID, component)
 	head.V.Org = inst.V.Org // whom the event is for
 	if err != nil || head.V.Lock == nil {
 		return head, err
 	}
-	alive, err := c.Holds(tx.Ctx, *head.V.Lock)
+	alive, err := tx.Holds(tx.Ctx, *head.V.Lock)
 	if err == nil && alive {
 		err = locked(component, *head.V.Lock)
 	}
@@ -258,11 +258,11 @@ func (c *States) pushable(tx *kernel.Tx, org fairlead.OrgID, install, component 
 
 // newer refuses a state that may not take the place of the current one. It
 // reports whether they are the same.
-func (c *States) newer(ctx context.Context, head store.StateHead, given stateFile, data []byte) (same bool, err error) {
+func newer(tx *kernel.Tx, head store.StateHead, given stateFile, data []byte) (same bool, err error) {
 	if head.Blob == "" {
 		return false, nil
 	}
-	current, err := c.OpenBlob(ctx, head.Blob, stateContext(head))
+	current, err := tx.OpenBlob(tx.Ctx, head.Blob, stateContext(head))
 	if err != nil {
 		return false, err
 	}

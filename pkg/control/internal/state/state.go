@@ -46,8 +46,8 @@ func locked(component string, l store.StateLock) error {
 // stateOf returns the head of the state that the holder's job is about. A job
 // may touch the state of its own component only, and one that copies states those
 // of its install.
-func (c *States) stateOf(ctx context.Context, h kernel.Holder, install, component string) (store.Stored[store.StateHead], store.Job, error) {
-	r, err := c.Store.Job(ctx, h.Job)
+func stateOf(tx *kernel.Tx, h kernel.Holder, install, component string) (store.Stored[store.StateHead], store.Job, error) {
+	r, err := tx.Store.Job(tx.Ctx, h.Job)
 	if err != nil {
 		return store.Stored[store.StateHead]{}, r.V, err
 	}
@@ -55,7 +55,7 @@ func (c *States) stateOf(ctx context.Context, h kernel.Holder, install, componen
 		return store.Stored[store.StateHead]{}, r.V, &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-state",
 			Message: fmt.Sprintf("job %s has no business with the state of %s/%s", h.Job, install, component)}
 	}
-	head, err := c.Store.State(ctx, r.V.Install, component)
+	head, err := tx.Store.State(tx.Ctx, r.V.Install, component)
 	return head, r.V, err
 }
 
@@ -64,8 +64,8 @@ func stateContext(h store.StateHead) string { return "state/" + string(h.Install
 // GetState returns the component's current state, or nil when there is none.
 // A state is full of secrets, and a lease token does not expire by itself: a
 // job that is over, or has been given to a later epoch, reads nothing more.
-func (c *States) GetState(ctx context.Context, h kernel.Holder, install, component string) ([]byte, error) {
-	head, j, err := c.stateOf(ctx, h, install, component)
+func (st *States) GetState(ctx context.Context, h kernel.Holder, install, component string) ([]byte, error) {
+	head, j, err := stateOf(st.Reading(ctx), h, install, component)
 	if err != nil {
 		return nil, err
 	}
@@ -75,36 +75,36 @@ func (c *States) GetState(ctx context.Context, h kernel.Holder, install, compone
 	if head.V.Blob == "" {
 		return nil, nil
 	}
-	return c.OpenBlob(ctx, head.V.Blob, stateContext(head.V))
+	return st.OpenBlob(ctx, head.V.Blob, stateContext(head.V))
 }
 
 // PutState stores a new state. Holding the lock is what entitles a job to
 // write: a job that lost its lease may still save what its tool did, until
 // somebody else has taken the lock. From then on it is refused.
-func (c *States) PutState(ctx context.Context, h kernel.Holder, install, component, lockID string, data []byte) error {
+func (st *States) PutState(ctx context.Context, h kernel.Holder, install, component, lockID string, data []byte) error {
 	if len(data) > MaxState {
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
 			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
 	}
-	head, _, err := c.stateOf(ctx, h, install, component)
+	head, _, err := stateOf(st.Reading(ctx), h, install, component)
 	if err != nil {
 		return err
 	}
 	if err := mayWrite(head.V, h, lockID); err != nil {
 		return err
 	}
-	sealed, err := c.Sealer.Seal(ctx, data, stateContext(head.V))
+	sealed, err := st.Sealer.Seal(ctx, data, stateContext(head.V))
 	if err != nil {
 		return fmt.Errorf("seal state of %s: %w", component, err)
 	}
 	serial := serialOf(data)
-	key := fmt.Sprintf(statesPrefix+"%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, c.IDs("w"))
-	if err := c.Blobs.Put(ctx, key, sealed); err != nil {
+	key := fmt.Sprintf(statesPrefix+"%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, st.IDs("w"))
+	if err := st.Blobs.Put(ctx, key, sealed); err != nil {
 		return fmt.Errorf("store state of %s: %w", component, err)
 	}
 	var old []string
-	err = c.Transact(ctx, "store state of "+component, func(tx *kernel.Tx) error {
-		head, _, err := c.stateOf(ctx, h, install, component)
+	err = st.Transact(ctx, "store state of "+component, func(tx *kernel.Tx) error {
+		head, _, err := stateOf(tx, h, install, component)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (c *States) PutState(ctx context.Context, h kernel.Holder, install, compone
 	if err != nil {
 		return err // the blob is left: it may be what an unclear commit names
 	}
-	c.DropBlobs(ctx, old)
+	st.DropBlobs(ctx, old)
 	return nil
 }
 
@@ -153,9 +153,9 @@ func mayWrite(head store.StateHead, h kernel.Holder, lockID string) error {
 
 // DeleteState removes the component's state. The tool asks for it when it
 // leaves nothing behind; earlier states are kept.
-func (c *States) DeleteState(ctx context.Context, h kernel.Holder, install, component string) error {
-	return c.Transact(ctx, "delete state of "+component, func(tx *kernel.Tx) error {
-		head, _, err := c.stateOf(ctx, h, install, component)
+func (st *States) DeleteState(ctx context.Context, h kernel.Holder, install, component string) error {
+	return st.Transact(ctx, "delete state of "+component, func(tx *kernel.Tx) error {
+		head, _, err := stateOf(tx, h, install, component)
 		if err != nil {
 			return err
 		}
@@ -175,12 +175,12 @@ func (c *States) DeleteState(ctx context.Context, h kernel.Holder, install, comp
 // LockState takes the lock of the component's state for the holder. A lock
 // whose job is over, or has been given to a later epoch, is broken: its writer
 // is fenced from then on. Otherwise the error is a *LockedError.
-func (c *States) LockState(ctx context.Context, h kernel.Holder, install, component, lockID string, info []byte) error {
+func (st *States) LockState(ctx context.Context, h kernel.Holder, install, component, lockID string, info []byte) error {
 	if lockID == "" || len(lockID) > 200 || len(info) > 8<<10 {
 		return fairlead.Invalid("invalid-lock", "a lock has an ID of 1 to 200 bytes and an info of at most 8 KiB")
 	}
-	return c.Transact(ctx, "lock state of "+component, func(tx *kernel.Tx) error {
-		head, j, err := c.stateOf(ctx, h, install, component)
+	return st.Transact(ctx, "lock state of "+component, func(tx *kernel.Tx) error {
+		head, j, err := stateOf(tx, h, install, component)
 		if err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func (c *States) LockState(ctx context.Context, h kernel.Holder, install, compon
 			if l.ID == lockID && l.Job == h.Job && l.Epoch == h.Epoch {
 				return nil
 			}
-			alive, err := c.Holds(ctx, *l)
+			alive, err := st.Holds(ctx, *l)
 			if err != nil {
 				return err
 			}
@@ -207,9 +207,9 @@ func (c *States) LockState(ctx context.Context, h kernel.Holder, install, compon
 
 // UnlockState gives the lock back. A lock that is gone, or somebody else's by
 // now, is left as it is: the holder has nothing more to lose.
-func (c *States) UnlockState(ctx context.Context, h kernel.Holder, install, component, lockID string) error {
-	return c.Transact(ctx, "unlock state of "+component, func(tx *kernel.Tx) error {
-		head, _, err := c.stateOf(ctx, h, install, component)
+func (st *States) UnlockState(ctx context.Context, h kernel.Holder, install, component, lockID string) error {
+	return st.Transact(ctx, "unlock state of "+component, func(tx *kernel.Tx) error {
+		head, _, err := stateOf(tx, h, install, component)
 		if err != nil {
 			return err
 		}
@@ -235,8 +235,8 @@ func planKey(id fairlead.JobID, digest string) string {
 func planContext(id fairlead.JobID) string { return "plan/" + string(id) }
 
 // PutPlan keeps the saved plan of the holder's plan job, sealed.
-func (c *States) PutPlan(ctx context.Context, h kernel.Holder, data []byte) error {
-	r, err := c.Held(ctx, h)
+func (st *States) PutPlan(ctx context.Context, h kernel.Holder, data []byte) error {
+	r, err := st.Held(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -247,26 +247,26 @@ func (c *States) PutPlan(ctx context.Context, h kernel.Holder, data []byte) erro
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "plan-too-large",
 			Message: fmt.Sprintf("a plan of %d bytes is larger than %d", len(data), MaxState)}
 	}
-	sealed, err := c.Sealer.Seal(ctx, data, planContext(h.Job))
+	sealed, err := st.Sealer.Seal(ctx, data, planContext(h.Job))
 	if err != nil {
 		return fmt.Errorf("seal plan of job %s: %w", h.Job, err)
 	}
-	if err := c.Blobs.Put(ctx, planKey(h.Job, fmt.Sprintf("%x", sha256.Sum256(data))), sealed); err != nil {
+	if err := st.Blobs.Put(ctx, planKey(h.Job, fmt.Sprintf("%x", sha256.Sum256(data))), sealed); err != nil {
 		return fmt.Errorf("store plan of job %s: %w", h.Job, err)
 	}
 	return nil
 }
 
 // GetPlan returns the saved plan that the holder's job is to carry out.
-func (c *States) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) {
-	r, err := c.Held(ctx, h)
+func (st *States) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) {
+	r, err := st.Held(ctx, h)
 	if err != nil {
 		return nil, err
 	}
 	if r.V.PlanJob == "" {
 		return nil, fairlead.Conflict("job-state", "job %s carries out no plan", h.Job)
 	}
-	data, err := c.OpenBlob(ctx, planKey(r.V.PlanJob, r.V.PlanDigest), planContext(r.V.PlanJob))
+	data, err := st.OpenBlob(ctx, planKey(r.V.PlanJob, r.V.PlanDigest), planContext(r.V.PlanJob))
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, fairlead.NotFound("plan", string(r.V.PlanJob))
 	}

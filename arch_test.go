@@ -149,6 +149,8 @@ var bans = []ban{
 		why: "nothing of the vendor's table is a runner's, and its tables cost each step's process half a millisecond"},
 	{packages: "pkg/api/client pkg/api/wire", never: "module/pkg/fairlead/... module/pkg/control/... module/pkg/store/... module/events/...", indirect: true,
 		why: "others build on the client; it must bring nothing of the server along"},
+	{packages: "runner runner/...", except: "runner/step runner/plugin/...", never: "module/runner/plugin/*",
+		why: "the step alone runs plugins: what others must know of a type of component is its row in pkg/component"},
 	{packages: "cmd/... test/e2e test/soak/...", never: "module/pkg/control/... module/pkg/store/...",
 		why: "the CLI goes through the API, as everybody does"},
 	{packages: "pkg/fairlead pkg/job pkg/component pkg/graph pkg/placement pkg/deployment pkg/diagnosis pkg/yamldoc pkg/runnerspec",

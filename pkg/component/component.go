@@ -38,6 +38,10 @@ type Type struct {
 	// has for it. "": the type has no state, and jobs of it are given no place for one.
 	StateFile string
 
+	// UnsavedState names the file, where the tool runs, into which it writes a state that
+	// it could not save. The runner keeps it. "": the tool writes none.
+	UnsavedState string
+
 	// Blind is whether its plan sees nothing of what is there. Such a plan compares what
 	// the component is given with what it was applied with last, which the job spec
 	// tells; a loss leaves a person to decide, as no plan shows how far an apply came.
@@ -76,7 +80,8 @@ var types = []Type{
 		Module: true,
 		Operations: []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Provision}, {job.OpDestroy, Deprovision},
 			{job.OpMigrateState, Deploy}}, // which writes states, and nothing else of the app
-		StateFile: "terraform.tfstate",
+		StateFile:    "terraform.tfstate",
+		UnsavedState: "errored.tfstate",
 		Reserved: []string{"TF_INPUT", "TF_IN_AUTOMATION", "TF_WORKSPACE", "TF_REATTACH_PROVIDERS", "TF_APPEND_USER_AGENT", "TF_DISABLE_PLUGIN_TLS",
 			"TF_SKIP_PROVIDER_VERIFY", "TF_DATA_DIR", "TF_PLUGIN_CACHE_DIR", "TF_LOG", "TF_LOG_CORE", "TF_LOG_PATH", "TF_LOG_PROVIDER",
 			"TF_CLI_ARGS", "TF_CLI_ARGS_*", "TF_VAR_*", "TMPDIR"},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/retry"
-	"github.com/fairlead/fairlead/runner/plugin/terraform"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
@@ -74,7 +73,7 @@ func (a *Agent) tryRemove(ctx context.Context, attemptID string) error {
 		}
 		if by.place.Shared && !by.place.Machine {
 			os.Remove(filepath.Join(data, "salvage", attemptID)) // it was made for the step; one that holds a state stays
-			terraform.PrunePlans(filepath.Join(data, "plans"))   // the step sees its own alone
+			workspace.RemoveUnused(filepath.Join(data, "plans")) // the step sees its own alone
 		}
 	}
 	if err := a.removeFolders(data, attemptID); err != nil {

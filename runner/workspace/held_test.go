@@ -93,11 +93,11 @@ func TestAStateOfAnAttemptThatDiedInTheFolderIsSalvaged(t *testing.T) {
 			data := t.TempDir()
 			dead := take(t, data, "job-1")
 			src := filepath.Join(dead.Path, workspace.Source)
-			if err := errors.Join(os.Mkdir(src, 0o700), os.WriteFile(filepath.Join(src, workspace.Errored), []byte(`{"version":4}`), 0o600), dead.Release()); err != nil {
+			if err := errors.Join(os.Mkdir(src, 0o700), os.WriteFile(filepath.Join(src, "errored.tfstate"), []byte(`{"version":4}`), 0o600), dead.Release()); err != nil {
 				t.Fatal(err)
 			}
 			next(t, data)
-			if _, err := os.Stat(filepath.Join(data, "salvage", "job-1", workspace.Errored)); err != nil {
+			if _, err := os.Stat(filepath.Join(data, "salvage", "job-1", "errored.tfstate")); err != nil {
 				t.Error(err)
 			}
 			if _, err := os.Lstat(workspace.Path(data, "job-1")); err == nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
@@ -24,10 +25,6 @@ const Source = "src"
 // SourceFolder is a file of a workspace with the path below Source at which the
 // tool runs, with slashes. Without it, that is Source itself.
 const SourceFolder = "folder"
-
-// Errored is the file, where the tool runs, into which OpenTofu and Terraform write
-// a state that they could not save.
-const Errored = "errored.tfstate"
 
 // Reserve is a file that takes the space which is needed to save a state. Whoever
 // needs the space removes it.
@@ -59,7 +56,19 @@ func Salvage(data, id string) (*wire.Salvaged, error) {
 			return nil, nil // a link, say: what it leads to is not of this attempt
 		}
 	}
-	from := filepath.Join(src, Errored)
+	for _, t := range component.Types() {
+		if t.UnsavedState == "" {
+			continue
+		}
+		if kept, err := salvage(filepath.Join(src, t.UnsavedState), data, id); kept != nil || err != nil {
+			return kept, err
+		}
+	}
+	return nil, nil
+}
+
+// salvage is Salvage of the file, which may not be there.
+func salvage(from, data, id string) (*wire.Salvaged, error) {
 	f, err := safefile.Open(from)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safefile.ErrNotRegular) {
 		return nil, nil
@@ -79,7 +88,7 @@ func Salvage(data, id string) (*wire.Salvaged, error) {
 	if to == "" {
 		return nil, fmt.Errorf("keep a state that was not saved: %w", err)
 	}
-	kept := &wire.Salvaged{Path: path.Join("salvage", id, Errored)}
+	kept := &wire.Salvaged{Path: path.Join("salvage", id, filepath.Base(from))}
 	if err != nil {
 		return kept, fmt.Errorf("keep a state that was not saved: %w", err)
 	}
@@ -116,7 +125,7 @@ func runsIn(workspace string) []string {
 // salvage, so that it is there after a power cut. Once it is moved, its path is
 // returned beside an error too.
 func move(f *os.File, from, data, id string) (to string, err error) {
-	folder := filepath.Join(data, "salvage", id)
+	folder, name := filepath.Join(data, "salvage", id), filepath.Base(from)
 	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
 		return "", err
 	}
@@ -128,24 +137,24 @@ func move(f *os.File, from, data, id string) (to string, err error) {
 		return "", err
 	}
 	defer dir.Close()
-	err = unix.Renameat(unix.AT_FDCWD, from, int(dir.Fd()), Errored)
+	err = unix.Renameat(unix.AT_FDCWD, from, int(dir.Fd()), name)
 	if errors.Is(err, unix.EXDEV) { // in a container they are two mounts
-		return filepath.Join(folder, Errored), errors.Join(copyTo(dir, f), dir.Sync())
+		return filepath.Join(folder, name), errors.Join(copyTo(dir, name, f), dir.Sync())
 	}
 	if err != nil {
-		return "", &os.LinkError{Op: "renameat", Old: from, New: filepath.Join(folder, Errored), Err: err}
+		return "", &os.LinkError{Op: "renameat", Old: from, New: filepath.Join(folder, name), Err: err}
 	}
-	return filepath.Join(folder, Errored), errors.Join(f.Chmod(0o600), f.Sync(), dir.Sync())
+	return filepath.Join(folder, name), errors.Join(f.Chmod(0o600), f.Sync(), dir.Sync())
 }
 
 // copyTo copies the file, whose place is then read again from its beginning, into
 // the folder. The file itself is removed with its workspace.
-func copyTo(dir, f *os.File) error {
-	fd, err := unix.Openat(int(dir.Fd()), Errored, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+func copyTo(dir *os.File, name string, f *os.File) error {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return &os.PathError{Op: "openat", Path: Errored, Err: err}
+		return &os.PathError{Op: "openat", Path: name, Err: err}
 	}
-	to := os.NewFile(uintptr(fd), Errored)
+	to := os.NewFile(uintptr(fd), name)
 	_, err = io.Copy(to, f)
 	_, back := f.Seek(0, io.SeekStart)
 	return errors.Join(err, back, to.Sync(), to.Close())

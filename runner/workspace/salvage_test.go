@@ -117,7 +117,7 @@ func TestTheFolderInWhichToLookIsOfTheSource(t *testing.T) {
 			}
 			src := filepath.Join(dir, workspace.Source)
 			for _, in := range []string{filepath.Join(src, "live", "web"), filepath.Join(data, "work", "other")} {
-				if err := errors.Join(os.MkdirAll(in, 0o700), os.WriteFile(filepath.Join(in, workspace.Errored), []byte("{}"), 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(in, 0o700), os.WriteFile(filepath.Join(in, "errored.tfstate"), []byte("{}"), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}

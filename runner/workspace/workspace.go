@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -76,4 +77,19 @@ func RemoveTree(path string) error {
 		return nil
 	})
 	return errors.Join(walkErr, os.RemoveAll(path))
+}
+
+// unusedFor is how long a plan that nobody applies is kept, and what is known of a
+// backend that no job has.
+const unusedFor = 7 * 24 * time.Hour
+
+// RemoveUnused removes what is in the folder and was not changed for a week. What
+// cannot be removed is tried again with the next call.
+func RemoveUnused(folder string) {
+	entries, _ := os.ReadDir(folder)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > unusedFor {
+			os.RemoveAll(filepath.Join(folder, e.Name()))
+		}
+	}
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
-	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 // bundle is what is saved of a plan for its apply: one tar, whose digest is the
@@ -128,7 +127,7 @@ func (j *job) snapshotFiles() (map[string]seen, error) {
 			switch {
 			case below == dataDir: // of it, the modules alone
 				return nil
-			case filepath.Dir(below) == dataDir && filepath.Base(below) != "modules", below == dependencyLock, below == overrideFile, below == workspace.Errored:
+			case filepath.Dir(below) == dataDir && filepath.Base(below) != "modules", below == dependencyLock, below == overrideFile, below == unsavedState():
 				if d.IsDir() {
 					return fs.SkipDir
 				}

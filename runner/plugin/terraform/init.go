@@ -27,6 +27,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 // overrideFile sets the backend. Override files replace what the module says.
@@ -248,12 +249,7 @@ func (j *job) keepSnapshot(dir string, b backend) {
 	if folder == j.tool.known {
 		return
 	}
-	entries, _ := os.ReadDir(folder)
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > planTTL {
-			os.Remove(filepath.Join(folder, e.Name()))
-		}
-	}
+	workspace.RemoveUnused(folder)
 }
 
 // initState is the file in dataDir that says which backend is set.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -84,6 +85,12 @@ func freeSpace(dir string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil
 }
 
+// unsavedState names the file into which the tool writes a state that it could not save.
+func unsavedState() string {
+	t, _ := component.Of(Name)
+	return t.UnsavedState
+}
+
 // rescueDump writes the state that the tool has printed, because it could save
 // it nowhere, to where the tool would have put its copy. It uses the reserve.
 func (j *job) rescueDump(dump []byte) error {
@@ -91,7 +98,7 @@ func (j *job) rescueDump(dump []byte) error {
 		return nil
 	}
 	j.giveBack()
-	path := filepath.Join(j.src, workspace.Errored)
+	path := filepath.Join(j.src, unsavedState())
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("keep the state that the tool printed: %w", err)

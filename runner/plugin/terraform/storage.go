@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/workspace"
 )
 
 // storage is where the state is, and the saved plans beside it.
@@ -114,9 +115,6 @@ func (s *local) synced() error { return safefile.SyncFolder(s.dir) }
 // planDir is the folder of the plan that the job has saved.
 func (s *local) planDir(job string) string { return filepath.Join(s.plans, job) }
 
-// planTTL is how long a plan that nobody applies is kept.
-const planTTL = 7 * 24 * time.Hour
-
 func (s *local) putPlan(_ context.Context, job string, plan []byte) error {
 	dir := s.planDir(job)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -125,22 +123,8 @@ func (s *local) putPlan(_ context.Context, job string, plan []byte) error {
 	if err := errors.Join(safefile.Write(filepath.Join(dir, "plan"), plan, 0o600), safefile.SyncFolder(s.plans)); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
-	PrunePlans(s.plans)
+	workspace.RemoveUnused(s.plans)
 	return nil
-}
-
-// PrunePlans removes saved plans that were not applied in time from their folder.
-// What cannot be removed is tried again with the next plan.
-func PrunePlans(plans string) {
-	entries, err := os.ReadDir(plans)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > planTTL {
-			os.RemoveAll(filepath.Join(plans, e.Name()))
-		}
-	}
 }
 
 func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {

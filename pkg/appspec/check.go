@@ -149,9 +149,9 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 				needs[ref.Name] = place + "|" + ref.String()
 			}
 		}
-		value.walk(func(v Value) {
-			if v.kind == kindText {
-				checkText(report, place, v, inputs)
+		value.each(func(t template) {
+			if len(t) > 1 {
+				checkText(report, place, t, inputs)
 			}
 		})
 	}
@@ -188,11 +188,11 @@ func checkReference(report reporter, where string, c Component, ref Reference, i
 
 // checkText reports lists and maps that would have to become text, as far as
 // the types of inputs tell. Outputs have no declared type; Resolve meets them.
-func checkText(report reporter, where string, text Value, inputs map[string]Input) {
-	for _, part := range text.items {
-		ref := part.ref
+func checkText(report reporter, where string, text template, inputs map[string]Input) {
+	for _, part := range text {
+		ref, _ := part.(Reference)
 		in, ok := inputs[ref.Name]
-		if part.kind != kindReference || ref.Namespace != Inputs || !ok {
+		if ref.Namespace != Inputs || !ok {
 			continue
 		}
 		t := in.Type

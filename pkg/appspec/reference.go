@@ -91,14 +91,19 @@ type textError struct {
 	code, message, hint string
 }
 
-// parseText reads a string of app.yaml. A string that is exactly one reference
-// keeps the type of what it refers to; any other string is text, with
-// references in it made text, and "$${" standing for "${". found is called for
-// each reference with the number of its "${".
-func parseText(s string, found func(Reference, int)) (Value, []textError) {
-	var parts []Value
+// parseText reads a string of app.yaml and returns a template, or a string if it
+// holds no reference; "$${" stands for "${". found is called for each reference
+// with the number of its "${".
+func parseText(s string, found func(Reference, int)) (any, []textError) {
+	var parts template
 	var errs []textError
 	var literal strings.Builder
+	flush := func() {
+		if literal.Len() > 0 {
+			parts = append(parts, literal.String())
+			literal.Reset()
+		}
+	}
 	occurrence := 0
 	for rest := s; rest != ""; {
 		switch {
@@ -108,18 +113,15 @@ func parseText(s string, found func(Reference, int)) (Value, []textError) {
 			occurrence++
 		case strings.HasPrefix(rest, "${"):
 			if occurrence >= maxReferences {
-				return Value{}, append(errs, textError{occurrence, "invalid-reference", fmt.Sprintf("a text cannot hold more than %d references", maxReferences), ""})
+				return nil, append(errs, textError{occurrence, "invalid-reference", fmt.Sprintf("a text cannot hold more than %d references", maxReferences), ""})
 			}
 			ref, length, err := parseReference(rest)
 			if err != nil {
 				err.occurrence = occurrence
 				errs = append(errs, *err)
 			} else {
-				if literal.Len() > 0 {
-					parts = append(parts, Value{literal: literal.String()})
-					literal.Reset()
-				}
-				parts = append(parts, Value{kind: kindReference, ref: ref})
+				flush()
+				parts = append(parts, ref)
 				found(ref, occurrence)
 			}
 			// A nested "${" is part of what is wrong with the outer one, but it
@@ -135,19 +137,14 @@ func parseText(s string, found func(Reference, int)) (Value, []textError) {
 			rest = rest[n:]
 		}
 	}
-	if len(errs) > 0 {
-		return Value{}, errs
+	switch {
+	case len(errs) > 0:
+		return nil, errs
+	case parts == nil:
+		return literal.String(), nil
 	}
-	if len(parts) == 1 && literal.Len() == 0 && parts[0].kind == kindReference {
-		return parts[0], nil
-	}
-	if len(parts) == 0 {
-		return Value{literal: literal.String()}, nil
-	}
-	if literal.Len() > 0 {
-		parts = append(parts, Value{literal: literal.String()})
-	}
-	return Value{kind: kindText, items: parts}, nil
+	flush()
+	return parts, nil
 }
 
 // parseReference reads the reference at the beginning of s, which begins with

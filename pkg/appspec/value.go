@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,54 +19,45 @@ import (
 // Its JSON is the way it is written in app.yaml: a reference is the string
 // "${inputs.size}", and a literal "${" is "$${".
 type Value struct {
-	kind    kind
-	literal any              // kindLiteral: a normalized JSON value without any reference
-	ref     Reference        // kindReference
-	items   []Value          // kindText: string literals and references; kindList: elements
-	fields  map[string]Value // kindMap
+	// tree is a normalized JSON value, in which a text with references is a
+	// template. No text of it is read as a reference.
+	tree any
 }
 
-type kind int
-
-const (
-	kindLiteral kind = iota
-	kindReference
-	kindText
-	kindList
-	kindMap
-)
+// template is the parts of a text with references in it, each a string or a
+// Reference. One that is a single reference keeps the type of what it refers to.
+type template []any
 
 // Literal returns a value without references; no text in it is read as one. v
 // is a JSON value.
 func Literal(v any) (Value, error) {
-	n, err := yamldoc.Normalize(v)
-	if err != nil {
-		return Value{}, err
-	}
-	return Value{literal: n}, nil
+	tree, err := yamldoc.Normalize(v)
+	return Value{tree}, err
 }
 
 // References returns what the value refers to, in the order of the text (maps
 // in the order of their keys), with repetitions.
 func (v Value) References() []Reference {
 	var refs []Reference
-	v.walk(func(v Value) {
-		if v.kind == kindReference {
-			refs = append(refs, v.ref)
+	v.each(func(t template) {
+		for _, part := range t {
+			if ref, ok := part.(Reference); ok {
+				refs = append(refs, ref)
+			}
 		}
 	})
 	return refs
 }
 
-// walk calls f for v and all values in it, outer before inner, keys in order.
-func (v Value) walk(f func(Value)) {
-	f(v)
-	for _, item := range v.items {
-		item.walk(f)
-	}
-	for _, key := range slices.Sorted(maps.Keys(v.fields)) {
-		v.fields[key].walk(f)
-	}
+// each calls f for each template in v, keys in order.
+func (v Value) each(f func(template)) {
+	// No Value is too deep, which is all that could fail.
+	_, _ = yamldoc.Transform(v.tree, func(leaf any) (any, error) {
+		if t, ok := leaf.(template); ok {
+			f(t)
+		}
+		return leaf, nil
+	})
 }
 
 // Scope is what references are resolved against.
@@ -105,61 +94,50 @@ func (e *UnresolvedError) Error() string {
 // "not-a-scalar", if a list, map or null would have to become text. Errors
 // hold names, never values.
 func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
-	switch v.kind {
-	case kindReference:
-		return v.ref.resolve(s)
-	case kindText:
-		var text strings.Builder
-		for _, part := range v.items {
-			if part.kind == kindLiteral {
-				text.WriteString(part.literal.(string))
-				continue
-			}
-			value, secret, err := part.ref.resolve(s)
-			if err != nil {
-				return nil, false, err
-			}
-			sensitive = sensitive || secret
-			switch value := value.(type) {
-			case string:
-				text.WriteString(value)
-			case json.Number:
-				text.WriteString(string(value))
-			case bool:
-				text.WriteString(strconv.FormatBool(value))
-			default:
-				return nil, false, &fairlead.Error{
-					Kind: fairlead.KindInvalid, Code: "not-a-scalar",
-					Message: fmt.Sprintf("%s is %s, which cannot be part of a text", part.ref.show(), yamldoc.Describe(value)),
-					Hint:    "Give the reference as the whole value, and build the text in the module.",
-				}
-			}
+	value, err = yamldoc.Transform(v.tree, func(leaf any) (any, error) {
+		t, ok := leaf.(template)
+		if !ok {
+			return leaf, nil
 		}
-		return text.String(), sensitive, nil
-	case kindList:
-		list := make([]any, len(v.items))
-		for i, item := range v.items {
-			value, secret, err := item.Resolve(s)
-			if err != nil {
-				return nil, false, err
-			}
-			list[i], sensitive = value, sensitive || secret
-		}
-		return list, sensitive, nil
-	case kindMap:
-		fields := make(map[string]any, len(v.fields))
-		for _, key := range slices.Sorted(maps.Keys(v.fields)) { // sorted, so that the same error comes first each time
-			value, secret, err := v.fields[key].Resolve(s)
-			if err != nil {
-				return nil, false, err
-			}
-			fields[key], sensitive = value, sensitive || secret
-		}
-		return fields, sensitive, nil
-	default:
-		value, err := yamldoc.Normalize(v.literal)
-		return value, false, err
+		value, secret, err := t.resolve(s)
+		sensitive = sensitive || secret
+		return value, err
+	})
+	if err != nil {
+		return nil, false, err
 	}
+	return value, sensitive, nil
+}
+
+func (t template) resolve(s Scope) (_ any, sensitive bool, err error) {
+	var text strings.Builder
+	for _, part := range t {
+		ref, ok := part.(Reference)
+		if !ok {
+			text.WriteString(part.(string))
+			continue
+		}
+		value, secret, err := ref.resolve(s)
+		if err != nil || len(t) == 1 {
+			return value, secret, err
+		}
+		sensitive = sensitive || secret
+		switch value := value.(type) {
+		case string:
+			text.WriteString(value)
+		case json.Number:
+			text.WriteString(string(value))
+		case bool:
+			text.WriteString(strconv.FormatBool(value))
+		default:
+			return nil, false, &fairlead.Error{
+				Kind: fairlead.KindInvalid, Code: "not-a-scalar",
+				Message: fmt.Sprintf("%s is %s, which cannot be part of a text", ref.show(), yamldoc.Describe(value)),
+				Hint:    "Give the reference as the whole value, and build the text in the module.",
+			}
+		}
+	}
+	return text.String(), sensitive, nil
 }
 
 // resolve looks the reference up and follows its path.
@@ -220,146 +198,95 @@ func (v Value) String() string {
 
 // MarshalJSON writes the value as it is written in app.yaml.
 func (v Value) MarshalJSON() ([]byte, error) {
+	source, err := yamldoc.Transform(v.tree, func(leaf any) (any, error) {
+		switch leaf := leaf.(type) {
+		case string:
+			return template{leaf}.source(), nil
+		case template:
+			return leaf.source(), nil
+		}
+		return leaf, nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v.source()); err != nil {
+	if err := enc.Encode(source); err != nil {
 		return nil, err
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// source returns the JSON value that parseValue reads as v.
-func (v Value) source() any {
-	switch v.kind {
-	case kindReference:
-		return v.ref.String()
-	case kindText:
-		var text strings.Builder
-		for _, part := range v.items {
-			text.WriteString(part.source().(string))
+// source returns the text that parseText reads as t.
+func (t template) source() string {
+	var text strings.Builder
+	for _, part := range t {
+		if ref, ok := part.(Reference); ok {
+			text.WriteString(ref.String())
+		} else {
+			text.WriteString(strings.ReplaceAll(part.(string), "${", "$${"))
 		}
-		return text.String()
-	case kindList:
-		list := make([]any, len(v.items))
-		for i, item := range v.items {
-			list[i] = item.source()
-		}
-		return list
-	case kindMap:
-		fields := make(map[string]any, len(v.fields))
-		for key, item := range v.fields {
-			fields[key] = item.source()
-		}
-		return fields
-	default:
-		return escaped(v.literal)
 	}
-}
-
-// escaped returns a literal in which no text reads as a reference.
-func escaped(literal any) any {
-	switch v := literal.(type) {
-	case string:
-		return strings.ReplaceAll(v, "${", "$${")
-	case []any:
-		list := make([]any, len(v))
-		for i, item := range v {
-			list[i] = escaped(item)
-		}
-		return list
-	case map[string]any:
-		fields := make(map[string]any, len(v))
-		for key, item := range v {
-			fields[key] = escaped(item)
-		}
-		return fields
-	default:
-		return v
-	}
+	return text.String()
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote, and any JSON that could stand in
 // app.yaml.
 func (v *Value) UnmarshalJSON(data []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var raw any
-	if err := dec.Decode(&raw); err != nil {
-		return err
+	n, problems := yamldoc.ReadJSON(data)
+	r := yamldoc.NewReader("", yamldoc.Rules{})
+	r.Add(problems)
+	tree, err := yamldoc.Transform(readValue(r, n, ""), func(leaf any) (any, error) { return leaf, nil }) // of a bounded depth
+	if len(r.Problems) > 0 {
+		return errors.New(r.Problems[0].Message)
 	}
-	raw, err := yamldoc.Normalize(raw)
-	if err != nil {
-		return err
-	}
-	parsed, err := parseValue(raw)
-	if err != nil {
-		return err
-	}
-	*v = parsed
-	return nil
+	v.tree = tree
+	return err
 }
 
-// parseValue reads a normalized JSON value as app.yaml writes it. It reports
-// the first error; the reader of app.yaml, which reports all, goes through the
-// nodes itself.
-func parseValue(raw any) (Value, error) {
-	switch raw := raw.(type) {
-	case string:
-		v, errs := parseText(raw, func(Reference, int) {})
-		if len(errs) > 0 {
-			return Value{}, fmt.Errorf("%s: %s", yamldoc.Quote(raw), errs[0].message)
-		}
-		return v, nil
-	case []any:
-		items := make([]Value, len(raw))
-		for i, item := range raw {
-			v, err := parseValue(item)
-			if err != nil {
-				return Value{}, err
-			}
-			items[i] = v
-		}
-		return listOf(items), nil
-	case map[string]any:
-		fields := make(map[string]Value, len(raw))
-		for key, item := range raw {
-			if strings.Contains(key, "${") {
-				return Value{}, errors.New("a key cannot hold a reference: " + yamldoc.Quote(key))
-			}
-			v, err := parseValue(item)
-			if err != nil {
-				return Value{}, err
-			}
-			fields[key] = v
-		}
-		return mapOf(fields), nil
-	default:
-		return Value{literal: raw}, nil
-	}
+// ReadNode reads the value of a variable, with references anywhere in it.
+func (v *Value) ReadNode(r *yamldoc.Reader, n yamldoc.Node, where string) {
+	v.tree = readValue(r, n, where)
 }
 
-// listOf returns the list of items, as one literal where no item refers to
-// anything: each value has one tree.
-func listOf(items []Value) Value {
-	list := make([]any, len(items))
-	for i, item := range items {
-		if item.kind != kindLiteral {
-			return Value{kind: kindList, items: items}
+// readValue returns the tree of a Value.
+func readValue(r *yamldoc.Reader, n yamldoc.Node, where string) any {
+	switch n.Shape {
+	case yamldoc.List:
+		items := make([]any, len(n.Items))
+		for i, item := range n.Items {
+			items[i] = readValue(r, item, where)
 		}
-		list[i] = item.literal
-	}
-	return Value{literal: list}
-}
-
-// mapOf is listOf for maps.
-func mapOf(fields map[string]Value) Value {
-	literals := make(map[string]any, len(fields))
-	for key, item := range fields {
-		if item.kind != kindLiteral {
-			return Value{kind: kindMap, fields: fields}
+		return items
+	case yamldoc.Map:
+		fields := make(map[string]any, len(n.Fields))
+		for _, f := range r.Unique(n) {
+			if strings.Contains(f.Key, "${") {
+				r.At(f.Place, "invalid-reference", fmt.Sprintf("the key %s cannot hold a reference", yamldoc.Quote(f.Key)), "Build the map in the module.")
+			}
+			fields[f.Key] = readValue(r, f.Value, where)
 		}
-		literals[key] = item.literal
+		return fields
 	}
-	return Value{literal: literals}
+	text, ok := n.Value.(string)
+	if !ok {
+		return n.Value
+	}
+	dollar := func(i int) yamldoc.Place {
+		if i < len(n.Dollars) {
+			return n.Dollars[i]
+		}
+		return n.Place
+	}
+	leaf, errs := parseText(text, func(ref Reference, occurrence int) {
+		if key := where + "|" + ref.String(); !r.Given(key) {
+			r.Put(key, yamldoc.Node{Place: dollar(occurrence)})
+		}
+	})
+	for _, err := range errs {
+		r.At(dollar(err.occurrence), err.code, err.message, err.hint)
+	}
+	return leaf
 }

@@ -3,8 +3,10 @@ package yamldoc
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -63,54 +65,57 @@ func CanonicalNumber(text string) (json.Number, error) {
 // Normalize returns v with numbers as canonical json.Numbers and nothing but
 // nil, bool, string, json.Number, []any and map[string]any in it, all of it a
 // copy.
-func Normalize(v any) (any, error) { return normalizeAt(v, 0) }
+func Normalize(v any) (any, error) {
+	return Transform(v, func(leaf any) (any, error) {
+		switch leaf := leaf.(type) {
+		case nil, bool, string:
+			return leaf, nil
+		case json.Number:
+			return CanonicalNumber(string(leaf))
+		case float64:
+			return CanonicalNumber(strconv.FormatFloat(leaf, 'g', -1, 64))
+		case int, int64, uint64:
+			return CanonicalNumber(fmt.Sprint(leaf))
+		case []string:
+			list := make([]any, len(leaf))
+			for i, item := range leaf {
+				list[i] = item
+			}
+			return list, nil
+		}
+		return nil, fmt.Errorf("a %T is not a JSON value", leaf)
+	})
+}
 
-func normalizeAt(v any, depth int) (any, error) {
+// Transform returns a copy of v, lists and maps that hold leaves, in which each
+// leaf is what the function makes of it. A leaf is all that is neither []any nor
+// map[string]any. The keys of maps come in order, so that the same error comes
+// first each time. Deeper than MaxDepth it is an error.
+func Transform(v any, leaf func(any) (any, error)) (any, error) { return transformAt(v, leaf, 0) }
+
+func transformAt(v any, leaf func(any) (any, error), depth int) (_ any, err error) {
 	if depth > MaxDepth {
 		return nil, fmt.Errorf("lists and maps are nested deeper than %d", MaxDepth)
 	}
 	switch v := v.(type) {
-	case nil, bool, string:
-		return v, nil
-	case json.Number:
-		return CanonicalNumber(string(v))
-	case float64:
-		return CanonicalNumber(strconv.FormatFloat(v, 'g', -1, 64))
-	case int:
-		return CanonicalNumber(strconv.Itoa(v))
-	case int64:
-		return CanonicalNumber(strconv.FormatInt(v, 10))
-	case uint64:
-		return CanonicalNumber(strconv.FormatUint(v, 10))
 	case []any:
 		list := make([]any, len(v))
 		for i, item := range v {
-			n, err := normalizeAt(item, depth+1)
-			if err != nil {
+			if list[i], err = transformAt(item, leaf, depth+1); err != nil {
 				return nil, err
 			}
-			list[i] = n
-		}
-		return list, nil
-	case []string:
-		list := make([]any, len(v))
-		for i, item := range v {
-			list[i] = item
 		}
 		return list, nil
 	case map[string]any:
 		fields := make(map[string]any, len(v))
-		for key, item := range v {
-			n, err := normalizeAt(item, depth+1)
-			if err != nil {
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if fields[key], err = transformAt(v[key], leaf, depth+1); err != nil {
 				return nil, err
 			}
-			fields[key] = n
 		}
 		return fields, nil
-	default:
-		return nil, fmt.Errorf("a %T is not a JSON value", v)
 	}
+	return leaf(v)
 }
 
 // radixInteger reads the hexadecimal and octal integers of YAML 1.2.

@@ -44,15 +44,26 @@ func TestArchivedLogConforms(t *testing.T) {
 	}})
 }
 
-// record is another copy of a log.
-type record struct {
-	data []byte
-	end  *joblog.Info
-	err  error
+// recorded is another copy of a log, to which data was put, and end if it is not nil.
+func recorded(t testing.TB, data []byte, end *joblog.Info) archive.Record {
+	t.Helper()
+	r := joblogtest.MemoryTransport()
+	if err := r.Put(t.Context(), one, 0, data); err != nil {
+		t.Fatal(err)
+	}
+	if end != nil {
+		if err := r.End(t.Context(), *end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
 }
 
-func (r record) Rest(_ context.Context, have joblog.Info) ([]byte, *joblog.Info, error) {
-	return r.data[min(have.Size, int64(len(r.data))):], r.end, r.err
+// unreadable is a record that cannot be read.
+type unreadable struct{ err error }
+
+func (r unreadable) Rest(context.Context, joblog.Info) ([]byte, *joblog.Info, error) {
+	return nil, nil, r.err
 }
 
 var one = joblog.Stream{Job: "job_1", Epoch: 1}
@@ -143,16 +154,16 @@ func TestWhatWasLostIsLookedForInTheRecord(t *testing.T) {
 		want      string
 		lacking   bool
 	}{
-		"the record has the rest and its end: the log is whole":                {"plan", true, record{whole, said(whole, false), nil}, string(whole), false},
-		"the record has the rest and no end: nobody knows":                     {"plan", true, record{whole, nil, nil}, string(whole), true},
-		"the record has some of the rest: still truncated":                     {"plan", true, record{whole[:9], said(whole, false), nil}, string(whole[:9]), true},
-		"the record has nothing: still truncated":                              {"plan", true, record{}, "plan", true},
-		"the record's end is of other bytes: still truncated":                  {"plan", true, record{whole, said([]byte(strings.ToUpper(string(whole))), false), nil}, string(whole), true},
-		"the writer itself had stopped at the limit: truncated":                {"plan", true, record{whole, said(whole, true), nil}, string(whole), true},
-		"only the end was lost: the log is whole":                              {string(whole), true, record{whole, said(whole, false), nil}, string(whole), false},
+		"the record has the rest and its end: the log is whole":                {"plan", true, recorded(t, whole, said(whole, false)), string(whole), false},
+		"the record has the rest and no end: nobody knows":                     {"plan", true, recorded(t, whole, nil), string(whole), true},
+		"the record has some of the rest: still truncated":                     {"plan", true, recorded(t, whole[:9], said(whole, false)), string(whole[:9]), true},
+		"the record has nothing: still truncated":                              {"plan", true, recorded(t, nil, nil), "plan", true},
+		"the record's end is of other bytes: still truncated":                  {"plan", true, recorded(t, whole, said([]byte(strings.ToUpper(string(whole))), false)), string(whole), true},
+		"the writer itself had stopped at the limit: truncated":                {"plan", true, recorded(t, whole, said(whole, true)), string(whole), true},
+		"only the end was lost: the log is whole":                              {string(whole), true, recorded(t, whole, said(whole, false)), string(whole), false},
 		"there is no record: still truncated":                                  {"plan", true, nil, "plan", true},
-		"a log that was whole is not completed by whoever writes to its group": {"plan", false, record{whole, said(whole, false), nil}, "plan", false},
-		"nothing but the record has any":                                       {"", true, record{whole, said(whole, false), nil}, string(whole), false},
+		"a log that was whole is not completed by whoever writes to its group": {"plan", false, recorded(t, whole, said(whole, false)), "plan", false},
+		"nothing but the record has any":                                       {"", true, recorded(t, whole, said(whole, false)), string(whole), false},
 	} {
 		l, _ := ended(t, []byte(test.stored), test.truncated)
 		k, err := l.Keep(t.Context(), one.Job, test.record)
@@ -174,7 +185,7 @@ func TestWhatWasLostIsLookedForInTheRecord(t *testing.T) {
 func TestArchivingWaitsForTheRecord(t *testing.T) {
 	l, blobs := ended(t, []byte("plan"), true)
 	refused := errors.New("throttled")
-	if _, err := l.Keep(t.Context(), one.Job, record{err: refused}); !errors.Is(err, refused) {
+	if _, err := l.Keep(t.Context(), one.Job, unreadable{refused}); !errors.Is(err, refused) {
 		t.Errorf("archived without its record: %v", err)
 	}
 	if keys, _ := blobs.List(t.Context(), ""); len(keys) > 0 {

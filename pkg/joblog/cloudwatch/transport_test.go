@@ -32,6 +32,12 @@ func group(t *testing.T) string {
 	return name
 }
 
+func TestTransportConforms(t *testing.T) {
+	joblogtest.RunTransport(t, func(t *testing.T) joblogtest.Transport {
+		return cloudwatch.NewTransport(config(logs.Endpoint(t)), group(t), time.Now)
+	})
+}
+
 // What was put is in CloudWatch, whole, and comes from there into a log that
 // has missed some of it, whatever the clock did and however often it was put.
 func TestLogIsRepairedFromCloudWatch(t *testing.T) {

@@ -155,10 +155,3 @@ func (t *Transport) makeStream(ctx context.Context, s joblog.Stream) error {
 	}
 	return err
 }
-
-// Forget drops what is remembered of a stream that takes no more.
-func (t *Transport) Forget(s joblog.Stream) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.last, s)
-}

@@ -19,3 +19,7 @@ func TestMemory(t *testing.T) {
 		Volatile: true,
 	})
 }
+
+func TestMemoryTransport(t *testing.T) {
+	joblogtest.RunTransport(t, func(*testing.T) joblogtest.Transport { return joblogtest.MemoryTransport() })
+}

@@ -41,7 +41,6 @@ var rules = []rule{
 	{"pkg/config", "", "a binary's environment is declared without what reads it"},
 	{"pkg/api/wire", "", "the API's client is built from these types alone, also by others"},
 	{"pkg/job", "pkg/fairlead", "the state machine is pure: states and events in, states out"},
-	{"pkg/job/statesdoc", "pkg/fairlead pkg/job pkg/deployment", "docs/STATES.md is written from the tables alone"},
 	{"pkg/component", "pkg/job", "what there is to know of a type of component is data"},
 	{"pkg/graph", "pkg/fairlead pkg/job", "the order of components is pure"},
 	{"pkg/placement", "pkg/fairlead", "which runner may take a job is pure"},

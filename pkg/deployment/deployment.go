@@ -8,6 +8,8 @@
 // still missing, and if anything is, a person decides.
 package deployment
 
+//go:generate go test -run TestTheStatesPageIsInStep . -update
+
 import (
 	"slices"
 	"time"

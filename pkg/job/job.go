@@ -2,11 +2,9 @@
 // lease that says who may speak for it, and the schedule of its retries. It is
 // pure: time comes in with each event and nothing is read or written.
 //
-// One table holds every transition (transitions.go). docs/STATES.md is
-// generated from it.
+// One table holds every transition (transitions.go). A test of package deployment
+// writes docs/STATES.md from it.
 package job
-
-//go:generate go run ./statesdoc ../../docs/STATES.md
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package main
+package deployment_test
 
 import (
 	"encoding/json"

@@ -1,72 +1,114 @@
-// Command statesdoc writes docs/STATES.md: the states of jobs from the table
-// of package job, those of deployments by walking through every life of a
-// small one, and what a state or an event means from the comments beside them.
-// Nothing in the document can differ from the code but the few sentences in
-// this command.
-//
-//	go run ./pkg/job/statesdoc docs/STATES.md
-package main
+package deployment_test
 
 import (
 	"bytes"
 	"cmp"
-	_ "embed"
 	"errors"
+	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"testing"
 	"text/template"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "statesdoc:", err)
-		os.Exit(1)
-	}
-}
+var update = flag.Bool("update", false, "write docs/STATES.md instead of comparing with it")
 
-func run(args []string) error {
-	if len(args) != 1 {
-		return errors.New("usage: statesdoc FILE")
-	}
-	root, err := moduleRoot()
+// docs/STATES.md has the states of jobs from the table of package job, those of
+// deployments by walking through every life of a small one, and what a state or
+// an event means from the comments beside them. Nothing in it can differ from the
+// code but the few sentences in the template and below.
+func TestTheStatesPageIsInStep(t *testing.T) {
+	want, err := statesPage()
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	doc, err := render(root)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(args[0], doc, 0o644)
-}
-
-// moduleRoot returns the nearest folder upwards that holds a go.mod.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
+	page := filepath.Join(root, "docs", "STATES.md")
+	if *update {
+		if err := os.WriteFile(page, want, 0o644); err != nil {
+			t.Fatal(err)
 		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", errors.New("no go.mod above the working directory")
-		}
-		dir = up
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("docs/STATES.md is not what the code says: run go generate ./pkg/deployment")
 	}
 }
 
-//go:embed states.md.tmpl
-var page string
+// The walk must have met every state, or the document would be silent on one.
+func TestEveryStateOfADeploymentIsReached(t *testing.T) {
+	doc, err := statesPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, components, _ := strings.Cut(string(doc), "### Components in a deployment")
+	nodes, err := constants(filepath.Join(root, "pkg", "deployment", "deployment.go"), "NodeState")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range nodes {
+		if s.Value != "pending" && !strings.Contains(components, "→ `"+s.Value+"`") {
+			t.Errorf("no life of a deployment leads to %s", s.Value)
+		}
+	}
+}
+
+// The API spells the states out for its documents; they must be the same.
+func TestTheAPIKnowsTheSameStates(t *testing.T) {
+	values := func(file, typeName string) []string {
+		cs, err := constants(filepath.Join(root, file), typeName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var vs []string
+		for _, c := range cs {
+			vs = append(vs, c.Value)
+		}
+		return vs
+	}
+	var ops []string
+	for _, op := range job.Operations() {
+		ops = append(ops, string(op))
+	}
+	for name, c := range map[string]struct {
+		in    reflect.Type
+		field string
+		want  []string
+	}{
+		"jobs":        {reflect.TypeFor[wire.Job](), "State", values("pkg/job/job.go", "State")},
+		"operations":  {reflect.TypeFor[wire.Job](), "Operation", ops},
+		"deployments": {reflect.TypeFor[wire.Deployment](), "State", values("pkg/deployment/deployment.go", "State")},
+		"components":  {reflect.TypeFor[wire.DeploymentComponent](), "State", values("pkg/deployment/deployment.go", "NodeState")},
+		"kinds":       {reflect.TypeFor[wire.Deployment](), "Kind", values("pkg/deployment/deployment.go", "Kind")},
+	} {
+		f, _ := c.in.FieldByName(c.field)
+		got := strings.Split(f.Tag.Get("enum"), ",")
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(c.want))) {
+			t.Errorf("the API's %s are %v, the code's %v", name, got, c.want)
+		}
+	}
+}
+
+const pageTemplate = "states.md.tmpl"
+
+// root is the module's folder.
+var root = filepath.Join("..", "..")
 
 // state is a constant of a state, as the page has it.
 type state struct {
@@ -88,8 +130,8 @@ type life struct {
 	Moves  []move
 }
 
-// render returns the whole document; root is the module's folder.
-func render(root string) ([]byte, error) {
+// statesPage returns the whole document.
+func statesPage() ([]byte, error) {
 	var errs []error
 	read := func(file, typeName string, final func(string) bool) (all []state) {
 		found, err := constants(filepath.Join(root, "pkg", file), typeName)
@@ -123,9 +165,9 @@ func render(root string) ([]byte, error) {
 	slices.SortFunc(nodes.Moves, func(x, y move) int {
 		return cmp.Or(order(x.From)-order(y.From), order(x.To)-order(y.To), strings.Compare(x.On, y.On))
 	})
-	t, err := template.New("").Funcs(template.FuncMap{"id": id, "edges": edges, "targets": targets, "causes": causes, "crash": crash, "speaker": speaker,
+	t, err := template.New(pageTemplate).Funcs(template.FuncMap{"id": id, "edges": edges, "targets": targets, "causes": causes, "crash": crash, "speaker": speaker,
 		"leased": func(kind string) bool { return job.Kind(kind).Leased() },
-		"events": func(from, to string) (string, error) { return events(jobs.Moves, from, to) }}).Parse(page)
+		"events": func(from, to string) (string, error) { return events(jobs.Moves, from, to) }}).ParseFiles(filepath.Join("testdata", pageTemplate))
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}
@@ -250,4 +292,47 @@ func causes(moves []move, from string) string {
 		all = append(all, strings.Join(words, ", ")+" → `"+m.To+"`")
 	}
 	return strings.Join(all, "<br>")
+}
+
+// constant is a declared constant and what the comment beside it says.
+type constant struct{ Value, Comment string }
+
+// constants returns the string constants of the named type in a Go file, in
+// their order. One without a comment is an error: the document would be blank.
+func constants(file, typeName string) ([]constant, error) {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	if err != nil {
+		return nil, fmt.Errorf("read constants: %w", err)
+	}
+	var all []constant
+	for _, decl := range f.Decls {
+		g, ok := decl.(*ast.GenDecl)
+		if !ok || g.Tok != token.CONST {
+			continue
+		}
+		for _, s := range g.Specs {
+			v := s.(*ast.ValueSpec)
+			if id, ok := v.Type.(*ast.Ident); !ok || id.Name != typeName {
+				continue
+			}
+			lit, ok := v.Values[0].(*ast.BasicLit)
+			if !ok {
+				return nil, fmt.Errorf("%s: %s is no literal", file, v.Names[0].Name)
+			}
+			value, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", file, v.Names[0].Name, err)
+			}
+			text := v.Doc.Text() + v.Comment.Text()
+			text = strings.TrimPrefix(strings.Join(strings.Fields(text), " "), v.Names[0].Name+": ")
+			if text == "" && value != "" {
+				return nil, fmt.Errorf("%s: %s has no comment", file, v.Names[0].Name)
+			}
+			all = append(all, constant{Value: value, Comment: text})
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no constant of type %s", file, typeName)
+	}
+	return all, nil
 }

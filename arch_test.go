@@ -119,6 +119,7 @@ var rules = []rule{
 	{"test/sim", "test/... runner/... pkg/... events", "the simulator is all of it, in one process"},
 	{"test/plane", "test/proxy pkg/... events", "it is the control plane, in the process of a test"},
 	{"test/proxy", "pkg/api/wire", "what fails on the way to a control plane knows the routes and nothing behind them"},
+	{"test/hosts", "", "what answers under a name of the internet does not depend on whose it is"},
 	{"test/tofu", "", "where a tool is does not depend on who runs it"},
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "what drives whole programs is a client of the API; the soak starts what pkg/local wires"},
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamldoc pkg/artifact pkg/config pkg/fairlead pkg/local runner/agent/... runner/step",

@@ -4,6 +4,7 @@
 package pinned
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -64,25 +65,34 @@ func (p Programs) Build(log io.Writer) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/fairlead/fairlead").Output()
-	if err != nil {
-		return "", fmt.Errorf("find the module: %w", err)
-	}
 	for _, name := range slices.Sorted(maps.Keys(p.Packages)) {
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		fmt.Fprintf(log, "building %s of %s from Go modules, once\n", name, p.Folder)
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", strings.TrimSpace("-s -w "+p.LDFlags), "-o", path+".part", p.Packages[name])
-		cmd.Dir = filepath.Join(strings.TrimSpace(string(root)), "tools", p.Module)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+		if err := Compile(context.Background(), p.Module, p.LDFlags, p.Packages[name], path+".part"); err != nil {
+			return "", err
 		}
 		if err := os.Rename(path+".part", path); err != nil {
 			return "", err
 		}
 	}
 	return dir, nil
+}
+
+// Compile builds the program of a package that the module in the folder below tools/
+// pins, to the path out. It must run in this repository.
+func Compile(ctx context.Context, module, ldflags, pkg, out string) error {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fairlead/fairlead").Output()
+	if err != nil {
+		return fmt.Errorf("find the module: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", strings.TrimSpace("-s -w "+ldflags), "-o", out, pkg)
+	cmd.Dir = filepath.Join(strings.TrimSpace(string(root)), "tools", filepath.FromSlash(module))
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, said)
+	}
+	return nil
 }

@@ -38,6 +38,8 @@ func allowedSkips(short bool) []allowedSkip {
 		add("programs that take minutes to build: make test-all runs it",
 			testName{"runner/plugin/terraform", "TestTheOldestSupportedTools"},
 			testName{"runner/plugin/terraform", "TestWhatTheOldestSupportedToolsCannotDo"})
+		add("servers that take a minute to build, and 200 MB: make test-all runs it",
+			testName{"runner/plugin/terraform", "TestAStateInAnotherCloud"})
 		add("minutes of work: make test-all runs it",
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},

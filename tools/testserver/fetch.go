@@ -93,6 +93,23 @@ func Pip(requirements string) func(ctx context.Context, dir, part string) error 
 	}
 }
 
+// Npm returns an Install of the packages in manifest, the text of a package.json, at
+// the versions and checksums in lock, that of its package-lock.json. Nothing of the
+// packages is run by the installation.
+func Npm(manifest, lock string) func(ctx context.Context, dir, part string) error {
+	return func(ctx context.Context, _, part string) error {
+		if err := os.Mkdir(part, 0o755); err != nil {
+			return err
+		}
+		for name, text := range map[string]string{"package.json": manifest, "package-lock.json": lock} {
+			if err := os.WriteFile(filepath.Join(part, name), []byte(text), 0o644); err != nil {
+				return err
+			}
+		}
+		return run(ctx, "npm", "ci", "--prefix", part, "--ignore-scripts", "--no-audit", "--no-fund")
+	}
+}
+
 func run(ctx context.Context, name string, args ...string) error {
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)

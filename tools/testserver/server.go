@@ -9,6 +9,7 @@ package testserver
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"os"
@@ -31,6 +32,7 @@ type Program struct {
 	EndpointEnv string // names the variable with the URL of a server to use instead
 	RequireEnv  string // names the variable which, when "1", makes a skip a failure
 	Own         bool   // starts one even if the environment names another
+	TLS         bool   // it serves TLS, with a certificate that nobody has signed
 
 	// Install downloads the program into the folder part, which is not there
 	// yet; dir is for files on the way.
@@ -111,7 +113,11 @@ func (p Program) Launch(ctx context.Context) (*Launched, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Launched{URL: fmt.Sprintf("http://127.0.0.1:%d", port), name: p.Name, dir: dir}
+	scheme := "http"
+	if p.TLS {
+		scheme = "https"
+	}
+	l := &Launched{URL: fmt.Sprintf("%s://127.0.0.1:%d", scheme, port), name: p.Name, dir: dir}
 	cmd := p.Command(lib, port)
 	cmd.Dir = dir
 	dieWithParent(cmd)
@@ -140,8 +146,10 @@ func (l *Launched) Stop() {
 // answers returns a check that has no error once a server at the URL answers
 // anything at all.
 func answers(url string) func() error {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it is asked nothing
 	return func() error {
-		resp, err := http.Get(url)
+		resp, err := client.Get(url)
 		if err != nil {
 			return err
 		}

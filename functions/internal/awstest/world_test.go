@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
-	"github.com/fairlead/fairlead/functions/internal/runtimetest"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/test/hosts"
 	"github.com/fairlead/fairlead/tools/program"
 )
 
@@ -74,11 +74,11 @@ func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 	t.Helper()
 	w := &world{account: a, sts: ststest.New(time.Now), config: t.TempDir()}
 	w.registry.who = w.sts.Principal
-	hosts := map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
+	served := map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
 		"*.s3." + region + ".amazonaws.com": w.gates["S3"].handler}
-	maps.Copy(hosts, others)
-	authority, proxy := runtimetest.OnTheNet(t, hosts)
+	maps.Copy(served, others)
+	authority, proxy := hosts.Serve(t, served)
 	w.authority, w.proxy = authority, proxy
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	// Both accounts are this one; who may take which role is IAM's to say, and

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam/sign"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/test/hosts"
 )
 
 // again is another process of the same program.
@@ -48,7 +49,7 @@ func TestARoleBuysASessionOfTheFunction(t *testing.T) {
 	runner := string(must(first.Store.Runner(ctx, fairlead.DefaultOrg, "acme"))(t).V.ID)
 
 	sts := ststest.New(time.Now)
-	authority, proxy := runtimetest.OnTheNet(t, map[string]http.Handler{stsHost: sts})
+	authority, proxy := hosts.Serve(t, map[string]http.Handler{stsHost: sts})
 	cmd := function(t, "runnerapi")
 	cmd.Env = append(c.environ(c.runnerAPI()), "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
 	agent := must(client.New(front(t, runtimetest.Start(t, cmd)), "", client.Options{Retries: -1}))(t)

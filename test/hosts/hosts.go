@@ -1,4 +1,5 @@
-package runtimetest
+// Package hosts serves what a test has under the names that it has on the internet.
+package hosts
 
 import (
 	"crypto/ecdsa"
@@ -19,9 +20,9 @@ import (
 	"time"
 )
 
-// OnTheNet serves handlers over TLS under their names, * being any first part,
+// Serve serves handlers over TLS under their names, * being any first part,
 // to those who trust the authority in the file and go through the proxy.
-func OnTheNet(t *testing.T, hosts map[string]http.Handler) (authority, proxy string) {
+func Serve(t *testing.T, hosts map[string]http.Handler) (authority, proxy string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -157,10 +157,10 @@ func (p *plane) cli(ctx context.Context, args ...string) *exec.Cmd {
 
 // runCommand runs a command; what it said becomes part of the error.
 func runCommand(cmd *exec.Cmd) error {
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, said.Bytes())
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, output.Bytes())
 	}
 	return nil
 }
@@ -200,16 +200,16 @@ func environ() []string {
 
 // process is a server or an agent.
 type process struct {
-	cmd  *exec.Cmd
-	said *bytes.Buffer // to be read once done is closed
-	done chan struct{}
-	err  error
+	cmd    *exec.Cmd
+	output *bytes.Buffer // to be read once done is closed
+	done   chan struct{}
+	err    error
 }
 
 func start(program string, env []string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(program, args...), said: &bytes.Buffer{}, done: make(chan struct{})}
+	p := &process{cmd: exec.Command(program, args...), output: &bytes.Buffer{}, done: make(chan struct{})}
 	p.cmd.Env = append(environ(), env...)
-	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
+	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.WaitDelay = stopFor
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ func (p *process) pid() int { return p.cmd.Process.Pid }
 func (p *process) failed() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("%s ended: %w\n%s", p.cmd.Path, p.err, p.said.Bytes())
+		return fmt.Errorf("%s ended: %w\n%s", p.cmd.Path, p.err, p.output.Bytes())
 	default:
 		return nil
 	}
@@ -246,7 +246,7 @@ func (p *process) stop() error {
 	}
 	_ = p.cmd.Process.Kill()
 	<-p.done
-	return fmt.Errorf("%s did not end within %s and was killed\n%s", p.cmd.Path, stopFor, p.said.Bytes())
+	return fmt.Errorf("%s did not end within %s and was killed\n%s", p.cmd.Path, stopFor, p.output.Bytes())
 }
 
 // kill ends the process as the power would, and returns when it is gone.

@@ -30,7 +30,7 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	lo.Callers.Rate, lo.Callers.Burst, lo.Callers.Requests, lo.Callers.Waits = l.Rate, l.Burst, l.AtOnce, l.Waits
 	lo.Callers.WrongRate, lo.Callers.WrongBurst = l.WrongRate, l.WrongAt
 	lo.Terms.LeaseTTL, lo.Terms.Grace, lo.Terms.NoOutput = o.Lease, o.Grace, o.NoOutput
-	lo.Terms.StartTTL = min(o.Lease, 20*time.Second) // the launch is silent, too
+	lo.Terms.StartTimeout = min(o.Lease, 20*time.Second) // the launch is silent, too
 	s, err := local.Start(ctx, lo)
 	if err != nil {
 		return nil, err // not a nil *local.Server in an interface that is not nil

@@ -16,16 +16,16 @@ import (
 
 // alarm says when a person must look.
 type alarm struct {
-	id, what   string // what it means, and what to do first
-	namespace  string
-	metric     string
-	dimensions map[string]string
-	statistic  string // or a percentile, such as "p99"
-	above      float64
-	below      bool // the alarm is that the value is below instead
-	periods    float64
-	period     float64 // in seconds
-	silence    string  // what missing data means; "" is "notBreaching"
+	id, what    string // what it means, and what to do first
+	namespace   string
+	metric      string
+	dimensions  map[string]string
+	statistic   string // or a percentile, such as "p99"
+	above       float64
+	below       bool // the alarm is that the value is below instead
+	periods     float64
+	period      float64 // in seconds
+	missingData string  // what missing data means; "" is "notBreaching"
 }
 
 func (b *builder) alarmList() []alarm {
@@ -35,7 +35,7 @@ func (b *builder) alarmList() []alarm {
 		{id: "DispatchBehind", what: "The table's stream is not dispatched: wake-ups come from the sweep alone.", namespace: "AWS/Lambda", metric: "IteratorAge",
 			dimensions: map[string]string{"FunctionName": b.name + "-dispatch"}, statistic: "Maximum", above: 60_000, periods: 3, period: 60},
 		{id: "SweepMissing", what: "The sweep runs less often than every 12 s, or not at all: lost jobs and runners are noticed late, or never. Look at its queue and its schedule.", namespace: "AWS/Lambda", metric: "Invocations",
-			dimensions: map[string]string{"FunctionName": b.name + "-sweep"}, statistic: "Sum", above: 4, below: true, periods: 3, period: 60, silence: "breaching"},
+			dimensions: map[string]string{"FunctionName": b.name + "-sweep"}, statistic: "Sum", above: 4, below: true, periods: 3, period: 60, missingData: "breaching"},
 		{id: "WebhooksBehind", what: "Webhooks are not delivered: look at the webhook function's log.", namespace: "AWS/SQS", metric: "ApproximateAgeOfOldestMessage",
 			dimensions: map[string]string{"QueueName": *b.webhooks.AttrQueueName()}, statistic: "Maximum", above: 3600, periods: 1, period: 300},
 	}
@@ -108,8 +108,8 @@ func (b *builder) watch() {
 		if a.below {
 			props.ComparisonOperator = jsii.String("LessThanThreshold")
 		}
-		if a.silence != "" {
-			props.TreatMissingData = jsii.String(a.silence)
+		if a.missingData != "" {
+			props.TreatMissingData = jsii.String(a.missingData)
 		}
 		var dimensions []*awscloudwatch.CfnAlarm_DimensionProperty
 		for _, name := range slices.Sorted(maps.Keys(a.dimensions)) { // the same template each time

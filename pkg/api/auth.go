@@ -37,8 +37,8 @@ func callerOf(ctx context.Context) caller {
 // The schemes. nobody is for routes that are open, or whose proof is in the
 // body.
 var (
-	nobody   = scheme{}
-	apiToken = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool.",
+	unauthenticated = scheme{}
+	apiToken        = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool.",
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
 			u, err := s.user(ctx, token)
 			return caller{org: u.Org, user: u}, err

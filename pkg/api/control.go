@@ -42,7 +42,7 @@ type (
 // controlRoutes registers the control API.
 func (s *server) controlRoutes() {
 	c := s.Control
-	register(s, op{Route: wire.GetMeta, auth: nobody, tag: "Meta", summary: "Describe the control plane"},
+	register(s, op{Route: wire.GetMeta, auth: unauthenticated, tag: "Meta", summary: "Describe the control plane"},
 		func(context.Context, *struct{}) (*body[wire.Meta], error) {
 			return answer(wire.Meta{Version: s.Version, Registry: s.Registry, Keys: s.Keys}, nil)
 		})

@@ -187,7 +187,7 @@ func renderJob(j control.JobRecord) wire.Job {
 	}
 	for _, d := range j.Deaths {
 		out.Deaths = append(out.Deaths, wire.JobDeath{Epoch: d.Epoch, Reason: string(d.Reason), Message: d.Message, ExitCode: d.ExitCode, DiskFull: d.DiskFull,
-			StartedAt: moment(d.Started), HeardAt: moment(d.Heard), At: d.At.UTC()})
+			StartedAt: moment(d.Started), LastSeenAt: moment(d.LastSeen), At: d.At.UTC()})
 	}
 	if j.State == job.Lost || j.State == job.Failed {
 		for _, s := range diagnosis.OfJob(diagnosis.Job{Job: j.Job, Install: j.InstallName}, time.Time{}) {

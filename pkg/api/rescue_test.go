@@ -49,7 +49,7 @@ func TestADeploymentThatLostAnApplySaysWhatHappenedAndWhatGoesOn(t *testing.T) {
 		}
 	}
 	j := call[wire.Job](p, "GET", "/v1/jobs/"+r.claim.Job, p.api, nil)
-	if len(j.Situations) != 1 || j.Situations[0].Kind != "lost" || len(j.Deaths) != 1 || j.Deaths[0].Reason != "step-killed" || j.Deaths[0].HeardAt == nil {
+	if len(j.Situations) != 1 || j.Situations[0].Kind != "lost" || len(j.Deaths) != 1 || j.Deaths[0].Reason != "step-killed" || j.Deaths[0].LastSeenAt == nil {
 		t.Errorf("the job says %+v, its deaths %+v", j.Situations, j.Deaths)
 	}
 	in := call[wire.Install](p, "GET", "/v1/installs/acme", p.api, nil)

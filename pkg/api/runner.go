@@ -29,7 +29,7 @@ func (s *server) runnerRoutes() {
 
 func (s *server) identityRoutes(c *control.Control) {
 	type enrol struct{ Body wire.EnrolRequest }
-	register(s, op{Route: wire.EnrolRunner, auth: nobody, tag: "Identity", summary: "Trade a single-use token for an identity",
+	register(s, op{Route: wire.EnrolRunner, auth: unauthenticated, tag: "Identity", summary: "Trade a single-use token for an identity",
 		problems: "enrolment-refused invalid-key"},
 		func(ctx context.Context, in *enrol) (*body[wire.Enrolled], error) {
 			leave, err := s.look(ctx, in.Body.Token)
@@ -40,7 +40,7 @@ func (s *server) identityRoutes(c *control.Control) {
 			r, err := c.Enrol(ctx, in.Body.Token, in.Body.PublicKey)
 			return answer(wire.Enrolled{Runner: r.Name, RunnerID: string(r.ID), Keys: s.Keys, Registry: s.Registry}, err)
 		})
-	register(s, op{Route: wire.CreateChallenge, auth: nobody, tag: "Identity", summary: "Get a nonce to sign"},
+	register(s, op{Route: wire.CreateChallenge, auth: unauthenticated, tag: "Identity", summary: "Get a nonce to sign"},
 		func(context.Context, *struct{}) (*body[wire.Challenge], error) {
 			return answer(wire.Challenge{Nonce: c.NewChallenge()}, nil)
 		})
@@ -48,7 +48,7 @@ func (s *server) identityRoutes(c *control.Control) {
 		Protocol string `header:"Fairlead-Protocol" maxLength:"20" doc:"Version of the protocol that the agent speaks"`
 		Body     wire.SessionRequest
 	}
-	register(s, op{Route: wire.CreateSession, auth: nobody, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated,
+	register(s, op{Route: wire.CreateSession, auth: unauthenticated, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated,
 		problems: "aws-identity-unavailable oidc-issuer-unavailable session-refused stack-refused"},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
 			b := in.Body
@@ -71,9 +71,9 @@ func (s *server) identityRoutes(c *control.Control) {
 			if err == nil {
 				out.Queue = renderQueueAccess(c.SessionAccess(ctx, v))
 				// Without it the agent would start jobs where they do not belong.
-				var told *control.AgentConfiguration
-				told, err = c.AgentConfiguration(ctx, v.Runner, "")
-				out.Configuration = renderAgentConfiguration(told)
+				var configuration *control.AgentConfiguration
+				configuration, err = c.AgentConfiguration(ctx, v.Runner, "")
+				out.Configuration = renderAgentConfiguration(configuration)
 			}
 			return answer(out, err)
 		})
@@ -169,10 +169,10 @@ func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body
 	} else {
 		out.Situations = renderSituations(situations)
 	}
-	if told, err := c.AgentConfiguration(ctx, callerOf(ctx).session.Runner, in.Configuration); err != nil {
+	if configuration, err := c.AgentConfiguration(ctx, callerOf(ctx).session.Runner, in.Configuration); err != nil {
 		s.Logger.Warn("an agent is not told how its jobs are to be started", "error", err) // it asks again
 	} else if !in.Ending {
-		out.Configuration = renderAgentConfiguration(told)
+		out.Configuration = renderAgentConfiguration(configuration)
 	}
 	return answer(out, nil)
 }
@@ -237,7 +237,7 @@ func (s *server) stepRoutes(c *control.Control) {
 	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, tag: "Steps", summary: "Renew the lease, and hear of a cancelation",
 		problems: ofAStep + " job-state"},
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
-			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.SilentSeconds)*time.Second, time.Duration(in.Body.WaitSeconds)*time.Second)
+			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.NoOutputSeconds)*time.Second, time.Duration(in.Body.WaitSeconds)*time.Second)
 			return answer(wire.Lease{Cancel: j.State == job.Canceling, CancelReason: string(j.Stop), ExpiresAt: j.Lease.Expires.UTC(),
 				RenewSeconds: int(j.Terms.RenewEvery() / time.Second)}, err)
 		})

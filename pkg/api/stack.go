@@ -108,11 +108,11 @@ func quickCreate(s wire.Stack) string {
 	return b.String()
 }
 
-func readStack(in *wire.StackWord) *control.StackWord {
+func readStack(in *wire.SessionStack) *control.SessionStack {
 	if in == nil {
 		return nil
 	}
-	return &control.StackWord{Install: fairlead.InstallID(in.InstallID), ExternalID: in.ExternalID,
+	return &control.SessionStack{Install: fairlead.InstallID(in.InstallID), ExternalID: in.ExternalID,
 		Report: control.StackReport{ID: in.StackID, Version: in.Version, Region: in.Region, Image: in.Image, StateBucket: in.StateBucket, StateKey: in.StateKey,
 			Images: in.Images, Artifacts: in.Artifacts, Boundary: in.Boundary, Roles: in.Roles}}
 }

@@ -110,12 +110,12 @@ func (a Access) options(ctx context.Context) []remote.Option {
 
 // remoteError says what the registry answered to an operation on ref.
 func remoteError(operation, ref string, err error) error {
-	status, said := 0, ""
+	status, message := 0, ""
 	if e, ok := errors.AsType[*registry.Error](err); ok {
 		status = e.StatusCode
 		if len(e.Errors) > 0 {
-			said = e.Errors[0].Message
+			message = e.Errors[0].Message
 		}
 	}
-	return tree.Refused(operation, ref, status, said, err)
+	return tree.Refused(operation, ref, status, message, err)
 }

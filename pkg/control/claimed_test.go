@@ -18,7 +18,7 @@ import (
 // image is pulled. The death of an agent in that time was noticed when it was
 // over, and not within a minute as elsewhere.
 func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T) {
-	const window, sweep = 5 * time.Minute, 12 * time.Second // as on AWS
+	const startTimeout, sweep = 5 * time.Minute, 12 * time.Second // as on AWS
 	speaks := func(p *plane, h control.Heartbeat) {
 		h.Capacity = 4
 		p.must("say how it is", func() error { return p.HeartbeatSession(p.ctx, p.session, h) })
@@ -37,24 +37,24 @@ func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T
 				speaks(p, control.Heartbeat{})
 			}
 		}, 3 * time.Minute, "has not been heard of for 45s"},
-		{"its agent speaks, and pulls", control.Intervals{}, func(p *plane, _ string, _ time.Duration) { speaks(p, control.Heartbeat{}) }, window + sweep, "did not start within 5m0s"},
+		{"its agent speaks, and pulls", control.Intervals{}, func(p *plane, _ string, _ time.Duration) { speaks(p, control.Heartbeat{}) }, startTimeout + sweep, "did not start within 5m0s"},
 		{"its agent speaks as rarely as it may", control.Metered(), func(p *plane, _ string, at time.Duration) {
 			if at%(36*time.Second) == 0 {
 				speaks(p, control.Heartbeat{})
 			}
-		}, window + sweep, "did not start within 5m0s"},
+		}, startTimeout + sweep, "did not start within 5m0s"},
 		{"its agent has a new session", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
 			if at == sweep {
 				p.enrolAs("local", "test")
 			}
 			speaks(p, control.Heartbeat{})
-		}, window + sweep, "did not start within 5m0s"},
+		}, startTimeout + sweep, "did not start within 5m0s"},
 		{"the next agent has found its container", control.Intervals{}, func(p *plane, id string, at time.Duration) {
 			if at == sweep {
 				p.enrolAs("local", "the next")
 			}
 			speaks(p, control.Heartbeat{Running: []string{id}})
-		}, window + sweep, "did not start within 5m0s"},
+		}, startTimeout + sweep, "did not start within 5m0s"},
 		{"the next agent knows nothing of it", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
 			if at == sweep {
 				p.enrolAs("local", "the next")
@@ -65,7 +65,7 @@ func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
-				p.Intervals, p.Terms.StartTTL = tt.intervals, window
+				p.Intervals, p.Terms.StartTimeout = tt.intervals, startTimeout
 				p.publish(shop)
 				p.install("acme")
 				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
@@ -97,7 +97,7 @@ func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T
 func TestAJobWhoseAgentsAllDiedBeforeItBeganIsNoPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		p.Terms.StartTTL = 5 * time.Minute
+		p.Terms.StartTimeout = 5 * time.Minute
 		p.publish(shop)
 		p.install("acme")
 		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
@@ -120,7 +120,7 @@ func TestAJobWhoseAgentsAllDiedBeforeItBeganIsNoPoison(t *testing.T) {
 func TestAnAgentThatCouldNotSpeakIsNotTakenForDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		p.Terms.StartTTL = 5 * time.Minute
+		p.Terms.StartTimeout = 5 * time.Minute
 		p.publish(shop)
 		p.install("acme")
 		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")

@@ -55,7 +55,7 @@ const UnreadableEvent = "fairlead.stream.unreadable"
 // A record that cannot be read never gets better, and would hold up all that
 // come after it; so an event tells of it, and it does not come again.
 func (d *Dispatcher) Dispatch(ctx context.Context, records []Record) (again []int) {
-	b := batch{d: d, failed: map[int]bool{}, events: map[string][]told{}, wakes: map[string]wakeUp{}}
+	b := batch{d: d, failed: map[int]bool{}, events: map[string][]indexedEvent{}, wakes: map[string]wakeUp{}}
 	for i, r := range records {
 		b.add(i, r)
 	}
@@ -68,8 +68,8 @@ func (d *Dispatcher) Dispatch(ctx context.Context, records []Record) (again []in
 	return again
 }
 
-// told is the event of the record at an index.
-type told struct {
+// indexedEvent is the event of the record at an index.
+type indexedEvent struct {
 	index int
 	event events.Domain
 }
@@ -82,9 +82,9 @@ type wakeUp struct {
 
 type batch struct {
 	d        *Dispatcher
-	subjects []string          // in the order in which they came
-	events   map[string][]told // by subject, in their order
-	wakes    map[string]wakeUp // by job: what the last record left wanting
+	subjects []string                  // in the order in which they came
+	events   map[string][]indexedEvent // by subject, in their order
+	wakes    map[string]wakeUp         // by job: what the last record left wanting
 	failed   map[int]bool
 }
 
@@ -125,7 +125,7 @@ func (b *batch) tell(i int, e events.Domain) {
 	if b.events[e.Subject] == nil {
 		b.subjects = append(b.subjects, e.Subject)
 	}
-	b.events[e.Subject] = append(b.events[e.Subject], told{i, e})
+	b.events[e.Subject] = append(b.events[e.Subject], indexedEvent{i, e})
 }
 
 // publish sends the first event of each subject, then the second of those

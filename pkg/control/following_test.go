@@ -77,8 +77,8 @@ func TestAnAgentsAilmentIsShown(t *testing.T) {
 // whose tools take long to save their states is granted that.
 func TestARunnersJobsHaveItsTimes(t *testing.T) {
 	for name, tc := range map[string]struct {
-		set           []string
-		window, grace time.Duration
+		set                 []string
+		startTimeout, grace time.Duration
 	}{
 		"a process starts at once":          {nil, 20 * time.Second, 2 * time.Minute},
 		"unless somebody knows better":      {[]string{"runner_configuration.job.start_timeout=90s", "runner_configuration.job.stop_grace=30s"}, 90 * time.Second, 30 * time.Second},
@@ -101,8 +101,8 @@ func TestARunnersJobsHaveItsTimes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if window := c.Lease.Expires.Sub(began); window != tc.window || c.Terms.OrDefault().Grace != tc.grace {
-					t.Errorf("it has %s to start and its tool %s to save, not %s and %s", window, c.Terms.OrDefault().Grace, tc.window, tc.grace)
+				if startTimeout := c.Lease.Expires.Sub(began); startTimeout != tc.startTimeout || c.Terms.OrDefault().Grace != tc.grace {
+					t.Errorf("it has %s to start and its tool %s to save, not %s and %s", startTimeout, c.Terms.OrDefault().Grace, tc.startTimeout, tc.grace)
 				}
 			})
 		})

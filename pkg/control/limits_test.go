@@ -28,10 +28,10 @@ func (p *plane) begun() control.Holder {
 // nothing any more renews its lease, so nothing else notices.
 func TestAToolThatHangsHeldItsInstallUntilItsHoursWereOver(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		terms  job.Terms
-		silent time.Duration
-		state  job.State
+		name     string
+		terms    job.Terms
+		noOutput time.Duration
+		state    job.State
 	}{
 		{"a second before the limit it may still speak", job.Terms{}, job.NoOutput - time.Second, job.Running},
 		{"at the limit it is interrupted", job.Terms{}, job.NoOutput, job.Canceling},
@@ -44,7 +44,7 @@ func TestAToolThatHangsHeldItsInstallUntilItsHoursWereOver(t *testing.T) {
 				p.Terms = tt.terms
 				h := p.begun()
 				for range 2 { // the answer to the first may be lost
-					j, err := p.RenewLease(p.ctx, h, tt.silent, 0)
+					j, err := p.RenewLease(p.ctx, h, tt.noOutput, 0)
 					if err != nil || j.State != tt.state || j.State == job.Canceling && j.Stop != fairlead.ReasonNoOutput {
 						t.Fatalf("the job is %s for %q: %v", j.State, j.Stop, err)
 					}

@@ -38,7 +38,7 @@ type (
 	Session            = runners.Session
 	SessionProof       = runners.SessionProof
 	Stack              = runners.Stack
-	StackWord          = runners.StackWord
+	SessionStack       = runners.SessionStack
 	Trust              = runners.Trust
 	TrustRule          = runners.TrustRule
 	Wanted             = runners.Wanted

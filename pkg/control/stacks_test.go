@@ -66,7 +66,7 @@ func (s *stacked) create(in control.NewStack) control.Stack {
 }
 
 // open opens a session that says w of the stack.
-func (s *stacked) open(w *control.StackWord) (store.Session, error) {
+func (s *stacked) open(w *control.SessionStack) (store.Session, error) {
 	nonce := s.NewChallenge()
 	v, _, err := s.OpenSession(s.ctx, control.SessionProof{Runner: s.runner.ID, Nonce: nonce, PublicKey: s.key.Public().(ed25519.PublicKey),
 		Statement: []byte(nonce), Signature: ed25519.Sign(s.key, []byte(nonce)), Instance: "task", Capacity: 4, Stack: w})
@@ -76,8 +76,8 @@ func (s *stacked) open(w *control.StackWord) (store.Session, error) {
 const customer = "123456789012"
 
 // word is what the runner of the stack says, as it is at first.
-func word(v control.Stack) *control.StackWord {
-	return &control.StackWord{Install: v.Install, ExternalID: v.ExternalID, Report: control.StackReport{
+func word(v control.Stack) *control.SessionStack {
+	return &control.SessionStack{Install: v.Install, ExternalID: v.ExternalID, Report: control.StackReport{
 		ID: "arn:aws:cloudformation:eu-central-1:" + customer + ":stack/fairlead/1", Version: "1", Region: "eu-central-1", StateBucket: "bucket",
 		Roles: map[string]string{"provision": "arn:aws:iam::" + customer + ":role/fairlead/x/provision"}}}
 }
@@ -277,24 +277,24 @@ func TestAStackThatNobodyInstalls(t *testing.T) {
 
 // What cannot be true costs the session.
 func TestReportOfAStackIsRefused(t *testing.T) {
-	for name, change := range map[string]func(*control.StackWord){
-		"another install's parameters": func(w *control.StackWord) { w.Install = "ins_other" },
-		"another external id":          func(w *control.StackWord) { w.ExternalID = "fl-other" },
-		"no external id":               func(w *control.StackWord) { w.ExternalID = "" },
-		"another account": func(w *control.StackWord) {
+	for name, change := range map[string]func(*control.SessionStack){
+		"another install's parameters": func(w *control.SessionStack) { w.Install = "ins_other" },
+		"another external id":          func(w *control.SessionStack) { w.ExternalID = "fl-other" },
+		"no external id":               func(w *control.SessionStack) { w.ExternalID = "" },
+		"another account": func(w *control.SessionStack) {
 			w.Report.ID = "arn:aws:cloudformation:eu-central-1:999999999999:stack/fairlead/1"
 		},
-		"a role of another account": func(w *control.StackWord) {
+		"a role of another account": func(w *control.SessionStack) {
 			w.Report.Roles["deploy"] = "arn:aws:iam::999999999999:role/admin"
 		},
-		"a user for a role":        func(w *control.StackWord) { w.Report.Roles["deploy"] = "arn:aws:iam::" + customer + ":user/x" },
-		"no stack":                 func(w *control.StackWord) { w.Report.ID = "fairlead" },
-		"two regions":              func(w *control.StackWord) { w.Report.Region = "us-east-1" },
-		"a bucket that is a novel": func(w *control.StackWord) { w.Report.StateBucket = strings.Repeat("x", 3000) },
-		"a bucket that moves a terminal's cursor": func(w *control.StackWord) {
+		"a user for a role":        func(w *control.SessionStack) { w.Report.Roles["deploy"] = "arn:aws:iam::" + customer + ":user/x" },
+		"no stack":                 func(w *control.SessionStack) { w.Report.ID = "fairlead" },
+		"two regions":              func(w *control.SessionStack) { w.Report.Region = "us-east-1" },
+		"a bucket that is a novel": func(w *control.SessionStack) { w.Report.StateBucket = strings.Repeat("x", 3000) },
+		"a bucket that moves a terminal's cursor": func(w *control.SessionStack) {
 			w.Report.StateBucket = "\x1b[2J"
 		},
-		"a hundred roles": func(w *control.StackWord) {
+		"a hundred roles": func(w *control.SessionStack) {
 			for i := range 100 {
 				w.Report.Roles[fmt.Sprint(i)] = "arn:aws:iam::" + customer + ":role/x"
 			}

@@ -19,7 +19,7 @@ func TestTheRunnerOfAStackKeepsStatesInItsBucket(t *testing.T) {
 		}
 		return r.Storage + " " + r.Place
 	}
-	hear := func(s *stacked, w *control.StackWord) {
+	hear := func(s *stacked, w *control.SessionStack) {
 		s.t.Helper()
 		if _, err := s.open(w); err != nil {
 			s.t.Fatal(err)

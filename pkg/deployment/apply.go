@@ -98,7 +98,7 @@ func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
 	if err != nil {
 		return d, nil, err
 	}
-	cmds = append(cmds, settle(&d)...)
+	cmds = append(cmds, advance(&d)...)
 	derive(&d, at)
 	return d, cmds, nil
 }
@@ -290,7 +290,7 @@ func unplannable(d *Deployment, e Unplannable) error {
 	return nil
 }
 
-// approve lets nodes go on with their plans; settle puts them to work.
+// approve lets nodes go on with their plans; advance puts them to work.
 func approve(d *Deployment, e Approve) error {
 	if d.State.Final() || d.State == Canceling {
 		return refuse(*d, "be approved")
@@ -349,11 +349,11 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 	return cmds, nil
 }
 
-// settle moves every pending node whose needs are met or can no longer be, and
+// advance moves every pending node whose needs are met or can no longer be, and
 // every approved one: to work, as long as fewer are at work than may be. Whatever
 // has been approved goes first. A skipped node may cause others to be skipped;
 // nodes are in dependency order, so one pass is enough.
-func settle(d *Deployment) []Command {
+func advance(d *Deployment) []Command {
 	if d.State == Queued || d.Stop != "" {
 		return nil
 	}

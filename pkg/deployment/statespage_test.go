@@ -173,7 +173,7 @@ func statesPage() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	err = t.Execute(&b, map[string]any{"Jobs": jobs, "Kinds": kinds, "Transitions": job.Transitions(), "Deployments": deployments, "Nodes": nodes,
-		"StartTTL": span(job.StartTTL), "LeaseTTL": span(job.LeaseTTL), "Renew": span((job.Terms{}).RenewEvery()), "Attempts": job.MaxAttempts,
+		"StartTimeout": span(job.StartTimeout), "LeaseTTL": span(job.LeaseTTL), "Renew": span((job.Terms{}).RenewEvery()), "Attempts": job.MaxAttempts,
 		"Pauses": []string{span(job.Backoff(1)), span(job.Backoff(2))}, "Plan": span(job.OpPlan.Timeout()), "Apply": span(job.OpApply.Timeout()),
 		"Check": span(job.OpCheck.Timeout()), "Grace": span(job.Grace), "StopTTL": span((job.Terms{}).StopTTL()),
 		"QueueTimeout": span(job.QueueTimeout), "NoOutput": span(job.NoOutput)})

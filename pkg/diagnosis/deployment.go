@@ -134,19 +134,19 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 	}
 	s.Known = append(s.Known, logOfLost(j))
 	s.Next = append(s.Next, logs(j.ID, "shows what it had done until then"))
-	said := textsAfterLoss(j)
+	texts := textsAfterLoss(j)
 	switch n.State {
 	case deployment.Reconciling:
-		s.Known = append(s.Known, fmt.Sprintf(said.planning, n.PlanJob))
+		s.Known = append(s.Known, fmt.Sprintf(texts.planning, n.PlanJob))
 		s.Next = append(s.Next, followDeployment(d.ID))
 	case deployment.Awaiting:
 		s.Next = append(s.Next, d.salvaged(j)...)
 		if j.Salvaged != nil && j.Salvaged.Whole {
 			s.Known = append(s.Known, "The runner keeps a state that the job could not save. Once that has taken its place, the new plan is stale: cancel this deployment then, and retry it.")
 		}
-		s.Known = append(s.Known, fmt.Sprintf(said.planned, n.PlanJob, changes(n.Changes)))
-		s.Next = append(s.Next, showJob(n.PlanJob, said.show), byHand(said.decide),
-			approve(d.ID, said.approve, n.Component), cancelDeployment(d.ID, "leaves everything as it is; what is not applied stays so"))
+		s.Known = append(s.Known, fmt.Sprintf(texts.planned, n.PlanJob, changes(n.Changes)))
+		s.Next = append(s.Next, showJob(n.PlanJob, texts.show), byHand(texts.decide),
+			approve(d.ID, texts.approve, n.Component), cancelDeployment(d.ID, "leaves everything as it is; what is not applied stays so"))
 	case deployment.NodeLost:
 		s.Next = append(s.Next, d.salvaged(j)...)
 		if d.Stop != "" {
@@ -157,7 +157,7 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 		} else if n.Reason != "" || n.Message != "" {
 			s.Known = append(s.Known, "The plan that was to show what is missing did not come about"+because(n.Reason, n.Message))
 		}
-		s.Next = append(s.Next, d.onward(said.onward)...)
+		s.Next = append(s.Next, d.onward(texts.onward)...)
 	}
 	return s
 }

@@ -46,14 +46,14 @@ func locked(install, component string, l Lock) Situation {
 }
 
 func holder(l Lock) string {
-	var said []string
+	var parts []string
 	for _, w := range []string{l.Operation, l.Who} {
 		if w != "" {
-			said = append(said, w)
+			parts = append(parts, w)
 		}
 	}
-	if len(said) == 0 {
+	if len(parts) == 0 {
 		return ""
 	}
-	return " (" + strings.Join(said, ", ") + ")"
+	return " (" + strings.Join(parts, ", ") + ")"
 }

@@ -82,22 +82,22 @@ func jobName(j job.Job) string { return fmt.Sprintf("The %s %s", j.Operation, j.
 func lostWhat(j job.Job, r *Runner) string {
 	what := jobName(j) + " was lost at " + at(j.Finished) + because(j.Reason, j.Message)
 	if n := len(j.Deaths); n > 0 {
-		what += lastWord(j.Deaths[n-1], j.Started, r)
+		what += lastSeenText(j.Deaths[n-1], j.Started, r)
 	}
 	return what
 }
 
-// lastWord names the agent of an attempt that died, and when it was heard last.
-func lastWord(d job.Death, started time.Time, r *Runner) string {
+// lastSeenText names the agent of an attempt that died, and when it was heard last.
+func lastSeenText(d job.Death, started time.Time, r *Runner) string {
 	var by string
 	if a := r.agent(d); a != "" {
 		by = " on " + a
 	}
 	switch {
-	case started.IsZero() || d.Heard.IsZero():
+	case started.IsZero() || d.LastSeen.IsZero():
 		return ""
-	case d.Heard.After(started):
-		return fmt.Sprintf(" Its step%s began at %s and was last heard of at %s.", by, at(started), at(d.Heard))
+	case d.LastSeen.After(started):
+		return fmt.Sprintf(" Its step%s began at %s and was last heard of at %s.", by, at(started), at(d.LastSeen))
 	}
 	return fmt.Sprintf(" Its step%s began at %s and was not heard of again.", by, at(started))
 }
@@ -177,14 +177,14 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		s.Known = append(s.Known, nothing+": no agent ever took it.")
 		s.Next = append(s.Next, read)
 	default:
-		if said, ok := reasons(typeOf(j))[j.Reason]; ok {
-			if said.known != "" {
+		if advice, ok := reasons(typeOf(j))[j.Reason]; ok {
+			if advice.known != "" {
 				s.untouched = true
-				s.Known = append(s.Known, said.known)
+				s.Known = append(s.Known, advice.known)
 			}
 			s.Next = append(s.Next, read)
-			if said.mend != "" {
-				s.Next = append(s.Next, byHand(said.mend))
+			if advice.mend != "" {
+				s.Next = append(s.Next, byHand(advice.mend))
 			}
 		} else {
 			s.Next = append(s.Next, read)
@@ -331,7 +331,7 @@ func retrying(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	}
 	d := j.Deaths[len(j.Deaths)-1]
 	s := Situation{Kind: Retrying, Job: j.ID, Component: j.Component,
-		What: fmt.Sprintf("Attempt %d of %s ended at %s%s%s", len(j.Deaths), "the "+string(j.Operation)+" "+string(j.ID), at(d.At), deathOf(d), lastWord(d, d.Started, r))}
+		What: fmt.Sprintf("Attempt %d of %s ended at %s%s%s", len(j.Deaths), "the "+string(j.Operation)+" "+string(j.ID), at(d.At), deathOf(d), lastSeenText(d, d.Started, r))}
 	next := "now"
 	if j.NotBefore.After(now) {
 		next = "at " + at(j.NotBefore)
@@ -356,11 +356,11 @@ func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	if j.State != job.Running {
 		return Situation{}, false
 	}
-	heard := j.Lease.Expires.Add(-j.Terms.OrDefault().LeaseTTL)
-	if now.Sub(heard) <= j.Terms.RenewEvery()*3/2 {
+	seen := j.Lease.Expires.Add(-j.Terms.OrDefault().LeaseTTL)
+	if now.Sub(seen) <= j.Terms.RenewEvery()*3/2 {
 		return Situation{}, false
 	}
-	s := Situation{Kind: StepSilent, Job: j.ID, Component: j.Component, What: fmt.Sprintf("The step of the %s %s was last heard of at %s.", j.Operation, j.ID, at(heard))}
+	s := Situation{Kind: StepSilent, Job: j.ID, Component: j.Component, What: fmt.Sprintf("The step of the %s %s was last heard of at %s.", j.Operation, j.ID, at(seen))}
 	after := "the job is tried again"
 	if j.Operation.Mutates() {
 		after = "the job is lost, and a new plan shows what it left"

@@ -136,7 +136,7 @@ type Death struct {
 	Epoch    int64              `json:"epoch"`
 	Session  fairlead.SessionID `json:"session,omitempty"` // the agent's
 	Started  time.Time          `json:"started,omitzero"`  // zero: the step was claimed, and never heard of
-	Heard    time.Time          `json:"heard,omitzero"`    // last word of the agent or the step; zero: not known
+	LastSeen time.Time          `json:"heard,omitzero"`    // when the agent or the step was last seen; zero: not known
 	At       time.Time          `json:"at"`                // when it was noticed
 	Reason   fairlead.Reason    `json:"reason"`
 	Message  string             `json:"message,omitempty"` // maxDeath bytes at most
@@ -156,9 +156,9 @@ const maxDeath = 400
 
 // Durations and counts of a job's life.
 const (
-	// StartTTL is how long a claimed job may take to start. Launching a
+	// StartTimeout is how long a claimed job may take to start. Launching a
 	// process takes milliseconds, a container seconds.
-	StartTTL = 20 * time.Second
+	StartTimeout = 20 * time.Second
 	// LeaseTTL is how long a lease holds without a renewal: three missed ones.
 	LeaseTTL = 45 * time.Second
 	// QueueTimeout is how long after it was made a job may still wait for a
@@ -177,17 +177,17 @@ const (
 // Terms are the durations of a job's life that an operator may choose. A zero
 // field stands for the constant of the same name.
 type Terms struct {
-	StartTTL time.Duration `json:"start_ttl,omitempty"`
-	LeaseTTL time.Duration `json:"lease_ttl,omitempty"`
-	Grace    time.Duration `json:"grace,omitempty"`
-	NoOutput time.Duration `json:"no_output,omitempty"`
-	Timeout  time.Duration `json:"timeout,omitempty"` // of a plan, apply or destroy; zero: that of the operation
+	StartTimeout time.Duration `json:"start_ttl,omitempty"`
+	LeaseTTL     time.Duration `json:"lease_ttl,omitempty"`
+	Grace        time.Duration `json:"grace,omitempty"`
+	NoOutput     time.Duration `json:"no_output,omitempty"`
+	Timeout      time.Duration `json:"timeout,omitempty"` // of a plan, apply or destroy; zero: that of the operation
 }
 
 // OrDefault returns the terms with no field zero but Timeout, which is the
 // operation's.
 func (t Terms) OrDefault() Terms {
-	return Terms{StartTTL: cmp.Or(t.StartTTL, StartTTL), LeaseTTL: cmp.Or(t.LeaseTTL, LeaseTTL), Grace: cmp.Or(t.Grace, Grace),
+	return Terms{StartTimeout: cmp.Or(t.StartTimeout, StartTimeout), LeaseTTL: cmp.Or(t.LeaseTTL, LeaseTTL), Grace: cmp.Or(t.Grace, Grace),
 		NoOutput: cmp.Or(t.NoOutput, NoOutput), Timeout: t.Timeout}
 }
 
@@ -211,10 +211,10 @@ func (j Job) Timeout() time.Duration {
 	return j.Operation.Timeout()
 }
 
-// Silent returns what the silence of a running job's tool does to it: TimeOut
-// if it is as long as its terms allow, or nothing. The step tells how long the
-// silence is when it renews the lease, so it is noticed a renewal later at most.
-func (j Job) Silent(d time.Duration) (Event, bool) {
+// NoOutputFor returns the event of a running job whose tool has written nothing
+// for d: TimeOut if its terms do not allow that, or nothing. The step reports d
+// when it renews the lease, so it is noticed a renewal later at most.
+func (j Job) NoOutputFor(d time.Duration) (Event, bool) {
 	limit := j.Terms.OrDefault().NoOutput
 	if j.State != Running || j.Operation.OfRunner() || d < limit {
 		return Event{}, false

@@ -107,9 +107,9 @@ func TestWhyAJobEnded(t *testing.T) {
 	}
 	cancel := job.Event{Kind: job.Cancel, At: after(2), Reason: "deployment-canceled"}
 	timeout := job.Event{Kind: job.TimeOut, At: after(2)}
-	silent := job.Event{Kind: job.TimeOut, At: after(2), Reason: "no-output-timeout"}
-	unheard := func(at int, epoch int64) job.Event { return job.Event{Kind: job.Expire, At: after(at), Epoch: epoch} }
-	begunOnce := append(run, unheard(60, 1), claim(70), unheard(100, 2), claim(110), unheard(140, 3))
+	noOutput := job.Event{Kind: job.TimeOut, At: after(2), Reason: "no-output-timeout"}
+	unseen := func(at int, epoch int64) job.Event { return job.Event{Kind: job.Expire, At: after(at), Epoch: epoch} }
+	begunOnce := append(run, unseen(60, 1), claim(70), unseen(100, 2), claim(110), unseen(140, 3))
 	for name, c := range map[string]struct {
 		op     job.Operation
 		events []job.Event
@@ -129,10 +129,10 @@ func TestWhyAJobEnded(t *testing.T) {
 		"told to stop, and it was faster":                  {job.OpApply, append(run, cancel, leased(job.Succeed, 3, "")), job.Succeeded, ""},
 		"ran for too long and stopped: a failure":          {job.OpPlan, append(run, timeout, leased(job.Stopped, 3, "")), job.Failed, "timeout"},
 		"a person cancels what is being timed out":         {job.OpPlan, append(run, timeout, cancel, leased(job.Stopped, 3, "")), job.Failed, "timeout"},
-		"said nothing for too long and stopped":            {job.OpApply, append(run, silent, leased(job.Stopped, 3, "")), job.Failed, "no-output-timeout"},
-		"said nothing for too long, and its read died":     {job.OpPlan, append(run, silent, leased(job.Die, 3, "killed")), job.Failed, "no-output-timeout"},
-		"said nothing for too long, and its apply died":    {job.OpApply, append(run, silent, leased(job.Die, 3, "killed")), job.Lost, "killed"},
-		"claimed three times, and never heard of":          {job.OpApply, []job.Event{claim(0), unheard(20, 1), claim(30), unheard(50, 2), claim(60), unheard(80, 3)}, job.Failed, "start-timeout"},
+		"said nothing for too long and stopped":            {job.OpApply, append(run, noOutput, leased(job.Stopped, 3, "")), job.Failed, "no-output-timeout"},
+		"said nothing for too long, and its read died":     {job.OpPlan, append(run, noOutput, leased(job.Die, 3, "killed")), job.Failed, "no-output-timeout"},
+		"said nothing for too long, and its apply died":    {job.OpApply, append(run, noOutput, leased(job.Die, 3, "killed")), job.Lost, "killed"},
+		"claimed three times, and never heard of":          {job.OpApply, []job.Event{claim(0), unseen(20, 1), claim(30), unseen(50, 2), claim(60), unseen(80, 3)}, job.Failed, "start-timeout"},
 		"begun once, and then never in time: it is poison": {job.OpPlan, begunOnce, job.Failed, "poison"},
 		"the apply's step died without a word":             {job.OpApply, append(run, leased(job.Die, 3, "")), job.Lost, "step-died"},
 		"the apply's runner fell silent":                   {job.OpDestroy, append(run, leased(job.Expire, 46, "")), job.Lost, "lease-expired"},
@@ -220,7 +220,7 @@ func TestEachDeathOfAPoisonJobIsRemembered(t *testing.T) {
 		{fairlead.ReasonStartTimeout, after(20), after(40)}, // claimed, and never heard of again
 		{"step-killed", after(51), after(52)},
 	} {
-		if d := j.Deaths[i]; d.Epoch != int64(i+1) || d.Session != "ses_1" || d.Reason != want.reason || !d.Heard.Equal(want.heard) || !d.At.Equal(want.at) {
+		if d := j.Deaths[i]; d.Epoch != int64(i+1) || d.Session != "ses_1" || d.Reason != want.reason || !d.LastSeen.Equal(want.heard) || !d.At.Equal(want.at) {
 			t.Errorf("death %d is %+v, want %+v", i+1, d, want)
 		}
 	}
@@ -229,21 +229,21 @@ func TestEachDeathOfAPoisonJobIsRemembered(t *testing.T) {
 func TestTheLastWordOfAStepThatWasToStopIsNotMadeUp(t *testing.T) {
 	j := must(t, job.New("job_1", job.OpApply, t0), claim(0), start(1, 1), job.Event{Kind: job.Cancel, At: after(2)},
 		job.Event{Kind: job.Renew, At: after(230), Epoch: 1}, job.Event{Kind: job.Expire, At: after(242), Epoch: 1})
-	if j.State != job.Lost || len(j.Deaths) != 1 || !j.Deaths[0].Heard.IsZero() {
+	if j.State != job.Lost || len(j.Deaths) != 1 || !j.Deaths[0].LastSeen.IsZero() {
 		t.Errorf("it is %s, its death %+v", j.State, j.Deaths)
 	}
 }
 
 func TestAHostThatDiedAfterALongLaunchWasNoticedAfterMinutes(t *testing.T) {
 	j := job.New("job_1", job.OpApply, t0)
-	j.Terms.StartTTL = 5 * time.Minute // its runner pulls images
+	j.Terms.StartTimeout = 5 * time.Minute // its runner pulls images
 	j = must(t, j, claim(0), start(5, 1))
 	if want := after(5).Add(job.LeaseTTL); !j.Lease.Expires.Equal(want) || !j.Due().Equal(want) {
 		t.Errorf("it is leased until %s and due at %s, want %s", j.Lease.Expires, j.Due(), want)
 	}
 	j = must(t, j, job.Event{Kind: job.Expire, At: j.Due(), Epoch: 1})
-	if j.State != job.Lost || !j.Deaths[0].Heard.Equal(after(5)) {
-		t.Errorf("it is %s, and was heard of at %s", j.State, j.Deaths[0].Heard)
+	if j.State != job.Lost || !j.Deaths[0].LastSeen.Equal(after(5)) {
+		t.Errorf("it is %s, and was heard of at %s", j.State, j.Deaths[0].LastSeen)
 	}
 }
 

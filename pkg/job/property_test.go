@@ -94,7 +94,7 @@ func (h *history) check(t *rapid.T) {
 func draw(t *rapid.T) *history {
 	h := &history{now: t0, latest: t0}
 	h.j = job.New("job_1", rapid.SampledFrom(job.Operations()).Draw(t, "operation"), t0)
-	h.j.Terms.StartTTL = rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "time to start")
+	h.j.Terms.StartTimeout = rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "time to start")
 	for range rapid.IntRange(0, 40).Draw(t, "events") {
 		h.step(t)
 	}

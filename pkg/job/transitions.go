@@ -193,7 +193,7 @@ func effect(j Job, e Event, to State) Job {
 	switch e.Kind {
 	case Claim:
 		j.Attempts++
-		j.Lease = Lease{Epoch: j.Lease.Epoch + 1, Session: e.Session, Expires: e.At.Add(j.Terms.OrDefault().StartTTL)}
+		j.Lease = Lease{Epoch: j.Lease.Epoch + 1, Session: e.Session, Expires: e.At.Add(j.Terms.OrDefault().StartTimeout)}
 		j.Claimed, j.Started = e.At, time.Time{}
 		j.Reason, j.Message, j.ExitCode, j.Salvaged, j.DiskFull = "", "", nil, nil, false
 	case Release:
@@ -251,11 +251,11 @@ func (j Job) death(e Event) Death {
 	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e, j.State), Message: fairlead.Clip(e.Message, maxDeath), ExitCode: e.ExitCode, DiskFull: e.DiskFull}
 	switch {
 	case j.State == Claimed:
-		d.Heard = j.Claimed
+		d.LastSeen = j.Claimed
 	case j.State == Canceling && !j.Lease.Expires.Before(j.StopAsked.Add(j.Terms.StopTTL())):
 		// Its end was fixed when it was asked to stop, and tells nothing.
 	default:
-		d.Heard = j.Lease.Expires.Add(-j.Terms.OrDefault().LeaseTTL)
+		d.LastSeen = j.Lease.Expires.Add(-j.Terms.OrDefault().LeaseTTL)
 	}
 	return d
 }
@@ -309,9 +309,9 @@ func reasonOf(e Event, from State) fairlead.Reason {
 }
 
 // joined is why a job was stopped, and what its step said of that.
-func joined(why, said string) string {
-	if said == "" {
+func joined(why, message string) string {
+	if message == "" {
 		return why
 	}
-	return why + "; " + said
+	return why + "; " + message
 }

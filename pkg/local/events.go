@@ -75,12 +75,12 @@ func dispatchChanges(ctx context.Context, engine *storesqlite.Engine, d *control
 			records[i] = control.Record{At: time.Now(), Change: c.Change}
 		}
 		failed := d.Dispatch(ctx, records)
-		told := len(changes)
+		dispatched := len(changes)
 		if len(failed) > 0 {
-			told = failed[0]
+			dispatched = failed[0]
 		}
-		if told > 0 {
-			if err := engine.Forget(ctx, changes[told-1].Sequence); err != nil {
+		if dispatched > 0 {
+			if err := engine.Forget(ctx, changes[dispatched-1].Sequence); err != nil {
 				return false, err
 			}
 		}

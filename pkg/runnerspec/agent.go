@@ -84,30 +84,30 @@ func others(r Configuration, side string, f func(path, hint string)) {
 // merged over it, as Update merges. One of the two may be of kind local, which
 // everybody is without a configuration: it gives the other what all kinds have.
 // file and told are not changed.
-func Overlay(file, told Configuration) (Configuration, error) {
+func Overlay(file, sent Configuration) (Configuration, error) {
 	var wrong error
-	others(told, controlSide, func(path, _ string) {
+	others(sent, controlSide, func(path, _ string) {
 		wrong = fmt.Errorf("%s cannot be given by the control plane", path)
 	})
 	if wrong != nil {
 		return nil, wrong
 	}
 	if f, ok := file.(*ECSRunner); ok {
-		if t, ok := told.(*ECSRunner); ok && t.Job.Image != "" { // of which a task definition is made
+		if t, ok := sent.(*ECSRunner); ok && t.Job.Image != "" { // of which a task definition is made
 			of := *f
 			of.Job.TaskDefinition = ""
 			file = &of
 		}
 	}
-	base, top := tree(file), tree(told)
+	base, top := tree(file), tree(sent)
 	switch {
-	case file.Kind().Executor() == told.Kind().Executor():
+	case file.Kind().Executor() == sent.Kind().Executor():
 	case file.Kind() == Local:
 		base = ofAnyKind(base)
-	case told.Kind() == Local:
+	case sent.Kind() == Local:
 		top = ofAnyKind(top)
 	default:
-		return nil, fmt.Errorf("the runner is of kind %s, and the agent's file is for a runner of kind %s", told.Kind(), file.Kind())
+		return nil, fmt.Errorf("the runner is of kind %s, and the agent's file is for a runner of kind %s", sent.Kind(), file.Kind())
 	}
 	data, err := json.Marshal(newChecker("").Plain(merge(base, top)))
 	if err != nil {

@@ -36,17 +36,17 @@ func (s *Spec) Direct() bool { return Direct(s.Runner) }
 // Direct is Spec.Direct of a runner_configuration.
 func Direct(r Configuration) bool { return r.direct() }
 
-// startWindow is how long a job may take to begin where an image is pulled, and
+// startTimeout is how long a job may take to begin where an image is pulled, and
 // perhaps a machine started, before it does.
-const startWindow = 5 * time.Minute
+const startTimeout = 5 * time.Minute
 
-// StartWindow returns how long a job may take from its launch until it reports;
+// StartTimeout returns how long a job may take from its launch until it reports;
 // 0 where a process is started at once, and nothing else was said.
-func (s *Spec) StartWindow() time.Duration {
+func (s *Spec) StartTimeout() time.Duration {
 	if t := time.Duration(s.Runner.job().StartTimeout); t > 0 || s.Runner.Kind() == Local {
 		return t
 	}
-	return startWindow
+	return startTimeout
 }
 
 // StopGrace returns how long an interrupted tool may take to save its state; 0

@@ -39,7 +39,7 @@ func Happening(c engine.Change) (Happened, error) {
 	case nounJob:
 		return jobHappening(c)
 	case nounDeployment:
-		return told(c, func(it engine.Item) (events.Domain, error) {
+		return newEvent(c, func(it engine.Item) (events.Domain, error) {
 			r, err := decode[Deployment](it)
 			return r.V.Event(r.Version), err
 		})
@@ -67,7 +67,7 @@ func Happening(c engine.Change) (Happened, error) {
 }
 
 func jobHappening(c engine.Change) (Happened, error) {
-	h, err := told(c, func(it engine.Item) (events.Domain, error) {
+	h, err := newEvent(c, func(it engine.Item) (events.Domain, error) {
 		r, err := decode[Job](it)
 		return r.V.Event(r.Version), err
 	})
@@ -89,8 +89,8 @@ func jobHappening(c engine.Change) (Happened, error) {
 	return h, nil
 }
 
-// told returns the event of the new item, unless the old one had the same.
-func told(c engine.Change, event func(engine.Item) (events.Domain, error)) (Happened, error) {
+// newEvent returns the event of the new item, unless the old one had the same.
+func newEvent(c engine.Change, event func(engine.Item) (events.Domain, error)) (Happened, error) {
 	now, err := event(*c.New)
 	if err != nil {
 		return Happened{}, err

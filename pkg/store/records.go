@@ -284,14 +284,14 @@ type Runner struct {
 	// that agents are not told of.
 	Revision string `json:"revision,omitempty"`
 	// Env, Endpoint and Timeout are what the configuration gives to jobs.
-	Env      map[string]string `json:"env,omitempty"`
-	Endpoint string            `json:"endpoint,omitempty"`
-	Timeout  time.Duration     `json:"timeout,omitempty"`   // of jobs, in nanoseconds; 0: the job's own
-	Window   time.Duration     `json:"window,omitempty"`    // how long a job may take to start; 0: as the control plane grants
-	Grace    time.Duration     `json:"grace,omitempty"`     // for an interrupted tool; 0: as the control plane grants
-	NoOutput time.Duration     `json:"no_output,omitempty"` // how long a tool may say nothing; 0: as the control plane grants
-	Limit    int               `json:"limit,omitempty"`     // of jobs at once, over all agents; 0: none
-	HasVars  bool              `json:"has_vars,omitempty"`  // whether variables are set on it: who has it need not look
+	Env          map[string]string `json:"env,omitempty"`
+	Endpoint     string            `json:"endpoint,omitempty"`
+	Timeout      time.Duration     `json:"timeout,omitempty"`   // of jobs, in nanoseconds; 0: the job's own
+	StartTimeout time.Duration     `json:"window,omitempty"`    // how long a job may take to start; 0: as the control plane grants
+	Grace        time.Duration     `json:"grace,omitempty"`     // for an interrupted tool; 0: as the control plane grants
+	NoOutput     time.Duration     `json:"no_output,omitempty"` // how long a tool may say nothing; 0: as the control plane grants
+	Limit        int               `json:"limit,omitempty"`     // of jobs at once, over all agents; 0: none
+	HasVars      bool              `json:"has_vars,omitempty"`  // whether variables are set on it: who has it need not look
 	// Version is that which its agents are to run, and Channel the update channel
 	// that says it; with neither, any will do.
 	Version string `json:"version,omitempty"`

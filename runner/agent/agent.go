@@ -48,8 +48,8 @@ const (
 	beatTimeout = 8 * time.Second
 	// reportTimeout bounds one try to report a death.
 	reportTimeout = 20 * time.Second
-	// lastWords bounds what is still sent when the agent ends.
-	lastWords = 5 * time.Second
+	// shutdownTimeout bounds what is still sent when the agent ends.
+	shutdownTimeout = 5 * time.Second
 	// defaultGrace is how long an interrupted step may take if its claim does
 	// not say.
 	defaultGrace = 2 * time.Minute
@@ -64,7 +64,7 @@ type Agent struct {
 	log           *slog.Logger
 	now           func() time.Time
 	environ       []string
-	ways          *launchers
+	executors     *executors
 	session       *session
 	work          *work
 	cache         *providers.Store
@@ -86,7 +86,7 @@ type Agent struct {
 	freed        chan struct{} // signalled when a step has gone or draining began
 	beatNow      chan struct{}
 	running      sync.WaitGroup // one for each goroutine that watches or reports
-	aside        sync.WaitGroup // one for each that nobody waits for: it ends soon after the agent's life
+	background   sync.WaitGroup // one for each that nobody waits for: it ends soon after the agent's life
 }
 
 // step is a step that is alive.
@@ -98,8 +98,8 @@ type step struct {
 	killFor time.Duration // how long its killing may take
 	over    chan struct{} // closed when it is alive no more
 
-	urged    bool // somebody has it interrupted, and will not let go
-	accepted bool // the interrupt has reached it
+	interrupting bool // somebody has it interrupted, and will not let go
+	accepted     bool // the interrupt has reached it
 }
 
 // open takes the data folder and enrols if need be.
@@ -134,7 +134,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	kept := func(attemptID string) attempt.Kept {
 		return attempt.Kept(filepath.Join(data, attemptsFolder, attemptID))
 	}
-	ways, err := openLaunchers(ctx, cfg, string(id.RunnerID), o, log, kept)
+	executors, err := openExecutors(ctx, cfg, string(id.RunnerID), o, log, kept)
 	if err != nil {
 		lock.Close()
 		return nil, err
@@ -144,17 +144,17 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		lock.Close()
 		return nil, err
 	}
-	s := newSession(base, id, instance(), o, ways, time.Now)
+	s := newSession(base, id, instance(), o, executors, time.Now)
 	a := &Agent{
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
-		ways: ways, session: s, work: newWork(s, log, time.Now),
+		executors: executors, session: s, work: newWork(s, log, time.Now),
 		cache: providers.Open(cmp.Or(cfg.PluginCache, filepath.Join(data, "plugin-cache")), filepath.Join(data, "providers.json"), log),
 		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
 		startMode: fairlead.CustomerMode{Mode: startMode}, modeRead: change{log: log}, modeConfirmed: change{log: log},
 	}
 	a.customerMode, _ = a.readCustomerMode() // before anything is claimed
 	if cfg.StatusAddress != "" {
-		a.status = agentstatus.New(agentstatus.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.ways.executor, Look: a.look, Clock: a.now})
+		a.status = agentstatus.New(agentstatus.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.executors.executor, Look: a.look, Clock: a.now})
 	}
 	return a, nil
 }
@@ -205,40 +205,40 @@ func agentRuns(data string) bool {
 func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	defer a.lock.Close()
 	if a.status != nil {
-		silence, err := a.status.Serve(a.cfg.StatusAddress, a.log)
+		closeStatus, err := a.status.Serve(a.cfg.StatusAddress, a.log)
 		if err != nil {
 			return err
 		}
-		defer silence()
+		defer closeStatus()
 	}
 	// What is under way does not end with ctx: it is wound up in order.
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	agentCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	if err := a.reattach(life); err != nil {
+	if err := a.reattach(agentCtx); err != nil {
 		return err
 	}
-	claiming, drain := context.WithCancel(life)
+	claiming, drain := context.WithCancel(agentCtx)
 	defer drain()
 	var claims, beats sync.WaitGroup
-	beats.Go(func() { a.watchCustomerMode(life) })
+	beats.Go(func() { a.watchCustomerMode(agentCtx) })
 	// A heartbeat that was sent must have its answer before the last one is
 	// sent, or the control plane hears of the end first.
-	beating, hush := context.WithCancel(context.WithoutCancel(ctx))
-	defer hush()
+	beating, stopBeats := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBeats()
 	// The first heartbeat opens the session, so the first claim waits until it has
 	// its answer or its error. With both at once, either would open it, and a seed of
 	// the simulator would be one of two runs.
 	introduced := make(chan struct{})
-	beats.Go(func() { a.heartbeatLoop(life, beating, sync.OnceFunc(func() { close(introduced) })) })
+	beats.Go(func() { a.heartbeatLoop(agentCtx, beating, sync.OnceFunc(func() { close(introduced) })) })
 	claims.Go(func() {
 		select {
 		case <-introduced:
 		case <-claiming.Done():
 		}
-		a.claimLoop(claiming, life)
+		a.claimLoop(claiming, agentCtx)
 	})
-	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.ways.capacity(), "version", a.options.Version, "isolation", a.ways.isolation())
-	if a.ways.isolation() == wire.IsolationNone {
+	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.executors.capacity(), "version", a.options.Version, "isolation", a.executors.isolation())
+	if a.executors.isolation() == wire.IsolationNone {
 		a.log.Warn("isolation: none. What jobs start can read the runner's key and every install's state: let Landlock, or a container for each job, keep them apart")
 	}
 
@@ -252,26 +252,26 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	idle := make(chan struct{})
 	go func() { a.running.Wait(); close(idle) }()
 	if !a.options.LeaveSteps {
-		a.awaitSteps(ctx, life, stop, idle)
+		a.awaitSteps(ctx, agentCtx, stop, idle)
 	}
 
 	end()
 	if a.options.LeaveSteps {
 		select {
 		case <-idle: // nobody watches any more
-		case <-time.After(lastWords):
+		case <-time.After(shutdownTimeout):
 		}
 	}
-	impatience := time.AfterFunc(lastWords, hush)
+	impatience := time.AfterFunc(shutdownTimeout, stopBeats)
 	beats.Wait()
 	impatience.Stop()
-	alone := make(chan struct{})
-	go func() { a.aside.Wait(); close(alone) }()
+	backgroundDone := make(chan struct{})
+	go func() { a.background.Wait(); close(backgroundDone) }()
 	select {
-	case <-alone:
-	case <-time.After(lastWords): // an executor that does not answer holds up nothing
+	case <-backgroundDone:
+	case <-time.After(shutdownTimeout): // an executor that does not answer holds up nothing
 	}
-	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := a.beat(bye, true); err != nil {
 		a.log.Debug("the control plane does not hear of our end", "err", err)
@@ -293,8 +293,8 @@ func (a *Agent) startDraining(drain context.CancelFunc) {
 }
 
 // awaitSteps returns when idle is closed, or when all steps were killed and the
-// control plane had its chance to hear of it.
-func (a *Agent) awaitSteps(ctx, life context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
+// control plane had its chance to update of it.
+func (a *Agent) awaitSteps(ctx, agentCtx context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
 	var patience <-chan time.Time
 	if a.cfg.DrainFor > 0 {
 		patience = time.After(a.cfg.DrainFor)
@@ -309,7 +309,7 @@ func (a *Agent) awaitSteps(ctx, life context.Context, stop <-chan os.Signal, idl
 	a.mu.Lock()
 	a.stopping = true
 	a.mu.Unlock()
-	grace := a.interrupt(life)
+	grace := a.interrupt(agentCtx)
 	select {
 	case <-idle:
 		return
@@ -326,7 +326,7 @@ func (a *Agent) awaitSteps(ctx, life context.Context, stop <-chan os.Signal, idl
 	}
 	select {
 	case <-idle:
-	case <-time.After(lastWords): // reports are kept, and made by the next agent
+	case <-time.After(shutdownTimeout): // reports are kept, and made by the next agent
 	}
 }
 
@@ -344,7 +344,7 @@ func (a *Agent) killFor() time.Duration {
 // look is the agent as its status tells it.
 func (a *Agent) look() agentstatus.Now {
 	n := a.session.look()
-	n.Capacity, n.Running = a.ways.capacity(), map[agentstatus.Kind]int{}
+	n.Capacity, n.Running = a.executors.capacity(), map[agentstatus.Kind]int{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n.Draining, n.Customer, n.Wanted = a.draining, string(a.customerMode.Mode), a.wanted
@@ -373,39 +373,39 @@ func (a *Agent) launched() []*step {
 }
 
 // interrupt interrupts every step and returns the longest grace of them.
-func (a *Agent) interrupt(life context.Context) time.Duration {
+func (a *Agent) interrupt(agentCtx context.Context) time.Duration {
 	var grace time.Duration
 	for _, s := range a.launched() {
-		a.interruptWithRetry(life, s)
+		a.interruptWithRetry(agentCtx, s)
 		grace = max(grace, s.grace)
 	}
 	return grace
 }
 
 // interruptWithRetry interrupts a step, and again until the interrupt has reached it: the word
-// is said to the agent once, and there may be no container yet that could hear
+// is said to the agent once, and there may be no container yet that could update
 // it, or an executor that does not answer. It lets go when the step is over, or
 // the word was taken back.
-func (a *Agent) interruptWithRetry(life context.Context, s *step) {
+func (a *Agent) interruptWithRetry(agentCtx context.Context, s *step) {
 	a.mu.Lock()
-	mine := !s.urged && !s.accepted
-	s.urged = s.urged || mine
+	mine := !s.interrupting && !s.accepted
+	s.interrupting = s.interrupting || mine
 	a.mu.Unlock()
 	if !mine {
 		return
 	}
 	a.log.Info("interrupting step", "attempt", s.handle.ID())
-	a.aside.Go(func() {
-		told := &change{log: a.log.With("attempt", s.handle.ID())}
+	a.background.Go(func() {
+		onChange := &change{log: a.log.With("attempt", s.handle.ID())}
 		pause := patient(a.options).Pauses()
 		for {
 			err := s.handle.Interrupt()
 			a.mu.Lock()
 			s.accepted = err == nil
-			s.urged = err != nil && (a.stopping || a.customerMode.Mode == fairlead.ModeDisabled)
-			on := s.urged
+			s.interrupting = err != nil && (a.stopping || a.customerMode.Mode == fairlead.ModeDisabled)
+			on := s.interrupting
 			a.mu.Unlock()
-			told.error("a step is not interrupted yet", err)
+			onChange.error("a step is not interrupted yet", err)
 			if !on {
 				return
 			}
@@ -413,7 +413,7 @@ func (a *Agent) interruptWithRetry(life context.Context, s *step) {
 			case <-time.After(pause.NextBackOff()):
 			case <-s.over:
 				return
-			case <-life.Done():
+			case <-agentCtx.Done():
 				return
 			}
 		}
@@ -421,8 +421,8 @@ func (a *Agent) interruptWithRetry(life context.Context, s *step) {
 }
 
 // claimLoop claims jobs while there is room for another step.
-func (a *Agent) claimLoop(ctx, life context.Context) {
-	told := &change{log: a.log}
+func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
+	onChange := &change{log: a.log}
 	pause := patient(a.options).Pauses()
 	for {
 		polling, ok := a.waitForRoom(ctx)
@@ -436,26 +436,26 @@ func (a *Agent) claimLoop(ctx, life context.Context) {
 		}
 		switch {
 		case err == nil:
-			told.error("", nil)
+			onChange.error("", nil)
 			pause.Reset()
 			a.status.Claimed(kindOf(claim))
 			a.running.Add(1)
 			a.reserve(claim)
 			go func() {
 				defer a.running.Done()
-				a.launch(life, claim)
+				a.launch(agentCtx, claim)
 			}()
 		case polling.Err() != nil:
 			// Told to drain, or by the customer to begin nothing. A claim whose answer
 			// is lost runs out by itself.
 		case errors.Is(err, client.ErrNoWork):
-			told.error("", nil)
+			onChange.error("", nil)
 			pause.Reset()
 			if a.now().Sub(asked) < emptyPause {
 				retry.Sleep(ctx, emptyPause)
 			}
 		default:
-			told.error("cannot claim jobs", err)
+			onChange.error("cannot claim jobs", err)
 			retry.Sleep(ctx, pause.NextBackOff())
 		}
 	}
@@ -471,7 +471,7 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 		}
 		var polling context.Context
 		polling, a.endPoll = context.WithCancel(ctx)
-		room := a.customerMode.Mode.TakesJobs() && len(a.steps) < a.ways.capacity()
+		room := a.customerMode.Mode.TakesJobs() && len(a.steps) < a.executors.capacity()
 		a.mu.Unlock()
 		if room {
 			return polling, true
@@ -490,7 +490,7 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 // that failed is sent again soon: had it to wait its turn, a single lost answer
 // would look like death. After each heartbeat, answered or not, it calls sent.
 func (a *Agent) heartbeatLoop(ctx, sending context.Context, sent func()) {
-	told := &change{log: a.log}
+	onChange := &change{log: a.log}
 	period := defaultBeat
 	soon := patient(a.options).Pauses()
 	for {
@@ -500,7 +500,7 @@ func (a *Agent) heartbeatLoop(ctx, sending context.Context, sent func()) {
 			return
 		}
 		a.status.Beat(err)
-		told.error("the control plane does not take heartbeats", err)
+		onChange.error("the control plane does not take heartbeats", err)
 		wait := period
 		if err != nil {
 			wait = min(soon.NextBackOff(), period)
@@ -522,10 +522,10 @@ func (a *Agent) beat(ctx context.Context, ending bool) error {
 }
 
 func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration) error {
-	ailment := a.ways.ailment(ctx)
+	unhealthyReason := a.executors.unhealthyReason(ctx)
 	a.mu.Lock()
-	in := wire.SessionHeartbeat{Capacity: a.ways.capacity(), Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.reportedMode(),
-		Configuration: a.ways.revision(), Ailment: ailment, Isolation: a.ways.isolation()}
+	in := wire.SessionHeartbeat{Capacity: a.executors.capacity(), Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.reportedMode(),
+		Configuration: a.executors.revision(), Ailment: unhealthyReason, Isolation: a.executors.isolation()}
 	for _, s := range a.steps {
 		if s.handle != nil {
 			job, _ := jobOf(s.handle.ID())
@@ -547,7 +547,7 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 		// One that repeats what is known calls for nothing: its answer might repeat it
 		// again, and the agent would call without a pause.
 		// What the session's opening told meanwhile was not in this one yet.
-		if err == nil && (a.ways.hear(ctx, st.Configuration) || a.ways.revision() != in.Configuration) {
+		if err == nil && (a.executors.update(ctx, st.Configuration) || a.executors.revision() != in.Configuration) {
 			notify(a.freed)   // there may be more room
 			notify(a.beatNow) // whether it can be followed is told at once
 		}

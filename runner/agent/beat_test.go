@@ -20,10 +20,10 @@ import (
 // deaf is a control plane that lets some heartbeats pass without an answer, or
 // refuses them at once, after one that it heard.
 type deaf struct {
-	lost   int
-	status int // of those that are lost; 0: no answer at all
-	heard  []time.Time
-	seen   int
+	lost     int
+	status   int // of those that are lost; 0: no answer at all
+	received []time.Time
+	seen     int
 }
 
 func (d *deaf) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -37,7 +37,7 @@ func (d *deaf) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}
-	d.heard = append(d.heard, time.Now())
+	d.received = append(d.received, time.Now())
 	return answer(r, http.StatusOK, wire.SessionStatus{HeartbeatSeconds: 36})
 }
 
@@ -65,17 +65,17 @@ func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := &Agent{cfg: config.Runner{}, ways: fixed(), options: o, log: slog.New(slog.NewTextHandler(io.Discard, nil)), beatNow: make(chan struct{}),
+				a := &Agent{cfg: config.Runner{}, executors: fixed(), options: o, log: slog.New(slog.NewTextHandler(io.Discard, nil)), beatNow: make(chan struct{}),
 					session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, fixed(), time.Now)}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
 				a.heartbeatLoop(ctx, ctx, func() {})
-				if d.seen <= 1+d.lost || len(d.heard) < 2 {
-					t.Fatalf("of %d heartbeats %d were heard", d.seen, len(d.heard))
+				if d.seen <= 1+d.lost || len(d.received) < 2 {
+					t.Fatalf("of %d heartbeats %d were heard", d.seen, len(d.received))
 				}
-				for i := range d.heard[1:] {
-					if silence := d.heard[i+1].Sub(d.heard[i]); silence >= death {
-						t.Errorf("nothing was heard of the agent for %s", silence)
+				for i := range d.received[1:] {
+					if gap := d.received[i+1].Sub(d.received[i]); gap >= death {
+						t.Errorf("nothing was heard of the agent for %s", gap)
 					}
 				}
 			})
@@ -98,11 +98,11 @@ func TestAControlPlaneThatRepeatsItselfIsNotCalledWithoutEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ways := fixed()
-		ways.file.Final = true // what is told starts nothing here
-		a := &Agent{cfg: config.Runner{}, ways: ways, options: o, log: slog.New(slog.DiscardHandler),
+		executors := fixed()
+		executors.file.Final = true // what is told starts nothing here
+		a := &Agent{cfg: config.Runner{}, executors: executors, options: o, log: slog.New(slog.DiscardHandler),
 			beatNow: make(chan struct{}, 1), freed: make(chan struct{}, 1),
-			session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, ways, time.Now)}
+			session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, executors, time.Now)}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 		defer cancel()
 		a.heartbeatLoop(ctx, ctx, func() {})
@@ -130,6 +130,6 @@ func (c *constant) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // fixed are launchers of one step at a time, which nobody starts.
-func fixed() *launchers {
-	return &launchers{now: &launcher{setup: launchconfig.Setup{Runner: runnerspec.NoAgentFile().Runner, Concurrency: 1}}}
+func fixed() *executors {
+	return &executors{now: &launcher{setup: launchconfig.Setup{Runner: runnerspec.NoAgentFile().Runner, Concurrency: 1}}}
 }

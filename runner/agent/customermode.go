@@ -41,7 +41,7 @@ func (a *Agent) watchCustomerMode(ctx context.Context) {
 
 // setCustomerMode applies the customer's mode. Leaving ModeEnabled cancels the
 // current poll; a claim that still arrives is released.
-func (a *Agent) setCustomerMode(life context.Context, m fairlead.CustomerMode) {
+func (a *Agent) setCustomerMode(agentCtx context.Context, m fairlead.CustomerMode) {
 	a.mu.Lock()
 	before := a.customerMode
 	a.customerMode = m
@@ -57,7 +57,7 @@ func (a *Agent) setCustomerMode(life context.Context, m fairlead.CustomerMode) {
 	notify(a.freed)
 	notify(a.beatNow)
 	if m.Mode == fairlead.ModeDisabled && before.Mode != fairlead.ModeDisabled {
-		a.interrupt(life)
+		a.interrupt(agentCtx)
 	}
 }
 

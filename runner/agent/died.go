@@ -25,7 +25,7 @@ import (
 // to save: the death of its step has interrupted it. The agent reports the death
 // only afterwards, because the control plane must start nothing before the tool
 // has ended.
-func (a *Agent) waitForToolToSave(life context.Context, by *launcher, attemptID string, exit executor.Exit) proctree.Outcome {
+func (a *Agent) waitForToolToSave(agentCtx context.Context, by *launcher, attemptID string, exit executor.Exit) proctree.Outcome {
 	if !by.place.Machine {
 		return proctree.None // a container ends with the step, which is its first process
 	}
@@ -37,7 +37,7 @@ func (a *Agent) waitForToolToSave(life context.Context, by *launcher, attemptID 
 	}
 	limit := a.saveTime(attemptID)
 	os.Remove(filepath.Join(workspace.Path(by.work(a.cfg.Data), attemptID), workspace.Reserve)) // it may be what the tool needs now; most have none
-	ctx, cancel := context.WithTimeout(life, limit)
+	ctx, cancel := context.WithTimeout(agentCtx, limit)
 	defer cancel()
 	began := a.now()
 	o, err := a.options.awaitTool()(ctx, workspace.Path(by.work(a.cfg.Data), attemptID))
@@ -71,40 +71,40 @@ func (a *Agent) saveTime(attemptID string) time.Duration {
 	return limit
 }
 
-// maxLastWords is how much of a dead step's own output is reported, in bytes.
-const maxLastWords = 2 << 10
+// maxOutputTail is how much of a dead step's own output is reported, in bytes.
+const maxOutputTail = 2 << 10
 
 // outputFor bounds the reading of a dead step's own output.
 const outputFor = 10 * time.Second
 
-func (a *Agent) deathReason(life context.Context, by *launcher, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
+func (a *Agent) deathReason(agentCtx context.Context, by *launcher, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
 	d := wire.DiedRequest{Epoch: epoch, ExitCode: exit.Code, Signal: exit.Signal, Reason: string(exit.Cause.Reported()), Message: exit.Message,
 		DiskFull: exit.Code != nil && *exit.Code == attempt.ExitDiskFull}
-	var said string
+	var output string
 	if by.place.Shared {
-		said = a.dir(h.ID()).Tail(attempt.StderrFile, maxLastWords)
+		output = a.dir(h.ID()).Tail(attempt.StderrFile, maxOutputTail)
 	}
-	if said == "" {
-		ctx, cancel := context.WithTimeout(life, outputFor)
+	if output == "" {
+		ctx, cancel := context.WithTimeout(agentCtx, outputFor)
 		defer cancel()
 		var err error
-		if said, err = h.Output(ctx, maxLastWords); err != nil {
+		if output, err = h.Output(ctx, maxOutputTail); err != nil {
 			a.log.Warn("what a dead step has said is not known", "attempt", h.ID(), "err", err)
 		}
 	}
-	if words := strings.TrimSpace(redact.New().String(said)); words != "" {
+	if text := strings.TrimSpace(redact.New().String(output)); text != "" {
 		if d.Message != "" {
 			d.Message += "\n"
 		}
-		d.Message += words
+		d.Message += text
 	}
 	return d
 }
 
-// settle reports a death until the control plane has taken the report, then removes
+// reportDeath reports a death until the control plane has taken the report, then removes
 // what the attempt has left. The report is on disk first: if this agent ends,
 // the next one makes it.
-func (a *Agent) settle(life context.Context, attemptID string, epoch int64, d wire.DiedRequest) {
+func (a *Agent) reportDeath(agentCtx context.Context, attemptID string, epoch int64, d wire.DiedRequest) {
 	job, _ := jobOf(attemptID)
 	kept := a.kept(attemptID)
 	if _, err := os.Stat(string(kept)); err == nil {
@@ -112,37 +112,37 @@ func (a *Agent) settle(life context.Context, attemptID string, epoch int64, d wi
 			a.log.Error("the report is not kept", "attempt", attemptID, "err", err)
 		}
 	}
-	if by, err := a.ways.by(life, attemptID); err != nil || !by.place.Shared {
+	if by, err := a.executors.by(agentCtx, attemptID); err != nil || !by.place.Shared {
 		d.Log = nil // the step has sent all that there is to be had of it
-	} else if d.Log = a.rescueLog(life, attemptID, epoch); d.Reason == string(fairlead.CauseVanished) && d.Log != nil && d.Log.Size == 0 {
+	} else if d.Log = a.rescueLog(agentCtx, attemptID, epoch); d.Reason == string(fairlead.CauseVanished) && d.Log != nil && d.Log.Size == 0 {
 		d.Log = nil // the machine may have been down, and have lost what was not on its disk
 	}
-	told := &change{log: a.log}
+	onChange := &change{log: a.log}
 	pauses := patient(a.options)
-	pauses.Passing = func(err error) bool { return !settled(err) }
-	err := retry.Run(life, pauses, func(ctx context.Context) error {
+	pauses.Passing = func(err error) bool { return !refusedForGood(err) }
+	err := retry.Run(agentCtx, pauses, func(ctx context.Context) error {
 		request, cancel := context.WithTimeout(ctx, reportTimeout)
 		defer cancel()
 		err := a.session.do(request, func(c *client.Client) error { return c.Died(request, job, d) })
-		if err != nil && settled(err) {
+		if err != nil && refusedForGood(err) {
 			return err
 		}
 		if err != nil {
 			a.status.Failed("report", err)
 		}
-		told.error("the death of a step cannot be reported yet", err)
+		onChange.error("the death of a step cannot be reported yet", err)
 		return err
 	})
 	switch {
 	case err == nil:
 		a.log.Warn("a step died", "job", job, "epoch", epoch, "reason", d.Reason, "signal", d.Signal)
-	case settled(err):
+	case refusedForGood(err):
 		// Stale: the job has gone on without this attempt. That is settled, too.
 		a.log.Info("the death of a step is old news", "job", job, "epoch", epoch, "err", err)
 	default:
 		return // the agent ends
 	}
-	a.remove(life, attemptID)
+	a.remove(agentCtx, attemptID)
 }
 
 // rescueFor bounds the sending of a dead step's log. The report of its death
@@ -152,8 +152,8 @@ const rescueFor = 10 * time.Second
 // rescueLog sends what the step had kept of its log and not sent, and describes
 // the log if nothing is missing. If that does not succeed soon the log ends
 // early and is marked so.
-func (a *Agent) rescueLog(life context.Context, attemptID string, epoch int64) *wire.WholeLog {
-	ctx, cancel := context.WithTimeout(life, rescueFor)
+func (a *Agent) rescueLog(agentCtx context.Context, attemptID string, epoch int64) *wire.WholeLog {
+	ctx, cancel := context.WithTimeout(agentCtx, rescueFor)
 	defer cancel()
 	job, _ := jobOf(attemptID)
 	err := logship.Rescue(ctx, a.dir(attemptID).Path(attempt.LogFile), func(ctx context.Context, offset int64, data []byte) (next int64, err error) {
@@ -169,7 +169,7 @@ func (a *Agent) rescueLog(life context.Context, attemptID string, epoch int64) *
 		return next, err
 	})
 	if err != nil {
-		if !settled(err) {
+		if !refusedForGood(err) {
 			a.log.Warn("the end of a dead step's log is lost", "attempt", attemptID, "err", err)
 		}
 		return nil

@@ -31,15 +31,10 @@ type Site struct {
 // OpenExecutor makes the executor that the site's setup names.
 type OpenExecutor func(ctx context.Context, s Site) (executor.Executor, error)
 
-// executors are those of every agent, with those of the program.
-func executors(more map[string]OpenExecutor) map[string]OpenExecutor {
-	all := map[string]OpenExecutor{runnerspec.ExecutorProcess: openProcess, runnerspec.ExecutorDocker: openDocker}
-	maps.Copy(all, more)
-	return all
-}
-
+// openExecutor opens an executor of every agent, or one of the program's own.
 func openExecutor(ctx context.Context, data, runner string, s launchconfig.Setup, o Options) (executor.Executor, error) {
-	kinds := executors(o.Executors)
+	kinds := map[string]OpenExecutor{runnerspec.ExecutorProcess: openProcess, runnerspec.ExecutorDocker: openDocker}
+	maps.Copy(kinds, o.Executors)
 	open, ok := kinds[s.Executor()]
 	if !ok {
 		return nil, fmt.Errorf("the executor %s is none that this program has: %s (kubernetes and ecs take a runner that was built with -tags clusters, as its image is)",

@@ -30,7 +30,7 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 			if tc.config != "" {
 				cfg.Config = "{final: true, runner_configuration: " + tc.config + "}"
 			}
-			l, err := openLaunchers(t.Context(), cfg, "run_1", Options{StepCommand: []string{"runner"}}, quiet(), nil)
+			l, err := openExecutors(t.Context(), cfg, "run_1", Options{StepCommand: []string{"runner"}}, quiet(), nil)
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("got %v, want something about %q", err, tc.want)

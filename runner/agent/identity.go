@@ -119,13 +119,13 @@ func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.Pri
 	if err != nil {
 		return identity{}, err
 	}
-	told := &change{log: log}
+	onChange := &change{log: log}
 	pauses := patient(o)
 	pauses.Passing = func(err error) bool { return !client.Refused(err) }
 	e, err := retry.Do(ctx, pauses, func(ctx context.Context) (wire.Enrolled, error) {
 		e, err := c.Enrol(ctx, wire.EnrolRequest{Token: token, PublicKey: key.Public().(ed25519.PublicKey)})
 		if !client.Refused(err) {
-			told.error("cannot enrol yet", err)
+			onChange.error("cannot enrol yet", err)
 		}
 		return e, err
 	})

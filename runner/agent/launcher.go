@@ -32,17 +32,17 @@ const checkFor = 2 * time.Second
 
 // launcher starts steps in one way.
 type launcher struct {
-	setup    launchconfig.Setup
-	executor executor.Executor
-	place    executor.Place
-	isolated string                   // by what its steps' tools are, as the wire has it
-	told     *wire.AgentConfiguration // nil: the agent's file alone has said it
+	setup         launchconfig.Setup
+	executor      executor.Executor
+	place         executor.Place
+	isolated      string                   // by what its steps' tools are, as the wire has it
+	configuration *wire.AgentConfiguration // nil: the agent's file alone has said it
 }
 
-// launchers are the ways in which the agent's steps were and are started: those
+// executors are the ways in which the agent's steps were and are started: those
 // to come as the runner's configuration says now, each of the others as it said
 // when it was started. Safe for concurrent use.
-type launchers struct {
+type executors struct {
 	cfg    config.Runner
 	file   runnerspec.Agent
 	runner string
@@ -50,12 +50,12 @@ type launchers struct {
 	log    *slog.Logger
 	kept   func(attemptID string) attempt.Kept
 
-	mu    sync.Mutex
-	heard string               // revision of the configuration that was told last; "": none
-	now   *launcher            // nil: what was told cannot be followed
-	err   error                // why
-	of    map[string]*launcher // by attempt
-	alone *launcher            // as the file says; nil: it does not say enough
+	mu           sync.Mutex
+	lastRevision string               // revision of the configuration that was told last; "": none
+	now          *launcher            // nil: what was told cannot be followed
+	err          error                // why
+	of           map[string]*launcher // by attempt
+	alone        *launcher            // as the file says; nil: it does not say enough
 }
 
 // ReadFile reads an agent's file: path names it, or is the file itself where it
@@ -81,10 +81,10 @@ func ReadFile(path string) (runnerspec.Agent, error) {
 	return a, nil
 }
 
-// openLaunchers begins with what the agent's file says. What that lacks the
+// openExecutors begins with what the agent's file says. What that lacks the
 // configuration may say; what is wrong with it is an error.
-func openLaunchers(ctx context.Context, cfg config.Runner, runner string, o Options, log *slog.Logger, kept func(string) attempt.Kept) (*launchers, error) {
-	l := &launchers{cfg: cfg, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
+func openExecutors(ctx context.Context, cfg config.Runner, runner string, o Options, log *slog.Logger, kept func(string) attempt.Kept) (*executors, error) {
+	l := &executors{cfg: cfg, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
 	if o.Direct != nil { // nothing is ever started beside the control plane
 		l.err = errors.New("the runner's configuration was not heard of yet")
 		return l, nil
@@ -110,14 +110,14 @@ func openLaunchers(ctx context.Context, cfg config.Runner, runner string, o Opti
 }
 
 // follows reports whether configurations are heeded.
-func (l *launchers) follows() bool { return l.o.Executor == nil && !l.file.Final }
+func (l *executors) follows() bool { return l.o.Executor == nil && !l.file.Final }
 
-func (l *launchers) open(ctx context.Context, s launchconfig.Setup, told *wire.AgentConfiguration) (*launcher, error) {
+func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuration *wire.AgentConfiguration) (*launcher, error) {
 	e, err := openExecutor(ctx, l.cfg.Data, l.runner, s, l.o)
 	if err != nil {
 		return nil, err
 	}
-	by := &launcher{setup: s, executor: e, place: e.Place(), told: told}
+	by := &launcher{setup: s, executor: e, place: e.Place(), configuration: configuration}
 	if by.isolated = isolationAt(l.cfg, by.place); by.isolated == wire.IsolationNone && l.cfg.Isolation == isolationRequired {
 		l.close(by)
 		return nil, fmt.Errorf("FAIRLEAD_ISOLATION is %s, and this machine has no Landlock to keep what jobs start from the runner: take a Linux kernel of 5.13 or later that has it in its `lsm=`, or have each job in a container (executor docker, kubernetes or ecs)", isolationRequired)
@@ -132,7 +132,7 @@ func (l *launchers) open(ctx context.Context, s launchconfig.Setup, told *wire.A
 // fits refuses certificates that are too many to be passed to a step: no step could be
 // started, and each job would say so anew. It tries with the longest names that a job
 // may have; of what else makes a step too large the job's own end tells.
-func (l *launchers) fits(by *launcher) error {
+func (l *executors) fits(by *launcher) error {
 	if l.o.ca == "" || by.place.Shared || by.place.Holds == nil {
 		return nil
 	}
@@ -163,10 +163,10 @@ const (
 )
 
 // translate makes a launcher of what was told.
-func (l *launchers) translate(ctx context.Context, told *wire.AgentConfiguration) (*launcher, error) {
-	r, err := runnerspec.DecodeRunner(told.Runner)
+func (l *executors) translate(ctx context.Context, configuration *wire.AgentConfiguration) (*launcher, error) {
+	r, err := runnerspec.DecodeRunner(configuration.Runner)
 	if err == nil && l.o.Direct != nil {
-		r, err = l.unmasked(ctx, told.Revision, r)
+		r, err = l.unmasked(ctx, configuration.Revision, r)
 	}
 	if err != nil {
 		return nil, err
@@ -181,13 +181,13 @@ func (l *launchers) translate(ctx context.Context, told *wire.AgentConfiguration
 	if err != nil {
 		return nil, err
 	}
-	return l.open(ctx, s, told)
+	return l.open(ctx, s, configuration)
 }
 
 // unmasked returns the configuration with the credentials that it is used with
 // now, which are never written down. Steps that were started by another revision
 // are looked for with those of today.
-func (l *launchers) unmasked(ctx context.Context, revision string, r runnerspec.Configuration) (runnerspec.Configuration, error) {
+func (l *executors) unmasked(ctx context.Context, revision string, r runnerspec.Configuration) (runnerspec.Configuration, error) {
 	current, raw, err := l.o.Direct(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("get the runner's credentials: %w", err)
@@ -203,31 +203,31 @@ func (l *launchers) unmasked(ctx context.Context, revision string, r runnerspec.
 	return r, nil
 }
 
-// hear follows a configuration for the steps that are started from now on, and
+// update follows a configuration for the steps that are started from now on, and
 // reports whether it was news. One that is nil, or was heard, changes nothing.
-func (l *launchers) hear(ctx context.Context, told *wire.AgentConfiguration) (news bool) {
+func (l *executors) update(ctx context.Context, configuration *wire.AgentConfiguration) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if told == nil || told.Revision == l.heard {
+	if configuration == nil || configuration.Revision == l.lastRevision {
 		return false
 	}
-	l.heard = told.Revision
+	l.lastRevision = configuration.Revision
 	if !l.follows() {
 		return true
 	}
 	old := l.now
-	l.now, l.err = l.translate(ctx, told)
+	l.now, l.err = l.translate(ctx, configuration)
 	if l.err != nil {
-		l.log.Error("the runner's configuration cannot be followed", "revision", told.Revision, "err", l.err)
+		l.log.Error("the runner's configuration cannot be followed", "revision", configuration.Revision, "err", l.err)
 	} else {
-		l.log.Info("the runner's configuration is followed", "revision", told.Revision, "executor", l.now.setup.Executor())
+		l.log.Info("the runner's configuration is followed", "revision", configuration.Revision, "executor", l.now.setup.Executor())
 	}
 	l.close(old)
 	return true
 }
 
 // close lets go of a launcher that nothing uses any more. The caller holds mu.
-func (l *launchers) close(gone *launcher) {
+func (l *executors) close(gone *launcher) {
 	if gone == nil || gone == l.now || gone == l.alone || slices.Contains(slices.Collect(maps.Values(l.of)), gone) {
 		return
 	}
@@ -237,14 +237,14 @@ func (l *launchers) close(gone *launcher) {
 }
 
 // revision returns that of the configuration that was heard.
-func (l *launchers) revision() string {
+func (l *executors) revision() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.heard
+	return l.lastRevision
 }
 
 // capacity returns how many steps may run at once.
-func (l *launchers) capacity() int {
+func (l *executors) capacity() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now != nil && l.now.setup.Concurrency > 0 {
@@ -256,7 +256,7 @@ func (l *launchers) capacity() int {
 
 // isolation names what keeps the tools of the steps to come from the runner and
 // from each other; "" if no step could be started.
-func (l *launchers) isolation() string {
+func (l *executors) isolation() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now == nil {
@@ -266,7 +266,7 @@ func (l *launchers) isolation() string {
 }
 
 // executor names what starts the steps to come.
-func (l *launchers) executor() string {
+func (l *executors) executor() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now == nil {
@@ -275,8 +275,8 @@ func (l *launchers) executor() string {
 	return l.now.setup.Executor()
 }
 
-// ailment says what keeps steps from being started; "" if nothing is known of.
-func (l *launchers) ailment(ctx context.Context) string {
+// unhealthyReason is what keeps steps from being started; "" if nothing is known of.
+func (l *executors) unhealthyReason(ctx context.Context) string {
 	l.mu.Lock()
 	now, err := l.now, l.err
 	l.mu.Unlock()
@@ -296,7 +296,7 @@ func (l *launchers) ailment(ctx context.Context) string {
 }
 
 // assign says how the step of an attempt is started, for good.
-func (l *launchers) assign(attemptID string) (*launcher, error) {
+func (l *executors) assign(attemptID string) (*launcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now == nil {
@@ -307,22 +307,22 @@ func (l *launchers) assign(attemptID string) (*launcher, error) {
 }
 
 // keep writes down how the step of an attempt was started, for the next agent.
-func (l *launchers) keep(attemptID string, by *launcher) error {
-	if by.told == nil {
+func (l *executors) keep(attemptID string, by *launcher) error {
+	if by.configuration == nil {
 		return nil
 	}
-	return l.kept(attemptID).SaveConfiguration(by.told)
+	return l.kept(attemptID).SaveConfiguration(by.configuration)
 }
 
 // by returns how the step of an attempt was started, by this agent or the one
 // before.
-func (l *launchers) by(ctx context.Context, attemptID string) (*launcher, error) {
+func (l *executors) by(ctx context.Context, attemptID string) (*launcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if by := l.of[attemptID]; by != nil {
 		return by, nil
 	}
-	told, err := l.kept(attemptID).Configuration()
+	configuration, err := l.kept(attemptID).Configuration()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && l.alone != nil:
 		l.of[attemptID] = l.alone
@@ -333,12 +333,12 @@ func (l *launchers) by(ctx context.Context, attemptID string) (*launcher, error)
 		return nil, err
 	}
 	for _, other := range append(slices.Collect(maps.Values(l.of)), l.now) {
-		if other != nil && other.told != nil && other.told.Revision == told.Revision {
+		if other != nil && other.configuration != nil && other.configuration.Revision == configuration.Revision {
 			l.of[attemptID] = other
 			return other, nil
 		}
 	}
-	by, err := l.translate(ctx, told)
+	by, err := l.translate(ctx, configuration)
 	if err != nil {
 		return nil, fmt.Errorf("look for a step as it was started: %w", err)
 	}
@@ -347,7 +347,7 @@ func (l *launchers) by(ctx context.Context, attemptID string) (*launcher, error)
 }
 
 // release forgets how the step of an attempt was started: nothing is left of it.
-func (l *launchers) release(attemptID string) {
+func (l *executors) release(attemptID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	by := l.of[attemptID]

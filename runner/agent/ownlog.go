@@ -20,25 +20,25 @@ import (
 // agent does itself, without a plugin: in a step elsewhere nobody has what is to be
 // sent. All else is as in any step: the launch token, the signed spec, the lease,
 // masking, the report.
-func (a *Agent) sendLog(life context.Context, attemptID string, c wire.Claim) {
+func (a *Agent) sendLog(agentCtx context.Context, attemptID string, c wire.Claim) {
 	in := a.input(c)
 	dir, err := a.folders(attemptID, in)
 	code := attempt.ExitInternal
 	if err == nil {
-		code = runnerstep.Run(life, dir, in, c.LaunchToken, a.ownLogEnv())
+		code = runnerstep.Run(agentCtx, dir, in, c.LaunchToken, a.ownLogEnv())
 	}
 	a.gone(attemptID)
 	exit := executor.Exit{Code: &code, Cause: fairlead.CauseExited}
 	a.count(attemptID, code == attempt.ExitFinished, exit)
 	if code == attempt.ExitFinished {
-		a.clear(life, attemptID, func(context.Context) error { return a.removeFolders(a.cfg.Data, attemptID) }) // no executor knows of it
+		a.clear(agentCtx, attemptID, func(context.Context) error { return a.removeFolders(a.cfg.Data, attemptID) }) // no executor knows of it
 		return
 	}
 	d := wire.DiedRequest{Epoch: c.Epoch, Reason: string(fairlead.CauseExited), ExitCode: &code, Message: "the agent could not send its log"}
 	if err != nil {
 		d.Reason, d.Message = string(fairlead.CauseLaunchFailed), err.Error()
 	}
-	a.settle(life, attemptID, c.Epoch, d)
+	a.reportDeath(agentCtx, attemptID, c.Epoch, d)
 }
 
 // ownLogEnv is that of a step that starts no process, and ends none.

@@ -16,7 +16,7 @@ import (
 
 // reattach finds what an earlier agent has left: steps that run, steps that
 // have ended meanwhile, reports that were not made.
-func (a *Agent) reattach(life context.Context) error {
+func (a *Agent) reattach(agentCtx context.Context) error {
 	entries, err := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder))
 	if err != nil {
 		return fmt.Errorf("look for steps of an earlier agent: %w", err)
@@ -29,7 +29,7 @@ func (a *Agent) reattach(life context.Context) error {
 			continue
 		}
 		known[e.Name()] = true
-		a.running.Go(a.recoverStep(life, e.Name(), epoch))
+		a.running.Go(a.recoverStep(agentCtx, e.Name(), epoch))
 	}
 	for folder, remove := range map[string]func(attemptID string) error{
 		workspace.Root: func(attemptID string) error { return workspace.Remove(a.cfg.Data, attemptID) },
@@ -53,33 +53,33 @@ func (a *Agent) reattach(life context.Context) error {
 
 // recoverStep returns what is to be done about one folder. A step that runs
 // counts as running when it returns.
-func (a *Agent) recoverStep(life context.Context, attemptID string, epoch int64) func() {
+func (a *Agent) recoverStep(agentCtx context.Context, attemptID string, epoch int64) func() {
 	kept := a.kept(attemptID)
 	if kept.Over() {
-		return func() { a.remove(life, attemptID) }
+		return func() { a.remove(agentCtx, attemptID) }
 	}
 	if d, ok := kept.Died(); ok {
-		return func() { a.settle(life, attemptID, epoch, d) }
+		return func() { a.reportDeath(agentCtx, attemptID, epoch, d) }
 	}
 	in, inErr := kept.Input()
-	by, err := a.ways.by(life, attemptID)
+	by, err := a.executors.by(agentCtx, attemptID)
 	var h executor.Handle
 	if err == nil {
-		h, err = by.executor.Attach(life, attemptID)
+		h, err = by.executor.Attach(agentCtx, attemptID)
 	}
 	switch {
 	case err == nil:
 		a.log.Info("watching a step of an earlier agent", "attempt", attemptID)
-		a.add(life, h, by, in)
-		return func() { a.watch(life, h, epoch) }
+		a.add(agentCtx, h, by, in)
+		return func() { a.watch(agentCtx, h, epoch) }
 	case errors.Is(err, executor.ErrGone):
 		if inErr != nil {
 			return func() {
-				a.settle(life, attemptID, epoch, wire.DiedRequest{Epoch: epoch, Reason: string(fairlead.CauseLaunchFailed),
+				a.reportDeath(agentCtx, attemptID, epoch, wire.DiedRequest{Epoch: epoch, Reason: string(fairlead.CauseLaunchFailed),
 					Message: "the agent was restarted before it could start the step"})
 			}
 		}
-		return func() { a.watch(life, h, epoch) } // Wait returns at once
+		return func() { a.watch(agentCtx, h, epoch) } // Wait returns at once
 	default:
 		return func() { a.log.Error("nothing is known of a step", "attempt", attemptID, "err", err) }
 	}

@@ -16,14 +16,14 @@ const removeFor = 30 * time.Second
 
 // remove removes what an attempt has left, once its end is reported.
 // What cannot be removed is left to removeLater.
-func (a *Agent) remove(life context.Context, attemptID string) {
-	a.clear(life, attemptID, func(ctx context.Context) error { return a.tryRemove(ctx, attemptID) })
+func (a *Agent) remove(agentCtx context.Context, attemptID string) {
+	a.clear(agentCtx, attemptID, func(ctx context.Context) error { return a.tryRemove(ctx, attemptID) })
 }
 
 // clear is remove, by try.
-func (a *Agent) clear(life context.Context, attemptID string, try func(context.Context) error) {
+func (a *Agent) clear(agentCtx context.Context, attemptID string, try func(context.Context) error) {
 	// What is done is tidied up also if the agent is about to end.
-	err := try(context.WithoutCancel(life))
+	err := try(context.WithoutCancel(agentCtx))
 	if err == nil {
 		return
 	}
@@ -31,7 +31,7 @@ func (a *Agent) clear(life context.Context, attemptID string, try func(context.C
 	if err := a.kept(attemptID).MarkOver(); err != nil {
 		a.log.Debug("that a step is over is not noted", "attempt", attemptID, "err", err)
 	}
-	a.aside.Go(func() { a.removeLater(life, attemptID, try) })
+	a.background.Go(func() { a.removeLater(agentCtx, attemptID, try) })
 }
 
 // The pauses between two tries to remove what is left of a step. It takes space
@@ -43,10 +43,10 @@ const (
 
 // removeLater tries to remove what is left until that succeeds, or the agent
 // ends: then the next one does.
-func (a *Agent) removeLater(life context.Context, attemptID string, try func(context.Context) error) {
+func (a *Agent) removeLater(agentCtx context.Context, attemptID string, try func(context.Context) error) {
 	pauses := retry.Policy{First: removeSoon, Longest: removeSeldom, Random: a.options.Random}.Pauses()
-	for retry.Sleep(life, pauses.NextBackOff()) == nil {
-		err := try(life)
+	for retry.Sleep(agentCtx, pauses.NextBackOff()) == nil {
+		err := try(agentCtx)
 		if err == nil {
 			a.log.Info("what was left of a finished step is removed", "attempt", attemptID)
 			return
@@ -63,7 +63,7 @@ func (a *Agent) tryRemove(ctx context.Context, attemptID string) error {
 	defer cancel()
 	data := a.cfg.Data
 	if _, err := os.Stat(string(a.dir(attemptID))); err == nil { // else nothing was ever started
-		by, err := a.ways.by(ctx, attemptID)
+		by, err := a.executors.by(ctx, attemptID)
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (a *Agent) tryRemove(ctx context.Context, attemptID string) error {
 	if err := a.removeFolders(data, attemptID); err != nil {
 		return err
 	}
-	a.ways.release(attemptID)
+	a.executors.release(attemptID)
 	return nil
 }
 

@@ -18,14 +18,14 @@ import (
 // it ends and made anew at once when the control plane no longer knows it.
 // Safe for concurrent use.
 type session struct {
-	base     *client.Client
-	id       identity
-	instance string
-	version  string
-	random   func() float64
-	ways     *launchers
-	now      func() time.Time
-	stack    *wire.StackWord // nil: the runner is in none
+	base      *client.Client
+	id        identity
+	instance  string
+	version   string
+	random    func() float64
+	executors *executors
+	now       func() time.Time
+	stack     *wire.SessionStack // nil: the runner is in none
 
 	one chan struct{} // held while a session is being made; a channel, so that waiting ends with a context
 
@@ -39,9 +39,9 @@ type session struct {
 	queue    *wire.QueueAccess // nil: jobs are claimed through the API alone
 }
 
-func newSession(base *client.Client, id identity, instance string, o Options, ways *launchers, now func() time.Time) *session {
-	return &session{base: base, id: id, instance: instance, version: o.Version, random: o.random(), ways: ways, now: now,
-		stack: stackWord(o.Stack),
+func newSession(base *client.Client, id identity, instance string, o Options, executors *executors, now func() time.Time) *session {
+	return &session{base: base, id: id, instance: instance, version: o.Version, random: o.random(), executors: executors, now: now,
+		stack: sessionStack(o.Stack),
 		one:   make(chan struct{}, 1), registry: id.Registry}
 }
 
@@ -80,7 +80,7 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	in := wire.SessionRequest{RunnerID: string(s.id.RunnerID), Nonce: ch.Nonce, Instance: s.instance, Version: s.version,
-		Capacity: s.ways.capacity(), Stack: s.stack}
+		Capacity: s.executors.capacity(), Stack: s.stack}
 	if err := s.id.prove(ctx, &in); err != nil {
 		return nil, err
 	}
@@ -88,15 +88,15 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.ways.hear(ctx, made.Configuration) // before anything is claimed
+	s.executors.update(ctx, made.Configuration) // before anything is claimed
 	c := s.base.WithToken(made.Token)
-	life := max(made.ExpiresAt.Sub(s.now()), time.Minute) // our clock may be wrong; a 401 tells the truth
+	lifetime := max(made.ExpiresAt.Sub(s.now()), time.Minute) // our clock may be wrong; a 401 tells the truth
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.client = c
 	s.made++
-	s.since, s.until = s.now(), s.now().Add(life)
-	s.renewAt = s.now().Add(time.Duration(float64(life) * (0.6 + 0.25*s.random())))
+	s.since, s.until = s.now(), s.now().Add(lifetime)
+	s.renewAt = s.now().Add(time.Duration(float64(lifetime) * (0.6 + 0.25*s.random())))
 	s.queue = made.Queue
 	if made.Registry != "" {
 		s.registry = made.Registry
@@ -155,11 +155,11 @@ func (s *session) do(ctx context.Context, f func(*client.Client) error) error {
 	}
 }
 
-// settled reports whether the control plane itself has said no, for good, to what
+// refusedForGood reports whether the control plane itself has said no, for good, to what
 // was asked about an attempt. Whatever else has a status is not its word on that:
 // a session that is not to be had, a proxy's page, a control plane that does not
 // know the route (yet).
-func settled(err error) bool {
+func refusedForGood(err error) bool {
 	if _, none := errors.AsType[*noSession](err); none {
 		return false
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// stackWord is what the runner tells of the stack that it is in, nil if it is
+// sessionStack is what the runner tells of the stack that it is in, nil if it is
 // in none. The stack's region is that of its ARN.
-func stackWord(s *config.RunnerStack) *wire.StackWord {
+func sessionStack(s *config.RunnerStack) *wire.SessionStack {
 	if s == nil {
 		return nil
 	}
-	w := &wire.StackWord{InstallID: s.Install, ExternalID: s.ExternalID, StackReport: wire.StackReport{
+	w := &wire.SessionStack{InstallID: s.Install, ExternalID: s.ExternalID, StackReport: wire.StackReport{
 		StackID: s.StackID, Version: s.StackVersion, Image: s.Image, StateBucket: s.StateBucket, StateKey: s.StateKey,
 		Images: s.Images, Artifacts: s.Artifacts, Boundary: s.Boundary,
 		Roles: map[string]string{"provision": s.RoleProvision, "deploy": s.RoleDeploy, "deprovision": s.RoleDeprovision, "read-only": s.RoleReadOnly},

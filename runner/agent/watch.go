@@ -81,7 +81,7 @@ func componentOf(install, component string) string {
 	return install + "/" + component
 }
 
-func (a *Agent) add(life context.Context, h executor.Handle, by *launcher, in attempt.Input) {
+func (a *Agent) add(agentCtx context.Context, h executor.Handle, by *launcher, in attempt.Input) {
 	grace := in.Grace
 	if grace <= 0 {
 		grace = defaultGrace
@@ -92,7 +92,7 @@ func (a *Agent) add(life context.Context, h executor.Handle, by *launcher, in at
 	stopping := a.stopping || a.customerMode.Mode == fairlead.ModeDisabled
 	a.mu.Unlock()
 	if stopping {
-		a.interruptWithRetry(life, s)
+		a.interruptWithRetry(agentCtx, s)
 	}
 }
 
@@ -107,7 +107,7 @@ func (a *Agent) gone(attemptID string) {
 }
 
 // launch starts the step of a claim and watches it to its end.
-func (a *Agent) launch(life context.Context, c wire.Claim) {
+func (a *Agent) launch(agentCtx context.Context, c wire.Claim) {
 	attemptID := attempt.ID(fairlead.JobID(c.Job), c.Epoch)
 	log := a.log.With("job", c.Job, "epoch", c.Epoch)
 	if err := errors.Join(attempt.CheckID(c.Job), check(c.Epoch)); err != nil {
@@ -119,27 +119,27 @@ func (a *Agent) launch(life context.Context, c wire.Claim) {
 		// Claimed at the last moment: another agent can have it at once.
 		a.gone(attemptID)
 		a.status.Ended(kindOf(c), "released", attempt.Tally{})
-		if err := a.session.do(life, func(cl *client.Client) error { return cl.Release(life, c.Job, c.Epoch) }); err != nil {
+		if err := a.session.do(agentCtx, func(cl *client.Client) error { return cl.Release(agentCtx, c.Job, c.Epoch) }); err != nil {
 			log.Warn("the claim was not given back; it runs out by itself", "err", err)
 		}
 		return
 	}
 	if c.Operation == string(job.OpAgentLog) {
-		a.sendLog(life, attemptID, c)
+		a.sendLog(agentCtx, attemptID, c)
 		return
 	}
-	h, err := a.start(life, attemptID, c)
+	h, err := a.start(agentCtx, attemptID, c)
 	if err != nil {
 		// Not given back: that costs no attempt, so a runner that can launch
 		// nothing would claim and release for ever.
 		a.gone(attemptID)
 		a.status.Ended(kindOf(c), string(launchCause(err)), attempt.Tally{})
 		log.Error("step not launched", "err", err)
-		a.settle(life, attemptID, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: string(launchCause(err).Reported()), Message: err.Error(), DiskFull: workspace.DiskFull(err)})
+		a.reportDeath(agentCtx, attemptID, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: string(launchCause(err).Reported()), Message: err.Error(), DiskFull: workspace.DiskFull(err)})
 		return
 	}
 	log.Debug("step launched", "operation", c.Operation, "component", c.Component)
-	a.watch(life, h, c.Epoch)
+	a.watch(agentCtx, h, c.Epoch)
 }
 
 func check(epoch int64) error {
@@ -182,7 +182,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	if err != nil {
 		return nil, err
 	}
-	by, err := a.ways.assign(attemptID)
+	by, err := a.executors.assign(attemptID)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	if _, err := a.folders(attemptID, in); err != nil {
 		return nil, err
 	}
-	if err := a.ways.keep(attemptID, by); err != nil {
+	if err := a.executors.keep(attemptID, by); err != nil {
 		return nil, err
 	}
 	s := executor.Step{ID: attemptID, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, attemptID)},
@@ -219,7 +219,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	}
 	for _, v := range a.environ {
 		name, _, _ := strings.Cut(v, "=")
-		if _, said := by.setup.Environ[name]; said || slices.Contains(in.SecretEnv, name) {
+		if _, overridden := by.setup.Environ[name]; overridden || slices.Contains(in.SecretEnv, name) {
 			continue
 		}
 		if a.passes(by, name) || role != nil && by.place.Machine && slices.Contains(passedForRole, name) {
@@ -235,13 +235,13 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 }
 
 // watch waits for the step's end and settles what it leaves.
-func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
-	exit, err := h.Wait(life)
+func (a *Agent) watch(agentCtx context.Context, h executor.Handle, epoch int64) {
+	exit, err := h.Wait(agentCtx)
 	if err != nil {
 		return // the agent ends; the next one watches on
 	}
 	dir := a.dir(h.ID())
-	by, err := a.ways.by(life, h.ID())
+	by, err := a.executors.by(agentCtx, h.ID())
 	if err != nil {
 		a.log.Error("nobody knows how a step was started", "attempt", h.ID(), "err", err)
 		return
@@ -250,12 +250,12 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 	clean := exit.Code != nil && *exit.Code == attempt.ExitFinished && (dir.Finished() || !by.place.Shared)
 	survived := proctree.None
 	if !clean {
-		if survived = a.waitForToolToSave(life, by, h.ID(), exit); life.Err() != nil {
+		if survived = a.waitForToolToSave(agentCtx, by, h.ID(), exit); agentCtx.Err() != nil {
 			return // the next agent waits on
 		}
 		// Whatever the step has started must be gone before anybody hears that
 		// the step is: the answer to the report may be another attempt.
-		if a.killAll(life, by, h); life.Err() != nil {
+		if a.killAll(agentCtx, by, h); agentCtx.Err() != nil {
 			return // the next agent does
 		}
 	}
@@ -263,10 +263,10 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 	a.gone(h.ID())
 	a.count(h.ID(), clean, exit)
 	if clean || dir.Finished() {
-		a.remove(life, h.ID())
+		a.remove(agentCtx, h.ID())
 		return
 	}
-	d := a.deathReason(life, by, h, epoch, exit)
+	d := a.deathReason(agentCtx, by, h, epoch, exit)
 	switch survived {
 	case proctree.Ended:
 		d.Message += "\nThe tool was interrupted with its step, had time to save its state, and has ended."
@@ -281,17 +281,17 @@ func (a *Agent) watch(life context.Context, h executor.Handle, epoch int64) {
 	} else if kept != nil {
 		d.Message += "\nThe tool had left a state that it could not save; the runner keeps it in " + kept.Path + " of its data folder."
 	}
-	a.settle(life, h.ID(), epoch, d)
+	a.reportDeath(agentCtx, h.ID(), epoch, d)
 }
 
-// settleFor bounds the wait for the step before.
-const settleFor = 10 * time.Second
+// earlierStepTimeout bounds the wait for the step before.
+const earlierStepTimeout = 10 * time.Second
 
 // awaitBefore waits until an earlier step of the same component is over, whose end
-// the control plane may hear of before we do: what it has fetched need not be
+// the control plane may update of before we do: what it has fetched need not be
 // fetched again. One that goes on all the same is waited for no longer.
 func (a *Agent) awaitBefore(ctx context.Context, attemptID string) {
-	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	ctx, cancel := context.WithTimeout(ctx, earlierStepTimeout)
 	defer cancel()
 	a.mu.Lock()
 	var before []chan struct{}
@@ -330,14 +330,14 @@ func (a *Agent) keepProviders(by *launcher, attemptID string) {
 // What cannot be killed, as a process that the kernel holds up or one of another
 // user, keeps its place; if it does for longer than the lease, the control plane
 // gives the job up.
-func (a *Agent) killAll(life context.Context, by *launcher, h executor.Handle) {
-	told := &change{log: a.log.With("attempt", h.ID())}
-	_ = retry.Run(life, patient(a.options), func(ctx context.Context) error {
+func (a *Agent) killAll(agentCtx context.Context, by *launcher, h executor.Handle) {
+	onChange := &change{log: a.log.With("attempt", h.ID())}
+	_ = retry.Run(agentCtx, patient(a.options), func(ctx context.Context) error {
 		kill, cancel := context.WithTimeout(ctx, by.place.KillFor)
 		defer cancel()
 		err := h.Kill(kill)
-		if life.Err() == nil {
-			told.error("something of the step is still alive, so its end is not reported yet", err)
+		if agentCtx.Err() == nil {
+			onChange.error("something of the step is still alive, so its end is not reported yet", err)
 		}
 		return err
 	})

@@ -89,7 +89,7 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 	}
 	// Claimed or nothing to claim: the wake-up has done its work. One that is not
 	// deleted comes back and finds nothing.
-	spent, stop := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	spent, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer stop()
 	if derr := v.queue.Delete(spent, v.name, msg.Receipt); derr != nil && !errors.Is(derr, queue.ErrReceipt) {
 		v.log.Debug("a spent wake-up was not deleted", "job", w.Job, "err", derr)
@@ -106,14 +106,14 @@ type work struct {
 	// open makes the queue of an access; a test has another.
 	open func(ctx context.Context, a wire.QueueAccess, p aws.CredentialsProvider, now func() time.Time) (queue.Queue, error)
 
-	told  change
-	at    string // of the queue below
-	queue *viaQueue
-	avoid time.Time // until when the queue is not polled
+	onChange change
+	at       string // of the queue below
+	queue    *viaQueue
+	avoid    time.Time // until when the queue is not polled
 }
 
 func newWork(s *session, log *slog.Logger, now func() time.Time) *work {
-	return &work{session: s, log: log, now: now, open: openSQS, told: change{log: log}}
+	return &work{session: s, log: log, now: now, open: openSQS, onChange: change{log: log}}
 }
 
 func (w *work) next(ctx context.Context) (wire.Claim, error) {
@@ -125,12 +125,12 @@ func (w *work) next(ctx context.Context) (wire.Claim, error) {
 	if bad, ok := errors.AsType[errQueue](err); ok && ctx.Err() == nil {
 		// Not every network lets a runner out to SQS, and a runner that takes no work
 		// leaves its queue as it is. The API is there all the same, and waits.
-		w.told.error("the runner's queue cannot be polled; jobs are claimed through the API", bad)
+		w.onChange.error("the runner's queue cannot be polled; jobs are claimed through the API", bad)
 		w.avoid = w.now().Add(detour)
 		return viaAPI{w.session}.next(ctx)
 	}
 	if _, ok := s.(viaQueue); ok {
-		w.told.error("", nil)
+		w.onChange.error("", nil)
 	}
 	return claim, err
 }

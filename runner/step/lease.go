@@ -36,7 +36,7 @@ type lease struct {
 	expired  func()              // nobody answered until the lease ran out
 	renewed  func(late bool)     // it was renewed, late if two thirds of it were over; nil: nobody counts
 
-	silence func() time.Duration // of the job's tool; nil: it has none
+	noOutput func() time.Duration // how long the job's tool has written nothing; nil: it has none
 }
 
 // keep renews the lease until ctx ends or the lease is lost. A renewal is a
@@ -77,11 +77,11 @@ func (l *lease) keep(ctx context.Context) {
 			expiry.Reset(leasePeriods * l.renew)
 		}
 		beat, cancel := context.WithTimeout(ctx, wait+beatSlack)
-		var silent time.Duration
-		if l.silence != nil {
-			silent = l.silence()
+		var noOutput time.Duration
+		if l.noOutput != nil {
+			noOutput = l.noOutput()
 		}
-		answer, err := l.client.HeartbeatJob(beat, l.job, silent, wait)
+		answer, err := l.client.HeartbeatJob(beat, l.job, noOutput, wait)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

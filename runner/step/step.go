@@ -201,7 +201,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 			Message: "the runner cannot write to its data folder: is its disk full?"})
 	}
 	logw := secrets.NewWriter(ship)
-	said := newSilence(logw)
+	output := newOutputClock(logw)
 
 	// The lease asks again by itself: differently, and with an eye on its end.
 	beats, err := client.New(a.in.URL, started.LeaseToken, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Retries: -1, UserAgent: "fairlead-runner/" + a.Version})
@@ -209,7 +209,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 		return a.refuse(ctx, c, err)
 	}
 	lost := make(chan struct{}) // closed when the lease is somebody else's
-	l := a.newLease(beats, started, said, stopJob)
+	l := a.newLease(beats, started, output, stopJob)
 	l.lost = func() {
 		stopShipping()
 		stopJob(&stop{"failed", fairlead.ReasonStale, "the lease belongs to somebody else"})
@@ -233,10 +233,10 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	if grace <= 0 {
 		grace = max(a.in.Grace, defaultGrace)
 	}
-	marked := &marks{w: said}
+	marked := &marks{w: output}
 	res, runErr := a.runPlugin(job, lost, grace, c, started.LeaseToken, spec, marked, secrets)
 	marked.end()
-	said.over()
+	output.over()
 	select {
 	case <-lost:
 		a.Log.Error("the lease belongs to somebody else: the tool was killed", "job", a.in.Job, "epoch", a.in.Epoch)
@@ -257,7 +257,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 
 // newLease makes the lease of a job, which stops the job when it is told to and when it
 // runs out. What is to be done when it is somebody else's is the caller's to set.
-func (a *execution) newLease(c *client.Client, started wire.Started, said *silence, stopJob context.CancelCauseFunc) *lease {
+func (a *execution) newLease(c *client.Client, started wire.Started, output *outputClock, stopJob context.CancelCauseFunc) *lease {
 	return &lease{client: c, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
 		log: a.Log,
 		renewed: func(late bool) {
@@ -266,7 +266,7 @@ func (a *execution) newLease(c *client.Client, started wire.Started, said *silen
 				a.late.Add(1)
 			}
 		},
-		silence: said.length,
+		noOutput: output.length,
 		canceled: func(reason string) {
 			stopJob(&stop{"canceled", fairlead.ReasonCanceled, cmp.Or(reason, "the job was canceled")})
 		},

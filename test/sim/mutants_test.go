@@ -55,7 +55,7 @@ func mutants() []mutant {
 
 		// Claims and steps.
 		{name: "a death does not move its deployment", edit: edit{"pkg/control/internal/execution/claims.go",
-			"		return settle(tx, r.V)\n	})\n}\n\n// Started", "		return nil\n	})\n}\n\n// Started"},
+			"		return advanceDeployment(tx, r.V)\n	})\n}\n\n// Started", "		return nil\n	})\n}\n\n// Started"},
 			within: 20, finds: []string{"deployments-end"}},
 		{name: "a claimed job is claimed again", edit: edit{"pkg/control/internal/execution/claims.go",
 			"r.V.State != job.Queued || r.V.Runner", "r.V.State != job.Queued && r.V.State != job.Claimed || r.V.Runner"},
@@ -156,13 +156,13 @@ func mutants() []mutant {
 			"err := h.Kill(kill)", "err := kill.Err()"},
 			within: 20, finds: []string{"nothing-is-left", "one-apply-at-a-time"}},
 		{name: "the folder of a finished step is left", edit: edit{"runner/agent/watch.go",
-			"	if clean || dir.Finished() {\n		a.remove(life, h.ID())\n		return", "	if clean || dir.Finished() {\n		return"},
+			"	if clean || dir.Finished() {\n		a.remove(agentCtx, h.ID())\n		return", "	if clean || dir.Finished() {\n		return"},
 			within: 20, finds: []string{"nothing-is-left"}},
 		{name: "a report that was kept is not made after a restart", edit: edit{"runner/agent/reattach.go",
-			"return func() { a.settle(life, attemptID, epoch, d) }\n	}\n	in, inErr", "return func() { a.log.Info(\"reported before\", \"epoch\", d.Epoch) }\n	}\n	in, inErr"},
+			"return func() { a.reportDeath(agentCtx, attemptID, epoch, d) }\n	}\n	in, inErr", "return func() { a.log.Info(\"reported before\", \"epoch\", d.Epoch) }\n	}\n	in, inErr"},
 			within: 20, finds: []string{"nothing-is-left"}},
 		{name: "steps of the agent before are not watched", edit: edit{"runner/agent/reattach.go",
-			"		a.running.Go(a.recoverStep(life, e.Name(), epoch))\n", "		a.log.Info(\"a step of the agent before\", \"epoch\", epoch)\n"},
+			"		a.running.Go(a.recoverStep(agentCtx, e.Name(), epoch))\n", "		a.log.Info(\"a step of the agent before\", \"epoch\", epoch)\n"},
 			within: 20, finds: []string{"nothing-is-left"}},
 
 		// The step and its log.
@@ -170,7 +170,7 @@ func mutants() []mutant {
 			"			l.lost()\n			return\n", "			return\n"},
 			within: 400, finds: []string{"fenced-tools-are-killed"}},
 		{name: "the tool of a dead step is killed before it can save", edit: edit{"runner/agent/watch.go",
-			"		if survived = a.waitForToolToSave(life, by, h.ID(), exit); life.Err() != nil {\n", "		if life.Err() != nil {\n"},
+			"		if survived = a.waitForToolToSave(agentCtx, by, h.ID(), exit); agentCtx.Err() != nil {\n", "		if agentCtx.Err() != nil {\n"},
 			within: 40, finds: []string{"tools-may-save"}},
 		{name: "what the tool has forked is left alive", edit: edit{"runner/step/step.go",
 			"	n, err := a.Kill(reap)\n", "	n, err := 0, reap.Err()\n"},

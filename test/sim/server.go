@@ -36,7 +36,7 @@ const sweepEvery = time.Second
 // may take longer to begin than its agent may be silent.
 func (w *world) terms() job.Terms {
 	if w.unit("images are pulled") < 0.25 {
-		return job.Terms{StartTTL: 5 * time.Minute}
+		return job.Terms{StartTimeout: 5 * time.Minute}
 	}
 	return job.Terms{}
 }

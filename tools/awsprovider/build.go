@@ -110,11 +110,11 @@ func (p provider) build(ctx context.Context, work string) error {
 	if err != nil {
 		return err
 	}
-	said, err := os.ReadFile(filepath.Join(src, "version", "VERSION"))
+	declared, err := os.ReadFile(filepath.Join(src, "version", "VERSION"))
 	if err != nil {
 		return err
 	}
-	if got := strings.TrimSpace(string(said)); got != version {
+	if got := strings.TrimSpace(string(declared)); got != version {
 		return fmt.Errorf("the pinned source is of version %s", got)
 	}
 	trimmed := filepath.Join(work, "src")

@@ -37,9 +37,9 @@ func Image(t testing.TB, host, name string, files map[string]string, entrypoint 
 		t.Fatal(err)
 	}
 	defer r.Close()
-	var said bytes.Buffer
-	if _, err := said.ReadFrom(r); err != nil || strings.Contains(said.String(), `"error"`) {
-		t.Fatalf("make an image: %v: %s", err, said.String())
+	var output bytes.Buffer
+	if _, err := output.ReadFrom(r); err != nil || strings.Contains(output.String(), `"error"`) {
+		t.Fatalf("make an image: %v: %s", err, output.String())
 	}
 	t.Cleanup(func() {
 		if _, err := c.ImageRemove(context.Background(), ref, client.ImageRemoveOptions{Force: true}); err != nil {

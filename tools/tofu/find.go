@@ -118,7 +118,7 @@ func (f finder) lock(ctx context.Context, name string) (unlock func(), err error
 	if err != nil {
 		return nil, fmt.Errorf("lock the cache: %w", err)
 	}
-	for said := false; ; said = true {
+	for reported := false; ; reported = true {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			return func() { file.Close() }, nil
@@ -126,7 +126,7 @@ func (f finder) lock(ctx context.Context, name string) (unlock func(), err error
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, errors.Join(&fs.PathError{Op: "lock", Path: name, Err: err}, file.Close())
 		}
-		if !said {
+		if !reported {
 			fmt.Fprintln(f.log, "waiting for another process that gets OpenTofu")
 		}
 		select {

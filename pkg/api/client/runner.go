@@ -90,8 +90,8 @@ func (c *Client) Start(ctx context.Context, job string, in wire.StartRequest) (w
 
 // HeartbeatJob renews the lease, and tells how long the job's tool has been
 // silent; the client carries the lease token.
-func (c *Client) HeartbeatJob(ctx context.Context, job string, silent, wait time.Duration) (wire.Lease, error) {
-	in := wire.JobHeartbeat{WaitSeconds: whole(wait), SilentSeconds: int(silent / time.Second)}
+func (c *Client) HeartbeatJob(ctx context.Context, job string, noOutput, wait time.Duration) (wire.Lease, error) {
+	in := wire.JobHeartbeat{WaitSeconds: whole(wait), NoOutputSeconds: int(noOutput / time.Second)}
 	return get[wire.Lease](ctx, c, call{route: wire.HeartbeatJob, path: vars{"job": job}, in: in})
 }
 

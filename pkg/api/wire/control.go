@@ -347,14 +347,14 @@ type Job struct {
 
 // JobDeath is an attempt that ended without a report.
 type JobDeath struct {
-	Epoch     int64      `json:"epoch"`
-	Reason    string     `json:"reason"`
-	Message   string     `json:"message,omitempty"`
-	ExitCode  *int       `json:"exit_code,omitempty"`
-	DiskFull  bool       `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
-	StartedAt *time.Time `json:"started_at,omitempty"`
-	HeardAt   *time.Time `json:"heard_at,omitempty" doc:"Last word of it; absent if that is not known"`
-	At        time.Time  `json:"at" doc:"When it was noticed"`
+	Epoch      int64      `json:"epoch"`
+	Reason     string     `json:"reason"`
+	Message    string     `json:"message,omitempty"`
+	ExitCode   *int       `json:"exit_code,omitempty"`
+	DiskFull   bool       `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	LastSeenAt *time.Time `json:"heard_at,omitempty" doc:"When the attempt was last seen; absent if that is not known"`
+	At         time.Time  `json:"at" doc:"When it was noticed"`
 }
 
 // Plan is a saved plan as the control plane knows it: never the plan itself.

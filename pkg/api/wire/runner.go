@@ -83,9 +83,9 @@ type SessionRequest struct {
 	PublicKey []byte `json:"public_key,omitempty" doc:"The agent's Ed25519 key; base64"`
 	Signature []byte `json:"signature,omitempty" doc:"Ed25519, over the statement; base64"`
 
-	AWSIAM *AWSIAMProof `json:"aws_iam,omitempty" doc:"Proof of an AWS role, instead of a key"`
-	OIDC   *OIDCProof   `json:"oidc,omitempty" doc:"Token of an issuer that the runner trusts, beside a key that need not be enrolled"`
-	Stack  *StackWord   `json:"stack,omitempty" doc:"Of a runner in a customer's stack: what the stack has made"`
+	AWSIAM *AWSIAMProof  `json:"aws_iam,omitempty" doc:"Proof of an AWS role, instead of a key"`
+	OIDC   *OIDCProof    `json:"oidc,omitempty" doc:"Token of an issuer that the runner trusts, beside a key that need not be enrolled"`
+	Stack  *SessionStack `json:"stack,omitempty" doc:"Of a runner in a customer's stack: what the stack has made"`
 }
 
 // AWSIAMProof is what the control plane does not know of the GetCallerIdentity
@@ -284,8 +284,8 @@ type Started struct {
 // JobHeartbeat renews the lease. The answer comes at once, or as soon as the
 // job is canceled, or after WaitSeconds.
 type JobHeartbeat struct {
-	WaitSeconds   int `json:"wait_seconds" minimum:"0" maximum:"20"`
-	SilentSeconds int `json:"silent_seconds,omitempty" minimum:"0" doc:"Since when the job's tool has said nothing; absent where none is at work"`
+	WaitSeconds     int `json:"wait_seconds" minimum:"0" maximum:"20"`
+	NoOutputSeconds int `json:"silent_seconds,omitempty" minimum:"0" doc:"How long the job's tool has written nothing; absent where none is at work"`
 }
 
 // Lease is the state of a lease after a heartbeat.

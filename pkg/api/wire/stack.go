@@ -75,9 +75,9 @@ type StackReport struct {
 	Roles       map[string]string `json:"roles" doc:"ARNs by operation"`
 }
 
-// StackWord is what a runner says of the stack that it is in, with each
+// SessionStack is what a runner says of the stack that it is in, with each
 // session: the first is how the stack phones home.
-type StackWord struct {
+type SessionStack struct {
 	InstallID  string `json:"install_id" maxLength:"64"`
 	ExternalID string `json:"external_id" maxLength:"256"`
 	StackReport

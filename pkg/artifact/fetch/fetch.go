@@ -187,15 +187,15 @@ func (d *download) artifact(ctx context.Context, ref string, most int64) (manife
 
 // answer is a refusal by the registry.
 type answer struct {
-	status int
-	said   string
+	status  int
+	message string
 }
 
-func (a *answer) Error() string { return fmt.Sprintf("status %d: %s", a.status, a.said) }
+func (a *answer) Error() string { return fmt.Sprintf("status %d: %s", a.status, a.message) }
 
 func refused(ref string, err error) error {
 	if a, ok := errors.AsType[*answer](err); ok {
-		return tree.Refused("pull", ref, a.status, a.said, err)
+		return tree.Refused("pull", ref, a.status, a.message, err)
 	}
 	return tree.Refused("pull", ref, 0, "", err)
 }
@@ -255,7 +255,7 @@ func (d *download) once(ctx context.Context, url string, limit int64) ([]byte, e
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(io.LimitReader(res.Body, 8<<10)) // what it said is for a person; the status counts
-		return nil, &answer{status: res.StatusCode, said: saying(b)}
+		return nil, &answer{status: res.StatusCode, message: saying(b)}
 	}
 	if res.ContentLength > limit {
 		return nil, errTooLong

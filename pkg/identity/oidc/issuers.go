@@ -214,7 +214,7 @@ func (s *issuers) get(ctx context.Context, where string, limit int64) ([]byte, e
 	r.Header.Set("User-Agent", "fairlead")
 	a, err := s.transport.RoundTrip(r)
 	if err != nil {
-		return nil, told(err)
+		return nil, publicError(err)
 	}
 	defer a.Body.Close()
 	if a.StatusCode != http.StatusOK {
@@ -225,7 +225,7 @@ func (s *issuers) get(ctx context.Context, where string, limit int64) ([]byte, e
 	}
 	b, err := io.ReadAll(io.LimitReader(a.Body, limit+1))
 	if err != nil {
-		return nil, told(err)
+		return nil, publicError(err)
 	}
 	if int64(len(b)) > limit {
 		return nil, fmt.Errorf("the answer has more than %d bytes", limit)
@@ -233,9 +233,9 @@ func (s *issuers) get(ctx context.Context, where string, limit int64) ([]byte, e
 	return b, nil
 }
 
-// told makes the error one that the trust's owner may read: no address of a
+// publicError makes the error one that the trust's owner may read: no address of a
 // network of ours.
-func told(err error) error {
+func publicError(err error) error {
 	if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) {
 		return errors.New("its host has an address that is not public")
 	}

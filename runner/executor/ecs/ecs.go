@@ -215,8 +215,8 @@ func refusal(fs []types.Failure) error {
 // overrides are the settings that the task of a step gets.
 func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	command := types.ContainerOverride{Name: aws.String(Container), Command: s.Args}
-	if told := slices.IndexFunc(s.Env, secretive); told >= 0 {
-		name, _, _ := strings.Cut(s.Env[told], "=")
+	if secret := slices.IndexFunc(s.Env, secretive); secret >= 0 {
+		name, _, _ := strings.Cut(s.Env[secret], "=")
 		return nil, &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf(
 			"the variable %s looks like a secret, and whoever may describe the task would read it: take it out of FAIRLEAD_PASS_ENV, and let the task definition refer to it", name)}
 	}

@@ -178,12 +178,12 @@ func (h *handle) seeJob(ctx context.Context) error {
 // whyNoPod is what the cluster tells about a Job without a pod, such as a quota
 // that is used up.
 func (h *handle) whyNoPod(ctx context.Context) string {
-	var told corev1.EventList
-	err := h.e.c.list(ctx, events, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name(h.id), Limit: 20}, &told)
-	if err != nil || len(told.Items) == 0 {
+	var found corev1.EventList
+	err := h.e.c.list(ctx, events, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name(h.id), Limit: 20}, &found)
+	if err != nil || len(found.Items) == 0 {
 		return "it does not say why"
 	}
-	return told.Items[len(told.Items)-1].Message
+	return found.Items[len(found.Items)-1].Message
 }
 
 // fault is why a step whose container waits for that reason will not begin, or
@@ -344,11 +344,11 @@ func (h *handle) Output(ctx context.Context, limit int) (string, error) {
 		if !started(&found.Items[i]) {
 			continue
 		}
-		said, err := h.e.c.log(ctx, found.Items[i].Name, Container, limit)
+		output, err := h.e.c.log(ctx, found.Items[i].Name, Container, limit)
 		if err != nil {
 			return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
 		}
-		return said, nil
+		return output, nil
 	}
 	return "", nil
 }

@@ -99,8 +99,8 @@ func (k *Kept) next() (what, text string, err error) {
 // Wait waits for the end of the step and returns its status. seen is false if
 // the keeper was killed before it, or says nothing of it. To be called once.
 func (k *Kept) Wait() (status syscall.WaitStatus, seen bool) {
-	watched, told := context.WithCancel(context.Background())
-	defer told()
+	watched, stopWatching := context.WithCancel(context.Background())
+	defer stopWatching()
 	go func() {
 		if proctree.WaitGone(watched, k.Step.PID, k.Step.Start) == nil {
 			k.pipe.SetReadDeadline(time.Now().Add(sayFor))

@@ -33,11 +33,11 @@ func (s Setup) Executor() string { return s.Runner.Kind().Executor() }
 // it; nil: none is known. Direct is whether the agent is beside the control plane.
 // The error is about what cannot be followed here, and is shown to those who have
 // written the configuration.
-func Of(file, told runnerspec.Configuration, direct bool) (Setup, error) {
+func Of(file, sent runnerspec.Configuration, direct bool) (Setup, error) {
 	r := file
-	if told != nil {
+	if sent != nil {
 		var err error
-		if r, err = runnerspec.Overlay(file, told); err != nil {
+		if r, err = runnerspec.Overlay(file, sent); err != nil {
 			return Setup{}, err
 		}
 		if runnerspec.Direct(r) != direct {
@@ -52,7 +52,7 @@ func Of(file, told runnerspec.Configuration, direct bool) (Setup, error) {
 	if own, _ := runnerspec.Shared(file); own.Concurrency > 0 && common.Concurrency > 0 {
 		s.Concurrency = min(own.Concurrency, common.Concurrency) // of this machine, and of all agents
 	}
-	for _, of := range []runnerspec.Configuration{file, told} {
+	for _, of := range []runnerspec.Configuration{file, sent} {
 		if of != nil && (of.Kind() == runnerspec.Local || of.Kind() == runnerspec.Docker) {
 			_, j := runnerspec.Shared(of)
 			maps.Copy(s.SecretFiles, j.Secrets)
@@ -66,7 +66,7 @@ func Of(file, told runnerspec.Configuration, direct bool) (Setup, error) {
 		if len(s.SecretFiles) > 0 {
 			return s, errors.New("a task has no way for secrets that are in files of the agent: make the runner one of kind aws-ecs, and refer to Secrets Manager")
 		}
-		if told != nil && r.Job.Image == "" && (len(job.Secrets) > 0 || r.Job.PullSecret != "") {
+		if sent != nil && r.Job.Image == "" && (len(job.Secrets) > 0 || r.Job.PullSecret != "") {
 			return s, errors.New("secrets and pull_secret are said by a task definition, which takes an image to be made: give runner_configuration.job.image, there or in the agent's file")
 		}
 	case *runnerspec.DockerRunner:

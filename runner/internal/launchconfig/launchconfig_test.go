@@ -78,7 +78,7 @@ type told struct {
 	Environment   map[string]string
 	Endpoint      string
 	Timeout       string
-	StartWindow   string
+	StartTimeout  string
 	NoOutput      string
 	Grace         string
 	AtOnce        int
@@ -95,7 +95,7 @@ func lines(t *testing.T, s *runnerspec.Spec, direct bool) []string {
 	var out []string
 	flatten("", reflect.ValueOf(su), &out)
 	flatten("control", reflect.ValueOf(told{Environment: s.Environment(), Endpoint: s.JobEndpoint(), Timeout: fmt.Sprint(s.JobTimeout()),
-		StartWindow: fmt.Sprint(s.StartWindow()), NoOutput: fmt.Sprint(s.NoOutput()), Grace: fmt.Sprint(s.StopGrace()), AtOnce: s.Concurrency(), SecretsSealed: s.Secrets()}), &out)
+		StartTimeout: fmt.Sprint(s.StartTimeout()), NoOutput: fmt.Sprint(s.NoOutput()), Grace: fmt.Sprint(s.StopGrace()), AtOnce: s.Concurrency(), SecretsSealed: s.Secrets()}), &out)
 	return out
 }
 
@@ -178,7 +178,7 @@ func everywhere() map[string]lands {
 		"job.proxy.https_proxy": {value: "http://p:2", lines: []string{"Environ.https_proxy=http://p:2", "Environ.HTTPS_PROXY=http://p:2", "control.Environment.https_proxy=http://p:2", "control.Environment.HTTPS_PROXY=http://p:2"}},
 		"job.proxy.no_proxy":    {value: "10.0.0.0/8", lines: []string{"Environ.no_proxy=10.0.0.0/8", "Environ.NO_PROXY=10.0.0.0/8", "control.Environment.no_proxy=10.0.0.0/8", "control.Environment.NO_PROXY=10.0.0.0/8"}},
 		"job.timeout":           {value: "20m", lines: []string{"control.Timeout=20m0s"}},
-		"job.start_timeout":     {value: "90s", lines: []string{"control.StartWindow=1m30s"}},
+		"job.start_timeout":     {value: "90s", lines: []string{"control.StartTimeout=1m30s"}},
 		"job.no_output_timeout": {value: "15m", lines: []string{"control.NoOutput=15m0s"}},
 		"job.stop_grace":        {value: "40s", lines: []string{"control.Grace=40s"}},
 	}
@@ -200,7 +200,7 @@ func ofKubernetes() map[string]lands {
 		"labels":            {value: "{team: blue}"},
 		"pod_template":      {value: "{metadata: {annotations: {note: x}}}"},
 		"secrets":           {value: "{LICENCE: vault/key}", lines: []string{"SecretEnv=LICENCE"}},
-		"start_timeout":     {value: "90s", lines: []string{"control.StartWindow=1m30s"}},
+		"start_timeout":     {value: "90s", lines: []string{"control.StartTimeout=1m30s"}},
 		"stop_grace":        {value: "40s", lines: []string{"control.Grace=40s"}},
 		"kubeconfig":        {value: "/etc/kubeconfig"},
 		"data":              {value: "/srv"},
@@ -280,7 +280,7 @@ func rows(k runnerspec.Kind) map[string]lands {
 			"log_group":          {value: "/jobs"},
 			"labels":             {value: "{team: blue}"},
 			"secrets":            {value: "{LICENCE: '" + secret + "'}", lines: []string{"SecretEnv=LICENCE"}, with: image},
-			"start_timeout":      {value: "90s", lines: []string{"control.StartWindow=1m30s"}},
+			"start_timeout":      {value: "90s", lines: []string{"control.StartTimeout=1m30s"}},
 			"stop_grace":         {value: "40s", lines: []string{"control.Grace=40s"}, with: image},
 		})))
 		add(ofAWSAuth("auth."))

@@ -139,7 +139,7 @@ func began(err, failure error) bool {
 	if te.command != "apply" || !te.started {
 		return false
 	}
-	if te.told {
+	if te.announced {
 		return true
 	}
 	switch plugin.ReasonOf(failure) {

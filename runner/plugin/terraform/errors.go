@@ -70,27 +70,27 @@ func (j *job) failed(err error, otherwise fairlead.Reason) error {
 		}
 		return &plugin.Error{Reason: otherwise, Err: err, Message: j.env.Mask(fmt.Sprintf("%s: %v", te.command, te.err))}
 	}
-	said, title := diagnostic(te.stderr), firstTitle(te.stderr)
+	text, title := diagnostic(te.stderr), firstTitle(te.stderr)
 	if te.first != nil {
-		said, title = te.first.String(), te.first.Summary
+		text, title = te.first.String(), te.first.Summary
 	}
 	reason, next := otherwise, ""
 	for _, m := range marks {
 		if strings.Contains(title, m.text) {
 			reason, next = m.reason, m.next
 			if reason == fairlead.ReasonStateLocked {
-				said, next = j.lockedBy(te.stderr), next+j.lockWayOut()
+				text, next = j.lockedBy(te.stderr), next+j.lockWayOut()
 			}
 			break
 		}
 	}
-	if said == "" {
-		said = fmt.Sprintf("the tool ended with %d", *te.code)
+	if text == "" {
+		text = fmt.Sprintf("the tool ended with %d", *te.code)
 	}
 	if next == "" {
 		next = "The job's log has all that the tool said."
 	}
-	return &plugin.Error{Reason: reason, Err: err, Message: j.env.Mask(fmt.Sprintf("%s failed: %s. %s", te.command, strings.TrimRight(said, "."), next))}
+	return &plugin.Error{Reason: reason, Err: err, Message: j.env.Mask(fmt.Sprintf("%s failed: %s. %s", te.command, strings.TrimRight(text, "."), next))}
 }
 
 // interrupted says how the tool took the interrupt.
@@ -224,20 +224,20 @@ func (j *job) lockedBy(stderr string) string {
 			lock[m[1]] = m[2]
 		}
 	}
-	said := "the state is locked"
+	text := "the state is locked"
 	if lock["Who"] != "" {
-		said += " by " + lock["Who"]
+		text += " by " + lock["Who"]
 	}
 	if j.place().unlock == "" {
-		return said // the control plane says the rest, or the process is on this machine
+		return text // the control plane says the rest, or the process is on this machine
 	}
 	at, _, _ := strings.Cut(lock["Created"], ".")
 	for _, part := range []struct{ before, what string }{{" since ", at}, {" for ", strings.TrimPrefix(lock["Operation"], "OperationType")}, {", lock ", lock["ID"]}} {
 		if part.what != "" {
-			said += part.before + part.what
+			text += part.before + part.what
 		}
 	}
-	return said
+	return text
 }
 
 // lockWayOut says what a person does about a lock that stays.

@@ -378,7 +378,7 @@ var initTitles = []string{
 // That it had not begun is known by its having told of nothing: whoever fails
 // while it is at work, a provisioner for one, may quote any error of the tool's.
 func wantsInit(e *toolError) bool {
-	if e.told {
+	if e.announced {
 		return false
 	}
 	title := firstTitle(e.stderr)

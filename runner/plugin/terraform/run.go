@@ -51,7 +51,7 @@ type runner struct {
 	src       string // where the tool runs
 	workspace string
 	dump      []byte       // the state, if an apply could not save it and printed it
-	told      bool         // an apply has told of something that it does
+	announced bool         // an apply has announced something that it does
 	own       atomic.Int64 // process number of a tool that terraform-exec does not know of; 0: there is none
 }
 
@@ -142,8 +142,8 @@ func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
 // has made and not saved; so this one command is started without it, as
 // terraform-exec starts it otherwise.
 func (r *runner) apply(ctx context.Context, plan string) error {
-	c, t := &dumpCatcher{w: r.stderr}, &teller{w: r.stdout}
-	defer func() { r.dump, r.told = c.end(), t.end() }()
+	c, t := &dumpCatcher{w: r.stderr}, &applyOutput{w: r.stdout}
+	defer func() { r.dump, r.announced = c.end(), t.end() }()
 	args := slices.Concat([]string{"apply", "-no-color", "-auto-approve", "-input=false"}, r.variables("apply"), []string{plan})
 	env := r.env
 	r.env = maps.Clone(env)
@@ -167,14 +167,14 @@ func (r *runner) close() { os.Remove(r.pid) }
 
 // toolError is a run of the tool that did not end well.
 type toolError struct {
-	command string
-	code    *int
-	signal  string
-	stderr  string     // the beginning of it
-	first   *diagnosis // the first error that it reported; nil: it reports nothing to programs
-	started bool
-	told    bool // of an apply: it has told of something that it does, so it may have done it
-	err     error
+	command   string
+	code      *int
+	signal    string
+	stderr    string     // the beginning of it
+	first     *diagnosis // the first error that it reported; nil: it reports nothing to programs
+	started   bool
+	announced bool // of an apply: it has announced something that it does, so it may have done it
+	err       error
 }
 
 func (e *toolError) Error() string {
@@ -199,7 +199,7 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	os.Remove(r.report)
 	r.own.Store(0)
 	r.errs.reset()
-	r.told = false
+	r.announced = false
 	done := make(chan error, 1)
 	go func() { done <- r.confine(f) }()
 	err := r.await(ctx, done)
@@ -213,7 +213,7 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	if err == nil {
 		return nil
 	}
-	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || !r.notes, told: r.told, first: firstError(r.report), err: err}
+	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || !r.notes, announced: r.announced, first: firstError(r.report), err: err}
 	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			te.signal = ws.Signal().String()
@@ -293,23 +293,23 @@ func (r *runner) running() int {
 // killed.
 func killGroup(pid int) { syscall.Kill(-pid, syscall.SIGKILL) }
 
-// teller passes on an apply's standard output, and notes whether the tool has told
-// of anything that it does. It does so before it begins (`Creating...`,
+// applyOutput passes on an apply's standard output, and notes whether the tool has
+// announced anything that it does. It does so before it begins (`Creating...`,
 // `Destroying...`), and whatever it says besides counts as well, such as a warning:
 // only its word that it waits for the lock, or gives it back, does not. Not safe
 // for concurrent use.
-type teller struct {
-	w    io.Writer
-	line []byte // the beginning of the last line
-	told bool
+type applyOutput struct {
+	w         io.Writer
+	line      []byte // the beginning of the last line
+	announced bool
 }
 
 // ofTheLock are what an apply that has not begun may say.
 var ofTheLock = []string{"Acquiring state lock.", "Releasing state lock."}
 
-func (t *teller) Write(p []byte) (int, error) {
+func (t *applyOutput) Write(p []byte) (int, error) {
 	const enough = 64 // bytes of a line, to know it
-	for rest := p; len(rest) > 0 && !t.told; {
+	for rest := p; len(rest) > 0 && !t.announced; {
 		line, more, ends := bytes.Cut(rest, []byte{'\n'})
 		t.line = append(t.line, line[:min(len(line), max(0, enough-len(t.line)))]...)
 		if ends {
@@ -320,14 +320,14 @@ func (t *teller) Write(p []byte) (int, error) {
 	return t.w.Write(p)
 }
 
-// end ends a line, and reports whether the tool has told of anything.
-func (t *teller) end() bool {
+// end ends a line, and reports whether the tool has announced anything.
+func (t *applyOutput) end() bool {
 	line := strings.TrimSpace(string(t.line))
 	t.line = t.line[:0]
 	if line != "" && !slices.ContainsFunc(ofTheLock, func(s string) bool { return strings.HasPrefix(line, s) }) {
-		t.told = true
+		t.announced = true
 	}
-	return t.told
+	return t.announced
 }
 
 // both writes to two writers; the first's error counts.

@@ -130,11 +130,11 @@ func (c *cli) awaitRunnerOf(ctx context.Context, cl *client.Client, in wire.Inst
 
 // awaitRunner waits until a runner that is in no stack is there.
 func (c *cli) awaitRunner(ctx context.Context, cl *client.Client, name string, f waitFlags) error {
-	told := false
+	announced := false
 	return c.look(ctx, f, name, func(ctx context.Context) (bool, error) {
 		r, err := cl.GetRunner(ctx, name)
-		if err == nil && r.State != "online" && !told {
-			told = true
+		if err == nil && r.State != "online" && !announced {
+			announced = true
 			c.say("Waiting for runner %s, which is %s. `fairlead runner enrol %s` makes a token for it.", name, r.State, name)
 		}
 		return r.State == "online", err

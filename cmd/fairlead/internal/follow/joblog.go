@@ -107,7 +107,7 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 	}}
 	defer fold.end()
 	r := &logReader{client: f.o.Client, job: job, ask: f.patience}
-	wait, told := f.o.SlowClaim, false
+	wait, announced := f.o.SlowClaim, false
 	for {
 		epoch := r.epoch
 		chunk, err := r.next(ctx, wait)
@@ -131,8 +131,8 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 		if chunk.Done {
 			return
 		}
-		if len(chunk.Data) == 0 && r.epoch == 0 && !told {
-			told = f.tellWaiting(ctx, component, job)
+		if len(chunk.Data) == 0 && r.epoch == 0 && !announced {
+			announced = f.tellWaiting(ctx, component, job)
 		}
 		wait = logWait
 	}

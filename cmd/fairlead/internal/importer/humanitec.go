@@ -122,12 +122,12 @@ func (h *humanitec) runner(n yamldoc.Node, where string) {
 	h.put(runnerPart+".type", text(at, string(ours)))
 	h.note(at, fate, where+".type", runnerPart+".type", map[Fate]string{Changed: fmt.Sprintf("%s is %s here", theirs, ours)}[fate])
 	fields := h.fields(runnerPart, theirs)
-	fields["type"] = said
+	fields["type"] = handledElsewhere
 	h.object(n, where, fields)
 }
 
-// said is of what is handled elsewhere.
-func said(yamldoc.Node, string) {}
+// handledElsewhere is the handler of what is handled elsewhere.
+func handledElsewhere(yamldoc.Node, string) {}
 
 // secret moves a value that is secret. What Humanitec shows instead of one is
 // not one.
@@ -168,7 +168,7 @@ func (h *humanitec) storage(n yamldoc.Node, where string) {
 			h.problem(n.Place, "excluded", fmt.Sprintf("%s is not of a state storage of type %s", where, theirs), "Remove it.")
 		}
 	}
-	fields["type"] = said
+	fields["type"] = handledElsewhere
 	h.object(n, where, fields)
 }
 

@@ -49,21 +49,21 @@ func TestExamplesBecomeRunners(t *testing.T) {
 			if again := runnerspec.Parse("made", got); again.Spec == nil {
 				t.Errorf("what was made is none: %v", again.Problems)
 			}
-			var said strings.Builder
-			said.Write(got)
-			said.WriteString("---\n")
+			var handledElsewhere strings.Builder
+			handledElsewhere.Write(got)
+			handledElsewhere.WriteString("---\n")
 			for _, n := range r.Notes {
-				fmt.Fprintf(&said, "%d: %s\n", n.Line, n)
+				fmt.Fprintf(&handledElsewhere, "%d: %s\n", n.Line, n)
 			}
 			golden := file + ".golden"
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, []byte(said.String()), 0o644); err != nil {
+				if err := os.WriteFile(golden, []byte(handledElsewhere.String()), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil || said.String() != string(want) {
-				t.Errorf("it became\n%s\nwant\n%s(%v); UPDATE_GOLDEN=1 writes it", said.String(), want, err)
+			if err != nil || handledElsewhere.String() != string(want) {
+				t.Errorf("it became\n%s\nwant\n%s(%v); UPDATE_GOLDEN=1 writes it", handledElsewhere.String(), want, err)
 			}
 
 			// Nothing of the file is passed over in silence.

@@ -128,7 +128,7 @@ func (th *tharsis) known() handlers {
 	altered := func(fate Fate, r row) handler {
 		return func(n yamldoc.Node, where string) { th.note(n.Place, fate, where, runnerPart+"."+r.to, r.why) }
 	}
-	all := handlers{dispatcher: said}
+	all := handlers{dispatcher: handledElsewhere}
 	unused := th.drop(fmt.Sprintf("a runner of kind %s does not use it", th.kind))
 	counts := map[string]bool{}
 	for _, r := range rowsOf(strings.NewReplacer("DATA_", data, "STEP_CONTAINER", runnerspec.StepContainer).Replace(tharsisTable)) {

@@ -13,7 +13,7 @@ import (
 // Refused returns the error about an operation that a registry answered with
 // status and, perhaps, said why. Status 0: it gave no usable answer. An err that
 // is a *fairlead.Error already, or a cancellation, is only wrapped.
-func Refused(operation, ref string, status int, said string, err error) error {
+func Refused(operation, ref string, status int, message string, err error) error {
 	if _, ok := errors.AsType[*fairlead.Error](err); ok || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s artifact %s: %w", operation, ref, err)
 	}
@@ -33,21 +33,21 @@ func Refused(operation, ref string, status int, said string, err error) error {
 		e.Message = "the registry refuses its size"
 	default:
 		e.Kind, e.Code = fairlead.KindUnavailable, "registry-unavailable"
-		e.Message, e.Hint = reason(status, said), "Try again later; the log of the registry says more."
+		e.Message, e.Hint = reason(status, message), "Try again later; the log of the registry says more."
 	}
 	e.Message = fmt.Sprintf("cannot %s the artifact %s: %s", operation, ref, e.Message)
 	return e
 }
 
 // reason says in the registry's own words, if it had any, what it lacks.
-func reason(status int, said string) string {
+func reason(status int, message string) string {
 	switch {
 	case status == 0:
 		return "the registry gave no usable answer"
-	case said == "":
+	case message == "":
 		return fmt.Sprintf("the registry answered with status %d", status)
 	}
-	return fmt.Sprintf("the registry answered with status %d, %q", status, Abbreviate(said))
+	return fmt.Sprintf("the registry answered with status %d, %q", status, Abbreviate(message))
 }
 
 // WithoutTLS refuses to speak to a registry on another machine without TLS.

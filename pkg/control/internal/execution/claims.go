@@ -264,7 +264,7 @@ func (ex *Execution) ReportDeath(ctx context.Context, s store.Session, id fairle
 		if err != nil {
 			return err
 		}
-		return settle(tx, r.V)
+		return advanceDeployment(tx, r.V)
 	})
 }
 

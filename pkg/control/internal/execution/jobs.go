@@ -71,7 +71,7 @@ func (ex *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairl
 			return err
 		}
 		out = r.V
-		return settle(tx, r.V)
+		return advanceDeployment(tx, r.V)
 	})
 	return out, err
 }

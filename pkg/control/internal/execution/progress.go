@@ -237,8 +237,8 @@ func jobEnded(j store.Job) deployment.Event {
 	return e
 }
 
-// settle moves the deployment of a job that has just ended, if it has one.
-func settle(tx *kernel.Tx, j store.Job) error {
+// advanceDeployment moves the deployment of a job that has just ended, if it has one.
+func advanceDeployment(tx *kernel.Tx, j store.Job) error {
 	if j.State.Final() && j.Operation == job.OpMigrateState {
 		return state.EndMove(tx, j)
 	}

@@ -26,7 +26,7 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 	s := events.JobSpec{
 		Runner: j.Runner, Install: j.Install, InstallName: j.InstallName, Deployment: j.Deployment,
 		Job: j.ID, Epoch: j.Lease.Epoch, Component: j.Component, Plugin: j.Plugin, Operation: string(j.Operation),
-		IssuedAt: now, ExpiresAt: now.Add(terms.StartTTL + terms.LeaseTTL),
+		IssuedAt: now, ExpiresAt: now.Add(terms.StartTimeout + terms.LeaseTTL),
 		Timeout: events.Seconds(max(1, j.Timeout().Seconds())), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
 	}
 	if j.Operation.OfRunner() {

@@ -22,7 +22,7 @@ import (
 // RenewLease extends the holder's lease, and then waits up to wait for the job
 // to be canceled. A tool that has been silent for as long as its job allows is
 // canceled here. The job is returned as it then is.
-func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, silent, wait time.Duration) (store.Job, error) {
+func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, wait time.Duration) (store.Job, error) {
 	var out store.Job
 	err := ex.Transact(ctx, "renew lease of job "+string(h.Job), func(tx *kernel.Tx) error {
 		r, err := ex.Held(ctx, h)
@@ -30,7 +30,7 @@ func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, silent, wa
 			return err
 		}
 		r, err = applyJob(tx, r, job.Event{Kind: job.Renew, Epoch: h.Epoch})
-		if e, hangs := r.V.Silent(silent); hangs && err == nil {
+		if e, hangs := r.V.NoOutputFor(noOutput); hangs && err == nil {
 			r, err = applyJob(tx, r, e)
 		}
 		out = r.V
@@ -167,7 +167,7 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 		if err := learn(tx, r.V, rep); err != nil {
 			return err
 		}
-		return settle(tx, r.V)
+		return advanceDeployment(tx, r.V)
 	})
 }
 

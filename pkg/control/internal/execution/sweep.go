@@ -118,24 +118,24 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 	return moved && err == nil, err
 }
 
-// claimSilence is how long the agent that has claimed a job may say nothing
+// agentLostAfter is how long the agent that has claimed a job may say nothing
 // before the job is somebody else's: as long as a lease, and no shorter than the
 // agent's heartbeats allow.
-func claimSilence(tx *kernel.Tx) time.Duration { return min(tx.LostAfter(), job.LeaseTTL) }
+func agentLostAfter(tx *kernel.Tx) time.Duration { return min(tx.LostAfter(), job.LeaseTTL) }
 
 // firstLook is when a claimed job is first looked at: its claim is a word of its
 // agent.
-func firstLook(tx *kernel.Tx, j store.Job) time.Time { return j.Claimed.Add(claimSilence(tx)) }
+func firstLook(tx *kernel.Tx, j store.Job) time.Time { return j.Claimed.Add(agentLostAfter(tx)) }
 
 // lookAfterClaim looks after a job that may take longer to begin than its agent
 // may be silent, because images are pulled first. Without it the death of the
 // agent would be noticed when the time to start is over.
 func lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
-	heard, err := heardOfClaim(tx, r.V)
+	lastSeen, err := claimLastSeen(tx, r.V)
 	if err != nil {
 		return err
 	}
-	until := heard.Add(claimSilence(tx))
+	until := lastSeen.Add(agentLostAfter(tx))
 	if held := tx.HeldUntil(); held.After(until) {
 		until = held // nobody could say anything while we were down
 	}
@@ -148,33 +148,33 @@ func lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job
 	}
 	s.Expired++
 	return endJob(tx, r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: fairlead.ReasonStartTimeout,
-		Message: "its runner took it, and has not been heard of for " + claimSilence(tx).String() + "; it had not begun"})
+		Message: "its runner took it, and has not been heard of for " + agentLostAfter(tx).String() + "; it had not begun"})
 }
 
-// heardOfClaim is when something was last heard of the agent that has the
+// claimLastSeen is when something was last heard of the agent that has the
 // claimed job: the one that took it, also in a later session, or one that says
 // that it found the job on its machine.
-func heardOfClaim(tx *kernel.Tx, j store.Job) (time.Time, error) {
-	heard := j.Claimed
-	hear := func(s store.Session) {
-		if s.LastSeen.After(heard) {
-			heard = s.LastSeen
+func claimLastSeen(tx *kernel.Tx, j store.Job) (time.Time, error) {
+	lastSeen := j.Claimed
+	note := func(s store.Session) {
+		if s.LastSeen.After(lastSeen) {
+			lastSeen = s.LastSeen
 		}
 	}
 	took, err := tx.Store.Session(tx.Ctx, j.Runner, j.Lease.Session)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
-		return heard, err
+		return lastSeen, err
 	}
-	if hear(took.V); tx.Kernel.Now().Before(heard.Add(claimSilence(tx))) {
-		return heard, nil
+	if note(took.V); tx.Kernel.Now().Before(lastSeen.Add(agentLostAfter(tx))) {
+		return lastSeen, nil
 	}
 	sessions, err := tx.Store.Sessions(tx.Ctx, j.Runner, runners.MaxAgents)
 	for _, s := range sessions {
 		if s.V.Instance != "" && s.V.Instance == took.V.Instance || slices.Contains(s.V.Running, string(j.ID)) {
-			hear(s.V)
+			note(s.V)
 		}
 	}
-	return heard, err
+	return lastSeen, err
 }
 
 // endLogs ends the logs of attempts that were given up. It was tried right
@@ -193,7 +193,7 @@ func (ex *Execution) endLogs(ctx context.Context, j store.Job) error {
 func overdueMessage(e job.Event, j store.Job) string {
 	switch {
 	case e.Kind == job.Expire && j.State == job.Claimed:
-		return "its runner took it, and it did not start within " + j.Terms.OrDefault().StartTTL.String()
+		return "its runner took it, and it did not start within " + j.Terms.OrDefault().StartTimeout.String()
 	case e.Kind == job.Expire:
 		return "the runner stopped renewing its lease; it, its host or its network is gone"
 	case j.State == job.Queued:
@@ -211,7 +211,7 @@ func endJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) error {
 	if at := r.V.Due(); !at.IsZero() {
 		tx.PutJobAt(r, at) // its place is past, and the next page would hold it again
 	}
-	return settle(tx, r.V)
+	return advanceDeployment(tx, r.V)
 }
 
 // noteStuck notes that the queued job waits for longer than job.StuckAfter, once

@@ -43,8 +43,8 @@ func (f *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, ha
 // TermsFor are the terms of a job of the runner, which may grant it another time
 // to start, to run and to say nothing, and its tool another to save its state.
 func TermsFor(t job.Terms, r store.Runner) job.Terms {
-	if r.Window > 0 {
-		t.StartTTL = r.Window
+	if r.StartTimeout > 0 {
+		t.StartTimeout = r.StartTimeout
 	}
 	if r.Grace > 0 {
 		t.Grace = r.Grace

@@ -213,7 +213,7 @@ func configure(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	r.Storage, r.Place = string(spec.Storage.Kind()), spec.Storage.Place(string(r.ID))
 	r.Env, r.Endpoint, r.Timeout = spec.Environment(), spec.JobEndpoint(), spec.JobTimeout()
 	r.Direct = spec.Direct()
-	r.Limit, r.Window, r.Grace, r.NoOutput = spec.Concurrency(), spec.StartWindow(), spec.StopGrace(), spec.NoOutput()
+	r.Limit, r.StartTimeout, r.Grace, r.NoOutput = spec.Concurrency(), spec.StartTimeout(), spec.StopGrace(), spec.NoOutput()
 	if err := followRelease(tx, r, spec); err != nil {
 		return err
 	}

@@ -230,9 +230,9 @@ type SessionProof struct {
 	Statement []byte // what was signed
 	PublicKey ed25519.PublicKey
 	Signature []byte
-	AWS       *AWSProof  // instead of a key and its signature
-	OIDC      *OIDCProof // with a key that need not be enrolled
-	Stack     *StackWord // of a runner in a customer's stack
+	AWS       *AWSProof     // instead of a key and its signature
+	OIDC      *OIDCProof    // with a key that need not be enrolled
+	Stack     *SessionStack // of a runner in a customer's stack
 	Instance  string
 	Version   string
 	Protocol  string
@@ -293,7 +293,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session,
 			}
 		}
 		if p.Stack != nil {
-			if err := hearStack(tx, runner, *p.Stack); err != nil {
+			if err := recordStack(tx, runner, *p.Stack); err != nil {
 				return err
 			}
 		}
@@ -304,7 +304,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session,
 			return err
 		}
 		tx.PutSession(store.Stored[store.Session]{V: s})
-		return hearRunner(tx, runner.ID)
+		return recordOnline(tx, runner.ID)
 	})
 	if err == nil && p.Stack != nil {
 		if err := f.adoptBucket(ctx, runner); err != nil {
@@ -396,7 +396,7 @@ func (f *Fleet) HeartbeatSession(ctx context.Context, s store.Session, h Heartbe
 			return err
 		}
 		if sessionState(tx.Kernel, r.V) == "lost" && !h.Ending { // else its runner is known to be online
-			if err := hearRunner(tx, s.Runner); err != nil {
+			if err := recordOnline(tx, s.Runner); err != nil {
 				return err
 			}
 		}

@@ -253,8 +253,8 @@ func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[stor
 	return out
 }
 
-// StackWord is what a runner says of the stack that it is in.
-type StackWord struct {
+// SessionStack is what a runner says of the stack that it is in.
+type SessionStack struct {
 	Install    fairlead.InstallID // as the customer has given it
 	ExternalID string
 	Report     store.StackReport
@@ -263,10 +263,10 @@ type StackWord struct {
 // maxStackChanges bounds what is kept of a stack's history.
 const maxStackChanges = 20
 
-// hearStack keeps what a runner says of its stack, if that is new. What cannot
+// recordStack keeps what a runner says of its stack, if that is new. What cannot
 // be true is refused, with the session: a runner with another install's
 // parameters would fail at its first job, and somebody else's would lie.
-func hearStack(tx *kernel.Tx, r store.Runner, w StackWord) error {
+func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 	s, err := tx.Store.Stack(tx.Ctx, r.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return stackRefused("the control plane has readied no stack for runner %s", r.Name)

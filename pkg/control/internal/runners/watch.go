@@ -144,9 +144,9 @@ func turnWatch(tx *kernel.Tx, w store.Stored[store.RunnerWatch], online bool) {
 	tx.PutWatch(w)
 }
 
-// hearRunner notes that an agent of the runner says something, in the commit
+// recordOnline notes that an agent of the runner says something, in the commit
 // that keeps what.
-func hearRunner(tx *kernel.Tx, id fairlead.RunnerID) error {
+func recordOnline(tx *kernel.Tx, id fairlead.RunnerID) error {
 	w, err := tx.Store.Watch(tx.Ctx, id)
 	if err != nil || w.Version > 0 && w.V.Online {
 		return err

@@ -137,21 +137,21 @@ func (c *aksCluster) kubeconfig(ctx context.Context, token string) ([]byte, erro
 	if status != http.StatusOK {
 		return nil, c.notDescribed(status, body)
 	}
-	var said struct {
+	var answer struct {
 		Kubeconfigs []struct{ Value []byte }
 	}
-	if err := json.Unmarshal(body, &said); err != nil || len(said.Kubeconfigs) == 0 {
+	if err := json.Unmarshal(body, &answer); err != nil || len(answer.Kubeconfigs) == 0 {
 		return nil, errors.New("ask where the cluster is: Azure answers with no kubeconfig")
 	}
-	return said.Kubeconfigs[0].Value, nil
+	return answer.Kubeconfigs[0].Value, nil
 }
 
 func (c *aksCluster) notDescribed(status int, body []byte) error {
-	var said struct {
+	var answer struct {
 		Error struct{ Code, Message string }
 	}
-	_ = json.Unmarshal(body, &said) // what Azure says is for a person; without it there is the status
-	err := fmt.Errorf("answer %d of Azure's, %s, %s", status, said.Error.Code, said.Error.Message)
+	_ = json.Unmarshal(body, &answer) // what Azure says is for a person; without it there is the status
+	err := fmt.Errorf("answer %d of Azure's, %s, %s", status, answer.Error.Code, answer.Error.Message)
 	switch status {
 	case http.StatusNotFound:
 		return misconfigured(err, "there is no such cluster: look at cluster.name, cluster.resource_group and cluster.subscription_id")

@@ -136,11 +136,11 @@ func (c *gkeCluster) describe(ctx context.Context, token string) (description, e
 }
 
 func (c *gkeCluster) notDescribed(status int, body []byte) error {
-	var said struct {
+	var answer struct {
 		Error struct{ Message string }
 	}
-	_ = json.Unmarshal(body, &said) // what Google says is for a person; without it there is the status
-	err := fmt.Errorf("answer %d of Google's, %s", status, cmp.Or(said.Error.Message, "and no more"))
+	_ = json.Unmarshal(body, &answer) // what Google says is for a person; without it there is the status
+	err := fmt.Errorf("answer %d of Google's, %s", status, cmp.Or(answer.Error.Message, "and no more"))
 	switch status {
 	case http.StatusNotFound:
 		return misconfigured(err, "the project has no cluster of that name there: look at cluster.name, cluster.location and cluster.project_id")

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-func TestSilenceIsCountedFromTheLastByteUntilTheToolIsDone(t *testing.T) {
+func TestNoOutputIsCountedFromTheLastByteUntilTheToolIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSilence(io.Discard)
+		s := newOutputClock(io.Discard)
 		is := func(want time.Duration) {
 			t.Helper()
 			if got := s.length(); got != want {

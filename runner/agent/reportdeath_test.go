@@ -38,9 +38,9 @@ func agentOn(t *testing.T, control http.RoundTripper, e executor.Executor) *Agen
 	a := &Agent{cfg: config.Runner{Data: t.TempDir()}, options: o, log: quiet(), now: time.Now, steps: map[string]*step{},
 		freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1)}
 	by := &launcher{executor: e, place: e.Place()}
-	a.ways = &launchers{now: by, alone: by, of: map[string]*launcher{}, kept: a.kept, log: a.log}
+	a.executors = &executors{now: by, alone: by, of: map[string]*launcher{}, kept: a.kept, log: a.log}
 	a.cache = providers.Open(filepath.Join(a.cfg.Data, "plugin-cache"), filepath.Join(a.cfg.Data, "providers.json"), a.log)
-	a.session = newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, a.ways, time.Now)
+	a.session = newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, a.executors, time.Now)
 	for _, folder := range []string{stepsFolder, attemptsFolder} {
 		if err := os.Mkdir(filepath.Join(a.cfg.Data, folder), 0o700); err != nil {
 			t.Fatal(err)
@@ -81,15 +81,15 @@ func refusal(status int, code string) func(*http.Request) (*http.Response, error
 
 // moody is a control plane that refuses what is asked of it at first.
 type moody struct {
-	at      string // end of the path that it refuses
-	answers []func(*http.Request) (*http.Response, error)
-	heard   func()
-	taken   int // reports
+	at       string // end of the path that it refuses
+	answers  []func(*http.Request) (*http.Response, error)
+	received func()
+	taken    int // reports
 }
 
 // RoundTrip implements http.RoundTripper.
 func (m *moody) RoundTrip(r *http.Request) (*http.Response, error) {
-	m.heard()
+	m.received()
 	if strings.HasSuffix(r.URL.Path, m.at) && len(m.answers) > 0 {
 		next := m.answers[0]
 		m.answers = m.answers[1:]
@@ -131,12 +131,12 @@ func TestADeathWasOldNewsWhenNoSessionWasToBeHad(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &moody{at: tc.at, answers: tc.answers}
 				a := agentOn(t, m, &counted{})
-				m.heard = func() {
+				m.received = func() {
 					if d, there := a.kept(attemptID).Died(); !there || d.Reason != string(fairlead.CauseKilled) {
 						t.Errorf("while it is not over, the report is %+v", d)
 					}
 				}
-				a.settle(t.Context(), attemptID, 1, wire.DiedRequest{Epoch: 1, Reason: string(fairlead.CauseKilled)})
+				a.reportDeath(t.Context(), attemptID, 1, wire.DiedRequest{Epoch: 1, Reason: string(fairlead.CauseKilled)})
 				if m.taken != tc.taken || len(m.answers) != 0 {
 					t.Errorf("taken %d times, and %d answers were not heard", m.taken, len(m.answers))
 				}
@@ -168,7 +168,7 @@ func (l lingering) Kill(context.Context) error {
 func TestADeathIsReportedWhenNothingIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 3
-		m := &moody{heard: func() {
+		m := &moody{received: func() {
 			if left > 0 {
 				t.Error("the control plane heard of it while something was alive")
 			}
@@ -195,7 +195,7 @@ func TestWhatCouldNotBeRemovedOnceStayedAndHeldUpADrain(t *testing.T) {
 			t.Errorf("what is over is waited for: %d, %v", n, err)
 		}
 		began := time.Now()
-		a.aside.Wait()
+		a.background.Wait()
 		if e.removed != 5 {
 			t.Errorf("it was tried %d times", e.removed)
 		}
@@ -216,15 +216,15 @@ func TestTheNextAgentRemovesWhatIsLeft(t *testing.T) {
 		e := &counted{fails: 2}
 		a := agentOn(t, nil, e)
 		a.session = nil // nothing is said to the control plane
-		life, end := context.WithCancel(t.Context())
-		a.remove(life, attemptID)
+		agentCtx, end := context.WithCancel(t.Context())
+		a.remove(agentCtx, attemptID)
 		end()
-		a.aside.Wait()
+		a.background.Wait()
 		if e.removed != 1 {
 			t.Errorf("it was tried %d times", e.removed)
 		}
 		a.recoverStep(t.Context(), attemptID, 1)()
-		a.aside.Wait()
+		a.background.Wait()
 		if left, _ := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder)); len(left) != 0 {
 			t.Errorf("there is still %v after %d tries", left, e.removed)
 		}
@@ -246,21 +246,21 @@ func (s *absent) Interrupt() error {
 	return nil
 }
 
-// The customer says once that nothing is to run; a step that could not hear it
+// The customer says once that nothing is to run; a step that could not update it
 // then hears it as soon as it can, and not again.
 func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 	disabled, enabled := fairlead.CustomerMode{Mode: fairlead.ModeDisabled}, fairlead.CustomerMode{Mode: fairlead.ModeEnabled}
 	for name, say := range map[string]func(ctx context.Context, a *Agent, s *absent){
 		"the customer disables the agent": func(ctx context.Context, a *Agent, s *absent) {
-			a.add(ctx, s, a.ways.now, attempt.Input{})
+			a.add(ctx, s, a.executors.now, attempt.Input{})
 			a.setCustomerMode(ctx, disabled)
 		},
 		"the step was launched late": func(ctx context.Context, a *Agent, s *absent) {
 			a.setCustomerMode(ctx, disabled)
-			a.add(ctx, s, a.ways.now, attempt.Input{})
+			a.add(ctx, s, a.executors.now, attempt.Input{})
 		},
 		"a second signal": func(ctx context.Context, a *Agent, s *absent) {
-			a.add(ctx, s, a.ways.now, attempt.Input{})
+			a.add(ctx, s, a.executors.now, attempt.Input{})
 			stop, idle := make(chan os.Signal, 1), make(chan struct{})
 			stop <- os.Interrupt
 			time.AfterFunc(time.Minute, func() { close(idle) })
@@ -272,7 +272,7 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 				s := &absent{dead: attemptID, misses: 3}
 				a := agentOn(t, &moody{}, &counted{})
 				say(t.Context(), a, s)
-				a.aside.Wait()
+				a.background.Wait()
 				if n := s.asked.Load(); n != 4 {
 					t.Errorf("it was asked %d times", n)
 				}
@@ -280,7 +280,7 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 					a.setCustomerMode(t.Context(), enabled)
 					a.setCustomerMode(t.Context(), disabled)
 				}
-				a.aside.Wait()
+				a.background.Wait()
 				if n := s.asked.Load(); n != 4 {
 					t.Errorf("having heard it, it was asked again, %d times in all", n)
 				}
@@ -295,11 +295,11 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &absent{dead: attemptID, misses: 1 << 30}
 				a := agentOn(t, &moody{}, &counted{})
-				a.add(t.Context(), s, a.ways.now, attempt.Input{})
+				a.add(t.Context(), s, a.executors.now, attempt.Input{})
 				a.setCustomerMode(t.Context(), disabled)
 				synctest.Wait()
 				end(t.Context(), a)
-				a.aside.Wait()
+				a.background.Wait()
 				if n := s.asked.Load(); n < 1 || n > 2 {
 					t.Errorf("it was asked %d times", n)
 				}

@@ -6,7 +6,7 @@
 // docs/openapi and docs/PROBLEMS.md are generated from it.
 package api
 
-//go:generate go run ./internal/apidoc ../../docs
+//go:generate env UPDATE_GOLDEN=1 go test -run TestTheCommittedDocumentsAreWhatTheHandlersServe .
 
 import (
 	"log/slog"

@@ -1,12 +1,9 @@
 package api
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
 // ProblemDoc describes a type of problem for those who meet it.
@@ -228,20 +225,4 @@ func faultProblems() []ProblemDoc {
 		{"token-reused", http.StatusInternalServerError, "A fault in the control plane: a commit's token was used twice.", "Look into its log under the request id, and report it."},
 		{"too-many-conflicts", http.StatusServiceUnavailable, "Others kept changing the same records.", "Repeat the request."},
 	}
-}
-
-// ProblemsMarkdown returns docs/PROBLEMS.md.
-func ProblemsMarkdown() []byte {
-	var b strings.Builder
-	b.WriteString("# Problems\n\n" +
-		"Generated from the code by `go generate ./pkg/api`; edit `pkg/api/catalogue.go` and generate again.\n\n" +
-		"Every error of both APIs is a problem document (RFC 9457, `application/problem+json`). Its `type` is\n" +
-		"`" + wire.ProblemType + "` and one of the codes below, and stays what it is; `detail` and `hint` are for people and\n" +
-		"may change. `request_id` is what the control plane's log knows the request by. A problem with a code\n" +
-		"that is not listed is to be treated by its status.\n\n" +
-		"| type | status | meaning | what to do |\n|---|---|---|---|\n")
-	for _, d := range Problems() {
-		fmt.Fprintf(&b, "| `%s` | %d | %s | %s |\n", d.Code, d.Status, d.Meaning, d.Remedy)
-	}
-	return []byte(b.String())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
-//go:generate go run ./internal/genschema ../../docs/app.schema.json
+//go:generate env UPDATE_GOLDEN=1 go test -run TestTheSchemaInTheDocumentsIsInStep .
 
 // Parse reads app.yaml without looking for the sources that it names. filename
 // is what problems say. It returns the app, or everything that is wrong with

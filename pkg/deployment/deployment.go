@@ -8,7 +8,7 @@
 // still missing, and if anything is, a person decides.
 package deployment
 
-//go:generate go test -run TestTheStatesPageIsInStep . -update
+//go:generate env UPDATE_GOLDEN=1 go test -run TestTheStatesPageIsInStep .
 
 import (
 	"slices"

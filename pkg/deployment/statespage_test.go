@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -23,9 +21,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/tools/page"
 )
-
-var update = flag.Bool("update", false, "write docs/STATES.md instead of comparing with it")
 
 // docs/STATES.md has the states of jobs from the table of package job, those of
 // deployments by walking through every life of a small one, and what a state or
@@ -36,19 +33,7 @@ func TestTheStatesPageIsInStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := filepath.Join(root, "docs", "STATES.md")
-	if *update {
-		if err := os.WriteFile(page, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("docs/STATES.md is not what the code says: run go generate ./pkg/deployment")
-	}
+	page.HoldFile(t, "docs/STATES.md", want)
 }
 
 // The walk must have met every state, or the document would be silent on one.

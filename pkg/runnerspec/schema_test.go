@@ -1,7 +1,6 @@
 package runnerspec_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/tools/page"
 )
 
 func compiledSchema(t testing.TB) *jsonschema.Schema {
@@ -36,13 +36,7 @@ func instance(src string) (value any, ok bool) {
 }
 
 func TestTheSchemaInTheDocumentsIsInStep(t *testing.T) {
-	got, err := os.ReadFile("../../docs/runner.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(runnerspec.Schema()) {
-		t.Error("docs/runner.schema.json is out of step: run go generate ./pkg/runnerspec")
-	}
+	page.HoldFile(t, "docs/runner.schema.json", runnerspec.Schema())
 }
 
 func TestTheSchemaTakesWhatIsRight(t *testing.T) {

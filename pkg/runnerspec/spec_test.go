@@ -216,22 +216,6 @@ func TestTheTablesAreComplete(t *testing.T) {
 	}
 }
 
-func TestTheReferenceIsThatOfTheCode(t *testing.T) {
-	if !strings.Contains(document(t), "\n"+runnerspec.Reference()+"\n<!-- end of reference -->") {
-		t.Error("docs/RUNNERS.md is behind the code: go generate ./pkg/runnerspec")
-	}
-	for _, k := range runnerspec.Kinds() {
-		for _, f := range runnerspec.RunnerFields(k) {
-			if f.Doc == "" || f.Type == "" {
-				t.Errorf("%s of %s is not described", f.Path, k)
-			}
-			if f.Secret != strings.Contains(f.Doc, "Secret.") {
-				t.Errorf("%s of %s does not say that it is a secret", f.Path, k)
-			}
-		}
-	}
-}
-
 func TestTheMatrixCellByCell(t *testing.T) {
 	storages := map[runnerspec.StorageKind]string{
 		runnerspec.S3State: "bucket: states\n  region: eu-west-1", runnerspec.GCSState: "bucket: states",

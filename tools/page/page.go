@@ -14,6 +14,7 @@
 package page
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -137,6 +138,28 @@ func Hold(t testing.TB, file, name, want string) {
 			t.Errorf("%s, line %d: the span %q is not what %s generates:\n%s\nUPDATE_GOLDEN=1 go test -run '^%s$' ./%s writes it",
 				file, s.Line, name, pkg, difference(s.Text, strings.TrimSpace(want)), test, pkg)
 		}
+	}
+}
+
+// HoldFile is Hold of a whole file.
+func HoldFile(t testing.TB, file string, want []byte) {
+	t.Helper()
+	root, pkg, err := workingPackage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	location := filepath.Join(root, filepath.FromSlash(file))
+	got, err := os.ReadFile(location)
+	switch {
+	case err == nil && bytes.Equal(got, want):
+	case os.Getenv("UPDATE_GOLDEN") != "":
+		if err := replace(location, string(want)); err != nil {
+			t.Fatal(err)
+		}
+	case err != nil:
+		t.Fatal(err)
+	default:
+		t.Errorf("%s is not what %s generates:\n%s\ngo generate ./%s writes it", file, pkg, difference(string(got), string(want)), pkg)
 	}
 }
 

@@ -185,6 +185,29 @@ func TestHoldFailsWithoutAPage(t *testing.T) {
 	}
 }
 
+func TestAWholeFileIsHeld(t *testing.T) {
+	file := module(t, "a\nb\n")
+	for _, step := range []struct {
+		update, want, failure, left string
+	}{
+		{"", "a\nb\n", "", "a\nb\n"},
+		{"", "a\nc\n", "docs/AWS.md is not what infra/control generates:\ngot, in its line 2:  b\nwant, in its line 2: c\ngo generate ./infra/control writes it", "a\nb\n"},
+		{"1", "a\nc\n", "", "a\nc\n"},
+		{"", "a\nc\n", "", "a\nc\n"},
+	} {
+		t.Setenv("UPDATE_GOLDEN", step.update)
+		var r recorder
+		page.HoldFile(&r, "docs/AWS.md", []byte(step.want))
+		if failure := strings.Join(r.failed, "\n"); failure != step.failure || read(t, file) != step.left {
+			t.Errorf("with UPDATE_GOLDEN=%q it failed with %q and left %q, want %q and %q", step.update, failure, read(t, file), step.failure, step.left)
+		}
+	}
+	var r recorder
+	if page.HoldFile(&r, "docs/GCP.md", nil); len(r.failed) == 0 || !strings.Contains(r.failed[0], "GCP.md") {
+		t.Errorf("without the file it failed with %q", r.failed)
+	}
+}
+
 // Each writes a span of its own, and none undoes what another has written.
 func TestSpansOfOnePageAreWrittenAtOnce(t *testing.T) {
 	const n = 20

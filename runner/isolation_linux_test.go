@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
@@ -140,6 +142,53 @@ t child 'sleep 30 & kill $!'`, known[0], a.Data, a.cmd.Process.Pid)
 				}
 				if after, err := os.ReadFile(known[0]); err != nil || string(after) != string(before) {
 					t.Errorf("what is known of the tool was changed: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// What a vendor's executable can do, a module can, too: it is confined like one.
+func TestAScriptReadsTheRunnersKeyAndTheStatesOfOthers(t *testing.T) {
+	for name, uid := range users(t) {
+		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test tries
+			t.Run(name+"/"+isolation, func(t *testing.T) {
+				t.Parallel()
+				s := plane.New(t, plane.Options{})
+				a := startAs(t, s, uid, "FAIRLEAD_ISOLATION="+isolation)
+				module := spec("plan", "local", s.Push(map[string]string{"main.tf": exampleModule}))
+				module.Vars = vars("other")
+				plan := succeeded(t, s.UntilFinished(s.Queue(module)))
+				succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", module.Artifact, plan))))
+				script := fmt.Sprintf(`#!/bin/sh
+t() { n=$1; shift; if (eval "$*") >/dev/null 2>&1; then echo "$n: yes"; else echo "$n: no"; fi; }
+t key 'cat %[1]s/identity.key'
+t state 'cat %[1]s/state/ins_1/web/terraform.tfstate'
+t planted ': >%[1]s/tools/planted'
+t agent 'kill -0 %[2]d'
+t source 'cat ./run'
+t home ': >$HOME/x'
+t temporary ': >$TMPDIR/x'
+t variables 'cat $FAIRLEAD_VARS'
+echo '{"done": {"value": true}}' >$FAIRLEAD_OUTPUTS
+`, a.Data, a.cmd.Process.Pid)
+				run := events.JobSpec{Plugin: "script", Operation: "plan", Install: "ins_1", InstallName: "acme", Component: "seed", Timeout: 120, Grace: 5,
+					Artifact: s.PushOf("seed", map[string]string{"run": script})}
+				planned := succeeded(t, s.UntilFinished(s.Queue(run)))
+				run.Operation, run.Plan = "apply", &events.PlanRef{Job: fairlead.JobID(planned.ID), Digest: planned.Finish.Plan.Digest}
+				applied := succeeded(t, s.UntilFinished(s.Queue(run)))
+				for _, try := range []string{"key", "state", "planted", "agent"} {
+					if got := printed(applied.Log, try); got != does {
+						t.Errorf("whether a script gets at %s: %q, want %s", try, got, does)
+					}
+				}
+				for _, try := range []string{"source", "home", "temporary", "variables"} {
+					if printed(applied.Log, try) != "yes" {
+						t.Errorf("a script has no %s:\n%s", try, applied.Log)
+					}
+				}
+				if string(applied.Finish.Outputs["done"].Value) != "true" {
+					t.Errorf("its outputs are %v", applied.Finish.Outputs)
 				}
 			})
 		}

@@ -46,6 +46,10 @@ func TestAlone(t *testing.T) {
 // real runner, a real tool.
 func TestStories(t *testing.T) {
 	tool := toolOrSkip(t)
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := params("script")
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id
@@ -57,6 +61,7 @@ func TestStories(t *testing.T) {
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
 		env.Setenv("FAIRLEAD_TOFU", tool)
+		env.Setenv("EXAMPLES", examples)
 		return setup(env)
 	}
 	testscript.Run(t, p)

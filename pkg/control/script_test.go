@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -182,6 +183,39 @@ func TestAScriptHasNoState(t *testing.T) {
 			if (c.State == nil) != (c.Name == "seed") {
 				t.Errorf("%s: the state is %+v", c.Name, c.State)
 			}
+		}
+	})
+}
+
+// A plan of a script has the names of secrets alone, so its digest does not change with
+// one. It need not: no input changes while a deployment waits for its approval.
+func TestASecretOfAScriptChangedBetweenItsApprovalAndItsApply(t *testing.T) {
+	scripted(t, func(p *plane, specs *[]events.JobSpec) {
+		p.deployed()
+		p.must("change an input", func() error {
+			_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{"size": json.RawMessage("3")})
+			return err
+		})
+		*specs = nil
+		id := p.deploy("acme", control.NewDeployment{}, "asks")
+		p.work()
+		if d := p.deployment(id); d.Node("seed").State != deployment.Awaiting {
+			t.Fatalf("deployment is %s: %s", d.State, nodes(d))
+		}
+		_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{"password": json.RawMessage(`"another"`)})
+		if fairlead.CodeOf(err) != "deployment-runs" {
+			t.Errorf("the secret changed: %v", err)
+		}
+		p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, []string{"seed"}, nil); return err })
+		p.work()
+		given := map[string]map[string]events.SpecVar{}
+		for _, s := range *specs {
+			if s.Component == "seed" {
+				given[s.Operation] = s.Vars
+			}
+		}
+		if !given["apply"]["db"].Sensitive || !reflect.DeepEqual(given["plan"], given["apply"]) {
+			t.Errorf("planned with %v, applied with %v", given["plan"], given["apply"])
 		}
 	})
 }

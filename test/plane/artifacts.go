@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/artifact"
@@ -16,7 +17,7 @@ import (
 )
 
 // Push packs files (name to content) and pushes them as the source of the
-// component web.
+// component web. One that begins with #! can be executed.
 func (p *Plane) Push(files map[string]string) *events.ArtifactRef {
 	p.t.Helper()
 	return p.PushOf("web", files)
@@ -31,7 +32,11 @@ func (p *Plane) PushOf(component string, files map[string]string) *events.Artifa
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			p.t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		perm := os.FileMode(0o644)
+		if strings.HasPrefix(content, "#!") {
+			perm = 0o755
+		}
+		if err := os.WriteFile(path, []byte(content), perm); err != nil {
 			p.t.Fatal(err)
 		}
 	}

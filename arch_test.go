@@ -366,6 +366,90 @@ func TestADecisionHangsOnAMessage(t *testing.T) {
 	}
 }
 
+// wiring are the types of control that are put together with a store, and are nothing
+// that a use case takes or gives.
+var wiring = map[string]bool{"Control": true, "Deps": true, "Dispatcher": true, "Deliverer": true, "Record": true}
+
+// TestUseCasesTakeAndGiveRecordsOfTheirOwn: how something is stored is nothing that a
+// caller of control can come to depend on. A type of control is no alias of one of the
+// store, and no field and no method of it has one.
+func TestUseCasesTakeAndGiveRecordsOfTheirOwn(t *testing.T) {
+	packages := listPackages(t)
+	if slices.Contains(packages["pkg/api"].Imports, module+"pkg/store") {
+		t.Error("pkg/api imports pkg/store")
+	}
+	declared := map[string]map[string]ast.Expr{} // by package and name
+	parse := func(name string, each func(ast.Decl)) {
+		for _, file := range packages[name].GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(packages[name].Dir, file), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range f.Decls {
+				each(d)
+			}
+		}
+	}
+	rooms := []string{"kernel", "runners", "catalog", "state", "execution"}
+	for _, room := range append(rooms, "") {
+		declared[room] = map[string]ast.Expr{}
+		parse(strings.TrimSuffix("pkg/control/internal/"+room, "/internal/"), func(d ast.Decl) {
+			if g, ok := d.(*ast.GenDecl); ok {
+				for _, s := range g.Specs {
+					if s, ok := s.(*ast.TypeSpec); ok {
+						declared[room][s.Name.Name] = s.Type
+					}
+				}
+			}
+		})
+	}
+	stored := func(n ast.Node) (found string) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "store" {
+					found = "store." + s.Sel.Name
+				}
+			}
+			return found == ""
+		})
+		return found
+	}
+	for name, of := range declared[""] {
+		for { // to what it is an alias of
+			alias, ok := of.(*ast.SelectorExpr)
+			if !ok || declared[alias.X.(*ast.Ident).Name] == nil {
+				break
+			}
+			of = declared[alias.X.(*ast.Ident).Name][alias.Sel.Name]
+		}
+		if s, ok := of.(*ast.StructType); ok {
+			s.Fields.List = slices.DeleteFunc(s.Fields.List, func(f *ast.Field) bool { return len(f.Names) > 0 && !f.Names[0].IsExported() })
+		}
+		if found := stored(of); found != "" && ast.IsExported(name) && !wiring[name] {
+			t.Errorf("control.%s has a %s", name, found)
+		}
+	}
+	// What is promoted from the kernel is for tests and the functions, which wire it.
+	callable := map[string]bool{"Control": true, "Fleet": true, "Catalog": true, "States": true, "Execution": true}
+	for _, room := range append(rooms[1:], "") {
+		parse(strings.TrimSuffix("pkg/control/internal/"+room, "/internal/"), func(d ast.Decl) {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv == nil || !f.Name.IsExported() {
+				return
+			}
+			star, ok := f.Recv.List[0].Type.(*ast.StarExpr)
+			if !ok {
+				return
+			}
+			if of, ok := star.X.(*ast.Ident); ok && callable[of.Name] {
+				if found := stored(f.Type); found != "" {
+					t.Errorf("the use case %s takes or gives a %s", f.Name, found)
+				}
+			}
+		})
+	}
+}
+
 func TestRulesCoverPackages(t *testing.T) {
 	packages := listPackages(t)
 	covers := func(pattern string) bool {

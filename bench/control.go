@@ -18,7 +18,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/local"
-	"github.com/fairlead/fairlead/pkg/store"
 )
 
 // controlCallers is how many callers take jobs through the control plane, each
@@ -137,7 +136,7 @@ func measureUseCases(ctx context.Context, b *bench) (err error) {
 }
 
 // passJob takes one job from its creation to its end.
-func passJob(ctx context.Context, c *control.Control, session store.Session) error {
+func passJob(ctx context.Context, c *control.Control, session control.Session) error {
 	if _, err := c.CheckRunner(ctx, fairlead.DefaultOrg, control.DefaultRunner, ""); err != nil {
 		return err
 	}
@@ -180,18 +179,18 @@ func startLocal(ctx context.Context, b *bench, name string) (*local.Server, func
 }
 
 // openSession opens a session of a runner.
-func openSession(ctx context.Context, c *control.Control, name string) (store.Session, error) {
+func openSession(ctx context.Context, c *control.Control, name string) (control.Session, error) {
 	token, _, err := c.CreateEnrolment(ctx, fairlead.DefaultOrg, name)
 	if err != nil {
-		return store.Session{}, err
+		return control.Session{}, err
 	}
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return store.Session{}, err
+		return control.Session{}, err
 	}
 	runner, err := c.Enrol(ctx, token, pub)
 	if err != nil {
-		return store.Session{}, err
+		return control.Session{}, err
 	}
 	nonce := c.NewChallenge()
 	session, _, err := c.OpenSession(ctx, control.SessionProof{Runner: runner.ID, Nonce: nonce, PublicKey: pub,

@@ -23,7 +23,7 @@ type scheme struct {
 type caller struct {
 	org     fairlead.OrgID
 	user    control.User // of routes for people: org is its
-	session control.SessionRecord
+	session control.Session
 	holder  control.Holder
 }
 

@@ -29,7 +29,7 @@ func (s *server) channelRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListRunnerChannels, auth: apiToken, tag: "Runners", summary: "List update channels by name",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.RunnerChannel], error) {
-			return list(in, renderChannel, func(q fairlead.PageQuery) ([]control.ChannelRecord, string, error) { return c.Channels(ctx, q) })
+			return list(in, renderChannel, func(q fairlead.PageQuery) ([]control.Channel, string, error) { return c.Channels(ctx, q) })
 		})
 	register(s, op{Route: wire.DeleteRunnerChannel, auth: apiToken, tag: "Runners", summary: "Forget an update channel", status: http.StatusNoContent,
 		doc:      "Runners that follow it may run any version then.",
@@ -39,7 +39,7 @@ func (s *server) channelRoutes(c *control.Control) {
 		})
 }
 
-func renderChannel(r control.ChannelRecord) wire.RunnerChannel {
+func renderChannel(r control.Channel) wire.RunnerChannel {
 	return wire.RunnerChannel{Name: r.Name, Version: r.Version, Image: r.Image, SetAt: r.Set.UTC()}
 }
 

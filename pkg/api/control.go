@@ -218,7 +218,7 @@ func (s *server) oneInstall(ctx context.Context, name string, effective bool) (*
 	}
 	out.Stack = stack.State
 	if effective {
-		e, err := c.Effective(ctx, v.Install)
+		e, err := c.Effective(ctx, callerOf(ctx).org, name)
 		if err != nil {
 			return nil, err
 		}
@@ -254,10 +254,9 @@ func (s *server) deploymentRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
 		problems: "install-not-found " + listing},
 		func(ctx context.Context, in *lst) (*paged[wire.Deployment], error) {
-			return list(&in.ListInput, renderDeployment, func(q fairlead.PageQuery) ([]control.StoredDeployment, string, error) {
+			return list(&in.ListInput, renderDeployment, func(q fairlead.PageQuery) ([]control.Deployment, string, error) {
 				q.Prefix = in.ID
-				p, err := c.Deployments(ctx, callerOf(ctx).org, control.DeploymentFilter{Install: in.Install, State: deployment.State(in.State)}, q)
-				return p.Items, p.Next, err
+				return c.Deployments(ctx, callerOf(ctx).org, control.DeploymentFilter{Install: in.Install, State: deployment.State(in.State)}, q)
 			})
 		})
 	type get struct {
@@ -310,16 +309,16 @@ func (s *server) deploymentRoutes(c *control.Control) {
 // it waits for.
 func (s *server) newDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (*body[wire.Deployment], error) {
 	r, err := s.Control.Deployment(ctx, org, id)
-	if err == nil && r.V.State == deployment.Queued {
+	if err == nil && r.State == deployment.Queued {
 		return s.oneDeployment(ctx, r)
 	}
 	return answer(renderDeployment(r), err)
 }
 
 // oneDeployment renders a deployment with what there is to know or to decide.
-func (s *server) oneDeployment(ctx context.Context, r control.StoredDeployment) (*body[wire.Deployment], error) {
+func (s *server) oneDeployment(ctx context.Context, r control.Deployment) (*body[wire.Deployment], error) {
 	out := renderDeployment(r)
-	situations, err := s.Control.DeploymentSituations(ctx, r.V)
+	situations, err := s.Control.DeploymentSituations(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -338,19 +337,14 @@ func (s *server) jobRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
 		problems: "deployment-not-found " + listing},
 		func(ctx context.Context, in *lst) (*paged[wire.Job], error) {
-			return list(&ListInput{in.CursorInput, in.Limit}, renderStoredJob, func(q fairlead.PageQuery) ([]control.StoredJob, string, error) {
+			return list(&ListInput{in.CursorInput, in.Limit}, renderJob, func(q fairlead.PageQuery) ([]control.Job, string, error) {
 				org := callerOf(ctx).org
 				if in.Deployment != "" {
 					jobs, err := c.DeploymentJobs(ctx, org, fairlead.DeploymentID(in.Deployment))
-					stored := make([]control.StoredJob, len(jobs))
-					for i := range jobs {
-						stored[i].V = jobs[i]
-					}
-					return stored, "", err
+					return jobs, "", err
 				}
 				q.Prefix = in.ID
-				p, err := c.Jobs(ctx, org, q)
-				return p.Items, p.Next, err
+				return c.Jobs(ctx, org, q)
 			})
 		})
 	register(s, op{Route: wire.GetJob, auth: apiToken, tag: "Jobs", summary: "Get a job",

@@ -55,7 +55,7 @@ func (s *server) placementRoutes(c *control.Control) {
 	register(s, op{Route: wire.ListRunnerRules, auth: apiToken, tag: "Runner rules", summary: "List rules",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.RunnerRule], error) {
-			return list(in, renderRule, func(q fairlead.PageQuery) ([]control.RunnerRuleRecord, string, error) {
+			return list(in, renderRule, func(q fairlead.PageQuery) ([]control.RunnerRule, string, error) {
 				return c.RunnerRules(ctx, callerOf(ctx).org, q)
 			})
 		})
@@ -167,7 +167,7 @@ func renderGroup(g control.Group) wire.Group {
 	return wire.Group{Path: g.Path.String(), Description: g.Description, CreatedAt: moment(g.Created)}
 }
 
-func renderRule(r control.RunnerRuleRecord) wire.RunnerRule {
+func renderRule(r control.RunnerRule) wire.RunnerRule {
 	out := wire.RunnerRule{ID: string(r.ID), Match: r.Match.String(), Group: r.Match.Group, App: r.Match.App, Runner: r.RunnerName, CreatedAt: r.Created.UTC()}
 	if len(r.Match.Labels) > 0 {
 		out.Labels = r.Match.Labels.Map()
@@ -176,16 +176,13 @@ func renderRule(r control.RunnerRuleRecord) wire.RunnerRule {
 }
 
 func renderPlacement(e control.Explained) wire.Placement {
-	out := wire.Placement{Install: e.Install.Name, Runner: e.Name, Level: e.Level.String(), Rule: string(e.Rule), Candidates: []wire.Candidate{}}
+	out := wire.Placement{Install: e.Install.Name, Runner: e.Name, Level: e.Level.String(), Rule: string(e.Rule), Bound: e.Bound, Candidates: []wire.Candidate{}}
 	if e.Refused != nil {
 		p := newProblem(e.Refused, "")
 		out.Refused = &wire.Refusal{Code: fairlead.CodeOf(e.Refused), Message: p.Detail, Hint: p.Hint}
 	}
-	if e.Bound != nil {
-		out.Bound = e.Bound.Name
-	}
 	if r := e.Serves; r != nil {
-		out.Mode, out.Customer = string(r.VendorMode()), renderCustomer(r.Customer)
+		out.Mode, out.Customer = string(r.Mode), renderCustomer(r.Customer)
 	}
 	for _, k := range e.Candidates {
 		out.Candidates = append(out.Candidates, wire.Candidate{Level: k.Level.String(), Rule: string(k.Rule), Match: k.Match, Runner: k.Name, Won: k.Won, Why: k.Why})

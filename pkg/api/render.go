@@ -53,24 +53,23 @@ func renderApp(a control.App) wire.App {
 var masked = json.RawMessage(`"(sensitive)"`)
 
 func renderInstall(in control.Install) wire.Install {
-	out := wire.Install{ID: string(in.ID), Name: in.Name, App: in.App, Runner: control.RunnerOf(in.Install), Bound: in.Bound != nil,
+	out := wire.Install{ID: string(in.ID), Name: in.Name, App: in.App, Runner: in.Runner, Bound: in.Bound != nil,
 		Group: in.Group.String(), Labels: in.Labels, State: in.State,
 		Inputs: map[string]json.RawMessage{}, Components: []wire.InstallComponent{}, Queued: []string{},
-		Deployment: string(in.Active), CreatedAt: in.Created.UTC()}
-	if in.Moving != nil {
-		out.Moving = string(in.Moving.Job)
-	}
+		Deployment: string(in.Active), Moving: string(in.Moving), CreatedAt: in.Created.UTC()}
 	for name, v := range in.Inputs {
 		out.Inputs[name] = v.Value
-		if v.Sealed != nil {
+		if v.Sensitive {
 			out.Inputs[name] = masked
 		}
 	}
 	for _, c := range in.Components {
-		w := wire.InstallComponent{Name: c.Name, State: string(c.State),
-			Version: string(c.Version), Deployment: string(c.Deployment), UpdatedAt: c.Updated.UTC(), LockedBy: string(in.Locks[c.Name])}
+		w := wire.InstallComponent{Name: c.Name, State: c.State, Version: string(c.Version), Deployment: string(c.Deployment), UpdatedAt: c.Updated.UTC()}
 		for _, p := range in.Parts {
 			if l := p.Lock; p.Name == c.Name && l != nil {
+				if l.Held { // that of a job that is over is nobody's: the next job breaks it
+					w.LockedBy = string(l.Job)
+				}
 				w.Lock = &wire.Lock{ID: l.ID, Job: string(l.Job), Epoch: l.Epoch, Who: l.Who, Operation: l.Operation, Since: l.Since.UTC(), Held: l.Held}
 			}
 		}
@@ -122,9 +121,8 @@ func renderChanges(c *deployment.Changes) *wire.Changes {
 	return &w
 }
 
-func renderDeployment(r control.StoredDeployment) wire.Deployment {
-	d := r.V
-	out := wire.Deployment{ID: string(d.ID), Revision: r.Version, Install: d.InstallName, App: d.App, Version: string(d.Version),
+func renderDeployment(d control.Deployment) wire.Deployment {
+	out := wire.Deployment{ID: string(d.ID), Revision: d.Revision, Install: d.InstallName, App: d.App, Version: string(d.Version),
 		Kind: string(d.Kind), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, Ask: string(d.Asks()), RetryOf: string(d.RetryOf),
 		Components: []wire.DeploymentComponent{}, CreatedAt: d.Created.UTC(), CreatedBy: renderActor(d.By), CanceledBy: renderActor(d.StopBy), FinishedAt: moment(d.Finished)}
 	for i := range d.Nodes {
@@ -175,9 +173,7 @@ func renderSituations(situations []diagnosis.Situation) []wire.Situation {
 	return out
 }
 
-func renderStoredJob(r control.StoredJob) wire.Job { return renderJob(r.V) }
-
-func renderJob(j control.JobRecord) wire.Job {
+func renderJob(j control.Job) wire.Job {
 	out := wire.Job{ID: string(j.ID), State: string(j.State), Operation: string(j.Operation), Runner: j.RunnerName,
 		Install: j.InstallName, Deployment: string(j.Deployment), Component: j.Component, Epoch: j.Lease.Epoch,
 		Reason: string(j.Reason), Message: j.Message, ExitCode: j.ExitCode, Salvaged: (*wire.Salvaged)(j.Salvaged), DiskFull: j.DiskFull, CreatedAt: j.Created.UTC(),
@@ -199,12 +195,12 @@ func renderJob(j control.JobRecord) wire.Job {
 
 // foreign reports whether the runner is the operator's, and by is not: what
 // others have on it is none of their business.
-func foreign(r control.Runner, by control.User) bool { return r.Shared() && !by.Operator }
+func foreign(r control.Runner, by control.User) bool { return r.Shared && !by.Operator }
 
 func renderRunner(r control.Runner, by control.User) wire.Runner {
 	out := wire.Runner{ID: string(r.ID), Name: r.Name, Description: r.Description, Kind: cmp.Or(r.Kind, "local"), Storage: r.Storage,
-		Shared: r.Shared(), State: r.State, Mode: string(r.VendorMode()), Sessions: []wire.RunnerSession{}, Warnings: r.Warnings, CreatedAt: r.Created.UTC()}
-	if !r.Shared() && r.Install == "" {
+		Shared: r.Shared, State: r.State, Mode: string(r.Mode), Sessions: []wire.RunnerSession{}, Warnings: r.Warnings, CreatedAt: r.Created.UTC()}
+	if !r.Shared && r.Install == "" {
 		out.Group = r.Group.String()
 	}
 	if foreign(r, by) {

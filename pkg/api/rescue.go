@@ -32,6 +32,6 @@ func (s *server) rescueRoutes(c *control.Control) {
 		problems: "install-not-found component-not-found runner-not-found deployment-runs state-moving invalid-state no-state state-locked state-lineage state-older state-on-runner state-too-large " + storesMuch},
 		func(ctx context.Context, in *push) (*body[wire.PushedState], error) {
 			h, err := c.PushState(ctx, callerOf(ctx).org, in.Install, in.Component, in.RawBody)
-			return answer(wire.PushedState{Component: in.Component, Serial: h.Serial, Size: h.Size, SavedAt: h.Updated.UTC()}, err)
+			return answer(wire.PushedState{Component: in.Component, Serial: h.Serial, Size: h.Size, SavedAt: h.Saved.UTC()}, err)
 		})
 }

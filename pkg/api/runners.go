@@ -114,9 +114,7 @@ func (s *server) oneRunner(ctx context.Context) func(control.Runner, error) (*bo
 		if foreign(r, by) {
 			return answer(out, nil)
 		}
-		if out.Config, err = s.Control.Configuration(r.Runner); err != nil {
-			return nil, err
-		}
+		out.Config = r.Config
 		situations, err := s.Control.RunnerSituations(ctx, r)
 		out.Situations = renderSituations(situations)
 		return answer(out, err)

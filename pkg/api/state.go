@@ -61,7 +61,7 @@ func (s *server) stateRoute(route wire.Route, summary, problems string, body int
 		if l, ok := errors.AsType[*control.LockedError](err); ok {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusLocked)
-			_, _ = w.Write(l.Lock.Info) // the tool may be gone
+			_, _ = w.Write(l.Info) // the tool may be gone
 			return
 		}
 		p, ok := errors.AsType[*problem](err)

@@ -23,15 +23,13 @@ func (s *server) tokenRoutes(c *control.Control) {
 				asked.Expires = *in.Body.ExpiresAt
 			}
 			t, err := c.CreateToken(ctx, callerOf(ctx).user, asked, in.IdempotencyKey)
-			out := renderToken(ctx)(t.Token)
-			out.Token = t.Secret
-			return answer(out, err)
+			return answer(renderToken(ctx)(t), err)
 		})
 	register(s, op{Route: wire.ListTokens, auth: apiToken, tag: "Tokens", summary: "List API tokens by name",
 		doc:      "Those that have expired are listed until they are revoked.",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Token], error) {
-			return list(in, renderToken(ctx), func(q fairlead.PageQuery) ([]control.TokenRecord, string, error) {
+			return list(in, renderToken(ctx), func(q fairlead.PageQuery) ([]control.Token, string, error) {
 				return c.Tokens(ctx, callerOf(ctx).org, q)
 			})
 		})
@@ -47,10 +45,10 @@ func (s *server) tokenRoutes(c *control.Control) {
 }
 
 // renderToken renders tokens for the caller of the request.
-func renderToken(ctx context.Context) func(control.TokenRecord) wire.Token {
+func renderToken(ctx context.Context) func(control.Token) wire.Token {
 	own := callerOf(ctx).user.Token.Token
-	return func(t control.TokenRecord) wire.Token {
-		return wire.Token{ID: t.ID, Name: t.Name, Operator: t.Operator, Current: t.ID == own, CreatedAt: t.Created.UTC(), ExpiresAt: moment(t.Expires), LastUsedAt: moment(t.Used)}
+	return func(t control.Token) wire.Token {
+		return wire.Token{ID: t.ID, Name: t.Name, Operator: t.Operator, Current: t.ID == own, CreatedAt: t.Created.UTC(), ExpiresAt: moment(t.Expires), LastUsedAt: moment(t.Used), Token: t.Secret}
 	}
 }
 

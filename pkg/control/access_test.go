@@ -29,8 +29,13 @@ func TestWhoGetsAccess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := identity.Scope{Runner: s.runner.ID, Install: v.Install, App: v.App, Queue: "runner-" + string(s.runner.ID)}
-		if a := s.SessionAccess(s.ctx, session); a == nil || len(g.Scopes()) != 1 || g.Scopes()[0] != want || v.App == "" {
+		tiny, err := s.App(s.ctx, org, "tiny")
+		if err != nil {
+			t.Fatal(err)
+		}
+		app := tiny.ID
+		want := identity.Scope{Runner: s.runner.ID, Install: v.Install, App: app, Queue: "runner-" + string(s.runner.ID)}
+		if a := s.SessionAccess(s.ctx, session); a == nil || len(g.Scopes()) != 1 || g.Scopes()[0] != want || app == "" {
 			t.Errorf("a session gets %+v, by %+v", a, g.Scopes())
 		}
 		if a := s.SessionAccess(s.ctx, s.session); a != nil {
@@ -57,7 +62,7 @@ func TestWhoGetsAccess(t *testing.T) {
 		if a, err := s.AttemptAccess(s.ctx, mine); err != nil || a.LogGroup != "/"+string(v.Install) {
 			t.Errorf("the attempt gets %+v, %v", a, err)
 		}
-		want = identity.Scope{Runner: s.runner.ID, Install: v.Install, App: v.App, Job: mine.Job, Epoch: mine.Epoch}
+		want = identity.Scope{Runner: s.runner.ID, Install: v.Install, App: app, Job: mine.Job, Epoch: mine.Epoch}
 		if got := g.Scopes()[len(g.Scopes())-1]; got != want {
 			t.Errorf("it was asked for %+v", got)
 		}
@@ -105,7 +110,7 @@ func TestClaimByName(t *testing.T) {
 		}
 		for _, tt := range []struct {
 			who  string
-			from control.SessionRecord
+			from control.Session
 			id   fairlead.JobID
 		}{
 			{"another runner", s.session, made.ID}, {"a job that is not there", session, "job_none"},

@@ -19,7 +19,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam/sign"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
-	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -48,7 +47,7 @@ func (a *keyed) public() ed25519.PublicKey { return a.key.Public().(ed25519.Publ
 func (a *keyed) id() string { return events.KeyID(a.public()) }
 
 // open opens a session, as any holder of the key can.
-func (a *keyed) open(instance string) (s store.Session, bearer string, err error) {
+func (a *keyed) open(instance string) (s control.Session, bearer string, err error) {
 	err = a.p.try(func() error {
 		nonce := a.p.NewChallenge()
 		s, bearer, err = a.p.OpenSession(a.p.ctx, control.SessionProof{Runner: a.runner, Nonce: nonce, Statement: []byte(nonce),

@@ -117,7 +117,7 @@ func TestASummaryOfAPlanIsKeptOnceAndNeverReplaced(t *testing.T) {
 		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); err != nil {
 			t.Fatal(err)
 		}
-		rep := control.Report{Outcome: control.OutcomeSucceeded, Plan: &control.PlanRecord{Digest: "sha256:1"}, Summary: []byte(`{"add":["a"]}`)}
+		rep := control.Report{Outcome: control.OutcomeSucceeded, Plan: &control.Plan{Digest: "sha256:1"}, Summary: []byte(`{"add":["a"]}`)}
 		if err := p.FinishJob(p.ctx, h, rep); err != nil {
 			t.Fatal(err)
 		}

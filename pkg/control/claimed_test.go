@@ -10,7 +10,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -73,7 +72,7 @@ func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T
 				p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
 				var c control.Claim
 				p.must("claim", func() (err error) { c, err = p.Claim(p.ctx, p.session, 0); return })
-				var now store.Job
+				var now control.Job
 				at := time.Duration(0)
 				for now = c.Job; now.State == job.Claimed; {
 					at += sweep
@@ -101,7 +100,7 @@ func TestAJobWhoseAgentsAllDiedBeforeItBeganIsNoPoison(t *testing.T) {
 		p.publish(shop)
 		p.install("acme")
 		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
-		var now store.Job
+		var now control.Job
 		for n := range job.MaxAttempts {
 			p.enrolAs("local", fmt.Sprint("agent ", n))
 			var c control.Claim

@@ -191,25 +191,25 @@ func (d *Deliverer) deliver(ctx context.Context, h store.Webhook, e events.Domai
 }
 
 // delivery returns what is known of the event's delivery to the webhook.
-func (d *Deliverer) delivery(ctx context.Context, h store.Webhook, e events.Domain) (store.Stored[Delivery], error) {
+func (d *Deliverer) delivery(ctx context.Context, h store.Webhook, e events.Domain) (store.Stored[store.Delivery], error) {
 	if e.Type == store.RedeliveryEvent {
 		_, id, _ := strings.Cut(e.Subject, "/")
 		r, err := d.Store.Delivery(ctx, h.ID, id)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			return store.Stored[Delivery]{}, nil // it has expired
+			return store.Stored[store.Delivery]{}, nil // it has expired
 		}
 		return r, err
 	}
 	id := webhook.ID(e)
 	r, err := d.Store.Delivery(ctx, h.ID, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return store.Stored[Delivery]{V: Delivery{ID: id, Webhook: h.ID, What: e, State: store.DeliveryPending, Expires: d.Now().UTC().Add(deliveryKept)}}, nil
+		return store.Stored[store.Delivery]{V: store.Delivery{ID: id, Webhook: h.ID, What: e, State: store.DeliveryPending, Expires: d.Now().UTC().Add(deliveryKept)}}, nil
 	}
 	return r, err
 }
 
 // judge notes an attempt and decides whether there is another.
-func judge(v *Delivery, status int, failed error, now time.Time) {
+func judge(v *store.Delivery, status int, failed error, now time.Time) {
 	v.Attempts++
 	v.Last, v.Next, v.Status, v.Problem = now, time.Time{}, status, ""
 	if failed == nil && status >= 200 && status < 300 {

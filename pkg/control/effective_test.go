@@ -16,14 +16,7 @@ import (
 func (p *plane) effective(install string) control.Effective {
 	p.t.Helper()
 	var e control.Effective
-	p.must("resolve what is effective", func() error {
-		in, err := p.Install(p.ctx, org, install)
-		if err != nil {
-			return err
-		}
-		e, err = p.Effective(p.ctx, in.Install)
-		return err
-	})
+	p.must("resolve what is effective", func() (err error) { e, err = p.Effective(p.ctx, org, install); return })
 	return e
 }
 

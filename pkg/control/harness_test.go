@@ -38,7 +38,7 @@ type plane struct {
 	t       *testing.T
 	ctx     context.Context
 	pub     ed25519.PublicKey
-	session store.Session
+	session control.Session
 	cloud   map[string]string                    // what is there, by component: the variables it was applied with
 	plans   map[string]string                    // saved plans by digest: the variables they would apply, "" to destroy
 	outputs map[string]map[string]control.Output // what a component outputs besides, or instead
@@ -102,7 +102,7 @@ func (p *plane) enrolAs(runner, instance string) {
 	}
 	var token string
 	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, org, runner); return })
-	var r store.Runner
+	var r control.Runner
 	p.must("enrol", func() (err error) { r, err = p.Enrol(p.ctx, token, pub); return })
 	p.must("open a session", func() (err error) {
 		nonce := p.NewChallenge()
@@ -190,16 +190,16 @@ func (p *plane) deploy(install string, in control.NewDeployment, key string) fai
 	if in.Kind == "" {
 		in.Kind = deployment.Deploy
 	}
-	var d store.Deployment
+	var d control.Deployment
 	p.must("deploy", func() (err error) { d, err = p.CreateDeployment(p.ctx, org, install, in, key); return })
 	return d.ID
 }
 
-func (p *plane) deployment(id fairlead.DeploymentID) store.Deployment {
+func (p *plane) deployment(id fairlead.DeploymentID) control.Deployment {
 	p.t.Helper()
-	var r store.Stored[store.Deployment]
-	p.must("read deployment", func() (err error) { r, err = p.Deployment(p.ctx, org, id); return })
-	return r.V
+	var d control.Deployment
+	p.must("read deployment", func() (err error) { d, err = p.Deployment(p.ctx, org, id); return })
+	return d
 }
 
 // work runs jobs until none is queued and none waits for a retry.
@@ -307,7 +307,7 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 		}
 		digest := fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(spec.Component+want+string(spec.Job))))
 		p.plans[digest] = want
-		rep.Plan = &store.Plan{Digest: digest, NoOp: p.cloud[spec.Component] == want, Changes: deployment.Changes{Add: 1}}
+		rep.Plan = &control.Plan{Digest: digest, NoOp: p.cloud[spec.Component] == want, Changes: deployment.Changes{Add: 1}}
 	case "apply", "destroy":
 		want, ok := p.plans[spec.Plan.Digest]
 		if !ok {
@@ -334,7 +334,7 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 }
 
 // nodes renders a deployment's components and their states.
-func nodes(d store.Deployment) string {
+func nodes(d control.Deployment) string {
 	var out []string
 	for _, n := range d.Nodes {
 		out = append(out, n.Component+"="+string(n.State))

@@ -14,7 +14,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
-	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -64,7 +63,8 @@ func TestLogOfALostAttemptStaysOpenForEver(t *testing.T) {
 				t.Errorf("the log %s has no end", i.Stream)
 			}
 		}
-		j, err := p.Job(p.ctx, org, c.ID)
+		r, err := p.Store.Job(p.ctx, c.ID)
+		j := r.V
 		if err != nil || len(j.OpenLogs) > 0 || !j.DueAt.IsZero() && j.State.Final() {
 			t.Errorf("the sweep still has to look after job %s: %v, due %s, %v", j.State, j.OpenLogs, j.DueAt, err)
 		}
@@ -145,15 +145,11 @@ func TestSavedPlanOutlivesItsDeployment(t *testing.T) {
 }
 
 // deployments lists those of the install acme, newest first.
-func (p *plane) deployments() []store.Deployment {
+func (p *plane) deployments() []control.Deployment {
 	p.t.Helper()
-	page, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, fairlead.PageQuery{})
-	if err != nil || len(page.Items) == 0 {
-		p.t.Fatalf("deployments: %v, %v", page.Items, err)
-	}
-	var all []store.Deployment
-	for _, d := range page.Items {
-		all = append(all, d.V)
+	all, _, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, fairlead.PageQuery{})
+	if err != nil || len(all) == 0 {
+		p.t.Fatalf("deployments: %v, %v", all, err)
 	}
 	return all
 }
@@ -184,7 +180,7 @@ func TestPlanThatWaitsForApprovalIsKept(t *testing.T) {
 		collect(1, "while its job runs")
 		digest := "sha256:" + strings.TrimPrefix(p.blobs("plan/")[0], "plan/"+string(h.Job)+"/")
 		p.must("finish", func() error {
-			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeSucceeded, Plan: &store.Plan{Digest: digest, Changes: deployment.Changes{Add: 1}}})
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeSucceeded, Plan: &control.Plan{Digest: digest, Changes: deployment.Changes{Add: 1}}})
 		})
 		collect(1, "while it waits for approval")
 		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, p.deployments()[0].ID); return err })

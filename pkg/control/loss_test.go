@@ -8,7 +8,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -32,7 +31,7 @@ func TestNextDeploymentAppliesWhatWasLostWithoutAPerson(t *testing.T) {
 		}},
 		{"a retry", func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID {
 			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, lost); return err })
-			var d store.Deployment
+			var d control.Deployment
 			p.must("retry", func() (err error) { d, err = p.RetryDeployment(p.ctx, org, lost, "next"); return err })
 			return d.ID
 		}},

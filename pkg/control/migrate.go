@@ -21,9 +21,9 @@ import (
 // job has read everything back, and with the new one from then on; nothing else
 // runs on it meanwhile. After a failure it is as it was, and the migration may be
 // repeated.
-func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install, key string) (store.Job, error) {
+func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install, key string) (Job, error) {
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
-	var out store.Job
+	var out Job
 	err := c.Transact(ctx, "migrate the state of install "+install, func(tx *kernel.Tx) error {
 		made, err := tx.Seen(kernel.Once{Org: org, Route: "migrate-state " + install, Key: key}, string(id))
 		if err != nil || made != "" {
@@ -45,8 +45,8 @@ func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install,
 		}
 		to := inst.V.Bound.Binding
 		to.Storage = runners.StorageOf(r.V)
-		out, err = c.moveStates(tx, &inst, id, r, to)
-		if err == nil {
+		j, err := moveStates(tx, &inst, id, r, to)
+		if out = execution.JobOf(j); err == nil {
 			tx.PutInstall(inst)
 		}
 		return err
@@ -59,13 +59,13 @@ func nothingToMove(format string, args ...any) error {
 		Hint: "A state is moved after its runner was told to keep states elsewhere (`fairlead runner update NAME`), or to another runner (`fairlead install refresh-runner NAME --migrate-state`)."}
 }
 
-// move makes the job that copies the install's states to where the runner keeps
+// moveStates makes the job that copies the install's states to where the runner keeps
 // states, and notes on the install that it is under way. The caller writes the
 // install.
-func (c *Control) moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.JobID, r store.Stored[store.Runner], to placement.Binding) (store.Job, error) {
+func moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.JobID, r store.Stored[store.Runner], to placement.Binding) (store.Job, error) {
 	in := inst.V
 	if in.Moving != nil && in.Moving.Job == id { // our own commit, whose answer was unclear
-		j, err := c.Store.Job(tx.Ctx, id)
+		j, err := tx.Store.Job(tx.Ctx, id)
 		return j.V, err
 	}
 	if err := catalog.NotMoving(in); err != nil {
@@ -84,7 +84,7 @@ func (c *Control) moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], i
 	if len(names) == 0 {
 		return store.Job{}, nothingToMove("install %s has no state: its next deployment keeps it in %s", in.Name, to.Storage)
 	}
-	by, err := c.mover(tx, in, r, to.Storage)
+	by, err := mover(tx, in, r, to.Storage)
 	if err != nil {
 		return store.Job{}, err
 	}
@@ -127,7 +127,7 @@ func atRunner(kind string) bool {
 
 // mover is the runner that copies the states of an install to where another
 // keeps them: the one that reaches both.
-func (c *Control) mover(tx *kernel.Tx, in store.Install, to store.Stored[store.Runner], storage placement.Storage) (store.Stored[store.Runner], error) {
+func mover(tx *kernel.Tx, in store.Install, to store.Stored[store.Runner], storage placement.Storage) (store.Stored[store.Runner], error) {
 	if to.V.ID == in.Bound.Runner || !atRunner(in.Bound.Storage.Kind) {
 		return to, nil
 	}

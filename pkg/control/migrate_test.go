@@ -51,9 +51,9 @@ func (p *plane) savesStates(moves *[]events.JobSpec, then func(events.JobSpec) m
 	}
 }
 
-func (p *plane) migrate(install, key string) store.Job {
+func (p *plane) migrate(install, key string) control.Job {
 	p.t.Helper()
-	var j store.Job
+	var j control.Job
 	p.must("migrate the state", func() (err error) { j, err = p.MigrateState(p.ctx, org, install, key); return })
 	return j
 }
@@ -123,18 +123,18 @@ func migrationStory(p *plane) {
 	}
 }
 
-func (p *plane) job(id fairlead.JobID) store.Job {
+func (p *plane) job(id fairlead.JobID) control.Job {
 	p.t.Helper()
-	var j store.Job
+	var j control.Job
 	p.must("read job", func() (err error) { j, err = p.Job(p.ctx, org, id); return })
 	return j
 }
 
 func (p *plane) bound(install string) store.Install {
 	p.t.Helper()
-	var in control.Install
-	p.must("read install", func() (err error) { in, err = p.Install(p.ctx, org, install); return })
-	return in.Install
+	var in store.Stored[store.Install]
+	p.must("read install", func() (err error) { in, err = p.Store.Install(p.ctx, org, install); return })
+	return in.V
 }
 
 func TestAStateIsMovedToWhereTheRunnerKeepsStatesNow(t *testing.T) {

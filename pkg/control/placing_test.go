@@ -14,7 +14,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/placement"
-	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -86,7 +85,7 @@ func placementStory(p *plane) {
 	if got := p.boundTo("one"); got != "acme" {
 		t.Errorf("it is bound to %q, want its group's runner", got)
 	}
-	var rule store.RunnerRule
+	var rule control.RunnerRule
 	p.must("make a rule", func() (err error) {
 		rule, err = p.CreateRunnerRule(p.ctx, org, control.NewRunnerRule{Group: "customers/acme", Runner: "local"}, "rule")
 		return err
@@ -151,10 +150,10 @@ func (p *plane) deploymentsOf(install string) []fairlead.DeploymentID {
 	p.t.Helper()
 	var ids []fairlead.DeploymentID
 	p.must("list deployments", func() error {
-		page, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: install}, fairlead.PageQuery{})
+		all, _, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: install}, fairlead.PageQuery{})
 		ids = nil
-		for _, d := range page.Items {
-			ids = append(ids, d.V.ID)
+		for _, d := range all {
+			ids = append(ids, d.ID)
 		}
 		return err
 	})

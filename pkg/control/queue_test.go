@@ -31,9 +31,9 @@ func TestNoQueueNamesTheActiveDeployment(t *testing.T) {
 					t.Errorf("%q is not in %q, %q", w, e.Message, e.Hint)
 				}
 			}
-			all, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, fairlead.PageQuery{Limit: 10})
-			if err != nil || len(all.Items) != 1 {
-				t.Fatalf("there are %d deployments: %v", len(all.Items), err)
+			all, _, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, fairlead.PageQuery{Limit: 10})
+			if err != nil || len(all) != 1 {
+				t.Fatalf("there are %d deployments: %v", len(all), err)
 			}
 		}
 		first := p.deploy("acme", control.NewDeployment{}, "first")

@@ -75,7 +75,7 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 		}
 		r := from.Records[res.Runner]
 		if res.Move {
-			if _, err := c.moveStates(tx, &inst, id, r, *res.Write); err != nil {
+			if _, err := moveStates(tx, &inst, id, r, *res.Write); err != nil {
 				return withAnswer(err, out)
 			}
 			out.Job = id

@@ -10,7 +10,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/state"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
-	"github.com/fairlead/fairlead/pkg/store"
 )
 
 // What the rooms have for those who call them, named here: nobody else enters a room.
@@ -24,6 +23,7 @@ type (
 	AWSProof           = runners.AWSProof
 	Agent              = runners.Agent
 	AgentConfiguration = runners.AgentConfiguration
+	Channel            = runners.Channel
 	Explained          = runners.Explained
 	Group              = runners.Group
 	Heartbeat          = runners.Heartbeat
@@ -34,18 +34,23 @@ type (
 	OIDCProof          = runners.OIDCProof
 	Runner             = runners.Runner
 	RunnerFile         = runners.RunnerFile
-	RunnerRuleRecord   = runners.RunnerRuleRecord
+	RunnerRule         = runners.RunnerRule
 	Session            = runners.Session
 	SessionProof       = runners.SessionProof
 	Stack              = runners.Stack
+	StackChange        = runners.StackChange
+	StackReport        = runners.StackReport
 	SessionStack       = runners.SessionStack
 	Trust              = runners.Trust
 	TrustRule          = runners.TrustRule
 	Wanted             = runners.Wanted
 
 	App            = catalog.App
+	Bound          = catalog.Bound
+	Component      = catalog.Component
 	Effective      = catalog.Effective
 	EffectiveValue = catalog.EffectiveValue
+	Input          = catalog.Input
 	Install        = catalog.Install
 	InstallChange  = catalog.InstallChange
 	NewInstall     = catalog.NewInstall
@@ -55,11 +60,15 @@ type (
 	Version        = catalog.Version
 
 	LockedError = state.LockedError
+	PushedState = state.PushedState
 
 	Claim            = execution.Claim
 	Death            = execution.Death
+	Deployment       = execution.Deployment
 	DeploymentFilter = execution.DeploymentFilter
+	Job              = execution.Job
 	NewDeployment    = execution.NewDeployment
+	Plan             = execution.Plan
 	Report           = execution.Report
 	Started          = execution.Started
 	Swept            = execution.Swept
@@ -104,10 +113,6 @@ func Metered() Intervals { return kernel.Metered() }
 func OwnsLog(ctx context.Context, jobs kernel.JobReader, install fairlead.InstallID, s joblog.Stream) error {
 	return kernel.OwnsLog(ctx, jobs, install, s)
 }
-
-// RunnerOf returns the name of the runner that runs the install's jobs: the one
-// that it is bound to, or names; "" if rules will choose one.
-func RunnerOf(in store.Install) string { return runners.RunnerOf(in) }
 
 // Repositories begins the names of an org's repositories in the control plane's
 // own registry, and of no other org's.

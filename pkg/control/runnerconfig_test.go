@@ -39,11 +39,7 @@ func TestARunnersSecretsAreSealedAndMasked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			config, err := p.Configuration(r.Runner)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(config)
+			return string(r.Config)
 		}
 		change := func(text string) {
 			t.Helper()
@@ -255,9 +251,9 @@ func TestARunnerThatWasMadeBeforeThereWereConfigurationsWorksOn(t *testing.T) {
 		if got := p.deployment(id).State; got != "succeeded" {
 			t.Errorf("its deployment is %s", got)
 		}
-		config, err := p.Configuration(r.V)
-		if err != nil || !strings.Contains(string(config), `"description":"old","runner_configuration":{"type":"local"}`) {
-			t.Errorf("its configuration is %s, %v", config, err)
+		old, err := p.Runner(p.ctx, org, "local")
+		if config := old.Config; err != nil || !strings.Contains(string(config), `"description":"old","runner_configuration":{"type":"local"}`) {
+			t.Errorf("its configuration is %s, %v", old.Config, err)
 		}
 		if _, err := p.UpdateRunner(p.ctx, control.User{Org: org}, "local", control.RunnerFile{Set: []string{"description=new"}}); err != nil {
 			t.Errorf("it cannot be updated: %v", err)

@@ -19,7 +19,7 @@ import (
 
 // DeploymentSituations says what there is to know or to decide about a
 // deployment, and which commands go on.
-func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) ([]diagnosis.Situation, error) {
+func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]diagnosis.Situation, error) {
 	if d.State == deployment.Succeeded {
 		return nil, nil
 	}
@@ -48,7 +48,7 @@ func (c *Control) DeploymentSituations(ctx context.Context, d store.Deployment) 
 // nodeFacts reads the jobs of those components that are at work or in trouble,
 // what is known of the latter, and their runner. in is the deployment's install,
 // unless that is gone.
-func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d store.Deployment, in store.Install) error {
+func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d Deployment, in store.Install) error {
 	wantRunner := false
 	var runner fairlead.RunnerID // that had those jobs
 	var trouble []string
@@ -83,7 +83,7 @@ func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d stor
 	}
 	if wantRunner {
 		var err error
-		if f.Runner, err = c.runnerFacts(ctx, d.RunnerOrg(), d.RunnerName, runner); err != nil {
+		if f.Runner, err = c.runnerFacts(ctx, d.RunnerOrg, d.RunnerName, runner); err != nil {
 			return err
 		}
 	}
@@ -116,11 +116,11 @@ func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID
 }
 
 // JobSituations says what there is to know about a job.
-func (c *Control) JobSituations(ctx context.Context, j store.Job) ([]diagnosis.Situation, error) {
+func (c *Control) JobSituations(ctx context.Context, j Job) ([]diagnosis.Situation, error) {
 	f := diagnosis.Job{Job: j.Job, Install: j.InstallName}
 	if !j.State.Final() || len(j.Deaths) > 0 {
 		var err error
-		if f.Runner, err = c.runnerFacts(ctx, j.RunnerOrg(), j.RunnerName, j.Runner); err != nil {
+		if f.Runner, err = c.runnerFacts(ctx, j.RunnerOrg, j.RunnerName, j.Runner); err != nil {
 			return nil, err
 		}
 	}
@@ -160,7 +160,7 @@ func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string
 
 // AgentSituations says what the operator of an agent is to know when its session
 // begins: its first heartbeat says what keeps its jobs apart.
-func (c *Control) AgentSituations(ctx context.Context, s store.Session, h runners.Heartbeat) ([]diagnosis.Situation, error) {
+func (c *Control) AgentSituations(ctx context.Context, s Session, h runners.Heartbeat) ([]diagnosis.Situation, error) {
 	if h.Ending || s.Isolation == h.Isolation || h.Isolation != "landlock" && h.Isolation != "none" {
 		return nil, nil
 	}
@@ -221,17 +221,17 @@ const aDay = 24 * time.Hour
 // factsOf counts the jobs that wait for a runner, unless it has a place for
 // them: then they do not wait for long.
 func (c *Control) factsOf(ctx context.Context, r runners.Runner) (*diagnosis.Runner, error) {
-	out := &diagnosis.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Mode: r.VendorMode(), Customer: r.Customer, Speaks: runners.Protocol}
+	out := &diagnosis.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Mode: r.Mode, Customer: r.Customer, Speaks: runners.Protocol}
 	if w := r.Wanted; w != nil {
 		out.Wanted = &diagnosis.Wanted{Version: w.Version, Image: w.Image, Channel: w.Channel}
 	}
 	free := false
 	for _, s := range r.Sessions {
 		online := s.State == "online"
-		out.Agents = append(out.Agents, diagnosis.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining, Mode: s.CustomerMode(),
+		out.Agents = append(out.Agents, diagnosis.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining, Mode: s.Customer.OrEnabled(),
 			Version: s.Version, Protocol: s.Protocol, Outdated: !r.Wanted.Runs(s.Version),
 			Capacity: s.Capacity, Running: len(s.Running), Seen: s.LastSeen})
-		free = free || online && !s.Draining && fairlead.EffectiveMode(r.Mode, s.CustomerMode()).TakesJobs() && len(s.Running) < s.Capacity
+		free = free || online && !s.Draining && fairlead.EffectiveMode(r.Mode, s.Customer.OrEnabled()).TakesJobs() && len(s.Running) < s.Capacity
 	}
 	if free {
 		return out, nil

@@ -13,7 +13,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -52,7 +51,7 @@ func (p *plane) expectTold(what string, kinds []diagnosis.Kind, text string, wan
 }
 
 // begin claims and starts the next job.
-func (p *plane) begin() (store.Job, control.Holder) {
+func (p *plane) begin() (control.Job, control.Holder) {
 	p.t.Helper()
 	c, err := p.Claim(p.ctx, p.session, 0)
 	if err != nil {
@@ -67,7 +66,7 @@ func (p *plane) begin() (store.Job, control.Holder) {
 
 // applying takes an install to the apply of its first component, and returns
 // that.
-func (p *plane) applying(install string) (fairlead.DeploymentID, store.Job, control.Holder) {
+func (p *plane) applying(install string) (fairlead.DeploymentID, control.Job, control.Holder) {
 	p.t.Helper()
 	id := p.deploy(install, control.NewDeployment{AutoApprove: true}, "deploy-"+install)
 	c, err := p.Claim(p.ctx, p.session, 0)
@@ -89,7 +88,7 @@ func lockInfo(id string) []byte {
 	return []byte(`{"ID":"` + id + `","Operation":"OperationTypeApply","Who":"fairlead@host-1","Created":"2026-11-20T00:00:00Z"}`)
 }
 
-func (p *plane) lockAndSave(h control.Holder, j store.Job, lock, state string) {
+func (p *plane) lockAndSave(h control.Holder, j control.Job, lock, state string) {
 	p.t.Helper()
 	p.must("lock", func() error { return p.LockState(p.ctx, h, string(j.Install), j.Component, lock, lockInfo(lock)) })
 	p.must("save", func() error { return p.PutState(p.ctx, h, string(j.Install), j.Component, lock, []byte(state)) })

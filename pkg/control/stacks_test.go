@@ -30,7 +30,7 @@ components:
 // its runner.
 type stacked struct {
 	*plane
-	runner store.Runner
+	runner control.Runner
 	key    ed25519.PrivateKey
 }
 
@@ -66,7 +66,7 @@ func (s *stacked) create(in control.NewStack) control.Stack {
 }
 
 // open opens a session that says w of the stack.
-func (s *stacked) open(w *control.SessionStack) (store.Session, error) {
+func (s *stacked) open(w *control.SessionStack) (control.Session, error) {
 	nonce := s.NewChallenge()
 	v, _, err := s.OpenSession(s.ctx, control.SessionProof{Runner: s.runner.ID, Nonce: nonce, PublicKey: s.key.Public().(ed25519.PublicKey),
 		Statement: []byte(nonce), Signature: ed25519.Sign(s.key, []byte(nonce)), Instance: "task", Capacity: 4, Stack: w})
@@ -316,7 +316,7 @@ func TestReportOfAStackIsRefused(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
-		if _, err := s.open(word(control.Stack{Stack: store.Stack{Install: "ins_1", ExternalID: "x"}})); fairlead.CodeOf(err) != "stack-refused" {
+		if _, err := s.open(word(control.Stack{Install: "ins_1", ExternalID: "x"})); fairlead.CodeOf(err) != "stack-refused" {
 			t.Errorf("a runner that is in no stack: %v", err)
 		}
 	})

@@ -13,11 +13,11 @@ import (
 func TestTheRunnerOfAStackKeepsStatesInItsBucket(t *testing.T) {
 	place := func(s *stacked) string {
 		s.t.Helper()
-		r, err := s.Runner(s.ctx, org, "acme")
+		r, err := s.Store.Runner(s.ctx, org, "acme")
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		return r.Storage + " " + r.Place
+		return r.V.Storage + " " + r.V.Place
 	}
 	hear := func(s *stacked, w *control.SessionStack) {
 		s.t.Helper()

@@ -191,7 +191,7 @@ func TestInterruptedStep(t *testing.T) {
 					defer func() {
 						// The log of the lost apply can still be found.
 						jobs, err := p.DeploymentJobs(p.ctx, org, id)
-						lost := slices.ContainsFunc(jobs, func(j store.Job) bool { return j.State == job.Lost })
+						lost := slices.ContainsFunc(jobs, func(j control.Job) bool { return j.State == job.Lost })
 						if err != nil || len(jobs) != 10 || !lost {
 							t.Errorf("the deployment lists %d jobs, the lost one among them: %v, %v", len(jobs), lost, err)
 						}

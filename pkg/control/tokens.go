@@ -29,12 +29,18 @@ type NewToken struct {
 // Token is an API token. Secret is what is sent; it is "" but in the answer to
 // the request that makes the token.
 type Token struct {
-	store.Token
-	Secret string
+	ID       string
+	Name     string
+	Operator bool // of whoever runs the control plane
+	Created  time.Time
+	Expires  time.Time // zero: never
+	Used     time.Time // last, to within the hour; zero: never
+	Secret   string
 }
 
-// TokenRecord is an API token as the table has it.
-type TokenRecord = store.Token
+func tokenOf(t store.Token) Token {
+	return Token{ID: t.ID, Name: t.Name, Operator: t.Operator, Created: t.Created, Expires: t.Expires, Used: t.Used}
+}
 
 // CreateToken makes an API token. Only an operator makes one of an operator. The
 // table keeps no more than its hash; the same request, under the same key, makes
@@ -75,9 +81,10 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 			return err
 		}
 		if made != "" {
-			out.Secret = secretOf(made)
-			r, err := c.Store.Token(ctx, identity.Hash(out.Secret))
-			out.Token = r.V
+			secret := secretOf(made)
+			r, err := c.Store.Token(ctx, identity.Hash(secret))
+			out = tokenOf(r.V)
+			out.Secret = secret
 			return err
 		}
 		if named.V.ID == id {
@@ -89,8 +96,12 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 		if len(refs) >= MaxTokens {
 			return fairlead.Conflict("too-many-tokens", "there are %d API tokens, as many as there can be", len(refs))
 		}
-		out = Token{Token: store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: tx.Now, Expires: in.Expires}, Secret: secretOf(id)}
-		putNewToken(tx, identity.Hash(out.Secret), out.Token)
+		t := store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: tx.Now, Expires: in.Expires}
+		out = tokenOf(t)
+		out.Secret = secretOf(id)
+		hash := identity.Hash(out.Secret)
+		tx.PutToken(hash, store.Stored[store.Token]{V: t})
+		tx.PutTokenRef(t.Org, t.Name, store.TokenRef{ID: id, Hash: hash})
 		return nil
 	})
 	if err != nil {
@@ -104,25 +115,20 @@ func operatorsOwn(message string) error {
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "operator-only", Message: message, Hint: "Use the token of an operator."}
 }
 
-func putNewToken(tx *kernel.Tx, hash string, t store.Token) {
-	tx.PutToken(hash, store.Stored[store.Token]{V: t})
-	tx.PutTokenRef(t.Org, t.Name, store.TokenRef{ID: t.ID, Hash: hash})
-}
-
 // Tokens lists API tokens by name, also those that have expired.
-func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]store.Token, string, error) {
+func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Token, string, error) {
 	refs, err := c.Store.TokenRefs(ctx, org, q)
 	if err != nil {
 		return nil, "", err
 	}
-	var out []store.Token
+	var out []Token
 	for _, r := range refs.Items {
 		t, err := c.Store.Token(ctx, r.V.Hash)
 		if err != nil {
 			return nil, "", fmt.Errorf("token %s: %w", r.V.ID, err)
 		}
 		if t.V.Revoked.IsZero() { // or it was, after its page was read
-			out = append(out, t.V)
+			out = append(out, tokenOf(t.V))
 		}
 	}
 	return out, refs.Next, nil

@@ -131,9 +131,9 @@ func (p *plane) revoked(by control.User, token string) error {
 }
 
 // tokens returns what is listed, by name.
-func (p *plane) tokens() map[string]store.Token {
+func (p *plane) tokens() map[string]control.Token {
 	p.t.Helper()
-	out := map[string]store.Token{}
+	out := map[string]control.Token{}
 	for q := (fairlead.PageQuery{Limit: 1}); ; {
 		page, next, err := p.Tokens(p.ctx, org, q)
 		if err != nil {
@@ -207,12 +207,12 @@ func TestNobodyKnewWhoHadDeployed(t *testing.T) {
 		first := ok(p.CreateDeployment(control.As(p.ctx, ci), org, "acme", control.NewDeployment{Kind: deployment.Deploy}, ""))(t)
 		p.work()
 		ok(p.ApproveDeployment(control.As(p.ctx, carol), org, first.ID, nil, nil))(t)
-		d := ok(p.Deployment(p.ctx, org, first.ID))(t).V
+		d := ok(p.Deployment(p.ctx, org, first.ID))(t)
 		if n := d.Node("network"); d.By != ci || n.Approved != carol || d.StopBy != (fairlead.Actor{}) {
 			t.Errorf("it was made by %v, approved by %v, canceled by %v", d.By, n.Approved, d.StopBy)
 		}
 		ok(p.CancelDeployment(control.As(p.ctx, carol), org, first.ID))(t)
-		d = ok(p.Deployment(p.ctx, org, first.ID))(t).V
+		d = ok(p.Deployment(p.ctx, org, first.ID))(t)
 		j := ok(p.Job(p.ctx, org, d.Node("network").ApplyJob))(t)
 		if d.StopBy != carol || j.StopBy != carol {
 			t.Errorf("the deployment was canceled by %v, its job by %v", d.StopBy, j.StopBy)

@@ -79,7 +79,7 @@ func (p *platform) token(sub string) string { return p.issuer.Token(ours, map[st
 
 // open opens a session of a runner by a token, as an agent does: again with the
 // same nonce when the answer is unclear.
-func (p *platform) open(id fairlead.RunnerID, token string) (s store.Session, bearer string, err error) {
+func (p *platform) open(id fairlead.RunnerID, token string) (s control.Session, bearer string, err error) {
 	nonce := p.NewChallenge()
 	proof := control.SessionProof{Runner: id, Nonce: nonce, Statement: []byte(nonce + token), PublicKey: p.key.Public().(ed25519.PublicKey),
 		Signature: ed25519.Sign(p.key, []byte(nonce+token)), Instance: "pod-0", Capacity: 4, OIDC: &control.OIDCProof{Token: token, Binding: bound}}
@@ -94,10 +94,10 @@ func (p *platform) runnerID(name string) fairlead.RunnerID {
 	return id
 }
 
-func (p *platform) opened(runner, token string) (store.Session, string) {
+func (p *platform) opened(runner, token string) (control.Session, string) {
 	p.t.Helper()
 	id := p.runnerID(runner)
-	var s store.Session
+	var s control.Session
 	var bearer string
 	p.must("open a session", func() (err error) { s, bearer, err = p.open(id, token); return })
 	return s, bearer
@@ -224,25 +224,25 @@ func TestTrustsUnderEveryFaultAtEveryPlace(t *testing.T) {
 // any more: what it asks then is refused, and a claim that waits gets nothing.
 func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 	for name, row := range map[string]struct {
-		revoke func(p *platform, s store.Session) error
+		revoke func(p *platform, s control.Session) error
 		stays  bool // known, as it ends what it has; it gets no more work
 	}{
-		"the trust is removed": {func(p *platform, _ store.Session) error { return p.DeleteTrust(p.ctx, me, "local", "cluster") }, false},
-		"the trust says something else": {func(p *platform, _ store.Session) error {
+		"the trust is removed": {func(p *platform, _ control.Session) error { return p.DeleteTrust(p.ctx, me, "local", "cluster") }, false},
+		"the trust says something else": {func(p *platform, _ control.Session) error {
 			_, err := p.UpdateTrust(p.ctx, me, "local", control.NewTrust{Name: "cluster", Rule: p.rule("system:serviceaccount:fairlead:other")})
 			return err
 		}, false},
-		"the trust is made again": {func(p *platform, _ store.Session) error {
+		"the trust is made again": {func(p *platform, _ control.Session) error {
 			_, err := p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: "cluster", Rule: p.rule(theRunner)}, "")
 			return errors.Join(p.DeleteTrust(p.ctx, me, "local", "cluster"), ignore(err))
 		}, false},
-		"the session is ended":  {func(p *platform, s store.Session) error { return p.EndSession(p.ctx, me, "local", s.ID) }, false},
-		"the runner is deleted": {func(p *platform, _ store.Session) error { return p.DeleteRunner(p.ctx, me, "local") }, false},
-		"the runner is paused": {func(p *platform, _ store.Session) error {
+		"the session is ended":  {func(p *platform, s control.Session) error { return p.EndSession(p.ctx, me, "local", s.ID) }, false},
+		"the runner is deleted": {func(p *platform, _ control.Session) error { return p.DeleteRunner(p.ctx, me, "local") }, false},
+		"the runner is paused": {func(p *platform, _ control.Session) error {
 			_, err := p.SetRunnerMode(p.ctx, me, "local", fairlead.ModePaused)
 			return err
 		}, true},
-		"the runner is disabled": {func(p *platform, _ store.Session) error {
+		"the runner is disabled": {func(p *platform, _ control.Session) error {
 			_, err := p.SetRunnerMode(p.ctx, me, "local", fairlead.ModeDisabled)
 			return err
 		}, true},

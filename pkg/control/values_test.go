@@ -117,9 +117,10 @@ func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
 		p.must("finish", func() error {
 			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: fairlead.ReasonOutputsTooLarge, Mutated: true, ExitCode: new(int)})
 		})
+		version := p.deployment(j.Deployment).Version
 		k, err := p.Store.Component(p.ctx, j.Install, "network")
-		if err != nil || k.V.State != store.Present || k.V.Version != j.Version || k.V.Outputs != nil || k.V.OutputsBlob != "" {
-			t.Errorf("the component is %s of version %s with outputs %q, %v; want present, of %s, without the outputs of before", k.V.State, k.V.Version, k.V.OutputsBlob, err, j.Version)
+		if err != nil || k.V.State != store.Present || k.V.Version != version || k.V.Outputs != nil || k.V.OutputsBlob != "" {
+			t.Errorf("the component is %s of version %s with outputs %q, %v; want present, of %s, without the outputs of before", k.V.State, k.V.Version, k.V.OutputsBlob, err, version)
 		}
 		_, said := p.told(id)
 		for _, want := range []string{"What it was to do is done", "Make the component's outputs smaller"} {

@@ -171,7 +171,7 @@ func watchStory(w *watched) {
 	w.want("another one has begun", w.pass(time.Minute), "runner.online")
 
 	// A job that nobody takes.
-	var j store.Job
+	var j control.Job
 	w.must("check the runner", func() (err error) { j, err = w.CheckRunner(w.ctx, org, "east", "check"); return })
 	w.want("a job waits", w.pass(job.StuckAfter-time.Minute), "")
 	w.want("nobody takes it", w.pass(2*time.Minute), "job.stuck")

@@ -3,7 +3,9 @@ package control
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -31,12 +33,33 @@ type NewWebhook struct {
 // Webhook is a webhook. Secret is as its owner puts it into the endpoint; it
 // is "" but in the answer to the request that makes the webhook.
 type Webhook struct {
-	store.Webhook
-	Secret string
+	ID      string
+	Name    string
+	URL     string
+	Events  []string // patterns of package webhook
+	Created time.Time
+	Secret  string
 }
 
-// Delivery is a delivery.
-type Delivery = store.Delivery
+func webhookOf(h store.Webhook) Webhook {
+	return Webhook{ID: h.ID, Name: h.Name, URL: h.URL, Events: h.Events, Created: h.Created}
+}
+
+// Delivery is what became of one event for one webhook.
+type Delivery struct {
+	ID       string // of the event
+	What     events.Domain
+	State    string // pending, delivered, failed
+	Attempts int    // since it was asked for last
+	Status   int    // of the last answer; 0: there was none
+	Problem  string
+	Last     time.Time // when it was tried last
+	Next     time.Time // not before; zero: it is not tried again
+}
+
+func deliveryOf(d store.Delivery) Delivery {
+	return Delivery{ID: d.ID, What: d.What, State: d.State, Attempts: d.Attempts, Status: d.Status, Problem: d.Problem, Last: d.Last, Next: d.Next}
+}
 
 func secretContext(id string) string { return "webhook/" + id + "/secret" }
 
@@ -99,20 +122,15 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 	if err != nil {
 		return Webhook{}, fmt.Errorf("open the secret of webhook %s: %w", name, err)
 	}
-	return Webhook{Webhook: r.V, Secret: webhook.FormatSecret(secret)}, nil
+	out := webhookOf(r.V)
+	out.Secret = webhook.FormatSecret(secret)
+	return out, nil
 }
 
 // Webhooks lists webhooks by name.
 func (c *Control) Webhooks(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Webhook, string, error) {
 	p, err := c.Store.Webhooks(ctx, org, q)
-	if err != nil {
-		return nil, "", err
-	}
-	var out []Webhook
-	for _, r := range p.Items {
-		out = append(out, Webhook{Webhook: r.V})
-	}
-	return out, p.Next, nil
+	return kernel.List(p, err, webhookOf)
 }
 
 // DeleteWebhook drops a webhook. Events that are on their way to it are not
@@ -138,14 +156,7 @@ func (c *Control) Deliveries(ctx context.Context, org fairlead.OrgID, name strin
 		return nil, "", err
 	}
 	p, err := c.Store.Deliveries(ctx, r.V.ID, q)
-	if err != nil {
-		return nil, "", err
-	}
-	var out []Delivery
-	for _, d := range p.Items {
-		out = append(out, d.V)
-	}
-	return out, p.Next, nil
+	return kernel.List(p, err, deliveryOf)
 }
 
 // Redeliver has an event delivered to the webhook again, as if for the first
@@ -162,14 +173,14 @@ func (c *Control) Redeliver(ctx context.Context, org fairlead.OrgID, name, id st
 		if err != nil {
 			return err
 		}
-		out = r.V
+		out = deliveryOf(r.V)
 		if tx.Again && r.V.State == store.DeliveryPending && r.V.AskedAt == r.Version {
 			return nil // our own commit, whose answer was unclear
 		}
 		r.V.State, r.V.Attempts, r.V.Status, r.V.Problem = store.DeliveryPending, 0, 0, ""
 		r.V.Next, r.V.Asked, r.V.AskedAt, r.V.Expires = tx.Now, tx.Now, r.Version+1, tx.Now.Add(deliveryKept)
 		tx.PutDelivery(r)
-		out = r.V
+		out = deliveryOf(r.V)
 		return nil
 	})
 	return out, err

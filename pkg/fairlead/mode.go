@@ -59,3 +59,11 @@ type CustomerMode struct {
 	Since  time.Time  `json:"since,omitzero"`   // by the clock of the agent's machine; zero: not known
 	Reason string     `json:"reason,omitempty"` // as the customer wrote it, in one line
 }
+
+// OrEnabled returns the mode; of nil, ModeEnabled.
+func (c *CustomerMode) OrEnabled() RunnerMode {
+	if c == nil {
+		return ModeEnabled
+	}
+	return c.Mode
+}

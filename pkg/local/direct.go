@@ -11,15 +11,7 @@ import (
 // DirectRunners returns the names of the runners that an agent beside the
 // control plane is to serve, by their identifiers.
 func (s *Server) DirectRunners(ctx context.Context) (map[string]string, error) {
-	all, err := s.control.DirectRunners(ctx, fairlead.DefaultOrg)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]string, len(all))
-	for _, r := range all {
-		out[string(r.ID)] = r.Name
-	}
-	return out, nil
+	return s.control.DirectRunners(ctx, fairlead.DefaultOrg)
 }
 
 // DirectConfiguration returns a runner's configuration with its secrets, which

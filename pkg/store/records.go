@@ -457,14 +457,6 @@ type Session struct {
 	Subject  string `json:"subject,omitempty"`
 }
 
-// CustomerMode returns the mode that the customer has set for the agent.
-func (s Session) CustomerMode() fairlead.RunnerMode {
-	if s.Customer == nil {
-		return fairlead.ModeEnabled
-	}
-	return s.Customer.Mode
-}
-
 // Enrolment is a single-use enrolment token, by the hash of the token.
 type Enrolment struct {
 	Runner  fairlead.RunnerID `json:"runner"`

@@ -92,7 +92,7 @@ type Plane struct {
 	asked    map[asked]int // requests
 	tamper   func(events.JobSpec, []byte) []byte
 	told     *wire.AgentConfiguration // how agents are to start jobs
-	worker   *control.SessionRecord   // of Work
+	worker   *control.Session         // of Work
 }
 
 // New starts a control plane that ends with the test. It has a runner.

@@ -80,7 +80,7 @@ func (p *Plane) Work(id string) *Attempt {
 }
 
 // session returns the session of an agent that the test is.
-func (p *Plane) session() control.SessionRecord {
+func (p *Plane) session() control.Session {
 	p.t.Helper()
 	p.mu.Lock()
 	s := p.worker
@@ -129,7 +129,7 @@ func (a *Attempt) Finish(r control.Report) {
 func (a *Attempt) Planned(changes deployment.Changes, summary string) {
 	a.p.t.Helper()
 	a.Finish(control.Report{Outcome: control.OutcomeSucceeded, Summary: []byte(summary),
-		Plan: &control.PlanRecord{Digest: a.Digest(), NoOp: changes == deployment.Changes{}, Changes: changes}})
+		Plan: &control.Plan{Digest: a.Digest(), NoOp: changes == deployment.Changes{}, Changes: changes}})
 }
 
 // Digest is that of the plan which the attempt makes.

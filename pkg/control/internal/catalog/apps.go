@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"time"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
@@ -16,15 +17,26 @@ import (
 
 // Version is an app version with its configuration.
 type Version struct {
-	store.Version
-	Spec *appspec.App // shared by all who read the version: not to be changed
-	New  bool         // this request made it
+	ID        fairlead.VersionID
+	Org       fairlead.OrgID
+	App       string
+	Artifacts map[string]string // digest by component
+	Created   time.Time
+	Spec      *appspec.App // shared by all who read the version: not to be changed
+	New       bool         // this request made it
+}
+
+func versionView(v store.Version, spec *appspec.App) Version {
+	return Version{ID: v.ID, Org: v.Org, App: v.App, Artifacts: v.Artifacts, Created: v.Created, Spec: spec}
 }
 
 // App is an app with its newest version.
 type App struct {
-	store.App
-	Newest Version
+	ID          fairlead.AppID
+	Name        string
+	Description string
+	Created     time.Time
+	Newest      Version
 }
 
 // DigestPattern is the regular expression of an artifact's digest.
@@ -65,22 +77,23 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 	}
 	var out Version
 	err = cat.Transact(ctx, "publish app "+name, func(tx *kernel.Tx) error {
-		out = Version{Spec: spec}
+		made := store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: tx.Now}
+		isNew := false
 		stored, err := cat.Store.Version(ctx, id)
 		switch {
 		case err == nil:
-			out.Version = stored.V
+			made.Created = stored.V.Created
 			if _, err := verified(tx.Kernel, id, stored.V); fairlead.CodeOf(err) == CodeVersionAltered {
-				out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: stored.V.Created}
-				tx.MendVersion(store.Stored[store.Version]{V: out.Version, Version: stored.Version})
+				tx.MendVersion(store.Stored[store.Version]{V: made, Version: stored.Version})
 			}
 		case fairlead.KindOf(err) == fairlead.KindNotFound:
-			out.New = true
-			out.Version = store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: tx.Now}
-			tx.PutVersion(out.Version)
+			isNew = true
+			tx.PutVersion(made)
 		default:
 			return err
 		}
+		out = versionView(made, spec)
+		out.New = isNew
 		app, err := cat.Store.App(ctx, org, name)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
 			app, err = store.Stored[store.App]{V: store.App{ID: newAppID(org, name), Org: org, Name: name, Created: tx.Now}}, nil
@@ -93,7 +106,7 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 			tx.PutApp(app)
 			// A version that was published before there were references gets its
 			// own when it becomes the newest again.
-			tx.PutVersionRef(app.V.ID, out.Version)
+			tx.PutVersionRef(app.V.ID, made)
 		}
 		return nil
 	})
@@ -117,8 +130,8 @@ func ReadVersion(tx *kernel.Tx, id fairlead.VersionID) (Version, error) {
 // the same one.
 func verified(k *kernel.Kernel, id fairlead.VersionID, v store.Version) (Version, error) {
 	if kept, ok := k.Memo.Get(id); ok {
-		if known, ok := kept.(Version); ok && known.same(v) {
-			return Version{Version: v, Spec: known.Spec}, nil
+		if known, ok := kept.(parsed); ok && known.same(v) {
+			return versionView(v, known.spec), nil
 		}
 	}
 	spec, err := appspec.FromCanonical(v.Config)
@@ -140,11 +153,10 @@ func verified(k *kernel.Kernel, id fairlead.VersionID, v store.Version) (Version
 	case made != id || v.ID != id:
 		return Version{}, altered(k, id, v, made)
 	}
-	out := Version{Version: v, Spec: spec}
 	if len(v.Config) <= keptConfig {
-		k.Memo.Add(id, out)
+		k.Memo.Add(id, parsed{v, spec})
 	}
-	return out, nil
+	return versionView(v, spec), nil
 }
 
 // CodeVersionAltered is the code of a refusal to use a version whose record was
@@ -165,8 +177,14 @@ func altered(k *kernel.Kernel, id fairlead.VersionID, v store.Version, made fair
 // a few times that.
 const keptConfig = 64 << 10
 
-// same reports whether the identifier of v, which was verified, holds for o, too.
-func (v Version) same(o store.Version) bool {
+// parsed is a version that was verified.
+type parsed struct {
+	store.Version
+	spec *appspec.App
+}
+
+// same reports whether the identifier of v holds for o, too.
+func (v parsed) same(o store.Version) bool {
 	return v.ID == o.ID && v.Org == o.Org && bytes.Equal(v.Config, o.Config) && maps.Equal(v.Artifacts, o.Artifacts)
 }
 
@@ -191,38 +209,17 @@ func (cat *Catalog) Versions(ctx context.Context, org fairlead.OrgID, name strin
 		return nil, "", err
 	}
 	p, err := cat.Store.Versions(ctx, a.V.ID, q)
-	if err != nil {
-		return nil, "", err
-	}
-	versions := make([]Version, 0, len(p.Items))
-	for _, r := range p.Items {
-		v, err := verified(cat.Kernel, r.V.ID, r.V)
-		if err != nil {
-			return nil, "", err
-		}
-		versions = append(versions, v)
-	}
-	return versions, p.Next, nil
+	return kernel.TryList(p, err, func(v store.Version) (Version, error) { return verified(cat.Kernel, v.ID, v) })
 }
 
 func appOf(tx *kernel.Tx, a store.App) (App, error) {
 	v, err := ReadVersion(tx, a.Latest)
-	return App{App: a, Newest: v}, err
+	return App{ID: a.ID, Name: a.Name, Description: a.Description, Created: a.Created, Newest: v}, err
 }
 
 // Apps lists apps by name.
 func (cat *Catalog) Apps(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]App, string, error) {
 	p, err := cat.Store.Apps(ctx, org, q)
-	if err != nil {
-		return nil, "", err
-	}
-	apps := make([]App, 0, len(p.Items))
-	for _, r := range p.Items {
-		a, err := appOf(cat.Reading(ctx), r.V)
-		if err != nil {
-			return nil, "", err
-		}
-		apps = append(apps, a)
-	}
-	return apps, p.Next, nil
+	tx := cat.Reading(ctx)
+	return kernel.TryList(p, err, func(a store.App) (App, error) { return appOf(tx, a) })
 }

@@ -64,8 +64,13 @@ const (
 // Effective resolves what a deployment of the install would use now, and compares
 // it with what the last successful deployment of each component used. A component
 // whose last apply or destroy did not succeed is not compared: its state says so.
-func (cat *Catalog) Effective(ctx context.Context, in store.Install) (Effective, error) {
+func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install string) (Effective, error) {
 	tx := cat.Reading(ctx)
+	r, err := cat.Store.Install(ctx, org, install)
+	if err != nil {
+		return Effective{}, err
+	}
+	in := r.V
 	app, err := ReadApp(tx, in.Org, in.App)
 	if err != nil {
 		return Effective{}, err

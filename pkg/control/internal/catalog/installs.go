@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
@@ -30,11 +31,44 @@ type NewInstall struct {
 
 // Install is an install with what is known of its components.
 type Install struct {
-	store.Install
-	Components []store.Component
-	State      string // new, deployed, partial, torn-down
-	Locks      map[string]fairlead.JobID
+	ID      fairlead.InstallID
+	Name    string
+	App     string
+	Runner  string // name of the one that it is bound to, or names; "": rules choose one
+	Bound   *Bound // nil before its first deployment
+	Group   placement.Path
+	Labels  map[string]string
+	Inputs  map[string]Input
+	Active  fairlead.DeploymentID
+	Queue   []fairlead.DeploymentID
+	Moving  fairlead.JobID // copies its states; "": none does
+	Created time.Time
+
+	Components []Component
+	State      string                // new, deployed, partial, torn-down
 	Parts      []diagnosis.Component // the same components, with their states and locks, as far as a person wants to know
+}
+
+// Bound is the runner that an install has since its first deployment.
+type Bound struct {
+	Runner fairlead.RunnerID
+	Org    fairlead.OrgID // "": it is shared
+	Name   string
+}
+
+// Input is a value given to an install.
+type Input struct {
+	Value     json.RawMessage // nil: it is sensitive
+	Sensitive bool
+}
+
+// Component is what is known of a component in the customer's account.
+type Component struct {
+	Name       string
+	State      string             // absent, present, failed, unknown
+	Version    fairlead.VersionID // it was last applied from
+	Deployment fairlead.DeploymentID
+	Updated    time.Time
 }
 
 // DefaultRunner is the runner of the machine on which an embedded control plane
@@ -284,16 +318,34 @@ func (cat *Catalog) Install(ctx context.Context, org fairlead.OrgID, name string
 }
 
 func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
-	out := Install{Install: in, State: "new", Locks: map[string]fairlead.JobID{}}
+	out := Install{ID: in.ID, Name: in.Name, App: in.App, Runner: runners.RunnerOf(in), Group: in.Group, Labels: in.Labels,
+		Inputs: make(map[string]Input, len(in.Inputs)), Active: in.Active, Queue: in.Queue, Created: in.Created, State: "new"}
+	if b := in.Bound; b != nil {
+		out.Bound = &Bound{Runner: b.Runner, Org: b.Org, Name: b.Name}
+	}
+	if in.Moving != nil {
+		out.Moving = in.Moving.Job
+	}
+	for name, v := range in.Inputs {
+		out.Inputs[name] = Input{Value: v.Value, Sensitive: v.Sealed != nil}
+	}
 	comps, err := tx.Store.Components(tx.Ctx, in.ID)
 	if err != nil {
 		return out, err
 	}
-	present := 0
+	// A component has a state before it has a record: its first plan takes the
+	// lock. That lock is shown all the same.
+	names := map[string]store.Component{}
+	present, absent := 0, 0
 	for _, r := range comps {
-		out.Components = append(out.Components, r.V)
-		if r.V.State == store.Present {
+		k := r.V
+		names[k.Name] = k
+		out.Components = append(out.Components, Component{Name: k.Name, State: string(k.State), Version: k.Version, Deployment: k.Deployment, Updated: k.Updated})
+		switch k.State {
+		case store.Present:
 			present++
+		case store.Absent:
+			absent++
 		}
 	}
 	if len(comps) > 0 {
@@ -301,9 +353,8 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		if err != nil {
 			return out, err
 		}
-		gone := !slices.ContainsFunc(out.Components, func(k store.Component) bool { return k.State != store.Absent })
 		switch {
-		case gone:
+		case absent == len(comps):
 			out.State = "torn-down"
 		case present == len(comps) && present >= len(app.Newest.Spec.Components):
 			out.State = "deployed"
@@ -314,12 +365,6 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 	heads, err := tx.Store.States(tx.Ctx, in.ID)
 	if err != nil {
 		return out, err
-	}
-	// A component has a state before it has a record: its first plan takes the
-	// lock. That lock is shown all the same.
-	names := map[string]store.Component{}
-	for _, k := range out.Components {
-		names[k.Name] = k
 	}
 	states := map[string]store.StateHead{}
 	for _, h := range heads {
@@ -339,10 +384,6 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		if err != nil {
 			return out, err
 		}
-		// The lock of a job that is over is nobody's: the next job breaks it.
-		if part.Lock != nil && part.Lock.Held {
-			out.Locks[name] = part.Lock.Job
-		}
 		out.Parts = append(out.Parts, part)
 	}
 	return out, nil
@@ -351,18 +392,8 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 // Installs lists installs by name.
 func (cat *Catalog) Installs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Install, string, error) {
 	p, err := cat.Store.Installs(ctx, org, q)
-	if err != nil {
-		return nil, "", err
-	}
-	out := make([]Install, 0, len(p.Items))
-	for _, r := range p.Items {
-		in, err := installOf(cat.Reading(ctx), r.V)
-		if err != nil {
-			return nil, "", err
-		}
-		out = append(out, in)
-	}
-	return out, p.Next, nil
+	tx := cat.Reading(ctx)
+	return kernel.TryList(p, err, func(in store.Install) (Install, error) { return installOf(tx, in) })
 }
 
 // Output is an output with its value.
@@ -382,7 +413,8 @@ func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string
 	if err != nil {
 		return nil, err
 	}
-	comps, err := cat.Store.Components(ctx, r.V.ID)
+	tx := cat.Reading(ctx)
+	comps, err := tx.Components(r.V.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -391,7 +423,7 @@ func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string
 		if k.V.State == store.Absent {
 			continue
 		}
-		kept, err := outputsOf(cat.Reading(ctx), k.V)
+		kept, err := outputsOf(tx, k.V)
 		if err != nil {
 			return nil, err
 		}
@@ -399,7 +431,7 @@ func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string
 		for _, name := range slices.Sorted(maps.Keys(kept)) {
 			o := Output{Sensitive: kept[name].Sensitive}
 			if !o.Sensitive || showSensitive {
-				if o.Value, err = openOutput(cat.Reading(ctx), k.V, name, kept[name]); err != nil {
+				if o.Value, err = openOutput(tx, k.V, name, kept[name]); err != nil {
 					return nil, err
 				}
 			}

@@ -27,7 +27,7 @@ var ErrNoWork = errors.New("no work")
 
 // Claim is a job that is leased to a session.
 type Claim struct {
-	store.Job
+	Job
 	LaunchToken string
 }
 
@@ -38,7 +38,7 @@ const hideClaimed = 30 * time.Second
 // Claim leases a queued job of the session's runner to the session, waiting up
 // to wait for one to be queued, or returns ErrNoWork. At most one session holds
 // a job at a given epoch. Safe for concurrent use.
-func (ex *Execution) Claim(ctx context.Context, s store.Session, wait time.Duration) (Claim, error) {
+func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Duration) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork // it said that it takes no more
 	}
@@ -103,14 +103,14 @@ func (ex *Execution) Claim(ctx context.Context, s store.Session, wait time.Durat
 }
 
 // putBack lets others receive a wake-up that is not to be followed here.
-func (ex *Execution) putBack(ctx context.Context, s store.Session, msg queue.Message, w events.Wake) {
+func (ex *Execution) putBack(ctx context.Context, s runners.Session, msg queue.Message, w events.Wake) {
 	if err := ex.Queue.Extend(ctx, kernel.QueueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
 		ex.Logger.Warn("a wake-up was not put back; it is there again when it is hidden no more", "job", w.Job, "error", err)
 	}
 }
 
 // awaitTaking waits until the session's runner takes work, or wait is over.
-func (ex *Execution) awaitTaking(ctx context.Context, s store.Session, wait time.Duration) (limit int, taking bool, err error) {
+func (ex *Execution) awaitTaking(ctx context.Context, s runners.Session, wait time.Duration) (limit int, taking bool, err error) {
 	if limit, taking, err = ex.takes(ctx, s); taking || err != nil {
 		return limit, taking, err
 	}
@@ -124,7 +124,7 @@ func (ex *Execution) awaitTaking(ctx context.Context, s store.Session, wait time
 
 // takes reports whether the session's runner takes jobs: by the mode that its
 // vendor has set, and by its limit, which is returned as well.
-func (ex *Execution) takes(ctx context.Context, s store.Session) (limit int, taking bool, err error) {
+func (ex *Execution) takes(ctx context.Context, s runners.Session) (limit int, taking bool, err error) {
 	n, err := ex.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return 0, false, identity.NoLonger() // it was deleted
@@ -170,7 +170,7 @@ func freeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID) error 
 	return nil
 }
 
-func (ex *Execution) claim(ctx context.Context, s store.Session, id fairlead.JobID, limit int) (Claim, error) {
+func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.JobID, limit int) (Claim, error) {
 	var out Claim
 	// Names this claim, so that after an unclear commit it is known again.
 	before := int64(-1)
@@ -183,7 +183,7 @@ func (ex *Execution) claim(ctx context.Context, s store.Session, id fairlead.Job
 			return err
 		}
 		if before >= 0 && r.V.State == job.Claimed && r.V.Lease.Session == s.ID && r.V.Lease.Epoch == before+1 {
-			out.Job = r.V
+			out.Job = JobOf(r.V)
 			return nil // our own commit, whose answer was unclear
 		}
 		if r.V.State != job.Queued || r.V.Runner != s.Runner || r.V.NotBefore.After(tx.Now) {
@@ -197,7 +197,7 @@ func (ex *Execution) claim(ctx context.Context, s store.Session, id fairlead.Job
 			r.V.Slot = true
 		}
 		r, err = applyJob(tx, r, job.Event{Kind: job.Claim, Session: s.ID})
-		out.Job = r.V
+		out.Job = JobOf(r.V)
 		if look := firstLook(tx, r.V); err == nil && look.Before(r.V.Due()) && r.V.DueAt.After(look) {
 			tx.PutJobAt(r, look)
 		}
@@ -211,7 +211,7 @@ func (ex *Execution) claim(ctx context.Context, s store.Session, id fairlead.Job
 }
 
 // ReleaseJob gives back a claimed job that was never launched.
-func (ex *Execution) ReleaseJob(ctx context.Context, s store.Session, id fairlead.JobID, epoch int64) error {
+func (ex *Execution) ReleaseJob(ctx context.Context, s runners.Session, id fairlead.JobID, epoch int64) error {
 	return ex.Transact(ctx, "release job "+string(id), func(tx *kernel.Tx) error {
 		r, err := runnersJob(tx, s, id)
 		if err != nil {
@@ -226,7 +226,7 @@ func (ex *Execution) ReleaseJob(ctx context.Context, s store.Session, id fairlea
 }
 
 // jobOf returns a job of the session's runner; those of others do not exist.
-func runnersJob(tx *kernel.Tx, s store.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
+func runnersJob(tx *kernel.Tx, s runners.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
 	r, err := tx.Store.Job(tx.Ctx, id)
 	if err == nil && r.V.Runner != s.Runner {
 		return store.Stored[store.Job]{}, fairlead.NotFound("job", string(id))
@@ -246,11 +246,14 @@ type Death struct {
 	Log      *WholeLog     // nil: bytes may be missing
 }
 
-// WholeLog describes a log of which nothing is missing.
-type WholeLog = store.WholeLog
+// WholeLog describes a log of which nothing is missing, as its writer knew it.
+type WholeLog struct {
+	Size  int64
+	CRC32 uint32 // IEEE
+}
 
 // ReportDeath records that the step of a job is gone, and all it had started.
-func (ex *Execution) ReportDeath(ctx context.Context, s store.Session, id fairlead.JobID, d Death) error {
+func (ex *Execution) ReportDeath(ctx context.Context, s runners.Session, id fairlead.JobID, d Death) error {
 	if !slices.Contains(fairlead.Causes(), d.Cause) { // the agent is trusted with a cause, not with a text that others will act on
 		return fairlead.Invalid("invalid-reason", "%q is no reason of a death", d.Cause)
 	}
@@ -260,7 +263,7 @@ func (ex *Execution) ReportDeath(ctx context.Context, s store.Session, id fairle
 		if err != nil {
 			return err
 		}
-		r, err = applyDeath(tx, r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: d.Cause.Reason(), Message: message, ExitCode: d.ExitCode, Salvaged: d.Salvaged, DiskFull: d.DiskFull}, d.Log)
+		r, err = applyDeath(tx, r, job.Event{Kind: job.Die, Epoch: d.Epoch, Reason: d.Cause.Reason(), Message: message, ExitCode: d.ExitCode, Salvaged: d.Salvaged, DiskFull: d.DiskFull}, (*store.WholeLog)(d.Log))
 		if err != nil {
 			return err
 		}
@@ -349,7 +352,7 @@ func (ex *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why erro
 // ClaimJob is Claim for an agent that has the wake-up of a job already. It does
 // not wait. A runner that takes no work is told so by an error: its agent is to
 // leave the queue alone, where the API's claims do.
-func (ex *Execution) ClaimJob(ctx context.Context, s store.Session, id fairlead.JobID) (Claim, error) {
+func (ex *Execution) ClaimJob(ctx context.Context, s runners.Session, id fairlead.JobID) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork
 	}

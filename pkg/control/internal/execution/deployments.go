@@ -34,16 +34,16 @@ type NewDeployment struct {
 
 // CreateDeployment starts a deployment of the install, or queues it behind the
 // one that runs.
-func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (store.Deployment, error) {
+func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (Deployment, error) {
 	if in.Kind != deployment.Deploy && in.Kind != deployment.Teardown {
-		return store.Deployment{}, fairlead.Invalid("invalid-kind", "%q is no kind of deployment: deploy and teardown are", in.Kind)
+		return Deployment{}, fairlead.Invalid("invalid-kind", "%q is no kind of deployment: deploy and teardown are", in.Kind)
 	}
 	if in.Ask != "" {
 		in.AutoApprove = in.Ask == deployment.AskNever
 	}
 	id := fairlead.DeploymentID(ex.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "create-deployment " + install, Key: key, Body: in}
-	var out store.Deployment
+	var out Deployment
 	err := ex.Transact(ctx, "deploy install "+install, func(tx *kernel.Tx) error {
 		if made, err := tx.Seen(once, string(id)); err != nil || made != "" {
 			return existing(tx, &out, made, err)
@@ -64,7 +64,8 @@ func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, i
 		if active := inst.V.Active; in.NoQueue && active != "" && active != id {
 			return notQueued(tx, inst.V)
 		}
-		out, err = admit(tx, inst, d)
+		r, err := admit(tx, inst, d)
+		out = deploymentOf(r)
 		return err
 	})
 	return out, err
@@ -101,12 +102,12 @@ func assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Dep
 }
 
 // existing loads the deployment that an earlier, equal request made.
-func existing(tx *kernel.Tx, out *store.Deployment, made string, err error) error {
+func existing(tx *kernel.Tx, out *Deployment, made string, err error) error {
 	if err != nil {
 		return err
 	}
 	r, err := tx.Store.Deployment(tx.Ctx, fairlead.DeploymentID(made))
-	*out = r.V
+	*out = deploymentOf(r)
 	return err
 }
 
@@ -263,15 +264,14 @@ func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
 }
 
 // admit begins the deployment if the install is free, and queues it otherwise.
-func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) (store.Deployment, error) {
+func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) (store.Stored[store.Deployment], error) {
 	if inst.V.Active == d.ID || slices.Contains(inst.V.Queue, d.ID) {
-		r, err := tx.Store.Deployment(tx.Ctx, d.ID) // our own commit, whose answer was unclear
-		return r.V, err
+		return tx.Store.Deployment(tx.Ctx, d.ID) // our own commit, whose answer was unclear
 	}
 	r := store.Stored[store.Deployment]{V: d}
 	if inst.V.Active != "" {
 		if len(inst.V.Queue) >= MaxQueue {
-			return d, &fairlead.Error{Kind: fairlead.KindConflict, Code: "queue-full",
+			return r, &fairlead.Error{Kind: fairlead.KindConflict, Code: "queue-full",
 				Message: fmt.Sprintf("%d deployments of install %s wait already", MaxQueue, inst.V.Name),
 				Hint:    "Cancel some of them: each would deploy the same install."}
 		}
@@ -279,17 +279,35 @@ func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) 
 		tx.PutInstall(inst)
 		r.V.Changed = tx.Now
 		tx.PutDeployment(r)
-		return d, nil
+		return r, nil
 	}
 	inst.V.Active = d.ID
 	tx.PutInstall(inst)
-	r, err := advance(tx, &inst, r, deployment.Begin{})
-	return r.V, err
+	return advance(tx, &inst, r, deployment.Begin{})
+}
+
+// Deployment is a deployment with its revision.
+type Deployment struct {
+	deployment.Deployment
+	InstallName string // an install may be forgotten before its deployments
+	RunnerName  string
+	RunnerOrg   fairlead.OrgID // "": the runner is the operator's
+	Revision    int64          // grows with each change
+}
+
+func deploymentOf(r store.Stored[store.Deployment]) Deployment {
+	return Deployment{Deployment: r.V.Deployment, InstallName: r.V.InstallName, RunnerName: r.V.RunnerName, RunnerOrg: r.V.RunnerOrg(), Revision: r.Version}
 }
 
 // Deployment returns a deployment.
-func (ex *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
-	r, err := ex.Store.Deployment(ctx, id)
+func (ex *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (Deployment, error) {
+	r, err := orgsDeployment(ex.Reading(ctx), org, id)
+	return deploymentOf(r), err
+}
+
+// orgsDeployment returns a deployment of the org; those of others do not exist.
+func orgsDeployment(tx *kernel.Tx, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
+	r, err := tx.Store.Deployment(tx.Ctx, id)
 	if err == nil && r.V.Org != org {
 		return store.Stored[store.Deployment]{}, fairlead.NotFound("deployment", string(id))
 	}
@@ -298,14 +316,14 @@ func (ex *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fair
 
 // WaitDeployment returns the deployment once its revision is greater than
 // after, or as it is when wait is over.
-func (ex *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (store.Stored[store.Deployment], error) {
-	var r store.Stored[store.Deployment]
+func (ex *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (Deployment, error) {
+	var d Deployment
 	err := ex.Wait(ctx, string(id), wait, func(ctx context.Context) (bool, error) {
 		var err error
-		r, err = ex.Deployment(ctx, org, id)
-		return r.Version > after || r.V.State.Final(), err
+		d, err = ex.Deployment(ctx, org, id)
+		return d.Revision > after || d.State.Final(), err
 	})
-	return r, err
+	return d, err
 }
 
 // DeploymentFilter selects deployments; the zero value selects all.
@@ -316,7 +334,7 @@ type DeploymentFilter struct {
 
 // Deployments lists the deployments that the filter selects, the newest first. A
 // page may have fewer than asked for, even none, and yet not be the last.
-func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q fairlead.PageQuery) (store.Page[store.Deployment], error) {
+func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q fairlead.PageQuery) (found []Deployment, next string, _ error) {
 	read := func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
 		return ex.Store.Deployments(ctx, org, q)
 	}
@@ -326,38 +344,37 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 		switch byName = fairlead.KindOf(err) == fairlead.KindNotFound; {
 		case byName: // it may have been forgotten; its deployments know its name
 		case err != nil:
-			return store.Page[store.Deployment]{}, err
+			return nil, "", err
 		default:
 			read = func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
 				return ex.Store.InstallDeployments(ctx, inst.V.ID, q)
 			}
 		}
 	}
+	pages := maxFiltered
 	if f.State == "" && !byName {
-		return read(q)
+		pages = 1
 	}
-	var out store.Page[store.Deployment]
 	first, limit := q.After == "", cmp.Or(q.Limit, engine.MaxPage)
-	for range maxFiltered {
-		q.Limit = limit - len(out.Items)
+	for range pages {
+		q.Limit = limit - len(found)
 		p, err := read(q)
 		if err != nil {
-			return out, err
+			return nil, "", err
 		}
 		for _, d := range p.Items {
 			if (f.State == "" || d.V.State == f.State) && (!byName || d.V.InstallName == f.Install) {
-				out.Items = append(out.Items, d)
+				found = append(found, deploymentOf(d))
 			}
 		}
-		q.After, out.Next = p.Next, p.Next
-		if out.Next == "" || len(out.Items) == limit {
+		if q.After, next = p.Next, p.Next; next == "" || len(found) == limit {
 			break
 		}
 	}
-	if byName && first && out.Next == "" && len(out.Items) == 0 && f.State == "" {
-		return out, fairlead.NotFound("install", f.Install)
+	if byName && first && next == "" && len(found) == 0 && f.State == "" {
+		return nil, "", fairlead.NotFound("install", f.Install)
 	}
-	return out, nil
+	return found, next, nil
 }
 
 // maxFiltered is how many pages are read for one of a listing that is filtered.
@@ -366,19 +383,19 @@ const maxFiltered = 20
 // ApproveDeployment lets plans that wait be carried out: those of the named
 // components, or all. plans holds the digests of those that were looked at, by
 // component; one that has changed since is refused.
-func (ex *Execution) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (store.Stored[store.Deployment], error) {
+func (ex *Execution) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (Deployment, error) {
 	return ex.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, By: kernel.Actor(ctx)})
 }
 
 // CancelDeployment stops what runs and starts nothing more.
-func (ex *Execution) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
+func (ex *Execution) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (Deployment, error) {
 	return ex.move(ctx, org, id, "cancel", deployment.Cancel{By: kernel.Actor(ctx)})
 }
 
 // move applies an event that a person caused.
-func (ex *Execution) move(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, verb string, e deployment.Event) (store.Stored[store.Deployment], error) {
+func (ex *Execution) move(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, verb string, e deployment.Event) (Deployment, error) {
 	err := ex.Transact(ctx, verb+" deployment "+string(id), func(tx *kernel.Tx) error {
-		r, err := ex.Deployment(ctx, org, id)
+		r, err := orgsDeployment(tx, org, id)
 		if err != nil {
 			return err
 		}
@@ -393,7 +410,7 @@ func (ex *Execution) move(ctx context.Context, org fairlead.OrgID, id fairlead.D
 		return err
 	})
 	if err != nil {
-		return store.Stored[store.Deployment]{}, err
+		return Deployment{}, err
 	}
 	return ex.Deployment(ctx, org, id)
 }
@@ -424,15 +441,15 @@ func DeployedSince(tx *kernel.Tx, install fairlead.InstallID, id fairlead.Deploy
 // the given one ended: what it completed is not done again. It is refused when
 // a later deployment may have changed the install, because what was completed
 // may not be true any more.
-func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (store.Deployment, error) {
+func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (Deployment, error) {
 	newID := fairlead.DeploymentID(ex.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
-	var out store.Deployment
+	var out Deployment
 	err := ex.Transact(ctx, "retry deployment "+string(id), func(tx *kernel.Tx) error {
 		if made, err := tx.Seen(once, string(newID)); err != nil || made != "" {
 			return existing(tx, &out, made, err)
 		}
-		old, err := ex.Deployment(ctx, org, id)
+		old, err := orgsDeployment(tx, org, id)
 		if err != nil {
 			return err
 		}
@@ -474,7 +491,8 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 				n.State, n.Message = deployment.Unchanged, "done in deployment "+string(id)
 			}
 		}
-		out, err = admit(tx, inst, d)
+		r, err := admit(tx, inst, d)
+		out = deploymentOf(r)
 		return err
 	})
 	return out, err

@@ -7,35 +7,65 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
+	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
+// Job is a job with where it runs and what it produced.
+type Job struct {
+	job.Job
+	InstallName string
+	RunnerName  string
+	RunnerOrg   fairlead.OrgID // "": the runner is the operator's
+	PlanJob     fairlead.JobID // of apply and destroy
+	Plan        *Plan          // what a plan job reported
+}
+
+// Plan is what a plan job reports.
+type Plan struct {
+	Digest  string
+	NoOp    bool
+	Changes deployment.Changes
+}
+
+// JobOf renders a job.
+func JobOf(j store.Job) Job {
+	return Job{Job: j.Job, InstallName: j.InstallName, RunnerName: j.RunnerName, RunnerOrg: j.RunnerOrg(), PlanJob: j.PlanJob, Plan: (*Plan)(j.Plan)}
+}
+
 // Job returns a job.
-func (ex *Execution) Job(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
-	r, err := ex.Store.Job(ctx, id)
+func (ex *Execution) Job(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (Job, error) {
+	r, err := orgsJob(ex.Reading(ctx), org, id)
+	return JobOf(r.V), err
+}
+
+// orgsJob returns a job of the org; those of others do not exist.
+func orgsJob(tx *kernel.Tx, org fairlead.OrgID, id fairlead.JobID) (store.Stored[store.Job], error) {
+	r, err := tx.Store.Job(tx.Ctx, id)
 	if err == nil && r.V.Org != org {
-		return store.Job{}, fairlead.NotFound("job", string(id))
+		return store.Stored[store.Job]{}, fairlead.NotFound("job", string(id))
 	}
-	return r.V, err
+	return r, err
 }
 
 // Jobs lists jobs, newest first.
-func (ex *Execution) Jobs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (store.Page[store.Job], error) {
-	return ex.Store.Jobs(ctx, org, q)
+func (ex *Execution) Jobs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Job, string, error) {
+	p, err := ex.Store.Jobs(ctx, org, q)
+	return kernel.List(p, err, JobOf)
 }
 
 // DeploymentJobs lists the jobs of a deployment, in the order of its components
 // and then of time.
-func (ex *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) ([]store.Job, error) {
+func (ex *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) ([]Job, error) {
 	d, err := ex.Deployment(ctx, org, id)
 	if err != nil {
 		return nil, err
 	}
-	var out []store.Job
-	for _, n := range d.V.Nodes {
+	var out []Job
+	for _, n := range d.Nodes {
 		ids := append(slices.Clone(n.Past), n.PlanJob, n.ApplyJob)
 		slices.Sort(ids) // identifiers sort by time
 		for _, id := range ids {
@@ -46,38 +76,34 @@ func (ex *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id 
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, r.V)
+			out = append(out, JobOf(r.V))
 		}
 	}
 	return out, nil
 }
 
 // CancelJob cancels a job, and so its component's way through the deployment.
-func (ex *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (store.Job, error) {
-	var out store.Job
+func (ex *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (Job, error) {
+	var out Job
 	err := ex.Transact(ctx, "cancel job "+string(id), func(tx *kernel.Tx) error {
-		j, err := ex.Job(ctx, org, id)
+		r, err := orgsJob(tx, org, id)
 		if err != nil {
 			return err
 		}
-		if out = j; j.State == job.Canceling || j.State == job.Canceled {
+		if out = JobOf(r.V); r.V.State == job.Canceling || r.V.State == job.Canceled {
 			return nil // asked twice
-		}
-		r, err := ex.Store.Job(ctx, id)
-		if err != nil {
-			return err
 		}
 		if r, err = applyJob(tx, r, job.Event{Kind: job.Cancel, By: kernel.Actor(ctx)}); err != nil {
 			return err
 		}
-		out = r.V
+		out = JobOf(r.V)
 		return advanceDeployment(tx, r.V)
 	})
 	return out, err
 }
 
 // PlanSummary returns what the plan of a job would change, as JSON, or nil.
-func (ex *Execution) PlanSummary(ctx context.Context, j store.Job) ([]byte, error) {
+func (ex *Execution) PlanSummary(ctx context.Context, j Job) ([]byte, error) {
 	if j.Plan == nil {
 		return nil, nil
 	}
@@ -178,7 +204,7 @@ func (ex *Execution) readOrFollow(ctx context.Context, s joblog.Stream, offset i
 
 // waitJob waits until the job is not as it was; it reports false when the
 // deadline came first.
-func (ex *Execution) waitJob(ctx context.Context, j store.Job, deadline time.Time) (bool, error) {
+func (ex *Execution) waitJob(ctx context.Context, j Job, deadline time.Time) (bool, error) {
 	left := deadline.Sub(ex.Now())
 	if left <= 0 {
 		return false, nil
@@ -208,19 +234,19 @@ func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
 
 // CheckRunner queues a job on the runner that does nothing: when it succeeds,
 // the whole way through queue, claim, launch, spec, log and report works.
-func (ex *Execution) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (store.Job, error) {
+func (ex *Execution) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (Job, error) {
 	return ex.CheckRunnerBy(ctx, kernel.User{Org: org}, runner, key)
 }
 
 // CheckRunnerBy is CheckRunner for whoever may be the operator, who checks the
 // shared runners.
-func (ex *Execution) CheckRunnerBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
+func (ex *Execution) CheckRunnerBy(ctx context.Context, by kernel.User, runner, key string) (Job, error) {
 	return ex.askRunner(ctx, by, runner, job.OpCheck, kernel.Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
 }
 
 // RunnerLogBy queues a job on the runner whose log is what its agent itself has
 // said of late.
-func (ex *Execution) RunnerLogBy(ctx context.Context, by kernel.User, runner, key string) (store.Job, error) {
+func (ex *Execution) RunnerLogBy(ctx context.Context, by kernel.User, runner, key string) (Job, error) {
 	return ex.askRunner(ctx, by, runner, job.OpAgentLog, kernel.Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
 }
 
@@ -228,10 +254,10 @@ func (ex *Execution) RunnerLogBy(ctx context.Context, by kernel.User, runner, ke
 // the agent itself.
 const pluginCheck = "check"
 
-func (ex *Execution) askRunner(ctx context.Context, by kernel.User, runner string, op job.Operation, once kernel.Once) (store.Job, error) {
+func (ex *Execution) askRunner(ctx context.Context, by kernel.User, runner string, op job.Operation, once kernel.Once) (Job, error) {
 	org := by.Org
 	id := fairlead.JobID(ex.IDs(fairlead.PrefixJob))
-	var out store.Job
+	var out Job
 	err := ex.Transact(ctx, "check runner "+runner, func(tx *kernel.Tx) error {
 		made, err := tx.Seen(once, string(id))
 		if err != nil || made != "" {
@@ -246,7 +272,7 @@ func (ex *Execution) askRunner(ctx context.Context, by kernel.User, runner strin
 		}
 		if tx.Again {
 			if old, err := ex.Store.Job(ctx, id); err == nil {
-				out = old.V
+				out = JobOf(old.V)
 				return nil // our own commit, whose answer was unclear
 			}
 		}
@@ -254,7 +280,7 @@ func (ex *Execution) askRunner(ctx context.Context, by kernel.User, runner strin
 		if j.Org, j.Runner = org, r.V.ID; op == job.OpCheck {
 			j.Plugin = pluginCheck
 		}
-		out = NewJob(tx, j, r.V)
+		out = JobOf(NewJob(tx, j, r.V))
 		return nil
 	})
 	return out, err

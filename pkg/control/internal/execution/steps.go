@@ -22,8 +22,8 @@ import (
 // RenewLease extends the holder's lease, and then waits up to wait for the job
 // to be canceled. A tool that has been silent for as long as its job allows is
 // canceled here. The job is returned as it then is.
-func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, wait time.Duration) (store.Job, error) {
-	var out store.Job
+func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, wait time.Duration) (Job, error) {
+	var out Job
 	err := ex.Transact(ctx, "renew lease of job "+string(h.Job), func(tx *kernel.Tx) error {
 		r, err := ex.Held(ctx, h)
 		if err != nil {
@@ -33,7 +33,7 @@ func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, 
 		if e, hangs := r.V.NoOutputFor(noOutput); hangs && err == nil {
 			r, err = applyJob(tx, r, e)
 		}
-		out = r.V
+		out = JobOf(r.V)
 		return err
 	})
 	if err != nil || out.State == job.Canceling || ex.Intervals.Prompt {
@@ -41,7 +41,7 @@ func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, 
 	}
 	err = ex.Wait(ctx, string(h.Job), wait, func(ctx context.Context) (bool, error) {
 		r, err := ex.Held(ctx, h)
-		out = r.V
+		out = JobOf(r.V)
 		return r.V.State == job.Canceling, err
 	})
 	return out, err
@@ -65,7 +65,7 @@ func (ex *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int6
 
 // RescueLog is AppendLog for the agent of a step that died before it had sent
 // all of its log.
-func (ex *Execution) RescueLog(ctx context.Context, s store.Session, id fairlead.JobID, epoch, offset int64, data []byte) (int64, error) {
+func (ex *Execution) RescueLog(ctx context.Context, s runners.Session, id fairlead.JobID, epoch, offset int64, data []byte) (int64, error) {
 	if _, err := runnersJob(ex.Reading(ctx), s, id); err != nil {
 		return 0, err
 	}
@@ -109,7 +109,7 @@ type Report struct {
 	Mutated   bool          // the tool began to change something
 	Salvaged  *job.Salvaged // nil: the runner keeps nothing of a state
 	DiskFull  bool          // a disk of the runner had no space left
-	Plan      *store.Plan
+	Plan      *Plan
 	Summary   []byte                    // JSON; what the plan would change, sensitive values masked
 	Outputs   map[string]catalog.Output // all outputs in the state after the job
 	LogSize   int64
@@ -158,7 +158,7 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 			} else if err != nil {
 				return err
 			} else {
-				r.V.Plan = rep.Plan
+				r.V.Plan = (*store.Plan)(rep.Plan)
 			}
 		}
 		if r, err = applyJob(tx, r, e); err != nil {

@@ -22,7 +22,7 @@ func StackOf(tx *kernel.Tx, runner fairlead.RunnerID) (store.Stack, bool, error)
 // SessionAccess returns the session's own way to its runner's queue, or nil if
 // it has none: then it claims through the API. That it could not be had does not
 // keep a runner from working.
-func (f *Fleet) SessionAccess(ctx context.Context, s store.Session) *identity.Access {
+func (f *Fleet) SessionAccess(ctx context.Context, s Session) *identity.Access {
 	if f.Access == nil {
 		return nil
 	}

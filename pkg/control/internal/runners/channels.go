@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -19,17 +20,18 @@ const Protocol = "1"
 // one runner, or by a channel, for all that follow it. Nobody is replaced from
 // here: what runs in a customer's account is theirs to change.
 
+// Channel is an update channel: the version that those who follow it are to run.
+type Channel struct {
+	Name    string
+	Version string
+	Image   string // of that version, by digest; "": nobody said it
+	Set     time.Time
+}
+
 // Channels lists update channels by name.
-func (f *Fleet) Channels(ctx context.Context, q fairlead.PageQuery) ([]store.Channel, string, error) {
+func (f *Fleet) Channels(ctx context.Context, q fairlead.PageQuery) ([]Channel, string, error) {
 	p, err := f.Store.Channels(ctx, q)
-	if err != nil {
-		return nil, "", err
-	}
-	var out []store.Channel
-	for _, r := range p.Items {
-		out = append(out, r.V)
-	}
-	return out, p.Next, nil
+	return kernel.List(p, err, func(r store.Channel) Channel { return Channel(r) })
 }
 
 // The regular expressions of what a channel is set to.
@@ -40,30 +42,30 @@ const (
 
 // SetChannel says which version a channel is; image, by digest, may be empty.
 // The operator alone may: it is every org's.
-func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (store.Channel, error) {
+func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (Channel, error) {
 	if !by.Operator {
-		return store.Channel{}, operatorOnly("update channels are set by whoever runs the control plane")
+		return Channel{}, operatorOnly("update channels are set by whoever runs the control plane")
 	}
 	if err := fairlead.CheckName("channel", name); err != nil {
-		return store.Channel{}, err
+		return Channel{}, err
 	}
 	if !regexp.MustCompile(VersionPattern).MatchString(version) {
-		return store.Channel{}, fairlead.Invalid("invalid-version", "%q is no version: v1.2.3 is one", version)
+		return Channel{}, fairlead.Invalid("invalid-version", "%q is no version: v1.2.3 is one", version)
 	}
 	if image != "" && !regexp.MustCompile(ImagePattern).MatchString(image) {
-		return store.Channel{}, fairlead.Invalid("invalid-image", "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
+		return Channel{}, fairlead.Invalid("invalid-image", "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
 	}
-	var out store.Channel
+	var out Channel
 	err := f.Transact(ctx, "set channel "+name, func(tx *kernel.Tx) error {
 		r, err := f.Store.Channel(ctx, name)
 		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
 		}
-		if out = r.V; err == nil && out.Version == version && out.Image == image {
+		if out = Channel(r.V); err == nil && out.Version == version && out.Image == image {
 			return nil
 		}
 		r.V = store.Channel{Name: name, Version: version, Image: image, Set: tx.Now}
-		out = r.V
+		out = Channel(r.V)
 		tx.PutChannel(r)
 		return nil
 	})
@@ -107,7 +109,7 @@ type Wanted struct {
 
 // WantedOf returns what is wanted of the agents of a session's runner; nil: any
 // version will do.
-func (f *Fleet) WantedOf(ctx context.Context, s store.Session) (*Wanted, error) {
+func (f *Fleet) WantedOf(ctx context.Context, s Session) (*Wanted, error) {
 	n, err := f.Store.RunnerName(ctx, s.Runner)
 	if err != nil {
 		return nil, err

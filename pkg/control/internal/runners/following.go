@@ -58,10 +58,10 @@ func TermsFor(t job.Terms, r store.Runner) job.Terms {
 	return t
 }
 
-// DirectRunners returns the runners of the org, and those shared with it, that
-// are served by an agent beside the control plane.
-func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) ([]store.Runner, error) {
-	var out []store.Runner
+// DirectRunners returns the names of the runners of the org, and of those shared with
+// it, that are served by an agent beside the control plane, by their identifiers.
+func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) (map[string]string, error) {
+	out := map[string]string{}
 	for _, owner := range []fairlead.OrgID{org, ""} {
 		for q := (fairlead.PageQuery{}); ; {
 			p, err := f.Store.Runners(ctx, owner, q)
@@ -70,7 +70,7 @@ func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) ([]store.
 			}
 			for _, r := range p.Items {
 				if r.V.Direct && !r.V.Leaving {
-					out = append(out, r.V)
+					out[string(r.V.ID)] = r.V.Name
 				}
 			}
 			if q.After = p.Next; p.Next == "" {

@@ -115,14 +115,7 @@ func ReadGroup(tx *kernel.Tx, org fairlead.OrgID, path string) (Group, error) {
 // Groups lists groups by path.
 func (f *Fleet) Groups(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Group, string, error) {
 	p, err := f.Store.Groups(ctx, org, q)
-	if err != nil {
-		return nil, "", err
-	}
-	out := make([]Group, 0, len(p.Items))
-	for _, g := range p.Items {
-		out = append(out, groupOf(g.V))
-	}
-	return out, p.Next, nil
+	return kernel.List(p, err, groupOf)
 }
 
 // UpdateGroup changes what is said of a group.

@@ -1,6 +1,7 @@
 package runners
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -229,8 +230,8 @@ func GiveRunner(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored
 // Explained is a decision with all that was considered for it.
 type Explained struct {
 	placement.Explanation
-	Bound  *store.Binding // nil before the first deployment
-	Serves *Runner        // has the install's jobs: the bound one, or else the one that decides; nil: there is none
+	Bound  string  // name of the runner that the install is bound to; "" before its first deployment
+	Serves *Runner // has the install's jobs: the bound one, or else the one that decides; nil: there is none
 }
 
 // ExplainInstall says which runner serves the install by the rules of now, and
@@ -249,12 +250,11 @@ func (f *Fleet) ExplainInstall(ctx context.Context, org fairlead.OrgID, name str
 	if err != nil {
 		return Explained{}, err
 	}
-	out := Explained{Explanation: placement.Explain(in, from.Rules, from.Runners), Bound: inst.V.Bound}
-	name = out.Name
-	if out.Bound != nil {
-		name = out.Bound.Name
+	out := Explained{Explanation: placement.Explain(in, from.Rules, from.Runners)}
+	if inst.V.Bound != nil {
+		out.Bound = inst.V.Bound.Name
 	}
-	if name == "" {
+	if name = cmp.Or(out.Bound, out.Name); name == "" {
 		return out, nil
 	}
 	r, err := f.Runner(ctx, org, name)

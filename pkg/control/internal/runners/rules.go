@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -30,16 +31,24 @@ type NewRunnerRule struct {
 	Runner string            `json:"runner"` // name
 }
 
-// RunnerRuleRecord is a rule with the name of its runner.
-type RunnerRuleRecord = store.RunnerRule
+// RunnerRule is a rule with the name of its runner.
+type RunnerRule struct {
+	placement.Rule
+	RunnerName string
+	Created    time.Time
+}
+
+func runnerRuleOf(r store.RunnerRule) RunnerRule {
+	return RunnerRule{Rule: r.Rule, RunnerName: r.RunnerName, Created: r.Created}
+}
 
 // CreateRunnerRule makes a rule. There is at most one for each match, also of
 // rules that are made at the same moment: it is stored under what it matches,
 // on the condition that nothing is there.
-func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in NewRunnerRule, key string) (store.RunnerRule, error) {
+func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in NewRunnerRule, key string) (RunnerRule, error) {
 	rule := placement.Rule{Org: org, Match: placement.Match{Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels)}}
 	if err := rule.Match.Check(); err != nil {
-		return store.RunnerRule{}, err
+		return RunnerRule{}, err
 	}
 	rule.ID = ruleID(rule)
 	made := f.IDs(kernel.PrefixCommit)
@@ -74,10 +83,10 @@ func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in New
 		return nil
 	})
 	if err != nil {
-		return store.RunnerRule{}, err
+		return RunnerRule{}, err
 	}
 	r, err := f.Store.RunnerRule(ctx, org, rule.Key())
-	return r.V, err
+	return runnerRuleOf(r.V), err
 }
 
 func Leaving(r store.Runner) error {
@@ -85,16 +94,9 @@ func Leaving(r store.Runner) error {
 }
 
 // RunnerRules lists rules, in an order that stays.
-func (f *Fleet) RunnerRules(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]store.RunnerRule, string, error) {
+func (f *Fleet) RunnerRules(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]RunnerRule, string, error) {
 	p, err := f.Store.RunnerRules(ctx, org, q)
-	if err != nil {
-		return nil, "", err
-	}
-	out := make([]store.RunnerRule, 0, len(p.Items))
-	for _, r := range p.Items {
-		out = append(out, r.V)
-	}
-	return out, p.Next, nil
+	return kernel.List(p, err, runnerRuleOf)
 }
 
 // DeleteRunnerRule deletes a rule. Installs that it has bound stay bound.

@@ -281,12 +281,12 @@ func specOf(tx *kernel.Tx, r store.Runner) (*runnerspec.Spec, error) {
 	return &spec, nil
 }
 
-// Configuration returns a runner's configuration in JSON, its secrets masked.
-func (f *Fleet) Configuration(r store.Runner) (json.RawMessage, error) {
+// configuration returns a runner's configuration in JSON, its secrets masked.
+func configuration(tx *kernel.Tx, r store.Runner) (json.RawMessage, error) {
 	if len(r.Config) > 0 {
 		return r.Config, nil
 	}
-	spec, err := specOf(f.Reading(context.Background()), r)
+	spec, err := specOf(tx, r)
 	if err != nil {
 		return nil, err
 	}

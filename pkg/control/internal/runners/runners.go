@@ -3,6 +3,7 @@ package runners
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -27,7 +29,20 @@ const (
 
 // Runner is a runner with its sessions, newest first.
 type Runner struct {
-	store.Runner
+	ID          fairlead.RunnerID
+	Name        string
+	Description string
+	Kind        string // of package runnerspec; "": local
+	Storage     string // the kind of state storage
+	Shared      bool   // it is the operator's, for every org
+	Group       placement.Path
+	Install     fairlead.InstallID // whose own runner it is; "": of a group, or shared
+	Mode        fairlead.RunnerMode
+	Trust       *awsiam.Trust   // the AWS role of its agents; nil: none
+	Trusts      []string        // names of its trusts in OIDC issuers, in order
+	Config      json.RawMessage // of package runnerspec, its secrets masked
+	Created     time.Time
+
 	Sessions []Session
 	State    string                 // never-seen, in which no agent is known; online; lost
 	Wanted   *Wanted                // of its agents; nil: any version will do
@@ -37,8 +52,37 @@ type Runner struct {
 
 // Session is a session with its state now.
 type Session struct {
-	store.Session
-	State string // online, lost, ended
+	ID        fairlead.SessionID
+	Runner    fairlead.RunnerID
+	Agent     string // id of its key, or whose role it is
+	Instance  string
+	Version   string
+	Protocol  string // of the runner API that the agent speaks; "": it did not say
+	Capacity  int
+	Running   []string // jobs
+	Draining  bool
+	Customer  *fairlead.CustomerMode // nil: enabled
+	Ailment   string                 // what keeps the agent from starting jobs
+	Isolation string                 // as in Heartbeat
+	Expires   time.Time
+	LastSeen  time.Time
+	Trust     string // of a session that an OIDC token has opened
+	Subject   string // whose token that was
+	State     string // online, lost, ended
+}
+
+// sessionOf renders a session as it is now.
+func sessionOf(k *kernel.Kernel, s store.Session) Session {
+	return Session{ID: s.ID, Runner: s.Runner, Agent: s.Agent, Instance: s.Instance, Version: s.Version, Protocol: s.Protocol,
+		Capacity: s.Capacity, Running: s.Running, Draining: s.Draining, Customer: s.Customer, Ailment: s.Ailment, Isolation: s.Isolation,
+		Expires: s.Expires, LastSeen: s.LastSeen, Trust: s.Trust, Subject: s.Subject, State: sessionState(k, s)}
+}
+
+// runnerOf renders a runner without its sessions.
+func runnerOf(tx *kernel.Tx, r store.Runner) (Runner, error) {
+	config, err := configuration(tx, r)
+	return Runner{ID: r.ID, Name: r.Name, Description: r.Description, Kind: r.Kind, Storage: r.Storage, Shared: r.Shared(), Group: r.Group,
+		Install: r.Install, Mode: r.VendorMode(), Trust: r.Trust, Trusts: r.Trusts, Config: config, Created: r.Created}, err
 }
 
 // Runner returns a runner, of the org or shared, with its sessions.
@@ -50,8 +94,13 @@ func (f *Fleet) Runner(ctx context.Context, org fairlead.OrgID, name string) (Ru
 	return WithSessions(f.Reading(ctx), r.V)
 }
 
+// WithSessions renders a runner.
 func WithSessions(tx *kernel.Tx, r store.Runner) (Runner, error) {
-	out := Runner{Runner: r, State: "never-seen"}
+	out, err := runnerOf(tx, r)
+	if err != nil {
+		return out, err
+	}
+	out.State = "never-seen"
 	sessions, err := tx.Store.Sessions(tx.Ctx, r.ID, 20)
 	if err != nil {
 		return out, err
@@ -60,7 +109,7 @@ func WithSessions(tx *kernel.Tx, r store.Runner) (Runner, error) {
 		if tx.Kernel.Now().After(s.V.Forgotten()) {
 			continue
 		}
-		v := Session{Session: s.V, State: sessionState(tx.Kernel, s.V)}
+		v := sessionOf(tx.Kernel, s.V)
 		if v.State == "online" {
 			out.State = "online"
 		} else if out.State == "never-seen" {
@@ -130,15 +179,8 @@ func (f *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.Page
 			p.Next = sharedCursor + more.Next
 		}
 	}
-	out := make([]Runner, 0, len(p.Items))
-	for _, r := range p.Items {
-		v, err := WithSessions(f.Reading(ctx), r.V)
-		if err != nil {
-			return nil, "", err
-		}
-		out = append(out, v)
-	}
-	return out, p.Next, nil
+	tx := f.Reading(ctx)
+	return kernel.TryList(p, nil, func(r store.Runner) (Runner, error) { return WithSessions(tx, r) })
 }
 
 // CreateEnrolment makes a single-use token that lets one agent of an org's
@@ -169,15 +211,15 @@ func (f *Fleet) CreateEnrolmentBy(ctx context.Context, by kernel.User, runner st
 // Enrol trades an enrolment token for an identity: whoever holds the private
 // half of pub may open sessions of the runner from now on. The same agent may
 // repeat it, should the answer have been lost; another may not.
-func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) (store.Runner, error) {
+func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) (Runner, error) {
 	if len(pub) != ed25519.PublicKeySize {
-		return store.Runner{}, fairlead.Invalid("invalid-key", "an agent's public key is %d bytes of Ed25519", ed25519.PublicKeySize)
+		return Runner{}, fairlead.Invalid("invalid-key", "an agent's public key is %d bytes of Ed25519", ed25519.PublicKeySize)
 	}
 	keyID, hash := events.KeyID(pub), identity.Hash(token)
 	refused := &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "enrolment-refused",
 		Message: "the enrolment token is wrong, expired or used",
 		Hint:    "Make a new one with `fairlead runner enrol NAME`."}
-	var out store.Runner
+	var out Runner
 	err := f.Transact(ctx, "enrol agent", func(tx *kernel.Tx) error {
 		e, err := f.Store.Enrolment(ctx, hash)
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
@@ -196,7 +238,11 @@ func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 		if !a.V.Revoked.IsZero() {
 			return revoked("enrolment-refused")
 		}
-		if out, err = RunnerByID(tx, e.V.Runner); err != nil || e.V.UsedBy == keyID {
+		r, err := RunnerByID(tx, e.V.Runner)
+		if err != nil {
+			return err
+		}
+		if out, err = runnerOf(tx, r); err != nil || e.V.UsedBy == keyID {
 			return err
 		}
 		e.V.UsedBy = keyID
@@ -208,6 +254,7 @@ func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 	return out, err
 }
 
+// RunnerByID returns a runner by its identifier.
 func RunnerByID(tx *kernel.Tx, id fairlead.RunnerID) (store.Runner, error) {
 	n, err := tx.Store.RunnerName(tx.Ctx, id)
 	if err != nil {
@@ -243,16 +290,16 @@ type SessionProof struct {
 // for one session.
 //
 // long: it decides on a caller in one piece; each branch is a proof, or the refusal of one.
-func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session, string, error) {
+func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, string, error) {
 	if _, err := f.Minter.Read(p.Nonce, f.Now(), identity.Challenge); err != nil {
-		return store.Session{}, "", sessionRefused()
+		return Session{}, "", sessionRefused()
 	}
 	runner, err := RunnerByID(f.Reading(ctx), p.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return store.Session{}, "", sessionRefused()
+		return Session{}, "", sessionRefused()
 	}
 	if err != nil {
-		return store.Session{}, "", err
+		return Session{}, "", err
 	}
 	var agent, shared string // shared: by all agents of the same role, or subject
 	var role awsiam.Identity
@@ -270,7 +317,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session,
 		agent, shared = role.RoleID+":"+role.Session, "aws "+role.Partition+" "+role.RoleID
 	}
 	if err != nil {
-		return store.Session{}, "", err
+		return Session{}, "", err
 	}
 	id := fairlead.SessionID(f.IDs(fairlead.PrefixSession))
 	var s store.Session
@@ -312,17 +359,17 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (store.Session,
 		}
 	}
 	if err != nil {
-		return store.Session{}, "", err
+		return Session{}, "", err
 	}
 	if s.ID == "" { // our own commit, whose answer was unclear
 		r, err := f.Store.Session(ctx, runner.ID, id)
 		if err != nil {
-			return store.Session{}, "", err
+			return Session{}, "", err
 		}
 		s = r.V
 	}
 	token := f.Minter.Mint(identity.Claims{Purpose: identity.Session, Subject: string(runner.ID) + "/" + string(id), Expires: s.Expires})
-	return s, token, nil
+	return sessionOf(f.Kernel, s), token, nil
 }
 
 // heldKey returns the id of the key that the agent has proved to hold.
@@ -367,7 +414,8 @@ type Heartbeat struct {
 	Ending   bool
 	Customer *fairlead.CustomerMode // nil: enabled
 	Ailment  string                 // what keeps it from starting jobs; "": nothing that it knows of
-	// Isolation is as in store.Session.
+	// Isolation is what keeps that which its jobs start from the runner, and from
+	// other jobs: landlock, container or none; "": it did not say.
 	Isolation string
 }
 
@@ -385,7 +433,7 @@ const maxReason = 800
 const maxAilment = 1000
 
 // HeartbeatSession records how an agent is.
-func (f *Fleet) HeartbeatSession(ctx context.Context, s store.Session, h Heartbeat) error {
+func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) error {
 	long := func(id string) bool { return len(id) > maxJobID }
 	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
 		return fairlead.Invalid("invalid-heartbeat", "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)

@@ -38,10 +38,49 @@ const (
 
 // Stack is a customer's stack with its state.
 type Stack struct {
-	store.Stack
+	Install     fairlead.InstallID
+	InstallName string
+	Runner      fairlead.RunnerID
+	RunnerName  string
+	Account     string
+	Region      string // proposed to the customer; "": theirs to choose
+	ExternalID  string // of this install alone; no secret
+	Report      *StackReport
+	Reported    time.Time // when Report last was another
+	Changes     []StackChange
+
 	State     string
 	Since     time.Time // of waiting, stopped and lost: the last that was heard; zero if online
 	WaitUntil time.Time // of waiting: until when the first proof of the runner's role is taken
+}
+
+// StackReport is what the customer's stack has made, as its runner tells it.
+type StackReport struct {
+	ID          string // ARN of the CloudFormation stack
+	Version     string
+	Region      string
+	Image       string
+	StateBucket string
+	StateKey    string
+	Images      string
+	Artifacts   string
+	Boundary    string
+	Roles       map[string]string // ARNs by operation
+}
+
+// StackChange is a difference between two reports of a stack.
+type StackChange struct {
+	At   time.Time
+	What []string // for people, one line for each field
+}
+
+func stackView(s store.Stack) Stack {
+	out := Stack{Install: s.Install, InstallName: s.InstallName, Runner: s.Runner, RunnerName: s.RunnerName, Account: s.Account, Region: s.Region,
+		ExternalID: s.ExternalID, Report: (*StackReport)(s.Report), Reported: s.Reported}
+	for _, c := range s.Changes {
+		out.Changes = append(out.Changes, StackChange(c))
+	}
+	return out
 }
 
 // CreateStack readies an install for a runner stack in the customer's account:
@@ -224,7 +263,8 @@ func noStack(install string) error {
 // stackState says how a stack is. Sessions are newest first; those from before
 // its first report are none of its.
 func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time, lostAfter time.Duration) Stack {
-	out := Stack{Stack: r, State: StackWaiting, Since: r.Created}
+	out := stackView(r)
+	out.State, out.Since = StackWaiting, r.Created
 	if r.Report == nil {
 		if trust != nil && trust.RoleID == "" {
 			if out.WaitUntil = trust.PinBefore; !now.Before(out.WaitUntil) {
@@ -257,7 +297,7 @@ func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[stor
 type SessionStack struct {
 	Install    fairlead.InstallID // as the customer has given it
 	ExternalID string
-	Report     store.StackReport
+	Report     StackReport
 }
 
 // maxStackChanges bounds what is kept of a stack's history.
@@ -280,18 +320,19 @@ func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 	case w.ExternalID != s.V.ExternalID:
 		return stackRefused("the stack was given another external id than the one of install %s", s.V.InstallName)
 	}
-	if err := checkReport(s.V, w.Report); err != nil {
+	report := store.StackReport(w.Report)
+	if err := checkReport(s.V, report); err != nil {
 		return err
 	}
 	if s.V.Report != nil {
-		what := changesOf(*s.V.Report, w.Report)
+		what := changesOf(*s.V.Report, report)
 		if len(what) == 0 {
 			return nil // which is nearly always: nothing is written
 		}
 		s.V.Changes = append([]store.StackChange{{At: tx.Now, What: what}}, s.V.Changes...)
 		s.V.Changes = s.V.Changes[:min(len(s.V.Changes), maxStackChanges)]
 	}
-	s.V.Report, s.V.Reported = &w.Report, tx.Now
+	s.V.Report, s.V.Reported = &report, tx.Now
 	tx.PutStack(s)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -16,7 +17,15 @@ import (
 )
 
 // Trust says which OIDC tokens open sessions of a runner.
-type Trust = store.Trust
+type Trust struct {
+	Name             string
+	Rule             TrustRule
+	Created, Changed time.Time
+}
+
+func trustView(t store.Trust) Trust {
+	return Trust{Name: t.Name, Rule: t.Rule, Created: t.Created, Changed: t.Changed}
+}
 
 // TrustRule is what a trust says.
 type TrustRule = oidc.Trust
@@ -62,7 +71,7 @@ func (f *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, 
 		}
 		switch {
 		case found == nil && (again != "" || old.V.Rev == rev):
-			out = old.V
+			out = trustView(old.V)
 			return nil // the same request, or our own commit, whose answer was unclear
 		case found == nil:
 			return fairlead.Conflict("trust-exists", "runner %s has a trust %q already", runner, in.Name)
@@ -75,8 +84,9 @@ func (f *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, 
 		case len(r.V.Trusts) >= oidc.MaxTrusts:
 			return fairlead.Conflict("too-many-trusts", "runner %s has %d trusts, as many as there can be", runner, len(r.V.Trusts))
 		}
-		out = Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: tx.Now, Changed: tx.Now}
-		tx.PutTrust(store.Stored[Trust]{V: out})
+		t := store.Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: tx.Now, Changed: tx.Now}
+		tx.PutTrust(store.Stored[store.Trust]{V: t})
+		out = trustView(t)
 		r.V.Trusts = append(slices.Clone(r.V.Trusts), in.Name)
 		slices.Sort(r.V.Trusts)
 		tx.PutRunner(r)
@@ -94,7 +104,7 @@ func (f *Fleet) Trusts(ctx context.Context, by kernel.User, runner string) ([]Tr
 	stored, err := f.Store.Trusts(ctx, r.V.ID)
 	out := make([]Trust, 0, len(stored))
 	for _, t := range stored {
-		out = append(out, t.V)
+		out = append(out, trustView(t.V))
 	}
 	return out, err
 }
@@ -106,7 +116,7 @@ func (f *Fleet) Trust(ctx context.Context, by kernel.User, runner, name string) 
 		return Trust{}, err
 	}
 	t, err := f.Store.Trust(ctx, r.V.ID, name)
-	return t.V, err
+	return trustView(t.V), err
 }
 
 // UpdateTrust replaces what a trust says. Sessions that it has opened are over:
@@ -126,12 +136,12 @@ func (f *Fleet) UpdateTrust(ctx context.Context, by kernel.User, runner string, 
 		if err != nil {
 			return err
 		}
-		if out = t.V; sameRule(t.V.Rule, in.Rule) {
+		if out = trustView(t.V); sameRule(t.V.Rule, in.Rule) {
 			return nil // nothing changes, and nobody is turned away for it
 		}
 		t.V.Rule, t.V.Rev, t.V.Changed = in.Rule, rev, tx.Now
 		tx.PutTrust(t)
-		out = t.V
+		out = trustView(t.V)
 		return nil
 	})
 	return out, err
@@ -194,7 +204,7 @@ type OIDCProof struct {
 // tokenProof is a token that was verified.
 type tokenProof struct {
 	oidc.Identity
-	trust Trust
+	trust store.Trust
 	key   string // key id of who has the token
 }
 
@@ -297,33 +307,36 @@ func stands(tx *kernel.Tx, s store.Session) error {
 	return nil
 }
 
-// StandsStill is stands for a request that has waited since its session was
-// read: that may have been ended meanwhile, however it was opened.
-func StandsStill(tx *kernel.Tx, s store.Session) error {
-	r, err := tx.Store.Session(tx.Ctx, s.Runner, s.ID)
+// StandsStill returns nil if the session is still good: for a request that has waited
+// since its session was read.
+func StandsStill(tx *kernel.Tx, s Session) error {
+	_, err := standing(tx, s.Runner, s.ID)
+	return err
+}
+
+// standing returns a session that has not been ended, however it was opened.
+func standing(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.SessionID) (store.Session, error) {
+	r, err := tx.Store.Session(tx.Ctx, runner, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
-		return identity.NoLonger()
+		return store.Session{}, identity.NoLonger()
 	}
 	if err != nil {
-		return err
+		return store.Session{}, err
 	}
-	return stands(tx, s)
+	return r.V, stands(tx, r.V)
 }
 
 // AuthenticateSession returns the session of a session token. It is read from
 // the table each time, so ending it takes effect at once.
-func (f *Fleet) AuthenticateSession(ctx context.Context, token string) (store.Session, error) {
+func (f *Fleet) AuthenticateSession(ctx context.Context, token string) (Session, error) {
 	claims, err := f.Minter.Read(token, f.Now(), identity.Session)
 	if err != nil {
-		return store.Session{}, err
+		return Session{}, err
 	}
 	runner, session, _ := strings.Cut(claims.Subject, "/")
-	r, err := f.Store.Session(ctx, fairlead.RunnerID(runner), fairlead.SessionID(session))
-	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
-		return store.Session{}, identity.NoLonger()
+	s, err := standing(f.Reading(ctx), fairlead.RunnerID(runner), fairlead.SessionID(session))
+	if err != nil {
+		return Session{}, err
 	}
-	if err == nil {
-		err = stands(f.Reading(ctx), r.V)
-	}
-	return r.V, err
+	return sessionOf(f.Kernel, s), nil
 }

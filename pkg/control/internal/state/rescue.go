@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
@@ -140,31 +141,38 @@ func serialOf(state []byte) int64 {
 	return f.Serial
 }
 
+// PushedState is a state that a person has put in place.
+type PushedState struct {
+	Serial int64 // as its tool counts
+	Size   int   // in bytes
+	Saved  time.Time
+}
+
 // PushState is a person's way out: it makes a state that a tool could not
 // save, and that was kept on the runner, the state of its component. It is
 // refused while a job of the component is queued or at work or holds the lock,
 // and, as the tools themselves do, for a state of another lineage or one that
 // is not newer than the current, if there is one. A lock that a dead job left is broken: that
 // job saves nothing any more. Pushing the current state again is harmless.
-func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (store.StateHead, error) {
+func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (PushedState, error) {
 	var given stateFile
 	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" && given.Version == 0 {
-		return store.StateHead{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-state",
+		return PushedState{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-state",
 			Message: "this is no Terraform state: it has neither version nor lineage", Hint: "Send the whole file as the tool wrote it."}
 	}
 	if len(data) > MaxState {
-		return store.StateHead{}, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
+		return PushedState{}, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
 			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
 	}
 	name := st.IDs("w")
-	var out store.StateHead
+	var out PushedState
 	var old []string
 	err := st.Transact(ctx, "push state of "+component, func(tx *kernel.Tx) error {
 		head, err := pushable(tx, org, install, component)
 		if err != nil {
 			return err
 		}
-		out = head.V
+		out = PushedState{head.V.Serial, head.V.Size, head.V.Updated}
 		if p := head.V.Pushed; p != nil && p.Blob == head.V.Blob && tx.Again && strings.HasSuffix(p.Blob, name) {
 			return nil // our own commit, whose answer was unclear
 		}
@@ -186,11 +194,11 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 		head.V.Pushed = &store.PushedState{Blob: key, At: tx.Now, By: kernel.Actor(ctx), Version: head.Version + 1}
 		head.V.Lock = nil
 		tx.PutState(head)
-		out = head.V
+		out = PushedState{head.V.Serial, head.V.Size, head.V.Updated}
 		return nil
 	})
 	if err != nil {
-		return store.StateHead{}, err
+		return PushedState{}, err
 	}
 	st.DropBlobs(ctx, old)
 	return out, nil

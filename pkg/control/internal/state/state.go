@@ -25,7 +25,7 @@ const keepStates = 20
 // LockedError says who holds the lock of a state. Info is the holder's lock
 // info as its tool wrote it: what the tool that was refused prints.
 type LockedError struct {
-	Lock store.StateLock
+	Info []byte
 	Err  *fairlead.Error
 }
 
@@ -35,7 +35,7 @@ func (e *LockedError) Error() string { return e.Err.Error() }
 func (e *LockedError) Unwrap() error { return e.Err }
 
 func locked(component string, l store.StateLock) error {
-	return &LockedError{Lock: l, Err: &fairlead.Error{
+	return &LockedError{Info: l.Info, Err: &fairlead.Error{
 		Kind: fairlead.KindLocked, Code: "state-locked",
 		Message: fmt.Sprintf("the state of component %s is locked by job %s (epoch %d) since %s", component, l.Job, l.Epoch, l.Created.UTC().Format("2006-01-02 15:04:05 MST")),
 		Hint:    fmt.Sprintf("Wait for it: `fairlead job show %s`. A lock that its job has lost is broken by itself.", l.Job),

@@ -78,7 +78,7 @@ type daemonised struct {
 // killStep does what a module can that knows its own step.
 func (d *daemonised) killStep() { syscall.Kill(d.stepPID(d.job), syscall.SIGKILL) }
 
-func (d *daemonised) keeper() int { return d.started(d.job + "-*")[0].Keeper.PID }
+func (d *daemonised) shim() int { return d.started(d.job + "-*")[0].Shim.PID }
 
 // takeover replaces the agent.
 func (d *daemonised) takeover() {
@@ -137,26 +137,26 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 		}
 		d.next()
 	}
-	ofKeepers := map[string]func(*daemonised){
-		"the keeper": func(d *daemonised) { syscall.Kill(d.keeper(), syscall.SIGKILL) },
-		"the keeper, then the step": func(d *daemonised) {
-			syscall.Kill(d.keeper(), syscall.SIGKILL)
+	ofShims := map[string]func(*daemonised){
+		"the shim": func(d *daemonised) { syscall.Kill(d.shim(), syscall.SIGKILL) },
+		"the shim, then the step": func(d *daemonised) {
+			syscall.Kill(d.shim(), syscall.SIGKILL)
 			d.killStep()
 		},
-		"the step, then the keeper": func(d *daemonised) {
+		"the step, then the shim": func(d *daemonised) {
 			d.killStep()
-			syscall.Kill(d.keeper(), syscall.SIGKILL)
+			syscall.Kill(d.shim(), syscall.SIGKILL)
 		},
-		"the keeper, which another agent has taken over": func(d *daemonised) {
+		"the shim, which another agent has taken over": func(d *daemonised) {
 			d.takeover()
-			syscall.Kill(d.keeper(), syscall.SIGKILL)
+			syscall.Kill(d.shim(), syscall.SIGKILL)
 		},
-		"the step, and the keeper stopped before it": func(d *daemonised) {
-			syscall.Kill(d.keeper(), syscall.SIGSTOP)
+		"the step, and the shim stopped before it": func(d *daemonised) {
+			syscall.Kill(d.shim(), syscall.SIGSTOP)
 			d.killStep()
 		},
-		"agent and step, and the keeper stopped before them": func(d *daemonised) {
-			syscall.Kill(d.keeper(), syscall.SIGSTOP)
+		"agent and step, and the shim stopped before them": func(d *daemonised) {
+			syscall.Kill(d.shim(), syscall.SIGSTOP)
 			d.killStep()
 			d.kill()
 			d.next()
@@ -182,7 +182,7 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 		kills []map[string]func(*daemonised)
 	}{
 		"in a control group": {proctreetest.Group, []map[string]func(*daemonised){kills, ofGroups}},
-		"below a keeper":     {proctreetest.Barren, []map[string]func(*daemonised){kills, ofKeepers}},
+		"below a shim":       {proctreetest.Barren, []map[string]func(*daemonised){kills, ofShims}},
 	} {
 		for _, kills := range tc.kills {
 			for name, kill := range kills {
@@ -201,7 +201,7 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 					var plan func() string
 					a.job, plan = applyingIn(t, s, d.module(m, ""))
 					s.Until("the daemon is up", d.up)
-					if step := a.started(a.job + "-*")[0]; (step.Group == "") != strings.Contains(place, "keeper") || (step.Keeper == nil) == (step.Group == "") {
+					if step := a.started(a.job + "-*")[0]; (step.Group == "") != strings.Contains(place, "shim") || (step.Shim == nil) == (step.Group == "") {
 						t.Fatalf("the step is kept by %+v", step)
 					}
 					kill(a)

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/runner/internal/shim"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/test/plane"
 )
@@ -165,9 +165,9 @@ func (a *agentProcess) exit(s *plane.Plane) int {
 
 // startedStep is what an agent notes of a step that it has started.
 type startedStep struct {
-	PID    int `json:"pid"`
-	Keeper *keeper.Process
-	Group  proctree.Group
+	PID   int           `json:"pid"`
+	Shim  *shim.Process `json:"keeper"`
+	Group proctree.Group
 }
 
 // started returns the steps of the attempts of that name, which may be a pattern.
@@ -195,8 +195,8 @@ func (a *agentProcess) killSteps() {
 		if s.PID > 1 {
 			syscall.Kill(s.PID, syscall.SIGKILL)
 		}
-		if s.Keeper != nil {
-			keeper.Kill(context.Background(), *s.Keeper)
+		if s.Shim != nil {
+			shim.Kill(context.Background(), *s.Shim)
 		}
 		s.Group.Remove(context.Background())
 	}

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/runner/internal/shim"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -74,7 +74,7 @@ func TestToolReadsTheEnvironmentAndMemoryOfAgentAndStep(t *testing.T) {
 		for of, opens := range map[string]string{
 			program + " agent --url":                               "refused",
 			program + " step --dir":                                "refused",
-			keeper.Name + " " + program + " step --dir":            "refused",
+			shim.Name + " " + program + " step --dir":              "refused",
 			filepath.Join(filepath.Dir(a.Data), "tofu") + " apply": "open", // so the test looks
 		} {
 			if want := opens + ": " + what + " of " + of; !strings.Contains(log, want) {

@@ -263,16 +263,16 @@ func TestIsolationThatIsRequired(t *testing.T) {
 	}
 }
 
-// A job that killed step and keeper at once, or the step once its own processes
+// A job that killed step and shim at once, or the step once its own processes
 // had left the control group, outlived its own death below a later agent.
-func TestAJobKillsItsKeeperAndLeavesItsGroup(t *testing.T) {
+func TestAJobKillsItsShimAndLeavesItsGroup(t *testing.T) {
 	landlockNeeded(t)
 	for place, tc := range map[string]struct {
 		group func(testing.TB) proctree.Group // the agent's own
 		tries []string
 	}{
 		"in a control group": {proctreetest.Group, []string{"step", "group"}},
-		"below a keeper":     {proctreetest.Barren, []string{"step", "above"}},
+		"below a shim":       {proctreetest.Barren, []string{"step", "above"}},
 	} {
 		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test tries
 			t.Run(place+"/"+isolation, func(t *testing.T) {

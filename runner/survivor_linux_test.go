@@ -19,9 +19,9 @@ func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
 		storage string
 		group   func(testing.TB) proctree.Group // the agent's own; nil: the test's
 	}{
-		"local":                        {"local", nil},
-		"http":                         {"http", nil},
-		"local, the step has a keeper": {"local", proctreetest.Barren},
+		"local":                      {"local", nil},
+		"http":                       {"http", nil},
+		"local, the step has a shim": {"local", proctreetest.Barren},
 	} {
 		storage := tc.storage
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/fairlead/fairlead/pkg/control"
-	"github.com/fairlead/fairlead/pkg/eventbus/queued"
+	"github.com/fairlead/fairlead/pkg/eventbus/queuebus"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/queue"
@@ -78,7 +78,7 @@ func (w *watched) told() string {
 	w.t.Helper()
 	d := &control.Deliverer{Store: w.Store, Sealer: w.Sealer, Sender: w, IDs: w.IDs, Now: w.Now, Logger: slog.New(slog.DiscardHandler)}
 	events := queuetest.Memory(w.Now, 5)
-	dispatcher := &control.Dispatcher{Bus: queued.Bus{Queue: events, Name: "events", Wanted: d.Wanted}, Now: w.Now, Logger: w.Logger}
+	dispatcher := &control.Dispatcher{Bus: queuebus.Bus{Queue: events, Name: "events", Wanted: d.Wanted}, Now: w.Now, Logger: w.Logger}
 	if again := dispatcher.Dispatch(w.ctx, w.changes()); len(again) > 0 {
 		w.t.Fatalf("records %v were not dispatched", again)
 	}
@@ -91,7 +91,7 @@ func (w *watched) told() string {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		e, err := queued.Decode(m.Body)
+		e, err := queuebus.Decode(m.Body)
 		if err == nil {
 			_, err = d.Deliver(w.ctx, e)
 		}

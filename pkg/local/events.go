@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control"
-	"github.com/fairlead/fairlead/pkg/eventbus/queued"
+	"github.com/fairlead/fairlead/pkg/eventbus/queuebus"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
@@ -39,7 +39,7 @@ func (s *Server) record(k engine.Key) bool {
 // tell runs until ctx ends. It does what the table's stream, the event bus and
 // two functions do elsewhere: changes become events, and events are delivered.
 func (s *Server) tell(ctx context.Context, engine *storesqlite.Engine, d *control.Deliverer) {
-	dispatcher := &control.Dispatcher{Bus: queued.Bus{Queue: s.control.Queue, Name: webhookQueue, Wanted: d.Wanted}, Now: time.Now, Logger: s.opts.Logger}
+	dispatcher := &control.Dispatcher{Bus: queuebus.Bus{Queue: s.control.Queue, Name: webhookQueue, Wanted: d.Wanted}, Now: time.Now, Logger: s.opts.Logger}
 	s.done.Go(func() {
 		for ctx.Err() == nil {
 			again, err := dispatchChanges(ctx, engine, dispatcher)

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/docker"
 	"github.com/fairlead/fairlead/runner/executor/process"
-	"github.com/fairlead/fairlead/runner/internal/keeper"
 	"github.com/fairlead/fairlead/runner/internal/launchconfig"
+	"github.com/fairlead/fairlead/runner/internal/shim"
 )
 
 // Site is what an executor is made for.
@@ -25,7 +25,7 @@ type Site struct {
 	Runner  string // the runner's id
 	Setup   launchconfig.Setup
 	command []string // that runs a step
-	orphans *keeper.Orphans
+	orphans *shim.Orphans
 }
 
 // OpenExecutor makes the executor that the site's setup names.

@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/process"
-	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/runner/internal/shim"
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
@@ -79,8 +79,8 @@ type Options struct {
 	ca        string // what the control plane's certificate is signed by, in PEM
 	plainHTTP bool   // the control plane may be on another machine, without TLS
 
-	orphans *keeper.Orphans // what the process inherits of jobs; nil: nothing
-	recent  *recent         // of the log, for who asks for it; nil: none is kept
+	orphans *shim.Orphans // what the process inherits of jobs; nil: nothing
+	recent  *recent       // of the log, for who asks for it; nil: none is kept
 }
 
 func (o Options) random() func() float64 {
@@ -133,11 +133,11 @@ func Main(ctx context.Context, args []string, o Options) int {
 	if err := proctree.Hide(); err != nil { // tools run as the same user
 		fmt.Fprintln(o.Stderr, err)
 	}
-	// A keeper that is killed leaves what it has kept to the agent.
+	// A shim that is killed leaves what it has kept to the agent.
 	if err := proctree.BecomeSubreaper(); err != nil {
 		fmt.Fprintln(o.Stderr, err)
 	} else {
-		o.orphans = keeper.NewOrphans(process.Groups)
+		o.orphans = shim.NewOrphans(process.Groups)
 	}
 	debug.SetMemoryLimit(idleHeap)
 	debug.SetGCPercent(50)

@@ -61,7 +61,7 @@ func KillChildren(context.Context, func() ([]Info, error)) error { return nil }
 // ReapWhile does nothing on this system.
 func ReapWhile(func(Info) bool) {}
 
-// KillTree does nothing on this system: there is no keeper, so none is needed.
+// KillTree does nothing on this system: there is no shim, so none is needed.
 func KillTree(context.Context, int, uint64) error { return nil }
 
 // BecomeSubreaper does nothing on this system.

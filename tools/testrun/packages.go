@@ -39,10 +39,10 @@ var slowRaced = map[string]string{
 	"pkg/joblog/dynamo":  "streams of megabytes in DynamoDB's JSON are slow to watch",
 	"pkg/joblog/archive": "streams of 64 MiB are slow to watch",
 
-	"runner/executor/kubernetes":         kubernetesRaced,
-	"runner/executor/kubernetes/outside": kubernetesRaced,
-	"runner/agent/direct":                kubernetesRaced,
-	"runner/internal/charttest":          kubernetesRaced,
+	"runner/executor/kubernetes":        kubernetesRaced,
+	"runner/executor/kubernetes/remote": kubernetesRaced,
+	"runner/agent/direct":               kubernetesRaced,
+	"runner/internal/charttest":         kubernetesRaced,
 }
 
 // kubernetesRaced is why tests with Kubernetes' client are not watched in a short run.

@@ -3,12 +3,12 @@ package process
 import (
 	"os/exec"
 
-	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/runner/internal/shim"
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
 // startIn starts the command in a control group.
-func startIn(g proctree.Group, cmd *exec.Cmd, orphans *keeper.Orphans) error {
+func startIn(g proctree.Group, cmd *exec.Cmd, orphans *shim.Orphans) error {
 	f, err := g.Open()
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 // function takes this process there until the test ends.
 var places = map[string]func(*testing.T){
 	"in a control group": func(t *testing.T) { enter(t, proctreetest.Group(t)) },
-	"below a keeper":     func(t *testing.T) { enter(t, proctreetest.Barren(t)) },
+	"below a shim":       func(t *testing.T) { enter(t, proctreetest.Barren(t)) },
 }
 
 func enter(t *testing.T, g proctree.Group) {

@@ -4,7 +4,7 @@
 //
 // What a job starts is kept together by what it cannot leave, also when its step
 // is killed: a control group of the attempt's where the agent may make one, and
-// else a keeper, which is a process more. Elsewhere than on Linux there is
+// else a shim, which is a process more. Elsewhere than on Linux there is
 // neither, and the step's session is all that is known.
 package process
 
@@ -28,7 +28,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
-	"github.com/fairlead/fairlead/runner/internal/keeper"
+	"github.com/fairlead/fairlead/runner/internal/shim"
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
@@ -36,14 +36,14 @@ import (
 type Executor struct {
 	root    string
 	argv    []string
-	orphans *keeper.Orphans
+	orphans *shim.Orphans
 }
 
 // New returns an Executor whose steps' folders are root/<id>, made by the
 // caller; root is a folder of the runner's data folder. argv is the runner's own
 // program and the arguments that come before those of a step. orphans are what
 // this process inherits of the jobs of all its executors; nil: nothing.
-func New(root string, argv []string, orphans *keeper.Orphans) *Executor {
+func New(root string, argv []string, orphans *shim.Orphans) *Executor {
 	if len(argv) == 0 || !filepath.IsAbs(root) {
 		panic("process.New: needs a program and an absolute path")
 	}
@@ -56,8 +56,8 @@ type record struct {
 	Start uint64 `json:"start"` // guards against another process of the same number
 	OOM   int64  `json:"oom_kills"`
 	// What keeps together all that the step starts: one of them.
-	Keeper *keeper.Process `json:"keeper,omitempty"`
-	Group  proctree.Group  `json:"group,omitempty"`
+	Shim  *shim.Process  `json:"keeper,omitempty"`
+	Group proctree.Group `json:"group,omitempty"`
 }
 
 const recordFile = "process.json"
@@ -135,21 +135,21 @@ func (e *Executor) start(h *handle, command func() *exec.Cmd) (own func(), err e
 		}
 		cmd = command()
 	}
-	if !keeper.Supported {
+	if !shim.Supported {
 		if err := e.orphans.Start(cmd); err != nil {
 			return nil, err
 		}
 		return h.child(cmd), nil
 	}
-	k, err := keeper.Start(cmd, e.orphans)
+	k, err := shim.Start(cmd, e.orphans)
 	if err != nil {
 		return nil, err
 	}
-	h.kept, h.rec.Keeper, h.rec.PID, h.rec.Start = k, &k.Keeper, k.Step.PID, k.Step.Start
+	h.kept, h.rec.Shim, h.rec.PID, h.rec.Start = k, &k.Shim, k.Step.PID, k.Step.Start
 	return func() {
 		status, seen := k.Wait()
 		if !seen {
-			h.end(keeperKilled())
+			h.end(shimKilled())
 			return
 		}
 		h.end(exitOf(status, h.rec.OOM))
@@ -213,8 +213,8 @@ func (e *Executor) read(id string) (h *handle, recorded bool) {
 			h.rec.Group = ""
 		}
 	}
-	if k := h.rec.Keeper; k != nil && h.isOther(k.PID, k.Start) {
-		h.rec.Keeper = nil
+	if k := h.rec.Shim; k != nil && h.isOther(k.PID, k.Start) {
+		h.rec.Shim = nil
 	}
 	if h.isOther(h.rec.PID, h.rec.Start) {
 		h.rec.PID, recorded = 0, false
@@ -223,9 +223,9 @@ func (e *Executor) read(id string) (h *handle, recorded bool) {
 }
 
 // isOther reports whether a process is alive and is neither the step nor its
-// keeper, which were called with its folder. Only Linux lets it be known.
+// shim, which were called with its folder. Only Linux lets it be known.
 func (h *handle) isOther(pid int, start uint64) bool {
-	return keeper.Supported && proctree.Alive(pid, start) && !proctree.HasArgument(pid, h.dir)
+	return shim.Supported && proctree.Alive(pid, start) && !proctree.HasArgument(pid, h.dir)
 }
 
 // whole reports whether the step that is recorded is alive, and what keeps it
@@ -234,7 +234,7 @@ func (h *handle) whole() bool {
 	if !proctree.Alive(h.rec.PID, h.rec.Start) {
 		return false
 	}
-	if k := h.rec.Keeper; k != nil {
+	if k := h.rec.Shim; k != nil {
 		return proctree.Alive(k.PID, k.Start)
 	}
 	_, err := os.Stat(string(h.rec.Group))
@@ -253,13 +253,13 @@ func (e *Executor) find(id string) (h *handle, recorded bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	// One of step and keeper leads a session. Both hide, so the command line is all
+	// One of step and shim leads a session. Both hide, so the command line is all
 	// that can be read.
 	all = slices.DeleteFunc(all, func(p proctree.Info) bool { return p.State == 'Z' || !proctree.HasArgument(p.PID, h.dir) })
 	leads := func(p proctree.Info) bool { return p.Session == p.PID }
-	if i := slices.IndexFunc(all, func(p proctree.Info) bool { return leads(p) && proctree.HasArgument(p.PID, keeper.Name) }); i >= 0 {
-		h.rec.Keeper = &keeper.Process{PID: all[i].PID, Start: all[i].Start}
-		leads = func(p proctree.Info) bool { return p.Parent == h.rec.Keeper.PID }
+	if i := slices.IndexFunc(all, func(p proctree.Info) bool { return leads(p) && proctree.HasArgument(p.PID, shim.Name) }); i >= 0 {
+		h.rec.Shim = &shim.Process{PID: all[i].PID, Start: all[i].Start}
+		leads = func(p proctree.Info) bool { return p.Parent == h.rec.Shim.PID }
 	}
 	if recorded {
 		return h, true, nil
@@ -270,9 +270,9 @@ func (e *Executor) find(id string) (h *handle, recorded bool, err error) {
 	return h, false, nil
 }
 
-// keeperKilled is how a step ended that its keeper did not outlive: with that
+// shimKilled is how a step ended that its shim did not outlive: with that
 // gone, the step is the last that knows all that the job has started.
-func keeperKilled() executor.Exit {
+func shimKilled() executor.Exit {
 	return executor.Exit{Cause: fairlead.CauseKilled, Message: "the process that keeps together what the job has started was killed, and so the step was"}
 }
 
@@ -281,7 +281,7 @@ func (h *handle) watch(ctx context.Context) {
 	go func() {
 		kept, killed := context.WithCancel(ctx)
 		defer killed()
-		if k := h.rec.Keeper; k != nil {
+		if k := h.rec.Shim; k != nil {
 			go func() {
 				if proctree.WaitGone(kept, k.PID, k.Start) == nil {
 					killed()
@@ -292,7 +292,7 @@ func (h *handle) watch(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil && proctree.Alive(h.rec.PID, h.rec.Start):
-			h.end(keeperKilled())
+			h.end(shimKilled())
 		default:
 			h.end(executor.Exit{Cause: fairlead.CauseVanished,
 				Message: "the step ended after its agent was replaced, so nobody could see how"})
@@ -325,8 +325,8 @@ func (e *Executor) Remove(ctx context.Context, id string) error {
 
 // end ends all that is kept together with the step. It knows nothing else.
 func (r record) end(ctx context.Context) error {
-	if r.Keeper != nil {
-		return keeper.Kill(ctx, *r.Keeper)
+	if r.Shim != nil {
+		return shim.Kill(ctx, *r.Shim)
 	}
 	return r.Group.Kill(ctx)
 }
@@ -336,9 +336,9 @@ type handle struct {
 	dir  string
 	mark string
 	rec  record
-	kept *keeper.Kept // nil: none, or of an earlier agent
-	// orphans are of all steps: one whose keeper was killed is not told apart.
-	orphans *keeper.Orphans
+	kept *shim.Started // nil: none, or of an earlier agent
+	// orphans are of all steps: one whose shim was killed is not told apart.
+	orphans *shim.Orphans
 
 	once sync.Once
 	done chan struct{}
@@ -380,7 +380,7 @@ func (h *handle) Interrupt() error {
 }
 
 // Kill ends what is kept together with the step. Then nothing else should be
-// there: but the keeper may have been killed, and a system may have none.
+// there: but the shim may have been killed, and a system may have none.
 func (h *handle) Kill(ctx context.Context) error {
 	if h.kept != nil {
 		if all, err := h.kept.Kill(ctx); err != nil || all {
@@ -389,13 +389,13 @@ func (h *handle) Kill(ctx context.Context) error {
 	} else if err := h.rec.end(ctx); err != nil {
 		return fmt.Errorf("kill step %s: %w", h.id, err)
 	}
-	leader := keeper.Process{PID: h.rec.PID, Start: h.rec.Start}
-	if h.rec.Keeper != nil {
+	leader := shim.Process{PID: h.rec.PID, Start: h.rec.Start}
+	if h.rec.Shim != nil {
 		// What has neither its session nor its mark descends from it.
 		if err := proctree.KillTree(ctx, h.rec.PID, h.rec.Start); err != nil {
 			return fmt.Errorf("kill step %s: %w", h.id, err)
 		}
-		leader = *h.rec.Keeper
+		leader = *h.rec.Shim
 	}
 	session := leader.PID
 	if p, err := proctree.Stat(session); err == nil && p.Start != leader.Start {

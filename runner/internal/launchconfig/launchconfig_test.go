@@ -228,7 +228,7 @@ func rows(k runnerspec.Kind) map[string]lands {
 	}
 	reach := func(values map[string]string) {
 		for name, value := range values {
-			by := "executor/kubernetes/outside"
+			by := "executor/kubernetes/remote"
 			if k == runnerspec.AWSEKS && strings.HasPrefix(name, "auth.") {
 				by = "executor/assume"
 			}
@@ -252,9 +252,9 @@ func rows(k runnerspec.Kind) map[string]lands {
 		reach(map[string]string{"server": "https://two.example.com", "certificate_authority_data": "eA==", "proxy_url": proxy})
 		certificate := []string{"runner_configuration.cluster.auth={service_account_token: null, client_certificate_data: eA==, client_key_data: eQ==}"}
 		add(map[string]lands{
-			"cluster.auth.service_account_token":   {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, by: "executor/kubernetes/outside"},
-			"cluster.auth.client_key_data":         {value: "eXl5eQ==", lines: []string{"control.SecretsSealed=eXl5eQ=="}, by: "executor/kubernetes/outside", with: certificate},
-			"cluster.auth.client_certificate_data": {value: "eHg=", by: "executor/kubernetes/outside", with: certificate},
+			"cluster.auth.service_account_token":   {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, by: "executor/kubernetes/remote"},
+			"cluster.auth.client_key_data":         {value: "eXl5eQ==", lines: []string{"control.SecretsSealed=eXl5eQ=="}, by: "executor/kubernetes/remote", with: certificate},
+			"cluster.auth.client_certificate_data": {value: "eHg=", by: "executor/kubernetes/remote", with: certificate},
 		})
 	case runnerspec.AWSECS:
 		const secret = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:x"

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/statebucket"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/terraform/statebucket"
 )
 
 // expectVersions looks whether the bucket of the state keeps earlier versions,

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/watch"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
@@ -93,7 +93,7 @@ an array of {"epoch", "text"}, one for each attempt.`,
 			if raw && c.env.StdoutTTY {
 				return usage("Leave out --raw, or write to a file.", "--raw does not write to a terminal, which the job could then control")
 			}
-			o := follow.LogOptions{Client: cl, Follow: !noFollow, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }}
+			o := watch.LogOptions{Client: cl, Follow: !noFollow, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }}
 			if c.json {
 				return c.logDocument(ctx, args[0], o)
 			}
@@ -112,7 +112,7 @@ an array of {"epoch", "text"}, one for each attempt.`,
 }
 
 // copyLog writes the log to the standard output as it grows.
-func (c *cli) copyLog(ctx context.Context, job string, o follow.LogOptions, raw, all bool) error {
+func (c *cli) copyLog(ctx context.Context, job string, o watch.LogOptions, raw, all bool) error {
 	write := func(data []byte) error {
 		_, err := c.env.Stdout.Write(data)
 		return err
@@ -122,7 +122,7 @@ func (c *cli) copyLog(ctx context.Context, job string, o follow.LogOptions, raw,
 		write, end = c.readable(all)
 	}
 	epoch := int64(0)
-	err := follow.Log(ctx, job, o, func(chunk wire.LogChunk) error {
+	err := watch.Log(ctx, job, o, func(chunk wire.LogChunk) error {
 		if epoch != 0 && chunk.Epoch != epoch {
 			if err := end(); err != nil {
 				return fmt.Errorf("write the log: %w", err)
@@ -149,7 +149,7 @@ func (c *cli) copyLog(ctx context.Context, job string, o follow.LogOptions, raw,
 func (c *cli) readable(all bool) (write func([]byte) error, end func() error) {
 	cleaned := view.NewCleaner(c.env.Stdout)
 	var failed error
-	add, rest := follow.Fold(all, func(data []byte) {
+	add, rest := watch.Fold(all, func(data []byte) {
 		_, err := cleaned.Write(data)
 		failed = errors.Join(failed, err)
 	}, func(line string) {
@@ -167,11 +167,11 @@ func (c *cli) readable(all bool) (write func([]byte) error, end func() error) {
 }
 
 // logDocument prints the log as one document.
-func (c *cli) logDocument(ctx context.Context, job string, o follow.LogOptions) error {
+func (c *cli) logDocument(ctx context.Context, job string, o watch.LogOptions) error {
 	var log view.JobLog
 	var text strings.Builder
-	add, end := follow.Fold(true, func(data []byte) { text.Write(data) }, nil)
-	err := follow.Log(ctx, job, o, func(chunk wire.LogChunk) error {
+	add, end := watch.Fold(true, func(data []byte) { text.Write(data) }, nil)
+	err := watch.Log(ctx, job, o, func(chunk wire.LogChunk) error {
 		if len(log) == 0 || log[len(log)-1].Epoch != chunk.Epoch {
 			if end(); len(log) > 0 {
 				log[len(log)-1].Text = text.String()

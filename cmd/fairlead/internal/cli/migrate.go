@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/watch"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
@@ -46,7 +46,7 @@ storages the old copy stays, and is yours to remove.`,
 // migrated waits for the job that moves states, and shows its log meanwhile.
 func (c *cli) migrated(ctx context.Context, cl *client.Client, install, job string) (wire.Job, error) {
 	log := view.NewCleaner(c.env.Stderr)
-	err := follow.Log(ctx, job, follow.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }},
+	err := watch.Log(ctx, job, watch.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }},
 		func(chunk wire.LogChunk) error {
 			_, err := log.Write(chunk.Data)
 			return err

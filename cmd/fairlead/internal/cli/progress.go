@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/watch"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
@@ -48,14 +48,14 @@ func (c *cli) see(ctx context.Context, cl *client.Client, d wire.Deployment, f p
 	if !f.quiet {
 		c.say("%s", headline(d))
 	}
-	o := follow.Options{
+	o := watch.Options{
 		Client: cl, Out: c.env.Stderr, Style: c.errStyle(),
 		Quiet: f.quiet, Verbose: f.verbose, Attached: f.attached, Now: c.env.Now,
 	}
 	if c.env.StdinTTY && c.env.StderrTTY {
 		o.Approve = c.askApproval
 	}
-	d, err := follow.Deployment(ctx, d, o)
+	d, err := watch.Deployment(ctx, d, o)
 	if err != nil {
 		return c.stopped(d, err)
 	}
@@ -115,7 +115,7 @@ func (c *cli) askLine(ctx context.Context, question string) (string, error) {
 func (c *cli) stopped(d wire.Deployment, cause error) error {
 	next := fmt.Sprintf("Follow it with `fairlead deployment show %s --follow`; cancel it with `fairlead deployment cancel %s`.", d.ID, d.ID)
 	switch {
-	case errors.Is(cause, follow.ErrBehind):
+	case errors.Is(cause, watch.ErrBehind):
 		if c.json {
 			if err := c.print(view.Outcome{Deployment: d}); err != nil {
 				return err
@@ -123,7 +123,7 @@ func (c *cli) stopped(d wire.Deployment, cause error) error {
 		}
 		what, how := view.Blocker(d)
 		return &failure{code: exitWaiting, problem: local("queued", "Waiting", what, how+" "+next)}
-	case errors.Is(cause, follow.ErrWaiting):
+	case errors.Is(cause, watch.ErrWaiting):
 		if c.json {
 			if err := c.print(view.Outcome{Deployment: d}); err != nil {
 				return err

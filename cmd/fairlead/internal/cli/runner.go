@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/watch"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
@@ -143,7 +143,7 @@ with a new token of 'fairlead runner enrol'.`,
 func (c *cli) awaitCheck(ctx context.Context, cl *client.Client, runner string, j wire.Job, timeout time.Duration, chunk func(wire.LogChunk) error) (wire.Job, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := follow.Log(limited, j.ID, follow.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }}, chunk)
+	err := watch.Log(limited, j.ID, watch.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }}, chunk)
 	if errors.Is(err, context.DeadlineExceeded) {
 		detail := fmt.Sprintf("runner %s has not run the check within %s", runner, timeout)
 		hint := fmt.Sprintf("`fairlead runner show %s` says when it was last seen.", runner)

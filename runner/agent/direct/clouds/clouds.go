@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/clusters"
 	"github.com/fairlead/fairlead/runner/executor"
-	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes/remote"
 )
 
 // Identity is who the control plane is to the clouds. The zero value is who this
@@ -39,14 +39,14 @@ func Executors(of Identity) map[string]agent.OpenExecutor {
 }
 
 func (of Identity) openKubernetes(ctx context.Context, s agent.Site) (executor.Executor, error) {
-	o := outside.Options{Session: "fairlead-" + s.Runner, HTTP: of.HTTP, Now: time.Now}
+	o := remote.Options{Session: "fairlead-" + s.Runner, HTTP: of.HTTP, Now: time.Now}
 	if s.Setup.Runner.Kind() != runnerspec.Kubernetes {
 		var err error
 		if o.AWS, err = of.AWS(ctx); err != nil {
 			return nil, fmt.Errorf("AWS configuration: %w", err)
 		}
 	}
-	cfg, err := outside.Config(s.Setup.Runner, o)
+	cfg, err := remote.Config(s.Setup.Runner, o)
 	if err != nil {
 		return nil, err
 	}

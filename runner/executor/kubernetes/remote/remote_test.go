@@ -1,4 +1,4 @@
-package outside_test
+package remote_test
 
 import (
 	"encoding/base64"
@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes/remote"
 )
 
 // A cluster is reached with the credentials of the configuration, if it is the one
@@ -27,8 +27,8 @@ func TestAClusterIsReachedFromOutside(t *testing.T) {
 		"by the system's":  {"", "", "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := outside.Config(&runnerspec.KubernetesRunner{Cluster: &runnerspec.KubernetesCluster{Server: server.URL, CertificateAuthorityData: tc.authority,
-				Auth: runnerspec.KubernetesAuth{ServiceAccountToken: "hush"}}}, outside.Options{})
+			cfg, err := remote.Config(&runnerspec.KubernetesRunner{Cluster: &runnerspec.KubernetesCluster{Server: server.URL, CertificateAuthorityData: tc.authority,
+				Auth: runnerspec.KubernetesAuth{ServiceAccountToken: "hush"}}}, remote.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,10 +51,10 @@ func TestAClusterIsReachedFromOutside(t *testing.T) {
 			}
 		})
 	}
-	if cfg, err := outside.Config(&runnerspec.KubernetesRunner{}, outside.Options{}); cfg != nil || err != nil {
+	if cfg, err := remote.Config(&runnerspec.KubernetesRunner{}, remote.Options{}); cfg != nil || err != nil {
 		t.Errorf("no cluster is %v, %v", cfg, err)
 	}
-	if _, err := outside.Config(&runnerspec.KubernetesRunner{Cluster: &runnerspec.KubernetesCluster{Auth: runnerspec.KubernetesAuth{ClientKeyData: "hush!"}}}, outside.Options{}); err == nil || strings.Contains(err.Error(), "hush") {
+	if _, err := remote.Config(&runnerspec.KubernetesRunner{Cluster: &runnerspec.KubernetesCluster{Auth: runnerspec.KubernetesAuth{ClientKeyData: "hush!"}}}, remote.Options{}); err == nil || strings.Contains(err.Error(), "hush") {
 		t.Errorf("a key that is none: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package outside_test
+package remote_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor/cloudtest"
-	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes/remote"
 )
 
 const (
@@ -54,7 +54,7 @@ func (g *google) of() runnerspec.GKECluster {
 
 func (g *google) way(t *testing.T, c runnerspec.GKECluster) *rest.Config {
 	t.Helper()
-	way, err := outside.Config(&runnerspec.GKERunner{Cluster: &c}, outside.Options{AWS: g.cfg, HTTP: &http.Client{Transport: g.Hosts()}, Now: g.clock.now})
+	way, err := remote.Config(&runnerspec.GKERunner{Cluster: &c}, remote.Options{AWS: g.cfg, HTTP: &http.Client{Transport: g.Hosts()}, Now: g.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package outside_test
+package remote_test
 
 import (
 	"net/http"
@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor/cloudtest"
-	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes/remote"
 )
 
 const (
@@ -63,7 +63,7 @@ func (a *azure) of() runnerspec.AKSCluster {
 
 func (a *azure) way(t *testing.T, c runnerspec.AKSCluster) *rest.Config {
 	t.Helper()
-	way, err := outside.Config(&runnerspec.AKSRunner{Cluster: &c}, outside.Options{AWS: a.cfg, HTTP: &http.Client{Transport: a.Hosts()}, Now: a.clock.now})
+	way, err := remote.Config(&runnerspec.AKSRunner{Cluster: &c}, remote.Options{AWS: a.cfg, HTTP: &http.Client{Transport: a.Hosts()}, Now: a.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package outside_test
+package remote_test
 
 import (
 	"net/http"
@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor/cloudtest"
-	"github.com/fairlead/fairlead/runner/executor/kubernetes/outside"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes/remote"
 )
 
 // manager is the role that the cluster knows.
@@ -68,7 +68,7 @@ func (a *amazon) of() runnerspec.EKSCluster {
 
 func (a *amazon) way(t *testing.T, c runnerspec.EKSCluster) *rest.Config {
 	t.Helper()
-	way, err := outside.Config(&runnerspec.EKSRunner{Cluster: &c}, outside.Options{Session: "fairlead-run_1", AWS: a.cfg, Now: a.clock.now})
+	way, err := remote.Config(&runnerspec.EKSRunner{Cluster: &c}, remote.Options{Session: "fairlead-run_1", AWS: a.cfg, Now: a.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}

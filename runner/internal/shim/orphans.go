@@ -1,6 +1,6 @@
 //go:build unix
 
-package keeper
+package shim
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // Orphans are what this process inherits if it is a subreaper (see
-// proctree.BecomeSubreaper): the children of a keeper that was killed, and what has
+// proctree.BecomeSubreaper): the children of a shim that was killed, and what has
 // left the control group of its attempt. They are all its children in other
 // sessions than its own that it has not started itself: no process can join a
 // session. A nil *Orphans is of a process that inherits nothing. Safe for

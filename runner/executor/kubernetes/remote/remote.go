@@ -1,9 +1,9 @@
-// Package outside says how a cluster is reached by an agent that is not in it:
+// Package remote says how a cluster is reached by an agent that is not in it:
 // with the credentials of the runner's configuration, or, of a cloud's cluster,
 // as whoever the control plane is to the cloud. Then there is nothing to keep:
 // where the cluster is, and what is shown to it, is asked when it is needed, and
 // again before it is over.
-package outside
+package remote
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package keep
+package child
 
 import (
 	"os"
@@ -7,15 +7,15 @@ import (
 	"unsafe"
 )
 
-// init makes this process a keeper if it was started as one.
+// init makes this process a shim if it was started as one.
 func init() {
 	if len(os.Args) > 1 && os.Args[0] == Name {
-		os.Exit(keep(os.Args[1:]))
+		os.Exit(run(os.Args[1:]))
 	}
 }
 
-// keep starts argv and returns when nothing is left below this process.
-func keep(argv []string) int {
+// run starts argv and returns when nothing is left below this process.
+func run(argv []string) int {
 	syscall.CloseOnExec(Report)
 	// Its environment has the launch token, and a tool that could trace it could
 	// have it say that all is over. What it starts is as open as any.

@@ -1,4 +1,4 @@
-package queued_test
+package queuebus_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/eventbus"
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbustest"
-	"github.com/fairlead/fairlead/pkg/eventbus/queued"
+	"github.com/fairlead/fairlead/pkg/eventbus/queuebus"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/queue/queuetest"
 )
@@ -17,7 +17,7 @@ import (
 func TestQueuedBusConforms(t *testing.T) {
 	eventbustest.Run(t, func(t *testing.T) (eventbus.Bus, func() []events.Domain) {
 		q := queuetest.Memory(time.Now, 5)
-		return queued.Bus{Queue: q, Name: "events"}, func() (list []events.Domain) {
+		return queuebus.Bus{Queue: q, Name: "events"}, func() (list []events.Domain) {
 			for {
 				m, err := q.Receive(t.Context(), "events", time.Minute, 0)
 				if errors.Is(err, queue.ErrNoMessage) {
@@ -26,7 +26,7 @@ func TestQueuedBusConforms(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, err := queued.Decode(m.Body)
+				e, err := queuebus.Decode(m.Body)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -41,7 +41,7 @@ func TestQueuedBusConforms(t *testing.T) {
 func TestUnwantedEventsWaitNowhere(t *testing.T) {
 	q := queuetest.Memory(time.Now, 5)
 	unsure := errors.New("the table does not answer")
-	b := queued.Bus{Queue: q, Name: "events", Wanted: func(_ context.Context, e events.Domain) (bool, error) {
+	b := queuebus.Bus{Queue: q, Name: "events", Wanted: func(_ context.Context, e events.Domain) (bool, error) {
 		if e.Subject == "unsure" {
 			return false, unsure
 		}
@@ -56,7 +56,7 @@ func TestUnwantedEventsWaitNowhere(t *testing.T) {
 	if _, err := q.Receive(t.Context(), "events", time.Minute, 0); !errors.Is(err, queue.ErrNoMessage) {
 		t.Errorf("something waits: %v", err)
 	}
-	if _, err := queued.Decode([]byte(`{"v":1}`)); err == nil {
+	if _, err := queuebus.Decode([]byte(`{"v":1}`)); err == nil {
 		t.Error("what is no event was decoded")
 	}
 }

@@ -1,4 +1,4 @@
-package follow_test
+package watch_test
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/internal/follow"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/watch"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/deployment"
@@ -74,18 +74,18 @@ type story struct {
 	err    error
 }
 
-// watch follows a deployment in the background.
-func watch(t *testing.T, p *plane.Plane, first wire.Deployment, change func(*follow.Options)) *story {
+// begin follows a deployment in the background.
+func begin(t *testing.T, p *plane.Plane, first wire.Deployment, change func(*watch.Options)) *story {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &story{T: t, screen: newScreen(), cancel: cancel, ended: make(chan struct{})}
 	now := time.Unix(0, 0)
-	o := follow.Options{Client: p.API, Out: s.screen, Now: func() time.Time { return now }, Style: view.Style{}}
+	o := watch.Options{Client: p.API, Out: s.screen, Now: func() time.Time { return now }, Style: view.Style{}}
 	if change != nil {
 		change(&o)
 	}
 	go func() {
 		defer close(s.ended)
-		s.last, s.err = follow.Deployment(ctx, first, o)
+		s.last, s.err = watch.Deployment(ctx, first, o)
 	}()
 	t.Cleanup(func() { cancel(); <-s.ended })
 	return s
@@ -141,7 +141,7 @@ func applies(t *testing.T, p *plane.Plane, d wire.Deployment, name string) *plan
 func TestDeploymentIsShownFromPlanToApply(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(chain, wire.CreateDeploymentRequest{AutoApprove: true})
-	s := watch(t, p, d, nil)
+	s := begin(t, p, d, nil)
 	plan := plans(t, p, d, "network")
 	plan.Log("looking\nPlan: 2 to add\nno newline")
 	s.screen.await(t, "Plan: 2")
@@ -185,7 +185,7 @@ func TestAnApprovedComponentWaitsUntilFewerAreAtWork(t *testing.T) {
 	if component(t, d, first).State == "approved" {
 		first, second = second, first
 	}
-	s := watch(t, p, d, nil)
+	s := begin(t, p, d, nil)
 	s.screen.await(t, "approved")
 	applies(t, p, d, first).Succeed()
 	s.screen.await(t, fmt.Sprintf("%-7s ▸ applying", second))
@@ -204,7 +204,7 @@ func TestRestartOfTheControlPlaneRepeatsNothing(t *testing.T) {
 	d := p.Deploy(one, planOnly)
 	plan := plans(t, p, d, "web")
 	plan.Log("one\ntw")
-	s := watch(t, p, d, nil)
+	s := begin(t, p, d, nil)
 	s.screen.await(t, "one")
 	// Both long polls wait; then everything breaks at once, in every way.
 	p.Until("the deployment being waited for", func() bool { return p.Asked(wire.GetDeployment) > 1 })
@@ -231,7 +231,7 @@ func TestPatienceEnds(t *testing.T) {
 	clock := make(chan time.Time, 1)
 	clock <- time.Unix(0, 0)
 	p.Next(unavailable, unavailable, unavailable)
-	s := watch(t, p, d, func(o *follow.Options) {
+	s := begin(t, p, d, func(o *watch.Options) {
 		o.Now = func() time.Time { // a minute passes between any two looks
 			now := <-clock
 			clock <- now.Add(time.Minute)
@@ -251,7 +251,7 @@ func TestRefusalIsNotRepeated(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(one, planOnly)
 	p.Fail(proxy.Route(wire.GetDeployment), 1, plane.Refuse("internal"))
-	s := watch(t, p, d, nil)
+	s := begin(t, p, d, nil)
 	s.end()
 	if !client.HasStatus(s.err, 500) {
 		t.Errorf("got %v, want the 500", s.err)
@@ -261,7 +261,7 @@ func TestRefusalIsNotRepeated(t *testing.T) {
 func TestLogCannotControlTheTerminal(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(one, planOnly)
-	s := watch(t, p, d, nil)
+	s := begin(t, p, d, nil)
 	plan := plans(t, p, d, "web")
 	plan.Log("\x1b[2J\x1b]0;owned\x07red\x1b[31m\r\nover\rwritten \u009b2J\xff\u202egnp\n")
 	plan.Planned(adding, "")
@@ -275,7 +275,7 @@ func TestLogCannotControlTheTerminal(t *testing.T) {
 func TestSecondAttemptIsToldApart(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(one, planOnly)
-	s := watch(t, p, d, nil)
+	s := begin(t, p, d, nil)
 	first := plans(t, p, d, "web")
 	first.Log("first try, cut o")
 	first.Die()
@@ -308,7 +308,7 @@ func TestApprovalIsOfThePlansThatWereShown(t *testing.T) {
 	var screenAtQuestion string
 	var s *story
 	asked := make(chan struct{})
-	s = watch(t, p, p.Deployment(d.ID), func(o *follow.Options) {
+	s = begin(t, p, p.Deployment(d.ID), func(o *watch.Options) {
 		o.Approve = func(context.Context, wire.Deployment) (bool, error) {
 			<-asked
 			screenAtQuestion = s.screen.String()
@@ -341,9 +341,9 @@ func TestNobodyToAskLeavesItWaiting(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(one, wire.CreateDeploymentRequest{})
 	plans(t, p, d, "web").Planned(deployment.Changes{Destroy: 1}, "")
-	s := watch(t, p, p.Deployment(d.ID), nil)
+	s := begin(t, p, p.Deployment(d.ID), nil)
 	s.end()
-	if n := p.Asked(wire.ApproveDeployment); !errors.Is(s.err, follow.ErrWaiting) || n > 0 {
+	if n := p.Asked(wire.ApproveDeployment); !errors.Is(s.err, watch.ErrWaiting) || n > 0 {
 		t.Errorf("got %v and %d approvals", s.err, n)
 	}
 	if !strings.Contains(s.screen.String(), "web: 1 to destroy") {
@@ -355,7 +355,7 @@ func TestInterruptStopsFollowingOnly(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(one, planOnly)
 	plans(t, p, d, "web")
-	s := watch(t, p, d, nil)
+	s := begin(t, p, d, nil)
 	p.Until("the deployment being followed", func() bool { return p.Asked(wire.GetDeployment) > 1 && p.Asked(wire.ReadJobLog) > 0 })
 	s.cancel()
 	s.end()
@@ -369,7 +369,7 @@ func TestJobThatNobodyTakesIsExplained(t *testing.T) {
 	p.Work(check(t, p)) // there was an agent
 	p.Advance(10 * time.Minute)
 	d := p.Deploy(one, planOnly)
-	s := watch(t, p, d, func(o *follow.Options) { o.SlowClaim = time.Second })
+	s := begin(t, p, d, func(o *watch.Options) { o.SlowClaim = time.Second })
 	s.screen.await(t, "runner here is not reachable")
 	cancel(t, p, d)
 	s.end()
@@ -411,11 +411,11 @@ func behind(t *testing.T, p *plane.Plane) (ahead, d wire.Deployment) {
 func TestQueuedBehindAnApprovalDoesNotWait(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	ahead, d := behind(t, p)
-	s := watch(t, p, d, func(o *follow.Options) { o.Quiet = true })
+	s := begin(t, p, d, func(o *watch.Options) { o.Quiet = true })
 	p.Until("the deployment being followed", func() bool { return p.Asked(wire.GetDeployment) > 0 })
 	plans(t, p, ahead, "web").Planned(adding, "") // later than the command began to wait
 	s.end()
-	if !errors.Is(s.err, follow.ErrBehind) || s.last.Ahead.ID != ahead.ID {
+	if !errors.Is(s.err, watch.ErrBehind) || s.last.Ahead.ID != ahead.ID {
 		t.Errorf("it ended with %v, at %+v", s.err, s.last)
 	}
 	if s.screen.String() != "" {
@@ -429,7 +429,7 @@ func TestQuietNamesTheApprovalWaitedForOnce(t *testing.T) {
 	plans(t, p, ahead, "web").Planned(adding, "")
 	d = p.Deployment(d.ID)
 	asked := p.Asked(wire.GetDeployment)
-	s := watch(t, p, d, func(o *follow.Options) {
+	s := begin(t, p, d, func(o *watch.Options) {
 		o.Quiet = true
 		o.Approve = func(context.Context, wire.Deployment) (bool, error) { return false, nil }
 	})
@@ -452,7 +452,7 @@ func TestJobOfADrainingRunnerNamesTheDraining(t *testing.T) {
 	if _, err := p.API.SetRunnerMode(t.Context(), plane.Runner, "draining"); err != nil {
 		t.Fatal(err)
 	}
-	s := watch(t, p, d, func(o *follow.Options) { o.SlowClaim = time.Second })
+	s := begin(t, p, d, func(o *watch.Options) { o.SlowClaim = time.Second })
 	s.screen.await(t, "waits: runner here is draining. `fairlead runner enable here` lets it take work")
 	cancel(t, p, d)
 	s.end()
@@ -477,7 +477,7 @@ func TestWarningOfALostApplyIsAboveTheQuestion(t *testing.T) {
 	}))
 	d = p.Deployment(d.ID)
 	shown := make(chan string, 1)
-	s := watch(t, p, d, func(o *follow.Options) {
+	s := begin(t, p, d, func(o *watch.Options) {
 		o.Quiet = true
 		screen := o.Out.(*screen)
 		o.Approve = func(context.Context, wire.Deployment) (bool, error) {

@@ -1,7 +1,7 @@
-// Package follow shows a deployment while it goes on: what each component does,
+// Package watch shows a deployment while it goes on: what each component does,
 // what its jobs write, and what waits for a person. It survives restarts of the
 // control plane and shows nothing twice.
-package follow
+package watch
 
 import (
 	"cmp"

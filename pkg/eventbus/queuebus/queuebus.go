@@ -1,6 +1,6 @@
-// Package queued is an event bus of one subscriber, whose events wait in a
+// Package queuebus is an event bus of one subscriber, whose events wait in a
 // queue: what EventBridge's rule and its queue are elsewhere.
-package queued
+package queuebus
 
 import (
 	"context"

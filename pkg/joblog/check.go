@@ -1,6 +1,7 @@
 package joblog
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"sync"
@@ -92,4 +93,39 @@ func checkOffset(s Stream, offset int64) error {
 		return fairlead.Invalid("invalid-offset", "offset %d of log %s is negative", offset, s)
 	}
 	return nil
+}
+
+// Fresh decides what an append does to a stream of which the driver stores as much
+// as stored says, whether it is fenced or not, and of which it takes limit bytes at
+// most: it returns the part of data that is not stored yet, or why the append is
+// refused. read returns the first n bytes that are stored from offset on.
+func Fresh(stored Info, fenced bool, limit, offset int64, data []byte, read func(n int64) ([]byte, error)) ([]byte, error) {
+	closed := fenced || stored.Ended
+	if offset > stored.Size { // first: further out, the sum below overflows
+		if closed {
+			return nil, ErrFenced
+		}
+		return nil, &OffsetError{Want: stored.Size}
+	}
+	end := offset + int64(len(data))
+	switch {
+	case closed && end > stored.Size:
+		return nil, ErrFenced
+	case end > limit:
+		return nil, ErrFull
+	}
+	overlap := min(end, stored.Size) - offset
+	if overlap == 0 {
+		return data, nil
+	}
+	old, err := read(overlap)
+	switch {
+	case err != nil:
+		return nil, err
+	case bytes.Equal(old, data[:overlap]):
+		return data[overlap:], nil
+	case closed:
+		return nil, ErrFenced
+	}
+	return nil, ErrDiverged
 }

@@ -2,6 +2,7 @@ package sqlitedb
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -37,16 +38,11 @@ func (d *DB) Migrate(ctx context.Context, steps []string) error {
 }
 
 func (d *DB) step(ctx context.Context, step string, version int) error {
-	tx, err := d.Write.BeginTx(ctx, nil)
-	if err != nil {
+	return d.Update(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, step); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, fmt.Sprintf(`PRAGMA user_version = %d`, version))
 		return err
-	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	if _, err := tx.ExecContext(ctx, step); err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, fmt.Sprintf(`PRAGMA user_version = %d`, version)); err != nil {
-		return err
-	}
-	return tx.Commit()
+	})
 }

@@ -57,3 +57,40 @@ func Short(ctx context.Context) (context.Context, error) {
 	}
 	return context.WithoutCancel(ctx), nil
 }
+
+// Each hands every row of a query's answer to do, to the end, which is where a
+// statement that also writes commits. The first error of any kind ends it.
+func Each(rows *sql.Rows, err error, do func(*sql.Rows) error) error {
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		if err := do(rows); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// Changed reports whether a statement changed a row.
+func Changed(r sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n > 0, err
+}
+
+// Update runs do in one transaction. Nothing is stored unless do and the commit
+// return nil.
+func (d *DB) Update(ctx context.Context, do func(*sql.Tx) error) error {
+	tx, err := d.Write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}

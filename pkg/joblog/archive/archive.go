@@ -36,13 +36,15 @@ type Record interface {
 type Log struct {
 	joblog.Mover
 	blobs blob.Store
-	cache cache
+	cache *cache
 }
 
 var _ joblog.Log = (*Log)(nil)
 
 // New returns the log on live, whose ended streams are kept in blobs.
-func New(live joblog.Mover, blobs blob.Store) *Log { return &Log{Mover: live, blobs: blobs} }
+func New(live joblog.Mover, blobs blob.Store) *Log {
+	return &Log{Mover: live, blobs: blobs, cache: newCache()}
+}
 
 // Kept counts what Keep did.
 type Kept struct {

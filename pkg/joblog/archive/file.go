@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
@@ -169,22 +171,26 @@ func unpack(member []byte, size int64) ([]byte, error) {
 // log piece by piece fetches it once. A file is a tenth of its log or less.
 const maxCache = 32 << 20
 
-// cache keeps the files that were read last. The zero value is empty.
+// cache keeps the files that were read last.
 type cache struct {
 	mu    sync.Mutex
-	files map[string]*file
-	order []string // the one used last is the last
+	files *simplelru.LRU[string, *file]
 	size  int
+}
+
+func newCache() *cache {
+	c := &cache{}
+	var err error
+	if c.files, err = simplelru.NewLRU(maxCache, func(_ string, f *file) { c.size -= len(f.body) }); err != nil {
+		panic(err) // the size is positive
+	}
+	return c
 }
 
 func (c *cache) get(key string) *file {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.files[key]
-	if f != nil {
-		c.forget(key)
-		c.keep(key, f)
-	}
+	f, _ := c.files.Get(key)
 	return f
 }
 
@@ -194,39 +200,16 @@ func (c *cache) put(key string, f *file) {
 	if len(f.body) > maxCache {
 		return
 	}
-	c.forget(key)
+	c.files.Remove(key)
 	for c.size+len(f.body) > maxCache {
-		c.forget(c.order[0])
+		c.files.RemoveOldest()
 	}
-	c.keep(key, f)
+	c.files.Add(key, f)
+	c.size += len(f.body)
 }
 
 func (c *cache) drop(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget(key)
-}
-
-func (c *cache) keep(key string, f *file) {
-	if c.files == nil {
-		c.files = map[string]*file{}
-	}
-	c.files[key] = f
-	c.order = append(c.order, key)
-	c.size += len(f.body)
-}
-
-func (c *cache) forget(key string) {
-	f := c.files[key]
-	if f == nil {
-		return
-	}
-	delete(c.files, key)
-	c.size -= len(f.body)
-	for i, k := range c.order {
-		if k == key {
-			c.order = append(c.order[:i], c.order[i+1:]...)
-			return
-		}
-	}
+	c.files.Remove(key)
 }

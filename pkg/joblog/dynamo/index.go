@@ -94,7 +94,7 @@ func (l *Index) Append(ctx context.Context, s joblog.Stream, offset int64, data 
 		if err != nil {
 			return err
 		}
-		fresh, err := st.fresh(offset, data, l.options.MaxStream, func(n int64) ([]byte, error) { return l.stored(ctx, st, offset, n) })
+		fresh, err := joblog.Fresh(st.info, st.fenced, l.options.MaxStream, offset, data, func(n int64) ([]byte, error) { return l.stored(ctx, st, offset, n) })
 		if err != nil || len(fresh) == 0 {
 			return err
 		}

@@ -1,7 +1,6 @@
 package dynamo
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -61,40 +60,6 @@ type stream struct {
 	info   joblog.Info
 	fenced bool
 	moved  bool // somebody else has its bytes
-}
-
-// fresh decides what an append does: it returns the part of data that is not
-// stored yet, or why it is refused. limit is the most bytes in a stream. stored returns the first n bytes that are
-// stored from offset on.
-func (st stream) fresh(offset int64, data []byte, limit int64, stored func(n int64) ([]byte, error)) ([]byte, error) {
-	closed, size := st.fenced || st.info.Ended, st.info.Size
-	if offset > size { // first: further out, the sum below overflows
-		if closed {
-			return nil, joblog.ErrFenced
-		}
-		return nil, &joblog.OffsetError{Want: size}
-	}
-	end := offset + int64(len(data))
-	if closed && end > size {
-		return nil, joblog.ErrFenced
-	}
-	if end > limit {
-		return nil, joblog.ErrFull
-	}
-	overlap := min(end, size) - offset
-	if overlap == 0 {
-		return data, nil
-	}
-	old, err := stored(overlap)
-	switch {
-	case err != nil:
-		return nil, err
-	case bytes.Equal(old, data[:overlap]):
-		return data[overlap:], nil
-	case closed:
-		return nil, joblog.ErrFenced
-	}
-	return nil, joblog.ErrDiverged
 }
 
 // openWrites make the stream, and fence the one that was open.

@@ -5,7 +5,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -80,7 +79,7 @@ func (l *Log) Open(ctx context.Context, s joblog.Stream) error {
 	if err != nil {
 		return err
 	}
-	added, err := changed(l.open.ExecContext(ctx, s.Job, s.Epoch))
+	added, err := sqlitedb.Changed(l.open.ExecContext(ctx, s.Job, s.Epoch))
 	if err == nil && !added { // it was there before, or is fenced
 		var fenced bool
 		if err = l.fenced.QueryRowContext(ctx, s.Job, s.Epoch).Scan(&fenced); err == nil && fenced {
@@ -88,15 +87,6 @@ func (l *Log) Open(ctx context.Context, s joblog.Stream) error {
 		}
 	}
 	return sqlitedb.Classify("open log "+s.String(), err)
-}
-
-// changed reports whether a statement changed a row.
-func changed(r sql.Result, err error) (bool, error) {
-	if err != nil {
-		return false, err
-	}
-	n, err := r.RowsAffected()
-	return n > 0, err
 }
 
 // Append implements joblog.Log.
@@ -109,12 +99,12 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 	if err != nil {
 		return 0, err
 	}
-	err = l.write(ctx, func(tx *sql.Tx) error {
+	err = l.db.Update(ctx, func(tx *sql.Tx) error {
 		st, err := findIn(ctx, tx.StmtContext(ctx, l.find), s)
 		if err != nil {
 			return err
 		}
-		fresh, err := st.fresh(offset, data, func(n int64) ([]byte, error) {
+		fresh, err := joblog.Fresh(st.info, st.fenced, joblog.MaxStream, offset, data, func(n int64) ([]byte, error) {
 			return readIn(ctx, tx.StmtContext(ctx, l.compare), st.id, offset, offset+n)
 		})
 		if err != nil || len(fresh) == 0 {
@@ -156,41 +146,6 @@ type stream struct {
 	fenced bool
 }
 
-// fresh decides what an append does: it returns the part of data that is not
-// stored yet, or why it is refused. stored returns the first n bytes that are
-// stored from offset on.
-func (st stream) fresh(offset int64, data []byte, stored func(n int64) ([]byte, error)) ([]byte, error) {
-	closed := st.fenced || st.info.Ended
-	if offset > st.info.Size { // first: further out, the sum below overflows
-		if closed {
-			return nil, joblog.ErrFenced
-		}
-		return nil, &joblog.OffsetError{Want: st.info.Size}
-	}
-	end := offset + int64(len(data))
-	switch {
-	case closed && end > st.info.Size:
-		return nil, joblog.ErrFenced
-	case end > joblog.MaxStream:
-		return nil, joblog.ErrFull
-	}
-	overlap := min(end, st.info.Size) - offset
-	if overlap == 0 {
-		return data, nil
-	}
-	old, err := stored(overlap)
-	if err != nil {
-		return nil, err
-	}
-	if bytes.Equal(old, data[:overlap]) {
-		return data[overlap:], nil
-	}
-	if closed {
-		return nil, joblog.ErrFenced
-	}
-	return nil, joblog.ErrDiverged
-}
-
 func findIn(ctx context.Context, find *sql.Stmt, s joblog.Stream) (stream, error) {
 	st := stream{info: joblog.Info{Stream: s}}
 	err := find.QueryRowContext(ctx, s.Job, s.Epoch).
@@ -202,29 +157,23 @@ func findIn(ctx context.Context, find *sql.Stmt, s joblog.Stream) (stream, error
 }
 
 // readIn returns the stored bytes from offset to end, which must be stored.
-func readIn(ctx context.Context, read *sql.Stmt, id, offset, end int64) (_ []byte, err error) {
-	rows, err := read.QueryContext(ctx, id, offset, end)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
+func readIn(ctx context.Context, read *sql.Stmt, id, offset, end int64) ([]byte, error) {
 	data := make([]byte, 0, end-offset)
-	for rows.Next() {
+	rows, err := read.QueryContext(ctx, id, offset, end)
+	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		var start int64
 		var chunk sql.RawBytes // copied once, below
-		if err := rows.Scan(&start, &chunk); err != nil {
-			return nil, err
+		if err := row.Scan(&start, &chunk); err != nil {
+			return err
 		}
 		from, to := max(offset-start, 0), min(end-start, int64(len(chunk)))
 		data = append(data, chunk[from:to]...)
+		return nil
+	})
+	if err == nil && int64(len(data)) != end-offset {
+		err = errors.New("the stored chunks have a gap")
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	if int64(len(data)) != end-offset {
-		return nil, errors.New("the stored chunks have a gap")
-	}
-	return data, nil
+	return data, err
 }
 
 // End implements joblog.Log.
@@ -251,18 +200,13 @@ func (l *Log) End(ctx context.Context, s joblog.Stream, truncated bool) error {
 
 // endIn marks the stream as ended and returns its size.
 func (l *Log) endIn(ctx context.Context, s joblog.Stream, truncated bool) (size int64, err error) {
-	rows, err := l.end.QueryContext(ctx, truncated, s.Job, s.Epoch)
-	if err != nil {
-		return 0, err
-	}
 	found := false
-	for rows.Next() { // to the end, which is where the statement commits
+	rows, err := l.end.QueryContext(ctx, truncated, s.Job, s.Epoch)
+	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		found = true
-		if err := rows.Scan(&size); err != nil {
-			return 0, errors.Join(err, rows.Close())
-		}
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil || found {
+		return row.Scan(&size)
+	})
+	if err != nil || found {
 		return size, err
 	}
 	st, err := findIn(ctx, l.find, s) // it has ended before, or was never opened
@@ -333,28 +277,18 @@ func (l *Log) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	infos, err := l.list(ctx, job)
+	var infos []joblog.Info
+	rows, err := l.db.Read.QueryContext(ctx, listStreams, job)
+	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
+		i := joblog.Info{Stream: joblog.Stream{Job: job}}
+		err := row.Scan(&i.Stream.Epoch, &i.Size, &i.CRC32, &i.Ended, &i.Truncated)
+		infos = append(infos, i)
+		return err
+	})
 	if err != nil {
 		return nil, sqlitedb.Classify("list logs of job "+job, err)
 	}
 	return infos, nil
-}
-
-func (l *Log) list(ctx context.Context, job string) (_ []joblog.Info, err error) {
-	rows, err := l.db.Read.QueryContext(ctx, listStreams, job)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	var infos []joblog.Info
-	for rows.Next() {
-		i := joblog.Info{Stream: joblog.Stream{Job: job}}
-		if err := rows.Scan(&i.Stream.Epoch, &i.Size, &i.CRC32, &i.Ended, &i.Truncated); err != nil {
-			return nil, err
-		}
-		infos = append(infos, i)
-	}
-	return infos, rows.Err()
 }
 
 // Drop implements joblog.Log.
@@ -363,38 +297,16 @@ func (l *Log) Drop(ctx context.Context, job string) error {
 		return err
 	}
 	var dropped []joblog.Stream
-	err := l.write(ctx, func(tx *sql.Tx) (err error) {
-		rows, err := tx.QueryContext(ctx, dropJob, job)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, rows.Close()) }()
-		for rows.Next() {
-			s := joblog.Stream{Job: job}
-			if err := rows.Scan(&s.Epoch); err != nil {
-				return err
-			}
-			dropped = append(dropped, s)
-		}
-		return rows.Err()
+	rows, err := l.db.Write.QueryContext(ctx, dropJob, job) // one statement is a transaction
+	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
+		s := joblog.Stream{Job: job}
+		err := row.Scan(&s.Epoch)
+		dropped = append(dropped, s)
+		return err
 	})
 	if err != nil {
 		return sqlitedb.Classify("drop logs of job "+job, err)
 	}
 	l.board.Changed(dropped...)
 	return nil
-}
-
-// write runs do in one transaction. Nothing is stored unless do and the commit
-// return nil.
-func (l *Log) write(ctx context.Context, do func(*sql.Tx) error) error {
-	tx, err := l.db.Write.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	if err := do(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
 }

@@ -193,20 +193,15 @@ func (q *Queue) look(ctx context.Context, name string) (first, error) {
 // takeAt takes the first message if that is visible now, and hides it until
 // next; else it returns queue.ErrNoMessage.
 func (q *Queue) takeAt(ctx context.Context, name string, now, next time.Time) (m queue.Message, err error) {
-	rows, err := q.take.QueryContext(ctx, name, now.UnixNano(), q.maxReceives, next.UnixNano())
-	if err != nil {
-		return queue.Message{}, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
 	found := false
-	for rows.Next() { // to the end, which is where the statement commits
+	rows, err := q.take.QueryContext(ctx, name, now.UnixNano(), q.maxReceives, next.UnixNano())
+	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		var id int64
-		if err := rows.Scan(&id, &m.Body, &m.Receives); err != nil {
-			return queue.Message{}, err
-		}
+		err := row.Scan(&id, &m.Body, &m.Receives)
 		m.ID, m.Receipt, found = strconv.FormatInt(id, 10), receipt(id, m.Receives), true
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	})
+	if err != nil {
 		return queue.Message{}, err
 	}
 	if !found {
@@ -228,7 +223,7 @@ func (q *Queue) Delete(ctx context.Context, name, receipt string) error {
 	if err != nil {
 		return err
 	}
-	done, err := changed(q.delete.ExecContext(ctx, id, name, delivery))
+	done, err := sqlitedb.Changed(q.delete.ExecContext(ctx, id, name, delivery))
 	if err == nil && !done {
 		var one int
 		if err = q.know.QueryRowContext(ctx, id).Scan(&one); err == nil {
@@ -255,7 +250,7 @@ func (q *Queue) Extend(ctx context.Context, name, receipt string, hide time.Dura
 	}
 	now := q.now()
 	at := now.Add(hide)
-	done, err := changed(q.extend.ExecContext(ctx, at.UnixNano(), id, name, delivery, now.UnixNano()))
+	done, err := sqlitedb.Changed(q.extend.ExecContext(ctx, at.UnixNano(), id, name, delivery, now.UnixNano()))
 	if err == nil && !done {
 		err = queue.ErrReceipt
 	}
@@ -266,22 +261,13 @@ func (q *Queue) Extend(ctx context.Context, name, receipt string, hide time.Dura
 	return nil
 }
 
-// changed reports whether a statement changed a row.
-func changed(r sql.Result, err error) (bool, error) {
-	if err != nil {
-		return false, err
-	}
-	n, err := r.RowsAffected()
-	return n > 0, err
-}
-
 // DeadLetters implements queue.Queue; it takes at most 64 at a time.
 func (q *Queue) DeadLetters(ctx context.Context, name string, limit int) ([]queue.Message, error) {
 	if err := queue.CheckDeadLetters(name, limit); err != nil {
 		return nil, err
 	}
 	var dead []queue.Message
-	err := q.write(ctx, func(tx *sql.Tx) (err error) {
+	err := q.db.Update(ctx, func(tx *sql.Tx) (err error) {
 		// A message whose last delivery ran out is buried by the next Receive;
 		// on a queue that nobody reads any more, this does it.
 		if _, err := tx.ExecContext(ctx, buryAll, name, q.now().UnixNano(), q.maxReceives); err != nil {
@@ -303,21 +289,15 @@ func (q *Queue) DeadLetters(ctx context.Context, name string, limit int) ([]queu
 	return dead, nil
 }
 
-func readDead(ctx context.Context, tx *sql.Tx, name string, limit int) (_ []queue.Message, err error) {
+func readDead(ctx context.Context, tx *sql.Tx, name string, limit int) (dead []queue.Message, err error) {
 	rows, err := tx.QueryContext(ctx, deadMessages, name, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	var dead []queue.Message
-	for rows.Next() {
+	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		var m queue.Message
-		if err := rows.Scan(&m.ID, &m.Body, &m.Receives); err != nil {
-			return nil, err
-		}
+		err := row.Scan(&m.ID, &m.Body, &m.Receives)
 		dead = append(dead, m)
-	}
-	return dead, rows.Err()
+		return err
+	})
+	return dead, err
 }
 
 // Drop implements queue.Queue.
@@ -327,20 +307,6 @@ func (q *Queue) Drop(ctx context.Context, name string) error {
 	}
 	_, err := q.db.Write.ExecContext(ctx, dropQueue, name)
 	return sqlitedb.Classify("drop queue "+name, err)
-}
-
-// write runs do in one transaction. Nothing is stored unless do and the commit
-// return nil.
-func (q *Queue) write(ctx context.Context, do func(*sql.Tx) error) error {
-	tx, err := q.db.Write.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	if err := do(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
 }
 
 func receipt(id int64, delivery int) string {

@@ -2,7 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"errors"
+	"database/sql"
 
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -27,16 +27,12 @@ SELECT ?1, ?2, (SELECT version FROM items WHERE partition = ?1 AND sort = ?2), (
 // and body.
 func (e *Engine) Changes(ctx context.Context, limit int) (list []Recorded, err error) {
 	rows, err := e.db.Read.QueryContext(ctx, changesSQL, limit)
-	if err != nil {
-		return nil, sqlitedb.Classify("read changes", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		var r Recorded
 		var partition, sort, oldBody, body []byte
 		var oldVersion, version *int64
-		if err := rows.Scan(&r.Sequence, &partition, &sort, &oldVersion, &oldBody, &version, &body); err != nil {
-			return nil, sqlitedb.Classify("read changes", err)
+		if err := row.Scan(&r.Sequence, &partition, &sort, &oldVersion, &oldBody, &version, &body); err != nil {
+			return err
 		}
 		r.Key = engine.Key{Partition: string(partition), Sort: string(sort)}
 		if oldVersion != nil {
@@ -46,8 +42,9 @@ func (e *Engine) Changes(ctx context.Context, limit int) (list []Recorded, err e
 			r.New = &engine.Item{Key: r.Key, Version: *version, Body: body}
 		}
 		list = append(list, r)
-	}
-	return list, sqlitedb.Classify("read changes", rows.Err())
+		return nil
+	})
+	return list, sqlitedb.Classify("read changes", err)
 }
 
 // Forget drops the changes up to and with the sequence.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 
@@ -31,23 +32,17 @@ func (e *Engine) Query(ctx context.Context, q engine.Query) (engine.Page, error)
 
 func (e *Engine) page(ctx context.Context, q engine.Query, limit int, args []any) (page engine.Page, err error) {
 	rows, err := e.read.query[order{q.Index, q.Backward}].QueryContext(ctx, args...)
-	if err != nil {
-		return page, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err tells what matters
-	for rows.Next() {
-		if len(page.Items) == limit {
+	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
+		if len(page.Items) == limit { // the one more
 			last := &page.Items[limit-1]
 			page.Next = engine.WriteCursor(last.Place(q.Index).Sort, last.Key.Partition, last.Key.Sort)
-			break
+			return nil
 		}
-		it, err := scan(rows)
-		if err != nil {
-			return page, err
-		}
+		it, err := scan(row)
 		page.Items = append(page.Items, it)
-	}
-	return page, rows.Err()
+		return err
+	})
+	return page, err
 }
 
 // bounds returns the arguments of the query's statement but for the limit: the

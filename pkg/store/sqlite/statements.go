@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/fairlead/fairlead/pkg/sqlitedb"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
@@ -37,32 +38,19 @@ type writers struct {
 
 // prepare prepares every statement. Closing the database closes them.
 func (e *Engine) prepare(ctx context.Context) error {
-	e.read.query = make(map[order]*sql.Stmt)
+	var all sqlitedb.Statements
+	e.read = readers{get: all.Prepare(ctx, e.db.Read, getSQL), query: map[order]*sql.Stmt{}}
 	for o, text := range queries() {
-		stmt, err := e.db.Read.PrepareContext(ctx, text)
-		if err != nil {
-			return err
-		}
-		e.read.query[o] = stmt
+		e.read.query[o] = all.Prepare(ctx, e.db.Read, text)
 	}
-	for _, s := range []struct {
-		db   *sql.DB
-		stmt **sql.Stmt
-		text string
-	}{
-		{e.db.Read, &e.read.get, getSQL},
-		{e.db.Write, &e.write.get, getSQL},
-		{e.db.Write, &e.write.peek, peekSQL},
-		{e.db.Write, &e.write.put, putSQL},
-		{e.db.Write, &e.write.del, delSQL},
-		{e.db.Write, &e.write.note, recordSQL},
-	} {
-		var err error
-		if *s.stmt, err = s.db.PrepareContext(ctx, s.text); err != nil {
-			return err
-		}
+	e.write = writers{
+		get:  all.Prepare(ctx, e.db.Write, getSQL),
+		peek: all.Prepare(ctx, e.db.Write, peekSQL),
+		put:  all.Prepare(ctx, e.db.Write, putSQL),
+		del:  all.Prepare(ctx, e.db.Write, delSQL),
+		note: all.Prepare(ctx, e.db.Write, recordSQL),
 	}
-	return nil
+	return all.Err()
 }
 
 // row is one item in the order of columnList. Keys are read as strings, because

@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -67,7 +68,7 @@ func read(t *testing.T, settings []string) *runnerspec.Spec {
 // do without.
 func file(k runnerspec.Kind) runnerspec.Configuration {
 	if k == runnerspec.Docker {
-		return &runnerspec.DockerRunner{Common: runnerspec.Common{Type: k}, Job: runnerspec.DockerJob{Registry: &runnerspec.Registry{PasswordFile: "/run/password"}}}
+		return &runnerspec.DockerRunner{Common: runnerspec.Common{Type: k}, Job: runnerspec.DockerJob{Registry: &runnerspec.Registry{PasswordFile: os.DevNull}}}
 	}
 	return runnerspec.NoAgentFile().Runner
 }
@@ -408,6 +409,10 @@ func check(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
 			t.Errorf("the code in %s reads no %s", row.by, name)
 		}
 	}
+	switch row.by {
+	case "executor/kubernetes", "executor/docker", "executor/ecs":
+		checkLaunched(t, k, path, only, row)
+	}
 	if only == "agent" {
 		if r := runnerspec.Parse("runner.yaml", nil, append(installed(k), path+"="+row.value)...); !otherSide(r.Problems) {
 			t.Errorf("in the control plane's configuration: %v", r.Problems)
@@ -479,6 +484,40 @@ func check(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
 		if !strings.Contains(companions, value) {
 			t.Errorf("it also becomes %s", l)
 		}
+	}
+}
+
+// checkLaunched holds a field to what the executor sends to start a step: with the field
+// it differs.
+func checkLaunched(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
+	name := strings.TrimPrefix(path, "runner_configuration.")
+	least := slices.Concat(installed(k), launchable(k), row.with)
+	own, set := file(k), least
+	if only == "agent" {
+		own = fileOf(t, strings.TrimSuffix(strings.TrimPrefix(string(agentFile(k, path, row.value)), "{runner_configuration: "), "}"))
+	} else {
+		set = append(slices.Clone(least), path+"="+row.value)
+		if r := runnerspec.Parse("runner.yaml", nil, set...); r.Spec == nil { // it is instead of what is launchable otherwise
+			set = slices.Concat(installed(k), row.with, []string{path + "=" + row.value})
+		}
+	}
+	steps := t.TempDir() // the same for both: it is in what is sent
+	of := func(own runnerspec.Configuration, settings []string) string {
+		s, err := launchconfig.Of(own, read(t, settings).Runner, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return launched(t, s, steps)
+	}
+	if r := runnerspec.Parse("runner.yaml", nil, least...); r.Spec == nil {
+		least = append(installed(k), launchable(k)...) // the others cannot be without the field
+	}
+	without, with := of(file(k), least), of(own, set)
+	switch why, ok := unlaunched[name]; {
+	case ok && without != with:
+		t.Errorf("it changes what is sent, not only %s:\n%s", why, with)
+	case !ok && without == with:
+		t.Errorf("nothing that is sent to start a step differs:\n%s", with)
 	}
 }
 

@@ -1,0 +1,116 @@
+package launchconfig_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/executor/docker"
+	"github.com/fairlead/fairlead/runner/executor/ecs"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes"
+	"github.com/fairlead/fairlead/runner/internal/launchconfig"
+)
+
+// launchable is what a configuration of the kind needs beside its least for a step to
+// be started.
+func launchable(k runnerspec.Kind) []string {
+	switch {
+	case k == runnerspec.Local:
+		return nil
+	case k == runnerspec.AWSECS:
+		return []string{"runner_configuration.job.image=r.example/least:1", "runner_configuration.job.log_group=/least"}
+	case k == runnerspec.Docker:
+		return []string{"runner_configuration.job.image=r.example/least:1"}
+	}
+	return []string{"runner_configuration.job.image=r.example/least:1", "runner_configuration.job.namespace=least", "runner_configuration.job.service_account=least"}
+}
+
+// unlaunched are fields that an executor reads and that change nothing of what it sends
+// to start a step, with what they change.
+var unlaunched = map[string]string{
+	"job.kubeconfig":        "where that is sent to",
+	"job.start_timeout":     "how long the start may take",
+	"job.registry.password": "nothing at the agent, which reads the password from a file of its own",
+}
+
+// recorder is a platform that takes whatever it is sent.
+type recorder struct{ sent []string }
+
+// RoundTrip implements http.RoundTripper.
+func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	var body []byte
+	if req.Body != nil {
+		var err error
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
+	}
+	var value any
+	if json.Unmarshal(body, &value) == nil {
+		body, _ = json.Marshal(value) // with the keys of maps in order
+	}
+	target := req.Header.Get("X-Amz-Target")
+	r.sent = append(r.sent, fmt.Sprintf("%s %s %s %s\n%s", req.Method, req.URL, target, req.Header.Get("X-Registry-Auth"), body))
+	status, answer := http.StatusOK, "{}"
+	switch _, operation, _ := strings.Cut(target, "."); {
+	case operation == "DescribeTaskDefinition":
+		status, answer = http.StatusBadRequest, `{"__type": "ClientException", "message": "there is none"}`
+	case operation == "RegisterTaskDefinition":
+		answer = `{"taskDefinition": {"taskDefinitionArn": "made"}}`
+	case operation == "RunTask":
+		answer = `{"tasks": [{"taskArn": "task"}]}`
+	case strings.HasPrefix(req.URL.Path, "/api") && req.Method == http.MethodPost:
+		status, answer = http.StatusCreated, string(body)
+	case strings.Contains(req.URL.Path, "/images/") && req.Method == http.MethodGet:
+		status, answer = http.StatusNotFound, `{"message": "no such image"}`
+	case strings.HasSuffix(req.URL.Path, "/images/create"):
+		answer = ""
+	case strings.HasSuffix(req.URL.Path, "/containers/create"):
+		status, answer = http.StatusCreated, `{"Id": "c"}`
+	}
+	contentType := "application/json"
+	if target != "" {
+		contentType = req.Header.Get("Content-Type")
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(bytes.NewReader([]byte(answer))), Request: req}, nil
+}
+
+// launched is all that the executor of a setup sends to start a step, where the step is,
+// and how the start ends. steps is the folder of the steps' folders.
+func launched(t *testing.T, s launchconfig.Setup, steps string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(steps, "job_1-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{}
+	through := func(http.RoundTripper) http.RoundTripper { return r }
+	var e executor.Executor
+	var err error
+	switch c := s.Runner.(type) {
+	case *runnerspec.DockerRunner:
+		e, err = docker.New(docker.Options{DockerRunner: *c, Steps: steps, Runner: "run_1", Via: through})
+	case *runnerspec.ECSRunner:
+		e, err = ecs.New(ecs.Options{Job: c.Job, Steps: steps, Runner: "run_1",
+			AWS: aws.Config{Region: "eu-west-1", Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""), HTTPClient: &http.Client{Transport: r}}})
+	default:
+		e, err = kubernetes.New(kubernetes.Options{Job: *runnerspec.KubernetesJobOf(s.Runner), Runner: "run_1", Cluster: &rest.Config{Host: "https://k8s.example"}, Via: through})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := e.Place()
+	_, err = e.Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Env: []string{"A=a"}, Secrets: []string{"S=s"}, Input: []byte("{}")})
+	return fmt.Sprint(strings.Join(r.sent, "\n"), place.Data, place.PassEnv, err)
+}

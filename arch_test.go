@@ -50,6 +50,8 @@ var rules = []rule{
 	{"events", "pkg/fairlead pkg/job", "what crosses a wire is data"},
 	{"pkg/yamldoc", "pkg/fairlead", "how a configuration is read knows no configuration"},
 	{"pkg/runnerspec", "pkg/fairlead pkg/yamldoc", "a runner's configuration is read and checked without a control plane"},
+	{"pkg/yamldoc/schematest", "pkg/yamldoc", "a schema is made of what reads the file"},
+	{"pkg/runnerspec/runnerspectest", "pkg/runnerspec pkg/yamldoc", "tests hold pages and agents to the fields that there are"},
 	{"pkg/tfmodule", "", "how the tools read a module's files knows neither apps nor runners"},
 	{"pkg/appspec", "pkg/fairlead pkg/component pkg/graph pkg/tfmodule pkg/yamldoc", "an app is read and checked without a control plane"},
 	{"pkg/identity", "pkg/fairlead", "who is calling is decided before, and apart from, what they may do"},

@@ -30,6 +30,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/runnerspec/runnerspectest"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
@@ -292,7 +293,7 @@ func TestTheFileIsAnAgents(t *testing.T) {
 		if err := errors.Join(json.Unmarshal(b, &given), json.Unmarshal(b, &given.All)); err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range runnerspec.RunnerFields(runnerspec.Kubernetes) {
+		for _, f := range runnerspectest.RunnerFields(t, runnerspec.Kubernetes) {
 			path := strings.TrimPrefix(f.Path, "runner_configuration.")
 			_, said := left[path]
 			_, is := given.All[path]

@@ -26,15 +26,6 @@ func Parse(filename string, src []byte) (*App, Problems) {
 	return r.app, nil
 }
 
-// Schema returns the JSON schema (draft 2020-12) of app.yaml, for editors. It
-// accepts every file that Parse accepts; what a schema cannot say, such as
-// that a reference leads somewhere, only Parse checks.
-func Schema() []byte {
-	defs := yamldoc.Schema{}
-	root := yamldoc.SchemaOf(reflect.TypeFor[document](), (&reader{}).rules(), defs)
-	return yamldoc.WriteSchema(root, defs, "https://raw.githubusercontent.com/fairlead/fairlead/main/docs/app.schema.json", "Fairlead app.yaml")
-}
-
 // reader turns nodes into an App and remembers where everything stands. The paths
 // are those that check reports.
 type reader struct {

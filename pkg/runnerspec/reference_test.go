@@ -1,4 +1,4 @@
-package runnerspec
+package runnerspec_test
 
 import (
 	"fmt"
@@ -7,13 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/runnerspec/runnerspectest"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
 func TestTheReferenceIsThatOfTheCode(t *testing.T) {
-	page.Hold(t, "docs/RUNNERS.md", "reference", reference())
-	for _, k := range Kinds() {
-		for _, f := range RunnerFields(k) {
+	page.Hold(t, "docs/RUNNERS.md", "reference", reference(t))
+	for _, k := range runnerspec.Kinds() {
+		for _, f := range runnerspectest.RunnerFields(t, k) {
 			if f.Doc == "" || f.Type == "" {
 				t.Errorf("%s of %s is not described", f.Path, k)
 			}
@@ -26,43 +28,46 @@ func TestTheReferenceIsThatOfTheCode(t *testing.T) {
 
 // reference renders all fields of all kinds and the matrix, in Markdown. What
 // every kind has, and jobs of kinds that have the same fields, are described once.
-func reference() string {
+func reference(t *testing.T) string {
 	var b strings.Builder
-	table := func(prefix string, fields []Field) {
+	table := func(prefix string, fields []runnerspectest.Field) {
 		b.WriteString("\n| field | | |\n|---|---|---|\n")
 		for _, f := range fields {
 			what := f.Type
 			if f.Required {
 				what += ", required"
 			}
-			if f.Only == agentSide {
+			if f.Only == "agent" {
 				what += ", in an agent's file"
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.TrimPrefix(f.Path, prefix), what, strings.ReplaceAll(f.Doc, "|", `\|`))
 		}
 	}
 	b.WriteString("### The file\n")
-	table("", describe(reflect.TypeFor[Spec](), ""))
+	table("", runnerspectest.Describe(reflect.TypeFor[runnerspec.Spec](), ""))
 	b.WriteString("\n### Every kind\n")
-	shared := describe(reflect.TypeFor[struct {
-		Common
-		Job JobCommon `json:"job" doc:"The jobs."`
+	shared := runnerspectest.Describe(reflect.TypeFor[struct {
+		runnerspec.Common
+		Job runnerspec.JobCommon `json:"job" doc:"The jobs."`
 	}](), "runner_configuration")
-	shared = slices.DeleteFunc(shared, func(f Field) bool { return f.Path == "runner_configuration.job" })
+	shared = slices.DeleteFunc(shared, func(f runnerspectest.Field) bool { return f.Path == "runner_configuration.job" })
 	table("runner_configuration.", shared)
-	seen := map[string]Kind{}
-	for _, k := range Kinds() {
+	seen := map[string]runnerspec.Kind{}
+	for _, k := range runnerspec.Kinds() {
 		fmt.Fprintf(&b, "\n### `%s`\n", k)
-		var fields []Field
-		same := Kind("")
-		for _, f := range RunnerFields(k) {
-			if slices.ContainsFunc(shared, func(s Field) bool { return s.Path == f.Path }) {
+		var fields []runnerspectest.Field
+		same := runnerspec.Kind("")
+		for _, f := range runnerspectest.RunnerFields(t, k) {
+			if slices.ContainsFunc(shared, func(s runnerspectest.Field) bool { return s.Path == f.Path }) {
 				continue
 			}
 			path := strings.TrimPrefix(f.Path, "runner_configuration.")
 			if name, ok := strings.CutPrefix(path, "job."); ok {
-				jobs := reflect.TypeOf(newConfiguration(k)).Elem()
-				job, _ := jobs.FieldByName("Job")
+				r, err := runnerspec.DecodeRunner(fmt.Appendf(nil, `{"type":%q}`, k))
+				if err != nil {
+					t.Fatal(err)
+				}
+				job, _ := reflect.TypeOf(r).Elem().FieldByName("Job")
 				if first, ok := seen[job.Type.Name()]; ok && first != k {
 					same = first
 					continue
@@ -78,11 +83,11 @@ func reference() string {
 		}
 	}
 	b.WriteString("\n### An agent's file\n")
-	table("", describe(reflect.TypeFor[Agent](), ""))
-	for _, k := range StorageKinds() {
+	table("", runnerspectest.Describe(reflect.TypeFor[runnerspec.Agent](), ""))
+	for _, k := range runnerspec.StorageKinds() {
 		fmt.Fprintf(&b, "\n### State storage `%s`\n", k)
-		table("state_storage_configuration.", describe(reflect.TypeOf(newStorage(k)).Elem(), "state_storage_configuration"))
+		table("state_storage_configuration.", runnerspectest.StorageFields(t, k))
 	}
-	b.WriteString("\n### Which runner may use which state storage\n\n```\n" + Matrix() + "```\n")
+	b.WriteString("\n### Which runner may use which state storage\n\n```\n" + runnerspec.Matrix() + "```\n")
 	return b.String()
 }

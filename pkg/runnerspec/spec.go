@@ -4,6 +4,8 @@
 // known. It is pure: nothing that a configuration names is looked for.
 package runnerspec
 
+//go:generate env UPDATE_GOLDEN=1 go test -run TestTheReferenceIsThatOfTheCode|TestTheSchemaInTheDocumentsIsInStep .
+
 import (
 	"encoding/json"
 	"fmt"

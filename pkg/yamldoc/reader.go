@@ -43,9 +43,9 @@ func FieldsOf(t reflect.Type) []FieldType {
 	return fields
 }
 
-// keyOf returns the field of a struct that takes its name, and what the struct
+// KeyOf returns the field of a struct that takes its name, and what the struct
 // is called; noun is "" if it does not stand under a name.
-func keyOf(t reflect.Type) (key reflect.StructField, noun string) {
+func KeyOf(t reflect.Type) (key reflect.StructField, noun string) {
 	if t.Kind() == reflect.Struct {
 		for _, f := range reflect.VisibleFields(t) {
 			if noun := f.Tag.Get("key"); noun != "" {
@@ -71,6 +71,9 @@ func FieldList(t reflect.Type) string {
 
 func has(fields []FieldType, name string) bool { return slices.Contains(names(fields), name) }
 
+// Schema is a JSON schema (draft 2020-12), or a part of one.
+type Schema = map[string]any
+
 // Check says more of a field than its type does. Of a list it says what each
 // item is, and of a map with texts what each entry is.
 type Check struct {
@@ -78,7 +81,7 @@ type Check struct {
 	Wants   string                      // what that is, for people
 	Max     int                         // most bytes of a text, or items of a list; 0 for any
 	Func    func(f Field, where string) // may be nil; it is called for what the pattern lets pass
-	Schema  map[string]any              // what a schema says of the whole field
+	Schema  Schema                      // what a schema says of the whole field
 	Doc     string                      // put behind the doc of the field
 }
 
@@ -100,9 +103,9 @@ type Rules struct {
 	Hint func(where string, f Field, in Node) string
 }
 
-// check returns the check that a tag names, an empty one for "". A name that is
+// Check returns the check that a tag names, an empty one for "". A name that is
 // not known is a mistake in the code, which the schema's test meets.
-func (r Rules) check(name string) Check {
+func (r Rules) Check(name string) Check {
 	c, ok := r.Checks[name]
 	if name != "" && !ok {
 		panic("yamldoc: there is no check " + name)
@@ -250,7 +253,7 @@ func (r *Reader) structure(n Node, v reflect.Value, where string) {
 		switch is, given := r.nodes[path]; {
 		case f.Must == "":
 		case !given:
-			r.Report(path, "missing-field", fmt.Sprintf("%s lacks the field %q", NameOf(where), f.Name), f.Doc+r.Rules.check(f.Check).Doc)
+			r.Report(path, "missing-field", fmt.Sprintf("%s lacks the field %q", NameOf(where), f.Name), f.Doc+r.Rules.Check(f.Check).Doc)
 		case f.Must == "true" && (is.Value == "" || is.Shape == List && len(is.Items) == 0):
 			r.Report(path, "missing-field", path+" is empty", f.Doc)
 		}
@@ -344,7 +347,7 @@ func (r *Reader) value(n Node, v reflect.Value, where string) (ok bool) {
 		}
 		return true
 	case reflect.Slice:
-		if key, noun := keyOf(v.Type().Elem()); noun != "" {
+		if key, noun := KeyOf(v.Type().Elem()); noun != "" {
 			r.named(n, v, where, key, noun)
 			return true
 		}
@@ -521,7 +524,7 @@ func (r *Reader) Plain(n Node) any {
 
 // check runs the check that a field's tag names.
 func (r *Reader) check(name string, f Field, t reflect.Type, where string) {
-	c := r.Rules.check(name)
+	c := r.Rules.Check(name)
 	switch {
 	case name == "" || r.bad[where]:
 	case t.Kind() == reflect.Slice && f.Value.Shape == List:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/runnerspec/runnerspectest"
 	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
@@ -320,9 +321,9 @@ func rows(k runnerspec.Kind) map[string]lands {
 func TestEveryFieldLands(t *testing.T) {
 	for _, k := range runnerspec.Kinds() {
 		rows := rows(k)
-		fields := runnerspec.RunnerFields(k)
+		fields := runnerspectest.RunnerFields(t, k)
 		for _, f := range fields {
-			if slices.ContainsFunc(fields, func(g runnerspec.Field) bool { return strings.HasPrefix(g.Path, f.Path+".") }) {
+			if slices.ContainsFunc(fields, func(g runnerspectest.Field) bool { return strings.HasPrefix(g.Path, f.Path+".") }) {
 				continue // it holds others
 			}
 			name := strings.TrimPrefix(f.Path, "runner_configuration.")
@@ -645,7 +646,7 @@ func TestWhatCannotBeFollowed(t *testing.T) {
 func TestReplacedVariablesNameFields(t *testing.T) {
 	known := map[string]bool{"final": true}
 	for _, k := range runnerspec.Kinds() {
-		for _, f := range runnerspec.RunnerFields(k) {
+		for _, f := range runnerspectest.RunnerFields(t, k) {
 			known[f.Path] = f.Only != "control plane"
 		}
 	}

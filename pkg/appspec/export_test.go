@@ -1,0 +1,15 @@
+package appspec
+
+import (
+	"reflect"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc/schematest"
+)
+
+// Schema returns the JSON schema (draft 2020-12) of app.yaml, for editors. It
+// accepts every file that Parse accepts; what a schema cannot say, such as
+// that a reference leads somewhere, only Parse checks.
+func Schema() []byte {
+	return schematest.File(reflect.TypeFor[document](), (&reader{}).rules(),
+		"https://raw.githubusercontent.com/fairlead/fairlead/main/docs/app.schema.json", "Fairlead app.yaml")
+}

@@ -1,0 +1,15 @@
+package runnerspec
+
+import (
+	"reflect"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc/schematest"
+)
+
+// Schema returns the JSON schema (draft 2020-12) of the file, for editors. It
+// accepts every file that Parse accepts; what takes more than one field, only
+// Parse checks.
+func Schema() []byte {
+	return schematest.File(reflect.TypeFor[Spec](), (&checker{}).rules(),
+		"https://raw.githubusercontent.com/fairlead/fairlead/main/docs/runner.schema.json", "Fairlead runner.yaml")
+}

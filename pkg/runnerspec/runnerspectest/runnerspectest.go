@@ -1,0 +1,72 @@
+// Package runnerspectest says which fields the configurations of runners have, for
+// the tests that hold pages, charts and agents to all of them.
+package runnerspectest
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
+
+// Field documents one field of a configuration.
+type Field struct {
+	Path     string // such as "runner_configuration.job.image"
+	Type     string // string, number, bool, list, map, time, CPUs, size
+	Required bool   // inside what holds it
+	Secret   bool
+	Only     string // the one side that may give it: "control plane", "agent"; "": both
+	Doc      string
+}
+
+// RunnerFields returns the fields of a kind's runner_configuration.
+func RunnerFields(t testing.TB, k runnerspec.Kind) []Field {
+	t.Helper()
+	r, err := runnerspec.DecodeRunner(fmt.Appendf(nil, `{"type":%q}`, k))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Describe(reflect.TypeOf(r).Elem(), "runner_configuration")
+}
+
+// StorageFields returns the fields of a kind's state_storage_configuration.
+func StorageFields(t testing.TB, k runnerspec.StorageKind) []Field {
+	t.Helper()
+	s, err := runnerspec.DecodeStorage(fmt.Appendf(nil, `{"type":%q}`, k))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Describe(reflect.TypeOf(s).Elem(), "state_storage_configuration")
+}
+
+// Describe returns the fields of a struct that stands at the path where, those of
+// the structs in it behind them.
+func Describe(t reflect.Type, where string) []Field {
+	var fields []Field
+	for _, s := range yamldoc.FieldsOf(t) {
+		f := Field{Path: yamldoc.Join(where, s.Name), Required: s.Must != "", Secret: s.Type == reflect.TypeFor[runnerspec.Secret](), Only: s.Only, Doc: s.Doc}
+		under := s.Type
+		if under.Kind() == reflect.Pointer {
+			under = under.Elem()
+		}
+		switch {
+		case under == reflect.TypeFor[runnerspec.Duration]():
+			f.Type = "time"
+		case under == reflect.TypeFor[runnerspec.CPU]():
+			f.Type = "CPUs"
+		case under == reflect.TypeFor[runnerspec.Size]():
+			f.Type = "size"
+		default:
+			f.Type = map[reflect.Kind]string{
+				reflect.String: "string", reflect.Bool: "bool", reflect.Int: "number", reflect.Slice: "list", reflect.Map: "map", reflect.Struct: "map", reflect.Interface: "map",
+			}[under.Kind()]
+		}
+		fields = append(fields, f)
+		if under.Kind() == reflect.Struct {
+			fields = append(fields, Describe(under, f.Path)...)
+		}
+	}
+	return fields
+}

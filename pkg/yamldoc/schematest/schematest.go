@@ -1,0 +1,117 @@
+// Package schematest writes the JSON schemas that docs/ has of configurations, from
+// the tags and rules by which yamldoc reads them. Tests hold the pages to it; nothing
+// that ships needs a schema.
+package schematest
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"maps"
+	"reflect"
+
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
+
+type schema = yamldoc.Schema
+
+// File returns the schema of a file that a Reader with these rules reads into a
+// struct of the type t. It accepts every file that the Reader accepts; what it
+// cannot say, such as that a name is declared, only code checks.
+func File(t reflect.Type, rules yamldoc.Rules, id, title string) []byte {
+	defs := schema{}
+	s := structSchema(t, rules, defs)
+	maps.Copy(s, schema{"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": id, "title": title, "$defs": defs})
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(s); err != nil {
+		panic("schematest: a schema is no JSON: " + err.Error()) // it is made of literals
+	}
+	return out.Bytes()
+}
+
+// structSchema returns the schema of a struct. Structs in it are in defs, by their
+// names.
+func structSchema(t reflect.Type, rules yamldoc.Rules, defs schema) schema {
+	properties, required := schema{}, []any{}
+	for _, f := range yamldoc.FieldsOf(t) {
+		c := rules.Check(f.Check)
+		p := valueSchema(f.Type, c, rules, defs)
+		maps.Copy(p, c.Schema)
+		switch kind, ok := p["type"].(string); {
+		case f.Must != "":
+			required = append(required, f.Name)
+			if f.Must == "true" && kind == "array" {
+				p["minItems"] = 1
+			}
+		case ok: // a null is a field that is not there
+			p["type"] = []any{kind, "null"}
+		case p["$ref"] != nil:
+			p = schema{"anyOf": []any{p, schema{"type": "null"}}}
+		}
+		p["description"] = f.Doc + c.Doc
+		properties[f.Name] = p
+	}
+	s := schema{"type": "object", "additionalProperties": false, "properties": properties, "required": required}
+	if len(required) == 0 {
+		delete(s, "required")
+		s["type"] = []any{"object", "null"}
+	}
+	return s
+}
+
+func valueSchema(t reflect.Type, c yamldoc.Check, rules yamldoc.Rules, defs schema) schema {
+	switch reflect.New(t).Interface().(type) {
+	case yamldoc.NodeReader:
+		return schema{}
+	case encoding.TextUnmarshaler:
+		return schema{"type": []any{"string", "number", "null"}}
+	}
+	text := schema{"type": "string"}
+	if c.Pattern != "" {
+		text["pattern"] = c.Pattern
+	}
+	if c.Max > 0 {
+		text["maxLength"] = c.Max
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return valueSchema(t.Elem(), c, rules, defs)
+	case reflect.Struct:
+		if defs[t.Name()] == nil {
+			defs[t.Name()] = structSchema(t, rules, defs)
+		}
+		return schema{"$ref": "#/$defs/" + t.Name()}
+	case reflect.String:
+		return text
+	case reflect.Bool:
+		return schema{"type": "boolean"}
+	case reflect.Int:
+		return schema{"type": "integer"}
+	case reflect.Slice:
+		items := valueSchema(t.Elem(), yamldoc.Check{Pattern: c.Pattern}, rules, defs)
+		if _, noun := yamldoc.KeyOf(t.Elem()); noun != "" {
+			return schema{"type": "object", "additionalProperties": items}
+		}
+		list := schema{"type": "array", "items": items}
+		if c.Max > 0 {
+			list["maxItems"] = c.Max
+		}
+		return list
+	case reflect.Interface:
+		var types []any
+		for _, name := range rules.Unions[t].Names {
+			s := structSchema(reflect.TypeOf(rules.Unions[t].New(name)).Elem(), rules, defs)
+			s["properties"].(schema)["type"] = schema{"const": name}
+			types = append(types, s)
+		}
+		if types != nil {
+			return schema{"oneOf": types}
+		}
+	case reflect.Map:
+		return schema{"type": "object", "additionalProperties": valueSchema(t.Elem(), yamldoc.Check{}, rules, defs)}
+	}
+	return schema{}
+}

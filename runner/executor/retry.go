@@ -27,6 +27,12 @@ func Retry[T any](ctx context.Context, passing func(error) bool, f func(context.
 	return retry.Do(ctx, retry.Policy{First: retryPause, Longest: maxRetryPause, Within: LaunchTime, Passing: passing}, f)
 }
 
+// Try is Retry of what returns nothing.
+func Try(ctx context.Context, passing func(error) bool, f func(context.Context) error) error {
+	_, err := Retry(ctx, passing, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
+}
+
 // NeverSent reports whether a request certainly did not reach its server.
 func NeverSent(err error) bool {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {

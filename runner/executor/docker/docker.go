@@ -152,24 +152,22 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	if err != nil {
 		return nil, fmt.Errorf("start step %s: ask the Docker Engine at %s what it is: %w", s.ID, e.engine.DaemonHost(), err)
 	}
-	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, e.create(ctx, s, rootless)
-	}); err != nil {
+	if err := executor.Try(ctx, passing, func(ctx context.Context) error { return e.create(ctx, s, rootless) }); err != nil {
 		return nil, e.giveUp(ctx, s.ID, fmt.Errorf("make a container for step %s: %w", s.ID, err))
 	}
 	h := &handle{e: e, id: s.ID}
 	unclear := false
-	_, err = executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
+	err = executor.Try(ctx, passing, func(ctx context.Context) error {
 		if unclear {
 			// To start a container that has ended would run the step again.
 			c, err := e.engine.ContainerInspect(ctx, name(s.ID), client.ContainerInspectOptions{})
 			if err != nil || c.Container.State.Status != container.StateCreated {
-				return struct{}{}, err
+				return err
 			}
 		}
 		_, err := e.engine.ContainerStart(ctx, name(s.ID), client.ContainerStartOptions{})
 		unclear = unclear || err != nil && passing(err)
-		return struct{}{}, err
+		return err
 	})
 	switch {
 	case err == nil:
@@ -186,10 +184,7 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 func (e *Executor) giveUp(ctx context.Context, id string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ask)
 	defer cancel()
-	if err := e.Remove(ctx, id); err != nil {
-		return errors.Join(cause, err)
-	}
-	return cause
+	return errors.Join(cause, e.Remove(ctx, id))
 }
 
 // prepare makes the folders that the container shares: the engine would make

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -32,32 +32,39 @@ func (h *handle) ID() string { return h.id }
 // Wait waits on the engine. An engine that is restarted, or away, is asked
 // again until it answers: its containers may have gone on.
 func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return executor.Exit{}, err
-		}
-		if x, ok := h.Get(); ok {
-			return x, nil
-		}
-		err := h.running(ctx)
-		if err == nil {
-			var c client.ContainerInspectResult
-			if c, err = h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{}); err == nil {
-				if x, over := exitOf(c.Container.State); over {
-					if x.Cause == fairlead.CauseLaunchFailed {
-						if err := h.e.Remove(ctx, h.id); err != nil {
-							continue // it must not begin later
-						}
-					}
-					return h.Set(x), nil
-				}
-			}
-		}
+	return h.Await(ctx, retryWait, func(ctx context.Context) error {
+		err := h.see(ctx)
 		if errdefs.IsNotFound(err) {
-			return h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "somebody else has removed the container of the step"}), nil
+			h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the container of the step was removed, and not by its agent"})
+			return nil
 		}
-		retry.Sleep(ctx, retryWait)
+		return err
+	})
+}
+
+// errRunsAgain says that the container was stopped for a moment.
+var errRunsAgain = errors.New("the container runs again")
+
+// see waits until the container does not run, and sets how the step ended.
+func (h *handle) see(ctx context.Context) error {
+	if err := h.running(ctx); err != nil {
+		return err
 	}
+	c, err := h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{})
+	if err != nil {
+		return err
+	}
+	x, over := exitOf(c.Container.State)
+	if !over {
+		return errRunsAgain
+	}
+	if x.Cause == fairlead.CauseLaunchFailed {
+		if err := h.e.Remove(ctx, h.id); err != nil {
+			return err // it must not begin later
+		}
+	}
+	h.Set(x)
+	return nil
 }
 
 // running returns when the container does not run.

@@ -90,12 +90,9 @@ func (e *Executor) describe() *ecs.RegisterTaskDefinitionInput {
 	}
 	in := &ecs.RegisterTaskDefinitionInput{NetworkMode: types.NetworkModeAwsvpc, RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate},
 		Cpu: aws.String(units(cpu)), Memory: aws.String(mebibytes(memory)),
-		ExecutionRoleArn: &j.ExecutionRoleARN}
+		ExecutionRoleArn: &j.ExecutionRoleARN, TaskRoleArn: given(j.TaskRoleARN)}
 	if j.LaunchType == "ec2" {
 		in.RequiresCompatibilities = []types.Compatibility{types.CompatibilityEc2}
-	}
-	if j.TaskRoleARN != "" {
-		in.TaskRoleArn = &j.TaskRoleARN
 	}
 	for _, v := range []struct{ name, path string }{{"data", j.Data}, {"tmp", "/tmp"}} {
 		in.Volumes = append(in.Volumes, types.Volume{Name: aws.String(v.name)})

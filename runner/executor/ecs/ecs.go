@@ -122,12 +122,7 @@ func New(o Options) (*Executor, error) {
 	once := func() aws.Retryer { return retry.AddWithMaxAttempts(retry.NewStandard(), 1) }
 	e.api = ecs.NewFromConfig(o.AWS, func(eo *ecs.Options) { eo.Retryer = once() })
 	e.logs = cloudwatchlogs.NewFromConfig(o.AWS)
-	if o.Every <= 0 {
-		o.Every = defaultEvery
-	}
-	if o.UnknownFor <= 0 {
-		o.UnknownFor = unknownFor
-	}
+	o.Every, o.UnknownFor = cmp.Or(o.Every, defaultEvery), cmp.Or(o.UnknownFor, unknownFor)
 	e.watcher = &watcher{api: e.api, cluster: j.Cluster, every: o.Every}
 	e.o = o
 	return e, nil
@@ -174,10 +169,7 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	switch {
 	case err == nil:
 		h.arn, h.seen = arn, h.since
-		if err := e.keep(s.ID, arn); err != nil {
-			// The next agent finds it by what has started it, as long as it runs.
-			return h, nil
-		}
+		_ = e.keep(s.ID, arn) // without it the next agent finds it by what has started it, as long as it runs
 		return h, nil
 	case unclear && passing(err):
 		// It may run. Asking again with the same token finds it, or starts it,
@@ -212,6 +204,14 @@ func refusal(fs []types.Failure) error {
 	return &noCapacity{strings.TrimSpace(aws.ToString(fs[0].Reason) + " " + aws.ToString(fs[0].Detail))}
 }
 
+// given returns nil for what is not said.
+func given(value string) *string {
+	if value == "" {
+		return nil
+	}
+	return &value
+}
+
 // overrides are the settings that the task of a step gets.
 func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	command := types.ContainerOverride{Name: aws.String(Container), Command: s.Args}
@@ -228,18 +228,12 @@ func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 		command.Environment = append(command.Environment, types.KeyValuePair{Name: aws.String(executor.InputVariable), Value: aws.String(string(s.Input))})
 	}
 	overrides := &types.TaskOverride{ContainerOverrides: []types.ContainerOverride{command}}
-	set := func(field **string, value string) {
-		if value != "" {
-			*field = &value
-		}
-	}
-	set(&overrides.TaskRoleArn, e.o.Job.TaskRoleARN)
-	set(&overrides.ExecutionRoleArn, e.o.Job.ExecutionRoleARN)
+	overrides.TaskRoleArn, overrides.ExecutionRoleArn = given(e.o.Job.TaskRoleARN), given(e.o.Job.ExecutionRoleARN)
 	if e.o.Job.CPU > 0 {
-		set(&overrides.Cpu, units(e.o.Job.CPU))
+		overrides.Cpu = aws.String(units(e.o.Job.CPU))
 	}
 	if e.o.Job.Memory > 0 {
-		set(&overrides.Memory, mebibytes(e.o.Job.Memory))
+		overrides.Memory = aws.String(mebibytes(e.o.Job.Memory))
 	}
 	if e.o.Job.Disk > 0 {
 		overrides.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: int32(e.o.Job.Disk >> 30)}
@@ -314,7 +308,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	if st, err := os.Stat(filepath.Dir(e.record(id))); err == nil {
 		h.since = st.ModTime()
 	}
-	_, err = executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.list(ctx) })
+	err = executor.Try(ctx, passing, h.list)
 	switch _, over := h.Get(); {
 	case over:
 		return h, executor.ErrGone

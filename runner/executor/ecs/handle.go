@@ -16,7 +16,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -100,24 +99,13 @@ func (h *handle) list(ctx context.Context) error {
 
 // Wait looks at the task until it has ended.
 func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return executor.Exit{}, err
+	return h.Await(ctx, h.e.watcher.every, func(ctx context.Context) error {
+		if arn := h.task(); arn != "" {
+			_ = h.look(ctx, arn) // the next look has its pause
+			return nil
 		}
-		if x, ok := h.Get(); ok {
-			return x, nil
-		}
-		arn := h.task()
-		if arn == "" {
-			if err := h.find(ctx); err != nil {
-				retry.Sleep(ctx, h.e.watcher.every)
-			}
-			continue
-		}
-		if err := h.look(ctx, arn); err != nil {
-			continue // the next look has its pause
-		}
-	}
+		return h.find(ctx)
+	})
 }
 
 // look waits for the next look at the task, and draws conclusions.
@@ -196,8 +184,9 @@ func exitOf(t *types.Task) (x executor.Exit, over bool) {
 }
 
 func (h *handle) stop(ctx context.Context, arn, reason string) error {
-	_, err := executor.Retry(ctx, passing, func(ctx context.Context) (*ecs.StopTaskOutput, error) {
-		return h.e.api.StopTask(ctx, &ecs.StopTaskInput{Cluster: &h.e.o.Job.Cluster, Task: &arn, Reason: &reason})
+	err := executor.Try(ctx, passing, func(ctx context.Context) error {
+		_, err := h.e.api.StopTask(ctx, &ecs.StopTaskInput{Cluster: &h.e.o.Job.Cluster, Task: &arn, Reason: &reason})
+		return err
 	})
 	if gone, ok := errors.AsType[*types.InvalidParameterException](err); ok && strings.Contains(gone.ErrorMessage(), "not found") {
 		return nil

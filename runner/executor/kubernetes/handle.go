@@ -47,24 +47,16 @@ func (h *handle) ID() string { return h.id }
 
 // Wait watches the pod. A cluster that is away is asked again until it answers.
 func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return executor.Exit{}, err
-		}
-		if x, ok := h.Get(); ok {
-			return x, nil
-		}
+	return h.Await(ctx, retryWait, func(ctx context.Context) error {
 		version, err := h.see(ctx)
 		if _, ok := h.Get(); ok {
-			continue
+			return nil
 		}
 		if err == nil {
 			err = h.change(ctx, version)
 		}
-		if err != nil {
-			retry.Sleep(ctx, retryWait)
-		}
-	}
+		return err
+	})
 }
 
 // change reads what has happened to the pod since that version, until it has
@@ -304,12 +296,12 @@ func (h *handle) Kill(ctx context.Context) error {
 	}
 	_, ended := h.Get()
 	h.dead.Store(!ended)
-	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
+	if err := executor.Try(ctx, passing, func(ctx context.Context) error {
 		err := h.e.c.remove(ctx, jobs, name(h.id), -1)
 		if err == nil || apierrors.IsNotFound(err) {
 			_, err = h.endPods(ctx, killed)
 		}
-		return struct{}{}, err
+		return err
 	}); err != nil {
 		return fmt.Errorf("kill step %s: %w", h.id, err)
 	}

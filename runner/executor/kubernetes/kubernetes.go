@@ -147,12 +147,12 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
 	}
 	secret := e.secret(s)
-	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
+	if err := executor.Try(ctx, passing, func(ctx context.Context) error {
 		err := e.c.create(ctx, secrets, secret, &corev1.Secret{})
 		if apierrors.IsAlreadyExists(err) {
-			err = nil // made before; the answer was lost
+			return nil // made before; the answer was lost
 		}
-		return struct{}{}, err
+		return err
 	}); err != nil {
 		return nil, e.giveUp(ctx, s.ID, fmt.Errorf("make the Secret of step %s: %w", s.ID, err))
 	}
@@ -221,9 +221,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 // Remove removes the Job, its pod and its Secret.
 func (e *Executor) Remove(ctx context.Context, id string) error {
 	for _, k := range []kind{jobs, secrets} {
-		_, err := executor.Retry(ctx, passing, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, e.c.remove(ctx, k, name(id), -1)
-		})
+		err := executor.Try(ctx, passing, func(ctx context.Context) error { return e.c.remove(ctx, k, name(id), -1) })
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("remove the %s of step %s: %w", k, id, err)
 		}

@@ -40,9 +40,8 @@ func launchable(k runnerspec.Kind) []string {
 // unlaunched are fields that an executor reads and that change nothing of what it sends
 // to start a step, with what they change.
 var unlaunched = map[string]string{
-	"job.kubeconfig":        "where that is sent to",
-	"job.start_timeout":     "how long the start may take",
-	"job.registry.password": "nothing at the agent, which reads the password from a file of its own",
+	"job.kubeconfig":    "where that is sent to",
+	"job.start_timeout": "how long the start may take",
 }
 
 // recorder is a platform that takes whatever it is sent.

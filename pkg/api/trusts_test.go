@@ -38,7 +38,7 @@ func newFederated(t *testing.T, bound bool) *federated {
 	t.Helper()
 	p := newPlane(t)
 	issuer := oidctest.Unserved("https://issuer.example", time.Now)
-	p.OIDC = oidc.NewVerifier(handled{issuer}, time.Now, oidc.Options{})
+	p.OIDC = oidc.NewVerifier(handled{issuer}, time.Now, oidc.Rules{})
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)

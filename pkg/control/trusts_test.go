@@ -47,7 +47,7 @@ const (
 
 func newPlatform(p *plane) *platform {
 	issuer := oidctest.Unserved("https://issuer.example", p.Now)
-	p.OIDC = oidc.NewVerifier(handled{issuer}, p.Now, oidc.Options{})
+	p.OIDC = oidc.NewVerifier(handled{issuer}, p.Now, oidc.Rules{})
 	pf := &platform{plane: p, issuer: issuer}
 	pf.anotherAgent()
 	return pf

@@ -302,7 +302,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	s.control = control.New(control.Deps{
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
-		OIDC: oidc.NewVerifier(reach, time.Now, oidc.Options{Rules: rules}),
+		OIDC: oidc.NewVerifier(reach, time.Now, rules),
 		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct,
 	})
 	return engine, nil

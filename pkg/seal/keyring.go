@@ -93,22 +93,24 @@ func NewKeyring(keys ...Key) *Keyring {
 		if r.aeads[k.id] != nil {
 			panic("seal: " + k.String() + " is given twice")
 		}
-		r.aeads[k.id] = newAEAD(k)
+		var err error
+		if r.aeads[k.id], err = NewAEAD(k.secret[:]); err != nil {
+			panic(err) // the length is right
+		}
 	}
 	return r
 }
 
-// newAEAD panics on errors that its arguments exclude: a wrong length.
-func newAEAD(k Key) cipher.AEAD {
-	block, err := aes.NewCipher(k.secret[:])
-	if err != nil {
-		panic(err)
+// NewAEAD returns AES-256-GCM under a secret of KeySize bytes, with random nonces.
+func NewAEAD(secret []byte) (cipher.AEAD, error) {
+	if len(secret) != KeySize {
+		return nil, fmt.Errorf("a key has %d bytes, not %d", len(secret), KeySize)
 	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
+	block, err := aes.NewCipher(secret)
 	if err != nil {
-		panic(err)
+		return nil, err
 	}
-	return aead
+	return cipher.NewGCMWithRandomNonce(block)
 }
 
 // KeyID returns the id of the key that seals.
@@ -122,7 +124,7 @@ func (r *Keyring) Seal(ctx context.Context, plaintext []byte, place string) ([]b
 	sealed := make([]byte, 0, len(plaintext)+Overhead)
 	sealed = append(sealed, format1)
 	sealed = append(sealed, r.first.id[:]...)
-	return r.aeads[r.first.id].Seal(sealed, nil, plaintext, additional(sealed, place)), nil
+	return r.aeads[r.first.id].Seal(sealed, nil, plaintext, Additional(sealed, place)), nil
 }
 
 // Open implements Sealer.
@@ -138,15 +140,15 @@ func (r *Keyring) Open(ctx context.Context, sealed []byte, place string) ([]byte
 	if aead == nil {
 		return nil, UnknownKey(place, hex.EncodeToString(header[1:]), "Restore the key file that belongs to this data, or add the missing key to it.", nil)
 	}
-	plaintext, err := aead.Open(nil, nil, body, additional(header, place))
+	plaintext, err := aead.Open(nil, nil, body, Additional(header, place))
 	if err != nil {
 		return nil, Damaged(place) // the cause says no more
 	}
 	return plaintext, nil
 }
 
-// additional is what the tag also covers. The header has a fixed length, so no
-// two pairs of header and place give the same bytes.
-func additional(header []byte, place string) []byte {
+// Additional is what the tag also covers. A header has a fixed length or says
+// how long it is, so no two pairs of header and place give the same bytes.
+func Additional(header []byte, place string) []byte {
 	return append(header[:len(header):len(header)], place...)
 }

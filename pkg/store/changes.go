@@ -39,38 +39,20 @@ func Happening(c engine.Change) (Happened, error) {
 	case nounJob:
 		return jobHappening(c)
 	case nounDeployment:
-		return newEvent(c, func(it engine.Item) (events.Domain, error) {
-			r, err := decode[Deployment](it)
-			return r.V.Event(r.Version), err
-		})
+		return newEvent[Deployment](c)
 	case nounState:
-		r, err := decode[StateHead](*c.New)
-		if e, ok := r.V.Event(r.Version); ok && err == nil {
-			return Happened{Event: &e}, nil
-		}
-		return Happened{}, err
+		return eventOf[StateHead](c)
 	case nounDelivery:
-		r, err := decode[Delivery](*c.New)
-		if e, ok := r.V.Event(r.Version); ok && err == nil {
-			return Happened{Event: &e}, nil
-		}
-		return Happened{}, err
+		return eventOf[Delivery](c)
 	case nounWatch:
-		r, err := decode[RunnerWatch](*c.New)
-		if e, ok := r.V.Event(r.Version); ok && err == nil {
-			return Happened{Event: &e}, nil
-		}
-		return Happened{}, err
+		return eventOf[RunnerWatch](c)
 	case nounOther:
 	}
 	return Happened{}, nil
 }
 
 func jobHappening(c engine.Change) (Happened, error) {
-	h, err := newEvent(c, func(it engine.Item) (events.Domain, error) {
-		r, err := decode[Job](it)
-		return r.V.Event(r.Version), err
-	})
+	h, err := newEvent[Job](c)
 	if err != nil {
 		return Happened{}, err
 	}
@@ -90,19 +72,34 @@ func jobHappening(c engine.Change) (Happened, error) {
 }
 
 // newEvent returns the event of the new item, unless the old one had the same.
-func newEvent(c engine.Change, event func(engine.Item) (events.Domain, error)) (Happened, error) {
-	now, err := event(*c.New)
+func newEvent[T interface {
+	Event(version int64) events.Domain
+}](c engine.Change) (Happened, error) {
+	now, err := decode[T](*c.New)
 	if err != nil {
 		return Happened{}, err
 	}
+	e := now.V.Event(now.Version)
 	if c.Old != nil {
-		before, err := event(*c.Old)
-		if err != nil {
+		before, err := decode[T](*c.Old)
+		if err != nil || before.V.Event(before.Version).Type == e.Type {
 			return Happened{}, err
 		}
-		if before.Type == now.Type {
-			return Happened{}, nil
-		}
 	}
-	return Happened{Event: &now}, nil
+	return Happened{Event: &e}, nil
+}
+
+// eventOf returns the event of an item whose record says which of its versions have
+// one.
+func eventOf[T interface {
+	Event(version int64) (events.Domain, bool)
+}](c engine.Change) (Happened, error) {
+	r, err := decode[T](*c.New)
+	if err != nil {
+		return Happened{}, err
+	}
+	if e, ok := r.V.Event(r.Version); ok {
+		return Happened{Event: &e}, nil
+	}
+	return Happened{}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -130,6 +131,15 @@ func (t *Tx) Subjects() []string { return t.subjects }
 // anyVersion stands for a record whose last writer may win.
 const anyVersion = -1
 
+// at returns what is written at the key, nil if nothing is.
+func (t *Tx) at(k engine.Key) *engine.Write {
+	i := slices.IndexFunc(t.writes, func(w engine.Write) bool { return w.Item.Key == k })
+	if i < 0 {
+		return nil
+	}
+	return &t.writes[i]
+}
+
 // put adds a record with its precondition. An item that is put twice in one
 // commit keeps the first precondition and the last content.
 func (t *Tx) put(k engine.Key, version int64, body any, opts ...func(*engine.Item)) {
@@ -142,11 +152,9 @@ func (t *Tx) put(k engine.Key, version int64, body any, opts ...func(*engine.Ite
 	for _, o := range opts {
 		o(&it)
 	}
-	for i := range t.writes {
-		if t.writes[i].Item.Key == k {
-			t.writes[i].Op, t.writes[i].Item = engine.Put, it
-			return
-		}
+	if w := t.at(k); w != nil {
+		w.Op, w.Item = engine.Put, it
+		return
 	}
 	cond := engine.Absent()
 	switch {
@@ -164,20 +172,16 @@ func (t *Tx) delete(k engine.Key, version int64) {
 
 // drop removes a record, whatever it is and if it is there at all.
 func (t *Tx) drop(k engine.Key) {
-	for i := range t.writes {
-		if t.writes[i].Item.Key == k {
-			t.writes[i].Op, t.writes[i].Item = engine.Delete, engine.Item{Key: k}
-			return
-		}
+	if w := t.at(k); w != nil {
+		w.Op, w.Item = engine.Delete, engine.Item{Key: k}
+		return
 	}
 	t.writes = append(t.writes, engine.Write{Op: engine.Delete, Item: engine.Item{Key: k}, If: engine.Any()})
 }
 
 func (t *Tx) check(k engine.Key, version int64) {
-	for _, w := range t.writes {
-		if w.Item.Key == k {
-			return // the write holds the same precondition
-		}
+	if t.at(k) != nil {
+		return // the write holds the same precondition
 	}
 	t.writes = append(t.writes, engine.Write{Op: engine.Check, Item: engine.Item{Key: k}, If: engine.Version(version)})
 }

@@ -21,6 +21,22 @@ func getOr[T any](ctx context.Context, s *Store, key engine.Key, absent T) (Stor
 	return r, err
 }
 
+// behind returns the page of what the references of a page find.
+func behind[R, T any](refs Page[R], err error, find func(R) (Stored[T], error)) (Page[T], error) {
+	if err != nil {
+		return Page[T]{}, err
+	}
+	p := Page[T]{Next: refs.Next}
+	for _, r := range refs.Items {
+		v, err := find(r.V)
+		if err != nil {
+			return Page[T]{}, err
+		}
+		p.Items = append(p.Items, v)
+	}
+	return p, nil
+}
+
 // Apps and versions.
 
 // App returns an app by name.
@@ -46,18 +62,7 @@ type VersionRef struct {
 // Versions lists the versions of an app, newest first.
 func (s *Store) Versions(ctx context.Context, app fairlead.AppID, q fairlead.PageQuery) (Page[Version], error) {
 	refs, err := query[VersionRef](ctx, s, engine.Query{Partition: appPartition(app), Prefix: versionRefPrefix, After: q.After, Limit: q.Limit, Backward: true})
-	if err != nil {
-		return Page[Version]{}, err
-	}
-	p := Page[Version]{Next: refs.Next}
-	for _, r := range refs.Items {
-		v, err := s.Version(ctx, r.V.ID)
-		if err != nil {
-			return Page[Version]{}, err
-		}
-		p.Items = append(p.Items, v)
-	}
-	return p, nil
+	return behind(refs, err, func(r VersionRef) (Stored[Version], error) { return s.Version(ctx, r.ID) })
 }
 
 // PutVersionRef writes the reference by which an app finds a version.
@@ -138,18 +143,7 @@ func (s *Store) Deployments(ctx context.Context, org fairlead.OrgID, q fairlead.
 // InstallDeployments lists the deployments of one install, newest first.
 func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q fairlead.PageQuery) (Page[Deployment], error) {
 	refs, err := query[DeploymentRef](ctx, s, engine.Query{Partition: installPartition(id), Prefix: deploymentRefPrefix + q.Prefix, After: q.After, Limit: q.Limit, Backward: true})
-	if err != nil {
-		return Page[Deployment]{}, err
-	}
-	p := Page[Deployment]{Next: refs.Next}
-	for _, r := range refs.Items {
-		d, err := s.Deployment(ctx, r.V.ID)
-		if err != nil {
-			return Page[Deployment]{}, err
-		}
-		p.Items = append(p.Items, d)
-	}
-	return p, nil
+	return behind(refs, err, func(r DeploymentRef) (Stored[Deployment], error) { return s.Deployment(ctx, r.ID) })
 }
 
 // PutDeployment writes a deployment, and on creation the reference by which

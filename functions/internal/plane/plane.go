@@ -91,7 +91,7 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	}
 	if r.Attests {
 		parts.AWS = awsiam.NewVerifier(stsTransport(), time.Now, awsiam.Options{})
-		parts.OIDC = oidc.NewVerifier(oidc.Transport(oidc.Rules{}), time.Now, oidc.Options{})
+		parts.OIDC = oidc.NewVerifier(oidc.Transport(oidc.Rules{}), time.Now, oidc.Rules{})
 	}
 	if r.Sessions != nil {
 		sessions, err := awssession.New(cfg, *r.Sessions)

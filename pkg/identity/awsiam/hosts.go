@@ -1,6 +1,9 @@
 package awsiam
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Endpoint is one regional endpoint of STS.
 type Endpoint struct {
@@ -67,10 +70,5 @@ func endpointAt(host string) (Endpoint, bool) {
 }
 
 func isPartition(name string) bool {
-	for _, p := range partitions {
-		if p.name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(Endpoints(), func(e Endpoint) bool { return e.Partition == name })
 }

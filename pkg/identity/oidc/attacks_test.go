@@ -380,7 +380,7 @@ func FuzzClaims(f *testing.F) {
 	f.Add([]byte(`{"alg":"ES256","kid":"key-1"}`), marshal(issuer.Claims("a", nil)))
 	f.Add([]byte(`{"alg":"ES256","kid":"key-1","typ":"JWT"}`), []byte(`{"iss":"https://issuer.example","aud":["a"],"sub":"somebody","iat":1795262400,"exp":1795262500.5}`))
 	f.Add([]byte(`{"alg":"none"}`), []byte(`{}`))
-	v := oidc.NewVerifier(answers(func(*http.Request) (*http.Response, error) { panic("nobody is to be asked") }), func() time.Time { return noon }, oidc.Options{})
+	v := oidc.NewVerifier(answers(func(*http.Request) (*http.Response, error) { panic("nobody is to be asked") }), func() time.Time { return noon }, oidc.Rules{})
 	trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "some*"}, Keys: issuer.KeySet()}
 	f.Fuzz(func(t *testing.T, header, payload []byte) {
 		id, err := v.Verify(t.Context(), issuer.Key().SignRaw(header, payload), binding, []oidc.Trust{trust})

@@ -16,6 +16,7 @@ import (
 
 	"code.dny.dev/ssrf"
 	"github.com/go-jose/go-jose/v4"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // How long keys are kept, and how often an issuer is asked.
@@ -30,6 +31,11 @@ const (
 	askAgain = 10 * time.Second
 	// maxIssuers is how many issuers' keys are kept.
 	maxIssuers = 1000
+	// askTimeout bounds the questions that an issuer is asked at once.
+	askTimeout = 5 * time.Second
+	// maxAsking is how many issuers are asked at the same time, since whoever
+	// makes a trust may cause it.
+	maxAsking = 16
 
 	maxDiscovery, maxKeySet = 64 << 10, 256 << 10 // bytes
 )
@@ -39,11 +45,10 @@ type issuers struct {
 	transport http.RoundTripper
 	now       func() time.Time
 	rules     Rules
-	timeout   time.Duration
 	turns     chan struct{} // of requests under way
 
 	mu    sync.Mutex
-	known map[string]*issuer
+	known *simplelru.LRU[string, *issuer]
 }
 
 // issuer is what is known of one.
@@ -55,37 +60,17 @@ type issuer struct {
 	fetched time.Time // when keys was; zero: never
 	asked   time.Time // when it was last asked
 	failure error     // of that
-	used    time.Time
 }
 
 func (s *issuers) of(name string) *issuer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.known[name]
-	if i == nil {
-		if len(s.known) >= maxIssuers {
-			s.forgetOldest()
-		}
+	i, known := s.known.Get(name)
+	if !known {
 		i = &issuer{turn: make(chan struct{}, 1)}
-		s.known[name] = i
+		s.known.Add(name, i)
 	}
-	i.mu.Lock()
-	i.used = s.now()
-	i.mu.Unlock()
 	return i
-}
-
-func (s *issuers) forgetOldest() {
-	var oldest string
-	var at time.Time
-	for name, i := range s.known {
-		i.mu.Lock()
-		if oldest == "" || i.used.Before(at) {
-			oldest, at = name, i.used
-		}
-		i.mu.Unlock()
-	}
-	delete(s.known, oldest)
 }
 
 // find returns the issuer's keys of that name, asking it if need be.
@@ -104,7 +89,7 @@ func (s *issuers) find(ctx context.Context, name, kid string) ([]jose.JSONWebKey
 		return found, err
 	}
 	// What it answers is for all, so it does not end with one caller's request.
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
 	keys, err := s.ask(asking, name)
 	i.mu.Lock()

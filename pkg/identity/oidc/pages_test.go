@@ -134,7 +134,7 @@ func TestKeysElsewhere(t *testing.T) {
 				rec.WriteHeader(http.StatusNotFound)
 			}
 			return rec.Result(), nil
-		}), func() time.Time { return noon }, oidc.Options{})
+		}), func() time.Time { return noon }, oidc.Rules{})
 		trust := oidc.Trust{Issuer: row.issuer, Audience: "a", Claims: map[string]string{"sub": "somebody", "project_id": "7"}}
 		_, err := v.Verify(t.Context(), issuer.Token("a", claims{"project_id": "7"}), "", []oidc.Trust{trust})
 		if (err == nil) != row.taken {
@@ -159,7 +159,7 @@ func TestOnlyPublicAddressesAreAsked(t *testing.T) {
 			}
 			tr := oidc.Transport(rules)
 			issuer := oidctest.Unserved("https://"+host+port, time.Now)
-			v := oidc.NewVerifier(tr, time.Now, oidc.Options{Rules: rules})
+			v := oidc.NewVerifier(tr, time.Now, rules)
 			trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "somebody"}}
 			_, err := v.Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust})
 			if reasonOf(err) != "unavailable" || !strings.Contains(err.Error(), "not public") {
@@ -178,11 +178,11 @@ func TestOnlyPublicAddressesAreAsked(t *testing.T) {
 	tr := oidc.Transport(rules)
 	t.Cleanup(tr.CloseIdleConnections)
 	trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "somebody"}}
-	if _, err := oidc.NewVerifier(tr, time.Now, oidc.Options{Rules: rules}).Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust}); err != nil {
+	if _, err := oidc.NewVerifier(tr, time.Now, rules).Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust}); err != nil {
 		t.Error(err)
 	}
 	// And a trust that was made under it is none without it.
-	if _, err := oidc.NewVerifier(tr, time.Now, oidc.Options{}).Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust}); reasonOf(err) != "issuer" {
+	if _, err := oidc.NewVerifier(tr, time.Now, oidc.Rules{}).Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust}); reasonOf(err) != "issuer" {
 		t.Errorf("without the rule: %v", err)
 	}
 }

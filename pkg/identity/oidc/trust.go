@@ -2,6 +2,7 @@ package oidc
 
 import (
 	"encoding/json"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -197,7 +198,7 @@ func (t Trust) matches(claims map[string]any, binding string) (bound bool, err e
 	case t.Bound:
 		return false, refused("unbound", "its audience does not hold the binding of the request")
 	}
-	for _, name := range sortedNames(t.Claims) {
+	for _, name := range slices.Sorted(maps.Keys(t.Claims)) {
 		path, err := pointer(name)
 		if err != nil {
 			return false, refused("claims", "claim %s cannot be found", quote(name))
@@ -226,15 +227,6 @@ func audience(v any) string {
 	}
 	s, _ := v.(string)
 	return s
-}
-
-func sortedNames(m map[string]string) []string {
-	names := make([]string, 0, len(m))
-	for n := range m {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // hostPort returns host and port of a URL, with the port that its scheme has.

@@ -9,17 +9,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
-
-// Options vary a Verifier. The zero value is useful.
-type Options struct {
-	Rules
-	// Timeout bounds the questions that an issuer is asked at once; 0: 5 s.
-	Timeout time.Duration
-	// Concurrent is how many issuers are asked at the same time at most, since
-	// whoever makes a trust may cause it; 0: 16.
-	Concurrent int
-}
 
 // Verifier verifies tokens by the keys of their issuers, which it keeps. Safe
 // for concurrent use.
@@ -32,18 +23,16 @@ type Verifier struct {
 // NewVerifier returns a Verifier that reaches issuers by transport, one of
 // Transport's or a test's. A transport follows no redirects and keeps no
 // cookies; that is why it is not a client.
-func NewVerifier(transport http.RoundTripper, now func() time.Time, o Options) *Verifier {
+func NewVerifier(transport http.RoundTripper, now func() time.Time, rules Rules) *Verifier {
 	if transport == nil || now == nil {
 		panic("oidc: a verifier needs a transport and a clock")
 	}
-	if o.Timeout == 0 {
-		o.Timeout = 5 * time.Second
+	known, err := simplelru.NewLRU[string, *issuer](maxIssuers, nil)
+	if err != nil {
+		panic(err) // the size is positive
 	}
-	if o.Concurrent == 0 {
-		o.Concurrent = 16
-	}
-	return &Verifier{rules: o.Rules, now: now, issuers: &issuers{transport: transport, now: now, rules: o.Rules, timeout: o.Timeout,
-		turns: make(chan struct{}, o.Concurrent), known: map[string]*issuer{}}}
+	return &Verifier{rules: rules, now: now, issuers: &issuers{transport: transport, now: now, rules: rules,
+		turns: make(chan struct{}, maxAsking), known: known}}
 }
 
 // Rules are what trusts have to keep to.

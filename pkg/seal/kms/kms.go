@@ -21,7 +21,6 @@ package kms
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
 	"errors"
@@ -122,7 +121,7 @@ func (s *Sealer) Seal(ctx context.Context, plaintext []byte, place string) ([]by
 	sealed = append(sealed, format2)
 	sealed = binary.BigEndian.AppendUint16(sealed, uint16(len(k.wrapped)))
 	sealed = append(sealed, k.wrapped...)
-	return k.aead.Seal(sealed, nil, plaintext, additional(sealed, place)), nil
+	return k.aead.Seal(sealed, nil, plaintext, seal.Additional(sealed, place)), nil
 }
 
 // Open implements seal.Sealer.
@@ -141,17 +140,11 @@ func (s *Sealer) Open(ctx context.Context, sealed []byte, place string) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	plaintext, err := k.aead.Open(nil, nil, sealed[n:], additional(sealed[:n], place))
+	plaintext, err := k.aead.Open(nil, nil, sealed[n:], seal.Additional(sealed[:n], place))
 	if err != nil {
 		return nil, seal.Damaged(place) // the cause says no more
 	}
 	return plaintext, nil
-}
-
-// additional is what the tag also covers. The header says how long it is, so
-// no two pairs of header and place give the same bytes.
-func additional(header []byte, place string) []byte {
-	return append(header[:len(header):len(header)], place...)
 }
 
 // sealing returns a data key that may seal one more value.
@@ -231,13 +224,9 @@ func (s *Sealer) openError(ctx context.Context, place string, err error) error {
 // keep makes a data key of its plaintext, which it wipes, and remembers it.
 func (s *Sealer) keep(wrapped, plaintext []byte) (*dataKey, error) {
 	defer clear(plaintext)
-	block, err := aes.NewCipher(plaintext)
-	if err != nil || len(plaintext) != seal.KeySize {
-		return nil, fmt.Errorf("KMS gave a data key of %d bytes, not %d", len(plaintext), seal.KeySize)
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
+	aead, err := seal.NewAEAD(plaintext)
 	if err != nil {
-		return nil, fmt.Errorf("use a data key: %w", err)
+		return nil, fmt.Errorf("use a data key of KMS: %w", err)
 	}
 	k := &dataKey{wrapped: wrapped, aead: aead, until: s.now().Add(keyAge)}
 	s.mu.Lock()

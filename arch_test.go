@@ -74,6 +74,7 @@ var rules = []rule{
 	{"pkg/store/engine", "pkg/fairlead", "an engine knows items and preconditions, not nouns"},
 	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the suite tests the contract, on any engine"},
 	{"pkg/store/sqlite pkg/store/dynamo", "pkg/store/engine pkg/fairlead pkg/sqlitedb pkg/retry", "an adapter knows its driver interface only"},
+	{"pkg/store/dynamo/dynamotest", "pkg/store/dynamo", "tests make the tables that infrastructure makes elsewhere"},
 	{"pkg/store", "pkg/store/engine pkg/fairlead pkg/component pkg/job pkg/deployment pkg/placement pkg/identity/awsiam pkg/identity/oidc events", "the typed store works on any engine"},
 
 	{"pkg/queue", "pkg/fairlead pkg/job events", "the queue is an interface"},
@@ -158,7 +159,7 @@ var bans = []ban{
 	{packages: "pkg/fairlead pkg/job pkg/component pkg/graph pkg/placement pkg/deployment pkg/diagnosis pkg/yamldoc pkg/runnerspec",
 		never: "os os/exec net net/http database/sql io/ioutil github.com/aws/...",
 		why:   "pure packages decide; they do no input or output, and are tested without any"},
-	{packages: "...", except: "pkg/*/dynamo pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/identity/... runner/internal/awsrole runner/plugin/terraform/statebucket runner/executor/... tools/...",
+	{packages: "...", except: "pkg/*/dynamo/... pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/identity/... runner/internal/awsrole runner/plugin/terraform/statebucket runner/executor/... tools/...",
 		never: "github.com/aws/aws-sdk-go-v2/service/...",
 		why:   "a cloud service's client is used in an adapter or an executor, which is made from an aws.Config, and nowhere else"},
 	{packages: "...", except: "pkg/sqlitedb pkg/*/sqlite bench", never: "database/sql modernc.org/sqlite/...",

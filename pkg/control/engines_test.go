@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
 	"github.com/fairlead/fairlead/pkg/store/sqlite"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 )
@@ -94,7 +95,7 @@ func dynamoTable(t *testing.T, name string) *dynamo.Engine {
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "control", SecretAccessKey: "story"}, nil
 		})}
-	if err := dynamo.CreateTable(t.Context(), cfg, name); err != nil {
+	if err := dynamotest.CreateTable(t.Context(), cfg, name); err != nil {
 		t.Fatal(err)
 	}
 	return dynamo.New(cfg, name)

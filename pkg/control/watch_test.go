@@ -27,6 +27,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 	"github.com/fairlead/fairlead/pkg/store/sqlite"
 	"github.com/fairlead/fairlead/pkg/webhook"
@@ -260,7 +261,7 @@ func TestALostRunnerIsToldOfOnDynamoDBAndSQS(t *testing.T) {
 			})}
 	}
 	tables := cfg(server.Endpoint(t))
-	if err := dynamo.CreateTable(t.Context(), tables, table); err != nil {
+	if err := dynamotest.CreateTable(t.Context(), tables, table); err != nil {
 		t.Fatal(err)
 	}
 	q, err := sqs.New(cfg(queues.Endpoint(t)), sqs.Options{Prefix: "watch-" + rand.Text()[:8] + "-", MaxReceives: 5, Make: true, Now: time.Now})

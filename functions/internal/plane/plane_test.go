@@ -39,10 +39,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
-	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/elasticmq"
 	"github.com/fairlead/fairlead/tools/moto"
@@ -100,10 +99,10 @@ func newCloud(t testing.TB) *cloud {
 	moto := others.Endpoint(t)
 	c.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": moto, "EVENTBRIDGE": moto, "CLOUDWATCH_LOGS": moto, "STS": moto,
 		"KMS": kmstest.Start(t, moto, map[string]ed25519.PrivateKey{c.signingKey: key})}
-	if err := dynamo.CreateTable(t.Context(), c.config("DYNAMODB"), c.table); err != nil {
+	if err := dynamotest.CreateTable(t.Context(), c.config("DYNAMODB"), c.table); err != nil {
 		t.Fatal(err)
 	}
-	if err := logtable.CreateTable(t.Context(), c.config("DYNAMODB"), c.logTable); err != nil {
+	if err := dynamotest.CreateLogTable(t.Context(), c.config("DYNAMODB"), c.logTable); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{c.bucket, c.archive} {

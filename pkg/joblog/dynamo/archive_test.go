@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/archive"
 	"github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
+	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
 )
 
 // archivedAtOnce archives a stream as soon as it has ended.
@@ -55,7 +56,7 @@ func bucket(t *testing.T) blob.Store {
 func TestArchivedIndexConforms(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
-	if err := dynamo.CreateTable(t.Context(), cfg, table); err != nil {
+	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {
 		t.Fatal(err)
 	}
 	blobs := bucket(t)
@@ -101,7 +102,7 @@ func (s inFolder) List(ctx context.Context, prefix string) ([]string, error) {
 func TestInterruptedMoveIsFinished(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
-	if err := dynamo.CreateTable(t.Context(), cfg, table); err != nil {
+	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {
 		t.Fatal(err)
 	}
 	l, err := dynamo.New(cfg, dynamo.Options{Table: table, Poll: time.Second, MaxStream: maxStream()})

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
+	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/moto"
 )
@@ -48,7 +49,7 @@ func maxStream() int64 {
 func TestIndexConforms(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
-	if err := dynamo.CreateTable(t.Context(), cfg, table); err != nil {
+	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {
 		t.Fatal(err)
 	}
 	joblogtest.Run(t, joblogtest.Harness{
@@ -68,7 +69,7 @@ func TestIndexConforms(t *testing.T) {
 func TestFollowerInAnotherProcessSeesTheAppend(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
-	if err := dynamo.CreateTable(t.Context(), cfg, table); err != nil {
+	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {
 		t.Fatal(err)
 	}
 	var both [2]*dynamo.Index

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -340,25 +339,4 @@ func (l *Index) removeBatch(ctx context.Context, batch []types.WriteRequest) err
 		}
 	}
 	return nil
-}
-
-// CreateTable makes the index's table, on demand, and waits until it can be
-// used. An installation's is made by its infrastructure; this is for tests.
-func CreateTable(ctx context.Context, cfg aws.Config, name string) error {
-	client := dynamodb.NewFromConfig(cfg)
-	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName: &name, BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String(partitionKey), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String(sortKey), AttributeType: types.ScalarAttributeTypeS},
-		},
-		KeySchema: []types.KeySchemaElement{
-			{AttributeName: aws.String(partitionKey), KeyType: types.KeyTypeHash},
-			{AttributeName: aws.String(sortKey), KeyType: types.KeyTypeRange},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("create table %s: %w", name, err)
-	}
-	return dynamodb.NewTableExistsWaiter(client).Wait(ctx, &dynamodb.DescribeTableInput{TableName: &name}, time.Minute)
 }

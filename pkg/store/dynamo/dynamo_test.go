@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
@@ -31,7 +32,7 @@ func table(t *testing.T) (aws.Config, string) {
 		Credentials:  credentials.NewStaticCredentialsProvider("test", "test", ""),
 	}
 	name := "test-" + rand.Text()
-	if err := dynamo.CreateTable(t.Context(), cfg, name); err != nil {
+	if err := dynamotest.CreateTable(t.Context(), cfg, name); err != nil {
 		t.Fatal(err)
 	}
 	return cfg, name

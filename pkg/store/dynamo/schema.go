@@ -1,14 +1,6 @@
 package dynamo
 
-import (
-	"context"
-	"fmt"
-	"time"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-)
+import "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 // The table's schema, for whoever makes the table. All six key attributes are
 // of type S (string): the console shows them, and takes them in a query, as
@@ -37,59 +29,3 @@ const (
 // StreamView is what a record of the table's stream holds. Without the old
 // image a renewed lease looks like a job that has just started.
 const StreamView = types.StreamViewTypeNewAndOldImages
-
-// CreateTable makes an empty table of that schema, billed by request, and
-// returns when it can be used. It is for tests and for development; production
-// tables are made by infra.
-func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
-	client := dynamodb.NewFromConfig(cfg)
-	var attrs []types.AttributeDefinition
-	for _, name := range []string{
-		AttrPartition, AttrSort, AttrListPartition, AttrListSort, AttrDuePartition, AttrDueSort,
-	} {
-		attrs = append(attrs, types.AttributeDefinition{
-			AttributeName: aws.String(name), AttributeType: types.ScalarAttributeTypeS,
-		})
-	}
-	keys := func(partition, sort string) []types.KeySchemaElement {
-		return []types.KeySchemaElement{
-			{AttributeName: aws.String(partition), KeyType: types.KeyTypeHash},
-			{AttributeName: aws.String(sort), KeyType: types.KeyTypeRange},
-		}
-	}
-	index := func(name, partition, sort string) types.GlobalSecondaryIndex {
-		return types.GlobalSecondaryIndex{
-			IndexName:  aws.String(name),
-			KeySchema:  keys(partition, sort),
-			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
-		}
-	}
-	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName:            aws.String(table),
-		BillingMode:          types.BillingModePayPerRequest,
-		AttributeDefinitions: attrs,
-		KeySchema:            keys(AttrPartition, AttrSort),
-		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{
-			index(IndexList, AttrListPartition, AttrListSort),
-			index(IndexDue, AttrDuePartition, AttrDueSort),
-		},
-		StreamSpecification: &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: StreamView},
-	})
-	if err != nil {
-		return fmt.Errorf("create table %s: %w", table, err)
-	}
-	waiter := dynamodb.NewTableExistsWaiter(client)
-	if err := waiter.Wait(ctx, &dynamodb.DescribeTableInput{TableName: aws.String(table)}, 5*time.Minute); err != nil {
-		return fmt.Errorf("wait for table %s: %w", table, err)
-	}
-	_, err = client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
-		TableName: aws.String(table),
-		TimeToLiveSpecification: &types.TimeToLiveSpecification{
-			AttributeName: aws.String(AttrExpires), Enabled: aws.Bool(true),
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("set time to live of table %s: %w", table, err)
-	}
-	return nil
-}

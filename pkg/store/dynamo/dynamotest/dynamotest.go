@@ -1,0 +1,88 @@
+// Package dynamotest makes the tables of a control plane for tests. An
+// installation's are made by its infrastructure.
+package dynamotest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
+)
+
+// CreateTable makes an empty table of the schema of package dynamo, and returns
+// when it can be used.
+func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
+	index := func(name, partition, sort string) types.GlobalSecondaryIndex {
+		return types.GlobalSecondaryIndex{
+			IndexName:  aws.String(name),
+			KeySchema:  keys(partition, sort),
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
+		}
+	}
+	err := create(ctx, cfg, &dynamodb.CreateTableInput{
+		TableName: aws.String(table),
+		AttributeDefinitions: texts(dynamo.AttrPartition, dynamo.AttrSort,
+			dynamo.AttrListPartition, dynamo.AttrListSort, dynamo.AttrDuePartition, dynamo.AttrDueSort),
+		KeySchema: keys(dynamo.AttrPartition, dynamo.AttrSort),
+		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{
+			index(dynamo.IndexList, dynamo.AttrListPartition, dynamo.AttrListSort),
+			index(dynamo.IndexDue, dynamo.AttrDuePartition, dynamo.AttrDueSort),
+		},
+		StreamSpecification: &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: dynamo.StreamView},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = dynamodb.NewFromConfig(cfg).UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
+		TableName: aws.String(table),
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{
+			AttributeName: aws.String(dynamo.AttrExpires), Enabled: aws.Bool(true),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set time to live of table %s: %w", table, err)
+	}
+	return nil
+}
+
+// CreateLogTable makes an empty table of the schema of pkg/joblog/dynamo, and
+// returns when it can be used.
+func CreateLogTable(ctx context.Context, cfg aws.Config, table string) error {
+	return create(ctx, cfg, &dynamodb.CreateTableInput{
+		TableName: aws.String(table), AttributeDefinitions: texts("pk", "sk"), KeySchema: keys("pk", "sk"),
+	})
+}
+
+func create(ctx context.Context, cfg aws.Config, in *dynamodb.CreateTableInput) error {
+	client := dynamodb.NewFromConfig(cfg)
+	in.BillingMode = types.BillingModePayPerRequest
+	if _, err := client.CreateTable(ctx, in); err != nil {
+		return fmt.Errorf("create table %s: %w", *in.TableName, err)
+	}
+	waiter := dynamodb.NewTableExistsWaiter(client)
+	if err := waiter.Wait(ctx, &dynamodb.DescribeTableInput{TableName: in.TableName}, 5*time.Minute); err != nil {
+		return fmt.Errorf("wait for table %s: %w", *in.TableName, err)
+	}
+	return nil
+}
+
+func keys(partition, sort string) []types.KeySchemaElement {
+	return []types.KeySchemaElement{
+		{AttributeName: aws.String(partition), KeyType: types.KeyTypeHash},
+		{AttributeName: aws.String(sort), KeyType: types.KeyTypeRange},
+	}
+}
+
+// texts are attributes of type S.
+func texts(names ...string) []types.AttributeDefinition {
+	var all []types.AttributeDefinition
+	for _, name := range names {
+		all = append(all, types.AttributeDefinition{AttributeName: aws.String(name), AttributeType: types.ScalarAttributeTypeS})
+	}
+	return all
+}

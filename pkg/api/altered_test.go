@@ -62,7 +62,7 @@ func TestAnAlteredVersionIsAProblemOfItsOwn(t *testing.T) {
 			t.Errorf("%s %s is %d: %s", tt.method, tt.path, res.StatusCode, short(res.body))
 			continue
 		}
-		if got := res.problem(t); got.Details["version"] != v.ID || got.Details["app"] != "shop" || !strings.Contains(got.Hint, "fairlead app apply") {
+		if got := res.problem(t); got.Details["version"] != v.ID || got.Details["app"] != "shop" || !strings.Contains(got.Hint, "{app.publish}") || len(got.Actions) != 1 || got.Actions[0].Verb != "app.publish" {
 			t.Errorf("%s %s says %+v", tt.method, tt.path, got)
 		} else if ended := got.Details[wire.DetailJobEnded] == "true"; ended != (tt.token == waiting.LaunchToken) {
 			t.Errorf("%s %s says that a job has ended: %t", tt.method, tt.path, ended)

@@ -322,7 +322,7 @@ func (s *server) oneDeployment(ctx context.Context, r control.Deployment) (*body
 	if err != nil {
 		return nil, err
 	}
-	hint(&out, situations)
+	advise(&out, situations)
 	out.Situations = renderSituations(situations)
 	return answer(out, nil)
 }

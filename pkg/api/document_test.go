@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/commandline"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/tools/page"
 )
@@ -68,7 +69,7 @@ func problemsPage() []byte {
 		"that is not listed is to be treated by its status.\n\n" +
 		"| type | status | meaning | what to do |\n|---|---|---|---|\n")
 	for _, d := range api.Problems() {
-		fmt.Fprintf(&b, "| `%s` | %d | %s | %s |\n", d.Code, d.Status, d.Meaning, d.Remedy)
+		fmt.Fprintf(&b, "| `%s` | %d | %s | %s |\n", d.Code, d.Status, d.Meaning, commandline.Text(d.Remedy, nil))
 	}
 	return []byte(b.String())
 }

@@ -179,7 +179,7 @@ func renderPlacement(e control.Explained) wire.Placement {
 	out := wire.Placement{Install: e.Install.Name, Runner: e.Name, Level: e.Level.String(), Rule: string(e.Rule), Bound: e.Bound, Candidates: []wire.Candidate{}}
 	if e.Refused != nil {
 		p := newProblem(e.Refused, "")
-		out.Refused = &wire.Refusal{Code: fairlead.CodeOf(e.Refused), Message: p.Detail, Hint: p.Hint}
+		out.Refused = &wire.Refusal{Code: fairlead.CodeOf(e.Refused), Message: p.Detail, Hint: p.Hint, Actions: p.Actions}
 	}
 	if r := e.Serves; r != nil {
 		out.Mode, out.Customer = string(r.Mode), renderCustomer(r.Customer)

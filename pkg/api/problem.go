@@ -72,7 +72,7 @@ func newProblem(err error, requestID string) *problem {
 		status = http.StatusInternalServerError
 	}
 	p := &problem{Problem: wire.Problem{Type: wire.ProblemType + e.Code, Title: http.StatusText(status), Status: status,
-		Detail: e.Message, Hint: e.Hint, RequestID: requestID, Details: e.Details}}
+		Detail: e.Message, Hint: e.Hint, Actions: renderActions(e.Hint, e.Args), RequestID: requestID, Details: e.Details}}
 	if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
 		for _, in := range inputs {
 			p.Errors = append(p.Errors, wire.FieldError{Location: in.Input, Message: in.Message})
@@ -122,6 +122,15 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	w.WriteHeader(p.Status)
 	// The client may be gone; there is nobody else to tell.
 	_ = json.NewEncoder(w).Encode(p)
+}
+
+// renderActions returns the actions that a text names.
+func renderActions(text string, args fairlead.Args) []wire.Action {
+	var out []wire.Action
+	for _, a := range fairlead.Actions(text, args) {
+		out = append(out, wire.Action{Verb: string(a.Verb), Args: wire.ActionArgs(a.Args)})
+	}
+	return out
 }
 
 // bytesOf words a size.

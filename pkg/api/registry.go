@@ -51,7 +51,7 @@ func (s *server) mayUse(r *http.Request, token string) error {
 		return err
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-artifact", Message: "the artifacts there are not your org's",
-		Hint: "`fairlead app apply` pushes to where yours are."}
+		Hint: "{app.publish} pushes to where yours are."}
 }
 
 // asksForRegistry reports whether a client looks whether the registry is there.

@@ -131,17 +131,17 @@ func renderDeployment(d control.Deployment) wire.Deployment {
 			Needs: append([]string{}, n.Needs...), PlanJob: string(n.PlanJob), Job: string(n.ApplyJob),
 			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: string(n.Reason), Message: n.Message, ApprovedBy: renderActor(n.Approved)})
 	}
-	hint(&out, diagnosis.OfDeployment(diagnosis.Deployment{Deployment: d.Deployment, Install: d.InstallName}, time.Time{}))
+	advise(&out, diagnosis.OfDeployment(diagnosis.Deployment{Deployment: d.Deployment, Install: d.InstallName}, time.Time{}))
 	return out
 }
 
-// hint puts what situations advise where there is room for a sentence: that of
+// advise puts what situations advise where there is room for a sentence: that of
 // a component at the component, the rest at the deployment.
-func hint(out *wire.Deployment, situations []diagnosis.Situation) {
-	out.Message, out.Hint = "", ""
+func advise(out *wire.Deployment, situations []diagnosis.Situation) {
+	out.Message, out.Next = "", nil
 	byName := map[string]*wire.DeploymentComponent{}
 	for i := range out.Components {
-		out.Components[i].Hint = ""
+		out.Components[i].Next = nil
 		byName[out.Components[i].Name] = &out.Components[i]
 	}
 	for _, s := range situations {
@@ -151,11 +151,11 @@ func hint(out *wire.Deployment, situations []diagnosis.Situation) {
 			if a := s.Ahead; a != nil {
 				out.Ahead = &wire.DeploymentAhead{ID: string(a.ID), State: string(a.State), Since: a.Since.UTC(), Between: a.Between}
 			}
-			out.Message, out.Hint = strings.TrimSuffix(s.What, "."), diagnosis.Hint(s)
+			out.Message, out.Next = strings.TrimSuffix(s.What, "."), renderSteps(s.Next)
 		case c == nil:
-			out.Hint = diagnosis.Hint(s)
-		case c.Hint == "":
-			c.Hint = diagnosis.Hint(s)
+			out.Next = renderSteps(s.Next)
+		case c.Next == nil:
+			c.Next = renderSteps(s.Next)
 		}
 	}
 }
@@ -163,12 +163,20 @@ func hint(out *wire.Deployment, situations []diagnosis.Situation) {
 func renderSituations(situations []diagnosis.Situation) []wire.Situation {
 	var out []wire.Situation
 	for _, s := range situations {
-		w := wire.Situation{Kind: string(s.Kind), Component: s.Component, Job: string(s.Job), What: s.What,
-			Known: append([]string{}, s.Known...), Next: []wire.NextStep{}}
-		for _, n := range s.Next {
-			w.Next = append(w.Next, wire.NextStep(n))
+		out = append(out, wire.Situation{Kind: string(s.Kind), Component: s.Component, Job: string(s.Job), What: s.What,
+			Known: append([]string{}, s.Known...), Next: renderSteps(s.Next)})
+	}
+	return out
+}
+
+func renderSteps(steps []diagnosis.Step) []wire.NextStep {
+	out := []wire.NextStep{}
+	for _, s := range steps {
+		next := wire.NextStep{Effect: s.Effect}
+		if a := s.Action; a.Verb != "" {
+			next.Action = &wire.Action{Verb: string(a.Verb), Args: wire.ActionArgs(a.Args)}
 		}
-		out = append(out, w)
+		out = append(out, next)
 	}
 	return out
 }
@@ -187,7 +195,7 @@ func renderJob(j control.Job) wire.Job {
 	}
 	if j.State == job.Lost || j.State == job.Failed {
 		for _, s := range diagnosis.OfJob(diagnosis.Job{Job: j.Job, Install: j.InstallName}, time.Time{}) {
-			out.Hint = diagnosis.Hint(s)
+			out.Next = renderSteps(s.Next)
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -40,12 +41,12 @@ func TestADeploymentThatLostAnApplySaysWhatHappenedAndWhatGoesOn(t *testing.T) {
 		t.Fatalf("nothing is said of the loss: %+v", got.Situations)
 	}
 	s := got.Situations[i]
-	if s.Component != "network" || s.Job != r.claim.Job || !strings.Contains(strings.Join(s.Known, " "), "serial 7") || len(s.Next) == 0 || s.Next[0].Command != "fairlead job logs "+r.claim.Job {
+	if s.Component != "network" || s.Job != r.claim.Job || !strings.Contains(strings.Join(s.Known, " "), "serial 7") || len(s.Next) == 0 || s.Next[0].Action == nil || s.Next[0].Action.Verb != "job.logs" || s.Next[0].Action.Args.Job != r.claim.Job {
 		t.Errorf("it is said %+v", s)
 	}
 	for _, c := range got.Components {
-		if c.Name == "network" && !strings.Contains(c.Hint, s.Next[0].Command) {
-			t.Errorf("the component's hint is %q", c.Hint)
+		if c.Name == "network" && !reflect.DeepEqual(c.Next, s.Next) {
+			t.Errorf("the component advises %+v", c.Next)
 		}
 	}
 	j := call[wire.Job](p, "GET", "/v1/jobs/"+r.claim.Job, p.api, nil)
@@ -148,8 +149,10 @@ func TestWhatIsKeptOfAStateIsReadFromAMessage(t *testing.T) {
 	if j.Reason != in.Reason || !j.DiskFull || j.Salvaged == nil || *j.Salvaged != *in.Salvaged {
 		t.Errorf("the job has %+v, %v", j.Salvaged, j.DiskFull)
 	}
-	if !strings.Contains(j.Hint, "is not whole") || strings.Contains(j.Hint, "push-state") {
-		t.Errorf("the person is advised: %s", j.Hint)
+	byHand := func(n wire.NextStep) bool { return n.Action == nil && strings.Contains(n.Effect, "is not whole") }
+	pushes := func(n wire.NextStep) bool { return n.Action != nil && n.Action.Verb == "install.push-state" }
+	if !slices.ContainsFunc(j.Next, byHand) || slices.ContainsFunc(j.Next, pushes) {
+		t.Errorf("the person is advised: %+v", j.Next)
 	}
 }
 

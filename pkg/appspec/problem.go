@@ -17,5 +17,5 @@ func (ps Problems) Error() string { return yamldoc.Lines(ps) }
 // Err returns nil if there is no problem, else a *fairlead.Error of KindInvalid
 // with the code "invalid-app" that wraps the problems.
 func (ps Problems) Err() error {
-	return yamldoc.Invalid(ps, "invalid-app", "the app's configuration", "`fairlead app validate` shows each with its file and line.")
+	return yamldoc.Invalid(ps, "invalid-app", "the app's configuration", "{app.validate} shows each with its file and line.")
 }

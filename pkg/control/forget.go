@@ -67,7 +67,8 @@ func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, a
 		if len(left) > 0 && !abandon {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-not-empty",
 				Message: fmt.Sprintf("install %s still has %d components: %v", name, len(left), left),
-				Hint:    fmt.Sprintf("Run `fairlead install teardown %s` first, or leave everything where it is with --abandon.", name)}
+				Hint:    "Run {install.teardown} first, or leave everything where it is with {install.abandon}.",
+				Args:    fairlead.Args{Install: name}}
 		}
 		all, err := forgetComponents(tx, r.V.ID, comps)
 		if err != nil {

@@ -56,7 +56,7 @@ func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install,
 
 func nothingToMove(format string, args ...any) error {
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "nothing-to-move", Message: fmt.Sprintf(format, args...),
-		Hint: "A state is moved after its runner was told to keep states elsewhere (`fairlead runner update NAME`), or to another runner (`fairlead install refresh-runner NAME --migrate-state`)."}
+		Hint: "A state is moved after its runner was told to keep states elsewhere ({runner.configure}), or to another runner ({install.move})."}
 }
 
 // moveStates makes the job that copies the install's states to where the runner keeps
@@ -134,7 +134,8 @@ func mover(tx *kernel.Tx, in store.Install, to store.Stored[store.Runner], stora
 	if atRunner(storage.Kind) {
 		return to, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-out-of-reach",
 			Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s: no runner reaches both", in.Name, in.Bound.Storage, to.V.Name, storage),
-			Hint:    fmt.Sprintf("Move it in two steps: let runner %s keep states in http or a bucket, `fairlead install migrate-state %s`, and then refresh the runner.", in.Bound.Name, in.Name)}
+			Hint:    fmt.Sprintf("Move it in two steps: let runner %s keep states in http or a bucket, {install.migrate-state}, and then refresh the runner.", in.Bound.Name),
+			Args:    fairlead.Args{Install: in.Name}}
 	}
 	return runners.ServingRunner(tx, in)
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/commandline"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -237,7 +238,7 @@ func TestARefreshMovesTheState(t *testing.T) {
 		rule("acme")
 		_, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{})
 		expectCode(t, "a refresh that loses the state", err, "state-storage-changes")
-		if e, ok := errors.AsType[*fairlead.Error](err); !ok || !strings.Contains(e.Hint, "refresh-runner one --migrate-state") {
+		if e, ok := errors.AsType[*fairlead.Error](err); !ok || !strings.Contains(commandline.Hint(e), "refresh-runner one --migrate-state") {
 			t.Errorf("the refusal says %+v", e)
 		}
 		dry, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{DryRun: true, Migrate: true})

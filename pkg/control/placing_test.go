@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/commandline"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -412,7 +413,7 @@ func TestARunnerThatMovesItsStateHoldsUpItsInstalls(t *testing.T) {
 		expectCode(t, "a deployment without its state", err, "state-storage-changed")
 		_, err = p.RefreshRunner(p.ctx, org, "acme", control.Refresh{})
 		expectCode(t, "a refresh that loses it", err, "state-storage-changes")
-		if e, ok := errors.AsType[*fairlead.Error](err); !ok || e.Details["runner"] != "local" || e.Details["changed"] != "false" || !strings.Contains(e.Hint, "--migrate-state") {
+		if e, ok := errors.AsType[*fairlead.Error](err); !ok || e.Details["runner"] != "local" || e.Details["changed"] != "false" || !strings.Contains(commandline.Hint(e), "--migrate-state") {
 			t.Errorf("the refusal says %+v", e)
 		}
 		move("http")

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/fairlead/fairlead/pkg/commandline"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -27,7 +28,7 @@ func TestNoQueueNamesTheActiveDeployment(t *testing.T) {
 				t.Fatalf("the deployment is refused with %v", err)
 			}
 			for _, w := range words {
-				if !strings.Contains(e.Message+" "+e.Hint, w) {
+				if !strings.Contains(e.Message+" "+commandline.Hint(e), w) {
 					t.Errorf("%q is not in %q, %q", w, e.Message, e.Hint)
 				}
 			}

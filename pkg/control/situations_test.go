@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/commandline"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
@@ -32,7 +33,7 @@ func told(said []diagnosis.Situation) (kinds []diagnosis.Kind, text string) {
 		kinds = append(kinds, s.Kind)
 		lines = append(append(lines, s.What), s.Known...)
 		for _, n := range s.Next {
-			lines = append(lines, n.Command+" "+n.Effect)
+			lines = append(lines, commandline.Of(n.Action)+" "+n.Effect)
 		}
 	}
 	return kinds, strings.Join(lines, "\n")

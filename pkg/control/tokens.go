@@ -173,7 +173,7 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 		if found.V.Good(tx.Now) && (others == 0 || found.V.Operator && operators == 0) {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "last-token",
 				Message: fmt.Sprintf("token %s is the last by which the control plane can be used in full", found.V.Name),
-				Hint:    "Make another one first: `fairlead token create NAME --operator`."}
+				Hint:    "Make another one first: {token.create-operator}."}
 		}
 		found.V.Revoked = tx.Now
 		tx.PutToken(ref.V.Hash, found)

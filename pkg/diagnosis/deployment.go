@@ -196,7 +196,7 @@ func textsAfterLoss(lost job.Job) afterLoss {
 
 // afterBlindLoss is what a person decides on where no plan shows what is missing.
 const afterBlindLoss = "Find out from the log, and where the job worked, what it has done. If that must not be done twice, undo it first, " +
-	"or publish a version of the app that goes on from there, with `fairlead app apply FOLDER`. A deployment of the new version takes the place of this one, which you cancel."
+	"or publish a version of the app that goes on from there, with {app.publish}. A deployment of the new version takes the place of this one, which you cancel."
 
 // afterCompare is what a person decides on, between reading and approving.
 const afterCompare = "What the log says was made and the plan wants to make again is there, and not in the state. " + importByHand +
@@ -387,10 +387,16 @@ func (a Ahead) next() []Step {
 	return []Step{showDeployment(a.ID, "shows what it does")}
 }
 
-// NotQueued says why a deployment was not made whose caller did not want it to
-// wait for the one that has the install, and what ends that one.
-func NotQueued(install string, a Ahead) (message, hint string) {
-	return fmt.Sprintf("deployment %s of install %s %s", a.ID, install, a.does()), Hint(Situation{Next: a.next()})
+// NotQueued refuses a deployment whose caller did not want it to wait for the one
+// that has the install, and says what ends that one.
+func NotQueued(install string, a Ahead) *fairlead.Error {
+	var hint []string
+	for _, s := range a.next() {
+		hint = append(hint, s.Action.Verb.Mention()+" "+s.Effect+".")
+	}
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs", Message: fmt.Sprintf("deployment %s of install %s %s", a.ID, install, a.does()),
+		Hint: strings.Join(hint, " "), Args: fairlead.Args{Deployment: string(a.ID)},
+		Details: map[string]string{"deployment": string(a.ID), "state": string(a.State)}}
 }
 
 // approval is about plans that a person has not looked at yet.

@@ -1,7 +1,7 @@
 // Package diagnosis says what a person has to know, and may do, when a
 // deployment does not go on by itself: what happened, what is known about the
-// cloud, and which commands go on. It is pure: facts and a time go in, words
-// come out, and every command that the product advises is made here.
+// cloud, and which actions go on. It is pure: facts and a time go in, words and
+// actions come out.
 //
 // Facts may be incomplete. What was not looked at is not spoken of.
 package diagnosis
@@ -64,22 +64,8 @@ type Situation struct {
 
 // Step is something that a person can do.
 type Step struct {
-	Command string // as it is typed; "": by hand, as Effect says
-	Effect  string // what the command does, without a stop; or what to do by hand, as a sentence
-}
-
-// Hint is the situation's steps in one paragraph, for where there is room for
-// one only.
-func Hint(s Situation) string {
-	var parts []string
-	for _, step := range s.Next {
-		if step.Command == "" {
-			parts = append(parts, step.Effect)
-		} else {
-			parts = append(parts, "`"+step.Command+"` "+step.Effect+".")
-		}
-	}
-	return strings.Join(parts, " ")
+	Action fairlead.Action // without a verb: by hand, as Effect says
+	Effect string          // what the action does, without a stop; or what to do by hand, as a sentence that may name actions
 }
 
 // at renders an instant within a sentence.

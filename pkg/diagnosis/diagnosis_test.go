@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/pkg/commandline"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/diagnosis/diagnosistest"
 )
@@ -22,10 +23,10 @@ func page(all []diagnosis.Situation) string {
 			b.WriteString("  - " + k + "\n")
 		}
 		for _, n := range s.Next {
-			if n.Command == "" {
-				b.WriteString("  > " + n.Effect + "\n")
+			if n.Action.Verb == "" {
+				b.WriteString("  > " + commandline.Text(n.Effect, nil) + "\n")
 			} else {
-				b.WriteString("  > `" + n.Command + "` " + n.Effect + "\n")
+				b.WriteString("  > `" + commandline.Of(n.Action) + "` " + n.Effect + "\n")
 			}
 		}
 	}
@@ -96,18 +97,11 @@ func TestWhatIsSaidIsWellFormed(t *testing.T) {
 				t.Errorf("%s: a person is not told what to do", c.Name)
 			}
 			for _, n := range s.Next {
-				if n.Command != "" && (strings.HasSuffix(n.Effect, ".") || n.Effect == "") || n.Command == "" && !sentence.MatchString(n.Effect) {
+				if n.Action.Verb != "" && (strings.HasSuffix(n.Effect, ".") || n.Effect == "" || strings.Contains(n.Effect, "{")) || n.Action.Verb == "" && !sentence.MatchString(commandline.Text(n.Effect, nil)) {
 					t.Errorf("%s: %q is not what a step says of itself", c.Name, n)
 				}
 			}
 		}
-	}
-}
-
-func TestAHintIsOneParagraphOfSteps(t *testing.T) {
-	got := diagnosis.Hint(diagnosis.Situation{Next: []diagnosis.Step{{Command: "fairlead job logs job_1", Effect: "shows it"}, {Effect: "Mend it."}}})
-	if got != "`fairlead job logs job_1` shows it. Mend it." {
-		t.Errorf("it says %q", got)
 	}
 }
 

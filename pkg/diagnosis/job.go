@@ -171,7 +171,7 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 			s.untouched = true
 			s.Known = append(s.Known, nothing+", and nothing has to be. The outputs are not stored: components that need them cannot be planned.")
 		}
-		s.Next = append(s.Next, byHand("Make the component's outputs smaller: keep large values in files or buckets, and output where they are. Publish the app again with `fairlead app apply FOLDER`, and deploy that version."))
+		s.Next = append(s.Next, byHand("Make the component's outputs smaller: keep large values in files or buckets, and output where they are. Publish the app again with {app.publish}, and deploy that version."))
 	case fairlead.ReasonQueueTimeout:
 		s.untouched = true
 		s.Known = append(s.Known, nothing+": no agent ever took it.")
@@ -221,12 +221,12 @@ func stateLocked(s *Situation, install, storage string) {
 const nothing = "Nothing was changed"
 
 // importByHand is what to do about things that a state does not have.
-const importByHand = "Bring what is there and not in the state under control first: add an `import` block for each to the component's source and publish it with `fairlead app apply FOLDER`; or remove it by hand."
+const importByHand = "Bring what is there and not in the state under control first: add an `import` block for each to the component's source and publish it with {app.publish}; or remove it by hand."
 
 const freeSpace = "Free some space on the disk of the runner's data folder first."
 
 // alteredMend is what to do about a version whose record was altered.
-const alteredMend = "Publish the app again from the same folder, with `fairlead app apply FOLDER`: that writes the version's record anew. And find out who can write the control plane's table: the record was altered."
+const alteredMend = "Publish the app again from the same folder, with {app.publish}: that writes the version's record anew. And find out who can write the control plane's table: the record was altered."
 
 // reasons are those of plugins and of the control plane after which it is
 // enough to mend something. known is what is true of the cloud; where it is not
@@ -241,11 +241,11 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, mend string } 
 		fairlead.ReasonPlanUnsaved:      {nothing + ".", ""},
 		fairlead.ReasonPlanTooLarge:     {nothing + ".", "Have the plan write less beside the module's source, as its message says."},
 		fairlead.ReasonPlanElsewhere:    {nothing + ".", "Give all agents of the runner the same data folder, then retry."},
-		fairlead.ReasonBackendElsewhere: {nothing + ".", "Take the backend out of the module's files, and publish the app again, with `fairlead app apply FOLDER`."},
+		fairlead.ReasonBackendElsewhere: {nothing + ".", "Take the backend out of the module's files, and publish the app again, with {app.publish}."},
 		fairlead.ReasonWorkspaceHeld:    {nothing + ".", "Wait until the attempt that its message names has ended, or end it."},
 		fairlead.ReasonToolMissing:      {nothing + ".", t.MissingTool},
-		fairlead.ReasonArtifactMissing:  {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
-		fairlead.ReasonArtifactInvalid:  {nothing + ".", "Publish the app again, with `fairlead app apply FOLDER`."},
+		fairlead.ReasonArtifactMissing:  {nothing + ".", "Publish the app again, with {app.publish}."},
+		fairlead.ReasonArtifactInvalid:  {nothing + ".", "Publish the app again, with {app.publish}."},
 		fairlead.ReasonEnvInvalid:       {nothing + ".", ""},
 		fairlead.ReasonDiskFull:         {nothing + ".", "Make room on the runner's disk, as its message says."},
 		fairlead.ReasonSpecInvalid:      {nothing + ".", ""},
@@ -253,10 +253,11 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, mend string } 
 		fairlead.ReasonVersionAltered:   {nothing + ".", alteredMend},
 		fairlead.ReasonJobAltered:       {nothing + ".", "Deploy again. And find out who can write the control plane's table: the job's record was altered."},
 
+		fairlead.ReasonStorageChanged:   {nothing + ".", "Move the state to where the runner keeps states now, with {install.migrate-state}. Or give the runner its state storage back."},
 		fairlead.ReasonStateUnversioned: {nothing + ".", "Have the bucket keep versions, as its message says."},
-		fairlead.ReasonTimeout:          {"", "Find out what it waited for. If it takes that long, allow it more with `job.timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
-		fairlead.ReasonNoOutput:         {"", "Find out what it waited for. If it is silent for that long by its nature, allow it more with `job.no_output_timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
-		fairlead.ReasonStartTimeout:     {nothing + ": no attempt of it began.", "Look at the runner's host and into its agent's log. If its image takes longer to be pulled, allow it more with `job.start_timeout` in the runner's file (`fairlead runner update NAME --file FILE`)."},
+		fairlead.ReasonTimeout:          {"", "Find out what it waited for. If it takes that long, allow it more with `job.timeout` in the runner's file ({runner.configure})."},
+		fairlead.ReasonNoOutput:         {"", "Find out what it waited for. If it is silent for that long by its nature, allow it more with `job.no_output_timeout` in the runner's file ({runner.configure})."},
+		fairlead.ReasonStartTimeout:     {nothing + ": no attempt of it began.", "Look at the runner's host and into its agent's log. If its image takes longer to be pulled, allow it more with `job.start_timeout` in the runner's file ({runner.configure})."},
 	}
 }
 
@@ -278,7 +279,7 @@ func mendPoison(j job.Job) string {
 	case kinds[fairlead.CauseOutOfMemory.Reason()]:
 		return "Give the runner more memory, or run fewer jobs at once on it."
 	case kinds[fairlead.CauseMisconfigured.Reason()]:
-		return "Mend the runner's configuration (`fairlead runner update NAME`), or the agent's environment: its message says which."
+		return "Mend the runner's configuration ({runner.configure}), or the agent's environment: its message says which."
 	case kinds[fairlead.CauseLaunchFailed.Reason()]:
 		return "Look into the agent's log: it could not start its steps."
 	case len(kinds) == 1 && kinds[fairlead.ReasonLeaseExpired]:

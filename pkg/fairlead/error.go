@@ -30,7 +30,8 @@ type Error struct {
 	Kind    Kind
 	Code    string            // stable, kebab-case: the last segment of a problem's type
 	Message string            // one sentence without a final stop
-	Hint    string            // what to do next; full sentences; may be empty
+	Hint    string            // what to do next; full sentences, which may name actions; may be empty
+	Args    Args              // of the actions that Hint names
 	Details map[string]string // machine-readable facts about the refusal; may be nil
 	Err     error             // cause, for logs; may be nil
 }
@@ -72,12 +73,12 @@ func Invalid(code, format string, args ...any) *Error {
 }
 
 // NotFound returns an error of KindNotFound for the named object of noun. The
-// hint names the command that lists such objects, where there is one.
+// hint names the action that lists such objects, where there is one.
 func NotFound(noun, name string) *Error {
 	e := &Error{Kind: KindNotFound, Code: noun + "-not-found", Message: fmt.Sprintf("there is no %s %q", noun, name)}
 	switch noun {
 	case "app", "install", "deployment", "job", "runner":
-		e.Hint = fmt.Sprintf("`fairlead %s list` shows what exists.", noun)
+		e.Hint = Verb(noun+".list").Mention() + " shows what exists."
 	}
 	return e
 }

@@ -127,7 +127,7 @@ func TestWhatAnErrorSays(t *testing.T) {
 	if e.Err = nil; e.Error() != "the store does not answer" {
 		t.Errorf("without a cause it says %q", e)
 	}
-	if e := fairlead.NotFound("install", "acme"); e.Error() != `there is no install "acme"` || e.Hint != "`fairlead install list` shows what exists." {
+	if e := fairlead.NotFound("install", "acme"); e.Error() != `there is no install "acme"` || e.Hint != "{install.list} shows what exists." {
 		t.Errorf("not found says %q, hint %q", e, e.Hint)
 	}
 }

@@ -17,11 +17,12 @@ const (
 	ReasonStepDied     Reason = "step-died"         // without a cause; see Cause
 	ReasonLeaseExpired Reason = "lease-expired"     // its step did not renew its lease
 
-	ReasonNeedsOutputs   Reason = "needs-outputs"       // of components that are not deployed yet
-	ReasonNeedsFailed    Reason = "needs-failed"        // what it needs has failed
-	ReasonVarsTooLarge   Reason = "variables-too-large" // what it is given is more than a job carries
-	ReasonVersionAltered Reason = "version-altered"     // the record of its version is not what was published
-	ReasonJobAltered     Reason = "job-altered"         // its own record is not what was made
+	ReasonNeedsOutputs   Reason = "needs-outputs"         // of components that are not deployed yet
+	ReasonNeedsFailed    Reason = "needs-failed"          // what it needs has failed
+	ReasonVarsTooLarge   Reason = "variables-too-large"   // what it is given is more than a job carries
+	ReasonVersionAltered Reason = "version-altered"       // the record of its version is not what was published
+	ReasonJobAltered     Reason = "job-altered"           // its own record is not what was made
+	ReasonStorageChanged Reason = "state-storage-changed" // its runner keeps states elsewhere than the install's state is
 )
 
 // Reasons of a step, whatever the plugin.

@@ -113,7 +113,7 @@ func Unauthenticated() *fairlead.Error {
 	return &fairlead.Error{
 		Kind: fairlead.KindUnauthenticated, Code: "unauthenticated",
 		Message: "the token is missing, wrong or expired",
-		Hint:    "Log in with `fairlead login`; a runner asks for a new session.",
+		Hint:    "Log in with {session.login}; a runner asks for a new session.",
 	}
 }
 

@@ -54,7 +54,8 @@ func Bind(in Install, rules []Rule, runners []Runner) (Binding, error) {
 	return Binding{}, &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: "bound-runner-gone",
 		Message: fmt.Sprintf("install %s is bound to runner %s, which is gone or no longer serves group %s", in.Name, in.Bound.Runner, in.Group),
-		Hint:    fmt.Sprintf("`fairlead install refresh-runner %s --dry-run` shows which runner would take over.", in.Name),
+		Hint:    "{install.try-refresh} shows which runner would take over.",
+		Args:    fairlead.Args{Install: in.Name},
 	}
 }
 
@@ -120,7 +121,8 @@ func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refr
 		return out, &fairlead.Error{
 			Kind: fairlead.KindConflict, Code: "deployment-runs",
 			Message: fmt.Sprintf("deployment %s of install %s is not over", o.Deployment, in.Name),
-			Hint:    fmt.Sprintf("Wait for it (`fairlead deployment show %s`) or cancel it (`fairlead deployment cancel %s`).", o.Deployment, o.Deployment),
+			Hint:    "Wait for it ({deployment.show}) or cancel it ({deployment.cancel}).",
+			Args:    fairlead.Args{Deployment: string(o.Deployment)},
 		}
 	}
 	if out.StorageChanged && in.HasState && !o.Migrate && !o.AcceptLoss {
@@ -135,15 +137,16 @@ func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refr
 }
 
 func storageError(code string, in Install, runner string, from, to Storage) error {
-	move := "refresh-runner " + in.Name + " --migrate-state"
+	move := fairlead.VerbInstallMove
 	if code == "state-storage-changed" { // it is the runner that it is bound to
-		move = "migrate-state " + in.Name
+		move = fairlead.VerbInstallMigrateState
 	}
 	return &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: code,
 		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s", in.Name, from, runner, to),
-		Hint: fmt.Sprintf("`fairlead install %s` moves it there. With `fairlead install refresh-runner %s --accept-state-loss` it stays where it is, "+
-			"and what was deployed is neither changed nor removed any more.", move, in.Name),
+		Hint: move.Mention() + " moves it there. With {install.lose-state} it stays where it is, " +
+			"and what was deployed is neither changed nor removed any more.",
+		Args: fairlead.Args{Install: in.Name},
 	}
 }
 

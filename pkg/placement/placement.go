@@ -208,7 +208,8 @@ func Decide(in Install, rules []Rule, runners []Runner) (Decision, error) {
 		return Decision{Level: LevelOwn}, &fairlead.Error{
 			Kind: fairlead.KindConflict, Code: "named-runner-gone",
 			Message: fmt.Sprintf("the runner that install %s was made with is gone, or does not serve group %s", in.Name, in.Group),
-			Hint:    fmt.Sprintf("`fairlead install update %s --runner NAME` names another; with --runner '' rules decide.", in.Name),
+			Hint:    "{install.set-runner} names another; with --runner '' rules decide.",
+			Args:    fairlead.Args{Install: in.Name},
 		}
 	}
 	if first != nil && first.level(&in) == LevelOwn {
@@ -223,7 +224,8 @@ func Decide(in Install, rules []Rule, runners []Runner) (Decision, error) {
 	return Decision{}, &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: "no-runner",
 		Message: fmt.Sprintf("no runner serves install %s: no rule matches it, and neither group %s nor one above has a runner, nor is there a shared one", in.Name, in.Group),
-		Hint:    fmt.Sprintf("Make a runner for it, or a rule that matches it. `fairlead runner explain %s` shows what was considered.", in.Name),
+		Hint:    "Make a runner for it, or a rule that matches it. {runner.explain} shows what was considered.",
+		Args:    fairlead.Args{Install: in.Name},
 	}
 }
 
@@ -285,6 +287,7 @@ func (d Decision) orUnavailable(in Install, r *Runner) (Decision, error) {
 	return d, &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: "runner-unavailable",
 		Message: fmt.Sprintf("runner %s is to serve install %s, and it is %s", r.Name, in.Name, r.Mode),
-		Hint:    fmt.Sprintf("Enable it (`fairlead runner enable %s`), or name another runner in a rule. No other takes its place by itself.", r.Name),
+		Hint:    "Enable it ({runner.enable}), or name another runner in a rule. No other takes its place by itself.",
+		Args:    fairlead.Args{Runner: r.Name},
 	}
 }

@@ -34,7 +34,7 @@ func (c *checker) rules() yamldoc.Rules {
 		},
 		Hint: func(_ string, f yamldoc.Field, _ yamldoc.Node) string {
 			if f.Key == "identity" { // other products have it here
-				return "The environment of an agent says how it proves who it is, and `fairlead runner trust create` or --aws-role lets it in."
+				return "The environment of an agent says how it proves who it is, and {trust.create} or --aws-role lets it in."
 			}
 			return ""
 		},

@@ -222,8 +222,8 @@ type Situation struct {
 
 // NextStep is something that a person can do.
 type NextStep struct {
-	Command string `json:"command,omitempty" doc:"As it is typed; absent if it is to be done by hand"`
-	Effect  string `json:"effect" doc:"What the command does, or what is to be done by hand"`
+	Action *Action `json:"action,omitempty" doc:"Absent if it is to be done by hand"`
+	Effect string  `json:"effect" doc:"What the action does; or what is to be done by hand, which may name actions as hints do"`
 }
 
 // Output is one output of a component. Value is absent when it is sensitive
@@ -263,7 +263,7 @@ type Deployment struct {
 	Ask         string                `json:"ask" enum:"never,destroys,changes,always" doc:"Which plans wait for approval"`
 	RetryOf     string                `json:"retry_of,omitempty"`
 	Message     string                `json:"message,omitempty" doc:"What happened, when that is not plain from the components"`
-	Hint        string                `json:"hint,omitempty" doc:"What a person can do next"`
+	Next        []NextStep            `json:"next,omitempty" doc:"What a person can do next"`
 	Situations  []Situation           `json:"situations,omitempty" doc:"What there is to know or to decide; on single deployments only"`
 	Ahead       *DeploymentAhead      `json:"ahead,omitempty" doc:"The deployment that a queued one waits for; on single deployments only"`
 	Components  []DeploymentComponent `json:"components" nullable:"false" doc:"In an order that respects dependencies"`
@@ -297,9 +297,9 @@ type DeploymentComponent struct {
 	Changes *Changes `json:"changes,omitempty" doc:"What the plan would change"`
 	Reason  string   `json:"reason,omitempty" doc:"Typed reason of a failure"`
 	Message string   `json:"message,omitempty"`
-	Hint    string   `json:"hint,omitempty"`
 
-	ApprovedBy *Actor `json:"approved_by,omitempty" doc:"Whose approval the plan has; absent if nobody was asked"`
+	Next       []NextStep `json:"next,omitempty" doc:"What a person can do next"`
+	ApprovedBy *Actor     `json:"approved_by,omitempty" doc:"Whose approval the plan has; absent if nobody was asked"`
 }
 
 // Changes counts what a plan would do.
@@ -330,7 +330,7 @@ type Job struct {
 	Epoch      int64           `json:"epoch" doc:"How often it was claimed; the current attempt"`
 	Reason     string          `json:"reason,omitempty" doc:"Typed reason of a failure"`
 	Message    string          `json:"message,omitempty"`
-	Hint       string          `json:"hint,omitempty"`
+	Next       []NextStep      `json:"next,omitempty" doc:"What a person can do next"`
 	ExitCode   *int            `json:"exit_code,omitempty"`
 	Salvaged   *Salvaged       `json:"salvaged,omitempty" doc:"What the runner keeps of a state that the tool could not save"`
 	DiskFull   bool            `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`

@@ -60,9 +60,10 @@ type Placement struct {
 
 // Refusal is why nothing was chosen.
 type Refusal struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
+	Code    string   `json:"code"`
+	Message string   `json:"message"`
+	Hint    string   `json:"hint,omitempty"`
+	Actions []Action `json:"actions,omitempty" doc:"Those that the hint names"`
 }
 
 // Candidate is a rule or a runner that was considered.

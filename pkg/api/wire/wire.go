@@ -35,10 +35,32 @@ type Problem struct {
 	Title     string            `json:"title" doc:"Kind of error, in words"`
 	Status    int               `json:"status" doc:"HTTP status code"`
 	Detail    string            `json:"detail,omitempty" doc:"What happened, to what"`
-	Hint      string            `json:"hint,omitempty" doc:"What to do next"`
+	Hint      string            `json:"hint,omitempty" doc:"What to do next. A verb in braces stands for the action of that verb"`
+	Actions   []Action          `json:"actions,omitempty" doc:"Those that the hint names"`
 	RequestID string            `json:"request_id,omitempty" doc:"Names this request in the server's log"`
 	Details   map[string]string `json:"details,omitempty" doc:"Facts about the refusal"`
 	Errors    []FieldError      `json:"errors,omitempty" doc:"What is wrong with the request, field by field"`
+}
+
+// Action is something that a person can do, as a program may offer it: by a
+// command, a button.
+type Action struct {
+	Verb string     `json:"verb" enum:"agent.list,app.list,app.publish,app.show,app.validate,channel.list,deployment.approve,deployment.cancel,deployment.follow,deployment.list,deployment.retry,deployment.show,group.create,group.list,install.abandon,install.deploy,install.list,install.lose-state,install.migrate-state,install.move,install.plan,install.push-state,install.ready-stack,install.refresh,install.set-runner,install.show,install.stack,install.teardown,install.try-refresh,install.unlock,install.update,job.cancel,job.list,job.logs,job.show,rule.delete,rule.list,runner.check,runner.configure,runner.enable,runner.enrol,runner.explain,runner.list,runner.show,session.login,token.create,token.create-operator,token.list,token.revoke,trust.create,trust.delete,trust.list,trust.update,webhook.delete,webhook.deliveries,webhook.list"`
+	Args ActionArgs `json:"args" doc:"Those that are known; a person chooses the others"`
+}
+
+// ActionArgs are the arguments of an action, by name.
+type ActionArgs struct {
+	Install    string   `json:"install,omitempty" doc:"Name"`
+	Component  string   `json:"component,omitempty" doc:"Name"`
+	Components []string `json:"components,omitempty" doc:"Names"`
+	Deployment string   `json:"deployment,omitempty" doc:"ID"`
+	Job        string   `json:"job,omitempty" doc:"ID"`
+	Runner     string   `json:"runner,omitempty" doc:"Name"`
+	Rule       string   `json:"rule,omitempty" doc:"ID"`
+	Group      string   `json:"group,omitempty" doc:"Path"`
+	Lock       string   `json:"lock,omitempty" doc:"The ID that the tool gave it"`
+	File       string   `json:"file,omitempty" doc:"Path"`
 }
 
 // FieldError is one thing that is wrong with a request.

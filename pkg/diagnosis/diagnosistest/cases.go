@@ -108,7 +108,7 @@ func failedCases() []Case {
 			func(d *diagnosis.Deployment) { d.Kind, d.Since = deployment.Teardown, "dep_2" })},
 		{"failed while others go on", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonToolFailed, "no"))}, func(d *diagnosis.Deployment) { d.State = deployment.Running })},
 	}
-	for _, reason := range []fairlead.Reason{fairlead.ReasonToolFailed, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest, fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere, fairlead.ReasonWorkspaceHeld, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing, fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered, fairlead.ReasonJobAltered, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, "somebody-else's"} {
+	for _, reason := range []fairlead.Reason{fairlead.ReasonToolFailed, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest, fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere, fairlead.ReasonWorkspaceHeld, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing, fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered, fairlead.ReasonJobAltered, fairlead.ReasonStorageChanged, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, "somebody-else's"} {
 		all = append(all, Case{"failed: " + string(reason), dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "it said no."))})})
 	}
 	return all

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/commandline"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
@@ -79,7 +80,7 @@ func classify(err error) (view.Failure, int) {
 			"Is it running (`fairlead dev`), and is the URL right? `fairlead help environment` says where it comes from.")}, exitUnreachable
 	}
 	if e, ok := errors.AsType[*fairlead.Error](err); ok {
-		p := local(e.Code, title(e.Kind), err.Error(), e.Hint) // with its cause: it happened on this machine
+		p := local(e.Code, title(e.Kind), err.Error(), commandline.Hint(e)) // with its cause: it happened on this machine
 		if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
 			p.Detail = e.Message
 			for _, in := range inputs {
@@ -98,6 +99,7 @@ func local(code, title, detail, hint string) wire.Problem {
 // classifyAnswer handles what a server said, which need not be a control plane.
 func classifyAnswer(e *client.Error) (view.Failure, int) {
 	p := e.Problem
+	p.Hint = view.Hint(p.Hint, p.Actions)
 	code := exitUnexpected
 	switch s := p.Status; {
 	case p.Type == "" && s != http.StatusUnauthorized && s != http.StatusForbidden:

@@ -220,7 +220,7 @@ func failed(d wire.Deployment) error {
 	if d.Message != "" {
 		detail += ": " + d.Message
 	}
-	p := local("deployment-"+d.State, "Deployment "+d.State, detail, d.Hint)
+	p := local("deployment-"+d.State, "Deployment "+d.State, detail, view.Advice(d.Next))
 	var logs string
 	for _, component := range d.Components {
 		if component.State != "failed" && component.State != "lost" {
@@ -230,8 +230,8 @@ func failed(d wire.Deployment) error {
 		if message == "" {
 			message = component.State
 		}
-		if component.Hint != "" {
-			message += "\n    " + component.Hint
+		if hint := view.Advice(component.Next); hint != "" {
+			message += "\n    " + hint
 		}
 		p.Errors = append(p.Errors, wire.FieldError{Location: component.Name, Message: message})
 		if job := lastJob(component); job != "" && logs == "" {

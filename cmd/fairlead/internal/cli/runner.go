@@ -163,7 +163,7 @@ func (c *cli) awaitCheck(ctx context.Context, cl *client.Client, runner string, 
 		if j.Message != "" {
 			detail += ": " + j.Message
 		}
-		return j, &failure{code: exitFailed, problem: local("check-"+j.State, "Check "+j.State, detail, j.Hint)}
+		return j, &failure{code: exitFailed, problem: local("check-"+j.State, "Check "+j.State, detail, view.Advice(j.Next))}
 	}
 	return j, nil
 }

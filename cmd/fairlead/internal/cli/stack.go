@@ -123,7 +123,7 @@ func (c *cli) awaitRunnerOf(ctx context.Context, cl *client.Client, in wire.Inst
 		return err
 	}
 	if p.Refused != nil {
-		return &failure{code: exitConflict, problem: local(p.Refused.Code, "No runner", p.Refused.Message, p.Refused.Hint)}
+		return &failure{code: exitConflict, problem: local(p.Refused.Code, "No runner", p.Refused.Message, view.Hint(p.Refused.Hint, p.Refused.Actions))}
 	}
 	return c.awaitRunner(ctx, cl, p.Runner, f)
 }

@@ -93,7 +93,7 @@ func (e Placement) Human(p *Page) {
 		return []string{mark, c.Level, what, c.Why}
 	})
 	if e.Refused != nil && e.Refused.Hint != "" {
-		p.Line("%s", e.Refused.Hint)
+		p.Line("%s", Hint(e.Refused.Hint, e.Refused.Actions))
 	}
 }
 

@@ -30,10 +30,10 @@ func situations(p *Page, all []wire.Situation) {
 			p.Line("  - %s", known)
 		}
 		for _, n := range s.Next {
-			if n.Command == "" {
-				p.Line("  > %s", n.Effect)
+			if n.Action == nil {
+				p.Line("  > %s", Hint(n.Effect, nil))
 			} else {
-				p.Line("  > `%s` %s", Styled(p.Style.Bold(Cell(n.Command))), n.Effect)
+				p.Line("  > `%s` %s", Styled(p.Style.Bold(Cell(Command(*n.Action)))), n.Effect)
 			}
 		}
 	}

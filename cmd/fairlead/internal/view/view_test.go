@@ -97,7 +97,7 @@ web        url       https://example.com/?a=1&b=<2>
 
 func TestNothingOfOthersReachesTheTerminal(t *testing.T) {
 	const evil = "x\x1b[2J\x1b]0;t\x07\u202ey"
-	said := []wire.Situation{{Kind: evil, Component: evil, What: evil, Known: []string{evil}, Next: []wire.NextStep{{Command: evil, Effect: evil}, {Effect: evil}}}}
+	said := []wire.Situation{{Kind: evil, Component: evil, What: evil, Known: []string{evil}, Next: []wire.NextStep{{Action: &wire.Action{Verb: evil}, Effect: evil}, {Action: &wire.Action{Verb: "install.show", Args: wire.ActionArgs{Install: evil}}, Effect: evil}, {Effect: evil}}}}
 	finished := now()
 	code := 1
 	for name, d := range map[string]view.Document{
@@ -109,8 +109,8 @@ func TestNothingOfOthersReachesTheTerminal(t *testing.T) {
 		"apps":                      view.Apps{{Name: evil, Description: evil}},
 		"install": view.Install{Name: evil, App: evil, Runner: evil, State: evil, Deployment: evil, Queued: []string{evil}, ID: evil,
 			Inputs: map[string]json.RawMessage{evil: json.RawMessage(`"` + evil + `"`)}, Components: []wire.InstallComponent{{Name: evil, State: evil, Version: evil, LockedBy: evil}}},
-		"deployment": view.Deployment{ID: evil, State: evil, Message: evil, Hint: evil, FinishedAt: &finished, Components: []wire.DeploymentComponent{{Name: evil, State: evil, Job: evil, Message: evil, Hint: evil}}},
-		"job": view.Job{ID: evil, State: evil, Operation: evil, Runner: evil, Reason: evil, Message: evil, Hint: evil, ExitCode: &code, Log: []wire.LogStreamInfo{{Size: 3}},
+		"deployment": view.Deployment{ID: evil, State: evil, Message: evil, FinishedAt: &finished, Components: []wire.DeploymentComponent{{Name: evil, State: evil, Job: evil, Message: evil}}},
+		"job": view.Job{ID: evil, State: evil, Operation: evil, Runner: evil, Reason: evil, Message: evil, ExitCode: &code, Log: []wire.LogStreamInfo{{Size: 3}},
 			Plan: &wire.Plan{Summary: json.RawMessage(`{"resources":[{"address":"a\u001b[2Jb","actions":["x\u001b[2J"]}]}`)}},
 		"runner":  view.Runner{Name: evil, Description: evil, Sessions: []wire.RunnerSession{{Instance: evil, State: evil, Version: evil}}},
 		"outputs": view.Outputs{Components: map[string]map[string]wire.Output{evil: {evil: {Value: json.RawMessage(`"` + evil + `"`)}}}},
@@ -132,8 +132,8 @@ func TestNothingOfOthersReachesTheTerminal(t *testing.T) {
 func TestASituationReadsFromWhatHappenedToWhatToDo(t *testing.T) {
 	got := human(t, view.Deployment{ID: "dep_1", State: "awaiting-approval", Situations: []wire.Situation{
 		{Kind: "lost", Component: "web", What: "The apply job_a was lost.", Known: []string{"No state was saved."},
-			Next: []wire.NextStep{{Command: "fairlead job logs job_a", Effect: "shows what it did"}, {Effect: "Compare both."}}},
-		{Kind: "approval", What: "A plan waits.", Next: []wire.NextStep{{Command: "fairlead deployment approve dep_1", Effect: "carries it out"}}},
+			Next: []wire.NextStep{{Action: &wire.Action{Verb: "job.logs", Args: wire.ActionArgs{Job: "job_a"}}, Effect: "shows what it did"}, {Effect: "Compare both."}}},
+		{Kind: "approval", What: "A plan waits.", Next: []wire.NextStep{{Action: &wire.Action{Verb: "deployment.approve", Args: wire.ActionArgs{Deployment: "dep_1"}}, Effect: "carries it out"}}},
 	}})
 	_, got, _ = strings.Cut(got, "\n\n")
 	want := `

@@ -491,7 +491,7 @@ func TestWarningOfALostApplyIsAboveTheQuestion(t *testing.T) {
 		t.Fatalf("the deployment's situations are %+v", d.Situations)
 	}
 	lost := d.Situations[1]
-	for _, want := range []string{"Auto-approval does not cover", lost.What, lost.Known[0], "`" + lost.Next[0].Command + "`"} {
+	for _, want := range []string{"Auto-approval does not cover", lost.What, lost.Known[0], "`" + view.Command(*lost.Next[0].Action) + "`"} {
 		if !strings.Contains(before, want) {
 			t.Errorf("%q is not above the question:\n%s", want, before)
 		}

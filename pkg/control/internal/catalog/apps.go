@@ -54,7 +54,7 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 	spec, err := appspec.FromCanonical(config)
 	if err != nil {
 		return Version{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-config",
-			Message: "the app's configuration is not valid: " + err.Error(), Hint: "Run `fairlead app validate` on its folder."}
+			Message: "the app's configuration is not valid: " + err.Error(), Hint: "Run {app.validate} on its folder."}
 	}
 	if spec.Name != name {
 		return Version{}, fairlead.Invalid("app-name-mismatch", "the configuration is of app %q, not %q", spec.Name, name)
@@ -169,7 +169,7 @@ func altered(k *kernel.Kernel, id fairlead.VersionID, v store.Version, made fair
 	k.Logger.Error("a version was altered in the table; nothing of it is deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: CodeVersionAltered,
 		Message: fmt.Sprintf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made),
-		Hint:    "Publish the app again from the same folder, with `fairlead app apply FOLDER`: that writes the record anew. And find out who can write the control plane's table.",
+		Hint:    "Publish the app again from the same folder, with {app.publish}: that writes the record anew. And find out who can write the control plane's table.",
 		Details: map[string]string{"app": v.App, "version": string(id), "content": string(made)}}
 }
 

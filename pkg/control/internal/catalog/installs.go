@@ -123,7 +123,7 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 			}
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-exists",
 				Message: fmt.Sprintf("there is an install %q already", in.Name),
-				Hint:    "Choose another name, or change its inputs with `fairlead install update`."}
+				Hint:    "Choose another name, or change its inputs with {install.update}."}
 		} else if fairlead.KindOf(found) != fairlead.KindNotFound {
 			return found
 		}
@@ -166,7 +166,8 @@ func nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 	if _, err := placement.Decide(named, nil, []placement.Runner{runners.Placeable(r.V)}); fairlead.CodeOf(err) == "named-runner-gone" {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "runner-out-of-reach",
 			Message: fmt.Sprintf("runner %s does not serve installs of group %s", runner, in.Group),
-			Hint:    fmt.Sprintf("`fairlead runner show %s` says whom it serves.", runner)}
+			Hint:    "{runner.show} says whom it serves.",
+			Args:    fairlead.Args{Runner: runner}}
 	}
 	tx.CheckRunner(r)
 	tx.PutRunnerUse(r.V.ID, *in, tx.Now)
@@ -238,7 +239,8 @@ func (cat *Catalog) ChangeInstall(ctx context.Context, org fairlead.OrgID, name 
 func Busy(in store.Install) error {
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs",
 		Message: fmt.Sprintf("deployment %s of install %s is not over", in.Active, in.Name),
-		Hint:    fmt.Sprintf("Wait for it (`fairlead deployment show %s`) or cancel it (`fairlead deployment cancel %s`).", in.Active, in.Active)}
+		Hint:    "Wait for it ({deployment.show}) or cancel it ({deployment.cancel}).",
+		Args:    fairlead.Args{Deployment: string(in.Active)}}
 }
 
 func inputContext(id fairlead.InstallID, name string) string {
@@ -484,6 +486,7 @@ func NotMoving(in store.Install) error {
 	}
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-moving",
 		Message: fmt.Sprintf("the state of install %s is being moved to %s, by job %s", in.Name, in.Moving.To.Storage, in.Moving.Job),
-		Hint:    fmt.Sprintf("Wait for it (`fairlead job logs %s`) or cancel it (`fairlead job cancel %s`).", in.Moving.Job, in.Moving.Job),
+		Hint:    "Wait for it ({job.logs}) or cancel it ({job.cancel}).",
+		Args:    fairlead.Args{Job: string(in.Moving.Job)},
 		Details: map[string]string{"job": string(in.Moving.Job)}}
 }

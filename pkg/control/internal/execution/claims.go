@@ -333,11 +333,7 @@ func (ex *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why erro
 	default:
 		return why
 	}
-	message := e.Message + ". Nothing was started."
-	if e.Hint != "" {
-		message += " " + e.Hint
-	}
-	if err := ex.FinishJob(ctx, h, Report{Outcome: OutcomeFailed, Reason: fairlead.Reason(e.Code), Message: message}); err != nil {
+	if err := ex.FinishJob(ctx, h, Report{Outcome: OutcomeFailed, Reason: fairlead.Reason(e.Code), Message: e.Message + ". Nothing was started."}); err != nil {
 		return err
 	}
 	out := *e

@@ -80,9 +80,7 @@ func notQueued(tx *kernel.Tx, inst store.Install) error {
 	if ahead.State.Final() {
 		return kernel.ErrTorn // it ended after its install was read
 	}
-	message, hint := diagnosis.NotQueued(inst.Name, *ahead)
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs", Message: message, Hint: hint,
-		Details: map[string]string{"deployment": string(ahead.ID), "state": string(ahead.State)}}
+	return diagnosis.NotQueued(inst.Name, *ahead)
 }
 
 // assignRunner gives the deployment the runner of its install, which is bound by its
@@ -473,7 +471,8 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 		if since != "" && since != newID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployed-since",
 				Message: fmt.Sprintf("deployment %s came after deployment %s of install %s", since, id, inst.V.Name),
-				Hint:    fmt.Sprintf("Deploy it anew with `fairlead install deploy %s`.", inst.V.Name)}
+				Hint:    "Deploy it anew with {install.deploy}.",
+				Args:    fairlead.Args{Install: inst.V.Name}}
 		}
 		d := store.Deployment{InstallName: inst.V.Name}
 		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,

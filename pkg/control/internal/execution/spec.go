@@ -59,7 +59,8 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 		tx.Logger.Error("a job was altered in the table; it gets no spec", "job", j.ID, "install", inst.V.Name, "version", v.ID, "app", v.App)
 		return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "job-altered",
 			Message: fmt.Sprintf("job %s of install %s was altered in the table: version %s is of app %s, the install of %s", j.ID, inst.V.Name, v.ID, v.App, inst.V.App),
-			Hint:    fmt.Sprintf("Deploy the install again with `fairlead install deploy %s`. And find out who can write the control plane's table.", inst.V.Name),
+			Hint:    "Deploy the install again with {install.deploy}. And find out who can write the control plane's table.",
+			Args:    fairlead.Args{Install: inst.V.Name},
 			Details: map[string]string{"job": string(j.ID), "version": string(v.ID)}}
 	}
 	repository, err := catalog.RepositoryOf(tx, v, j.Component)
@@ -149,7 +150,8 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 	}
 	return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-storage-changed",
 		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s since", in.Name, in.Bound.Storage, r.Name, runners.StorageOf(r)),
-		Hint:    fmt.Sprintf("`fairlead install migrate-state %s` moves it there. Or give the runner its state storage back.", in.Name)}
+		Hint:    "{install.migrate-state} moves it there. Or give the runner its state storage back.",
+		Args:    fairlead.Args{Install: in.Name}}
 }
 
 // migration completes the spec of a job that copies states.

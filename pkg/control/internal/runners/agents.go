@@ -168,5 +168,5 @@ func endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit i
 func revoked(code string) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: code, Details: map[string]string{"reason": "revoked"},
 		Message: "the agent's key was revoked",
-		Hint:    "An agent that is to go on needs another key: stop it, remove identity.key and identity.json from its data folder, and enrol it with a new token: `fairlead runner enrol NAME`."}
+		Hint:    "An agent that is to go on needs another key: stop it, remove identity.key and identity.json from its data folder, and enrol it with a new token: {runner.enrol}."}
 }

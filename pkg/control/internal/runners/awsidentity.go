@@ -31,7 +31,7 @@ func (f *Fleet) proveRole(ctx context.Context, r store.Runner, p SessionProof) (
 	if f.AWS == nil || p.AWS.Audience == "" {
 		e := sessionRefused()
 		e.Message = "this control plane verifies no AWS identities"
-		e.Hint = "Enrol the agent with a token instead: `fairlead runner enrol NAME`."
+		e.Hint = "Enrol the agent with a token instead: {runner.enrol}."
 		return awsiam.Identity{}, e
 	}
 	role, err := f.AWS.Verify(ctx, p.AWS.Proof, awsiam.Challenge{Nonce: p.Nonce, Audience: p.AWS.Audience, Statement: p.Statement})
@@ -73,7 +73,7 @@ func roleRefused(err error) error {
 	}
 	out := sessionRefused()
 	out.Message, out.Details, out.Err = e.Message, e.Details, e.Err
-	out.Hint = "`fairlead runner show NAME` shows the role that the runner trusts."
+	out.Hint = "{runner.show} shows the role that the runner trusts."
 	return out
 }
 

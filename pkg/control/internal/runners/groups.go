@@ -52,7 +52,8 @@ func EnterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 	g, err := tx.Store.Group(tx.Ctx, org, path)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		e := fairlead.NotFound("group", path.String())
-		e.Hint = fmt.Sprintf("Make it with `fairlead group create %s`.", path)
+		e.Hint = "Make it with {group.create}."
+		e.Args = fairlead.Args{Group: path.String()}
 		return e
 	}
 	if err != nil {

@@ -108,7 +108,8 @@ func ServingRunner(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner],
 	if in.Bound == nil && in.Runner == "" {
 		return store.Stored[store.Runner]{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: "no-runner",
 			Message: fmt.Sprintf("install %s has no runner yet: its first deployment binds it to one", in.Name),
-			Hint:    fmt.Sprintf("`fairlead install update %s --runner NAME` names one; `fairlead runner explain %s` shows which one it would be.", in.Name, in.Name)}
+			Hint:    "{install.set-runner} names one; {runner.explain} shows which one it would be.",
+			Args:    fairlead.Args{Install: in.Name}}
 	}
 	if in.Bound == nil {
 		return FindRunner(tx, in.Org, in.Runner)

@@ -63,7 +63,8 @@ func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in New
 		case found == nil:
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "rule-exists",
 				Message: fmt.Sprintf("rule %s matches on the same already (%s), and names runner %s", old.V.ID, old.V.Match, old.V.RunnerName),
-				Hint:    fmt.Sprintf("Delete it first: `fairlead runner rule delete %s`.", old.V.ID)}
+				Hint:    "Delete it first: {rule.delete}.",
+				Args:    fairlead.Args{Rule: string(old.V.ID)}}
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
 			return found
 		}
@@ -123,6 +124,6 @@ func (f *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id str
 
 func ruleNotFound(id string) error {
 	e := fairlead.NotFound("rule", fairlead.Clip(id, 100))
-	e.Hint = "`fairlead runner rule list` shows what exists."
+	e.Hint = "{rule.list} shows what exists."
 	return e
 }

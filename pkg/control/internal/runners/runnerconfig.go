@@ -401,7 +401,7 @@ func keepsReach(tx *kernel.Tx, r store.Runner) error {
 	if err != nil || len(lost) == 0 {
 		return err
 	}
-	return inUse(r.Name, lost, "Let them be placed elsewhere first: `fairlead install refresh-runner NAME`.")
+	return inUse(r.Name, lost, "Let them be placed elsewhere first: {install.refresh}.")
 }
 
 func inUse(runner string, by []string, hint string) error {
@@ -514,7 +514,7 @@ func unused(tx *kernel.Tx, by kernel.User, name string) error {
 	if err != nil || len(used) == 0 {
 		return err
 	}
-	return inUse(name, used, "Place the installs elsewhere (`fairlead install refresh-runner NAME`), and delete the rules (`fairlead runner rule delete RULE`).")
+	return inUse(name, used, "Place the installs elsewhere ({install.refresh}), and delete the rules ({rule.delete}).")
 }
 
 // usesOf names what uses a runner: installs, and rules of the caller's org.

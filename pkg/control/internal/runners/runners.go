@@ -218,7 +218,7 @@ func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 	keyID, hash := events.KeyID(pub), identity.Hash(token)
 	refused := &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "enrolment-refused",
 		Message: "the enrolment token is wrong, expired or used",
-		Hint:    "Make a new one with `fairlead runner enrol NAME`."}
+		Hint:    "Make a new one with {runner.enrol}."}
 	var out Runner
 	err := f.Transact(ctx, "enrol agent", func(tx *kernel.Tx) error {
 		e, err := f.Store.Enrolment(ctx, hash)
@@ -403,7 +403,7 @@ func (f *Fleet) proveKey(ctx context.Context, r store.Runner, p SessionProof) (s
 func sessionRefused() *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "session-refused",
 		Message: "the agent could not prove that it belongs to the runner",
-		Hint:    "Enrol it again with a new token: `fairlead runner enrol NAME`."}
+		Hint:    "Enrol it again with a new token: {runner.enrol}."}
 }
 
 // Heartbeat is what an agent says of itself.

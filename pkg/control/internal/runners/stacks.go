@@ -257,7 +257,8 @@ func (f *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (
 func noStack(install string) error {
 	return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "stack-not-found",
 		Message: fmt.Sprintf("install %s has no stack", install),
-		Hint:    fmt.Sprintf("`fairlead install stack %s --account NUMBER` readies it for one.", install)}
+		Hint:    "{install.ready-stack} readies it for one.",
+		Args:    fairlead.Args{Install: install}}
 }
 
 // stackState says how a stack is. Sessions are newest first; those from before
@@ -437,7 +438,7 @@ func dropStackOf(tx *kernel.Tx, id fairlead.RunnerID) error {
 
 func stackRefused(format string, args ...any) error {
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "stack-refused", Message: "the report of the stack is refused: " + fmt.Sprintf(format, args...),
-		Hint: "`fairlead install stack NAME` prints the parameters that the customer's stack must have."}
+		Hint: "{install.stack} prints the parameters that the customer's stack must have."}
 }
 
 // maxReported is the longest of what a stack reports: what AWS names may have up to

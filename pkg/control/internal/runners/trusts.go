@@ -282,7 +282,7 @@ func tokenRefused(err error) error {
 	}
 	out := sessionRefused()
 	out.Message, out.Details, out.Err = e.Message, e.Details, e.Err
-	out.Hint = "`fairlead runner trust list NAME` shows whose tokens the runner trusts."
+	out.Hint = "{trust.list} shows whose tokens the runner trusts."
 	return out
 }
 

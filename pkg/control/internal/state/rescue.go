@@ -48,7 +48,8 @@ func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 		if lockID != "" && l.ID != lockID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "lock-changed",
 				Message: fmt.Sprintf("the state of component %s has another lock by now: %s, of job %s", component, l.ID, l.Job),
-				Hint:    fmt.Sprintf("Look at it first: `fairlead install show %s`.", install),
+				Hint:    "Look at it first: {install.show}.",
+				Args:    fairlead.Args{Install: install},
 				Details: map[string]string{"job": string(l.Job), "lock_id": l.ID}}
 		}
 		alive, err := st.Holds(ctx, *l)
@@ -91,7 +92,8 @@ func namedComponent(tx *kernel.Tx, in store.Install, component string) error {
 func noComponent(in store.Install, component string) error {
 	return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "component-not-found",
 		Message: fmt.Sprintf("install %s has no component %q", in.Name, component),
-		Hint:    fmt.Sprintf("`fairlead install show %s` lists its components.", in.Name)}
+		Hint:    "{install.show} lists its components.",
+		Args:    fairlead.Args{Install: in.Name}}
 }
 
 // notOurs refuses to break a lock that the control plane does not have. In the

@@ -38,7 +38,8 @@ func locked(component string, l store.StateLock) error {
 	return &LockedError{Info: l.Info, Err: &fairlead.Error{
 		Kind: fairlead.KindLocked, Code: "state-locked",
 		Message: fmt.Sprintf("the state of component %s is locked by job %s (epoch %d) since %s", component, l.Job, l.Epoch, l.Created.UTC().Format("2006-01-02 15:04:05 MST")),
-		Hint:    fmt.Sprintf("Wait for it: `fairlead job show %s`. A lock that its job has lost is broken by itself.", l.Job),
+		Hint:    "Wait for it: {job.show}. A lock that its job has lost is broken by itself.",
+		Args:    fairlead.Args{Job: string(l.Job)},
 		Details: map[string]string{"job": string(l.Job), "lock_id": l.ID},
 	}}
 }

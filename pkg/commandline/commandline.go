@@ -1,0 +1,156 @@
+// Package commandline says how each action that the product advises is typed.
+// It is for those who show advice to people at a command line; what decides and
+// what serves knows actions alone.
+package commandline
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
+
+// lines has the command line of each verb, behind the program's name. What is in
+// braces is an argument. It is never written.
+var lines = map[fairlead.Verb]string{
+	fairlead.VerbAgentList:           "runner agent list {runner}",
+	fairlead.VerbAppList:             "app list",
+	fairlead.VerbAppPublish:          "app apply FOLDER",
+	fairlead.VerbAppShow:             "app show NAME",
+	fairlead.VerbAppValidate:         "app validate FOLDER",
+	fairlead.VerbChannelList:         "runner channel list",
+	fairlead.VerbDeploymentApprove:   "deployment approve {deployment} {components}",
+	fairlead.VerbDeploymentCancel:    "deployment cancel {deployment}",
+	fairlead.VerbDeploymentFollow:    "deployment show {deployment} --follow",
+	fairlead.VerbDeploymentList:      "deployment list",
+	fairlead.VerbDeploymentRetry:     "deployment retry {deployment}",
+	fairlead.VerbDeploymentShow:      "deployment show {deployment}",
+	fairlead.VerbGroupCreate:         "group create {group}",
+	fairlead.VerbGroupList:           "group list",
+	fairlead.VerbInstallAbandon:      "install forget {install} --abandon",
+	fairlead.VerbInstallDeploy:       "install deploy {install}",
+	fairlead.VerbInstallList:         "install list",
+	fairlead.VerbInstallLoseState:    "install refresh-runner {install} --accept-state-loss",
+	fairlead.VerbInstallMigrateState: "install migrate-state {install}",
+	fairlead.VerbInstallMove:         "install refresh-runner {install} --migrate-state",
+	fairlead.VerbInstallPlan:         "install deploy {install} --plan-only",
+	fairlead.VerbInstallPushState:    "install push-state {install} {component} {file}",
+	fairlead.VerbInstallRefresh:      "install refresh-runner {install}",
+	fairlead.VerbInstallRefreshTry:   "install refresh-runner {install} --dry-run",
+	fairlead.VerbInstallSetRunner:    "install update {install} --runner {runner}",
+	fairlead.VerbInstallShow:         "install show {install}",
+	fairlead.VerbInstallStack:        "install stack {install}",
+	fairlead.VerbInstallStackAccount: "install stack {install} --account NUMBER",
+	fairlead.VerbInstallTeardown:     "install teardown {install}",
+	fairlead.VerbInstallUnlock:       "install unlock {install} {component} --lock-id {lock}",
+	fairlead.VerbInstallUpdate:       "install update {install}",
+	fairlead.VerbJobCancel:           "job cancel {job}",
+	fairlead.VerbJobList:             "job list",
+	fairlead.VerbJobLogs:             "job logs {job}",
+	fairlead.VerbJobShow:             "job show {job}",
+	fairlead.VerbLogin:               "login",
+	fairlead.VerbRuleDelete:          "runner rule delete {rule}",
+	fairlead.VerbRuleList:            "runner rule list",
+	fairlead.VerbRunnerCheck:         "runner check {runner}",
+	fairlead.VerbRunnerConfigure:     "runner update {runner} --file FILE",
+	fairlead.VerbRunnerEnable:        "runner enable {runner}",
+	fairlead.VerbRunnerEnrol:         "runner enrol {runner} --out enrolment-token",
+	fairlead.VerbRunnerExplain:       "runner explain {install}",
+	fairlead.VerbRunnerList:          "runner list",
+	fairlead.VerbRunnerShow:          "runner show {runner}",
+	fairlead.VerbTokenCreate:         "token create NAME",
+	fairlead.VerbTokenCreateOperator: "token create NAME --operator",
+	fairlead.VerbTokenList:           "token list",
+	fairlead.VerbTokenRevoke:         "token revoke NAME",
+	fairlead.VerbTrustCreate:         "runner trust create {runner} TRUST",
+	fairlead.VerbTrustDelete:         "runner trust delete {runner} TRUST",
+	fairlead.VerbTrustList:           "runner trust list {runner}",
+	fairlead.VerbTrustUpdate:         "runner trust update {runner} TRUST",
+	fairlead.VerbWebhookDelete:       "webhook delete NAME",
+	fairlead.VerbWebhookDeliveries:   "webhook deliveries NAME",
+	fairlead.VerbWebhookList:         "webhook list",
+}
+
+// Verbs returns the verbs that have a command, in no order.
+func Verbs() []fairlead.Verb { return slices.Collect(maps.Keys(lines)) }
+
+// Of returns the command line that does the action, or its verb if it has none. An
+// argument that the action does not have is named in capitals.
+func Of(a fairlead.Action) string {
+	line, known := lines[a.Verb]
+	if !known {
+		return string(a.Verb)
+	}
+	words := []string{"fairlead"}
+	for _, word := range strings.Fields(line) {
+		if name, ok := strings.CutPrefix(word, "{"); ok {
+			words = append(words, argument(a.Args, strings.TrimSuffix(name, "}"))...)
+		} else {
+			words = append(words, word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Hint returns the hint of an error as it reads at a command line.
+func Hint(e *fairlead.Error) string { return Text(e.Hint, fairlead.Actions(e.Hint, e.Args)) }
+
+// argument returns the words that stand for the named argument.
+func argument(args fairlead.Args, name string) []string {
+	var value, missing string
+	switch name {
+	case "install":
+		value, missing = args.Install, "NAME"
+	case "runner":
+		value, missing = args.Runner, "NAME"
+	case "component":
+		value, missing = args.Component, "COMPONENT"
+	case "components":
+		return args.Components
+	case "deployment":
+		value, missing = args.Deployment, "ID"
+	case "job":
+		value, missing = args.Job, "ID"
+	case "rule":
+		value, missing = args.Rule, "RULE"
+	case "group":
+		value, missing = args.Group, "PATH"
+	case "lock":
+		value, missing = args.Lock, "LOCK"
+	case "file":
+		value, missing = args.File, "FILE"
+	default:
+		panic("commandline: no argument is called " + name)
+	}
+	if value == "" {
+		return []string{missing}
+	}
+	return []string{quote(value)}
+}
+
+// Text returns the text with a command line for each action that it names. A verb
+// that has no command stays as it is: a newer control plane may know more.
+func Text(text string, actions []fairlead.Action) string {
+	for _, a := range actions {
+		if _, known := lines[a.Verb]; known {
+			text = strings.ReplaceAll(text, a.Verb.Mention(), "`"+Of(a)+"`")
+		}
+	}
+	for verb := range lines { // what is named without arguments
+		text = strings.ReplaceAll(text, verb.Mention(), "`"+Of(fairlead.Action{Verb: verb})+"`")
+	}
+	return text
+}
+
+// quote makes one word of s for a shell, unless it is one.
+func quote(s string) string {
+	plain := s != ""
+	for _, r := range s {
+		plain = plain && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:", r))
+	}
+	if plain && !strings.HasPrefix(s, "-") {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

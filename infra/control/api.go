@@ -2,7 +2,6 @@ package control
 
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigatewayv2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53"
 	"github.com/aws/jsii-runtime-go"
@@ -51,10 +50,7 @@ func (b *builder) connectAPI() {
 		b.routes = append(b.routes, awsapigatewayv2.NewCfnRoute(b.stack, jsii.String(id+"Route"), &awsapigatewayv2.CfnRouteProps{
 			ApiId: b.api.Ref(), RouteKey: jsii.String(r.key), Target: jsii.String("integrations/" + *integration.Ref()), AuthorizationType: jsii.String("NONE"),
 		}))
-		awslambda.NewCfnPermission(b.stack, jsii.String(id+"Permission"), &awslambda.CfnPermissionProps{
-			Action: jsii.String("lambda:InvokeFunction"), FunctionName: f.AttrArn(), Principal: jsii.String("apigateway.amazonaws.com"),
-			SourceArn: jsii.String(b.arn("execute-api", *b.api.Ref()+"/*/*")), SourceAccount: jsii.String(b.account),
-		})
+		b.allow(id+"Permission", r.function, "apigateway.amazonaws.com", b.arn("execute-api", *b.api.Ref()+"/*/*"))
 	}
 	stage := awsapigatewayv2.NewCfnStage(b.stack, jsii.String("APIStage"), &awsapigatewayv2.CfnStageProps{
 		ApiId: b.api.Ref(), StageName: jsii.String("$default"), AutoDeploy: jsii.Bool(true),

@@ -57,28 +57,13 @@ const recoveryDays = 35
 
 // makeTable makes the table of pkg/store/dynamo's schema.
 func (b *builder) makeTable() {
-	var attributes []*awsdynamodb.CfnTable_AttributeDefinitionProperty
-	for _, name := range []string{
-		dynamo.AttrPartition, dynamo.AttrSort, dynamo.AttrListPartition, dynamo.AttrListSort, dynamo.AttrDuePartition, dynamo.AttrDueSort,
-	} {
-		attributes = append(attributes, &awsdynamodb.CfnTable_AttributeDefinitionProperty{AttributeName: jsii.String(name), AttributeType: jsii.String("S")})
-	}
-	keys := func(partition, sort string) []*awsdynamodb.CfnTable_KeySchemaProperty {
-		return []*awsdynamodb.CfnTable_KeySchemaProperty{
-			{AttributeName: jsii.String(partition), KeyType: jsii.String("HASH")},
-			{AttributeName: jsii.String(sort), KeyType: jsii.String("RANGE")},
-		}
-	}
 	index := func(name, partition, sort string) *awsdynamodb.CfnTable_GlobalSecondaryIndexProperty {
 		return &awsdynamodb.CfnTable_GlobalSecondaryIndexProperty{
-			IndexName: jsii.String(name), KeySchema: keys(partition, sort),
+			IndexName: jsii.String(name), KeySchema: keySchema(partition, sort),
 			Projection: &awsdynamodb.CfnTable_ProjectionProperty{ProjectionType: jsii.String("KEYS_ONLY")},
 		}
 	}
-	b.table = awsdynamodb.NewCfnTable(b.stack, jsii.String("Table"), &awsdynamodb.CfnTableProps{
-		BillingMode:          jsii.String("PAY_PER_REQUEST"),
-		AttributeDefinitions: attributes,
-		KeySchema:            keys(dynamo.AttrPartition, dynamo.AttrSort),
+	b.table = b.keptTable("Table", awsdynamodb.CfnTableProps{
 		GlobalSecondaryIndexes: []*awsdynamodb.CfnTable_GlobalSecondaryIndexProperty{
 			index(dynamo.IndexList, dynamo.AttrListPartition, dynamo.AttrListSort),
 			index(dynamo.IndexDue, dynamo.AttrDuePartition, dynamo.AttrDueSort),
@@ -88,42 +73,48 @@ func (b *builder) makeTable() {
 		},
 		// Without the old image a renewal would be told as a change of state.
 		StreamSpecification: &awsdynamodb.CfnTable_StreamSpecificationProperty{StreamViewType: jsii.String("NEW_AND_OLD_IMAGES")},
-		PointInTimeRecoverySpecification: &awsdynamodb.CfnTable_PointInTimeRecoverySpecificationProperty{
-			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(recoveryDays),
-		},
-		SseSpecification: &awsdynamodb.CfnTable_SSESpecificationProperty{
-			SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
-		},
-		DeletionProtectionEnabled: jsii.Bool(!b.props.Deletable),
-	})
-	b.keepTable(b.table)
+	}, dynamo.AttrPartition, dynamo.AttrSort, dynamo.AttrListPartition, dynamo.AttrListSort, dynamo.AttrDuePartition, dynamo.AttrDueSort)
+}
+
+func keySchema(partition, sort string) []*awsdynamodb.CfnTable_KeySchemaProperty {
+	return []*awsdynamodb.CfnTable_KeySchemaProperty{
+		{AttributeName: jsii.String(partition), KeyType: jsii.String("HASH")},
+		{AttributeName: jsii.String(sort), KeyType: jsii.String("RANGE")},
+	}
+}
+
+// keptTable makes a table that is encrypted, can be recovered, and outlives the stack.
+// The first two attributes are its key, the others those of its indexes. DynamoDB
+// deletes no table that it protects: a rollback would try, fail, and end as
+// ROLLBACK_FAILED. So one that is protected from the beginning is left behind.
+func (b *builder) keptTable(id string, props awsdynamodb.CfnTableProps, attributes ...string) awsdynamodb.CfnTable {
+	var definitions []*awsdynamodb.CfnTable_AttributeDefinitionProperty
+	for _, name := range attributes {
+		definitions = append(definitions, &awsdynamodb.CfnTable_AttributeDefinitionProperty{AttributeName: jsii.String(name), AttributeType: jsii.String("S")})
+	}
+	props.BillingMode, props.KeySchema, props.AttributeDefinitions = jsii.String("PAY_PER_REQUEST"), keySchema(attributes[0], attributes[1]), definitions
+	props.PointInTimeRecoverySpecification = &awsdynamodb.CfnTable_PointInTimeRecoverySpecificationProperty{
+		PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(recoveryDays),
+	}
+	props.SseSpecification = &awsdynamodb.CfnTable_SSESpecificationProperty{
+		SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
+	}
+	props.DeletionProtectionEnabled = jsii.Bool(!b.props.Deletable)
+	table := awsdynamodb.NewCfnTable(b.stack, jsii.String(id), &props)
+	if b.props.Deletable {
+		keep(table)
+	} else {
+		table.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	}
+	return table
 }
 
 // makeLogTable makes the table of pkg/joblog/dynamo's schema. It is apart
 // from the other: its writes are many, tell nobody anything, and must not hold
 // up those that do.
 func (b *builder) makeLogTable() {
-	const partition, sort = "pk", "sk"
-	b.logTable = awsdynamodb.NewCfnTable(b.stack, jsii.String("LogTable"), &awsdynamodb.CfnTableProps{
-		BillingMode: jsii.String("PAY_PER_REQUEST"),
-		AttributeDefinitions: []*awsdynamodb.CfnTable_AttributeDefinitionProperty{
-			{AttributeName: jsii.String(partition), AttributeType: jsii.String("S")},
-			{AttributeName: jsii.String(sort), AttributeType: jsii.String("S")},
-		},
-		KeySchema: []*awsdynamodb.CfnTable_KeySchemaProperty{
-			{AttributeName: jsii.String(partition), KeyType: jsii.String("HASH")},
-			{AttributeName: jsii.String(sort), KeyType: jsii.String("RANGE")},
-		},
-		// What is in it is in the archive soon, but for the sizes and checksums.
-		PointInTimeRecoverySpecification: &awsdynamodb.CfnTable_PointInTimeRecoverySpecificationProperty{
-			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(recoveryDays),
-		},
-		SseSpecification: &awsdynamodb.CfnTable_SSESpecificationProperty{
-			SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
-		},
-		DeletionProtectionEnabled: jsii.Bool(!b.props.Deletable),
-	})
-	b.keepTable(b.logTable)
+	// What is in it is in the archive soon, but for the sizes and checksums.
+	b.logTable = b.keptTable("LogTable", awsdynamodb.CfnTableProps{}, "pk", "sk")
 }
 
 // keep keeps what must outlive the stack, but for what its own creation made: that
@@ -132,17 +123,6 @@ func (b *builder) makeLogTable() {
 // waits for 30 days.
 func keep(r awscdk.CfnResource) {
 	r.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE, nil) // CloudFormation's RetainExceptOnCreate
-}
-
-// keepTable keeps a table. DynamoDB deletes none that it protects: a rollback would
-// try, fail, and end as ROLLBACK_FAILED. So one that is protected from the beginning
-// is left behind.
-func (b *builder) keepTable(table awsdynamodb.CfnTable) {
-	if b.props.Deletable {
-		keep(table)
-		return
-	}
-	table.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
 }
 
 // buckets makes the buckets. What they hold outlives the stack.

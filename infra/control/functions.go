@@ -134,20 +134,17 @@ func (b *builder) function(name string, environment any) error {
 // session makes the one role of all runners' sessions, and that of those who
 // publish.
 func (b *builder) session() {
-	b.publisherRole = awsiam.NewCfnRole(b.stack, jsii.String("PublisherRole"), &awsiam.CfnRoleProps{
-		RoleName:                 jsii.String(b.publisherRoleName()),
-		Description:              jsii.String(b.name + ": who publishes an app; what it may push to follows from its tag"),
-		AssumeRolePolicyDocument: b.publisherTrust(*b.roles["controlapi"].AttrArn()),
-		MaxSessionDuration:       jsii.Number(3600),
-		Policies:                 []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("own"), PolicyDocument: policy.Document(b.publisherAccess()...)}},
-	})
-	b.sessionRole = awsiam.NewCfnRole(b.stack, jsii.String("SessionRole"), &awsiam.CfnRoleProps{
-		RoleName:                 jsii.String(b.sessionRoleName()),
-		Description:              jsii.String(b.name + ": a runner's session; what it may touch follows from its tags"),
-		AssumeRolePolicyDocument: b.sessionTrust(*b.roles["runnerapi"].AttrArn()),
-		MaxSessionDuration:       jsii.Number(3600),
-		Policies:                 []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("own"), PolicyDocument: policy.Document(b.sessionAccess()...)}},
-	})
+	role := func(id, name, purpose string, trust map[string]any, own []policy.Statement) awsiam.CfnRole {
+		return awsiam.NewCfnRole(b.stack, jsii.String(id), &awsiam.CfnRoleProps{
+			RoleName: jsii.String(name), Description: jsii.String(b.name + ": " + purpose),
+			AssumeRolePolicyDocument: trust, MaxSessionDuration: jsii.Number(3600),
+			Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("own"), PolicyDocument: policy.Document(own...)}},
+		})
+	}
+	b.publisherRole = role("PublisherRole", b.publisherRoleName(), "who publishes an app; what it may push to follows from its tag",
+		b.publisherTrust(*b.roles["controlapi"].AttrArn()), b.publisherAccess())
+	b.sessionRole = role("SessionRole", b.sessionRoleName(), "a runner's session; what it may touch follows from its tags",
+		b.sessionTrust(*b.roles["runnerapi"].AttrArn()), b.sessionAccess())
 }
 
 // The beginnings of the keys of the items whose changes are dispatched;
@@ -224,11 +221,10 @@ func (b *builder) sources() {
 
 // allow lets a service invoke a function for one source.
 func (b *builder) allow(id, function, service, source string) {
-	props := &awslambda.CfnPermissionProps{
+	awslambda.NewCfnPermission(b.stack, jsii.String(id), &awslambda.CfnPermissionProps{
 		Action: jsii.String("lambda:InvokeFunction"), FunctionName: b.functions[function].AttrArn(),
 		Principal: jsii.String(service), SourceArn: jsii.String(source), SourceAccount: jsii.String(b.account),
-	}
-	awslambda.NewCfnPermission(b.stack, jsii.String(id), props)
+	})
 }
 
 // onFailure says where an asynchronous invocation goes that failed for good.

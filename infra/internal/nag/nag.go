@@ -51,26 +51,19 @@ func Wildcards(stack awscdk.Stack, on constructs.Construct, statements []policy.
 			kind   string
 			values []string
 		}{{"Action", s.Actions}, {"Resource", s.Resources}} {
+			values, write := part.values, func(value string) string { return plain(stack, value) }
 			if text, ok := token(stack, part.values); ok {
-				if !strings.Contains(text, "*") {
-					continue
-				}
-				reason, ok := reasons[s.Sid]
-				if !ok {
-					return fmt.Errorf("%s: the wildcard in %s of statement %s has no reason", *on.Node().Path(), text, s.Sid)
-				}
-				Suppress(on, "AwsSolutions-IAM5", s.Sid+": "+reason, part.kind+"::"+text)
-				continue
+				values, write = []string{text}, func(value string) string { return value }
 			}
-			for _, value := range part.values {
+			for _, value := range values {
 				if !strings.Contains(value, "*") {
 					continue
 				}
 				reason, ok := reasons[s.Sid]
 				if !ok {
-					return fmt.Errorf("%s: the wildcard %s of statement %s has no reason", *on.Node().Path(), value, s.Sid)
+					return fmt.Errorf("%s: the wildcard in %s of statement %s has no reason", *on.Node().Path(), value, s.Sid)
 				}
-				Suppress(on, "AwsSolutions-IAM5", s.Sid+": "+reason, part.kind+"::"+plain(stack, value))
+				Suppress(on, "AwsSolutions-IAM5", s.Sid+": "+reason, part.kind+"::"+write(value))
 			}
 		}
 	}

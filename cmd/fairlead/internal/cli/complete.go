@@ -59,11 +59,11 @@ func (c *cli) offer(cmd *cobra.Command, list completion) ([]string, cobra.ShellC
 	return offered, nothing | cobra.ShellCompDirectiveKeepOrder
 }
 
-// offerOf lists up to a page of names, each with what a person would not know
-// by the name alone.
-func offerOf[T any](list func(context.Context, client.ListOptions) (wire.Page[T], error), describe func(T) (name, about string)) func(context.Context) ([]string, error) {
-	return func(ctx context.Context) ([]string, error) {
-		page, err := list(ctx, client.ListOptions{Limit: pageSize})
+// offerOf completes with up to a page of names, each with what a person would not
+// know by the name alone.
+func offerOf[T any](list func(*client.Client, context.Context, client.ListOptions) (wire.Page[T], error), describe func(T) (name, about string)) completion {
+	return func(ctx context.Context, cl *client.Client) ([]string, error) {
+		page, err := list(cl, ctx, client.ListOptions{Limit: pageSize})
 		if err != nil {
 			return nil, err
 		}
@@ -76,38 +76,26 @@ func offerOf[T any](list func(context.Context, client.ListOptions) (wire.Page[T]
 	}
 }
 
-func appNames(ctx context.Context, cl *client.Client) ([]string, error) {
-	return offerOf(cl.ListApps, func(a wire.App) (string, string) { return a.Name, a.Description })(ctx)
-}
-
-func installNames(ctx context.Context, cl *client.Client) ([]string, error) {
-	return offerOf(cl.ListInstalls, func(i wire.Install) (string, string) { return i.Name, i.App + ", " + i.State })(ctx)
-}
-
-func runnerNames(ctx context.Context, cl *client.Client) ([]string, error) {
-	return offerOf(cl.ListRunners, func(r wire.Runner) (string, string) { return r.Name, r.State })(ctx)
-}
-
-func webhookNames(ctx context.Context, cl *client.Client) ([]string, error) {
-	return offerOf(cl.ListWebhooks, func(w wire.Webhook) (string, string) { return w.Name, w.URL })(ctx)
-}
-
-func tokenNames(ctx context.Context, cl *client.Client) ([]string, error) {
-	return offerOf(cl.ListTokens, func(t wire.Token) (string, string) { return t.Name, "made " + view.Time(t.CreatedAt) })(ctx)
-}
-
-func deploymentIDs(ctx context.Context, cl *client.Client) ([]string, error) {
-	list := func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
-		return cl.ListDeployments(ctx, client.DeploymentFilter{}, o)
-	}
-	return offerOf(list, func(d wire.Deployment) (string, string) { return d.ID, d.Kind + " of " + d.Install + ", " + d.State })(ctx)
-}
-
-func jobIDs(ctx context.Context, cl *client.Client) ([]string, error) {
-	list := func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Job], error) {
-		return cl.ListJobs(ctx, client.JobFilter{}, o)
-	}
-	return offerOf(list, func(j wire.Job) (string, string) {
+// The completions. None is ever written.
+var (
+	appNames      = offerOf((*client.Client).ListApps, func(a wire.App) (string, string) { return a.Name, a.Description })
+	channelNames  = offerOf((*client.Client).ListRunnerChannels, func(r wire.RunnerChannel) (string, string) { return r.Name, r.Version })
+	groupPaths    = offerOf((*client.Client).ListGroups, func(g wire.Group) (string, string) { return g.Path, g.Description })
+	installNames  = offerOf((*client.Client).ListInstalls, func(i wire.Install) (string, string) { return i.Name, i.App + ", " + i.State })
+	ruleIDs       = offerOf((*client.Client).ListRunnerRules, func(r wire.RunnerRule) (string, string) { return r.ID, r.Match + " -> " + r.Runner })
+	runnerNames   = offerOf((*client.Client).ListRunners, func(r wire.Runner) (string, string) { return r.Name, r.State })
+	tokenNames    = offerOf((*client.Client).ListTokens, func(t wire.Token) (string, string) { return t.Name, "made " + view.Time(t.CreatedAt) })
+	webhookNames  = offerOf((*client.Client).ListWebhooks, func(w wire.Webhook) (string, string) { return w.Name, w.URL })
+	deploymentIDs = offerOf(allDeployments, func(d wire.Deployment) (string, string) { return d.ID, d.Kind + " of " + d.Install + ", " + d.State })
+	jobIDs        = offerOf(allJobs, func(j wire.Job) (string, string) {
 		return j.ID, j.Operation + " " + j.Component + " of " + j.Install + ", " + j.State
-	})(ctx)
+	})
+)
+
+func allDeployments(cl *client.Client, ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
+	return cl.ListDeployments(ctx, client.DeploymentFilter{}, o)
+}
+
+func allJobs(cl *client.Client, ctx context.Context, o client.ListOptions) (wire.Page[wire.Job], error) {
+	return cl.ListJobs(ctx, client.JobFilter{}, o)
 }

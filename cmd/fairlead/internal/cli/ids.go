@@ -106,6 +106,9 @@ func (c *cli) versionIDs(cmd *cobra.Command, args []string, _ string) ([]string,
 		if err != nil {
 			return nil, err
 		}
-		return offerOf(versionsOf(cl, in.App), func(v wire.AppVersion) (string, string) { return v.ID, "published " + view.Time(v.CreatedAt) })(ctx)
+		versions := func(cl *client.Client, ctx context.Context, o client.ListOptions) (wire.Page[wire.AppVersion], error) {
+			return versionsOf(cl, in.App)(ctx, o)
+		}
+		return offerOf(versions, func(v wire.AppVersion) (string, string) { return v.ID, "published " + view.Time(v.CreatedAt) })(ctx, cl)
 	})
 }

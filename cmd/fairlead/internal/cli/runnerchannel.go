@@ -44,7 +44,3 @@ func (c *cli) channelDelete() *cobra.Command {
 		RunE:              c.deletes("channel", (*client.Client).DeleteRunnerChannel),
 	}
 }
-
-func channelNames(ctx context.Context, cl *client.Client) ([]string, error) {
-	return offerOf(cl.ListRunnerChannels, func(r wire.RunnerChannel) (string, string) { return r.Name, r.Version })(ctx)
-}

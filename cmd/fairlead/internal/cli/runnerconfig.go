@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -358,12 +357,4 @@ func (f *labelFlags) change() (map[string]*string, error) {
 		out[key] = nil
 	}
 	return out, nil
-}
-
-func ruleIDs(ctx context.Context, cl *client.Client) ([]string, error) {
-	return offerOf(cl.ListRunnerRules, func(r wire.RunnerRule) (string, string) { return r.ID, fmt.Sprintf("%s -> %s", r.Match, r.Runner) })(ctx)
-}
-
-func groupPaths(ctx context.Context, cl *client.Client) ([]string, error) {
-	return offerOf(cl.ListGroups, func(g wire.Group) (string, string) { return g.Path, g.Description })(ctx)
 }

@@ -20,11 +20,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
-// childAttributes makes a process of a group of its own, which the kernel kills together with
-// this one.
-func childAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
+// SurvivorsSupported reports whether RunSurvivor can be used on this system.
+const SurvivorsSupported = true
 
 // RunSurvivor starts cmd, whose output and attributes are set here, in a process group
 // of its own, copies what it says to stdout and stderr (which may be one writer

@@ -6,19 +6,18 @@ import (
 	"context"
 	"io"
 	"os/exec"
-	"syscall"
 )
 
-// RunSurvivor is Run on this system: the process ends with the step only if it is killed.
-func RunSurvivor(ctx context.Context, _ string, cmd *exec.Cmd, stdout, stderr io.Writer, started func(pid int)) error {
-	return Run(ctx, cmd, stdout, stderr, started)
+// SurvivorsSupported reports whether RunSurvivor can be used on this system.
+const SurvivorsSupported = false
+
+// Run is not to be called on this system; see Supported.
+func RunSurvivor(context.Context, string, *exec.Cmd, io.Writer, io.Writer, func(pid int)) error {
+	panic("survivor.Run: not supported on this system")
 }
 
-// childAttributes makes a process of a group of its own.
-func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
-// SurvivorAtWork finds nothing on this system.
+// AtWork finds nothing on this system.
 func SurvivorAtWork(string) bool { return false }
 
-// AwaitSurvivor finds nothing on this system.
+// Await finds nothing on this system.
 func AwaitSurvivor(context.Context, string) (Outcome, error) { return None, nil }

@@ -35,7 +35,7 @@ func (r *run) process(ctx context.Context) (plugin.Result, error) {
 	started, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		done <- r.confined(func() error {
-			return proctree.RunSurvivor(context.WithoutCancel(ctx), r.env.Workspace, cmd, r.env.Log, r.env.Log, func(n int) {
+			return r.start(context.WithoutCancel(ctx), cmd, func(n int) {
 				pid.Store(int64(n))
 				os.WriteFile(r.path(pidFile), []byte(strconv.Itoa(n)+"\n"), 0o600) // for people; nothing depends on it
 				close(started)
@@ -83,6 +83,26 @@ func await(ctx context.Context, grace time.Duration, started <-chan struct{}, do
 		group(syscall.SIGKILL)
 	}
 	return <-done, true
+}
+
+// readOutput is how long what a process that has ended wrote last may take to arrive.
+const readOutput = time.Second
+
+// start starts the process, in a group of its own, and returns how it ended.
+func (r *run) start(ctx context.Context, cmd *exec.Cmd, started func(pid int)) error {
+	if proctree.SurvivorsSupported {
+		return proctree.RunSurvivor(ctx, r.env.Workspace, cmd, r.env.Log, r.env.Log, started)
+	}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = r.env.Log, r.env.Log, readOutput
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	started(cmd.Process.Pid)
+	if err := cmd.Wait(); !errors.Is(err, exec.ErrWaitDelay) {
+		return err
+	}
+	return nil // what it has left behind holds its output open
 }
 
 // ended says what the end of the process means.

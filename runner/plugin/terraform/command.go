@@ -3,6 +3,7 @@ package terraform
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,13 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/semver"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
-	"github.com/fairlead/fairlead/runner/proctree"
 )
 
 // variables is the file with the input variables, in a workspace.
@@ -114,9 +115,30 @@ func (k kind) reports(path string) []string {
 	return nil
 }
 
-// start runs the tool once, for do. The kernel kills it together with the step.
+// readOutput is how long what a tool that has ended wrote last may take to arrive.
+const readOutput = time.Second
+
+// start runs the tool once, for do, in the environment that terraform-exec gives
+// it. It is for commands whose arguments terraform-exec does not have.
 func (r *runner) start(ctx context.Context, stdout io.Writer, args ...string) error {
-	return proctree.Run(ctx, r.program(args...), stdout, r.stderr, r.began)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	cmd := r.program(args...)
+	cmd.Stdout, cmd.Stderr = stdout, r.stderr
+	cmd.SysProcAttr = withStep()
+	cmd.WaitDelay = readOutput
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r.began(cmd.Process.Pid)
+	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(os.Interrupt) }) // fails if it has just ended: fine
+	defer stop()
+	err := cmd.Wait()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		return nil // what it has left behind holds its output open
+	}
+	return err
 }
 
 // program is the tool with these arguments, in the module.
@@ -132,6 +154,6 @@ func (r *runner) program(args ...string) *exec.Cmd {
 
 // began notes the tool that is at work.
 func (r *runner) began(pid int) {
-	r.pid.Store(int64(pid))
-	os.WriteFile(r.note, []byte(strconv.Itoa(pid)+"\n"), 0o600) // for people; nothing depends on it
+	r.own.Store(int64(pid))
+	os.WriteFile(r.pid, []byte(strconv.Itoa(pid)+"\n"), 0o600) // for people; nothing depends on it
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/hashicorp/terraform-exec/tfexec"
+
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -26,6 +28,9 @@ func (p *Plugin) migrate(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	defer j.close()
 	var err error
 	if j.tool, err = p.findTool(ctx); err != nil {
+		return plugin.Result{}, err
+	}
+	if j.launch, err = j.tool.makeLauncher(env.Workspace); err != nil {
 		return plugin.Result{}, err
 	}
 	if err := os.Mkdir(j.path("tmp"), 0o700); err != nil {
@@ -95,12 +100,13 @@ func (j *job) move(ctx context.Context, m events.MovedState) error {
 // under its lock; over what the first half of a copy has left, which is the same
 // but for its lineage; and over what a tool leaves of a component that it has
 // destroyed there once, which records nothing.
-func over(there, old *copied) (options []string, ok bool) {
+func over(there, old *copied) (options []tfexec.StatePushCmdOption, ok bool) {
+	options = append(options, tfexec.Lock(true)) // which terraform-exec leaves out otherwise
 	switch {
 	case there == nil, there.lineage == old.lineage && there.serial < old.serial:
-		return nil, true
+		return options, true
 	case there.sum == old.sum && there.serial <= 1, there.empty && there.lineage != old.lineage:
-		return []string{"-force"}, true
+		return append(options, tfexec.Force(true)), true
 	}
 	return nil, false
 }

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -54,8 +53,8 @@ func kept(t *testing.T, data string, f func(path string, content []byte)) {
 
 var bare = map[string]map[string]string{"bare": {"main.tf": `resource "terraform_data" "x" {}`}}
 
-// TestWhatOneJobWritesIntoToolsRunsInTheNext: a job put a command into what
-// is known of the tool, which every later job of every install ran with it.
+// TestWhatOneJobWritesIntoToolsRunsInTheNext: a job put a line into the middle of
+// the launcher, which every later job of every install ran as its tool.
 func TestWhatOneJobWritesIntoToolsRunsInTheNext(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
@@ -64,15 +63,14 @@ func TestWhatOneJobWritesIntoToolsRunsInTheNext(t *testing.T) {
 				return terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
 			}
 			deploy(t, p(), data, 1, bare)
-			answers := 0
 			kept(t, data, func(path string, b []byte) {
-				answer := regexp.MustCompile(`terraform_version": *"`)
-				answers += len(answer.FindAll(b, -1))
-				program.Write(t, path, answer.ReplaceAll(b, []byte(`${0}'; touch '`+ran+`'; '`)))
+				// In the middle of a script, and in a text that is put into one.
+				planted := bytes.ReplaceAll(b, []byte(`terraform_version":"`), []byte(`terraform_version":"'; touch '`+ran+`'; '`))
+				if bytes.HasPrefix(b, []byte("#!")) {
+					planted = bytes.ReplaceAll(b, []byte("; exit 0; }"), []byte(`; }; touch '`+ran+`'; [ "$1" = version ] && { true; exit 0; }`))
+				}
+				program.Write(t, path, planted)
 			})
-			if answers == 0 {
-				t.Fatal("no answer of the tool is kept")
-			}
 			deploy(t, p(), data, 2, bare)
 			if _, err := os.Stat(ran); err == nil {
 				t.Error("the job of another install ran what was planted")

@@ -11,10 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -28,10 +31,13 @@ import (
 // append some 20 of them.
 const maxSocketPath = 80
 
-// runner starts the tool and sees to its end.
+// runner starts the tool through terraform-exec and sees to its end.
 type runner struct {
+	tf     *tfexec.Terraform
+	mute   *tfexec.Terraform // what it prints is for us: it does not reach the log
 	tool   *tool
-	note   string // file that the process number of the tool at work is noted in
+	notes  bool   // what is started writes pid
+	pid    string // file with the process number of the tool at work
 	report string // file to which a tool that can reports what it does
 	grace  time.Duration
 	errs   *head
@@ -46,27 +52,14 @@ type runner struct {
 	workspace string
 	dump      []byte       // the state, if an apply could not save it and printed it
 	announced bool         // an apply has announced something that it does
-	pid       atomic.Int64 // process number of the tool at work or just ended; 0: none was started
-}
-
-// reserved reports whether the runner itself sets the variable of the tool, or has it
-// unset, so that neither a job nor the operator chooses it.
-func reserved(name string) bool {
-	switch name {
-	case "TF_APPEND_USER_AGENT", "TF_DISABLE_PLUGIN_TLS", "TF_IN_AUTOMATION", "TF_INPUT", "TF_LOG", "TF_LOG_CORE", "TF_LOG_PATH", "TF_LOG_PROVIDER",
-		"TF_REATTACH_PROVIDERS", "TF_SKIP_PROVIDER_VERIFY", "TF_WORKSPACE":
-		return true
-	}
-	return strings.HasPrefix(name, "TF_VAR_") || strings.HasPrefix(name, "TF_CLI_ARGS")
+	own       atomic.Int64 // process number of a tool that terraform-exec does not know of; 0: there is none
 }
 
 // newRunner returns what runs the tool in dir, on the given storage. What the
 // tool says goes to log.
 func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, error) {
-	for _, name := range slices.Sorted(maps.Keys(j.spec.Env)) {
-		if reserved(name) {
-			return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", name)
-		}
+	if bad := tfexec.ProhibitedEnv(j.spec.Env); len(bad) > 0 {
+		return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", strings.Join(bad, ", "))
 	}
 	env := j.p.baseEnv(j.env.Workspace)
 	if j.bare {
@@ -76,7 +69,9 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 		env["GOGC"] = "400"
 	}
 	maps.Copy(env, j.spec.Env)
-	maps.DeleteFunc(env, func(name, _ string) bool { return reserved(name) }) // the operator passes it on; it would break what the plugin relies on
+	for _, k := range tfexec.ProhibitedEnv(env) {
+		delete(env, k) // the operator passes it on; it would break what the plugin relies on
+	}
 	tmp, err := j.tempDir()
 	if err != nil {
 		return nil, err
@@ -90,11 +85,22 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 	// no lock file. What it may break is a lock file for other platforms, and
 	// nobody takes one from here.
 	env["TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE"] = "1"
+	env[pidVariable] = j.path("tool.pid")
 	maps.Copy(env, state.env())
 	j.env.Complete(env)
 
-	r := &runner{tool: j.tool, note: j.path("tool.pid"), report: j.path("report.json"), grace: j.spec.Grace.Duration(), errs: &head{}}
+	r := &runner{tool: j.tool, notes: j.launch != j.tool.path, pid: env[pidVariable], report: j.path("report.json"), grace: j.spec.Grace.Duration(), errs: &head{}}
+	for _, tf := range []**tfexec.Terraform{&r.tf, &r.mute} {
+		if *tf, err = tfexec.NewTerraform(dir, j.launch); err != nil {
+			return nil, fmt.Errorf("set up the tool: %w", err)
+		}
+		if err := errors.Join((*tf).SetEnv(env), (*tf).SetWaitDelay(r.grace+time.Second)); err != nil {
+			return nil, fmt.Errorf("set up the tool: %w", err)
+		}
+	}
 	r.stdout, r.stderr = log, &both{log, r.errs}
+	r.tf.SetStdout(r.stdout)
+	r.tf.SetStderr(r.stderr)
 	r.env, r.vars, r.src, r.workspace = env, j.spec.Vars, dir, j.env.Workspace
 	r.confine = j.confine(state.reach(), tmp)
 	return r, nil
@@ -131,8 +137,10 @@ func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
 	return func(f func() error) error { return j.env.Confine(own, f) }
 }
 
-// apply carries out the saved plan, for do. Alone of the tool's commands it outlives
-// the step: the tool would lose what it has made and not saved.
+// apply carries out the saved plan, for do. terraform-exec would make the
+// kernel kill the tool together with the step, and the tool would lose what it
+// has made and not saved; so this one command is started without it, as
+// terraform-exec starts it otherwise.
 func (r *runner) apply(ctx context.Context, plan string) error {
 	c, t := &dumpCatcher{w: r.stderr}, &applyOutput{w: r.stdout}
 	defer func() { r.dump, r.announced = c.end(), t.end() }()
@@ -141,6 +149,12 @@ func (r *runner) apply(ctx context.Context, plan string) error {
 	r.env = maps.Clone(env)
 	maps.Copy(r.env, r.tool.kind.variablesOfApply(r.vars))
 	defer func() { r.env = env }()
+	if !proctree.SurvivorsSupported {
+		stderr := r.stderr
+		r.stderr = &both{c, &head{}}
+		defer func() { r.stderr = stderr }()
+		return r.start(ctx, t, args...)
+	}
 	return proctree.RunSurvivor(ctx, r.workspace, r.program(args...), t, c, r.began)
 }
 
@@ -149,7 +163,7 @@ func (r *runner) variables(command string) []string {
 	return r.tool.kind.withVariables(command, filepath.Join(r.workspace, variables))
 }
 
-func (r *runner) close() { os.Remove(r.note) }
+func (r *runner) close() { os.Remove(r.pid) }
 
 // toolError is a run of the tool that did not end well.
 type toolError struct {
@@ -175,23 +189,31 @@ func (e *toolError) Error() string {
 
 func (e *toolError) Unwrap() error { return e.err }
 
-// do runs f, which starts the tool once. When ctx ends, the tool is interrupted, and
-// after the grace its process group is killed. When do returns, nothing of the group
-// is left. The error is a *toolError, which wraps ctx's if that ended.
+// do runs f, which makes terraform-exec start the tool once. terraform-exec
+// interrupts the tool when ctx ends, and kills it after the grace; do sees to
+// the rest of the tool's process group, which could otherwise go on, and hold
+// the pipes open for which terraform-exec waits. When do returns, nothing of
+// the group is left. The error is a *toolError, which wraps ctx's if that ended.
 func (r *runner) do(ctx context.Context, command string, f func() error) error {
-	os.Remove(r.note)
+	os.Remove(r.pid)
 	os.Remove(r.report)
-	r.pid.Store(0)
+	r.own.Store(0)
 	r.errs.reset()
 	r.announced = false
 	done := make(chan error, 1)
 	go func() { done <- r.confine(f) }()
 	err := r.await(ctx, done)
-	r.kill()
+	pid := r.running()
+	reaped := false
+	if pid > 0 {
+		_, serr := proctree.Stat(pid)
+		reaped = serr != nil
+		killGroup(pid)
+	}
 	if err == nil {
 		return nil
 	}
-	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: r.pid.Load() > 0, announced: r.announced, first: firstError(r.report), err: err}
+	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || !r.notes, announced: r.announced, first: firstError(r.report), err: err}
 	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			te.signal = ws.Signal().String()
@@ -199,37 +221,77 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 			code := ee.ExitCode()
 			te.code = &code
 		}
+	} else if ctx.Err() != nil && reaped {
+		// It was done when the interrupt came. (terraform-exec gives up on a tool
+		// that was started in the moment in which ctx ended: that one is not
+		// reaped, and has done nothing of use.)
+		return nil
 	}
 	if ctx.Err() != nil {
+		// Not joined with err: terraform-exec's own has no text in some cases.
 		te.err = ctx.Err()
 	}
 	return te
 }
 
-// await waits for f, and kills the tool when its grace is over.
+// await waits for f. It looks after the tool as terraform-exec does not.
 func (r *runner) await(ctx context.Context, done <-chan error) error {
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
+	const (
+		calmly  = 500 * time.Millisecond
+		closely = 20 * time.Millisecond
+	)
+	look := time.NewTicker(calmly)
+	defer look.Stop()
+	var deadline <-chan time.Time
+	stopped := ctx.Done()
+	ended := 0
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-stopped:
+			stopped = nil
+			look.Reset(closely)
+			deadline = time.After(r.grace)
+		case <-deadline:
+			deadline = nil
+			if pid := r.running(); pid > 0 {
+				killGroup(pid)
+			}
+		case <-look.C:
+			// The tool has ended and terraform-exec still waits: somebody in the
+			// tool's group holds its output open. Two looks, so that what the
+			// tool wrote last is read.
+			pid := r.running()
+			if p, err := proctree.Stat(pid); pid > 0 && err == nil && p.State == 'Z' {
+				if ended++; ended >= 2 {
+					killGroup(pid)
+				}
+			}
+		}
 	}
-	timer := time.NewTimer(r.grace)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-timer.C:
-		r.kill()
-	}
-	return <-done
 }
 
-// kill kills what is left of the tool's process group.
-func (r *runner) kill() {
-	if pid := int(r.pid.Load()); pid > 1 {
-		syscall.Kill(-pid, syscall.SIGKILL)
+// running returns the process number of the tool at work or just ended, or 0.
+func (r *runner) running() int {
+	if pid := r.own.Load(); pid > 0 {
+		return int(pid)
 	}
+	b, err := os.ReadFile(r.pid)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 1 {
+		return 0
+	}
+	return pid
 }
+
+// killGroup kills what is left of the tool's process group. terraform-exec
+// makes one on Linux; elsewhere there is none of this number, and nothing is
+// killed.
+func killGroup(pid int) { syscall.Kill(-pid, syscall.SIGKILL) }
 
 // applyOutput passes on an apply's standard output, and notes whether the tool has
 // announced anything that it does. It does so before it begins (`Creating...`,

@@ -1,7 +1,6 @@
 package terraform
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,7 +9,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/confine"
@@ -66,7 +67,7 @@ func (s *external) putPlan(ctx context.Context, job string, plan []byte) error {
 	if err == nil {
 		// A plan takes the place of the one before. Whose turn it is the control
 		// plane says, so there is nothing to lock.
-		err = slot.push(ctx, b, "-force", "-lock=false")
+		err = slot.push(ctx, b, tfexec.Force(true), tfexec.Lock(false))
 	}
 	if err != nil {
 		return s.job.failed(err, fairlead.ReasonPlanUnsaved)
@@ -142,10 +143,11 @@ func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, 
 	if s.run, err = j.newRunner(s.dir, state, io.Discard); err != nil {
 		return nil, err
 	}
+	s.run.mute.SetStderr(s.run.stderr) // for the message of a failure
 	if ready, err := j.readySnapshot(s.dir, state.backend()); ready || err != nil {
 		return s, err
 	}
-	if err := s.run.do(ctx, "init", func() error { return s.run.start(ctx, io.Discard, "init", "-no-color", "-input=false") }); err != nil {
+	if err := s.run.do(ctx, "init", func() error { return s.run.tf.Init(ctx) }); err != nil {
 		return nil, err
 	}
 	j.keepSnapshot(s.dir, state.backend())
@@ -154,22 +156,23 @@ func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, 
 
 // pull returns the state in the slot's storage; nil if there is none.
 func (s *slot) pull(ctx context.Context) ([]byte, error) {
-	var out bytes.Buffer
-	err := s.run.do(ctx, "state pull", func() error { return s.run.start(ctx, &out, "state", "pull") })
-	if text := bytes.TrimSpace(out.Bytes()); len(text) > 0 && err == nil {
-		return text, nil
+	var text string
+	err := s.run.do(ctx, "state pull", func() (err error) {
+		text, err = s.run.mute.StatePull(ctx)
+		return err
+	})
+	if text = strings.TrimSpace(text); text == "" || err != nil {
+		return nil, err
 	}
-	return nil, err
+	return []byte(text), nil
 }
 
 // push writes the state to the slot's storage.
-func (s *slot) push(ctx context.Context, state []byte, options ...string) error {
+func (s *slot) push(ctx context.Context, state []byte, options ...tfexec.StatePushCmdOption) error {
 	path := filepath.Join(s.dir, "pushed.tfstate")
 	if err := os.WriteFile(path, state, 0o600); err != nil {
 		return fmt.Errorf("lay down a state: %w", err)
 	}
 	defer os.Remove(path)
-	return s.run.do(ctx, "state push", func() error {
-		return s.run.start(ctx, io.Discard, slices.Concat([]string{"state", "push"}, options, []string{path})...)
-	})
+	return s.run.do(ctx, "state push", func() error { return s.run.mute.StatePush(ctx, path, options...) })
 }

@@ -1,5 +1,5 @@
 // Package terraform is the plugin for modules of OpenTofu and Terraform. It
-// runs the tool in a workspace that no other attempt
+// runs the tool through terraform-exec, in a workspace that no other attempt
 // shares, and lets an apply carry out nothing but the plan that was approved.
 //
 // Every start of the tool costs some 40 ms before it does anything, as much as
@@ -20,6 +20,7 @@
 //	slot-…/    where the tool runs to read or write something else than the state
 //	plan       the saved plan
 //	reserve    space for the state, in local storage
+//	launcher   what is started in the tool's place
 //	report.json  what the tool reports to programs, if it can
 //	tool.pid   process number of the tool at work
 package terraform
@@ -129,17 +130,18 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 
 // job is one run of the plugin.
 type job struct {
-	p     *Plugin
-	spec  plugin.Spec
-	env   plugin.Env
-	tool  *tool
-	root  string // of the artifact
-	src   string // where the tool runs: root, or in it
-	up    string // the way from src to the workspace: "..", "../.." and so on
-	state storage
-	run   *runner
-	bare  bool   // the module needs nothing installed
-	tmp   string // folder of temporary files outside the workspace; "": there is none
+	p      *Plugin
+	spec   plugin.Spec
+	env    plugin.Env
+	tool   *tool
+	launch string // what terraform-exec starts: the launcher, or the tool
+	root   string // of the artifact
+	src    string // where the tool runs: root, or in it
+	up     string // the way from src to the workspace: "..", "../.." and so on
+	state  storage
+	run    *runner
+	bare   bool   // the module needs nothing installed
+	tmp    string // folder of temporary files outside the workspace; "": there is none
 
 	elsewhere reached // where the tool was at work last, if that is not state
 }
@@ -151,6 +153,9 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	j := &job{p: p, spec: spec, env: env, root: filepath.Join(env.Workspace, workspace.Source)}
 	var err error
 	if j.tool, err = p.findTool(ctx); err != nil {
+		return nil, err
+	}
+	if j.launch, err = j.tool.makeLauncher(env.Workspace); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{workspace.Source, "tmp"} {

@@ -61,8 +61,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// The tool was asked for its version before each `init`, and the answer was written to
-// the log.
+// terraform-exec asks a tool for its version before `init`, and used to write
+// the answer to the log.
 func TestTheLogBeganWithTheVersionOfTheToolAsJSON(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {

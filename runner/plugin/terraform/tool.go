@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/mod/semver"
 
@@ -22,10 +23,17 @@ import (
 
 // tool is the program that plans and applies.
 type tool struct {
-	path  string // of the program
-	known string // folder of what is known of this very program: data, which every job that reads it judges
-	kind  kind
+	path    string // of the program
+	known   string // folder of what is known of this very program: data, which every job that reads it judges
+	version string // what it answers to `version -json`, on one line
+	kind    kind
 }
+
+// shell runs the launcher. It is on every system but the barest containers.
+const shell = "/bin/sh"
+
+// pidVariable names the file that the launcher writes the tool's process number to.
+const pidVariable = "FAIRLEAD_TOOL_PID"
 
 // findTool returns the tool. What is known of a program is kept under its path,
 // size and time of change: another program is another tool.
@@ -73,20 +81,27 @@ func (p *Plugin) lookUp() (string, error) {
 		"neither tofu nor terraform is on this runner's PATH; install one, or set FAIRLEAD_TOFU to its path")
 }
 
-// parseKind reads a tool's answer to `version -json`. It refuses what is no version: a
-// kept answer may be torn, or a job's.
-func parseKind(answer []byte) (kind, error) {
-	var a struct {
-		Version  string `json:"terraform_version"`
-		Outdated *bool  `json:"terraform_outdated"` // Terraform alone has it
-	}
-	if err := json.Unmarshal(answer, &a); err != nil {
-		return kind{}, err
+// toolVersion is what of a tool's answer to `version -json` is kept.
+type toolVersion struct {
+	Version   string            `json:"terraform_version"`
+	Platform  string            `json:"platform,omitempty"`
+	Providers map[string]string `json:"provider_selections"`          // none: they are a module's
+	Outdated  *bool             `json:"terraform_outdated,omitempty"` // Terraform alone says it
+}
+
+// parseAnswer returns the answer on one line, without what is not of the tool
+// alone. It refuses what is no version: a kept answer may be torn, or a job's.
+func parseAnswer(b []byte) (line string, k kind, err error) {
+	var a toolVersion
+	if err := json.Unmarshal(b, &a); err != nil {
+		return "", kind{}, err
 	}
 	if !semver.IsValid("v" + a.Version) {
-		return kind{}, fmt.Errorf("%q is no version", a.Version)
+		return "", kind{}, fmt.Errorf("%q is no version", a.Version)
 	}
-	return kind{openTofu: a.Outdated == nil, version: "v" + a.Version}, nil
+	a.Providers = map[string]string{}
+	text, err := json.Marshal(a)
+	return string(text), kind{openTofu: a.Outdated == nil, version: "v" + a.Version}, err
 }
 
 // learnVersion learns what the tool says of its version, from what is kept or
@@ -94,7 +109,7 @@ func parseKind(answer []byte) (kind, error) {
 func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 	kept := filepath.Join(t.known, "version.json")
 	if b, err := os.ReadFile(kept); err == nil {
-		if t.kind, err = parseKind(b); err == nil {
+		if t.version, t.kind, err = parseAnswer(b); err == nil {
 			return nil
 		}
 	}
@@ -110,7 +125,7 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 		return fmt.Errorf("ask %s for its version: %w", t.path, ctx.Err())
 	}
 	if err == nil {
-		t.kind, err = parseKind(out)
+		t.version, t.kind, err = parseAnswer(out)
 	}
 	if err != nil {
 		return &plugin.Error{Reason: fairlead.ReasonToolMissing, Err: err,
@@ -118,10 +133,36 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 				t.path, err, strings.TrimSpace(stderr.String()))}
 	}
 	if os.MkdirAll(t.known, 0o700) == nil {
-		safefile.Replace(kept, out, 0o600)
+		safefile.Replace(kept, []byte(t.version), 0o600)
 	}
 	return nil
 }
+
+// makeLauncher makes, in a job's own folder, the script that terraform-exec
+// starts in the tool's place, and returns its path. It answers `version`, which
+// terraform-exec asks in every process before anything else, with what the tool
+// has said once; for everything else it notes its process number and becomes
+// the tool. Without a shell the tool is started as it is.
+//
+// It is never one that another job could have written: it would run in this one.
+func (t *tool) makeLauncher(dir string) (string, error) {
+	if _, err := os.Stat(shell); err != nil {
+		return t.path, nil
+	}
+	path := filepath.Join(dir, "launcher")
+	script := "#!" + shell + "\n" + `[ "$1" = version ] && { printf '%s\n' ` + quoteShell(t.version) + "; exit 0; }\n" +
+		`[ -n "$` + pidVariable + `" ] && echo $$ >"$` + pidVariable + `"` + "\nexec " + quoteShell(t.path) + ` "$@"` + "\n"
+	// A process that is forked while the file is open for writing has it open, too,
+	// for a moment, and the kernel starts no program that is being written.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		return "", fmt.Errorf("make the launcher of %s: %w", t.path, err)
+	}
+	return path, nil
+}
+
+func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // baseEnv is the environment of the tool besides what the job needs.
 func (p *Plugin) baseEnv(home string) map[string]string {

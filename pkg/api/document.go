@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"reflect"
 	"slices"
@@ -179,19 +178,4 @@ func (s *server) serveDocument(path string) {
 			_, _ = w.Write(doc) // the caller may be gone
 		})
 	}
-}
-
-// Documents returns the OpenAPI 3.1 documents of both APIs as YAML, by name.
-func Documents() (map[string][]byte, error) {
-	// Nothing is served, so there is nothing behind the handlers.
-	o := Options{Logger: slog.New(slog.DiscardHandler)}
-	out := map[string][]byte{}
-	for name, s := range map[string]*server{"control": newControlServer(o), "runner": newRunnerServer(o)} {
-		doc, err := s.document().YAML()
-		if err != nil {
-			return nil, fmt.Errorf("write the OpenAPI document of the %s API: %w", name, err)
-		}
-		out[name] = doc
-	}
-	return out, nil
 }

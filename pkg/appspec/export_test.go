@@ -3,6 +3,7 @@ package appspec
 import (
 	"reflect"
 
+	"github.com/fairlead/fairlead/pkg/yamldoc"
 	"github.com/fairlead/fairlead/pkg/yamldoc/schematest"
 )
 
@@ -12,4 +13,11 @@ import (
 func Schema() []byte {
 	return schematest.File(reflect.TypeFor[document](), (&reader{}).rules(),
 		"https://raw.githubusercontent.com/fairlead/fairlead/main/docs/app.schema.json", "Fairlead app.yaml")
+}
+
+// Literal returns a value without references; no text in it is read as one. v
+// is a JSON value.
+func Literal(v any) (Value, error) {
+	tree, err := yamldoc.Normalize(v)
+	return Value{tree}, err
 }

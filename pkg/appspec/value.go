@@ -28,13 +28,6 @@ type Value struct {
 // Reference. One that is a single reference keeps the type of what it refers to.
 type template []any
 
-// Literal returns a value without references; no text in it is read as one. v
-// is a JSON value.
-func Literal(v any) (Value, error) {
-	tree, err := yamldoc.Normalize(v)
-	return Value{tree}, err
-}
-
 // References returns what the value refers to, in the order of the text (maps
 // in the order of their keys), with repetitions.
 func (v Value) References() []Reference {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/eventbus/queuebus"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -78,22 +79,22 @@ func (w *watched) pass(d time.Duration) string {
 func (w *watched) told() string {
 	w.t.Helper()
 	d := &control.Deliverer{Store: w.Store, Sealer: w.Sealer, Sender: w, IDs: w.IDs, Now: w.Now, Logger: slog.New(slog.DiscardHandler)}
-	events := queuetest.Memory(w.Now, 5)
-	dispatcher := &control.Dispatcher{Bus: queuebus.Bus{Queue: events, Name: "events", Wanted: d.Wanted}, Now: w.Now, Logger: w.Logger}
+	waiting := queuetest.Memory(w.Now, 5)
+	dispatcher := &control.Dispatcher{Bus: queuebus.Bus{Queue: waiting, Name: "events", Wanted: d.Wanted}, Now: w.Now, Logger: w.Logger}
 	if again := dispatcher.Dispatch(w.ctx, w.changes()); len(again) > 0 {
 		w.t.Fatalf("records %v were not dispatched", again)
 	}
 	w.got = nil
 	for {
-		m, err := events.Receive(w.ctx, "events", time.Hour, 0)
+		m, err := waiting.Receive(w.ctx, "events", time.Hour, 0)
 		if errors.Is(err, queue.ErrNoMessage) {
 			break
 		}
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		e, err := queuebus.Decode(m.Body)
-		if err == nil {
+		var e events.Domain
+		if err = json.Unmarshal(m.Body, &e); err == nil {
 			_, err = d.Deliver(w.ctx, e)
 		}
 		if err != nil {

@@ -109,20 +109,6 @@ func Cycle(nodes []Node) []string {
 	return nil
 }
 
-// Ready returns the sorted names of the nodes that are not done and whose
-// needs all are. done is asked about needs that are not among nodes too. The
-// caller leaves out those that it has already started.
-func Ready(nodes []Node, done func(name string) bool) []string {
-	var ready []string
-	for name, needs := range merge(nodes) {
-		if !done(name) && !slices.ContainsFunc(needs, func(need string) bool { return !done(need) }) {
-			ready = append(ready, name)
-		}
-	}
-	slices.Sort(ready)
-	return ready
-}
-
 // Reverse returns the graph of a teardown, sorted by name: each node needs
 // those that needed it. Needs that are not among nodes are left out, as nobody
 // tears them down here.

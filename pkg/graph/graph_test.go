@@ -37,11 +37,6 @@ func TestADiamondRunsInWavesAndIsTornDownInReverse(t *testing.T) {
 	if got, want := fmt.Sprint(waves), "[[web] [cache database] [network]]"; got != want {
 		t.Errorf("teardown is %s, want %s", got, want)
 	}
-
-	done := map[string]bool{"network": true, "cache": true}
-	if got, want := fmt.Sprint(graph.Ready(shop(), func(n string) bool { return done[n] })), "[database]"; got != want {
-		t.Errorf("ready is %s, want %s: web must wait for both its needs", got, want)
-	}
 }
 
 func TestOrderRefusesSetsWithoutAnOrder(t *testing.T) {
@@ -190,30 +185,6 @@ func TestTheReverseTearsDownNothingThatIsStillNeeded(t *testing.T) {
 		}
 		if len(gone) != len(nodes) {
 			t.Fatalf("%d of %d nodes were torn down", len(gone), len(nodes))
-		}
-	})
-}
-
-func TestFinishingWhatIsReadyReachesAllInAnyOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		nodes := acyclic(t)
-		needs := needsOf(nodes)
-		done := map[string]bool{}
-		for range nodes {
-			ready := graph.Ready(nodes, func(n string) bool { return done[n] })
-			if len(ready) == 0 {
-				t.Fatalf("stuck with %d of %d done", len(done), len(nodes))
-			}
-			next := rapid.SampledFrom(ready).Draw(t, "next")
-			for _, need := range needs[next] {
-				if !done[need] {
-					t.Fatalf("%s was ready before %s", next, need)
-				}
-			}
-			done[next] = true
-		}
-		if ready := graph.Ready(nodes, func(n string) bool { return done[n] }); len(ready) > 0 {
-			t.Fatalf("%v are ready although all is done", ready)
 		}
 	})
 }

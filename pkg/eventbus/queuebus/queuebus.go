@@ -4,7 +4,6 @@ package queuebus
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/fairlead/fairlead/events"
@@ -50,14 +49,4 @@ func (b Bus) publish(ctx context.Context, e events.Domain) error {
 		return fmt.Errorf("publish %s of %s: %w", e.Type, e.Subject, err)
 	}
 	return nil
-}
-
-// Decode returns the event that is the body of a message.
-func Decode(body []byte) (events.Domain, error) {
-	var e events.Domain
-	if err := json.Unmarshal(body, &e); err != nil {
-		return e, fmt.Errorf("decode an event: %w", err)
-	}
-	_, err := eventbus.Check(e)
-	return e, err
 }

@@ -2,6 +2,7 @@ package queuebus_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -26,8 +27,8 @@ func TestQueuedBusConforms(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, err := queuebus.Decode(m.Body)
-				if err != nil {
+				var e events.Domain
+				if err := json.Unmarshal(m.Body, &e); err != nil {
 					t.Fatal(err)
 				}
 				list = append(list, e)
@@ -55,8 +56,5 @@ func TestUnwantedEventsWaitNowhere(t *testing.T) {
 	}
 	if _, err := q.Receive(t.Context(), "events", time.Minute, 0); !errors.Is(err, queue.ErrNoMessage) {
 		t.Errorf("something waits: %v", err)
-	}
-	if _, err := queuebus.Decode([]byte(`{"v":1}`)); err == nil {
-		t.Error("what is no event was decoded")
 	}
 }

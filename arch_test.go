@@ -74,7 +74,7 @@ var rules = []rule{
 
 	{"pkg/store/engine", "pkg/fairlead", "an engine knows items and preconditions, not nouns"},
 	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the suite tests the contract, on any engine"},
-	{"pkg/store/sqlite pkg/store/dynamo", "pkg/store/engine pkg/fairlead pkg/sqlitedb pkg/retry", "an adapter knows its driver interface only"},
+	{"pkg/store/sqlite pkg/store/dynamo", "pkg/store/engine pkg/fairlead pkg/sqlitedb pkg/awsapi pkg/retry", "an adapter knows its driver interface only"},
 	{"pkg/store/dynamo/dynamotest", "pkg/store/dynamo", "tests make the tables that infrastructure makes elsewhere"},
 	{"pkg/store", "pkg/store/engine pkg/fairlead pkg/component pkg/job pkg/deployment pkg/placement pkg/identity/awsiam pkg/identity/oidc events", "the typed store works on any engine"},
 

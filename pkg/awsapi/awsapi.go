@@ -17,6 +17,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
+// Bound returns the configuration with its client Bounded, for the client of one
+// service.
+func Bound(cfg aws.Config, limit time.Duration) aws.Config {
+	cfg.HTTPClient = Bounded(cfg.HTTPClient, limit)
+	return cfg
+}
+
 // Bounded returns the client with a limit on one attempt of a request, all of
 // its answer included, unless it is of another kind than the SDK's or has a
 // limit already. The SDK has none, and a connection that died unnoticed, as it

@@ -107,5 +107,5 @@ func (r *Registry) Login(ctx context.Context, a identity.Access) (identity.Login
 }
 
 func (r *Registry) client(cfg aws.Config) *ecr.Client {
-	return ecr.NewFromConfig(cfg, func(o *ecr.Options) { o.HTTPClient = awsapi.Bounded(o.HTTPClient, attemptTimeout) })
+	return ecr.NewFromConfig(awsapi.Bound(cfg, attemptTimeout))
 }

@@ -70,10 +70,7 @@ func New(cfg aws.Config, o Options) (*Store, error) {
 		}
 	}
 	return &Store{
-		client: s3.NewFromConfig(cfg, func(s *s3.Options) {
-			s.UsePathStyle = o.PathStyle
-			s.HTTPClient = awsapi.Bounded(s.HTTPClient, attemptTimeout)
-		}),
+		client:  s3.NewFromConfig(awsapi.Bound(cfg, attemptTimeout), func(s *s3.Options) { s.UsePathStyle = o.PathStyle }),
 		options: o,
 	}, nil
 }

@@ -50,9 +50,7 @@ func New(cfg aws.Config, name string) *Bus {
 	if name == "" {
 		panic("eventbridge: no bus is named")
 	}
-	return &Bus{name: name, client: eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
-		o.HTTPClient = awsapi.Bounded(o.HTTPClient, attemptTimeout)
-	})}
+	return &Bus{name: name, client: eventbridge.NewFromConfig(awsapi.Bound(cfg, attemptTimeout))}
 }
 
 // Publish implements eventbus.Bus. Requests are filled to the service's

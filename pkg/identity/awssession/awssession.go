@@ -44,7 +44,7 @@ func New(cfg aws.Config, o Options) (*Granter, error) {
 		return nil, fmt.Errorf("role of sessions: %w", err)
 	}
 	return &Granter{
-		client: sts.NewFromConfig(cfg, func(s *sts.Options) { s.HTTPClient = awsapi.Bounded(s.HTTPClient, attemptTimeout) }),
+		client: sts.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)),
 		role:   o.Role,
 		places: Places{Partition: partition, Region: cfg.Region, Account: account,
 			QueuePrefix: o.QueuePrefix, LogGroupPrefix: o.LogGroupPrefix, ArtifactPrefix: o.ArtifactPrefix},

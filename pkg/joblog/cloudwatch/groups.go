@@ -32,9 +32,7 @@ func NewGroups(cfg aws.Config, o GroupOptions) (*Groups, error) {
 	if o.Prefix == "" || o.Days < 1 || o.Subscriber == "" {
 		return nil, fairlead.Invalid("invalid-log-options", "log groups need a prefix, the days to keep events, and a subscriber")
 	}
-	return &Groups{options: o, client: cloudwatchlogs.NewFromConfig(cfg, func(c *cloudwatchlogs.Options) {
-		c.HTTPClient = awsapi.Bounded(c.HTTPClient, attemptTimeout)
-	})}, nil
+	return &Groups{options: o, client: cloudwatchlogs.NewFromConfig(awsapi.Bound(cfg, attemptTimeout))}, nil
 }
 
 // filterName is what the one subscription of a group is called.

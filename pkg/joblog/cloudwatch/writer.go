@@ -70,12 +70,11 @@ const (
 // It sends nothing. It replaces cfg's retries by its own.
 func NewTransport(cfg aws.Config, group string, now func() time.Time) *Transport {
 	return &Transport{
-		client: cloudwatchlogs.NewFromConfig(cfg, func(o *cloudwatchlogs.Options) {
+		client: cloudwatchlogs.NewFromConfig(awsapi.Bound(cfg, attemptTimeout), func(o *cloudwatchlogs.Options) {
 			o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
 				r.MaxAttempts, r.MaxBackoff = transportAttempts, transportBackoff
 			})
 			o.RetryMaxAttempts = 0 // or the environment's would wrap ours
-			o.HTTPClient = awsapi.Bounded(o.HTTPClient, attemptTimeout)
 		}),
 		group: group, now: now, last: map[joblog.Stream]int64{},
 	}

@@ -56,12 +56,7 @@ func New(cfg aws.Config, o Options) (*Index, error) {
 		return nil, fairlead.Invalid("invalid-log-options", "a log needs a table and an interval at which its followers look")
 	}
 	o.MaxStream = cmp.Or(o.MaxStream, joblog.MaxStream)
-	return &Index{
-		client: dynamodb.NewFromConfig(cfg, func(d *dynamodb.Options) {
-			d.HTTPClient = awsapi.Bounded(d.HTTPClient, attemptTimeout)
-		}),
-		options: o,
-	}, nil
+	return &Index{client: dynamodb.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), options: o}, nil
 }
 
 // Open implements joblog.Log.

@@ -28,7 +28,7 @@ func NewBacklog(cfg aws.Config, url string) *Backlog {
 	if url == "" {
 		panic("sqs: no queue is named")
 	}
-	return &Backlog{url: url, client: sqs.NewFromConfig(cfg, func(o *sqs.Options) { o.HTTPClient = awsapi.Bounded(o.HTTPClient, backlogTimeout) })}
+	return &Backlog{url: url, client: sqs.NewFromConfig(awsapi.Bound(cfg, backlogTimeout))}
 }
 
 // backlogTimeout bounds one attempt of one request.
@@ -37,8 +37,7 @@ const backlogTimeout = 5 * time.Second
 // Hide hides a received message for at least d from now on, to the second, and
 // at most queue.MaxHide.
 func (b *Backlog) Hide(ctx context.Context, receipt string, d time.Duration) error {
-	seconds := (min(d, queue.MaxHide) + time.Second - 1) / time.Second
-	_, err := b.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{QueueUrl: &b.url, ReceiptHandle: &receipt, VisibilityTimeout: int32(seconds)})
+	_, err := b.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{QueueUrl: &b.url, ReceiptHandle: &receipt, VisibilityTimeout: seconds(min(d, queue.MaxHide))})
 	return awsapi.Classify(ctx, "SQS", "hide a message of "+b.url, err)
 }
 

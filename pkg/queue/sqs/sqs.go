@@ -94,11 +94,8 @@ func New(cfg aws.Config, o Options) (*Queue, error) {
 	case o.Now == nil:
 		return nil, fairlead.Invalid("invalid-queue-options", "the queues were given no clock")
 	}
-	client := func(limit time.Duration) *sqs.Client {
-		return sqs.NewFromConfig(cfg, func(s *sqs.Options) { s.HTTPClient = awsapi.Bounded(s.HTTPClient, limit) })
-	}
 	return &Queue{
-		client: client(attemptTimeout), poll: client(pollTimeout), options: o,
+		client: sqs.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), poll: sqs.NewFromConfig(awsapi.Bound(cfg, pollTimeout)), options: o,
 		urls: map[string]string{}, idle: idlePolls{byName: map[string][]*poll{}},
 		ledger: ledger{now: o.Now, messages: map[string]entry{}},
 	}, nil

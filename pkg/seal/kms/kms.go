@@ -105,7 +105,7 @@ func New(cfg aws.Config, now func() time.Time, keys ...string) *Sealer {
 }
 
 func newClient(cfg aws.Config) *kms.Client {
-	return kms.NewFromConfig(cfg, func(o *kms.Options) { o.HTTPClient = awsapi.Bounded(o.HTTPClient, attemptTimeout) })
+	return kms.NewFromConfig(awsapi.Bound(cfg, attemptTimeout))
 }
 
 // Seal implements seal.Sealer.

@@ -18,38 +18,45 @@ import (
 // reading it.
 const returnOld = types.ReturnValuesOnConditionCheckFailureAllOld
 
-// request is one write in the terms that Put, Update, Delete and
-// ConditionCheck share, alone or in a transaction.
-type request struct {
-	key       attributes
-	item      attributes // of a put that knows its version
-	update    *string    // of a put that does not
-	condition *string    // nil: none
-	values    attributes // of update and condition
+// requestOf returns the write as a transaction takes it.
+func (e *Engine) requestOf(w engine.Write, token string) types.TransactWriteItem {
+	key := keyOf(w.Item.Key)
+	condition, values := conditionOf(w)
+	switch {
+	case w.Op == engine.Check:
+		return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
+			TableName: &e.table, Key: key, ReturnValuesOnConditionCheckFailure: returnOld,
+			ConditionExpression: condition, ExpressionAttributeValues: values,
+		}}
+	case w.Op == engine.Delete:
+		return types.TransactWriteItem{Delete: &types.Delete{
+			TableName: &e.table, Key: key, ReturnValuesOnConditionCheckFailure: returnOld,
+			ConditionExpression: condition, ExpressionAttributeValues: values,
+		}}
+	case w.If.IsAny(): // a put that does not know its version
+		update, values := updateOf(&w.Item, token)
+		return types.TransactWriteItem{Update: &types.Update{
+			TableName: &e.table, Key: key, UpdateExpression: update, ExpressionAttributeValues: values,
+		}}
+	}
+	return types.TransactWriteItem{Put: &types.Put{
+		TableName: &e.table, Item: encode(&w.Item, w.If.N()+1, token), ReturnValuesOnConditionCheckFailure: returnOld,
+		ConditionExpression: condition, ExpressionAttributeValues: values,
+	}}
 }
 
-func requestOf(w engine.Write, token string) request {
-	r := request{key: keyOf(w.Item.Key)}
+// conditionOf returns what must hold for the write, and its values; nil: anything.
+func conditionOf(w engine.Write) (*string, attributes) {
 	switch {
 	case w.If.IsAny():
+		return nil, nil
 	case w.If.IsAbsent() && w.Op == engine.Delete:
 		// Contradicts itself, and so never holds: the contract's answer.
-		r.condition = aws.String("attribute_exists(" + AttrPartition + ") AND attribute_not_exists(" + AttrPartition + ")")
+		return aws.String("attribute_exists(" + AttrPartition + ") AND attribute_not_exists(" + AttrPartition + ")"), nil
 	case w.If.IsAbsent():
-		r.condition = aws.String("attribute_not_exists(" + AttrPartition + ")")
-	default:
-		r.condition = aws.String(AttrVersion + " = :if")
-		r.values = attributes{":if": number(w.If.N())}
+		return aws.String("attribute_not_exists(" + AttrPartition + ")"), nil
 	}
-	if w.Op != engine.Put {
-		return r
-	}
-	if w.If.IsAny() {
-		r.update, r.values = updateOf(&w.Item, token)
-	} else {
-		r.item = encode(&w.Item, w.If.N()+1, token)
-	}
-	return r
+	return aws.String(AttrVersion + " = :if"), attributes{":if": number(w.If.N())}
 }
 
 // updateOf returns an update that leaves the item as a put would, and raises
@@ -81,27 +88,25 @@ func updateOf(it *engine.Item, token string) (*string, attributes) {
 // with Any whose answer gets lost is done twice and raises the version twice,
 // as the contract allows of a repeat.
 func (e *Engine) commitOne(ctx context.Context, token string, w engine.Write) ([]failure, error) {
-	r := requestOf(w, token)
-	var err error
-	switch {
-	case w.Op == engine.Check:
+	if w.Op == engine.Check {
 		return e.checkOne(ctx, w)
-	case w.Op == engine.Delete:
+	}
+	var err error
+	switch r := e.requestOf(w, token); {
+	case r.Delete != nil:
 		_, err = e.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
-			TableName: &e.table, Key: r.key,
-			ConditionExpression: r.condition, ExpressionAttributeValues: r.values,
-			ReturnValuesOnConditionCheckFailure: returnOld,
+			TableName: r.Delete.TableName, Key: r.Delete.Key, ReturnValuesOnConditionCheckFailure: returnOld,
+			ConditionExpression: r.Delete.ConditionExpression, ExpressionAttributeValues: r.Delete.ExpressionAttributeValues,
 		})
-	case r.update != nil:
+	case r.Update != nil:
 		_, err = e.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-			TableName: &e.table, Key: r.key,
-			UpdateExpression: r.update, ExpressionAttributeValues: r.values,
+			TableName: r.Update.TableName, Key: r.Update.Key,
+			UpdateExpression: r.Update.UpdateExpression, ExpressionAttributeValues: r.Update.ExpressionAttributeValues,
 		})
 	default:
 		_, err = e.client.PutItem(ctx, &dynamodb.PutItemInput{
-			TableName: &e.table, Item: r.item,
-			ConditionExpression: r.condition, ExpressionAttributeValues: r.values,
-			ReturnValuesOnConditionCheckFailure: returnOld,
+			TableName: r.Put.TableName, Item: r.Put.Item, ReturnValuesOnConditionCheckFailure: returnOld,
+			ConditionExpression: r.Put.ConditionExpression, ExpressionAttributeValues: r.Put.ExpressionAttributeValues,
 		})
 	}
 	if current, ok := conditionFailed(err); ok {
@@ -139,32 +144,7 @@ func (e *Engine) checkOne(ctx context.Context, w engine.Write) ([]failure, error
 func (e *Engine) transact(ctx context.Context, token string, writes []engine.Write) ([]failure, error) {
 	items := make([]types.TransactWriteItem, len(writes))
 	for i, w := range writes {
-		r := requestOf(w, token)
-		switch {
-		case w.Op == engine.Check:
-			items[i].ConditionCheck = &types.ConditionCheck{
-				TableName: &e.table, Key: r.key,
-				ConditionExpression: r.condition, ExpressionAttributeValues: r.values,
-				ReturnValuesOnConditionCheckFailure: returnOld,
-			}
-		case w.Op == engine.Delete:
-			items[i].Delete = &types.Delete{
-				TableName: &e.table, Key: r.key,
-				ConditionExpression: r.condition, ExpressionAttributeValues: r.values,
-				ReturnValuesOnConditionCheckFailure: returnOld,
-			}
-		case r.update != nil:
-			items[i].Update = &types.Update{
-				TableName: &e.table, Key: r.key,
-				UpdateExpression: r.update, ExpressionAttributeValues: r.values,
-			}
-		default:
-			items[i].Put = &types.Put{
-				TableName: &e.table, Item: r.item,
-				ConditionExpression: r.condition, ExpressionAttributeValues: r.values,
-				ReturnValuesOnConditionCheckFailure: returnOld,
-			}
-		}
+		items[i] = e.requestOf(w, token)
 	}
 	_, err := e.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
 		TransactItems: items, ClientRequestToken: &token,

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/fairlead/fairlead/pkg/awsapi"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
@@ -27,10 +27,7 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// attemptTimeout bounds one attempt of one request, all of its answer included.
-// The SDK has no such bound, and a connection that died unnoticed, as it does
-// while a function is frozen or behind a NAT gateway that forgot it, would
-// otherwise hold the caller until its own time is up. DynamoDB answers within
+// attemptTimeout bounds one attempt of one request. DynamoDB answers within
 // milliseconds; the largest requests, of 5 MB, go out in it at 5 Mbit/s.
 const attemptTimeout = 10 * time.Second
 
@@ -44,12 +41,9 @@ func New(cfg aws.Config, table string) *Engine {
 	}
 	retryer := newRetryer()
 	return &Engine{
-		client: dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
+		client: dynamodb.NewFromConfig(awsapi.Bound(cfg, attemptTimeout), func(o *dynamodb.Options) {
 			o.Retryer = retryer
 			o.RetryMaxAttempts = 0 // or the environment's would wrap ours
-			if c, ok := o.HTTPClient.(*awshttp.BuildableClient); ok && c.GetTimeout() == 0 {
-				o.HTTPClient = c.WithTimeout(attemptTimeout)
-			}
 		}),
 		table: table,
 	}

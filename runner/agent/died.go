@@ -2,10 +2,8 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -161,12 +159,7 @@ func (a *Agent) rescueLog(agentCtx context.Context, attemptID string, epoch int6
 			next, err = c.RescueLog(ctx, job, epoch, offset, data)
 			return err
 		})
-		if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
-			if want, perr := strconv.ParseInt(e.Details["want"], 10, 64); perr == nil {
-				return 0, &logship.OffsetError{Want: want}
-			}
-		}
-		return next, err
+		return next, logship.Answered(err)
 	})
 	if err != nil {
 		if !refusedForGood(err) {

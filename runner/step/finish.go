@@ -20,10 +20,7 @@ const maxResends = 5
 
 // shortLog reports whether a report was refused because bytes of the log are
 // missing at the other side.
-func shortLog(err error) bool {
-	e, ok := errors.AsType[*client.Error](err)
-	return ok && e.Code() == "log-offset"
-}
+func shortLog(err error) bool { return client.HasCode(err, "log-offset") }
 
 // tooLarge reports whether something is larger than the way to the control plane
 // lets through, whoever says so: it does not become smaller by being sent again.

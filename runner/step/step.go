@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -350,12 +349,7 @@ func (a *execution) append(c *client.Client) logship.Append {
 		next, err := retry.Do(ctx, a.quick(0), func(ctx context.Context) (int64, error) {
 			return c.AppendLog(ctx, string(a.in.Job), offset, data)
 		})
-		if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
-			if want, perr := strconv.ParseInt(e.Details["want"], 10, 64); perr == nil {
-				err = &logship.OffsetError{Want: want}
-			}
-		}
-		return next, err
+		return next, logship.Answered(err)
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
@@ -43,6 +45,17 @@ type Append func(ctx context.Context, offset int64, data []byte) (next int64, er
 type OffsetError struct{ Want int64 }
 
 func (e *OffsetError) Error() string { return fmt.Sprintf("the log continues at %d", e.Want) }
+
+// Answered returns the error of an append to the control plane: an *OffsetError if the
+// control plane says where the log goes on.
+func Answered(err error) error {
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
+		if want, perr := strconv.ParseInt(e.Details["want"], 10, 64); perr == nil {
+			return &OffsetError{Want: want}
+		}
+	}
+	return err
+}
 
 // Options of a Shipper; the zero value is useful.
 type Options struct {

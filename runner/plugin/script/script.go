@@ -18,8 +18,6 @@ package script
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -56,13 +54,7 @@ type Plugin struct {
 // New returns the plugin.
 func New(cfg Config) *Plugin {
 	t, _ := component.Of(Name)
-	p := &Plugin{passEnv: cfg.PassEnv, env: map[string]string{}, file: t.Executable}
-	for _, v := range cfg.Environ {
-		if name, value, ok := strings.Cut(v, "="); ok {
-			p.env[name] = value
-		}
-	}
-	return p
+	return &Plugin{passEnv: cfg.PassEnv, env: plugin.Environ(cfg.Environ), file: t.Executable}
 }
 
 // Operations lists plan, apply, plan-destroy and destroy.
@@ -190,7 +182,7 @@ func (r *run) plan() (p plan, encoded []byte, err error) {
 	p = plan{Command: "./" + r.file, Arguments: []string{r.argument}, Source: r.spec.Artifact.Digest, Vars: map[string]string{},
 		Environment: slices.Concat(slices.Collect(maps.Keys(r.spec.Env)), []string{"FAIRLEAD_OUTPUTS", "FAIRLEAD_VARS", "HOME", "PATH", "TMPDIR"})}
 	for name, v := range r.spec.Vars {
-		if p.Vars[name] = digest(v.Value); v.Sensitive {
+		if p.Vars[name] = plugin.Digest(v.Value); v.Sensitive {
 			p.Vars[name] = sensitive
 		}
 		p.Environment = append(p.Environment, "FAIRLEAD_VAR_"+name)
@@ -202,11 +194,6 @@ func (r *run) plan() (p plan, encoded []byte, err error) {
 		return p, nil, fmt.Errorf("encode the plan: %w", err)
 	}
 	return p, encoded, nil
-}
-
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // summary is the JSON that the control plane shows of a plan. It has the form of that
@@ -238,7 +225,7 @@ func (r *run) describe() (plugin.Result, error) {
 		say(r.env.Log, "Variable:     %s %s", name, p.Vars[name])
 	}
 	say(r.env.Log, "Environment:  %s", strings.Join(p.Environment, " "))
-	res := plugin.Result{Plan: &wire.Plan{Digest: digest(encoded), Changes: wire.Changes{Run: 1}}}
+	res := plugin.Result{Plan: &wire.Plan{Digest: plugin.Digest(encoded), Changes: wire.Changes{Run: 1}}}
 	c := change{Address: line, Type: Name, Actions: []string{"run"}, Runs: p}
 	switch applied := r.spec.Applied; {
 	case r.argument == "destroy":
@@ -280,20 +267,12 @@ func (r *run) carryOut(ctx context.Context) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	if got := digest(encoded); got != r.spec.Plan.Digest {
+	if got := plugin.Digest(encoded); got != r.spec.Plan.Digest {
 		return plugin.Result{}, plugin.Errorf(fairlead.ReasonPlanStale,
 			"what would run by now is the plan %s, and %s was approved: nothing was run; plan again", got, r.spec.Plan.Digest)
 	}
-	vars := make(map[string]json.RawMessage, len(r.spec.Vars))
-	for name, v := range r.spec.Vars {
-		vars[name] = v.Value
-	}
-	b, err := json.Marshal(vars)
-	if err != nil {
-		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec holds a variable that is not JSON")
-	}
-	if err := os.WriteFile(r.path(varsFile), b, 0o600); err != nil {
-		return plugin.Result{}, fmt.Errorf("write the variables: %w", err)
+	if err := plugin.WriteVars(r.path(varsFile), r.spec.Vars); err != nil {
+		return plugin.Result{}, err
 	}
 	res, err := r.process(ctx)
 	if err != nil || r.argument == "destroy" {

@@ -91,7 +91,7 @@ func (j *job) approved(ctx context.Context) (bundle, int64, error) {
 		return bundle{}, 0, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err,
 			Message: fmt.Sprintf("the saved plan could not be fetched: %v; try again", err)}
 	}
-	if got := digest(saved); got != j.spec.Plan.Digest {
+	if got := plugin.Digest(saved); got != j.spec.Plan.Digest {
 		return bundle{}, 0, plugin.Errorf(fairlead.ReasonPlanDigest,
 			"the saved plan is %s, but %s was approved: nothing was applied; plan again", got, j.spec.Plan.Digest)
 	}

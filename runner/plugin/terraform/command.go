@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -17,30 +16,12 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// variables is the file with the input variables, in a workspace.
+// variables is the file with the input variables, in a workspace, which all of the
+// tool's commands on the module get. It is outside of the module, whose files a module
+// may list and pack.
 const variables = "vars.json"
-
-// writeVariables writes the input variables, which all of the tool's commands on
-// the module get. It is a file: a command line is readable by every process. It
-// is outside of the module, whose files a module may list and pack.
-func (j *job) writeVariables() error {
-	vars := make(map[string]json.RawMessage, len(j.spec.Vars))
-	for name, v := range j.spec.Vars {
-		vars[name] = v.Value
-	}
-	b, err := json.Marshal(vars)
-	if err != nil {
-		return plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec holds a variable that is not JSON")
-	}
-	if err := os.WriteFile(j.path(variables), b, 0o600); err != nil {
-		return fmt.Errorf("write the variables: %w", err)
-	}
-	return nil
-}
 
 // kind is which of the tools a tool is, and of which version.
 type kind struct {

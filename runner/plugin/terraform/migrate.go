@@ -201,6 +201,6 @@ func parse(raw []byte) (*copied, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode a state: %w", err)
 	}
-	c.sum = digest(b)
+	c.sum = plugin.Digest(b)
 	return c, nil
 }

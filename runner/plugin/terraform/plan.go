@@ -74,7 +74,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, fmt.Errorf("pack the plan: %w", err)
 	}
-	p := &wire.Plan{Digest: digest(saved), NoOp: !changes}
+	p := &wire.Plan{Digest: plugin.Digest(saved), NoOp: !changes}
 	if p.Changes, p.Summary, err = summarize(shown, j.env.Mask); err != nil {
 		return plugin.Result{}, fmt.Errorf("summarize the plan: %w", err)
 	}

@@ -3,8 +3,6 @@ package terraform
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -219,11 +217,6 @@ func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
 		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
 	}
 	return b, err
-}
-
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // outputValue is an output as the state holds it.

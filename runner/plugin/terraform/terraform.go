@@ -79,12 +79,7 @@ type Plugin struct {
 
 // New returns the plugin.
 func New(cfg Config) *Plugin {
-	p := &Plugin{cfg: cfg, env: map[string]string{}}
-	for _, v := range cfg.Environ {
-		if name, value, ok := strings.Cut(v, "="); ok {
-			p.env[name] = value
-		}
-	}
+	p := &Plugin{cfg: cfg, env: plugin.Environ(cfg.Environ)}
 	p.cfg.Work = cmp.Or(cfg.Work, cfg.Data)
 	if p.cfg.PluginCache == "" {
 		p.cfg.PluginCache = filepath.Join(cfg.Data, "plugin-cache")
@@ -171,7 +166,7 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	if j.state, err = p.openStorage(j, *spec.State, "state"); err != nil {
 		return nil, err
 	}
-	if err := j.writeVariables(); err != nil {
+	if err := plugin.WriteVars(j.path(variables), spec.Vars); err != nil {
 		return nil, err
 	}
 	j.bare = !needsInit(j.src)

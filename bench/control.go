@@ -137,7 +137,7 @@ func measureUseCases(ctx context.Context, b *bench) (err error) {
 
 // passJob takes one job from its creation to its end.
 func passJob(ctx context.Context, c *control.Control, session control.Session) error {
-	if _, err := c.CheckRunner(ctx, fairlead.DefaultOrg, control.DefaultRunner, ""); err != nil {
+	if _, err := c.CheckRunner(ctx, control.User{Org: fairlead.DefaultOrg}, control.DefaultRunner, ""); err != nil {
 		return err
 	}
 	claim, err := c.Claim(ctx, session, 20*time.Second)
@@ -180,7 +180,7 @@ func startLocal(ctx context.Context, b *bench, name string) (*local.Server, func
 
 // openSession opens a session of a runner.
 func openSession(ctx context.Context, c *control.Control, name string) (control.Session, error) {
-	token, _, err := c.CreateEnrolment(ctx, fairlead.DefaultOrg, name)
+	token, _, err := c.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg}, name)
 	if err != nil {
 		return control.Session{}, err
 	}

@@ -87,7 +87,7 @@ func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetes
 	if session, err = openSession(ctx, p.control, made.Name); err != nil {
 		return err
 	}
-	if _, err := p.control.CheckRunner(ctx, fairlead.DefaultOrg, made.Name, ""); err != nil {
+	if _, err := p.control.CheckRunner(ctx, control.User{Org: fairlead.DefaultOrg}, made.Name, ""); err != nil {
 		return err
 	}
 	c, err := p.control.Claim(ctx, session, time.Second)

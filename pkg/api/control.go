@@ -173,7 +173,7 @@ func (s *server) installRoutes(c *control.Control) {
 	register(s, op{Route: wire.UpdateInstall, auth: apiToken, tag: "Installs", summary: "Change an install's inputs, labels or runner",
 		problems: ofAVersion + " install-not-found deployment-runs invalid-input invalid-inputs invalid-label runner-not-found runner-out-of-reach runner-in-use " + storesMuch},
 		func(ctx context.Context, in *update) (*body[wire.Install], error) {
-			v, err := c.ChangeInstall(ctx, callerOf(ctx).org, in.Install, control.InstallChange{Inputs: in.Body.Inputs, Labels: in.Body.Labels, Runner: in.Body.Runner})
+			v, err := c.UpdateInstall(ctx, callerOf(ctx).org, in.Install, control.InstallChange{Inputs: in.Body.Inputs, Labels: in.Body.Labels, Runner: in.Body.Runner})
 			return answer(renderInstall(v), err)
 		})
 	type forget struct {
@@ -408,7 +408,7 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 	register(s, op{Route: wire.CreateEnrolment, auth: apiToken, tag: "Runners", summary: "Make a single-use enrolment token", status: http.StatusCreated,
 		problems: "runner-not-found operator-only"},
 		func(ctx context.Context, in *RunnerPath) (*body[wire.Enrolment], error) {
-			token, expires, err := c.CreateEnrolmentBy(ctx, callerOf(ctx).user, in.Runner)
+			token, expires, err := c.CreateEnrolment(ctx, callerOf(ctx).user, in.Runner)
 			return answer(wire.Enrolment{Token: token, ExpiresAt: expires}, err)
 		})
 	type check struct {
@@ -418,13 +418,13 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 	register(s, op{Route: wire.CheckRunner, auth: apiToken, tag: "Runners", summary: "Queue a job that proves the way through a runner", status: http.StatusCreated,
 		problems: creator + " runner-not-found operator-only"},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
-			j, err := c.CheckRunnerBy(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
+			j, err := c.CheckRunner(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
 			return answer(renderJob(j), err)
 		})
 	register(s, op{Route: wire.AskRunnerLog, auth: apiToken, tag: "Runners", summary: "Queue a job whose log is what the runner's agent itself has said of late", status: http.StatusCreated,
 		problems: creator + " runner-not-found operator-only"},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
-			j, err := c.RunnerLogBy(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
+			j, err := c.RunnerLog(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
 			return answer(renderJob(j), err)
 		})
 }

@@ -104,7 +104,7 @@ func TestClaimByName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, err := s.CheckRunner(s.ctx, org, "acme", "")
+		made, err := s.CheckRunner(s.ctx, me, "acme", "")
 		if err != nil {
 			t.Fatal(err)
 		}

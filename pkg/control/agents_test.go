@@ -37,7 +37,7 @@ func (p *plane) keyed(runner string) *keyed {
 		p.t.Fatal(err)
 	}
 	a := &keyed{p: p, key: key}
-	p.must("make an enrolment token", func() (err error) { a.token, _, err = p.CreateEnrolment(p.ctx, org, runner); return })
+	p.must("make an enrolment token", func() (err error) { a.token, _, err = p.CreateEnrolment(p.ctx, me, runner); return })
 	p.must("enrol", func() error { r, err := p.Enrol(p.ctx, a.token, pub); a.runner = r.ID; return err })
 	return a
 }
@@ -107,7 +107,7 @@ func stolenKeyStory(p *plane) {
 	// Neither the token that it enrolled with nor a new one makes it good again.
 	_, err = p.Enrol(p.ctx, stolen.token, stolen.public())
 	expectCode(t, "the enrolment again", err, "enrolment-refused")
-	token, _, err := p.CreateEnrolment(p.ctx, org, "local")
+	token, _, err := p.CreateEnrolment(p.ctx, me, "local")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestAClaimThatWaitsWhenItsKeyIsRevoked(t *testing.T) {
 		go func() { _, err := p.Claim(p.ctx, s, 20*time.Second); waiting <- err }()
 		synctest.Wait()
 		p.must("revoke", func() error { return p.RevokeAgent(p.ctx, me, "local", a.id()) })
-		p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, org, "local", ""); return err })
+		p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "local", ""); return err })
 		if err := <-waiting; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 			t.Errorf("the claim that waited: %v", err)
 		}

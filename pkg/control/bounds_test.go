@@ -91,7 +91,7 @@ func TestARetryAfterTheInstallWasForgottenAndMadeAnewTakesNothingForDone(t *test
 func TestAReaderOfALogThatHasNotBegunIsToldThatTheServerStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		j, err := p.CheckRunner(p.ctx, org, "local", "")
+		j, err := p.CheckRunner(p.ctx, me, "local", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestACrowdThatDiedAtOnceIsNoticedByOneSweepAndWokenOnce(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		const crowd = 450 // more than two pages
 		for range crowd {
-			if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+			if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
 				t.Fatal(err)
 			}
 			c, err := p.Claim(p.ctx, p.session, 0)

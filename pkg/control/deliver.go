@@ -194,16 +194,12 @@ func (d *Deliverer) deliver(ctx context.Context, h store.Webhook, e events.Domai
 func (d *Deliverer) delivery(ctx context.Context, h store.Webhook, e events.Domain) (store.Stored[store.Delivery], error) {
 	if e.Type == store.RedeliveryEvent {
 		_, id, _ := strings.Cut(e.Subject, "/")
-		r, err := d.Store.Delivery(ctx, h.ID, id)
-		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			return store.Stored[store.Delivery]{}, nil // it has expired
-		}
-		return r, err
+		return store.Optional(d.Store.Delivery(ctx, h.ID, id)) // none: it has expired
 	}
 	id := webhook.ID(e)
-	r, err := d.Store.Delivery(ctx, h.ID, id)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return store.Stored[store.Delivery]{V: store.Delivery{ID: id, Webhook: h.ID, What: e, State: store.DeliveryPending, Expires: d.Now().UTC().Add(deliveryKept)}}, nil
+	r, err := store.Optional(d.Store.Delivery(ctx, h.ID, id))
+	if err == nil && r.Version == 0 {
+		r.V = store.Delivery{ID: id, Webhook: h.ID, What: e, State: store.DeliveryPending, Expires: d.Now().UTC().Add(deliveryKept)}
 	}
 	return r, err
 }

@@ -52,7 +52,7 @@ func TestWhatIsChangedAndNotDeployed(t *testing.T) {
 		}
 		input := func(name, value string) {
 			p.must("update", func() error {
-				_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{name: json.RawMessage(value)})
+				_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{name: json.RawMessage(value)}})
 				return err
 			})
 		}

@@ -93,7 +93,7 @@ func TestARunnersJobsHaveItsTimes(t *testing.T) {
 					t.Fatal(err)
 				}
 				p.enrolAt("timed")
-				if _, err := p.CheckRunner(p.ctx, org, "timed", ""); err != nil {
+				if _, err := p.CheckRunner(p.ctx, me, "timed", ""); err != nil {
 					t.Fatal(err)
 				}
 				began := time.Now()

@@ -101,7 +101,7 @@ func (p *plane) enrolAs(runner, instance string) {
 		p.t.Fatal(err)
 	}
 	var token string
-	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, org, runner); return })
+	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, me, runner); return })
 	var r control.Runner
 	p.must("enrol", func() (err error) { r, err = p.Enrol(p.ctx, token, pub); return })
 	p.must("open a session", func() (err error) {

@@ -88,7 +88,7 @@ func TestARenewalIsAnsweredAtOnceWhereWaitingIsPaidFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
 				p.Intervals.Prompt = tt.prompt
-				p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, org, "local", ""); return err })
+				p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "local", ""); return err })
 				_, h := p.begin()
 				began := time.Now()
 				p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 0, 15*time.Second); return err })

@@ -19,7 +19,7 @@ import (
 func TestLogIsReadAcrossAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		j, err := p.CheckRunner(p.ctx, org, "local", "")
+		j, err := p.CheckRunner(p.ctx, me, "local", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestLogIsReadAcrossAttempts(t *testing.T) {
 func TestCancelationIsHeardAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		j, err := p.CheckRunner(p.ctx, org, "local", "")
+		j, err := p.CheckRunner(p.ctx, me, "local", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestClaimWakesAtOnce(t *testing.T) {
 			claimed <- time.Since(asked)
 		}()
 		synctest.Wait()
-		if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+		if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
 			t.Fatal(err)
 		}
 		if d := <-claimed; d != 0 {
@@ -164,7 +164,7 @@ func TestClaimWakesAtOnce(t *testing.T) {
 func TestLostWakeUpIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+		if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Queue.Drop(p.ctx, "runner-"+string(p.session.Runner)); err != nil {
@@ -185,7 +185,7 @@ func TestLostWakeUpIsSentAgain(t *testing.T) {
 func TestRescuedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+		if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
 			t.Fatal(err)
 		}
 		c, err := p.Claim(p.ctx, p.session, 0)
@@ -230,7 +230,7 @@ func TestLogOfADeadStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
-				if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+				if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
 					t.Fatal(err)
 				}
 				c, err := p.Claim(p.ctx, p.session, 0)
@@ -259,7 +259,7 @@ func TestLogOfADeadStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
 func TestDrainingSessionClaimsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+		if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
 			t.Fatal(err)
 		}
 		s := p.session

@@ -272,7 +272,7 @@ func TestARunnerThatTakesNoWorkStartsNothing(t *testing.T) {
 			}()
 			synctest.Wait()
 			p.must("tell it", func() error { _, err := p.SetRunnerMode(p.ctx, by, "local", mode); return err })
-			if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil {
+			if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-got; !errors.Is(err, control.ErrNoWork) {
@@ -313,8 +313,8 @@ func TestWhatIsSharedIsTheOperatorsAlone(t *testing.T) {
 				return errOf(p.UpdateRunner(p.ctx, u, "common", control.RunnerFile{Set: []string{"description=x"}}))
 			},
 			"a mode":       func(u control.User) error { return errOf(p.SetRunnerMode(p.ctx, u, "common", fairlead.ModeDisabled)) },
-			"an enrolment": func(u control.User) error { _, _, err := p.CreateEnrolmentBy(p.ctx, u, "common"); return err },
-			"a check":      func(u control.User) error { return errOf(p.CheckRunnerBy(p.ctx, u, "common", "")) },
+			"an enrolment": func(u control.User) error { _, _, err := p.CreateEnrolment(p.ctx, u, "common"); return err },
+			"a check":      func(u control.User) error { return errOf(p.CheckRunner(p.ctx, u, "common", "")) },
 			"its variables": func(u control.User) error {
 				return errOf(p.SetVariables(p.ctx, u, control.VariableScope{Runner: "common"}, map[string]*control.Variable{"A": {Value: "b"}}))
 			},
@@ -493,7 +493,7 @@ func TestARunnerRunsNoMoreThanItsLimit(t *testing.T) {
 		}
 		limit("2")
 		for i := range 6 {
-			if _, err := p.CheckRunner(p.ctx, org, "local", fmt.Sprint("check ", i)); err != nil {
+			if _, err := p.CheckRunner(p.ctx, me, "local", fmt.Sprint("check ", i)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -76,7 +76,7 @@ func TestAnUnchangedScriptIsNotRunAgainAndKeepsItsOutputs(t *testing.T) {
 		}
 		*specs = nil
 		p.must("change an input", func() error {
-			_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{"size": json.RawMessage("3")})
+			_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
 			return err
 		})
 		p.expect(p.deployed(), deployment.Succeeded, "database=unchanged seed=applied web=unchanged")
@@ -102,7 +102,7 @@ func TestALostApplyOfAScriptWaitsForAPerson(t *testing.T) {
 			scripted(t, func(p *plane, specs *[]events.JobSpec) {
 				p.deployed() // so that something is there that the lost apply may have changed
 				p.must("change an input", func() error {
-					_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{"size": json.RawMessage("3")})
+					_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
 					return err
 				})
 				p.misfortune = func(s events.JobSpec) misfortune {
@@ -193,7 +193,7 @@ func TestASecretOfAScriptChangedBetweenItsApprovalAndItsApply(t *testing.T) {
 	scripted(t, func(p *plane, specs *[]events.JobSpec) {
 		p.deployed()
 		p.must("change an input", func() error {
-			_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{"size": json.RawMessage("3")})
+			_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
 			return err
 		})
 		*specs = nil
@@ -202,7 +202,7 @@ func TestASecretOfAScriptChangedBetweenItsApprovalAndItsApply(t *testing.T) {
 		if d := p.deployment(id); d.Node("seed").State != deployment.Awaiting {
 			t.Fatalf("deployment is %s: %s", d.State, nodes(d))
 		}
-		_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{"password": json.RawMessage(`"another"`)})
+		_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"password": json.RawMessage(`"another"`)}})
 		if fairlead.CodeOf(err) != "deployment-runs" {
 			t.Errorf("the secret changed: %v", err)
 		}

@@ -317,11 +317,11 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 		p.work()
 		p.must("cancel", func() error { return errOf(p.CancelDeployment(p.ctx, org, lost)) })
 		// A job that has no install keeps no runner from being deleted.
-		waits, err := p.CheckRunner(p.ctx, org, "spare", "waits")
+		waits, err := p.CheckRunner(p.ctx, me, "spare", "waits")
 		if err != nil {
 			t.Fatal(err)
 		}
-		died, err := p.CheckRunner(p.ctx, org, "spare", "died")
+		died, err := p.CheckRunner(p.ctx, me, "spare", "died")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,7 +339,7 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 		}
 		next := "next"
 		p.must("name another runner", func() error {
-			return errOf(p.ChangeInstall(p.ctx, org, "acme", control.InstallChange{Runner: &next}))
+			return errOf(p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Runner: &next}))
 		})
 		p.must("move the install", func() error { return errOf(p.RefreshRunner(p.ctx, org, "acme", control.Refresh{})) })
 		p.must("delete the runner", func() error { return p.DeleteRunner(p.ctx, control.User{Org: org}, "spare") })

@@ -46,7 +46,7 @@ func newStackedOn(t *testing.T, e engine.Engine) *stacked {
 		return err
 	})
 	var token string
-	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, org, "acme"); return })
+	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, me, "acme"); return })
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -410,7 +410,7 @@ func TestTheStackOfADeletedRunnerIsLeft(t *testing.T) {
 		s.create(control.NewStack{Account: customer})
 		local := "local"
 		s.must("name another runner", func() error {
-			return errOf(s.ChangeInstall(s.ctx, org, "acme", control.InstallChange{Runner: &local}))
+			return errOf(s.UpdateInstall(s.ctx, org, "acme", control.InstallChange{Runner: &local}))
 		})
 		s.must("delete the runner", func() error { return s.DeleteRunner(s.ctx, control.User{Org: org}, "acme") })
 		_, err := s.Stack(s.ctx, org, "acme")

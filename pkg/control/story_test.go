@@ -67,7 +67,7 @@ func mainStory(t *testing.T, p *plane) {
 
 	// An input changes one component.
 	p.must("update", func() error {
-		_, err := p.UpdateInstall(p.ctx, org, "acme", map[string]json.RawMessage{"size": json.RawMessage("3")})
+		_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
 		return err
 	})
 	p.wantUndeployed("acme", "after an input has changed", "network variable size")
@@ -343,7 +343,7 @@ func TestOneDeploymentAtATime(t *testing.T) {
 		if got := p.deployment(second).State; got != deployment.Queued {
 			t.Fatalf("the second deployment is %s while the first waits", got)
 		}
-		if _, err := p.UpdateInstall(p.ctx, org, "acme", nil); fairlead.CodeOf(err) != "deployment-runs" {
+		if _, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{}); fairlead.CodeOf(err) != "deployment-runs" {
 			t.Errorf("inputs changed under a deployment: %v", err)
 		}
 		if _, err := p.CancelDeployment(p.ctx, org, second); err != nil {

@@ -152,7 +152,7 @@ func trustStory(p *platform) {
 		t.Errorf("the session is %+v", s)
 	}
 	p.must("say how it is", func() error { return p.beat(bearer) })
-	p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, org, "acme", "check"); return err })
+	p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "acme", "check"); return err })
 	p.session = s
 	p.stepOf("acme")
 
@@ -258,7 +258,7 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 				p.sleep(p.HeartbeatEvery() / 2)
 				p.must("revoke", func() error { return row.revoke(p, s) })
 				at := p.Now()
-				if _, err := p.CheckRunner(p.ctx, org, "local", ""); err != nil && name != "the runner is deleted" {
+				if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil && name != "the runner is deleted" {
 					t.Fatal(err)
 				}
 				if err := <-waiting; err == nil {
@@ -294,7 +294,7 @@ func TestAWakeUpThatARevokedAgentReceivedIsTheNextOnes(t *testing.T) {
 		go func() { _, err := p.Claim(p.ctx, s, 20*time.Second); revoked <- err }()
 		synctest.Wait()
 		p.must("delete the trust", func() error { return p.DeleteTrust(p.ctx, me, "local", "cluster") })
-		p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, org, "local", ""); return err })
+		p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "local", ""); return err })
 		if err := <-revoked; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 			t.Errorf("the revoked agent hears %v", err)
 		}
@@ -317,7 +317,7 @@ func TestAnEndedSessionIsGivenTheJobThatItsClaimWaitedFor(t *testing.T) {
 		go func() { heard <- errOf(p.Claim(p.ctx, ended, 20*time.Second)) }()
 		synctest.Wait()
 		p.must("end the session", func() error { return p.EndSession(p.ctx, me, "local", ended.ID) })
-		asked, err := p.CheckRunner(p.ctx, org, "local", "")
+		asked, err := p.CheckRunner(p.ctx, me, "local", "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -174,7 +174,7 @@ func watchStory(w *watched) {
 
 	// A job that nobody takes.
 	var j control.Job
-	w.must("check the runner", func() (err error) { j, err = w.CheckRunner(w.ctx, org, "east", "check"); return })
+	w.must("check the runner", func() (err error) { j, err = w.CheckRunner(w.ctx, me, "east", "check"); return })
 	w.want("a job waits", w.pass(job.StuckAfter-time.Minute), "")
 	w.want("nobody takes it", w.pass(2*time.Minute), "job.stuck")
 	if e := w.got; len(e) != 1 || e[0].Subject != string(j.ID) || e[0].Data["runner"] != "east" {

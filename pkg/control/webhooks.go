@@ -139,10 +139,7 @@ func (c *Control) DeleteWebhook(ctx context.Context, org fairlead.OrgID, name st
 	return c.Transact(ctx, "delete webhook "+name, func(tx *kernel.Tx) error {
 		r, err := c.Store.Webhook(ctx, org, name)
 		if err != nil {
-			if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
-				return nil
-			}
-			return err
+			return tx.Deleted(err)
 		}
 		tx.DeleteWebhook(r)
 		return nil

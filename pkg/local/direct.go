@@ -26,6 +26,6 @@ func (s *Server) DirectConfiguration(ctx context.Context, id string) (revision s
 
 // DirectEnrolment makes a single-use token that enrols an agent of the runner.
 func (s *Server) DirectEnrolment(ctx context.Context, name string) (string, error) {
-	token, _, err := s.control.CreateEnrolmentBy(ctx, control.User{Org: fairlead.DefaultOrg, Operator: true}, name)
+	token, _, err := s.control.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg, Operator: true}, name)
 	return token, err
 }

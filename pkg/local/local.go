@@ -435,7 +435,7 @@ func (s *Server) TokenFile() string { return filepath.Join(s.opts.Data, "admin-t
 // EnrolmentTokenFile writes a single-use enrolment token of the runner to a
 // file that only its owner can read, and returns its path.
 func (s *Server) EnrolmentTokenFile(ctx context.Context, runner string) (string, error) {
-	token, _, err := s.control.CreateEnrolment(ctx, fairlead.DefaultOrg, runner)
+	token, _, err := s.control.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg}, runner)
 	if err != nil {
 		return "", err
 	}

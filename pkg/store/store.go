@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -59,6 +60,36 @@ func decodeInto[T any](r *Stored[T], it *engine.Item) error {
 		return fmt.Errorf("decode %s: %w", it.Key, err)
 	}
 	return nil
+}
+
+// Optional takes what a read returns, and is no error where there is no such record:
+// the version is 0 then.
+func Optional[T any](r Stored[T], err error) (Stored[T], error) {
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return Stored[T]{}, nil
+	}
+	return r, err
+}
+
+// Pages reads a listing page by page, from its beginning. After an error there is nothing more.
+func Pages[T any](read func(fairlead.PageQuery) (Page[T], error)) iter.Seq2[Stored[T], error] {
+	return func(yield func(Stored[T], error) bool) {
+		for q := (fairlead.PageQuery{}); ; {
+			p, err := read(q)
+			if err != nil {
+				yield(Stored[T]{}, err)
+				return
+			}
+			for _, r := range p.Items {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if q.After = p.Next; p.Next == "" {
+				return
+			}
+		}
+	}
 }
 
 // Page is a page of records. Next is "" at the end.

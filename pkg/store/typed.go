@@ -14,9 +14,9 @@ func missing(noun, name string) func() error {
 
 // getOr returns a record, or with version 0 what stands for one that was never written.
 func getOr[T any](ctx context.Context, s *Store, key engine.Key, absent T) (Stored[T], error) {
-	r, err := get[T](ctx, s, key, missing("record", key.Sort))
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return Stored[T]{V: absent}, nil
+	r, err := Optional(get[T](ctx, s, key, missing("record", key.Sort)))
+	if err == nil && r.Version == 0 {
+		r.V = absent
 	}
 	return r, err
 }

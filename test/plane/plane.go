@@ -224,7 +224,7 @@ func Refuse(code string) proxy.Fault {
 // EnrolmentToken makes a single-use token of the runner.
 func (p *Plane) EnrolmentToken() string {
 	p.t.Helper()
-	token, _, err := p.Control.CreateEnrolment(p.context(), org, Runner)
+	token, _, err := p.Control.CreateEnrolment(p.context(), control.User{Org: org}, Runner)
 	if err != nil {
 		p.t.Fatal(err)
 	}

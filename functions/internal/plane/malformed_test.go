@@ -26,7 +26,7 @@ func TestAMalformedRecordHoldsUpNobody(t *testing.T) {
 	}
 	name := "runner-" + string(must(first.Store.Runner(ctx, fairlead.DefaultOrg, "east"))(t).V.ID)
 	first.Queue = lost{} // stands for the process that died
-	j := must(first.CheckRunner(ctx, fairlead.DefaultOrg, "east", ""))(t)
+	j := must(first.CheckRunner(ctx, control.User{Org: fairlead.DefaultOrg}, "east", ""))(t)
 	q := must(plane.Queue(c.config("SQS"), c.prefix, true))(t)
 	if err := q.Make(ctx, name, nil); err != nil {
 		t.Fatal(err)

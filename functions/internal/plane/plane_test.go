@@ -318,7 +318,7 @@ func TestDispatchWakesWhomNobodyWoke(t *testing.T) {
 	}
 	runner := must(first.Store.Runner(ctx, fairlead.DefaultOrg, "east"))(t).V
 	first.Queue = lost{} // stands for the process that died
-	j := must(first.CheckRunner(ctx, fairlead.DefaultOrg, "east", ""))(t)
+	j := must(first.CheckRunner(ctx, control.User{Org: fairlead.DefaultOrg}, "east", ""))(t)
 
 	records := dynamodblocal.Records(t, c.endpoints["DYNAMODB"], c.table)
 	f := c.start("dispatch", c.dispatch())

@@ -90,7 +90,7 @@ func TestEventsReachEndpointsOnAWS(t *testing.T) {
 	first.Queue = must(plane.Queue(c.config("SQS"), c.prefix, true))(t)
 	must(first.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "east"}, ""))(t)
 	must(first.CreateWebhook(ctx, fairlead.DefaultOrg, control.NewWebhook{Name: "ops", URL: endpoint.URL, Events: []string{"fairlead.job.canceled"}}, ""))(t)
-	j := must(first.CheckRunner(ctx, fairlead.DefaultOrg, "east", ""))(t)
+	j := must(first.CheckRunner(ctx, control.User{Org: fairlead.DefaultOrg}, "east", ""))(t)
 	must(first.CancelJob(ctx, fairlead.DefaultOrg, j.ID))(t)
 	dispatch := c.start("dispatch", c.dispatch())
 	dispatched := 0

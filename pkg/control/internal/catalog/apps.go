@@ -94,12 +94,12 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 		}
 		out = versionView(made, spec)
 		out.New = isNew
-		app, err := cat.Store.App(ctx, org, name)
-		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			app, err = store.Stored[store.App]{V: store.App{ID: newAppID(org, name), Org: org, Name: name, Created: tx.Now}}, nil
-		}
+		app, err := store.Optional(cat.Store.App(ctx, org, name))
 		if err != nil {
 			return err
+		}
+		if app.Version == 0 {
+			app.V = store.App{ID: newAppID(org, name), Org: org, Name: name, Created: tx.Now}
 		}
 		if app.V.Latest != id || app.V.Description != spec.Description {
 			app.V.Latest, app.V.Description = id, spec.Description

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -70,29 +71,22 @@ func (cat *Catalog) NamedArtifacts() func(ctx context.Context, repository, diges
 // one that is not there, nothing.
 func artifactsOf(tx *kernel.Tx, org fairlead.OrgID, app string) (map[string]bool, error) {
 	all := map[string]bool{}
-	a, err := tx.Store.App(tx.Ctx, org, app)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return all, nil
+	a, err := store.Optional(tx.Store.App(tx.Ctx, org, app))
+	if err != nil || a.Version == 0 {
+		return all, err
 	}
-	if err != nil {
-		return nil, err
+	versions := func(q fairlead.PageQuery) (store.Page[store.Version], error) {
+		return tx.Store.Versions(tx.Ctx, a.V.ID, q)
 	}
-	var q fairlead.PageQuery
-	for {
-		p, err := tx.Store.Versions(tx.Ctx, a.V.ID, q)
+	for v, err := range store.Pages(versions) {
 		if err != nil {
 			return nil, err
 		}
-		for _, v := range p.Items {
-			for component, digest := range v.V.Artifacts {
-				all[component+"@"+digest] = true
-			}
+		for component, digest := range v.V.Artifacts {
+			all[component+"@"+digest] = true
 		}
-		if p.Next == "" {
-			return all, nil
-		}
-		q.After = p.Next
 	}
+	return all, nil
 }
 
 // newAppID identifies an app that is not there yet. It follows from the name, so
@@ -125,18 +119,15 @@ func (cat *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app str
 	if cat.Artifacts == nil {
 		return out, nil
 	}
-	id := newAppID(org, app)
-	switch r, err := cat.Store.App(ctx, org, app); {
-	case err == nil:
-		id = r.V.ID
-	case fairlead.KindOf(err) != fairlead.KindNotFound:
+	r, err := store.Optional(cat.Store.App(ctx, org, app))
+	if err != nil {
 		return PushAccess{}, err
 	}
+	id := cmp.Or(r.V.ID, newAppID(org, app))
 	out.Host = cat.Artifacts.Host()
 	for comp := range out.Repositories {
 		out.Repositories[comp] = cat.Artifacts.Repository(id, comp)
 	}
-	var err error
 	if out.Login, err = cat.Artifacts.OpenForPush(ctx, id, components); err != nil {
 		return PushAccess{}, registryUnavailable(err)
 	}

@@ -35,6 +35,14 @@ type EffectiveValue struct {
 	From      []string // what it comes from, as a person names it
 }
 
+// show sets the value, unless it is sensitive.
+func (e *EffectiveValue) show(value any) (err error) {
+	if !e.Sensitive {
+		e.Value, err = json.Marshal(value)
+	}
+	return err
+}
+
 // Where an input's value comes from, and what a variable that refers to nothing is.
 const (
 	fromInstall = "install" // the install gives it
@@ -152,12 +160,8 @@ func effectiveInputs(spec *appspec.App, given map[string]any) (map[string]Effect
 		case decl.HasDefault:
 			value, e.From = decl.Default, []string{fromDefault}
 		}
-		if !decl.Sensitive {
-			raw, err := json.Marshal(value)
-			if err != nil {
-				return nil, fmt.Errorf("encode input %s: %w", decl.Name, err)
-			}
-			e.Value = raw
+		if err := e.show(value); err != nil {
+			return nil, fmt.Errorf("encode input %s: %w", decl.Name, err)
 		}
 		out[decl.Name] = e
 	}
@@ -179,12 +183,8 @@ func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVa
 		case store.ScopeInstall:
 			e.From = []string{"install " + in.Name}
 		}
-		if !v.Sensitive {
-			raw, err := json.Marshal(v.Value)
-			if err != nil {
-				return nil, fmt.Errorf("encode variable %s: %w", name, err)
-			}
-			e.Value = raw
+		if err := e.show(v.Value); err != nil {
+			return nil, fmt.Errorf("encode variable %s: %w", name, err)
 		}
 		out[name] = e
 	}

@@ -182,17 +182,11 @@ type InstallChange struct {
 	Runner *string                    // that the install names; "": rules choose
 }
 
-// UpdateInstall changes inputs. Those not named keep their values; null takes
-// a value back. It is refused while a deployment runs or waits, so that all of
-// a deployment sees the same inputs.
-func (cat *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name string, inputs map[string]json.RawMessage) (Install, error) {
-	return cat.ChangeInstall(ctx, org, name, InstallChange{Inputs: inputs})
-}
-
-// ChangeInstall changes inputs, labels and the runner that is named, as
-// UpdateInstall says. An install that is bound to a runner stays bound until it
-// is refreshed.
-func (cat *Catalog) ChangeInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
+// UpdateInstall changes inputs, labels and the runner that is named. Inputs and
+// labels that are not named keep their values. It is refused while a deployment runs
+// or waits, so that all of a deployment sees the same inputs. An install that is bound
+// to a runner stays bound until it is refreshed.
+func (cat *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
 	err := cat.Transact(ctx, "update install "+name, func(tx *kernel.Tx) error {
 		r, err := cat.Store.Install(ctx, org, name)
 		if err != nil {

@@ -139,13 +139,6 @@ func varsOf(tx *kernel.Tx, k store.Component) (raw []byte, err error) {
 // name. CollectBlobs removes the blobs of commits that failed, and those that were
 // replaced: until then a reader may still have their keys.
 func putValues(tx *kernel.Tx, k store.Component, raw []byte, sealContext string) (key string, err error) {
-	sealed, err := tx.Sealer.Seal(tx.Ctx, raw, sealContext)
-	if err != nil {
-		return "", fmt.Errorf("seal values of component %s: %w", k.Name, err)
-	}
 	key = ValuesPrefix + string(k.Install) + "/" + k.Name + "/" + tx.IDs("w")
-	if err := tx.Blobs.Put(tx.Ctx, key, sealed); err != nil {
-		return "", fmt.Errorf("store values of component %s: %w", k.Name, err)
-	}
-	return key, nil
+	return key, tx.SealBlob(tx.Ctx, key, raw, sealContext)
 }

@@ -91,14 +91,26 @@ func (cat *Catalog) Variables(ctx context.Context, by kernel.User, of VariableSc
 	}
 	out := make(map[string]Variable, len(r.V.Values))
 	for name, v := range r.V.Values {
-		out[name] = Variable{Sensitive: v.Sealed != nil}
-		if v.Sealed == nil {
-			var text string
-			if err := json.Unmarshal(v.Value, &text); err != nil {
-				return nil, fmt.Errorf("decode variable %s of %s: %w", name, scope.Name, err)
+		if out[name] = (Variable{Sensitive: true}); v.Sealed == nil {
+			if out[name], err = openVariable(cat.Reading(ctx), org, scope, name, v); err != nil {
+				return nil, err
 			}
-			out[name] = Variable{Value: text}
 		}
+	}
+	return out, nil
+}
+
+// openVariable returns a variable with its value, also a sensitive one.
+func openVariable(tx *kernel.Tx, org fairlead.OrgID, of store.Scope, name string, v store.Input) (Variable, error) {
+	raw, out := []byte(v.Value), Variable{Sensitive: v.Sealed != nil}
+	if out.Sensitive {
+		var err error
+		if raw, err = tx.Sealer.Open(tx.Ctx, v.Sealed, variableContext(org, of, name)); err != nil {
+			return out, fmt.Errorf("open variable %s of %s: %w", name, of.Name, err)
+		}
+	}
+	if err := json.Unmarshal(raw, &out.Value); err != nil {
+		return out, fmt.Errorf("decode variable %s of %s: %w", name, of.Name, err)
 	}
 	return out, nil
 }
@@ -217,17 +229,11 @@ func variablesFor(tx *kernel.Tx, in store.Install, r store.Runner) (map[string]s
 			return nil, err
 		}
 		for name, v := range set.V.Values {
-			raw := []byte(v.Value)
-			if v.Sealed != nil {
-				if raw, err = tx.Sealer.Open(tx.Ctx, v.Sealed, variableContext(org, scope, name)); err != nil {
-					return nil, fmt.Errorf("open variable %s of %s: %w", name, scope.Name, err)
-				}
+			open, err := openVariable(tx, org, scope, name, v)
+			if err != nil {
+				return nil, err
 			}
-			var text string
-			if err := json.Unmarshal(raw, &text); err != nil {
-				return nil, fmt.Errorf("decode variable %s of %s: %w", name, scope.Name, err)
-			}
-			out[name] = setVariable{Variable{Value: text, Sensitive: v.Sealed != nil}, scope}
+			out[name] = setVariable{open, scope}
 		}
 	}
 	return out, nil

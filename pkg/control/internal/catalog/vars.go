@@ -156,12 +156,9 @@ func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Com
 	if !slices.ContainsFunc(slices.Collect(maps.Values(comp.Vars)), asks) {
 		return out, nil
 	}
-	ref, err := tx.Store.StackRef(tx.Ctx, inst.ID)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return out, nil
-	}
-	if err != nil {
-		return nil, err
+	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, inst.ID))
+	if err != nil || ref.Version == 0 {
+		return out, err
 	}
 	s, err := tx.Store.Stack(tx.Ctx, ref.V.Runner)
 	if err != nil {

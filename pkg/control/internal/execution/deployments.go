@@ -416,23 +416,19 @@ func (ex *Execution) move(ctx context.Context, org fairlead.OrgID, id fairlead.D
 // DeployedSince returns the newest of the deployments that came after the given
 // one of an install and may have changed something; "" if there is none.
 func DeployedSince(tx *kernel.Tx, install fairlead.InstallID, id fairlead.DeploymentID) (fairlead.DeploymentID, error) {
-	for q := (fairlead.PageQuery{Limit: 50}); ; {
-		page, err := tx.Store.InstallDeployments(tx.Ctx, install, q)
-		if err != nil {
+	newest := func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
+		q.Limit = 50
+		return tx.Store.InstallDeployments(tx.Ctx, install, q)
+	}
+	for d, err := range store.Pages(newest) {
+		if err != nil || d.V.ID == id {
 			return "", err
 		}
-		for _, d := range page.Items {
-			if d.V.ID == id {
-				return "", nil
-			}
-			if d.V.MayChange() {
-				return d.V.ID, nil
-			}
-		}
-		if q.After = page.Next; q.After == "" {
-			return "", nil
+		if d.V.MayChange() {
+			return d.V.ID, nil
 		}
 	}
+	return "", nil
 }
 
 // RetryDeployment makes a deployment of the same version that goes on where

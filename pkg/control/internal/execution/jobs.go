@@ -107,10 +107,7 @@ func (ex *Execution) PlanSummary(ctx context.Context, j Job) ([]byte, error) {
 	if j.Plan == nil {
 		return nil, nil
 	}
-	r, err := ex.Store.PlanSummary(ctx, j.ID, j.Lease.Epoch)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return nil, nil // the runner gave none
-	}
+	r, err := store.Optional(ex.Store.PlanSummary(ctx, j.ID, j.Lease.Epoch)) // none: the runner gave none
 	return r.V.Summary, err
 }
 
@@ -234,19 +231,14 @@ func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
 
 // CheckRunner queues a job on the runner that does nothing: when it succeeds,
 // the whole way through queue, claim, launch, spec, log and report works.
-func (ex *Execution) CheckRunner(ctx context.Context, org fairlead.OrgID, runner, key string) (Job, error) {
-	return ex.CheckRunnerBy(ctx, kernel.User{Org: org}, runner, key)
-}
-
-// CheckRunnerBy is CheckRunner for whoever may be the operator, who checks the
-// shared runners.
-func (ex *Execution) CheckRunnerBy(ctx context.Context, by kernel.User, runner, key string) (Job, error) {
+// Shared runners are the operator's to check.
+func (ex *Execution) CheckRunner(ctx context.Context, by kernel.User, runner, key string) (Job, error) {
 	return ex.askRunner(ctx, by, runner, job.OpCheck, kernel.Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
 }
 
-// RunnerLogBy queues a job on the runner whose log is what its agent itself has
+// RunnerLog queues a job on the runner whose log is what its agent itself has
 // said of late.
-func (ex *Execution) RunnerLogBy(ctx context.Context, by kernel.User, runner, key string) (Job, error) {
+func (ex *Execution) RunnerLog(ctx context.Context, by kernel.User, runner, key string) (Job, error) {
 	return ex.askRunner(ctx, by, runner, job.OpAgentLog, kernel.Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
 }
 

@@ -161,8 +161,8 @@ func claimLastSeen(tx *kernel.Tx, j store.Job) (time.Time, error) {
 			lastSeen = s.LastSeen
 		}
 	}
-	took, err := tx.Store.Session(tx.Ctx, j.Runner, j.Lease.Session)
-	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+	took, err := store.Optional(tx.Store.Session(tx.Ctx, j.Runner, j.Lease.Session))
+	if err != nil {
 		return lastSeen, err
 	}
 	if note(took.V); tx.Kernel.Now().Before(lastSeen.Add(agentLostAfter(tx))) {

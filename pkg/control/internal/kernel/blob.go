@@ -5,6 +5,19 @@ import (
 	"fmt"
 )
 
+// SealBlob seals data and stores it under the key, which a commit is to name.
+func (k *Kernel) SealBlob(ctx context.Context, key string, data []byte, sealContext string) error {
+	sealed, err := k.Sealer.Seal(ctx, data, sealContext)
+	if err != nil {
+		return fmt.Errorf("seal blob %s: %w", key, err)
+	}
+	if err := k.Blobs.Put(ctx, key, sealed); err != nil {
+		return fmt.Errorf("store blob %s: %w", key, err)
+	}
+	return nil
+}
+
+// OpenBlob is the reverse of SealBlob.
 func (k *Kernel) OpenBlob(ctx context.Context, key, sealContext string) ([]byte, error) {
 	sealed, err := k.Blobs.Get(ctx, key)
 	if err != nil {

@@ -144,6 +144,15 @@ func (k *Kernel) Reading(ctx context.Context) *Tx {
 	return &Tx{Kernel: k, Ctx: ctx, Now: k.Instant(), components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
 }
 
+// Deleted returns the error of reading what is to be deleted; nil if the commit has
+// been tried before, and may have deleted it.
+func (tx *Tx) Deleted(err error) error {
+	if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
+		return nil
+	}
+	return err
+}
+
 // OnCommit has fn run once the commit has happened, before anybody is woken for it.
 // The context is not that of the request, which does not matter any more.
 func (tx *Tx) OnCommit(fn func(context.Context)) { tx.hooks = append(tx.hooks, fn) }

@@ -16,24 +16,26 @@ type Holder struct {
 	Epoch int64
 }
 
+// Fenced returns why the holder's lease is not the job's current one, or nil.
+func (h Holder) Fenced(j job.Job) error {
+	if !j.State.Leased() || j.Lease.Epoch != h.Epoch {
+		return JobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
+	}
+	return nil
+}
+
 // Held returns the job if the holder's lease is the current one.
 func (k *Kernel) Held(ctx context.Context, h Holder) (store.Stored[store.Job], error) {
 	r, err := k.Store.Job(ctx, h.Job)
 	if err != nil {
 		return r, err
 	}
-	if !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
-		return r, JobError(&job.StaleError{Job: h.Job, State: r.V.State, Epoch: r.V.Lease.Epoch, Given: h.Epoch})
-	}
-	return r, nil
+	return r, h.Fenced(r.V.Job)
 }
 
 // Holds reports whether the job of a lock still has the lease it locked under.
 func (k *Kernel) Holds(ctx context.Context, l store.StateLock) (bool, error) {
-	r, err := k.Store.Job(ctx, l.Job)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return false, nil
-	}
+	r, err := store.Optional(k.Store.Job(ctx, l.Job))
 	return r.V.State.Leased() && r.V.Lease.Epoch == l.Epoch, err
 }
 

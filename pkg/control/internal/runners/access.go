@@ -12,11 +12,8 @@ import (
 // StackOf returns the stack in which the runner is; false if it is in none, or
 // serves whoever comes: what is granted is for one install.
 func StackOf(tx *kernel.Tx, runner fairlead.RunnerID) (store.Stack, bool, error) {
-	s, err := tx.Store.Stack(tx.Ctx, runner)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return store.Stack{}, false, nil
-	}
-	return s.V, err == nil, err
+	s, err := store.Optional(tx.Store.Stack(tx.Ctx, runner))
+	return s.V, s.Version > 0, err
 }
 
 // SessionAccess returns the session's own way to its runner's queue, or nil if

@@ -63,17 +63,20 @@ func admitRole(tx *kernel.Tx, r store.Runner, role awsiam.Identity) error {
 	return nil
 }
 
-// roleRefused says of a role what can be said to whoever has it, in the words
-// of a session that is refused. It tells nothing of the runner's rule but that
-// this role does not meet it.
+// roleRefused says of a role what can be said to its holder. It tells nothing of the
+// runner's rule but that this role does not meet it.
 func roleRefused(err error) error {
+	return proofRefused(err, "{runner.show} shows the role that the runner trusts.")
+}
+
+// proofRefused puts why a proof is not accepted into the refusal of a session.
+func proofRefused(err error, hint string) error {
 	e, ok := errors.AsType[*fairlead.Error](err)
 	if !ok || e.Kind != fairlead.KindUnauthenticated {
 		return err
 	}
 	out := sessionRefused()
-	out.Message, out.Details, out.Err = e.Message, e.Details, e.Err
-	out.Hint = "{runner.show} shows the role that the runner trusts."
+	out.Message, out.Details, out.Err, out.Hint = e.Message, e.Details, e.Err, hint
 	return out
 }
 

@@ -57,11 +57,11 @@ func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, i
 	}
 	var out Channel
 	err := f.Transact(ctx, "set channel "+name, func(tx *kernel.Tx) error {
-		r, err := f.Store.Channel(ctx, name)
-		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+		r, err := store.Optional(f.Store.Channel(ctx, name))
+		if err != nil {
 			return err
 		}
-		if out = Channel(r.V); err == nil && out.Version == version && out.Image == image {
+		if out = Channel(r.V); r.Version > 0 && out.Version == version && out.Image == image {
 			return nil
 		}
 		r.V = store.Channel{Name: name, Version: version, Image: image, Set: tx.Now}
@@ -124,11 +124,8 @@ func wanted(tx *kernel.Tx, version, channel string) (*Wanted, error) {
 		}
 		return &Wanted{Version: version}, nil
 	}
-	r, err := tx.Store.Channel(tx.Ctx, channel)
-	switch {
-	case fairlead.KindOf(err) == fairlead.KindNotFound:
-		return nil, nil // it was deleted
-	case err != nil:
+	r, err := store.Optional(tx.Store.Channel(tx.Ctx, channel))
+	if err != nil || r.Version == 0 { // it was deleted
 		return nil, err
 	}
 	return &Wanted{Version: r.V.Version, Image: r.V.Image, Channel: channel}, nil

@@ -63,18 +63,13 @@ func TermsFor(t job.Terms, r store.Runner) job.Terms {
 func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) (map[string]string, error) {
 	out := map[string]string{}
 	for _, owner := range []fairlead.OrgID{org, ""} {
-		for q := (fairlead.PageQuery{}); ; {
-			p, err := f.Store.Runners(ctx, owner, q)
-			if err != nil {
-				return nil, err
-			}
-			for _, r := range p.Items {
-				if r.V.Direct && !r.V.Leaving {
-					out[string(r.V.ID)] = r.V.Name
-				}
-			}
-			if q.After = p.Next; p.Next == "" {
-				break
+		all, err := f.Store.AllRunners(ctx, owner)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range all {
+			if r.V.Direct && !r.V.Leaving {
+				out[string(r.V.ID)] = r.V.Name
 			}
 		}
 	}

@@ -162,11 +162,8 @@ func (f *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string
 	}
 	return f.Transact(ctx, "delete group "+path, func(tx *kernel.Tx) error {
 		g, err := f.Store.Group(ctx, org, p)
-		if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
-			return nil // our own commit, whose answer was unclear
-		}
 		if err != nil {
-			return err
+			return tx.Deleted(err)
 		}
 		if !g.V.Leaving {
 			return fairlead.Conflict("group-not-empty", "something came into group %s", p)

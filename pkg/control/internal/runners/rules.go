@@ -108,14 +108,11 @@ func (f *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id str
 	}
 	return f.Transact(ctx, "delete rule "+id, func(tx *kernel.Tx) error {
 		r, err := f.Store.RunnerRuleByPrefix(ctx, org, digits)
-		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			if tx.Again {
-				return nil // our own commit, whose answer was unclear
-			}
+		switch {
+		case !tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound:
 			return ruleNotFound(id)
-		}
-		if err != nil {
-			return err
+		case err != nil:
+			return tx.Deleted(err)
 		}
 		tx.DeleteRunnerRule(r)
 		return nil

@@ -365,28 +365,26 @@ const bindWithin = 10 * time.Minute
 // EachUse calls fn for each install that uses the runner, or may be about to, until
 // fn returns false.
 func EachUse(tx *kernel.Tx, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install) bool) error {
-	for q := (fairlead.PageQuery{}); ; {
-		uses, err := tx.Store.RunnerUses(tx.Ctx, id, q)
+	uses := func(q fairlead.PageQuery) (store.Page[store.RunnerUse], error) {
+		return tx.Store.RunnerUses(tx.Ctx, id, q)
+	}
+	for use, err := range store.Pages(uses) {
 		if err != nil {
 			return err
 		}
-		for _, use := range uses.Items {
-			inst, err := tx.Store.Install(tx.Ctx, use.V.Org, use.V.Name)
-			if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && inst.V.ID != use.V.Install {
-				continue // forgotten
-			}
-			if err != nil {
-				return err
-			}
-			uses := inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id || tx.Kernel.Now().Sub(use.V.At) < bindWithin
-			if uses && !fn(use.V, inst.V) {
-				return nil
-			}
+		inst, err := store.Optional(tx.Store.Install(tx.Ctx, use.V.Org, use.V.Name))
+		if err != nil {
+			return err
 		}
-		if q.After = uses.Next; uses.Next == "" {
+		if inst.V.ID != use.V.Install {
+			continue // forgotten
+		}
+		has := inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id
+		if (has || tx.Kernel.Now().Sub(use.V.At) < bindWithin) && !fn(use.V, inst.V) {
 			return nil
 		}
 	}
+	return nil
 }
 
 // keepsReach refuses what would take a runner away from an install that has it.
@@ -454,11 +452,8 @@ func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) e
 	var id fairlead.RunnerID
 	err := f.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
 		r, err := OwnRunner(tx, by, name)
-		if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
-			return nil // our own commit, whose answer was unclear
-		}
 		if err != nil {
-			return err
+			return tx.Deleted(err)
 		}
 		if !r.V.Leaving {
 			return inUse(name, []string{"another request"}, "Repeat the request.")

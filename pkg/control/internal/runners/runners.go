@@ -183,15 +183,9 @@ func (f *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.Page
 	return kernel.TryList(p, nil, func(r store.Runner) (Runner, error) { return WithSessions(tx, r) })
 }
 
-// CreateEnrolment makes a single-use token that lets one agent of an org's
-// runner enrol.
-func (f *Fleet) CreateEnrolment(ctx context.Context, org fairlead.OrgID, runner string) (token string, expires time.Time, err error) {
-	return f.CreateEnrolmentBy(ctx, kernel.User{Org: org}, runner)
-}
-
-// CreateEnrolmentBy is CreateEnrolment for whoever may be the operator, whose
-// the shared runners are.
-func (f *Fleet) CreateEnrolmentBy(ctx context.Context, by kernel.User, runner string) (token string, expires time.Time, err error) {
+// CreateEnrolment makes a single-use token that lets one agent of a runner enrol. The
+// shared runners are the operator's.
+func (f *Fleet) CreateEnrolment(ctx context.Context, by kernel.User, runner string) (token string, expires time.Time, err error) {
 	token = identity.NewToken(identity.PrefixEnrolment)
 	err = f.Transact(ctx, "create enrolment of runner "+runner, func(tx *kernel.Tx) error {
 		r, err := OwnRunner(tx, by, runner)

@@ -108,11 +108,11 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 		if runner.V.Shared() {
 			return operatorOnly(fmt.Sprintf("runner %s is shared with every org, and cannot be the one in a customer's stack", runner.V.Name))
 		}
-		r, err := f.Store.Stack(ctx, runner.V.ID)
-		known := err == nil
-		if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+		r, err := store.Optional(f.Store.Stack(ctx, runner.V.ID))
+		if err != nil {
 			return err
 		}
+		known := r.Version > 0
 		if known && r.V.Install != inst.V.ID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "runner-serves-another",
 				Message: fmt.Sprintf("runner %s is the one in the stack of install %s", runner.V.Name, r.V.InstallName),
@@ -188,8 +188,8 @@ func newStack(tx *kernel.Tx, inst store.Install, r store.Runner) (store.Stack, e
 	if err != nil {
 		return store.Stack{}, err
 	}
-	ref, err := tx.Store.StackRef(tx.Ctx, inst.ID)
-	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, inst.ID))
+	if err != nil {
 		return store.Stack{}, err
 	}
 	ref.V = store.StackRef{Runner: r.ID}
@@ -344,10 +344,7 @@ func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 // otherwise, which is to update the runner then.
 func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 	return f.Transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *kernel.Tx) error {
-		s, err := f.Store.Stack(ctx, r.ID)
-		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			return nil
-		}
+		s, err := store.Optional(f.Store.Stack(ctx, r.ID))
 		if err != nil || s.V.Report == nil || s.V.Adopted {
 			return err
 		}
@@ -389,26 +386,17 @@ func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 
 // DropStack forgets the stack of an install, and that its role was trusted.
 func DropStack(tx *kernel.Tx, id fairlead.InstallID) error {
-	ref, err := tx.Store.StackRef(tx.Ctx, id)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return nil
-	}
-	if err != nil {
+	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, id))
+	if err != nil || ref.Version == 0 {
 		return err
 	}
 	tx.DeleteStackRef(id, ref)
-	s, err := tx.Store.Stack(tx.Ctx, ref.V.Runner)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return nil // it went with its runner
-	}
-	if err != nil {
+	s, err := store.Optional(tx.Store.Stack(tx.Ctx, ref.V.Runner))
+	if err != nil || s.Version == 0 { // it went with its runner
 		return err
 	}
 	tx.DeleteStack(s)
-	r, err := tx.Store.Runner(tx.Ctx, s.V.Org, s.V.RunnerName)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return nil
-	}
+	r, err := store.Optional(tx.Store.Runner(tx.Ctx, s.V.Org, s.V.RunnerName))
 	if err == nil && r.V.ID == s.V.Runner {
 		r.V.Trust = nil
 		tx.PutRunner(r)
@@ -418,19 +406,13 @@ func DropStack(tx *kernel.Tx, id fairlead.InstallID) error {
 
 // dropStackOf forgets the stack that the runner is in, and that an install has it.
 func dropStackOf(tx *kernel.Tx, id fairlead.RunnerID) error {
-	s, err := tx.Store.Stack(tx.Ctx, id)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return nil
-	}
-	if err != nil {
+	s, err := store.Optional(tx.Store.Stack(tx.Ctx, id))
+	if err != nil || s.Version == 0 {
 		return err
 	}
 	tx.DeleteStack(s)
-	ref, err := tx.Store.StackRef(tx.Ctx, s.V.Install)
-	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && ref.V.Runner != id {
-		return nil // it has another since
-	}
-	if err == nil {
+	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, s.V.Install))
+	if err == nil && ref.V.Runner == id { // or it has another since
 		tx.DeleteStackRef(s.V.Install, ref)
 	}
 	return err

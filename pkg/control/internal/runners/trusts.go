@@ -3,7 +3,6 @@ package runners
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -161,10 +160,7 @@ func (f *Fleet) DeleteTrust(ctx context.Context, by kernel.User, runner, name st
 			return err
 		}
 		if _, err := f.Store.Trust(ctx, r.V.ID, name); err != nil {
-			if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
-				return nil // our own commit, whose answer was unclear
-			}
-			return err
+			return tx.Deleted(err)
 		}
 		tx.DropTrust(r.V.ID, name)
 		r.V.Trusts = slices.DeleteFunc(slices.Clone(r.V.Trusts), func(n string) bool { return n == name })
@@ -273,17 +269,9 @@ func admitToken(tx *kernel.Tx, p tokenProof) error {
 	return nil // its holder's again
 }
 
-// tokenRefused says of a token what can be said to whoever has it, in the words
-// of a session that is refused.
+// tokenRefused says of a token what can be said to its holder.
 func tokenRefused(err error) error {
-	e, ok := errors.AsType[*fairlead.Error](err)
-	if !ok || e.Kind != fairlead.KindUnauthenticated {
-		return err
-	}
-	out := sessionRefused()
-	out.Message, out.Details, out.Err = e.Message, e.Details, e.Err
-	out.Hint = "{trust.list} shows whose tokens the runner trusts."
-	return out
+	return proofRefused(err, "{trust.list} shows whose tokens the runner trusts.")
 }
 
 // stands returns nil if what has opened the session is what it was: the trust, or
@@ -316,12 +304,12 @@ func StandsStill(tx *kernel.Tx, s Session) error {
 
 // standing returns a session that has not been ended, however it was opened.
 func standing(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.SessionID) (store.Session, error) {
-	r, err := tx.Store.Session(tx.Ctx, runner, id)
-	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended {
-		return store.Session{}, identity.NoLonger()
-	}
-	if err != nil {
+	r, err := store.Optional(tx.Store.Session(tx.Ctx, runner, id))
+	switch {
+	case err != nil:
 		return store.Session{}, err
+	case r.Version == 0 || r.V.Ended:
+		return store.Session{}, identity.NoLonger()
 	}
 	return r.V, stands(tx, r.V)
 }

@@ -130,11 +130,8 @@ func (st *States) blobNamed(ctx context.Context, key string, heads map[string]st
 
 // planNamed reports whether somebody may still carry the plan out.
 func (st *States) planNamed(ctx context.Context, id fairlead.JobID, digest string) (bool, error) {
-	r, err := st.Store.Job(ctx, id)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return false, nil
-	}
-	if err != nil || !r.V.State.Final() {
+	r, err := store.Optional(st.Store.Job(ctx, id))
+	if err != nil || r.Version > 0 && !r.V.State.Final() {
 		return true, err
 	}
 	if r.V.Plan == nil || strings.TrimPrefix(r.V.Plan.Digest, "sha256:") != digest || r.V.Deployment == "" {

@@ -13,10 +13,7 @@ import (
 // them itself it drops then; other storages it does not reach, and they keep
 // their copies.
 func EndMove(tx *kernel.Tx, j store.Job) error {
-	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
-	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return nil
-	}
+	inst, err := store.Optional(tx.Store.Install(tx.Ctx, j.Org, j.InstallName))
 	if err != nil || inst.V.ID != j.Install || inst.V.Moving == nil || inst.V.Moving.Job != j.ID {
 		return err
 	}

@@ -52,12 +52,8 @@ func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 				Args:    fairlead.Args{Install: install},
 				Details: map[string]string{"job": string(l.Job), "lock_id": l.ID}}
 		}
-		alive, err := st.Holds(ctx, *l)
-		if err != nil {
+		if err := unheld(tx, component, *l); err != nil {
 			return err
-		}
-		if alive {
-			return locked(component, *l)
 		}
 		breakLock(tx, &head)
 		return nil
@@ -162,9 +158,8 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 		return PushedState{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-state",
 			Message: "this is no Terraform state: it has neither version nor lineage", Hint: "Send the whole file as the tool wrote it."}
 	}
-	if len(data) > MaxState {
-		return PushedState{}, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
-			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
+	if err := checkSize(data); err != nil {
+		return PushedState{}, err
 	}
 	name := st.IDs("w")
 	var out PushedState
@@ -183,13 +178,9 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 		}
 		// The name of the blob does not change with a repetition unless the
 		// number of writes does; what is left then is garbage, not damage.
-		key := fmt.Sprintf("state/%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, name)
-		sealed, err := st.Sealer.Seal(ctx, data, stateContext(head.V))
-		if err != nil {
-			return fmt.Errorf("seal state of %s: %w", component, err)
-		}
-		if err := st.Blobs.Put(ctx, key, sealed); err != nil {
-			return fmt.Errorf("store state of %s: %w", component, err)
+		key := stateBlob(head.V, name)
+		if err := st.SealBlob(ctx, key, data, stateContext(head.V)); err != nil {
+			return err
 		}
 		st.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial, "by", kernel.Actor(ctx).Name)
 		old = replaceState(&head.V, key, len(data), given.Serial, tx.Now)
@@ -259,11 +250,7 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 	if err != nil || head.V.Lock == nil {
 		return head, err
 	}
-	alive, err := tx.Holds(tx.Ctx, *head.V.Lock)
-	if err == nil && alive {
-		err = locked(component, *head.V.Lock)
-	}
-	return head, err
+	return head, unheld(tx, component, *head.V.Lock)
 }
 
 // newer refuses a state that may not take the place of the current one. It

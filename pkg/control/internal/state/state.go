@@ -44,6 +44,24 @@ func locked(component string, l store.StateLock) error {
 	}}
 }
 
+// unheld refuses where the job of a lock still has its lease.
+func unheld(tx *kernel.Tx, component string, l store.StateLock) error {
+	held, err := tx.Holds(tx.Ctx, l)
+	if err == nil && held {
+		err = locked(component, l)
+	}
+	return err
+}
+
+// checkSize refuses a state that is larger than the control plane keeps.
+func checkSize(data []byte) error {
+	if len(data) > MaxState {
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
+			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
+	}
+	return nil
+}
+
 // stateOf returns the head of the state that the holder's job is about. A job
 // may touch the state of its own component only, and one that copies states those
 // of its install.
@@ -60,6 +78,11 @@ func stateOf(tx *kernel.Tx, h kernel.Holder, install, component string) (store.S
 	return head, r.V, err
 }
 
+// stateBlob is the key of the head's next state.
+func stateBlob(h store.StateHead, id string) string {
+	return fmt.Sprintf(statesPrefix+"%s/%s/%08d-%s", h.Install, h.Component, h.Writes+1, id)
+}
+
 func stateContext(h store.StateHead) string { return "state/" + string(h.Install) + "/" + h.Component }
 
 // GetState returns the component's current state, or nil when there is none.
@@ -70,8 +93,8 @@ func (st *States) GetState(ctx context.Context, h kernel.Holder, install, compon
 	if err != nil {
 		return nil, err
 	}
-	if !j.State.Leased() || j.Lease.Epoch != h.Epoch {
-		return nil, kernel.JobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
+	if err := h.Fenced(j.Job); err != nil {
+		return nil, err
 	}
 	if head.V.Blob == "" {
 		return nil, nil
@@ -83,9 +106,8 @@ func (st *States) GetState(ctx context.Context, h kernel.Holder, install, compon
 // write: a job that lost its lease may still save what its tool did, until
 // somebody else has taken the lock. From then on it is refused.
 func (st *States) PutState(ctx context.Context, h kernel.Holder, install, component, lockID string, data []byte) error {
-	if len(data) > MaxState {
-		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
-			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
+	if err := checkSize(data); err != nil {
+		return err
 	}
 	head, _, err := stateOf(st.Reading(ctx), h, install, component)
 	if err != nil {
@@ -94,14 +116,10 @@ func (st *States) PutState(ctx context.Context, h kernel.Holder, install, compon
 	if err := mayWrite(head.V, h, lockID); err != nil {
 		return err
 	}
-	sealed, err := st.Sealer.Seal(ctx, data, stateContext(head.V))
-	if err != nil {
-		return fmt.Errorf("seal state of %s: %w", component, err)
-	}
 	serial := serialOf(data)
-	key := fmt.Sprintf(statesPrefix+"%s/%s/%08d-%s", head.V.Install, component, head.V.Writes+1, st.IDs("w"))
-	if err := st.Blobs.Put(ctx, key, sealed); err != nil {
-		return fmt.Errorf("store state of %s: %w", component, err)
+	key := stateBlob(head.V, st.IDs("w"))
+	if err := st.SealBlob(ctx, key, data, stateContext(head.V)); err != nil {
+		return err
 	}
 	var old []string
 	err = st.Transact(ctx, "store state of "+component, func(tx *kernel.Tx) error {
@@ -185,19 +203,15 @@ func (st *States) LockState(ctx context.Context, h kernel.Holder, install, compo
 		if err != nil {
 			return err
 		}
-		if !j.State.Leased() || j.Lease.Epoch != h.Epoch {
-			return kernel.JobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
+		if err := h.Fenced(j.Job); err != nil {
+			return err
 		}
 		if l := head.V.Lock; l != nil {
 			if l.ID == lockID && l.Job == h.Job && l.Epoch == h.Epoch {
 				return nil
 			}
-			alive, err := st.Holds(ctx, *l)
-			if err != nil {
+			if err := unheld(tx, component, *l); err != nil {
 				return err
-			}
-			if alive {
-				return locked(component, *l)
 			}
 		}
 		head.V.Lock = &store.StateLock{ID: lockID, Job: h.Job, Epoch: h.Epoch, Info: info, Created: tx.Now}
@@ -248,14 +262,7 @@ func (st *States) PutPlan(ctx context.Context, h kernel.Holder, data []byte) err
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "plan-too-large",
 			Message: fmt.Sprintf("a plan of %d bytes is larger than %d", len(data), MaxState)}
 	}
-	sealed, err := st.Sealer.Seal(ctx, data, planContext(h.Job))
-	if err != nil {
-		return fmt.Errorf("seal plan of job %s: %w", h.Job, err)
-	}
-	if err := st.Blobs.Put(ctx, planKey(h.Job, fmt.Sprintf("%x", sha256.Sum256(data))), sealed); err != nil {
-		return fmt.Errorf("store plan of job %s: %w", h.Job, err)
-	}
-	return nil
+	return st.SealBlob(ctx, planKey(h.Job, fmt.Sprintf("%x", sha256.Sum256(data))), data, planContext(h.Job))
 }
 
 // GetPlan returns the saved plan that the holder's job is to carry out.

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/eventbus"
@@ -161,16 +159,7 @@ func (b *batch) send(ctx context.Context) {
 	for _, w := range b.wakes {
 		wakes = append(wakes, w)
 	}
-	errs := make([]error, len(wakes))
-	var g errgroup.Group
-	g.SetLimit(maxSends)
-	for i, w := range wakes {
-		g.Go(func() error {
-			errs[i] = kernel.SendWake(ctx, b.d.Queue, b.d.Now(), w.job)
-			return nil
-		})
-	}
-	_ = g.Wait() // the errors are in errs
+	errs := kernel.Concurrently(maxSends, wakes, func(w wakeUp) error { return kernel.SendWake(ctx, b.d.Queue, b.d.Now(), w.job) })
 	for i, w := range wakes {
 		if errs[i] != nil {
 			b.d.Logger.Warn("a wake-up was not sent; its record comes again", "job", w.job.ID, "error", errs[i])

@@ -253,10 +253,8 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map
 			delete(values, name)
 			continue
 		}
-		dec := json.NewDecoder(bytes.NewReader(raw))
-		dec.UseNumber() // a float64 would lose digits of large numbers
-		var v any
-		if err := dec.Decode(&v); err != nil {
+		v, err := kernel.DecodeJSON(raw)
+		if err != nil {
 			return nil, fairlead.Invalid("invalid-input", "input %q is not JSON", name)
 		}
 		values[name] = v
@@ -271,29 +269,37 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map
 			return nil, fmt.Errorf("encode input %s: %w", name, err)
 		}
 		decl, _ := spec.Input(name)
-		if !decl.Sensitive {
-			out[name] = store.Input{Value: raw}
-			continue
-		}
-		sealed, err := tx.Sealer.Seal(tx.Ctx, raw, inputContext(id, name))
-		if err != nil {
+		if out[name], err = sealInput(tx, raw, decl.Sensitive, inputContext(id, name)); err != nil {
 			return nil, fmt.Errorf("seal input %s: %w", name, err)
 		}
-		out[name] = store.Input{Sealed: sealed}
 	}
 	return out, nil
+}
+
+// sealInput returns a value as it is kept: sealed if it is sensitive.
+func sealInput(tx *kernel.Tx, raw []byte, sensitive bool, place string) (store.Input, error) {
+	if !sensitive {
+		return store.Input{Value: raw}, nil
+	}
+	sealed, err := tx.Sealer.Seal(tx.Ctx, raw, place)
+	return store.Input{Sealed: sealed}, err
+}
+
+// openInput is the reverse of sealInput.
+func openInput(tx *kernel.Tx, in store.Input, place string) ([]byte, error) {
+	if in.Sealed == nil {
+		return in.Value, nil
+	}
+	return tx.Sealer.Open(tx.Ctx, in.Sealed, place)
 }
 
 // OpenInputs returns the values of stored inputs.
 func OpenInputs(tx *kernel.Tx, id fairlead.InstallID, stored map[string]store.Input) (map[string]any, error) {
 	values := map[string]any{}
 	for name, in := range stored {
-		raw := []byte(in.Value)
-		if in.Sealed != nil {
-			var err error
-			if raw, err = tx.Sealer.Open(tx.Ctx, in.Sealed, inputContext(id, name)); err != nil {
-				return nil, fmt.Errorf("open input %s of install %s: %w", name, id, err)
-			}
+		raw, err := openInput(tx, in, inputContext(id, name))
+		if err != nil {
+			return nil, fmt.Errorf("open input %s of install %s: %w", name, id, err)
 		}
 		v, err := kernel.DecodeJSON(raw)
 		if err != nil {

@@ -102,12 +102,10 @@ func (cat *Catalog) Variables(ctx context.Context, by kernel.User, of VariableSc
 
 // openVariable returns a variable with its value, also a sensitive one.
 func openVariable(tx *kernel.Tx, org fairlead.OrgID, of store.Scope, name string, v store.Input) (Variable, error) {
-	raw, out := []byte(v.Value), Variable{Sensitive: v.Sealed != nil}
-	if out.Sensitive {
-		var err error
-		if raw, err = tx.Sealer.Open(tx.Ctx, v.Sealed, variableContext(org, of, name)); err != nil {
-			return out, fmt.Errorf("open variable %s of %s: %w", name, of.Name, err)
-		}
+	out := Variable{Sensitive: v.Sealed != nil}
+	raw, err := openInput(tx, v, variableContext(org, of, name))
+	if err != nil {
+		return out, fmt.Errorf("open variable %s of %s: %w", name, of.Name, err)
 	}
 	if err := json.Unmarshal(raw, &out.Value); err != nil {
 		return out, fmt.Errorf("decode variable %s of %s: %w", name, of.Name, err)
@@ -186,11 +184,10 @@ func markVariables(tx *kernel.Tx, by kernel.User, of VariableScope, has bool) er
 
 func sealVariable(tx *kernel.Tx, v Variable, place string) (store.Input, error) {
 	raw, err := json.Marshal(v.Value)
-	if err != nil || !v.Sensitive {
-		return store.Input{Value: raw}, err
+	if err != nil {
+		return store.Input{}, err
 	}
-	sealed, err := tx.Sealer.Seal(tx.Ctx, raw, place)
-	return store.Input{Sealed: sealed}, err
+	return sealInput(tx, raw, v.Sensitive, place)
 }
 
 // setVariable is an environment variable and what it is set on.

@@ -52,13 +52,8 @@ func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, i
 		if err != nil {
 			return err
 		}
-		d := store.Deployment{InstallName: inst.V.Name}
-		d.Deployment = deployment.Deployment{ID: id, Org: org, Install: inst.V.ID, App: inst.V.App, Kind: in.Kind,
-			PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Parallelism: ex.Parallelism, State: deployment.Queued, Created: tx.Now, By: kernel.Actor(ctx)}
-		if err := fillNodes(tx, inst.V, &d.Deployment, in.Version); err != nil {
-			return err
-		}
-		if err := assignRunner(tx, &inst, &d); err != nil {
+		d, err := prepare(tx, &inst, deployment.Deployment{ID: id, Kind: in.Kind, PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Version: in.Version})
+		if err != nil {
 			return err
 		}
 		if active := inst.V.Active; in.NoQueue && active != "" && active != id {
@@ -81,6 +76,18 @@ func notQueued(tx *kernel.Tx, inst store.Install) error {
 		return kernel.ErrTorn // it ended after its install was read
 	}
 	return diagnosis.NotQueued(inst.Name, *ahead)
+}
+
+// prepare completes a deployment that is asked for with what the install says, with its
+// graph, and with its runner. Without a version it has the newest.
+func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.Deployment) (store.Deployment, error) {
+	d := store.Deployment{Deployment: asked, InstallName: inst.V.Name}
+	d.Org, d.Install, d.App = inst.V.Org, inst.V.ID, inst.V.App
+	d.Parallelism, d.State, d.Created, d.By = tx.Parallelism, deployment.Queued, tx.Now, kernel.Actor(tx.Ctx)
+	if err := fillNodes(tx, inst.V, &d.Deployment, asked.Version); err != nil {
+		return d, err
+	}
+	return d, assignRunner(tx, inst, &d)
 }
 
 // assignRunner gives the deployment the runner of its install, which is bound by its
@@ -470,13 +477,9 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 				Hint:    "Deploy it anew with {install.deploy}.",
 				Args:    fairlead.Args{Install: inst.V.Name}}
 		}
-		d := store.Deployment{InstallName: inst.V.Name}
-		d.Deployment = deployment.Deployment{ID: newID, Org: org, Install: inst.V.ID, App: old.V.App, Kind: old.V.Kind,
-			PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, RetryOf: id, Parallelism: ex.Parallelism, State: deployment.Queued, Created: tx.Now, By: kernel.Actor(ctx)}
-		if err := fillNodes(tx, inst.V, &d.Deployment, old.V.Version); err != nil {
-			return err
-		}
-		if err := assignRunner(tx, &inst, &d); err != nil {
+		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask,
+			Version: old.V.Version, RetryOf: id})
+		if err != nil {
 			return err
 		}
 		for i := range d.Nodes {

@@ -140,25 +140,36 @@ func (f *Fleet) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, descr
 	return f.Group(ctx, org, path)
 }
 
-// DeleteGroup deletes a group that holds nothing. As with a runner, it is
-// marked before it is looked into for the last time. A deletion that was cut short
-// is gone on with by the next, or undone if that is refused.
+// markUnused marks what is to be deleted and must not be in use, before it is looked at
+// for the last time, so that nothing can be given to it in between. inUse is the code of
+// the error of what is in use. A deletion that was cut short is gone on with by the next,
+// or undone if that is refused.
+func markUnused(inUse string, unused func() error, mark func(leaving bool) error) error {
+	if err := unused(); err != nil {
+		if fairlead.CodeOf(err) == inUse { // a deletion that was cut short may have left its mark
+			err = errors.Join(err, mark(false))
+		}
+		return err
+	}
+	if err := mark(true); err != nil {
+		return err
+	}
+	if err := unused(); err != nil {
+		return errors.Join(err, mark(false))
+	}
+	return nil
+}
+
+// DeleteGroup deletes a group that holds nothing.
 func (f *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string) error {
 	p, err := namedGroup(path)
 	if err != nil {
 		return err
 	}
-	if err := empty(f.Reading(ctx), org, p); err != nil {
-		if fairlead.CodeOf(err) == "group-not-empty" { // a deletion that was cut short may have left its mark
-			err = errors.Join(err, f.markGroup(ctx, org, p, false))
-		}
+	err = markUnused("group-not-empty", func() error { return empty(f.Reading(ctx), org, p) },
+		func(leaving bool) error { return f.markGroup(ctx, org, p, leaving) })
+	if err != nil {
 		return err
-	}
-	if err := f.markGroup(ctx, org, p, true); err != nil {
-		return err
-	}
-	if err := empty(f.Reading(ctx), org, p); err != nil {
-		return errors.Join(err, f.markGroup(ctx, org, p, false))
 	}
 	return f.Transact(ctx, "delete group "+path, func(tx *kernel.Tx) error {
 		g, err := f.Store.Group(ctx, org, p)

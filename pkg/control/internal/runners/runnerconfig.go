@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -433,24 +432,15 @@ func (f *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, 
 }
 
 // DeleteRunner deletes a runner that no install uses and no rule of the caller's
-// org names. It is marked before it is looked at for the last time, so that
-// nothing can be given to it in between; a deletion that was cut short is gone
-// on with by the next, or undone if that is refused.
+// org names.
 func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) error {
-	if err := unused(f.Reading(ctx), by, name); err != nil {
-		if fairlead.CodeOf(err) == "runner-in-use" { // a deletion that was cut short may have left its mark
-			err = errors.Join(err, f.markLeaving(ctx, by, name, false))
-		}
+	err := markUnused("runner-in-use", func() error { return unused(f.Reading(ctx), by, name) },
+		func(leaving bool) error { return f.markLeaving(ctx, by, name, leaving) })
+	if err != nil {
 		return err
-	}
-	if err := f.markLeaving(ctx, by, name, true); err != nil {
-		return err
-	}
-	if err := unused(f.Reading(ctx), by, name); err != nil {
-		return errors.Join(err, f.markLeaving(ctx, by, name, false))
 	}
 	var id fairlead.RunnerID
-	err := f.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
+	err = f.Transact(ctx, "delete runner "+name, func(tx *kernel.Tx) error {
 		r, err := OwnRunner(tx, by, name)
 		if err != nil {
 			return tx.Deleted(err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -48,51 +46,39 @@ func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err erro
 		if err != nil {
 			return turned, 0, err
 		}
-		changed := make([]bool, len(p.Items))
-		var g errgroup.Group
-		g.SetLimit(maxWatches)
+		changed := kernel.Concurrently(maxWatches, p.Items, func(w store.Stored[store.RunnerWatch]) bool {
+			changed, err := f.watchRunner(ctx, w.V)
+			if err != nil {
+				f.Logger.Warn("a runner was not looked at; the next look is due", "runner", w.V.Name, "error", err)
+			}
+			return changed
+		})
 		for i, w := range p.Items {
+			if changed[i] {
+				turned++
+			}
 			if now.Sub(w.V.LookedForLetters) >= letterLooks*f.WatchEvery() {
 				search = append(search, w.V)
 			}
-			g.Go(func() error {
-				var err error
-				if changed[i], err = f.watchRunner(ctx, w.V); err != nil {
-					f.Logger.Warn("a runner was not looked at; the next look is due", "runner", w.V.Name, "error", err)
-				}
-				return ctx.Err()
-			})
 		}
-		err = g.Wait()
-		for _, is := range changed {
-			if is {
-				turned++
-			}
-		}
-		if err != nil {
-			return turned, 0, err
+		if ctx.Err() != nil {
+			return turned, 0, ctx.Err()
 		}
 		if q.After = p.Next; p.Next == "" {
 			break
 		}
 	}
-	found := make([]int, len(search))
-	var g errgroup.Group
-	g.SetLimit(maxSearches)
-	for i, w := range search {
-		g.Go(func() error {
-			var err error
-			if found[i], err = f.takeLetters(ctx, w); err != nil {
-				f.Logger.Warn("dead letters were not looked for; the next look is due", "runner", w.Name, "error", err)
-			}
-			return ctx.Err()
-		})
-	}
-	err = g.Wait()
+	found := kernel.Concurrently(maxSearches, search, func(w store.RunnerWatch) int {
+		n, err := f.takeLetters(ctx, w)
+		if err != nil {
+			f.Logger.Warn("dead letters were not looked for; the next look is due", "runner", w.Name, "error", err)
+		}
+		return n
+	})
 	for _, n := range found {
 		letters += n
 	}
-	return turned, letters, err
+	return turned, letters, ctx.Err()
 }
 
 // watchRunner notes whether an agent of the runner is online, and reports whether

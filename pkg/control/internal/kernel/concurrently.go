@@ -1,0 +1,19 @@
+package kernel
+
+import "golang.org/x/sync/errgroup"
+
+// Concurrently calls do with each of the list, at most limit at a time, and returns
+// what it has returned, in the order of the list.
+func Concurrently[T, R any](limit int, list []T, do func(T) R) []R {
+	out := make([]R, len(list))
+	var g errgroup.Group
+	g.SetLimit(limit)
+	for i, v := range list {
+		g.Go(func() error {
+			out[i] = do(v)
+			return nil
+		})
+	}
+	_ = g.Wait() // none returns an error
+	return out
+}
